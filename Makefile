@@ -1,0 +1,37 @@
+# make demo: the main job on the embedded city.  make test: everything that has to hold.
+# Both do their own set-up: a virtual environment in .venv with the project and its tools.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup demo test lint bench docs clean
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "palmatch needs Python 3.11 or newer: make PYTHON=python3.12 setup")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/palmatch demo --out demo
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/pytest -n 2
+
+bench: setup
+	$(BIN)/python -m benchmarks.costs
+
+docs: setup
+	$(BIN)/python -m docs.build
+
+clean:
+	rm -rf .venv demo build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

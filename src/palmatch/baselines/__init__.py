@@ -1,0 +1,1 @@
+"""What PALMA is held against: centralised, obfuscated, greedy and random matchings. All return a `Matching`."""

@@ -1,0 +1,177 @@
+"""Checks the cells of a `Sheet` and turns columns into ids, numbers and marks.
+
+Each function reads a whole column at once and refuses it at its first wrong cell, in one sentence that says
+where the cell is, what it holds and what it should hold. Which columns a file must have is not known here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+from palmatch.data.files import FilePath, Sheet, listed, read_sheet
+from palmatch.errors import InputError
+
+DECIMAL_COMMA = r"^[+-]?\d*,\d+$"
+LONGEST_SHOWN = 40
+
+
+def read_ids(path: FilePath) -> tuple[str, ...]:
+    """Ids of a file of which nothing else matters; its other columns may hold anything."""
+    return identifiers(read_sheet(path))
+
+
+def find_column(sheet: Sheet, *synonyms: str) -> int | None:
+    """Position of the one column with one of these names, in whatever case; None if there is none."""
+    found = [position for position, name in enumerate(sheet.names) if name.casefold() in synonyms]
+    if len(found) > 1:
+        names = listed([sheet.names[position] for position in found])
+        raise InputError(f"{sheet.heading}: found the columns {names} for {synonyms[0]!r}, expected one; keep one.")
+    return found[0] if found else None
+
+
+def need_column(sheet: Sheet, *synonyms: str) -> int:
+    """Like `find_column`, but a file without the column is refused."""
+    position = find_column(sheet, *synonyms)
+    if position is None:
+        names = " or ".join(repr(name) for name in synonyms)
+        header = "" if sheet.lines is None else ", and the first line must name the columns"
+        raise InputError(
+            f"{sheet.heading}: found the columns {listed(sheet.names)}, expected one called {names}; "
+            f"rename or add it{header}."
+        )
+    return position
+
+
+def refuse(sheet: Sheet, column: int, *, where: ArrayLike, expected: str, advice: str = "correct the cell") -> None:
+    """Raise for the first row where something is wrong, and say how many more there are."""
+    rows = np.flatnonzero(np.asarray(where))
+    if rows.size:
+        raise complaint(sheet, column, row=int(rows[0]), more=rows.size - 1, expected=expected, advice=advice)
+
+
+def complaint(sheet: Sheet, column: int, *, row: int, more: int = 0, expected: str, advice: str) -> InputError:
+    """One sentence about one cell."""
+    others = f" (and {more} more like it)" if more else ""
+    return InputError(
+        f"{sheet.source}, {sheet.place(row)}, column {sheet.names[column]!r}: found "
+        f"{_shown(sheet, column, row)}{others}, expected {expected}; {advice}."
+    )
+
+
+def _shown(sheet: Sheet, column: int, row: int) -> str:
+    value: Any = sheet.columns[column][row]
+    if value is None:
+        return "an empty cell"
+    if not isinstance(value, str):
+        return str(value)
+    value = value.strip()
+    if len(value) > LONGEST_SHOWN:
+        value = value[:LONGEST_SHOWN] + "..."
+    return repr(value) if value else "an empty cell"
+
+
+def texts(sheet: Sheet, column: int) -> pl.Series:
+    """Return a column as stripped text; whole numbers are spelt out, missing values are empty."""
+    series = sheet.columns[column]
+    kind = series.dtype
+    if not (kind in (pl.String, pl.Categorical, pl.Enum, pl.Null) or kind.is_integer()):
+        raise _wrong_kind(sheet, column, expected="text or whole numbers")
+    return series.cast(pl.String).fill_null("").str.strip_chars()
+
+
+def _wrong_kind(sheet: Sheet, column: int, *, expected: str) -> InputError:
+    return InputError(
+        f"{sheet.source}, column {sheet.names[column]!r}: found values of type "
+        f"{sheet.columns[column].dtype}, expected {expected}; convert the column."
+    )
+
+
+def filled_texts(sheet: Sheet, column: int, *, expected: str) -> tuple[str, ...]:
+    """Texts of which none may be empty or hold what cannot be printed on one line."""
+    values = texts(sheet, column)
+    refuse(sheet, column, where=values == "", expected=expected, advice="fill it in")
+    # An id with a line break in it (Parquet allows it) could not be written to CSV and found again.
+    odd = values.str.contains(r"\p{Cc}")
+    refuse(sheet, column, where=odd, expected=f"{expected} without control characters", advice="take them out")
+    return tuple(values.to_list())
+
+
+def identifiers(sheet: Sheet) -> tuple[str, ...]:
+    """Return the `id` column: none empty, none twice."""
+    column = need_column(sheet, "id")
+    ids = filled_texts(sheet, column, expected="an id")
+    series = pl.Series(ids, dtype=pl.String)
+    again = (~series.is_first_distinct()).arg_true()
+    if len(again):
+        second = int(again[0])
+        first = ids.index(ids[second])
+        raise InputError(
+            f"{sheet.source}, {sheet.place(second)}, column {sheet.names[column]!r}: found the id "
+            f"{ids[second]!r} again after {sheet.place(first)}, expected each id once; rename "
+            "or remove one of the two."
+        )
+    return ids
+
+
+def numbers(sheet: Sheet, column: int, *, expected: str, may_be_empty: bool = False) -> NDArray[np.float64]:
+    """Return a column of numbers, with NaN for an empty cell where a cell may be empty."""
+    series = sheet.columns[column]
+    if series.dtype.is_numeric():
+        parsed = series.cast(pl.Float64)
+    elif series.dtype in (pl.String, pl.Null):
+        parsed = texts(sheet, column).cast(pl.Float64, strict=False)
+    else:
+        raise _wrong_kind(sheet, column, expected="numbers")
+    values = parsed.to_numpy().astype(np.float64)
+    doubtful = np.isnan(values)
+    # Wide tables have thousands of columns, nearly all of them without a doubtful cell to look into.
+    if doubtful.any():
+        _check_doubtful(sheet, column, doubtful=doubtful, expected=expected, may_be_empty=may_be_empty)
+    return values
+
+
+def _check_doubtful(
+    sheet: Sheet, column: int, *, doubtful: NDArray[np.bool_], expected: str, may_be_empty: bool
+) -> None:
+    """Tell apart the cells that gave no number: a decimal comma, some other text, nothing."""
+    series = sheet.columns[column]
+    empty = series.is_null()
+    if series.dtype == pl.String:
+        written = texts(sheet, column)
+        empty = written == ""
+        comma = written.str.contains(DECIMAL_COMMA)
+        advice = "write decimals with a point, not a comma"
+        refuse(sheet, column, where=comma, expected=expected, advice=advice)
+    refuse(sheet, column, where=doubtful & ~empty.to_numpy(), expected=expected)
+    if not may_be_empty:
+        refuse(sheet, column, where=empty, expected=expected, advice="fill it in")
+
+
+def epsilons(sheet: Sheet, column: int | None) -> NDArray[np.float64] | None:
+    """Return each agent's own budget, NaN where the cell is empty; None for a file without the column."""
+    if column is None:
+        return None
+    expected = "a privacy budget of 0 or more (inf for none, an empty cell for the default)"
+    values = numbers(sheet, column, expected=expected, may_be_empty=True)
+    refuse(sheet, column, where=values < 0, expected=expected)
+    return values
+
+
+def marks(sheet: Sheet, column: int) -> NDArray[np.uint8]:
+    """Return a column of 0 and 1, or false and true."""
+    series = sheet.columns[column]
+    if series.dtype == pl.Boolean or series.dtype.is_numeric():
+        # As floats, because a whole-number column may hold 257, which is 1 in a byte.
+        values = series.cast(pl.Float64)
+    elif series.dtype in (pl.String, pl.Null):
+        meanings = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0}
+        values = texts(sheet, column).str.to_lowercase().replace_strict(meanings, default=None, return_dtype=pl.Float64)
+    else:
+        raise _wrong_kind(sheet, column, expected="0 or 1")
+    wrong = ~values.is_in([0.0, 1.0]).fill_null(False)
+    refuse(sheet, column, where=wrong, expected="0 or 1")
+    return values.cast(pl.UInt8).to_numpy().astype(np.uint8)

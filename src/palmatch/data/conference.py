@@ -1,0 +1,132 @@
+"""A made-up conference: reviewers and papers with their areas, for whoever has no real records at hand.
+
+Areas, their popularity and their groups were set by hand; nobody's expertise is in them. This room draws
+marks; it knows nothing of who may review what, of utilities or of matchings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmatch.errors import InputError
+
+Marks: TypeAlias = NDArray[np.uint8]
+
+# Areas that are near to each other stand in one group; the numbers say how popular each is.
+GROUPS: Final = (
+    {
+        "Ranking models": 10.0,
+        "Learning from clicks": 5.0,
+        "Query rewriting": 4.0,
+        "Term weighting": 2.0,
+    },
+    {
+        "Test collections": 6.0,
+        "Relevance judgements": 3.5,
+        "Online experiments": 2.5,
+        "Measures of quality": 2.0,
+    },
+    {
+        "Recommendation": 7.0,
+        "Tastes and profiles": 3.0,
+        "Cold starts": 1.5,
+        "Trust and fairness": 1.2,
+    },
+    {
+        "Text classification": 6.0,
+        "Document clustering": 4.5,
+        "Summaries": 2.5,
+        "Topic tracking": 1.5,
+    },
+    {
+        "Questions and answers": 4.5,
+        "Spoken dialogue": 1.8,
+        "Search across languages": 3.0,
+    },
+    {
+        "Inverted indexes": 3.5,
+        "Caching and sharding": 1.8,
+        "Crawling and link graphs": 3.0,
+    },
+    {
+        "Images and sound": 2.2,
+        "Maps and places": 1.0,
+        "Law and medicine": 0.8,
+    },
+)
+
+# An area of one's own group is this much likelier than an equally popular one elsewhere.
+AFFINITY: Final = 8.0
+
+# Shares of the papers with 1, 2, ... areas (2.6 on average), and of the reviewers (3.0 on average).
+PAPER_BREADTH: Final = (0.14, 0.33, 0.34, 0.15, 0.04)
+REVIEWER_BREADTH: Final = (0.17, 0.25, 0.25, 0.17, 0.08, 0.05, 0.02, 0.01)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conference:
+    """Who knows what, and what is about what.
+
+    Attributes
+    ----------
+    areas
+        The names of the A subject areas.
+    reviewers
+        1 where a reviewer knows an area, else 0; shape (reviewers, A). Everybody knows something.
+    papers
+        1 where a paper is about an area, else 0; shape (papers, A). Every paper is about something.
+    """
+
+    areas: tuple[str, ...]
+    reviewers: Marks
+    papers: Marks
+
+
+def conference(*, seed: int = 0, reviewers: int = 189, papers: int = 73) -> Conference:
+    """Draw a conference; the same seed gives the same bytes.
+
+    With more reviewers or papers the earlier ones stay as they were.
+
+    Parameters
+    ----------
+    seed
+        A whole number, not negative.
+    reviewers, papers
+        How many of each, at least 1.
+    """
+    for name, value, least in (("seed", seed, 0), ("reviewers", reviewers, 1), ("papers", papers, 1)):
+        if value < least:
+            raise InputError(f"{name}={value} is too small: give a whole number of at least {least}.")
+    for_reviewers, for_papers = (np.random.Generator(np.random.PCG64(s)) for s in np.random.SeedSequence(seed).spawn(2))
+    return Conference(
+        areas=tuple(name for group in GROUPS for name in group),
+        reviewers=_marks(for_reviewers, reviewers, breadth=REVIEWER_BREADTH),
+        papers=_marks(for_papers, papers, breadth=PAPER_BREADTH),
+    )
+
+
+def _marks(generator: np.random.Generator, count: int, *, breadth: tuple[float, ...]) -> Marks:
+    """Draw a breadth and a home group for each row, then that many areas, mostly of the home group."""
+    popularity = np.array([weight for group in GROUPS for weight in group.values()])
+    group_of = np.repeat(np.arange(len(GROUPS)), [len(group) for group in GROUPS])
+    # One block of uniforms, row after row, so that a longer conference begins with the shorter one.
+    uniforms = generator.random((count, 2 + len(popularity)))
+    breadths = 1 + _pick(np.array(breadth), uniforms[:, 0])
+    homes = _pick(np.array([sum(group.values()) for group in GROUPS]), uniforms[:, 1])
+    weights = popularity * np.where(group_of == homes[:, None], AFFINITY, 1.0)
+    # The k earliest of exponential arrivals are k weighted draws without replacement.
+    arrivals = -np.log1p(-uniforms[:, 2:]) / weights
+    order = arrivals.argsort(axis=1, kind="stable")
+    marks = np.zeros(arrivals.shape, dtype=np.uint8)
+    np.put_along_axis(marks, order, np.arange(len(popularity)) < breadths[:, None], axis=1)
+    return marks
+
+
+def _pick(weights: NDArray[np.float64], uniforms: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Turn uniforms in [0, 1) into indices that are drawn in proportion to the weights."""
+    limits = np.cumsum(weights)
+    return np.asarray(np.searchsorted(limits[:-1], uniforms * limits[-1], side="right"), dtype=np.intp)

@@ -1,0 +1,330 @@
+"""Opens the files that a user brings, CSV or Parquet, and writes the ones that palmatch leaves behind.
+
+A file becomes a `Sheet`: named columns, and the line on which every row stands, so that a mistake can be
+shown where it was made. What the columns mean is not known here; `cells` checks their values, and `points`,
+`labels` and `tables` say which columns there are. No row is dropped or repaired: a file is read whole, or
+refused in one sentence.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+import secrets
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from palmatch.errors import InputError
+
+FilePath = str | os.PathLike[str]
+
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
+TEXT_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+
+QUOTED_CELL = r'"(?:[^"]|"")*"'
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+PARQUET_MAGIC = b"PAR1"
+
+# What people rename to .csv by mistake, by the first bytes that give it away.
+DISGUISES = {
+    b"PK\x03\x04": "is an Excel workbook or a zip archive, not text; save the sheet as CSV (UTF-8)",
+    b"\xd0\xcf\x11\xe0": "is an old Excel workbook, not text; save the sheet as CSV (UTF-8)",
+    b"\x1f\x8b": "is compressed with gzip; give it a name that ends in .csv.gz",
+    PARQUET_MAGIC: "is a Parquet file, not text; give it a name that ends in .parquet",
+    b"\xff\xfe": "is UTF-16 text, expected UTF-8; save it as CSV (UTF-8)",
+    b"\xfe\xff": "is UTF-16 text, expected UTF-8; save it as CSV (UTF-8)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A file's columns, before anyone has looked at what they mean.
+
+    Attributes
+    ----------
+    source
+        The path as the user wrote it.
+    heading
+        Where the column names stand, to begin a message with.
+    names
+        The column names as written, without surrounding spaces.
+    columns
+        One series a name. From CSV they hold text, from Parquet whatever the file holds.
+    lines
+        Each row's physical line, the file's first line being 1; None for Parquet, which has rows but no
+        lines.
+    """
+
+    source: str
+    heading: str
+    names: tuple[str, ...]
+    columns: tuple[pl.Series, ...]
+    lines: NDArray[np.int64] | None
+
+    def place(self, row: int) -> str:
+        """Where a row stands in the user's file, rows of Parquet counted from 1."""
+        return f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
+
+
+def read_sheet(path: FilePath) -> Sheet:
+    """Read a CSV (.csv, .tsv, also with .gz) or Parquet file whole, or say in one sentence why not."""
+    source = os.fspath(path)
+    kind = source.lower()
+    raw = _bytes_of(source)
+    if not raw:
+        raise InputError(f"{source} is empty; expected a line of column names and at least one row.")
+    if kind.endswith(".parquet"):
+        return _parquet_sheet(source, raw)
+    if not kind.endswith(TEXT_SUFFIXES):
+        raise InputError(f"{source} ends in none of .csv, .csv.gz, .tsv, .parquet; save it as one of these.")
+    return _text_sheet(source, _lines_of(source, _uncompressed(source, raw) if kind.endswith(".gz") else raw))
+
+
+def listed(names: Sequence[str], *, limit: int = 5) -> str:
+    """Names for a message: the first few, and how many more there are."""
+    shown = ", ".join(repr(name) for name in names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+
+
+def _bytes_of(source: str) -> bytes:
+    if _is_folder(Path(source)):
+        raise InputError(f"{source} is a directory, expected a file; name one of the files in it.")
+    try:
+        return Path(source).read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{source} does not exist; check the path and the working directory.") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"{source} cannot be read ({reason}); check its permissions.") from None
+    except ValueError as error:  # a path that no file can have, such as one with a NUL character
+        raise InputError(f"{source!r} cannot be the path of a file ({error}); check the path.") from None
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # no right to look, or a name that is too long: the attempt to use it says which
+        return False
+
+
+def _uncompressed(source: str, raw: bytes) -> bytes:
+    try:
+        return gzip.decompress(raw)
+    except (OSError, EOFError, zlib.error):
+        raise InputError(
+            f"{source} ends in .gz but is not a whole gzip file; compress it again or take the .gz off its name."
+        ) from None
+
+
+# --- text -------------------------------------------------------------------------------------------------
+
+
+def _lines_of(source: str, raw: bytes) -> list[str]:
+    """Split the file into its physical lines, whichever of the three line ends it uses."""
+    for magic, complaint in DISGUISES.items():
+        if raw.startswith(magic):
+            raise InputError(f"{source} {complaint}.")
+    raw = raw.removeprefix(BYTE_ORDER_MARK).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    nul = raw.find(b"\0")
+    if nul >= 0:
+        line = raw.count(b"\n", 0, nul) + 1
+        raise InputError(f"{source}, line {line}: found a NUL byte, expected text; save the file as CSV (UTF-8).")
+    try:
+        return raw.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{source}, line {line}: found the byte 0x{raw[error.start]:02X}, which is not UTF-8; "
+            "save the file as CSV (UTF-8)."
+        ) from None
+
+
+def _text_sheet(source: str, every_line: list[str]) -> Sheet:
+    """Cut lines into cells after checking that each line has as many as the header.
+
+    Polars alone would pad short rows with nulls without a word, and a quoted line break would shift every
+    line number after it, so the shape is settled here first and polars only cuts what is known to be regular.
+    """
+    written = pl.Series("line", every_line, dtype=pl.String)
+    filled = written.str.strip_chars(" ") != ""
+    lines = written.filter(filled)
+    numbers = filled.arg_true().to_numpy().astype(np.int64) + 1
+    if lines.is_empty():
+        raise InputError(f"{source} is empty; expected a line of column names and at least one row.")
+    separator = _separator_of(lines[0])
+    _check_quotes(source, lines, numbers, separator=separator)
+    width = _check_widths(source, lines, numbers, separator=separator)
+    if width == 1:
+        _check_no_gap(source, numbers)
+    cells = _cut(source, lines, width, separator=separator)
+    if cells.height < 2:
+        raise InputError(f"{source} has a header but no rows; expected at least one row below line {numbers[0]}.")
+    names = tuple(_clean(name) for name in cells.row(0))
+    columns = tuple(cells.slice(1).get_columns())
+    return Sheet(source, f"{source}, line {numbers[0]}", names, columns, numbers[1:])
+
+
+def _separator_of(header: str) -> str:
+    bare = re.sub(QUOTED_CELL, "", header)
+    return next((separator for separator in SEPARATORS if separator in bare), ",")
+
+
+def _check_quotes(source: str, lines: pl.Series, numbers: NDArray[np.int64], *, separator: str) -> None:
+    """Refuse quotation marks that do not enclose a whole cell on one line, since they read in two ways."""
+    quoted = lines.str.contains('"', literal=True)
+    if not quoted.any():
+        return
+    cell = f'(?:{QUOTED_CELL}|[^"{separator}]*)'
+    wrong = (quoted & ~lines.str.contains(f"^{cell}(?:{separator}{cell})*$")).arg_true()
+    if len(wrong):
+        raise InputError(
+            f"{source}, line {numbers[wrong[0]]}: found a quotation mark that does not enclose a whole cell "
+            'on that line; quote the whole cell, double the quotes inside it (""), and take out line breaks.'
+        )
+
+
+def _check_widths(source: str, lines: pl.Series, numbers: NDArray[np.int64], *, separator: str) -> int:
+    """Return the number of columns, the same on every line."""
+    counts = lines.str.replace_all(QUOTED_CELL, "").str.count_matches(separator, literal=True)
+    widths = counts.to_numpy().astype(np.int64) + 1
+    ragged = np.flatnonzero(widths != widths[0])
+    if ragged.size:
+        found, kind = int(widths[ragged[0]]), SEPARATORS[separator]
+        decimals = " and write decimals with a point" if separator == "," else ""
+        raise InputError(
+            f"{source}, line {numbers[ragged[0]]}: found {found} {'cell' if found == 1 else 'cells'}, "
+            f"expected {widths[0]} as in the header, cut at each {kind}; complete the line, or quote a cell "
+            f"that holds a {kind}{decimals}."
+        )
+    return int(widths[0])
+
+
+def _check_no_gap(source: str, numbers: NDArray[np.int64]) -> None:
+    """Refuse blank lines between rows of one column, where they may be rows whose only cell is empty."""
+    gaps = np.flatnonzero(np.diff(numbers) > 1)
+    if gaps.size:
+        raise InputError(
+            f"{source}, line {numbers[gaps[0]] + 1}: found a blank line between the rows, expected a value "
+            "in the only column; fill it in or remove the line."
+        )
+
+
+def _cut(source: str, lines: pl.Series, width: int, *, separator: str) -> pl.DataFrame:
+    """Let polars cut the lines, the user's header being the first row.
+
+    A header of our own comes first because polars takes bytes that happen to begin like a compressed file (a
+    column called "x^2" does) for one.
+    """
+    names = [str(position) for position in range(width)]
+    body = "\n".join([separator.join(names), *lines.to_list(), ""])
+    cells = _guarded(
+        source,
+        lambda: pl.read_csv(
+            io.BytesIO(body.encode("utf-8")), separator=separator, schema=dict.fromkeys(names, pl.String)
+        ),
+    )
+    if cells.shape != (len(lines), width):
+        raise InputError(f"{source} was cut into {cells.height} rows instead of {len(lines)}; save it again as CSV.")
+    return cells.fill_null("")
+
+
+# --- Parquet ----------------------------------------------------------------------------------------------
+
+
+def _parquet_sheet(source: str, raw: bytes) -> Sheet:
+    # A file without its footer has been cut off, and polars should not be asked to make sense of the rest.
+    if len(raw) < 12 or not raw.startswith(PARQUET_MAGIC) or not raw.endswith(PARQUET_MAGIC):
+        raise InputError(f"{source} is not a whole Parquet file; write it again, or name it .csv if it is text.")
+    frame = _guarded(source, lambda: pl.read_parquet(io.BytesIO(raw)))
+    if frame.width == 0 or frame.height == 0:
+        raise InputError(f"{source} has {frame.width} columns but no rows; expected at least one row.")
+    names = tuple(_clean(name) for name in frame.columns)
+    return Sheet(source, source, names, tuple(frame.get_columns()), None)
+
+
+def _guarded(source: str, read: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+    """Run one polars reader; whatever it stumbles over becomes a sentence, its panics included."""
+    try:
+        return read()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{source} cannot be read as a table ({reason}); write it again.") from None
+
+
+def _clean(name: str) -> str:
+    return name.replace("\ufeff", "").strip()
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def write_rows(path: FilePath, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
+    """Write columns of equal length as .csv or .parquet; the same content gives the same bytes.
+
+    The bytes go to a temporary file in the same folder first and are renamed when complete, so that a crash
+    leaves either the old file or the new one.
+    """
+    source = os.fspath(path)
+    target = Path(source)
+    kind = target.suffix.lower()
+    if kind not in (".csv", ".parquet"):
+        raise InputError(f"{source} ends in neither .csv nor .parquet; choose one of these.")
+    if not _is_folder(target.parent):
+        raise InputError(f"{source} cannot be written: the folder {target.parent} does not exist; create it first.")
+    if _is_folder(target):
+        raise InputError(f"{source} is a directory, expected the name of a file; choose another name.")
+    frame = _frame_of(source, columns)
+    buffer = io.BytesIO()
+    if kind == ".csv":
+        frame.write_csv(buffer, line_terminator="\n")
+    else:
+        frame.write_parquet(buffer, compression="zstd")
+    _replace(target, buffer.getvalue())
+
+
+def _frame_of(source: str, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> pl.DataFrame:
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) != 1:
+        raise InputError(f"{source} cannot be written: expected columns of one length, found {lengths}.")
+    try:
+        return pl.DataFrame({name: pl.Series(name, values) for name, values in columns.items()})
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{source} cannot be written: a column mixes kinds of values ({reason}).") from None
+
+
+def _replace(target: Path, content: bytes) -> None:
+    partial = None
+    try:
+        # A rename would put a plain file in the place of a link, so the file behind the link is the one to
+        # replace.
+        behind = target.resolve()
+        partial = behind.with_name(f".{behind.name[:200]}.{secrets.token_hex(4)}.part")
+        with partial.open("xb") as handle:
+            handle.write(content)
+            handle.flush()
+            os.fsync(handle.fileno())
+        partial.replace(behind)
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ) as error:  # beside the disk's: a circle of links, a NUL in the name
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"{target} cannot be written ({reason}); check its name, the folder's permissions and the free space."
+        ) from None
+    finally:
+        if partial is not None:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)

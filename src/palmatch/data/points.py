@@ -1,0 +1,150 @@
+"""Agents and resources as points on the map, read from a file and checked.
+
+Knows which columns such a file has and how positions usually go wrong: a missing one written as zero,
+latitude and longitude exchanged. Knows nothing of metres, regions or utilities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmatch.data.cells import epsilons, find_column, identifiers, need_column, numbers, refuse
+from palmatch.data.files import FilePath, Sheet, read_sheet
+from palmatch.errors import InputError
+
+LATITUDE = "a latitude in degrees between -90 and 90"
+LONGITUDE = "a longitude in degrees between -180 and 180"
+EXCHANGE = "latitude and longitude look swapped, so exchange the names of the two columns"
+
+# South of this parallel there is only Antarctica, and in the north hardly anyone lives beyond the polar
+# circle.
+ANTARCTICA = -60.0
+POLAR_CIRCLE = 66.5
+
+EARTH_RADIUS_KM = 6371.0
+FAR_APART_KM = 1000.0
+CLOSE_KM = 200.0
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Positions in degrees, with what each agent asks for itself.
+
+    Attributes
+    ----------
+    source
+        The file they come from.
+    ids
+        N ids, each once.
+    latitude, longitude
+        Degrees, finite, shape (N,).
+    edge
+        The side of each agent's region in metres, NaN for the default; None if nobody asks for one.
+    epsilon
+        Each agent's privacy budget, possibly infinite, NaN for the default; None if nobody asks for one.
+    ignored
+        Columns of the file that were not read.
+    """
+
+    source: str
+    ids: tuple[str, ...]
+    latitude: NDArray[np.float64]
+    longitude: NDArray[np.float64]
+    edge: NDArray[np.float64] | None
+    epsilon: NDArray[np.float64] | None
+    ignored: tuple[str, ...]
+
+
+def read_points(path: FilePath, *, role: Literal["agents", "resources"]) -> Points:
+    """Read `id`, `lat` and `lon`, and for agents the optional `edge` and `epsilon`.
+
+    Raises
+    ------
+    InputError
+        With file, line and column, if any cell cannot be used.
+    """
+    sheet = read_sheet(path)
+    ids = identifiers(sheet)
+    north = need_column(sheet, "lat", "latitude")
+    east = need_column(sheet, "lon", "lng", "long", "longitude")
+    side = find_column(sheet, "edge") if role == "agents" else None
+    budget = find_column(sheet, "epsilon") if role == "agents" else None
+    latitude, longitude = _positions(sheet, north=north, east=east)
+    used = {need_column(sheet, "id"), north, east, side, budget}
+    return Points(
+        source=sheet.source,
+        ids=ids,
+        latitude=latitude,
+        longitude=longitude,
+        edge=_edges(sheet, side),
+        epsilon=epsilons(sheet, budget),
+        ignored=tuple(name for position, name in enumerate(sheet.names) if position not in used),
+    )
+
+
+def _positions(sheet: Sheet, *, north: int, east: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    latitude = numbers(sheet, north, expected=LATITUDE)
+    longitude = numbers(sheet, east, expected=LONGITUDE)
+    too_far_north = ~(np.abs(latitude) <= 90)
+    swapped = too_far_north & (np.abs(latitude) <= 180) & (np.abs(longitude) <= 90)
+    refuse(sheet, north, where=swapped, expected=LATITUDE, advice=EXCHANGE)
+    refuse(sheet, north, where=too_far_north, expected=LATITUDE)
+    refuse(sheet, east, where=~(np.abs(longitude) <= 180), expected=LONGITUDE)
+    nowhere = (latitude == 0) & (longitude == 0)
+    missing = "a position other than (0, 0), which is how a missing one is often written"
+    refuse(sheet, north, where=nowhere, expected=missing, advice="give the position or remove the row")
+    antarctic = latitude < ANTARCTICA
+    if 2 * antarctic.sum() > len(latitude):
+        inhabited = "most latitudes to be north of Antarctica"
+        refuse(sheet, north, where=antarctic, expected=inhabited, advice=EXCHANGE)
+    return latitude, longitude
+
+
+def _edges(sheet: Sheet, column: int | None) -> NDArray[np.float64] | None:
+    if column is None:
+        return None
+    expected = "the side of a region in metres, above 0 (an empty cell for the default)"
+    values = numbers(sheet, column, expected=expected, may_be_empty=True)
+    refuse(sheet, column, where=(values <= 0) | np.isinf(values), expected=expected)
+    return values
+
+
+def check_not_swapped(agents: Points, resources: Points) -> None:
+    """Refuse two files that lie far apart but would meet if one of them had latitude and longitude exchanged.
+
+    Each file on its own may look right: Paris exchanged is a place off the coast of Somalia.
+    """
+    here, there = _middle(agents), _middle(resources)
+    apart = _distance_km(here, there)
+    if apart <= FAR_APART_KM or _distance_km(here[::-1], there) >= CLOSE_KM:
+        return
+    if abs(here[0]) > POLAR_CIRCLE >= abs(there[0]):
+        culprit = f"{agents.source} looks swapped, so exchange the names of its two columns"
+    elif abs(there[0]) > POLAR_CIRCLE >= abs(here[0]):
+        culprit = f"{resources.source} looks swapped, so exchange the names of its two columns"
+    else:
+        culprit = "one of them looks swapped, so exchange the names of the two columns in the wrong one"
+    raise InputError(
+        f"{agents.source} and {resources.source} lie {apart:,.0f} km apart but would meet if latitude and "
+        f"longitude were exchanged in one of them, expected two files about the same place; {culprit}."
+    )
+
+
+def _middle(points: Points) -> tuple[float, float]:
+    return float(np.median(points.latitude)), float(np.median(points.longitude))
+
+
+def _distance_km(first: tuple[float, ...], second: tuple[float, ...]) -> float:
+    """Great-circle distance between two (latitude, longitude); infinite where a latitude is none."""
+    if abs(first[0]) > 90 or abs(second[0]) > 90:
+        return float("inf")
+    north, east, other_north, other_east = np.radians([*first, *second])
+    haversine = (
+        np.sin((other_north - north) / 2) ** 2
+        + np.cos(north) * np.cos(other_north) * np.sin((other_east - east) / 2) ** 2
+    )
+    return float(2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(min(1.0, haversine))))

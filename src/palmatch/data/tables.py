@@ -1,0 +1,194 @@
+"""Utilities that a user has worked out elsewhere, read as tables with one column a resource and checked.
+
+One table says what each agent wants, the other what each possible type of a region would want. Where the
+numbers come from is the user's business; here they only have to be complete and in (0, 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmatch.data.cells import (
+    epsilons,
+    filled_texts,
+    find_column,
+    identifiers,
+    marks,
+    need_column,
+    numbers,
+    refuse,
+)
+from palmatch.data.files import FilePath, Sheet, listed, read_sheet
+from palmatch.errors import InputError
+
+UTILITY = "a utility above 0 and at most 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What each agent wants.
+
+    Attributes
+    ----------
+    source
+        The file it comes from.
+    ids, regions
+        N ids, each once, and the region of each.
+    utilities
+        Values in (0, 1], shape (N, R), the columns in the order of the resource ids.
+    epsilon
+        Each agent's privacy budget, possibly infinite, NaN for the default; None if nobody asks for one.
+    """
+
+    source: str
+    ids: tuple[str, ...]
+    regions: tuple[str, ...]
+    utilities: NDArray[np.float64]
+    epsilon: NDArray[np.float64] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Types:
+    """What everyone knows about the regions: each type that may live there, and what it would want.
+
+    Attributes
+    ----------
+    source
+        The file they come from.
+    regions
+        The region of each of T types.
+    representative
+        True for exactly one type a region, shape (T,).
+    utilities
+        Values in (0, 1], shape (T, R), the columns in the order of the resource ids.
+    """
+
+    source: str
+    regions: tuple[str, ...]
+    representative: NDArray[np.bool_]
+    utilities: NDArray[np.float64]
+
+
+def read_table(path: FilePath, *, resource_ids: Sequence[str]) -> Table:
+    """Read `id`, `region`, the optional `epsilon`, and a utility for every resource.
+
+    Raises
+    ------
+    InputError
+        With file, line and column, if any cell cannot be used.
+    """
+    sheet = read_sheet(path)
+    ids = identifiers(sheet)
+    region = need_column(sheet, "region")
+    return Table(
+        source=sheet.source,
+        ids=ids,
+        regions=filled_texts(sheet, region, expected="the name of a region"),
+        utilities=_utilities(sheet, resource_ids, reserved=("id", "region", "epsilon")),
+        epsilon=epsilons(sheet, find_column(sheet, "epsilon")),
+    )
+
+
+def read_types(path: FilePath, *, resource_ids: Sequence[str]) -> Types:
+    """Read `region`, the optional `representative`, and a utility for every resource.
+
+    Without a column `representative` the first row of each region is its representative.
+
+    Raises
+    ------
+    InputError
+        With file, line and column, if any cell cannot be used.
+    """
+    sheet = read_sheet(path)
+    region = need_column(sheet, "region")
+    regions = filled_texts(sheet, region, expected="the name of a region")
+    return Types(
+        source=sheet.source,
+        regions=regions,
+        representative=_representatives(sheet, regions),
+        utilities=_utilities(sheet, resource_ids, reserved=("region", "representative")),
+    )
+
+
+def _utilities(sheet: Sheet, resource_ids: Sequence[str], *, reserved: tuple[str, ...]) -> NDArray[np.float64]:
+    columns = _resource_columns(sheet, resource_ids, reserved=reserved)
+    utilities = np.empty((len(sheet.columns[0]), len(columns)))
+    for place, column in enumerate(columns):
+        values = numbers(sheet, column, expected=UTILITY)
+        refuse(sheet, column, where=~((values > 0) & (values <= 1)), expected=UTILITY)
+        utilities[:, place] = values
+    return utilities
+
+
+def _resource_columns(sheet: Sheet, resource_ids: Sequence[str], *, reserved: tuple[str, ...]) -> list[int]:
+    """Positions of the resources' columns, in the order of the ids."""
+    wanted = [name.strip() for name in resource_ids]
+    for name in wanted:
+        if name.casefold() in reserved:
+            raise InputError(
+                f"{sheet.source}: the resource {name!r} has the name of the column {name.casefold()!r}, "
+                "expected resource ids that are not column names; rename the resource."
+            )
+    found: dict[str, int] = {}
+    for column, name in enumerate(sheet.names):
+        if name.casefold() in reserved:
+            continue
+        if name in found:
+            raise InputError(
+                f"{sheet.heading}: found the column {name!r} twice, expected each resource once; keep one."
+            )
+        found[name] = column
+    _check_same_resources(sheet, wanted, found)
+    return [found[name] for name in wanted]
+
+
+def _check_same_resources(sheet: Sheet, wanted: list[str], found: dict[str, int]) -> None:
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        raise InputError(
+            f"{sheet.heading}: found no column for the resources {listed(missing)}, expected one a "
+            "resource; add a column of utilities for each."
+        )
+    known = set(wanted)
+    unknown = [name for name in found if name not in known]
+    if unknown:
+        raise InputError(
+            f"{sheet.heading}: found the columns {listed(unknown)}, which are the ids of no resource; "
+            "remove them or add the resources."
+        )
+
+
+def _representatives(sheet: Sheet, regions: tuple[str, ...]) -> NDArray[np.bool_]:
+    _, first_rows, region_of = np.unique(np.array(regions, dtype=object), return_index=True, return_inverse=True)
+    column = find_column(sheet, "representative")
+    if column is None:
+        chosen = np.zeros(len(regions), dtype=np.bool_)
+        chosen[first_rows] = True
+        return chosen
+    chosen = marks(sheet, column).astype(np.bool_)
+    counts = np.bincount(region_of[chosen], minlength=len(first_rows))
+    for row in np.sort(first_rows[counts != 1])[:1]:
+        places = [sheet.place(int(other)) for other in np.flatnonzero(chosen & (region_of == region_of[row]))]
+        found = f"{len(places)} representatives ({', '.join(places[:3])})" if places else "no representative"
+        raise InputError(
+            f"{sheet.source}, column {sheet.names[column]!r}: found {found} of the region "
+            f"{regions[row]!r}, which begins on {sheet.place(int(row))}, expected exactly one; "
+            "mark one of its rows with 1 and the others with 0."
+        )
+    return chosen
+
+
+def check_regions(agents: Table, types: Types) -> None:
+    """Refuse agents whose region has no types, since nobody could say what their neighbours want."""
+    known = set(types.regions)
+    lost = [row for row, region in enumerate(agents.regions) if region not in known]
+    if lost:
+        absent = list(dict.fromkeys(agents.regions[row] for row in lost))
+        raise InputError(
+            f"{agents.source}: the agent {agents.ids[lost[0]]!r} is in a region without types, "
+            f"{types.source} having none for {listed(absent)}; add a row for each of these regions there."
+        )

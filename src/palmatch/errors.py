@@ -1,0 +1,19 @@
+"""What can go wrong, in the user's words.
+
+Every mistake that a user can make ends in an `InputError`: one sentence that says what was found, where, what was
+expected and what to do. The command prints it and exits with status 2; a library caller catches a `ValueError`.
+"""
+
+from __future__ import annotations
+
+
+class PalmatchError(Exception):
+    """Anything that palmatch raises on purpose."""
+
+
+class InputError(PalmatchError, ValueError):
+    """The user's file or argument cannot be used; the message says why and what to do."""
+
+
+class DidNotConverge(PalmatchError, RuntimeError):
+    """The rounds went on past the caller's limit; nothing about the unfinished matching is returned."""

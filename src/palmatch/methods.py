@@ -1,0 +1,380 @@
+"""One door for all methods: a problem and a name in, a matching out.
+
+`prepare` does what can be done before anybody plays (public tables, costs, budgets) and returns something that plays
+any number of seeds; `match` prepares and plays once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from palmatch.baselines import chance, geo, greedy, hungarian
+from palmatch.domains.papers import Conference
+from palmatch.errors import InputError
+from palmatch.guarantee import Guarantee, no_privacy, region_only
+from palmatch.neighbourhood import Neighbourhood, Progress, neighbourhoods
+from palmatch.policies.alma import Shape
+from palmatch.policies.noise import BackoffNoise, PublicPlay, SelectionNoise, public_play
+from palmatch.policies.published import Policy, noise_only, published, unlimited
+from palmatch.privacy.accountants import Allowance, check_budget, published_allowance
+from palmatch.privacy.costs import own_costs
+from palmatch.problem import FloatArray, IntArray, Matching, Problem
+from palmatch.rounds.agent import Rules
+from palmatch.rounds.draws import Keys, keys_of
+from palmatch.rounds.game import rules_of, simulate
+from palmatch.rounds.tables import OwnTables, PublicTables, alma_tables, own_tables, public_tables
+
+Report = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Public numbers of a matching. `truth_selection=None` takes the paper's: 0.2, or 0.1 for papers."""
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    order: float = 32.0
+    truth_selection: float | None = None
+    truth_backoff: float = 0.05
+    gamma: float = 0.05
+    noise: SelectionNoise = "representative"
+    backoff_noise: BackoffNoise = "representative"
+
+
+@dataclass(slots=True)
+class Ground:
+    """A problem with what several methods need of it, computed once and when asked for."""
+
+    problem: Problem
+    report: Report | None = None
+    _regions: tuple[Neighbourhood, ...] | None = field(default=None, init=False)
+    _own: OwnTables | None = field(default=None, init=False)
+    _keys: Keys | None = field(default=None, init=False)
+
+    @property
+    def regions(self) -> tuple[Neighbourhood, ...]:
+        """The public tables of every region."""
+        if self._regions is None:
+            self._regions = neighbourhoods(self.problem, progress=self.progress("regions"))
+        return self._regions
+
+    @property
+    def own(self) -> OwnTables:
+        """Everybody's own utilities."""
+        if self._own is None:
+            self._own = own_tables(self.problem, self.regions)
+        return self._own
+
+    @property
+    def keys(self) -> Keys:
+        """What everybody's draws are keyed by."""
+        if self._keys is None:
+            self._keys = keys_of(self.problem.agent_ids)
+        return self._keys
+
+    def progress(self, what: str) -> Progress | None:
+        """Return a progress function for one part of the work."""
+        report = self.report
+        return None if report is None else lambda done, total: report(what, done, total)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A way to match, ready to be played: `play(seed)` returns a `Matching`."""
+
+    name: str
+    play: Callable[[int], Matching]
+    plays_rounds: bool
+    random: bool
+
+
+def match(
+    problem: Problem,
+    policy: str = "published",
+    *,
+    epsilon: float = 1.0,
+    delta: float = 1e-5,
+    seed: int = 0,
+    trace: bool = False,
+    settings: Settings | None = None,
+    report: Report | None = None,
+) -> Matching:
+    """Match agents to resources.
+
+    Parameters
+    ----------
+    policy:
+        A name from `palmatch.METHODS`.
+    epsilon, delta:
+        The budget of everybody who brings none of their own, and the failure probability.
+    settings:
+        All public numbers at once, in place of `epsilon` and `delta`.
+    trace:
+        Whether `Matching.trace` records what an observer would have seen.
+    report:
+        Is told (what, done, total) from time to time.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> morning = pm.data.city.batch(8.0, seed=1)
+    >>> problem = pm.mobility.problem(morning.requests, morning.vehicles, edge=1000)
+    >>> matching = pm.match(problem, "noise", seed=7)
+    >>> matching.matched, matching.guarantee.epsilon
+    (154, 0.0)
+    """
+    chosen = settings or Settings(epsilon=epsilon, delta=delta)
+    return prepare(Ground(problem, report), policy, settings=chosen, trace=trace).play(seed)
+
+
+def prepare(ground: Ground, method: str, *, settings: Settings | None = None, trace: bool = False) -> Method:
+    """Do everything that does not depend on the seed."""
+    chosen = settings or Settings()
+    if method not in METHODS:
+        raise InputError(f"There is no method {method!r}: choose from {', '.join(METHODS)}.")
+    check_budget(np.array([chosen.epsilon]), order=chosen.order, delta=chosen.delta)
+    return METHODS[method].prepare(ground, chosen, trace)
+
+
+def budgets(problem: Problem, settings: Settings) -> FloatArray:
+    """Return everybody's budget: their own, or the caller's."""
+    return np.where(np.isnan(problem.epsilon), settings.epsilon, problem.epsilon)
+
+
+def published_policy(problem: Problem, settings: Settings) -> Policy:
+    """Return PALMA's policy for this problem's domain."""
+    truth = settings.truth_selection
+    if truth is None:
+        truth = 0.1 if isinstance(problem.domain, Conference) else 0.2
+    return published(
+        truth_selection=truth,
+        truth_backoff=settings.truth_backoff,
+        gamma=settings.gamma,
+        noise=settings.noise,
+        backoff_noise=settings.backoff_noise,
+    )
+
+
+def plays(ground: Ground, policy: Policy) -> list[PublicPlay]:
+    """Return every region's noise under a policy."""
+    return [
+        public_play(region, selection=policy.selection_noise, backoff=policy.backoff_noise, gamma=policy.gamma)
+        for region in ground.regions
+    ]
+
+
+def largest_costs(ground: Ground, policy: Policy, noise: list[PublicPlay], order: float) -> FloatArray:
+    """Return each agent's c_max by Eq. (max privacy cost)."""
+    problem, own = ground.problem, ground.own
+    costs = np.empty(problem.agents)
+    progress = ground.progress("costs")
+    for number, (region, play) in enumerate(zip(ground.regions, noise, strict=True)):
+        members = np.flatnonzero(problem.region_index == number)
+        rows = np.array([own.of(int(agent)) for agent in members])
+        costs[members] = own_costs(region, play, policy, rows, order).largest
+        if progress is not None:
+            progress(number + 1, len(ground.regions))
+    return costs
+
+
+def _prepare_published(ground: Ground, settings: Settings, trace: bool) -> Method:
+    problem = ground.problem
+    policy = published_policy(problem, settings)
+    noise = plays(ground, policy)
+    allowance = published_allowance(
+        largest_costs(ground, policy, noise, settings.order),
+        budgets(problem, settings),
+        order=settings.order,
+        delta=settings.delta,
+        uncovered=tuple(problem.agent_ids[agent] for agent in problem.uncovered),
+    )
+    return _rounds("published", ground, public_tables(problem, ground.regions, noise), policy, allowance, trace)
+
+
+def _prepare_noise(ground: Ground, settings: Settings, trace: bool) -> Method:
+    policy = noise_only(gamma=settings.gamma, noise=settings.noise, backoff_noise=settings.backoff_noise)
+    promise = region_only("everybody plays what its region's representative would play")
+    return _without_account("noise", ground, policy, promise, budget=0, trace=trace)
+
+
+def _prepare_unlimited(ground: Ground, settings: Settings, trace: bool) -> Method:
+    promise = no_privacy("everybody acts on the truth in every step")
+    return _without_account("unlimited", ground, unlimited(gamma=settings.gamma), promise, budget=1, trace=trace)
+
+
+def _without_account(
+    name: str, ground: Ground, policy: Policy, promise: Guarantee, *, budget: int, trace: bool
+) -> Method:
+    """Prepare rounds in which nothing is charged: `budget` 0 forbids the truth, anything else allows it for ever."""
+    agents = ground.problem.agents
+    allowance = _free_allowance(agents, promise, budget)
+    tables = public_tables(ground.problem, ground.regions, plays(ground, policy))
+    return _rounds(name, ground, tables, policy, allowance, trace)
+
+
+def _free_allowance(agents: int, promise: Guarantee, budget: int) -> Allowance:
+    return Allowance(
+        budget=np.full(agents, budget, dtype=np.int64),
+        first=0,
+        selection=0,
+        backoff=0,
+        epsilon_of=lambda spent: np.full(len(spent), promise.epsilon),
+        guarantee=promise,
+        epsilon_is_public=True,
+    )
+
+
+def _rounds(
+    name: str, ground: Ground, tables: PublicTables, policy: Policy, allowance: Allowance, trace: bool
+) -> Method:
+    own, rules = ground.own, rules_of(policy, allowance)
+    return Method(
+        name=name,
+        play=lambda seed: _play(name, ground, tables, own, rules, allowance, seed=seed, trace=trace),
+        plays_rounds=True,
+        random=True,
+    )
+
+
+def _play(
+    name: str,
+    ground: Ground,
+    tables: PublicTables,
+    own: OwnTables,
+    rules: Rules,
+    allowance: Allowance,
+    *,
+    seed: int,
+    trace: bool,
+) -> Matching:
+    progress = ground.progress("rounds")
+    ends = simulate(tables, own, rules, allowance.budget, keys=ground.keys, seed=seed, trace=trace, progress=progress)
+    return Matching(
+        method=name,
+        resource_of=ends.resource_of,
+        utility=ground.problem.true_utility_of(ends.resource_of),
+        guarantee=allowance.guarantee,
+        epsilon=allowance.epsilon_of(ends.spent),
+        charged=ends.charged,
+        rounds=ends.steps,
+        epsilon_is_public=allowance.epsilon_is_public,
+        trace=ends.trace,
+    )
+
+
+def _prepare_alma(shape: Shape, name: str) -> Callable[[Ground, Settings, bool], Method]:
+    def prepare_alma(ground: Ground, settings: Settings, trace: bool) -> Method:
+        problem = ground.problem
+        _refuse_long_lists(problem, name)
+        # The steepness of the logistic shape is not the threshold of the linear one; 2 is the ALMA papers' choice.
+        gamma = 2.0 if shape == "logistic" else settings.gamma
+        tables, own = alma_tables(problem, problem.domain, problem.types, shape=shape, gamma=gamma)
+        policy = noise_only(gamma=settings.gamma)
+        allowance = _free_allowance(problem.agents, no_privacy("everybody goes down its own list"), 0)
+        rules = rules_of(policy, allowance)
+        return Method(
+            name,
+            lambda seed: _play(name, ground, tables, own, rules, allowance, seed=seed, trace=trace),
+            plays_rounds=True,
+            random=True,
+        )
+
+    return prepare_alma
+
+
+def _refuse_long_lists(problem: Problem, name: str) -> None:
+    if problem.agents * problem.ranks > 100_000_000:
+        raise InputError(
+            f"{name} keeps every agent's list, here {problem.agents:,} lists of {problem.ranks:,}: "
+            "bound them with interest (--interest 20)."
+        )
+
+
+def _prepare_geo(*, rounds: bool, resources_too: bool) -> Callable[[Ground, Settings, bool], Method]:
+    def prepare_geo(ground: Ground, settings: Settings, trace: bool) -> Method:
+        name = ("alma-geo" if rounds else "hungarian-geo") + ("" if resources_too else "-agents")
+        problem, epsilon = ground.problem, budgets(ground.problem, settings)
+
+        def play(seed: int) -> Matching:
+            seen = geo.obfuscate(problem, epsilon=epsilon, seed=seed, resources_too=resources_too)
+            if not rounds:
+                return _geo_matching(problem, name, geo.hungarian_geo(problem, seen), seen.guarantee, epsilon)
+            tables, own = alma_tables(problem, seen.city, seen.types, shape="linear", gamma=settings.gamma)
+            allowance = _free_allowance(problem.agents, seen.guarantee, 0)
+            rules = rules_of(noise_only(gamma=settings.gamma), allowance)
+            matching = _play(name, ground, tables, own, rules, allowance, seed=seed, trace=trace)
+            return replace(matching, epsilon=epsilon)
+
+        return Method(name, play, plays_rounds=rounds, random=True)
+
+    return prepare_geo
+
+
+def _geo_matching(
+    problem: Problem, name: str, resource_of: IntArray, promise: Guarantee, epsilon: FloatArray
+) -> Matching:
+    return Matching(
+        method=name,
+        resource_of=resource_of,
+        utility=problem.true_utility_of(resource_of),
+        guarantee=promise,
+        epsilon=epsilon,
+        charged=np.ones(problem.agents, dtype=np.int64),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A method as the user sees it: one line about it, and how to prepare it."""
+
+    about: str
+    prepare: Callable[[Ground, Settings, bool], Method]
+
+
+METHODS: dict[str, Entry] = {
+    "published": Entry("PALMA as in the paper, with the paper's accounting", _prepare_published),
+    "noise": Entry("PALMA without a budget (ε = 0): the region's noise only", _prepare_noise),
+    "unlimited": Entry("PALMA with an infinite budget: the truth only, no privacy", _prepare_unlimited),
+    "alma": Entry("down one's own list, linear back-off, no privacy", _prepare_alma("linear", "alma")),
+    "alma-logistic": Entry(
+        "down one's own list, logistic back-off, no privacy", _prepare_alma("logistic", "alma-logistic")
+    ),
+    "hungarian": Entry(
+        "the optimum; a centre knows everything, no privacy",
+        lambda ground, _settings, _trace: Method(
+            "hungarian", lambda _seed: hungarian.hungarian(ground.problem), plays_rounds=False, random=False
+        ),
+    ),
+    "hungarian-region": Entry(
+        "the optimum of a centre that knows only regions (ε = 0)",
+        lambda ground, _settings, _trace: Method(
+            "hungarian-region",
+            lambda seed: hungarian.hungarian_region(ground.problem, seed=seed),
+            plays_rounds=False,
+            random=True,
+        ),
+    ),
+    "hungarian-geo": Entry(
+        "the optimum on noisy places of agents and resources", _prepare_geo(rounds=False, resources_too=True)
+    ),
+    "hungarian-geo-agents": Entry(
+        "the optimum on noisy places of agents", _prepare_geo(rounds=False, resources_too=False)
+    ),
+    "alma-geo": Entry("ALMA on noisy places of agents and resources", _prepare_geo(rounds=True, resources_too=True)),
+    "alma-geo-agents": Entry("ALMA on noisy places of agents", _prepare_geo(rounds=True, resources_too=False)),
+    "greedy": Entry(
+        "the best pair first; a centre knows everything, no privacy",
+        lambda ground, _settings, _trace: Method(
+            "greedy", lambda _seed: greedy.greedy(ground.problem), plays_rounds=False, random=False
+        ),
+    ),
+    "random": Entry(
+        "resources by lot (ε = 0)",
+        lambda ground, _settings, _trace: Method(
+            "random", lambda seed: chance.random(ground.problem, seed=seed), plays_rounds=False, random=True
+        ),
+    ),
+}

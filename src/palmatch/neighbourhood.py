@@ -1,0 +1,126 @@
+"""The public tables of a region: every possible agent, their preferences rank by rank, the representative.
+
+Everything in here is public: it is computed from the partition and the resources, never from a real agent. A region's
+rank set R_s is the union over its possible types of their s-th preferred resource (Sec. "Resource Selection
+Distribution" of the paper).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from palmatch.problem import FloatArray, IntArray, Narrowing, Problem, Region, checked_utility
+
+# Past this many ranks one sort of everything is faster than keeping the best ones while reading.
+_FEW_RANKS = 48
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """What everybody may know about one region.
+
+    Attributes
+    ----------
+    resources:
+        The resources that anybody in the region may play (row numbers of the problem, by public id).
+    types, utilities:
+        Every possible agent, and its utility for each of `resources`.
+    representative:
+        The row of `types` that stands for the region.
+    entries, offsets:
+        R_s is `entries[offsets[s - 1]:offsets[s]]`, ascending positions in `resources`.
+    """
+
+    region: Region
+    resources: IntArray
+    types: FloatArray
+    utilities: FloatArray
+    representative: int
+    entries: IntArray
+    offsets: IntArray
+
+    @property
+    def ranks(self) -> int:
+        """K, the number of rank sets."""
+        return len(self.offsets) - 1
+
+    def rank_set(self, rank: int) -> IntArray:
+        """Return R_s for s = rank + 1, as positions in `resources`."""
+        return self.entries[self.offsets[rank] : self.offsets[rank + 1]]
+
+
+def neighbourhoods(problem: Problem, *, progress: Progress | None = None) -> tuple[Neighbourhood, ...]:
+    """Return the public tables of every region in which there is an agent, in the order of `problem.regions`."""
+    tables = []
+    for done, region in enumerate(problem.regions):
+        tables.append(neighbourhood(problem, region))
+        if progress is not None:
+            progress(done + 1, len(problem.regions))
+    return tuple(tables)
+
+
+def neighbourhood(problem: Problem, region: Region) -> Neighbourhood:
+    """Return the public tables of one region."""
+    types = problem.domain.types_of(region)
+    columns = _candidates(problem, region)
+    utilities = checked_utility(problem.domain, types, columns)
+    best = best_columns(utilities, problem.ranks)
+    present = np.zeros((problem.ranks, len(columns)), dtype=np.bool_)
+    for rank in range(problem.ranks):
+        present[rank, best[:, rank]] = True
+    played = np.flatnonzero(present.any(axis=0))
+    _, entries = np.nonzero(present[:, played])
+    return Neighbourhood(
+        region=region,
+        resources=columns[played],
+        types=types,
+        utilities=np.ascontiguousarray(utilities[:, played]),
+        representative=problem.domain.representative(region),
+        entries=entries.astype(np.int64),
+        offsets=np.concatenate(([0], np.cumsum(present.sum(axis=1)))).astype(np.int64),
+    )
+
+
+def best_columns(utilities: FloatArray, count: int) -> IntArray:
+    """Return each row's `count` best columns, best first, ties by column."""
+    if count > _FEW_RANKS or count > utilities.shape[1] // 2:
+        return np.argsort(-utilities, axis=1, kind="stable")[:, :count].astype(np.int64)
+    best: IntArray = _keep_best(np.ascontiguousarray(utilities), count)
+    return best
+
+
+def _candidates(problem: Problem, region: Region) -> IntArray:
+    """Return columns that can be among the K best of some type of the region, by public id."""
+    if problem.ranks < problem.resources and isinstance(problem.domain, Narrowing):
+        columns = problem.domain.candidates(region, problem.ranks)
+    else:
+        columns = np.arange(problem.resources)
+    by_id: IntArray = columns[np.argsort(problem.resource_order[columns])]
+    return by_id
+
+
+@numba.njit(cache=True)
+def _keep_best(utilities, count):  # type: ignore[no-untyped-def]  # compiled
+    """Return each row's best columns by insertion into a short sorted list; a later equal value never overtakes."""
+    rows, columns = utilities.shape
+    best = np.empty((rows, count), dtype=np.int64)
+    for row in range(rows):
+        kept = 0
+        for column in range(columns):
+            value = utilities[row, column]
+            if kept == count and value <= utilities[row, best[row, count - 1]]:
+                continue
+            place = kept if kept < count else count - 1
+            while place > 0 and utilities[row, best[row, place - 1]] < value:
+                best[row, place] = best[row, place - 1]
+                place -= 1
+            best[row, place] = column
+            if kept < count:
+                kept += 1
+    return best

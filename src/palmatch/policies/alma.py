@@ -1,0 +1,33 @@
+"""ALMA, from which PALMA descends: go down one's own list, and give way to others as far as one can afford it.
+
+It is PALMA in a region that holds one possible agent: each rank set is one resource, and the noise is the truth. There
+is no privacy in it; it is what the privacy is paid against.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from palmatch.errors import InputError
+from palmatch.policies.distribution import GRID
+from palmatch.problem import FloatArray, IntArray
+
+Shape: TypeAlias = Literal["linear", "logistic"]
+
+
+def backoff_chances(ordered: FloatArray, *, shape: Shape, gamma: float) -> IntArray:
+    """Return each agent's back-off chances over GRID, from its utilities in its own order (agents x ranks).
+
+    The loss at a rank is what the next one is worth less; after the last comes the first again. "linear" is Eq.
+    (linear); "logistic" is 1 / (1 + exp(-γ (1/2 - loss))), the other shape of the ALMA papers.
+    """
+    loss = ordered - np.roll(ordered, -1, axis=1)
+    if shape == "linear":
+        chance = np.where(loss <= gamma, 1.0 - gamma, np.where(1.0 - loss <= gamma, gamma, 1.0 - loss))
+    elif shape == "logistic":
+        chance = 1.0 / (1.0 + np.exp(-gamma * (0.5 - loss)))
+    else:
+        raise InputError(f"Expected a back-off shape 'linear' or 'logistic', got shape={shape!r}.")
+    return np.clip((chance * GRID).astype(np.int64), 1, GRID - 1)

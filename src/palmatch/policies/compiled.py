@@ -1,0 +1,76 @@
+"""The distributions of `policies.distribution`, compiled, and in bulk for many types at once.
+
+No formula is written here: the plain functions are compiled as they are, and loops run them over tables.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from palmatch.policies import distribution
+from palmatch.problem import FloatArray, IntArray
+
+fill_weights = numba.njit(cache=True)(distribution.fill_weights)
+expected_utility = numba.njit(cache=True)(distribution.expected_utility)
+pick = numba.njit(cache=True)(distribution.pick)
+backoff_weight = numba.njit(cache=True)(distribution.backoff_weight)
+
+
+def selection_weights(utilities: FloatArray, entries: IntArray) -> IntArray:
+    """Return for each row of utilities the integer weights over one rank set (rows x entries)."""
+    table: IntArray = _selection_weights(utilities, entries)
+    return table
+
+
+def backoff_weights(utilities: FloatArray, entries: IntArray, offsets: IntArray, gamma: float) -> IntArray:
+    """Return for each row of utilities the back-off chance over GRID at every entry (rows x all entries)."""
+    table: IntArray = _backoff_weights(utilities, entries, offsets, gamma)
+    return table
+
+
+def backoff_range(
+    utilities: FloatArray, entries: IntArray, offsets: IntArray, gamma: float
+) -> tuple[IntArray, IntArray]:
+    """Return the smallest and the largest back-off chance of any row at every entry, without the table in between."""
+    low, high = _backoff_range(utilities, entries, offsets, gamma)
+    return low, high
+
+
+@numba.njit(cache=True)
+def _selection_weights(utilities, entries):  # type: ignore[no-untyped-def]  # compiled
+    table = np.empty((utilities.shape[0], len(entries)), dtype=np.int64)
+    for row in range(utilities.shape[0]):
+        fill_weights(utilities[row], entries, 0, len(entries), table[row])
+    return table
+
+
+@numba.njit(cache=True)
+def _fill_backoff(utilities, entries, offsets, gamma, out):  # type: ignore[no-untyped-def]  # compiled
+    ranks = len(offsets) - 1
+    for rank in range(ranks):
+        following = rank + 1 if rank + 1 < ranks else 0
+        alternative = expected_utility(utilities, entries, offsets[following], offsets[following + 1])
+        for place in range(offsets[rank], offsets[rank + 1]):
+            out[place] = backoff_weight(utilities[entries[place]], alternative, gamma)
+
+
+@numba.njit(cache=True)
+def _backoff_weights(utilities, entries, offsets, gamma):  # type: ignore[no-untyped-def]  # compiled
+    table = np.empty((utilities.shape[0], len(entries)), dtype=np.int64)
+    for row in range(utilities.shape[0]):
+        _fill_backoff(utilities[row], entries, offsets, gamma, table[row])
+    return table
+
+
+@numba.njit(cache=True)
+def _backoff_range(utilities, entries, offsets, gamma):  # type: ignore[no-untyped-def]  # compiled
+    low = np.full(len(entries), distribution.GRID, dtype=np.int64)
+    high = np.zeros(len(entries), dtype=np.int64)
+    chances = np.empty(len(entries), dtype=np.int64)
+    for row in range(utilities.shape[0]):
+        _fill_backoff(utilities[row], entries, offsets, gamma, chances)
+        for place in range(len(entries)):
+            low[place] = min(low[place], chances[place])
+            high[place] = max(high[place], chances[place])
+    return low, high

@@ -1,0 +1,260 @@
+"""The two records that everything passes through: who wants what, and who got what.
+
+A `Problem` is agents and resources with a domain, that is, a meaning of "utility" and "region". A `Matching` is the
+answer of any method to it. Neither knows how a matching is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmatch.errors import InputError
+from palmatch.guarantee import Guarantee
+from palmatch.trace import Trace
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+Region: TypeAlias = Hashable
+
+
+@runtime_checkable
+class Utility(Protocol):
+    """How much any possible agent likes each resource."""
+
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+        """Return utilities in (0, 1], one row a type, one column a resource (all of them, or `columns`)."""
+        ...
+
+
+@runtime_checkable
+class Partition(Protocol):
+    """The public fragmentation of all possible agents ("types") into regions: φ of the paper."""
+
+    def region_of(self, types: FloatArray) -> Sequence[Region]:
+        """Return the region of each type. Regions of one partition can be sorted; `str(region)` is for people."""
+        ...
+
+    def types_of(self, region: Region) -> FloatArray:
+        """Return every possible type of a region, one a row."""
+        ...
+
+    def representative(self, region: Region) -> int:
+        """Return which row of `types_of(region)` stands for the region: n* of the paper."""
+        ...
+
+
+@runtime_checkable
+class Domain(Utility, Partition, Protocol):
+    """What "utility" and "region" mean somewhere. Thirty lines make one; `palmatch.testing.check_domain` tries it."""
+
+
+@runtime_checkable
+class Narrowing(Protocol):
+    """An optional talent of a domain: to know which resources can matter in a region at all."""
+
+    def candidates(self, region: Region, interest: int) -> IntArray:
+        """Return ascending columns that hold the `interest` best resources of every type, ties included."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Agents, resources, and what they mean to each other. Made by `make_problem`, or by a domain's `problem`.
+
+    Attributes
+    ----------
+    types:
+        What each agent acts on, one row an agent: private to that agent.
+    truth:
+        What each agent truly is, for scoring; the same as `types` unless a domain had to change an agent so that its
+        region covers it.
+    region_index:
+        For each agent the place of its region in `regions`: public.
+    epsilon:
+        Each agent's own budget: a public choice; NaN where the agent leaves it to the caller.
+    interest:
+        K: how many resources each possible type cares for; None for all of them.
+    resource_order:
+        Rank of each resource by its public id: breaks ties in preference orders.
+    """
+
+    domain: Domain
+    agent_ids: tuple[str, ...]
+    resource_ids: tuple[str, ...]
+    types: FloatArray
+    truth: FloatArray
+    regions: tuple[Region, ...]
+    region_index: IntArray
+    resource_order: IntArray
+    epsilon: FloatArray
+    interest: int | None = None
+    uncovered: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def agents(self) -> int:
+        """How many agents there are."""
+        return len(self.agent_ids)
+
+    @property
+    def resources(self) -> int:
+        """How many resources there are."""
+        return len(self.resource_ids)
+
+    @property
+    def ranks(self) -> int:
+        """K, the number of rank sets of every region."""
+        return self.resources if self.interest is None else min(self.interest, self.resources)
+
+    def true_utility(self, columns: IntArray | None = None) -> FloatArray:
+        """Return what each agent truly gets from each resource (N x R, or N x columns), for scoring only."""
+        return checked_utility(self.domain, self.truth, columns)
+
+    def true_utility_of(self, resource_of: IntArray) -> FloatArray:
+        """Return what each agent truly gets from the resource that it got; 0 for an agent that goes without."""
+        gained = np.zeros(self.agents)
+        matched = np.flatnonzero(resource_of >= 0)
+        # In blocks: the block's agents by the block's resources, of which only the diagonal is wanted.
+        for block in np.array_split(matched, max(1, len(matched) // 64)):
+            columns, place = np.unique(resource_of[block], return_inverse=True)
+            table = checked_utility(self.domain, self.truth[block], columns)
+            gained[block] = table[np.arange(len(block)), place]
+        return gained
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Who got what, at what price. Every method returns one.
+
+    Attributes
+    ----------
+    resource_of:
+        For each agent the row number of its resource, -1 where it goes without.
+    utility:
+        What each agent truly gains; 0 where it goes without.
+    epsilon:
+        What each agent's actions cost it, by the accountant named in `guarantee`. Not publishable where the accountant
+        computes it from an agent's own utilities (`epsilon_is_public` is False); NaN where the notion does not apply.
+    charged:
+        How many of each agent's actions were charged.
+    rounds:
+        Synchronous steps until nobody had anything left to do; 0 for a centralised method.
+    """
+
+    method: str
+    resource_of: IntArray
+    utility: FloatArray
+    guarantee: Guarantee
+    epsilon: FloatArray
+    charged: IntArray
+    rounds: int = 0
+    epsilon_is_public: bool = True
+    trace: Trace | None = field(default=None, repr=False)
+
+    @property
+    def welfare(self) -> float:
+        """The sum of utilities: what the paper calls social welfare."""
+        return float(self.utility.sum())
+
+    @property
+    def matched(self) -> int:
+        """How many agents got a resource."""
+        return int((self.resource_of >= 0).sum())
+
+
+def make_problem(
+    domain: Domain,
+    types: FloatArray,
+    *,
+    resource_ids: Sequence[str],
+    agent_ids: Sequence[str] | None = None,
+    truth: FloatArray | None = None,
+    epsilon: FloatArray | None = None,
+    interest: int | None = None,
+    uncovered: Sequence[int] = (),
+    notes: Sequence[str] = (),
+) -> Problem:
+    """Check the parts and put them together.
+
+    Examples
+    --------
+    See `palmatch.mobility.problem`, `palmatch.papers.problem` and `palmatch.table.problem` for the domains that come
+    with the package, and `docs/domains.md` for one of your own.
+    """
+    types = np.ascontiguousarray(types, dtype=np.float64)
+    names = tuple(str(i) for i in range(len(types))) if agent_ids is None else tuple(agent_ids)
+    if len(types) == 0:
+        raise InputError("There are no agents: give at least one.")
+    if len(resource_ids) == 0:
+        raise InputError("There are no resources: give at least one.")
+    if len(names) != len(types):
+        raise InputError(f"Expected one id per agent, got {len(names)} ids for {len(types)} agents.")
+    if interest is not None and interest < 1:
+        raise InputError(f"Expected interest of at least 1 resource, got interest={interest}.")
+    _refuse_duplicates(names, "agent")
+    _refuse_duplicates(resource_ids, "resource")
+    keys = list(domain.region_of(types))
+    regions = tuple(sorted(set(keys)))  # type: ignore[type-var]  # sortable by the contract of Partition
+    place = {region: number for number, region in enumerate(regions)}
+    return Problem(
+        domain=domain,
+        agent_ids=names,
+        resource_ids=tuple(resource_ids),
+        types=types,
+        truth=types if truth is None else np.ascontiguousarray(truth, dtype=np.float64),
+        regions=regions,
+        region_index=np.array([place[key] for key in keys], dtype=np.int64),
+        resource_order=_order_of(resource_ids),
+        epsilon=_checked_budgets(epsilon, len(types)),
+        interest=interest,
+        uncovered=tuple(uncovered),
+        notes=tuple(notes),
+    )
+
+
+def checked_utility(domain: Domain, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+    """Return the domain's utilities, refusing anything outside (0, 1]."""
+    table = domain.utility(types, columns)
+    if table.size and not (table.min() > 0.0 and table.max() <= 1.0):  # also false for NaN
+        row, column = np.argwhere(~((table > 0.0) & (table <= 1.0)))[0]
+        resource = column if columns is None else columns[column]
+        raise InputError(
+            f"Expected utilities in (0, 1], got {table[row, column]} for type {row} and resource {resource}: "
+            "scale the utilities, and give a small positive one to what is hardly wanted."
+        )
+    return table
+
+
+def _refuse_duplicates(ids: Sequence[str], kind: str) -> None:
+    seen: set[str] = set()
+    for name in ids:
+        if name in seen:
+            raise InputError(f"The {kind} id {name!r} occurs twice: give every {kind} an id of its own.")
+        seen.add(name)
+
+
+def _order_of(ids: Sequence[str]) -> IntArray:
+    """Rank ids as numbers when all of them are numbers, else as words."""
+    if all(name.isascii() and name.isdigit() for name in ids):
+        by = sorted(range(len(ids)), key=lambda i: (int(ids[i]), ids[i]))
+    else:
+        by = sorted(range(len(ids)), key=lambda i: ids[i])
+    order = np.empty(len(ids), dtype=np.int64)
+    order[by] = np.arange(len(ids))
+    return order
+
+
+def _checked_budgets(epsilon: FloatArray | None, agents: int) -> FloatArray:
+    if epsilon is None:
+        return np.full(agents, np.nan)
+    budgets = np.ascontiguousarray(epsilon, dtype=np.float64)
+    if budgets.shape != (agents,):
+        raise InputError(f"Expected one epsilon per agent, got shape {budgets.shape} for {agents} agents.")
+    if (budgets < 0).any():
+        raise InputError(f"Expected epsilon of at least 0, got epsilon={budgets[budgets < 0][0]}.")
+    return budgets

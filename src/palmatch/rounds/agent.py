@@ -1,0 +1,140 @@
+"""One device: decide what to do in this step, observe what came of it, remember what it cost.
+
+Written to be read, in plain Python without arrays; it is the oracle of the compiled kernel, and it runs on a device
+as it is. It knows its region's public tables and its own utilities, and sees one bit of feedback per step.
+"""
+
+from __future__ import annotations
+
+import secrets
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from palmatch.policies.distribution import GRID, backoff_weight, expected_utility, fill_weights, pick
+
+# Draws from [0, GRID) for (step, purpose).
+Draw = Callable[[int, int], int]
+
+_SELECTION_COIN, _SELECTION, _BACKOFF_COIN, _BACKOFF = 0, 1, 2, 3
+
+
+def system_draw(step: int, purpose: int) -> int:  # noqa: ARG001 - a live draw is a function of nothing
+    """Return a draw from the operating system, for a live device."""
+    return secrets.randbelow(GRID)
+
+
+@dataclass(frozen=True, slots=True)
+class RegionTables:
+    """What is public about one region; see `rounds.tables.PublicTables` for the meaning of each."""
+
+    resources: Sequence[int]
+    offsets: Sequence[int]
+    entries: Sequence[int]
+    selection_below: Sequence[int]
+    backoff: Sequence[int]
+
+    @property
+    def ranks(self) -> int:
+        """K."""
+        return len(self.offsets) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The public numbers that every agent plays by; chances are integers over GRID, prices are units."""
+
+    truth_selection: int
+    truth_backoff: int
+    gamma: float
+    first_units: int
+    selection_units: int
+    backoff_units: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Try to acquire this resource now."""
+
+    resource: int
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """See whether this resource is free."""
+
+    resource: int
+
+
+class Agent:
+    """An agent of PALMA (Alg. 1): it has a strategy, a rank, and units spent of a budget.
+
+    Call `decide(step)` for what to do, then one of `won` and `collided` after an attempt, `saw` after a look.
+    """
+
+    def __init__(self, region: RegionTables, own: Sequence[float], budget: int, *, rules: Rules, draw: Draw) -> None:
+        self.region = region
+        self.own = own
+        self.budget = budget
+        self.rules = rules
+        self.draw = draw
+        self.spent = 0
+        self.actions = 0
+        # Once an agent plays noise it never plays truth again: whether it still has budget must not be told from
+        # what it does next.
+        self.exhausted = budget <= 0
+        self.rank = 0
+        self.held: int | None = None
+        # Alg. 1, line 1: the first strategy is drawn from P_S at s = 1.
+        self.entry: int = self._select(0, rules.first_units)
+        self.attempting = True
+
+    def decide(self, step: int) -> Attempt | Look:
+        """Return this step's action."""
+        if not self.attempting:
+            # Alg. 1, lines 16-20: s comes first, so that the first look is at R_2; after R_K comes R_1.
+            self.rank = self.rank + 1 if self.rank + 1 < self.region.ranks else 0
+            self.entry = self._select(step, self.rules.selection_units)
+        resource = self.region.resources[self.region.entries[self.entry]]
+        return Attempt(resource) if self.attempting else Look(resource)
+
+    def won(self) -> None:
+        """Take note that nobody else attempted it: the resource is held for good."""
+        self.held = self.region.resources[self.region.entries[self.entry]]
+
+    def collided(self, step: int) -> bool:
+        """Take note of a collision; return whether the agent backs off (Alg. 1, lines 7-12)."""
+        truthful = self._may_act_on_the_truth(self.rules.backoff_units)
+        if truthful and self.draw(step, _BACKOFF_COIN) < self.rules.truth_backoff:
+            following = self.rank + 1 if self.rank + 1 < self.region.ranks else 0
+            start, stop = self.region.offsets[following], self.region.offsets[following + 1]
+            alternative = expected_utility(self.own, self.region.entries, start, stop)
+            chance = backoff_weight(self.own[self.region.entries[self.entry]], alternative, self.rules.gamma)
+        else:
+            chance = self.region.backoff[self.entry]
+        self.attempting = not self.draw(step, _BACKOFF) < chance
+        return not self.attempting
+
+    def saw(self, *, free: bool) -> None:
+        """Take note of what a look showed: a free resource is attempted in the next step."""
+        self.attempting = free
+
+    def _select(self, step: int, units: int) -> int:
+        """Draw an entry of the current rank set by Eq. (selection probability)."""
+        start, stop = self.region.offsets[self.rank], self.region.offsets[self.rank + 1]
+        truthful = self._may_act_on_the_truth(units)
+        if truthful and self.draw(step, _SELECTION_COIN) < self.rules.truth_selection:
+            weights = [0] * (stop - start)
+            fill_weights(self.own, self.region.entries, start, stop, weights)
+            return start + pick(weights, self.draw(step, _SELECTION))
+        return bisect_right(self.region.selection_below, self.draw(step, _SELECTION), start, stop)
+
+    def _may_act_on_the_truth(self, units: int) -> bool:
+        """Charge an action, if the budget has room for it; if not, never ask again."""
+        if not self.exhausted and self.spent + units > self.budget:
+            self.exhausted = True
+        if self.exhausted:
+            return False
+        self.spent += units
+        self.actions += units > 0
+        return True

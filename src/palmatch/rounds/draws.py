@@ -1,0 +1,82 @@
+"""Chance as a function: every simulated draw is a hash of (seed, agent, step, purpose).
+
+The same seed gives the same matching in plain Python, compiled, in any order and on any number of threads. The hash is
+the finaliser of SplitMix64 (Steele, Lea, Flood 2014). A live device must not use this: it draws from the operating
+system (`rounds.agent.system_draw`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+# What a draw is for; two draws of one agent in one step never share a purpose.
+SELECTION_COIN, SELECTION, BACKOFF_COIN, BACKOFF = 0, 1, 2, 3
+PURPOSES = 4
+
+_MASK = (1 << 64) - 1
+_GAMMA = 0x9E3779B97F4A7C15
+_FIRST = 0xBF58476D1CE4E5B9
+_SECOND = 0x94D049BB133111EB
+
+Keys = NDArray[np.uint64]
+
+
+def mix(value: int) -> int:
+    """Return the SplitMix64 finaliser of a 64-bit integer."""
+    value = ((value ^ (value >> 30)) * _FIRST) & _MASK
+    value = ((value ^ (value >> 27)) * _SECOND) & _MASK
+    return value ^ (value >> 31)
+
+
+def stream(seed: int, key: int) -> int:
+    """Return the 64-bit name of an agent's stream of draws."""
+    return mix(key ^ mix((seed + _GAMMA) & _MASK))
+
+
+def draw(stream_name: int, step: int, purpose: int) -> int:
+    """Return a draw from [0, 2**53)."""
+    counter = ((step * PURPOSES + purpose + 1) * _GAMMA) & _MASK
+    return mix(stream_name ^ mix(counter)) >> 11
+
+
+def keys_of(ids: Sequence[str]) -> Keys:
+    """Return a 64-bit key for each public id, so that draws do not depend on the order of the rows."""
+    digests = b"".join(blake2b(name.encode(), digest_size=8).digest() for name in ids)
+    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
+
+
+def streams(seed: int, keys: Keys) -> Keys:
+    """Return the streams of many agents: `stream` for arrays."""
+    return _mix_array(keys ^ np.uint64(mix((seed + _GAMMA) & _MASK)))
+
+
+def draws(names: Keys, step: int, purpose: int) -> NDArray[np.int64]:
+    """Return one draw from [0, 2**53) for each stream: `draw` for arrays."""
+    counter = np.uint64(mix(((step * PURPOSES + purpose + 1) * _GAMMA) & _MASK))
+    return (_mix_array(names ^ counter) >> np.uint64(11)).astype(np.int64)
+
+
+def _mix_array(values: Keys) -> Keys:
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(_FIRST)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(_SECOND)
+    return values ^ (values >> np.uint64(31))
+
+
+@numba.njit(cache=True)
+def compiled_mix(value):  # type: ignore[no-untyped-def]  # compiled
+    """Return `mix` of a uint64."""
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(_FIRST)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(_SECOND)
+    return value ^ (value >> np.uint64(31))
+
+
+@numba.njit(cache=True)
+def compiled_draw(name, step, purpose):  # type: ignore[no-untyped-def]  # compiled
+    """Return `draw` as an int64."""
+    counter = np.uint64(step * PURPOSES + purpose + 1) * np.uint64(_GAMMA)
+    return np.int64(compiled_mix(name ^ compiled_mix(counter)) >> np.uint64(11))

@@ -1,0 +1,38 @@
+"""What an observer of the whole game may see: who tried what, when, and what came of it.
+
+Nothing in here depends on an agent's utilities other than through what it did; an auditor works from this record alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Outcome(IntEnum):
+    """What one agent did in one step, as everybody sees it."""
+
+    HOLDS = 0  # attempted alone: the resource is its own from now on
+    STAYS = 1  # attempted, collided, and will attempt again
+    BACKS_OFF = 2  # attempted, collided, and gives way
+    FREE = 3  # looked, found it free, and will attempt it in the next step
+    TAKEN = 4  # looked, found it held or contested
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One row per agent and step, ordered by step, then by agent.
+
+    `step` counts from 1; `agent` and `resource` are row numbers of the problem.
+    """
+
+    step: NDArray[np.int64]
+    agent: NDArray[np.int64]
+    resource: NDArray[np.int64]
+    outcome: NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.step)

@@ -1,0 +1,99 @@
+"""Budgets: the units of the paper's formula, whole actions, and nobody past the budget."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import palmatch as pm
+from palmatch.errors import InputError
+from palmatch.privacy.accountants import affordable_actions, epsilon_from_cost, published_allowance
+
+
+def test_the_budget_of_the_paper_is_20_49():
+    room = 32 * 1.0 + np.log(1e-5)
+    assert room == pytest.approx(20.49, abs=0.005)
+    assert affordable_actions(np.array([20.48]), np.array([1.0]), order=32, delta=1e-5)[0] == 1
+    assert affordable_actions(np.array([20.50]), np.array([1.0]), order=32, delta=1e-5)[0] == 0
+
+
+def test_the_papers_floor_is_0_36():
+    assert epsilon_from_cost(np.array([0.0]), order=32, delta=1e-5)[0] == pytest.approx(0.36, abs=0.001)
+
+
+@settings(max_examples=300, deadline=None)
+@given(cost=st.floats(1e-9, 1e3), epsilon=st.floats(0, 50), delta=st.sampled_from([1e-9, 1e-5, 0.1]))
+def test_affordable_actions_fit_the_budget_and_one_more_does_not(cost, epsilon, delta):
+    costs, budget = np.array([cost]), np.array([epsilon])
+    actions = affordable_actions(costs, budget, order=32, delta=delta)
+    if actions[0] > 0:
+        assert epsilon_from_cost(actions * costs, order=32, delta=delta)[0] <= epsilon
+    next_one = epsilon_from_cost((actions + 1) * costs, order=32, delta=delta)[0]
+    assert next_one > epsilon * (1 - 1e-12) or actions[0] > 2**52
+
+
+def test_free_actions_are_unlimited_and_an_unaffordable_one_is_none():
+    actions = affordable_actions(np.array([0.0, np.inf, 0.0]), np.array([1.0, 1.0, 0.1]), order=32, delta=1e-5)
+    assert actions[0] > 2**59
+    assert actions[1] == 0
+    assert actions[2] == 0
+
+
+def test_who_can_afford_nothing_is_charged_nothing_and_shows_epsilon_0():
+    allowance = published_allowance(np.array([3.0, 3.0]), np.array([0.0, 1.0]), order=32.0, delta=1e-5)
+    assert allowance.budget.tolist() == [0, 6]
+    assert allowance.epsilon_of(np.array([0, 6]))[0] == 0.0
+    assert 0.36 < allowance.epsilon_of(np.array([0, 6]))[1] <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "order", "words"),
+    [
+        (-1.0, 1e-5, 32, "epsilon=-1"),
+        (np.nan, 1e-5, 32, "epsilon=nan"),
+        (1.0, 0.0, 32, "delta=0"),
+        (1, 1e-5, 0, "order"),
+    ],
+)
+def test_meaningless_budgets_are_refused(epsilon, delta, order, words):
+    with pytest.raises(InputError, match=words):
+        published_allowance(np.array([1.0]), np.array([epsilon]), order=order, delta=delta)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.2, 0.5, 1.0, 3.0])
+def test_no_agent_passes_its_budget(epsilon):
+    morning = pm.data.city.batch(5.0)
+    problem = pm.mobility.problem(morning.requests, morning.vehicles, edge=2000)
+    for seed in range(5):
+        matching = pm.match(problem, "published", epsilon=epsilon, seed=seed)
+        assert matching.epsilon.max() <= epsilon
+        assert not matching.epsilon_is_public
+
+
+def test_a_budget_of_zero_plays_the_noise():
+    morning = pm.data.city.batch(5.0)
+    problem = pm.mobility.problem(morning.requests, morning.vehicles)
+    broke = pm.match(problem, "published", epsilon=0.0, seed=3)
+    noise = pm.match(problem, "noise", seed=3)
+    np.testing.assert_array_equal(broke.resource_of, noise.resource_of)
+
+
+def test_everybody_may_bring_a_budget_of_their_own():
+    morning = pm.data.city.batch(5.0)
+    own = np.full(17, np.nan)
+    own[3], own[4] = 0.0, 0.5
+    problem = pm.mobility.problem(morning.requests, morning.vehicles, epsilon=own)
+    for seed in range(5):
+        matching = pm.match(problem, "published", epsilon=1.0, seed=seed)
+        assert matching.epsilon[3] == 0.0
+        assert matching.epsilon[4] <= 0.5
+        assert matching.epsilon.max() <= 1.0
+
+
+def test_an_infinite_budget_never_runs_out():
+    morning = pm.data.city.batch(5.0)
+    problem = pm.mobility.problem(morning.requests, morning.vehicles)
+    matching = pm.match(problem, "published", epsilon=np.inf, seed=0)
+    assert np.isfinite(matching.epsilon).all()

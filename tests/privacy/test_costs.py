@@ -1,0 +1,150 @@
+"""Costs against high-precision arithmetic and against the definition, written out naively."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import palmatch as pm
+from palmatch.methods import Ground, largest_costs, plays
+from palmatch.policies.published import Policy, published
+from palmatch.privacy.costs import own_costs, region_costs
+from palmatch.privacy.renyi import log_moment, log_moment_of_coins, log_moments_between, power
+
+mpmath.mp.dps = 50
+
+
+def exact_cost(first, second, order):
+    """λ D_{λ+1}, the larger of the two directions, in 50 digits."""
+
+    def one_way(p, q):
+        return mpmath.log(mpmath.fsum(a ** (order + 1) / b**order for a, b in zip(p, q, strict=True)))
+
+    return max(one_way(first, second), one_way(second, first))
+
+
+def exact_selection(utilities, entries, representative, truth):
+    def shares(values):
+        total = mpmath.fsum(values[e] for e in entries)
+        return [values[e] / total for e in entries]
+
+    return [
+        truth * own + (1 - truth) * noise for own, noise in zip(shares(utilities), shares(representative), strict=True)
+    ]
+
+
+def exact_backoff(utilities, entry, following, gamma):
+    total = mpmath.fsum(utilities[e] for e in following)
+    loss = utilities[entry] - mpmath.fsum(utilities[e] ** 2 for e in following) / total
+    if loss <= gamma:
+        return 1 - gamma
+    return gamma if 1 - loss <= gamma else 1 - loss
+
+
+def exact_c_max(own, region, truth_selection, truth_backoff, gamma, order):
+    """Eq. (max privacy cost), from real-valued probabilities: no grid, no floats."""
+    everybody = [[mpmath.mpf(float(u)) for u in row] for row in region.utilities]
+    mine = [mpmath.mpf(float(u)) for u in own]
+    star = everybody[region.representative]
+    worst = mpmath.mpf(0)
+    for rank in range(region.ranks):
+        here, following = region.rank_set(rank), region.rank_set((rank + 1) % region.ranks)
+        for other in everybody:
+            worst = max(
+                worst,
+                exact_cost(
+                    exact_selection(mine, here, star, truth_selection),
+                    exact_selection(other, here, star, truth_selection),
+                    order,
+                ),
+            )
+            for entry in here:
+                coins = [
+                    truth_backoff * exact_backoff(who, entry, following, gamma)
+                    + (1 - truth_backoff) * exact_backoff(star, entry, following, gamma)
+                    for who in (mine, other)
+                ]
+                worst = max(worst, exact_cost([coins[0], 1 - coins[0]], [coins[1], 1 - coins[1]], order))
+    return worst
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_c_max_equals_high_precision_arithmetic(seed):
+    chance = np.random.default_rng(seed)
+    types = chance.uniform(0.05, 1.0, (4, 4))
+    problem = pm.table.problem(types[:2], ["here", "here"], {"here": types}, representatives={"here": 2})
+    ground = Ground(problem)
+    policy = published(truth_selection=0.2, truth_backoff=0.05)
+    costs = largest_costs(ground, policy, plays(ground, policy), 32.0)
+    # The numbers as the computer has them: 0.2 is not a fifth.
+    truth, coin, gamma = (mpmath.mpf(round(z * 2**53)) / 2**53 for z in (0.2, 0.05, 0.05))
+    gamma = mpmath.mpf(0.05)
+    for agent in range(2):
+        exact = exact_c_max(problem.types[agent, 1:], ground.regions[0], truth, coin, gamma, 32)
+        assert abs(costs[agent] - float(exact)) <= 1e-9 * float(exact)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    rows=st.integers(1, 6),
+    columns=st.integers(1, 9),
+    order=st.sampled_from([0.5, 1.0, 2.0, 7.3, 32.0, 128.0]),
+)
+def test_the_matrix_product_equals_the_definition(seed, rows, columns, order):
+    chance = np.random.default_rng(seed)
+    common = chance.dirichlet(np.ones(columns))
+    first, second = (
+        0.2 * chance.dirichlet(np.ones(columns), rows) + 0.8 * common,
+        0.2 * chance.dirichlet(np.ones(columns), rows + 1) + 0.8 * common,
+    )
+    fast = log_moments_between(first, second, common, order)
+    for i in range(rows):
+        slow = log_moment(first[i], second, order)
+        np.testing.assert_allclose(fast[i], np.maximum(slow, 0.0), rtol=1e-12, atol=1e-13 * order)
+
+
+def test_moments_beyond_a_double_are_computed_in_log_space():
+    first, second = np.array([[1 - 1e-12, 1e-12]]), np.array([[1e-12, 1 - 1e-12]])
+    cost = log_moments_between(first, second, np.array([0.5, 0.5]), 32.0)
+    assert cost[0, 0] == pytest.approx(32 * 12 * np.log(10), rel=1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(p=st.floats(0.01, 0.99), q=st.floats(0.01, 0.99), order=st.sampled_from([1.0, 32.0]))
+def test_coins_cost_what_two_sided_distributions_cost(p, q, order):
+    expected = log_moment(np.array([p, 1 - p]), np.array([q, 1 - q]), order)
+    got = log_moment_of_coins(np.array(p), np.array(q), order)
+    assert got == pytest.approx(max(float(expected), 0.0), rel=1e-10, abs=1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(base=st.floats(0.01, 20), exponent=st.sampled_from([1.0, 2.0, 3.0, 32.0, 33.0, 0.5, 7.25]))
+def test_power_by_squaring_is_power(base, exponent):
+    np.testing.assert_allclose(power(np.array([base]), exponent), [base**exponent], rtol=1e-13)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nobody_in_a_region_costs_more_than_its_worst_pair(seed):
+    chance = np.random.default_rng(seed)
+    types = chance.uniform(0.05, 1.0, (6, 5))
+    problem = pm.table.problem(types, ["here"] * 6, {"here": types})
+    ground = Ground(problem)
+    policy = Policy("any", 0.3, 0.2)
+    noise = plays(ground, policy)
+    own = own_costs(ground.regions[0], noise[0], policy, ground.regions[0].utilities, 32.0)
+    worst = region_costs(ground.regions[0], noise[0], policy, 32.0)
+    assert own.selection.max() == pytest.approx(worst.selection[0], rel=1e-12)
+    assert own.backoff.max() == pytest.approx(worst.backoff[0], rel=1e-12)
+
+
+def test_a_region_in_which_everybody_is_alike_costs_nothing():
+    types = np.tile([0.9, 0.5, 0.2], (3, 1))
+    problem = pm.table.problem(types, ["here"] * 3, {"here": types})
+    ground = Ground(problem)
+    policy = published()
+    costs = region_costs(ground.regions[0], plays(ground, policy)[0], policy, 32.0)
+    assert costs.largest[0] < 1e-12

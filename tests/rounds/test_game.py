@@ -1,0 +1,159 @@
+"""The compiled kernel and the readable agents play the same game, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import palmatch as pm
+from palmatch.errors import DidNotConverge
+from palmatch.methods import Ground, plays
+from palmatch.policies.published import Policy
+from palmatch.rounds.agent import Rules
+from palmatch.rounds.draws import keys_of
+from palmatch.rounds.game import simulate, simulate_plainly
+from palmatch.rounds.tables import alma_tables, own_tables, public_tables
+from palmatch.trace import Outcome
+
+GRID = 1 << 53
+
+
+def random_problem(seed: int, agents: int, resources: int, *, regions: int = 2, ties: bool = False, interest=None):
+    """A table problem in which every agent is one of its region's possible types."""
+    chance = np.random.default_rng(seed)
+    types = {}
+    for name in map(str, range(regions)):
+        rows = chance.uniform(0.01, 1.0, (5, resources))
+        types[name] = np.maximum(np.round(rows, 1), 0.1) if ties else rows
+    homes = [str(chance.integers(regions)) for _ in range(agents)]
+    own = [types[home][chance.integers(5)] for home in homes]
+    return pm.table.problem(own, homes, types, interest=interest)
+
+
+def game(problem, policy: Policy, *, first=1, selection=2, backoff=3):
+    ground = Ground(problem)
+    public = public_tables(problem, ground.regions, plays(ground, policy))
+    rules = Rules(
+        round(policy.truth_selection * GRID),
+        round(policy.truth_backoff * GRID),
+        policy.gamma,
+        first,
+        selection,
+        backoff,
+    )
+    return public, own_tables(problem, ground.regions), rules
+
+
+def assert_same(one, two):
+    np.testing.assert_array_equal(one.resource_of, two.resource_of)
+    np.testing.assert_array_equal(one.spent, two.spent)
+    np.testing.assert_array_equal(one.charged, two.charged)
+    assert one.steps == two.steps
+    for name in ("step", "agent", "resource", "outcome"):
+        np.testing.assert_array_equal(getattr(one.trace, name), getattr(two.trace, name))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**63),
+    agents=st.integers(1, 8),
+    resources=st.integers(1, 8),
+    ties=st.booleans(),
+    interest=st.sampled_from([None, 1, 2, 5]),
+    truth=st.sampled_from([0.0, 0.2, 0.7, 1.0]),
+    units=st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)),
+    budget=st.integers(0, 12),
+)
+def test_kernel_and_device_agents_agree_in_every_bit(seed, agents, resources, ties, interest, truth, units, budget):
+    problem = random_problem(seed % 1000, agents, resources, ties=ties, interest=interest)
+    public, own, rules = game(
+        problem, Policy("any", truth, truth), first=units[0], selection=units[1], backoff=units[2]
+    )
+    keys, budgets = keys_of(problem.agent_ids), np.full(agents, budget)
+    compiled = simulate(public, own, rules, budgets, keys=keys, seed=seed, trace=True)
+    plain = simulate_plainly(public, own, rules, budgets, keys=keys, seed=seed)
+    assert_same(compiled, plain)
+    assert (compiled.spent <= budgets).all()
+    held = compiled.resource_of[compiled.resource_of >= 0]
+    assert len(set(held.tolist())) == len(held)
+
+
+@pytest.mark.parametrize("shape", ["linear", "logistic"])
+def test_alma_plays_alike_on_devices_and_compiled(shape):
+    problem = random_problem(3, 9, 7)
+    public, own = alma_tables(problem, problem.domain, problem.types, shape=shape, gamma=0.1)
+    _, _, rules = game(problem, Policy("alma", 0.0, 0.0, 0.1))
+    keys, none = keys_of(problem.agent_ids), np.zeros(9, dtype=np.int64)
+    for seed in range(20):
+        compiled = simulate(public, own, rules, none, keys=keys, seed=seed, trace=True)
+        assert_same(compiled, simulate_plainly(public, own, rules, none, keys=keys, seed=seed))
+        assert compiled.trace.resource[compiled.trace.step == 1].tolist() == [
+            int(np.argmax(row)) for row in problem.types[:, 1:]
+        ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), agents=st.integers(1, 12), resources=st.integers(1, 12))
+def test_everybody_who_can_be_served_is_served(seed, agents, resources):
+    problem = random_problem(seed, agents, resources)
+    matching = pm.match(problem, "published", seed=seed)
+    assert matching.matched == min(agents, resources)
+
+
+def test_losers_stop_when_everything_they_want_is_held():
+    problem = random_problem(1, 12, 3)
+    matching = pm.match(problem, "noise", seed=1, trace=True)
+    assert matching.matched == 3
+    assert matching.trace.step.max() == matching.rounds
+
+
+def test_observers_see_one_action_an_agent_and_step_and_no_free_contested_resource():
+    matching = pm.match(random_problem(5, 10, 10), "published", seed=4, trace=True)
+    trace = matching.trace
+    pairs = list(zip(trace.step.tolist(), trace.agent.tolist(), strict=True))
+    assert len(set(pairs)) == len(pairs) == len(trace)
+    held: dict[int, int] = {}
+    for step in range(1, matching.rounds + 1):
+        rows = np.flatnonzero(trace.step == step)
+        tried = [r for r in rows if trace.outcome[r] <= Outcome.BACKS_OFF]
+        attempted = trace.resource[tried].tolist()
+        for row in rows:
+            resource, outcome = int(trace.resource[row]), trace.outcome[row]
+            if outcome in (Outcome.FREE, Outcome.TAKEN):
+                free = resource not in held and resource not in attempted
+                assert (outcome == Outcome.FREE) == free
+            else:
+                assert (outcome == Outcome.HOLDS) == (attempted.count(resource) == 1)
+                assert resource not in held
+        held |= {int(trace.resource[r]): int(trace.agent[r]) for r in tried if trace.outcome[r] == Outcome.HOLDS}
+    assert held == {int(r): n for n, r in enumerate(matching.resource_of)}
+
+
+def test_a_trace_changes_nothing():
+    problem = random_problem(8, 20, 20)
+    with_trace, without = (pm.match(problem, seed=2, trace=trace) for trace in (True, False))
+    np.testing.assert_array_equal(with_trace.resource_of, without.resource_of)
+    assert without.trace is None
+
+
+def test_a_game_past_its_limit_is_an_error_and_no_matching():
+    problem = random_problem(2, 8, 8)
+    public, own, rules = game(problem, Policy("any", 0.0, 0.0))
+    with pytest.raises(DidNotConverge, match="still playing after 1 steps"):
+        simulate(public, own, rules, np.zeros(8, dtype=np.int64), keys=keys_of(problem.agent_ids), seed=0, most_steps=1)
+
+
+def test_a_spent_budget_is_spent_for_good():
+    # A cheap action would still fit after a dear one did not; the agent must not go back to the truth for it.
+    problem = random_problem(4, 8, 2)
+    public, own, rules = game(problem, Policy("any", 1.0, 1.0), first=0, selection=1, backoff=100)
+    ends = simulate(public, own, rules, np.full(8, 50), keys=keys_of(problem.agent_ids), seed=3, trace=True)
+    for agent in range(8):
+        rows = np.flatnonzero(ends.trace.agent == agent)
+        actions = ends.trace.outcome[rows]
+        collisions = np.flatnonzero((actions == Outcome.STAYS) | (actions == Outcome.BACKS_OFF))
+        if len(collisions):
+            looks_before = (actions[: collisions[0]] >= Outcome.FREE).sum()
+            assert ends.spent[agent] == looks_before
