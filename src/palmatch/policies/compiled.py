@@ -17,9 +17,9 @@ pick = numba.njit(cache=True)(distribution.pick)
 backoff_weight = numba.njit(cache=True)(distribution.backoff_weight)
 
 
-def selection_weights(utilities: FloatArray, entries: IntArray) -> IntArray:
-    """Return for each row of utilities the integer weights over one rank set (rows x entries)."""
-    table: IntArray = _selection_weights(utilities, entries)
+def selection_weights(utilities: FloatArray, entries: IntArray, offsets: IntArray) -> IntArray:
+    """Return for each row of utilities the integer weights over each rank set (rows x all entries)."""
+    table: IntArray = _selection_weights(utilities, entries, offsets)
     return table
 
 
@@ -38,10 +38,12 @@ def backoff_range(
 
 
 @numba.njit(cache=True)
-def _selection_weights(utilities, entries):  # type: ignore[no-untyped-def]  # compiled
+def _selection_weights(utilities, entries, offsets):  # type: ignore[no-untyped-def]  # compiled
     table = np.empty((utilities.shape[0], len(entries)), dtype=np.int64)
     for row in range(utilities.shape[0]):
-        fill_weights(utilities[row], entries, 0, len(entries), table[row])
+        for rank in range(len(offsets) - 1):
+            start, stop = offsets[rank], offsets[rank + 1]
+            fill_weights(utilities[row], entries, start, stop, table[row, start:stop])  # type: ignore[arg-type]
     return table
 
 

@@ -41,18 +41,16 @@ def public_play(region: Neighbourhood, *, selection: SelectionNoise, backoff: Ba
 
 
 def _selection(region: Neighbourhood, noise: SelectionNoise) -> IntArray:
-    weights = [
-        selection_weights(_weights(region, rank, noise)[None, :], np.arange(len(region.rank_set(rank))))[0]
-        for rank in range(region.ranks)
-    ]
-    return np.concatenate(weights)
+    if noise == "representative":
+        weights = region.utilities[region.representative, region.entries]
+    else:
+        weights = np.concatenate([_weights(region, rank, noise) for rank in range(region.ranks)])
+    chosen: IntArray = selection_weights(weights[None, :], np.arange(len(weights)), region.offsets)[0]
+    return chosen
 
 
 def _weights(region: Neighbourhood, rank: int, noise: SelectionNoise) -> FloatArray:
     here = region.rank_set(rank)
-    if noise == "representative":
-        own: FloatArray = region.utilities[region.representative, here]
-        return own
     if noise == "uniform":
         return np.ones(len(here))
     if not callable(noise):

@@ -6,6 +6,7 @@ direction). Nothing in here knows what the distributions are for.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import cache
 
 import numpy as np
@@ -23,22 +24,35 @@ def log_moment(first: FloatArray, second: FloatArray, order: float) -> FloatArra
     return result
 
 
-def log_moments_between(first: FloatArray, second: FloatArray, common: FloatArray, order: float) -> FloatArray:
-    """Return ln Σ p^{λ+1} q^{-λ} for every row p of `first` and every row q of `second`, as one matrix product.
+def worst_log_moments(first: FloatArray, second: FloatArray, common: FloatArray, order: float) -> FloatArray:
+    """Return for every row p of `first` the largest ln Σ p^{λ+1} q^{-λ} over all rows q of `second`.
 
-    With m the `common` distribution, Σ p^{λ+1} q^{-λ} = Σ m (p/m)^{λ+1} · (m/q)^λ. All entries have to be positive. One
-    BLAS thread only: the order of a sum must not depend on how many threads a machine has.
+    With m the `common` distribution, Σ p^{λ+1} q^{-λ} = Σ m (p/m)^{λ+1} · (m/q)^λ, so that all pairs are one matrix
+    product, of `raised` and `lowered`. All entries have to be positive.
     """
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        left = common * power(first / common, order + 1)
-        right = power(common / second, order)
-        with _thread_pools().limit(limits=1, user_api="blas"):
-            moments = left @ right.T
-    if not np.isfinite(moments).all() or (moments <= 0).any():
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"), one_thread():
+        moments = (raised(first, common, order) @ lowered(second, common, order).T).max(axis=1)
+    if not np.isfinite(moments).all():
         # Beyond what a double can hold; log space has no such limit.
-        return np.array([log_moment(row, second, order) for row in first])
+        return np.array([max(float(log_moment(row, second, order).max()), 0.0) for row in first])
     # A moment is at least 1; rounding must not turn it into a gain.
     return np.log(np.maximum(moments, 1.0))
+
+
+def raised(distribution: FloatArray, common: FloatArray, order: float) -> FloatArray:
+    """Return m (p/m)^{λ+1}: the left factor of a matrix of moments."""
+    return common * power(distribution / common, order + 1)
+
+
+def lowered(distribution: FloatArray, common: FloatArray, order: float) -> FloatArray:
+    """Return (m/q)^λ: the right factor of a matrix of moments."""
+    return power(common / distribution, order)
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Return a context with one BLAS thread: the order of a sum must not depend on how many threads there are."""
+    limit: AbstractContextManager[object] = _thread_pools().limit(limits=1, user_api="blas")
+    return limit
 
 
 def power(base: FloatArray, exponent: float) -> FloatArray:

@@ -1,0 +1,1 @@
+"""Speed as a ratio, measured in one run against a stated peer. Nothing here is asserted in a test."""
