@@ -19,7 +19,7 @@ from palmatch.neighbourhood import Neighbourhood, Progress, neighbourhoods
 from palmatch.policies.alma import Shape
 from palmatch.policies.noise import BackoffNoise, PublicPlay, SelectionNoise, public_play
 from palmatch.policies.published import Policy, noise_only, published, unlimited
-from palmatch.privacy.accountants import Allowance, check_budget, published_allowance
+from palmatch.privacy.accountants import Allowance, check_budget, free_allowance, published_allowance
 from palmatch.privacy.costs import own_costs
 from palmatch.problem import FloatArray, IntArray, Matching, Problem
 from palmatch.rounds.agent import Rules
@@ -184,53 +184,42 @@ def _prepare_published(ground: Ground, settings: Settings, trace: bool) -> Metho
     problem = ground.problem
     policy = published_policy(problem, settings)
     noise = plays(ground, policy)
+    tables = public_tables(problem, ground.regions, noise)
     allowance = published_allowance(
         largest_costs(ground, policy, noise, settings.order),
         budgets(problem, settings),
+        layout=tables.layout,
         order=settings.order,
         delta=settings.delta,
         uncovered=tuple(problem.agent_ids[agent] for agent in problem.uncovered),
     )
-    return _rounds("published", ground, public_tables(problem, ground.regions, noise), policy, allowance, trace)
+    return _rounds("published", ground, tables, policy, allowance, trace)
 
 
 def _prepare_noise(ground: Ground, settings: Settings, trace: bool) -> Method:
     policy = noise_only(gamma=settings.gamma, noise=settings.noise, backoff_noise=settings.backoff_noise)
     promise = region_only("everybody plays what its region's representative would play")
-    return _without_account("noise", ground, policy, promise, budget=0, trace=trace)
+    return _without_account("noise", ground, policy, promise, truth=False, trace=trace)
 
 
 def _prepare_unlimited(ground: Ground, settings: Settings, trace: bool) -> Method:
     promise = no_privacy("everybody acts on the truth in every step")
-    return _without_account("unlimited", ground, unlimited(gamma=settings.gamma), promise, budget=1, trace=trace)
+    return _without_account("unlimited", ground, unlimited(gamma=settings.gamma), promise, truth=True, trace=trace)
 
 
 def _without_account(
-    name: str, ground: Ground, policy: Policy, promise: Guarantee, *, budget: int, trace: bool
+    name: str, ground: Ground, policy: Policy, promise: Guarantee, *, truth: bool, trace: bool
 ) -> Method:
-    """Prepare rounds in which nothing is charged: `budget` 0 forbids the truth, anything else allows it for ever."""
-    agents = ground.problem.agents
-    allowance = _free_allowance(agents, promise, budget)
+    """Prepare rounds in which nothing is charged, and everybody always or never acts on the truth."""
     tables = public_tables(ground.problem, ground.regions, plays(ground, policy))
+    allowance = free_allowance(ground.problem.agents, tables.layout, promise, truth=truth)
     return _rounds(name, ground, tables, policy, allowance, trace)
-
-
-def _free_allowance(agents: int, promise: Guarantee, budget: int) -> Allowance:
-    return Allowance(
-        budget=np.full(agents, budget, dtype=np.int64),
-        first=0,
-        selection=0,
-        backoff=0,
-        epsilon_of=lambda spent: np.full(len(spent), promise.epsilon),
-        guarantee=promise,
-        epsilon_is_public=True,
-    )
 
 
 def _rounds(
     name: str, ground: Ground, tables: PublicTables, policy: Policy, allowance: Allowance, trace: bool
 ) -> Method:
-    own, rules = ground.own, rules_of(policy, allowance)
+    own, rules = ground.own, rules_of(policy)
     return Method(
         name=name,
         play=lambda seed: _play(name, ground, tables, own, rules, allowance, seed=seed, trace=trace),
@@ -251,7 +240,7 @@ def _play(
     trace: bool,
 ) -> Matching:
     progress = ground.progress("rounds")
-    ends = simulate(tables, own, rules, allowance.budget, keys=ground.keys, seed=seed, trace=trace, progress=progress)
+    ends = simulate(tables, own, rules, allowance, keys=ground.keys, seed=seed, trace=trace, progress=progress)
     return Matching(
         method=name,
         resource_of=ends.resource_of,
@@ -272,9 +261,9 @@ def _prepare_alma(shape: Shape, name: str) -> Callable[[Ground, Settings, bool],
         # The steepness of the logistic shape is not the threshold of the linear one; 2 is the ALMA papers' choice.
         gamma = 2.0 if shape == "logistic" else settings.gamma
         tables, own = alma_tables(problem, problem.domain, problem.types, shape=shape, gamma=gamma)
-        policy = noise_only(gamma=settings.gamma)
-        allowance = _free_allowance(problem.agents, no_privacy("everybody goes down its own list"), 0)
-        rules = rules_of(policy, allowance)
+        promise = no_privacy("everybody goes down its own list")
+        allowance = free_allowance(problem.agents, tables.layout, promise, truth=False)
+        rules = rules_of(noise_only(gamma=settings.gamma))
         return Method(
             name,
             lambda seed: _play(name, ground, tables, own, rules, allowance, seed=seed, trace=trace),
@@ -303,8 +292,8 @@ def _prepare_geo(*, rounds: bool, resources_too: bool) -> Callable[[Ground, Sett
             if not rounds:
                 return _geo_matching(problem, name, geo.hungarian_geo(problem, seen), seen.guarantee, epsilon)
             tables, own = alma_tables(problem, seen.city, seen.types, shape="linear", gamma=settings.gamma)
-            allowance = _free_allowance(problem.agents, seen.guarantee, 0)
-            rules = rules_of(noise_only(gamma=settings.gamma), allowance)
+            allowance = free_allowance(problem.agents, tables.layout, seen.guarantee, truth=False)
+            rules = rules_of(noise_only(gamma=settings.gamma))
             matching = _play(name, ground, tables, own, rules, allowance, seed=seed, trace=trace)
             return replace(matching, epsilon=epsilon)
 

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 import palmatch as pm
 from palmatch.errors import InputError
-from palmatch.privacy.accountants import affordable_actions, epsilon_from_cost, published_allowance
+from palmatch.privacy.accountants import Layout, affordable_actions, epsilon_from_cost, published_allowance
+
+ONE = Layout(1, 1, 1)
 
 
 def test_the_budget_of_the_paper_is_20_49():
@@ -42,7 +44,7 @@ def test_free_actions_are_unlimited_and_an_unaffordable_one_is_none():
 
 
 def test_who_can_afford_nothing_is_charged_nothing_and_shows_epsilon_0():
-    allowance = published_allowance(np.array([3.0, 3.0]), np.array([0.0, 1.0]), order=32.0, delta=1e-5)
+    allowance = published_allowance(np.array([3.0, 3.0]), np.array([0.0, 1.0]), layout=ONE, order=32.0, delta=1e-5)
     assert allowance.budget.tolist() == [0, 6]
     assert allowance.epsilon_of(np.array([0, 6]))[0] == 0.0
     assert 0.36 < allowance.epsilon_of(np.array([0, 6]))[1] <= 1.0
@@ -59,7 +61,7 @@ def test_who_can_afford_nothing_is_charged_nothing_and_shows_epsilon_0():
 )
 def test_meaningless_budgets_are_refused(epsilon, delta, order, words):
     with pytest.raises(InputError, match=words):
-        published_allowance(np.array([1.0]), np.array([epsilon]), order=order, delta=delta)
+        published_allowance(np.array([1.0]), np.array([epsilon]), layout=ONE, order=order, delta=delta)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.2, 0.5, 1.0, 3.0])

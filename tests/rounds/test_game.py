@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,15 +11,14 @@ from hypothesis import strategies as st
 
 import palmatch as pm
 from palmatch.errors import DidNotConverge
+from palmatch.guarantee import no_privacy
 from palmatch.methods import Ground, plays
 from palmatch.policies.published import Policy
-from palmatch.rounds.agent import Rules
+from palmatch.privacy.accountants import free_allowance
 from palmatch.rounds.draws import keys_of
-from palmatch.rounds.game import simulate, simulate_plainly
+from palmatch.rounds.game import rules_of, simulate, simulate_plainly
 from palmatch.rounds.tables import alma_tables, own_tables, public_tables
 from palmatch.trace import Outcome
-
-GRID = 1 << 53
 
 
 def random_problem(seed: int, agents: int, resources: int, *, regions: int = 2, ties: bool = False, interest=None):
@@ -32,18 +33,23 @@ def random_problem(seed: int, agents: int, resources: int, *, regions: int = 2, 
     return pm.table.problem(own, homes, types, interest=interest)
 
 
-def game(problem, policy: Policy, *, first=1, selection=2, backoff=3):
+def game(problem, policy: Policy, *, budget=0, seed=0, highest=3):
+    """The tables and rules of a policy, with random prices for every region, rank set and entry."""
     ground = Ground(problem)
     public = public_tables(problem, ground.regions, plays(ground, policy))
-    rules = Rules(
-        round(policy.truth_selection * GRID),
-        round(policy.truth_backoff * GRID),
-        policy.gamma,
-        first,
-        selection,
-        backoff,
+    return public, own_tables(problem, ground.regions), rules_of(policy), priced(public, budget, seed, highest)
+
+
+def priced(public, budget, seed, highest):
+    chance, layout = np.random.default_rng(seed), public.layout
+    allowance = free_allowance(len(public.region_of_agent), layout, no_privacy("a test"), truth=False)
+    return replace(
+        allowance,
+        budget=np.full(len(public.region_of_agent), budget),
+        first=chance.integers(0, highest + 1, layout.regions),
+        selection=chance.integers(0, highest + 1, layout.ranks),
+        backoff=chance.integers(0, highest + 1, layout.entries),
     )
-    return public, own_tables(problem, ground.regions), rules
 
 
 def assert_same(one, two):
@@ -63,19 +69,16 @@ def assert_same(one, two):
     ties=st.booleans(),
     interest=st.sampled_from([None, 1, 2, 5]),
     truth=st.sampled_from([0.0, 0.2, 0.7, 1.0]),
-    units=st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)),
     budget=st.integers(0, 12),
 )
-def test_kernel_and_device_agents_agree_in_every_bit(seed, agents, resources, ties, interest, truth, units, budget):
+def test_kernel_and_device_agents_agree_in_every_bit(seed, agents, resources, ties, interest, truth, budget):
     problem = random_problem(seed % 1000, agents, resources, ties=ties, interest=interest)
-    public, own, rules = game(
-        problem, Policy("any", truth, truth), first=units[0], selection=units[1], backoff=units[2]
-    )
-    keys, budgets = keys_of(problem.agent_ids), np.full(agents, budget)
-    compiled = simulate(public, own, rules, budgets, keys=keys, seed=seed, trace=True)
-    plain = simulate_plainly(public, own, rules, budgets, keys=keys, seed=seed)
+    tables = game(problem, Policy("any", truth, truth), budget=budget, seed=seed)
+    keys = keys_of(problem.agent_ids)
+    compiled = simulate(*tables, keys=keys, seed=seed, trace=True)
+    plain = simulate_plainly(*tables, keys=keys, seed=seed)
     assert_same(compiled, plain)
-    assert (compiled.spent <= budgets).all()
+    assert (compiled.spent <= budget).all()
     held = compiled.resource_of[compiled.resource_of >= 0]
     assert len(set(held.tolist())) == len(held)
 
@@ -84,11 +87,11 @@ def test_kernel_and_device_agents_agree_in_every_bit(seed, agents, resources, ti
 def test_alma_plays_alike_on_devices_and_compiled(shape):
     problem = random_problem(3, 9, 7)
     public, own = alma_tables(problem, problem.domain, problem.types, shape=shape, gamma=0.1)
-    _, _, rules = game(problem, Policy("alma", 0.0, 0.0, 0.1))
-    keys, none = keys_of(problem.agent_ids), np.zeros(9, dtype=np.int64)
+    tables = (public, own, rules_of(Policy("alma", 0.0, 0.0, 0.1)), priced(public, 0, 0, 0))
+    keys = keys_of(problem.agent_ids)
     for seed in range(20):
-        compiled = simulate(public, own, rules, none, keys=keys, seed=seed, trace=True)
-        assert_same(compiled, simulate_plainly(public, own, rules, none, keys=keys, seed=seed))
+        compiled = simulate(*tables, keys=keys, seed=seed, trace=True)
+        assert_same(compiled, simulate_plainly(*tables, keys=keys, seed=seed))
         assert compiled.trace.resource[compiled.trace.step == 1].tolist() == [
             int(np.argmax(row)) for row in problem.types[:, 1:]
         ]
@@ -140,16 +143,17 @@ def test_a_trace_changes_nothing():
 
 def test_a_game_past_its_limit_is_an_error_and_no_matching():
     problem = random_problem(2, 8, 8)
-    public, own, rules = game(problem, Policy("any", 0.0, 0.0))
+    tables = game(problem, Policy("any", 0.0, 0.0))
     with pytest.raises(DidNotConverge, match="still playing after 1 steps"):
-        simulate(public, own, rules, np.zeros(8, dtype=np.int64), keys=keys_of(problem.agent_ids), seed=0, most_steps=1)
+        simulate(*tables, keys=keys_of(problem.agent_ids), seed=0, most_steps=1)
 
 
 def test_a_spent_budget_is_spent_for_good():
     # A cheap action would still fit after a dear one did not; the agent must not go back to the truth for it.
     problem = random_problem(4, 8, 2)
-    public, own, rules = game(problem, Policy("any", 1.0, 1.0), first=0, selection=1, backoff=100)
-    ends = simulate(public, own, rules, np.full(8, 50), keys=keys_of(problem.agent_ids), seed=3, trace=True)
+    *tables, prices = game(problem, Policy("any", 1.0, 1.0), budget=50)
+    prices.first[:], prices.selection[:], prices.backoff[:] = 0, 1, 100
+    ends = simulate(*tables, prices, keys=keys_of(problem.agent_ids), seed=3, trace=True)
     for agent in range(8):
         rows = np.flatnonzero(ends.trace.agent == agent)
         actions = ends.trace.outcome[rows]

@@ -37,7 +37,7 @@ class Square(NamedTuple):
     row: int
 
     def __str__(self) -> str:
-        return f"{self.edge:g} m, east {self.column}, north {self.row}"
+        return f"{self.edge:g} m ({self.column}, {self.row})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def problem(
     >>> import palmatch as pm
     >>> town = pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98), (40.71, -74.0)])
     >>> town.agents, town.resources, [str(region) for region in town.regions]
-    (1, 2, ['1000 m, east 0, north -28'])
+    (1, 2, ['1000 m (0, -28)'])
     """
     for name, value in (("edge", edge), ("alpha", alpha), ("spacing", spacing)):
         if not (np.isfinite(value) and value > 0):

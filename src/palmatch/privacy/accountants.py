@@ -28,7 +28,8 @@ class Allowance:
     budget:
         Units that each agent may spend. An agent with none plays noise from the first pick on.
     first, selection, backoff:
-        Units for the first pick, for a later selection and for a back-off.
+        Units for the first pick (a region each), for a later selection (a rank set each) and for a back-off (an entry
+        each), laid out as in `rounds.tables.PublicTables`. They are public and the same for everybody in a region.
     epsilon_of:
         The ε of each agent for the units that it spent.
     epsilon_is_public:
@@ -36,12 +37,34 @@ class Allowance:
     """
 
     budget: IntArray
-    first: int
-    selection: int
-    backoff: int
+    first: IntArray
+    selection: IntArray
+    backoff: IntArray
     epsilon_of: Callable[[IntArray], FloatArray]
     guarantee: Guarantee
     epsilon_is_public: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How many regions, rank sets and entries there are, all regions taken together."""
+
+    regions: int
+    ranks: int
+    entries: int
+
+
+def free_allowance(agents: int, layout: Layout, promise: Guarantee, *, truth: bool) -> Allowance:
+    """Return an allowance under which nothing is charged: the truth is forbidden, or allowed for ever."""
+    return Allowance(
+        budget=np.full(agents, int(truth), dtype=np.int64),
+        first=np.zeros(layout.regions, dtype=np.int64),
+        selection=np.zeros(layout.ranks, dtype=np.int64),
+        backoff=np.zeros(layout.entries, dtype=np.int64),
+        epsilon_of=lambda spent: np.full(len(spent), promise.epsilon),
+        guarantee=promise,
+        epsilon_is_public=True,
+    )
 
 
 def epsilon_from_cost(cost: FloatArray, *, order: float, delta: float) -> FloatArray:
@@ -68,7 +91,13 @@ def affordable_actions(cost: FloatArray, epsilon: FloatArray, *, order: float, d
 
 
 def published_allowance(
-    cost: FloatArray, epsilon: FloatArray, *, order: float, delta: float, uncovered: tuple[str, ...] = ()
+    cost: FloatArray,
+    epsilon: FloatArray,
+    *,
+    layout: Layout,
+    order: float,
+    delta: float,
+    uncovered: tuple[str, ...] = (),
 ) -> Allowance:
     """Return the paper's allowance: every charged action costs an agent's own c_max, and the first pick is free.
 
@@ -92,9 +121,9 @@ def published_allowance(
 
     return Allowance(
         budget=budget,
-        first=0,
-        selection=1,
-        backoff=1,
+        first=np.zeros(layout.regions, dtype=np.int64),
+        selection=np.ones(layout.ranks, dtype=np.int64),
+        backoff=np.ones(layout.entries, dtype=np.int64),
         epsilon_of=epsilon_of,
         guarantee=_published_guarantee(float(np.max(epsilon)), delta, uncovered),
         epsilon_is_public=False,

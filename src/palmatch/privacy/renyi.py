@@ -36,7 +36,8 @@ def worst_log_moments(first: FloatArray, second: FloatArray, common: FloatArray,
         # Beyond what a double can hold; log space has no such limit.
         return np.array([max(float(log_moment(row, second, order).max()), 0.0) for row in first])
     # A moment is at least 1; rounding must not turn it into a gain.
-    return np.log(np.maximum(moments, 1.0))
+    logarithms: FloatArray = np.log(np.maximum(moments, 1.0))
+    return logarithms
 
 
 def raised(distribution: FloatArray, common: FloatArray, order: float) -> FloatArray:

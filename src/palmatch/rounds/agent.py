@@ -26,13 +26,16 @@ def system_draw(step: int, purpose: int) -> int:  # noqa: ARG001 - a live draw i
 
 @dataclass(frozen=True, slots=True)
 class RegionTables:
-    """What is public about one region; see `rounds.tables.PublicTables` for the meaning of each."""
+    """What is public about one region, prices in units included; see `rounds.tables.PublicTables` for each."""
 
     resources: Sequence[int]
     offsets: Sequence[int]
     entries: Sequence[int]
     selection_below: Sequence[int]
     backoff: Sequence[int]
+    first_units: int
+    selection_units: Sequence[int]
+    backoff_units: Sequence[int]
 
     @property
     def ranks(self) -> int:
@@ -42,14 +45,11 @@ class RegionTables:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The public numbers that every agent plays by; chances are integers over GRID, prices are units."""
+    """The public numbers that every agent plays by; chances are integers over GRID."""
 
     truth_selection: int
     truth_backoff: int
     gamma: float
-    first_units: int
-    selection_units: int
-    backoff_units: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Agent:
         self.rank = 0
         self.held: int | None = None
         # Alg. 1, line 1: the first strategy is drawn from P_S at s = 1.
-        self.entry: int = self._select(0, rules.first_units)
+        self.entry: int = self._select(0, region.first_units)
         self.attempting = True
 
     def decide(self, step: int) -> Attempt | Look:
@@ -94,7 +94,7 @@ class Agent:
         if not self.attempting:
             # Alg. 1, lines 16-20: s comes first, so that the first look is at R_2; after R_K comes R_1.
             self.rank = self.rank + 1 if self.rank + 1 < self.region.ranks else 0
-            self.entry = self._select(step, self.rules.selection_units)
+            self.entry = self._select(step, self.region.selection_units[self.rank])
         resource = self.region.resources[self.region.entries[self.entry]]
         return Attempt(resource) if self.attempting else Look(resource)
 
@@ -104,7 +104,7 @@ class Agent:
 
     def collided(self, step: int) -> bool:
         """Take note of a collision; return whether the agent backs off (Alg. 1, lines 7-12)."""
-        truthful = self._may_act_on_the_truth(self.rules.backoff_units)
+        truthful = self._may_act_on_the_truth(self.region.backoff_units[self.entry])
         if truthful and self.draw(step, _BACKOFF_COIN) < self.rules.truth_backoff:
             following = self.rank + 1 if self.rank + 1 < self.region.ranks else 0
             start, stop = self.region.offsets[following], self.region.offsets[following + 1]

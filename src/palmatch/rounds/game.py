@@ -39,23 +39,16 @@ class Outcomes:
     trace: Trace | None
 
 
-def rules_of(policy: Policy, allowance: Allowance) -> Rules:
-    """Return the public numbers of a game."""
-    return Rules(
-        truth_selection=on_grid(policy.truth_selection),
-        truth_backoff=on_grid(policy.truth_backoff),
-        gamma=policy.gamma,
-        first_units=allowance.first,
-        selection_units=allowance.selection,
-        backoff_units=allowance.backoff,
-    )
+def rules_of(policy: Policy) -> Rules:
+    """Return the public numbers of a policy."""
+    return Rules(on_grid(policy.truth_selection), on_grid(policy.truth_backoff), policy.gamma)
 
 
 def simulate(
     public: PublicTables,
     private: OwnTables,
     rules: Rules,
-    budget: IntArray,
+    allowance: Allowance,
     *,
     keys: Keys,
     seed: int,
@@ -70,16 +63,14 @@ def simulate(
     agents, resources = len(keys), len(public.regions_start) - 1
     state = _fresh_state(public, agents, resources)
     names = streams(seed, keys)
-    numbers = (
-        rules.truth_selection, rules.truth_backoff, rules.gamma,
-        rules.first_units, rules.selection_units, rules.backoff_units,
-    )  # fmt: skip
+    numbers = (rules.truth_selection, rules.truth_backoff, rules.gamma)
+    prices = (allowance.first, allowance.selection, allowance.backoff)
     shared = (
         public.region_of_agent, public.resource_start, public.resources, public.rank_start, public.entry_start,
         public.entries, public.selection_below, public.backoff, public.regions_start, public.regions_of,
     )  # fmt: skip
     own = (private.start, private.utility)
-    kernel.first_picks(names, numbers, shared, own, budget, state)
+    kernel.first_picks(names, numbers, prices, shared, own, allowance.budget, state)
     active = np.arange(agents)
     step, parts = 1, []
     while len(active):
@@ -88,7 +79,9 @@ def simulate(
         at_once = min(_STEPS_AT_ONCE, max(1, 4_000_000 // len(active))) if trace else _STEPS_AT_ONCE
         buffers = _buffers(len(active) * at_once if trace else 0)
         until = min(step + at_once, most_steps + 1)
-        step, count, rows = kernel.play(names, numbers, shared, own, budget, state, active, step, until, buffers)
+        step, count, rows = kernel.play(
+            names, numbers, prices, shared, own, allowance.budget, state, active, step, until, buffers
+        )
         active = active[:count]
         parts.append(tuple(buffer[:rows] for buffer in buffers))
         if progress is not None:
@@ -102,14 +95,14 @@ def simulate(
 
 
 def simulate_plainly(
-    public: PublicTables, private: OwnTables, rules: Rules, budget: IntArray, *, keys: Keys, seed: int
+    public: PublicTables, private: OwnTables, rules: Rules, allowance: Allowance, *, keys: Keys, seed: int
 ) -> Outcomes:
     """Play the same game with one `Agent` object each: slow, and easy to check by eye."""
     players = [
         Agent(
-            region_tables(public, int(public.region_of_agent[agent])),
+            region_tables(public, allowance, int(public.region_of_agent[agent])),
             private.of(agent).tolist(),
-            int(budget[agent]),
+            int(allowance.budget[agent]),
             rules=rules,
             draw=partial(draw, int(name)),
         )
@@ -131,7 +124,7 @@ def simulate_plainly(
     )
 
 
-def region_tables(public: PublicTables, region: int) -> RegionTables:
+def region_tables(public: PublicTables, allowance: Allowance, region: int) -> RegionTables:
     """Return one region's tables as plain lists, for a device."""
     first, last = int(public.rank_start[region]), int(public.rank_start[region + 1])
     start, stop = int(public.entry_start[first]), int(public.entry_start[last])
@@ -141,6 +134,9 @@ def region_tables(public: PublicTables, region: int) -> RegionTables:
         entries=public.entries[start:stop].tolist(),
         selection_below=public.selection_below[start:stop].tolist(),
         backoff=public.backoff[start:stop].tolist(),
+        first_units=int(allowance.first[region]),
+        selection_units=allowance.selection[first:last].tolist(),
+        backoff_units=allowance.backoff[start:stop].tolist(),
     )
 
 

@@ -45,16 +45,17 @@ def select(name, step, truthful, truth_selection, own, entries, start, stop, bel
 
 
 @numba.njit(cache=True)
-def first_picks(names, rules, public, private, budget, state):  # type: ignore[no-untyped-def]  # compiled
+def first_picks(names, rules, prices, public, private, budget, state):  # type: ignore[no-untyped-def]  # compiled
     """Draw everybody's first strategy from P_S at s = 1 (Alg. 1, line 1)."""
-    truth_selection, _, _, first_units, _, _ = rules
+    truth_selection, _, _ = rules
+    first_units, _, _ = prices
     region_of_agent, _, _, rank_start, entry_start, entries, below, _, _, _ = public
     own_start, own_utility = private
     entry, _, _, spent, actions, exhausted, _, _, _, scratch = state
     for agent in range(len(names)):
         exhausted[agent] = budget[agent] <= 0
         rank = rank_start[region_of_agent[agent]]
-        truthful = may_act_on_the_truth(agent, first_units, budget, spent, actions, exhausted)
+        truthful = may_act_on_the_truth(agent, first_units[region_of_agent[agent]], budget, spent, actions, exhausted)
         own = own_utility[own_start[agent] : own_start[agent + 1]]
         entry[agent] = select(
             names[agent],
@@ -71,9 +72,10 @@ def first_picks(names, rules, public, private, budget, state):  # type: ignore[n
 
 
 @numba.njit(cache=True)
-def play(names, rules, public, private, budget, state, active, first_step, last_step, trace):  # type: ignore[no-untyped-def]  # compiled
+def play(names, rules, prices, public, private, budget, state, active, first_step, last_step, trace):  # type: ignore[no-untyped-def]  # compiled
     """Play steps until the last one or until nobody is active; return (next step, active agents, trace rows)."""
-    truth_selection, truth_backoff, gamma, _, selection_units, backoff_units = rules
+    truth_selection, truth_backoff, gamma = rules
+    _, selection_units, backoff_units = prices
     (
         region_of_agent,
         resource_start,
@@ -112,7 +114,9 @@ def play(names, rules, public, private, budget, state, active, first_step, last_
                     for place in range(regions_start[resource], regions_start[resource + 1]):
                         left[regions_of[place]] -= 1
                 else:
-                    truthful = may_act_on_the_truth(agent, backoff_units, budget, spent, actions, exhausted)
+                    truthful = may_act_on_the_truth(
+                        agent, backoff_units[entry[agent]], budget, spent, actions, exhausted
+                    )
                     if truthful and compiled_draw(names[agent], step, BACKOFF_COIN) < truth_backoff:
                         alternative = expected_utility(own, entries, entry_start[following], entry_start[following + 1])
                         chance = backoff_weight(own[entries[entry[agent]]], alternative, gamma)
@@ -122,7 +126,7 @@ def play(names, rules, public, private, budget, state, active, first_step, last_
                     outcome = _STAYS if attempting[agent] else _BACKS_OFF
             else:
                 rank[agent] = following - first
-                truthful = may_act_on_the_truth(agent, selection_units, budget, spent, actions, exhausted)
+                truthful = may_act_on_the_truth(agent, selection_units[following], budget, spent, actions, exhausted)
                 entry[agent] = select(
                     names[agent],
                     step,

@@ -14,6 +14,7 @@ from palmatch.neighbourhood import Neighbourhood, best_columns
 from palmatch.policies.alma import Shape, backoff_chances
 from palmatch.policies.distribution import GRID
 from palmatch.policies.noise import PublicPlay
+from palmatch.privacy.accountants import Layout
 from palmatch.problem import Domain, FloatArray, IntArray, Problem, checked_utility
 
 
@@ -38,6 +39,11 @@ class PublicTables:
     backoff: IntArray
     regions_start: IntArray
     regions_of: IntArray
+
+    @property
+    def layout(self) -> Layout:
+        """How many regions, rank sets and entries there are."""
+        return Layout(len(self.resource_start) - 1, len(self.entry_start) - 1, len(self.entries))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,37 @@
+"""The words of the command, put together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import palmatch
+from palmatch.cli import compare, demo, match, plan
+
+app = typer.Typer(
+    name="palmatch",
+    help="Match agents to resources without learning what the agents want.",
+    epilog="Start with: palmatch demo --out demo, then open demo/report.html.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+for words in (demo, match, compare, plan):
+    app.command(words.NAME, help=words.HELP, epilog=words.EXAMPLES)(words.command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"palmatch {palmatch.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,125 @@
+"""palmatch compare: methods side by side on the user's own files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from palmatch.cli import options, show
+from palmatch.cli.inputs import Inputs, read_inputs
+from palmatch.methods import Report, Settings
+from palmatch.studies.compare import Comparison
+from palmatch.studies.compare import compare as compare_methods
+
+NAME = "compare"
+HELP = "Compare methods on the same files: welfare lost, privacy spent, rounds, with spread over runs."
+EXAMPLES = (
+    "Example: palmatch compare agents.csv vehicles.csv --edge 1000,2000 "
+    "--methods published,hungarian-region,random --json rows.json\n\n"
+    "Example: palmatch compare reviewers.csv papers.csv --domain papers --areas 3,4 --methods published,random"
+)
+
+
+def command(
+    agents: options.Agents,
+    resources: options.Resources,
+    domain: options.Domain = options.DomainName.mobility,
+    edge: options.Edges = "1000",
+    areas: options.AreasList = "3",
+    types: options.Types = None,
+    methods: Annotated[
+        str, typer.Option("--methods", help="Methods with commas between them, or all (see match --help).")
+    ] = "published,noise,hungarian-region,random",
+    runs: options.Runs = 32,
+    epsilon: options.Epsilon = 1.0,
+    delta: options.Delta = 1e-5,
+    interest: options.Interest = None,
+    alpha: options.Alpha = 4000.0,
+    spacing: options.Spacing = 100.0,
+    origin: options.Origin = None,
+    seed: options.Seed = 0,
+    json: options.Json = None,
+) -> None:
+    """Compare methods."""
+    names = options.methods(methods)
+    inputs = read_inputs(
+        agents,
+        resources,
+        domain,
+        types=types,
+        interest=interest,
+        alpha=alpha,
+        spacing=spacing,
+        origin=options.place(origin),
+    )
+    settings = Settings(epsilon=epsilon, delta=delta)
+    results = []
+    for size in _sizes(domain, edge, areas):
+        with show.progress_bar(_title(domain, size)) as report:
+            results.append(_compare(inputs, size, domain, names, runs, settings, seed, report))
+    if str(json) != "-":
+        _tell(results, runs, settings)
+    show.write_json(json, figures(results, seed))
+
+
+def _sizes(domain: options.DomainName, edge: str, areas: str) -> Sequence[float]:
+    if domain is options.DomainName.mobility:
+        return options.numbers(edge, "--edge")
+    return options.whole_numbers(areas, "--areas") if domain is options.DomainName.papers else [0]
+
+
+def _title(domain: options.DomainName, size: float) -> str:
+    unit = {"mobility": f"edge {size:g} m", "papers": f"{size:g} areas", "table": "table"}
+    return unit[domain.value]
+
+
+def _compare(
+    inputs: Inputs,
+    size: float,
+    domain: options.DomainName,
+    names: Sequence[str],
+    runs: int,
+    settings: Settings,
+    seed: int,
+    report: Report,
+) -> Comparison:
+    problem = (lambda run: inputs.problem(size, run)) if inputs.draws else inputs.problem(size, seed)
+    return compare_methods(
+        problem,
+        names,
+        runs=runs,
+        settings=settings,
+        seed=seed,
+        edge=size if domain is options.DomainName.mobility else None,
+        areas=int(size) if domain is options.DomainName.papers else None,
+        report=report,
+    )
+
+
+def _tell(results: Sequence[Comparison], runs: int, settings: Settings) -> None:
+    problem = results[0].problem
+    sizes = f"{problem.agents:,} agents, {problem.resources:,} resources"
+    show.say(show.size_of(problem) if len(results) == 1 else sizes)
+    show.say(f"{runs} runs, ε = {settings.epsilon:g}, δ = {settings.delta:g}")
+    show.show_rows([row for result in results for row in result.rows])
+    show.say("Loss is against the optimum that a centre would find if it knew everything.")
+    for note in dict.fromkeys(note for result in results for note in result.problem.notes):
+        show.say(f"Note: {note}")
+
+
+def figures(results: Sequence[Comparison], seed: int) -> dict[str, object]:
+    """Return the comparison as plain data, for JSON; figures that mean nothing are null."""
+    problem = results[0].problem
+    return {
+        "problem": {
+            "agents": problem.agents,
+            "resources": problem.resources,
+            "interest": problem.interest,
+            "seed": seed,
+            "notes": problem.notes,
+        },
+        "rows": [asdict(row) for result in results for row in result.rows],
+    }

@@ -1,0 +1,73 @@
+"""palmatch demo: the whole job on the made-up city, from records to a page one can look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palmatch.cli import options, show
+from palmatch.cli.compare import figures as compare_figures
+from palmatch.data import city
+from palmatch.domains import mobility
+from palmatch.errors import InputError
+from palmatch.methods import METHODS, Ground, Settings, prepare
+from palmatch.problem import Matching, Problem
+from palmatch.report.page import write_report
+from palmatch.studies.compare import compare
+
+NAME = "demo"
+HELP = "Match a morning in a made-up city with every method, and write a page about it."
+EXAMPLES = "Example: palmatch demo --out demo --seed 1"
+
+# The methods whose rounds are worth watching step by step.
+_WATCHED = ("published", "noise", "alma")
+
+
+def command(
+    out: Annotated[Path, typer.Option("--out", help="The folder for report.html and its pictures.")] = Path("demo"),
+    seed: options.Seed = 0,
+    hour: Annotated[float, typer.Option("--hour", help="Hour of the day: 5, 8, 11, 19, or any other.")] = 8.0,
+    edge: options.Edge = 1000.0,
+    runs: options.Runs = 32,
+    epsilon: options.Epsilon = 1.0,
+    delta: options.Delta = 1e-5,
+    json: options.Json = None,
+) -> None:
+    """Run the demonstration."""
+    folder = _folder(out)
+    batch = city.batch(hour, seed=seed)
+    problem = mobility.problem(batch.requests, batch.vehicles, edge=edge)
+    settings = Settings(epsilon=epsilon, delta=delta)
+    with show.progress_bar("demo") as report:
+        result = compare(problem, list(METHODS), runs=runs, settings=settings, seed=seed, edge=edge, report=report)
+        written = write_report(
+            folder,
+            result,
+            title=f"A made-up city at {int(hour):02d}:{round(hour % 1 * 60):02d}",
+            settings=settings,
+            seed=seed,
+            command=f"palmatch demo --seed {seed} --hour {hour:g} --edge {edge:g} --runs {runs}",
+            outline=city.outline(),
+            traces=_watch(problem, settings, seed),
+        )
+    if str(json) != "-":
+        show.say(f"A made-up city, {hour:g} o'clock: {show.size_of(problem)}")
+        show.show_rows(sorted(result.rows, key=lambda row: row.loss_mean))
+        show.say("Loss is against the optimum that a centre would find if it knew everything.")
+        show.say(f"Open {next(path for path in written if path.suffix == '.html')} to see who got whom.")
+    show.write_json(json, compare_figures([result], seed))
+
+
+def _watch(problem: Problem, settings: Settings, seed: int) -> dict[str, Matching]:
+    ground = Ground(problem)
+    return {name: prepare(ground, name, settings=settings, trace=True).play(seed) for name in _WATCHED}
+
+
+def _folder(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be made a folder ({error.strerror}); choose another --out.") from None
+    return path

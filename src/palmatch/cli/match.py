@@ -1,0 +1,108 @@
+"""palmatch match: two files in, who got what out."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palmatch.baselines.hungarian import hungarian
+from palmatch.cli import options, show
+from palmatch.cli.inputs import read_inputs
+from palmatch.data.files import write_rows
+from palmatch.methods import METHODS, Settings
+from palmatch.methods import match as match_problem
+from palmatch.problem import Matching, Problem
+
+NAME = "match"
+HELP = "Match agents to resources: two files in, a file of pairs out."
+EXAMPLES = (
+    "Example: palmatch match agents.csv vehicles.csv --edge 1000 --out pairs.csv\n\n"
+    "Example: palmatch match reviewers.csv papers.csv --domain papers --areas 3 --out pairs.csv"
+)
+
+# Up to here the optimum takes about a second, and the loss against it is told without being asked for.
+_OPTIMUM_PAIRS = 4_000_000
+
+
+def command(
+    agents: options.Agents,
+    resources: options.Resources,
+    out: Annotated[Path, typer.Option("--out", help="Where the pairs go: .csv or .parquet.")],
+    domain: options.Domain = options.DomainName.mobility,
+    policy: Annotated[str, typer.Option("--policy", help=f"One of {', '.join(METHODS)}.")] = "published",
+    edge: options.Edge = 1000.0,
+    areas: options.Areas = 3,
+    types: options.Types = None,
+    interest: options.Interest = None,
+    epsilon: options.Epsilon = 1.0,
+    delta: options.Delta = 1e-5,
+    alpha: options.Alpha = 4000.0,
+    spacing: options.Spacing = 100.0,
+    origin: options.Origin = None,
+    seed: options.Seed = 0,
+    json: options.Json = None,
+) -> None:
+    """Match the two files."""
+    options.methods(policy)
+    inputs = read_inputs(
+        agents,
+        resources,
+        domain,
+        types=types,
+        interest=interest,
+        alpha=alpha,
+        spacing=spacing,
+        origin=options.place(origin),
+    )
+    problem = inputs.problem(areas if domain is options.DomainName.papers else edge, seed)
+    settings = Settings(epsilon=epsilon, delta=delta)
+    with show.progress_bar("matching") as report:
+        matching = match_problem(problem, policy, settings=settings, seed=seed, report=report)
+    write_rows(out, pairs(problem, matching))
+    best = hungarian(problem).welfare if problem.agents * problem.resources <= _OPTIMUM_PAIRS else None
+    if str(json) != "-":
+        _tell(problem, matching, best, out)
+    show.write_json(json, _figures(problem, matching, best, seed))
+
+
+def pairs(problem: Problem, matching: Matching) -> dict[str, list[str | None]]:
+    """Return one row for every agent, in the order of the file; an agent that goes without has no resource."""
+    return {
+        "agent": list(problem.agent_ids),
+        "resource": [None if place < 0 else problem.resource_ids[place] for place in matching.resource_of],
+    }
+
+
+def _tell(problem: Problem, matching: Matching, best: float | None, out: Path) -> None:
+    show.say(show.size_of(problem))
+    rounds = f" in {matching.rounds:,} rounds" if matching.rounds else ""
+    against = f", {100 * (1 - matching.welfare / best):.1f} % below the optimum" if best else ""
+    show.say(f"{matching.method}: {matching.matched:,} matched{rounds}, welfare {matching.welfare:,.2f}{against}")
+    if matching.matched < problem.agents:
+        show.say(f"{problem.agents - matching.matched:,} agents go without a resource.")
+    show.show_guarantee(matching.guarantee)
+    for note in problem.notes:
+        show.say(f"Note: {note}")
+    show.say(f"Pairs are in {out}.")
+
+
+def _figures(problem: Problem, matching: Matching, best: float | None, seed: int) -> dict[str, object]:
+    return {
+        "problem": {
+            "agents": problem.agents,
+            "resources": problem.resources,
+            "regions": len(problem.regions),
+            "interest": problem.interest,
+            "notes": problem.notes,
+        },
+        "method": matching.method,
+        "seed": seed,
+        "matched": matching.matched,
+        "rounds": matching.rounds,
+        "welfare": matching.welfare,
+        "loss": None if best is None else 1 - matching.welfare / best,
+        "guarantee": asdict(matching.guarantee),
+    }

@@ -1,0 +1,163 @@
+"""How results look in a terminal: tables of 80 columns, a progress bar while one waits, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from palmatch.errors import InputError
+from palmatch.guarantee import Guarantee
+from palmatch.methods import Report
+from palmatch.problem import Problem
+from palmatch.studies.compare import Row
+from palmatch.studies.plan import RegionPlan
+
+WIDTH = 80
+
+
+def out() -> Console:
+    """Return the console for results: as wide as the terminal up to 80 columns, plain where it is none."""
+    return Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, markup=False, soft_wrap=False)
+
+
+def say(text: str = "", *, indent: str = "") -> None:
+    """Print a line of results, folded at 80 columns; further lines are indented."""
+    out().print(textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Report]:
+    """Show progress on the standard error while something runs; silent where that is no terminal."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(compact=True),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    tasks: dict[str, TaskID] = {}
+
+    def report(what: str, done: int, total: int) -> None:
+        if what not in tasks:
+            tasks[what] = bar.add_task(f"{title}: {what}", total=total)
+        bar.update(tasks[what], completed=done, total=total)
+        if done >= total:
+            bar.remove_task(tasks.pop(what))
+
+    with bar:
+        yield report
+
+
+def size_of(problem: Problem) -> str:
+    """Return one line about a problem."""
+    regions = len(problem.regions)
+    return (
+        f"{problem.agents:,} agents, {problem.resources:,} resources, "
+        f"{regions:,} region{'s' if regions != 1 else ''} with agents in {'them' if regions != 1 else 'it'}"
+    )
+
+
+def show_rows(rows: Sequence[Row]) -> None:
+    """Print a comparison: everything about each method, or its loss over several sizes of region."""
+    sizes = list(dict.fromkeys((row.edge, row.areas) for row in rows))
+    if len(sizes) > 1:
+        _show_losses(rows, sizes)
+        return
+    table = _table("method", "loss %", "±", "ε median", "ε max", "matched", "rounds")
+    for row in rows:
+        table.add_row(
+            row.method,
+            f"{100 * row.loss_mean:.1f}",
+            f"{100 * row.loss_sd:.1f}",
+            _epsilon(row.epsilon_median),
+            _epsilon(row.epsilon_max),
+            f"{row.matched_mean:,.1f}".removesuffix(".0"),
+            f"{row.rounds_mean:,.0f}" if row.rounds_mean else "-",
+        )
+    out().print(table)
+
+
+def _show_losses(rows: Sequence[Row], sizes: Sequence[tuple[float | None, int | None]]) -> None:
+    table = _table("loss in %", *(f"{areas} areas" if edge is None else f"{edge:g} m" for edge, areas in sizes))
+    for method in dict.fromkeys(row.method for row in rows):
+        cells = {(row.edge, row.areas): row for row in rows if row.method == method}
+        table.add_row(
+            method, *(f"{100 * cells[size].loss_mean:.1f} ± {100 * cells[size].loss_sd:.1f}" for size in sizes)
+        )
+    out().print(table)
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column(first, no_wrap=True)
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def show_plan(plans: Sequence[RegionPlan]) -> None:
+    """Print what a budget buys, a line each region."""
+    table = _table("region", "agents", "types", "c select", "c back-off", "actions", "worst ε")
+    for line in plans:
+        table.add_row(
+            textwrap.shorten(line.region, 26, placeholder="..."),
+            f"{line.agents:,}",
+            f"{line.types:,}",
+            f"{line.selection_cost:.3g}",
+            f"{line.backoff_cost:.3g}",
+            "any" if line.unlimited else f"{line.actions:,}",
+            f"{line.worst_epsilon:.3f}",
+        )
+    out().print(table)
+
+
+def show_guarantee(guarantee: Guarantee) -> None:
+    """Print a promise, what it assumes, and to whom it does not apply."""
+    say(f"Guarantee ({guarantee.notion}, {guarantee.accountant}): {guarantee.statement}")
+    for line in guarantee.assumptions:
+        say(f"  - {line}", indent="    ")
+    if guarantee.uncovered:
+        listed = ", ".join(guarantee.uncovered[:10]) + (", ..." if len(guarantee.uncovered) > 10 else "")
+        say(f"  Not covered ({len(guarantee.uncovered)}): {listed}")
+
+
+def _epsilon(value: float) -> str:
+    return "none" if math.isinf(value) else f"{value:.2f}"
+
+
+def write_json(path: Path | None, content: dict[str, Any]) -> None:
+    """Write JSON to a file, or to the standard output for `-`; numbers that JSON lacks become null."""
+    if path is None:
+        return
+    text = json.dumps(_plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    if str(path) == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another --json file.") from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
