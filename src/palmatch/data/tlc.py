@@ -1,0 +1,253 @@
+"""New York's yellow-taxi trips: who asked for a taxi when and where, and where taxis became free.
+
+Reads the TLC's trip records of 2009 to June 2016 as they are found in the wild and cuts the paper's windows out of
+a month in bounded memory. It knows nothing of utilities, regions or privacy: what comes out are times and degrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmatch.data.manhattan import manhattan
+from palmatch.data.tlc_trips import (
+    BEGINNING,
+    Degrees,
+    Trips,
+    in_new_york,
+    moment,
+    read_spans,
+    read_trips,
+)
+from palmatch.errors import InputError
+
+__all__ = [
+    "Area",
+    "Trips",
+    "Window",
+    "in_new_york",
+    "manhattan",
+    "read_trips",
+    "requests_per_minute",
+    "window",
+    "windows",
+]
+
+Area = Callable[[Degrees, Degrees], NDArray[np.bool_]]
+
+# How far back to look for the trips before a window. The first is enough for any minute of a complete month; the
+# others are for files with gaps, where each wider look costs another pass.
+_LOOKS_BACK: Final = tuple(np.timedelta64(minutes, "m") for minutes in (30, 8 * 60, 7 * 24 * 60))
+_FRESH: Final = _LOOKS_BACK[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """The requests of a few seconds, and as many free vehicles.
+
+    Attributes
+    ----------
+    start : datetime
+        When the window begins; it ends before ``start + seconds``.
+    seconds : float
+        How long it lasts.
+    requests : ndarray of float64, shape (N, 2)
+        Latitude and longitude of the pick-ups, in order of time, then of their rows.
+    vehicles : ndarray of float64, shape (N, 2)
+        Latitude and longitude of the drop-offs of the trips asked for last before `start`, latest first.
+    dropped : dict of str to int
+        Rows left out of the reading that the window was cut from, by reason.
+    notes : tuple of str
+        What else a reader of results should know, a sentence each.
+    """
+
+    start: datetime
+    seconds: float
+    requests: Degrees
+    vehicles: Degrees
+    dropped: dict[str, int]
+    notes: tuple[str, ...]
+
+
+def window(
+    source: str | Path | Trips,
+    at: datetime,
+    *,
+    seconds: float = 30,
+    inside: Area | None = None,
+    vehicles: Area | None = None,
+) -> Window:
+    """Cut one window out of a taxi file; see `windows`."""
+    return windows(source, [at], seconds=seconds, inside=inside, vehicles=vehicles)[0]
+
+
+def windows(
+    source: str | Path | Trips,
+    ats: Iterable[datetime],
+    *,
+    seconds: float = 30,
+    inside: Area | None = None,
+    vehicles: Area | None = None,
+) -> list[Window]:
+    """Cut windows out of a taxi file, in one pass over it.
+
+    The requests are the pick-ups in [at, at + `seconds`) inside the area. As in the paper, an equal number of
+    vehicles stands where the last trips asked for before `at` ended, wherever in New York these began and ended.
+
+    Parameters
+    ----------
+    source : str, Path or Trips
+        A file of which only the rows around the windows are kept, or trips already read.
+    ats : iterable of datetime
+        When the windows begin, on New York's clock, in any order.
+    seconds : float
+        How long a window lasts.
+    inside : callable, optional
+        ``inside(latitude, longitude)`` says, array for array, which pick-ups count; `manhattan` unless given.
+    vehicles : callable, optional
+        ``vehicles(latitude, longitude)`` says which drop-offs count; all in New York unless given.
+
+    Returns
+    -------
+    list of Window
+        One for each of `ats`, in their order.
+    """
+    if not 0 < seconds <= 366 * 86400:
+        raise InputError(f"Expected a window of more than 0 seconds and at most a year, got seconds={seconds}.")
+    starts = [moment(at) for at in ats]
+    cut = _Cut(seconds=seconds, inside=inside or manhattan, vehicles=vehicles or in_new_york)
+    if isinstance(source, Trips):
+        return [_window(_found(source, at, cut=cut, since=BEGINNING)) for at in starts]
+    found: dict[np.datetime64, _Found] = {}
+    for back in (*_LOOKS_BACK, None):
+        since = {at: BEGINNING if back is None else at - back for at in starts if at not in found}
+        if not since:
+            break
+        trips = read_spans(Path(source), [(early, at + cut.length) for at, early in since.items()])
+        for at, early in since.items():
+            candidate = _found(trips, at, cut=cut, since=early)
+            if candidate.enough or trips.first is None or early <= trips.first:
+                found[at] = candidate
+    return [_window(found[at]) for at in starts]
+
+
+def requests_per_minute(path: str | Path, day: date, *, inside: Area | None = None) -> NDArray[np.int64]:
+    """Count the pick-ups in Manhattan (or `inside` another area) in each of the 1440 minutes of a day."""
+    midnight = np.datetime64(day, "D").astype("datetime64[us]")
+    trips = read_spans(Path(path), [(midnight, midnight + np.timedelta64(1, "D"))])
+    counted = (inside or manhattan)(trips.pickup_latitude, trips.pickup_longitude)
+    minutes = (trips.pickup_time[counted] - midnight) // np.timedelta64(1, "m")
+    return np.bincount(minutes.astype(np.int64), minlength=24 * 60).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What the caller asked for, the same for every window."""
+
+    seconds: float
+    inside: Area
+    vehicles: Area
+
+    @property
+    def length(self) -> np.timedelta64:
+        return np.timedelta64(round(self.seconds * 1e6), "us")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """What the trips hold for one window, before anyone has said that it is enough."""
+
+    trips: Trips
+    at: np.datetime64
+    cut: _Cut
+    asked: int
+    requests: Degrees
+    vehicles: Degrees
+    passed_over: int
+    stale: int
+
+    @property
+    def enough(self) -> bool:
+        return len(self.vehicles) == len(self.requests)
+
+
+def _found(trips: Trips, at: np.datetime64, *, cut: _Cut, since: np.datetime64) -> _Found:
+    """Look for one window; trips from before `since` were not all read, so they do not count."""
+    edges = np.array([since, at, at + cut.length], dtype="datetime64[us]")
+    early, begin, end = (int(edge) for edge in np.searchsorted(trips.pickup_time, edges))
+    asked = np.column_stack((trips.pickup_latitude[begin:end], trips.pickup_longitude[begin:end]))
+    requests = asked[cut.inside(asked[:, 0], asked[:, 1])]
+    before = _latest_first(trips, early, begin)
+    freed = np.column_stack((trips.dropoff_latitude[before], trips.dropoff_longitude[before]))
+    good = in_new_york(freed[:, 0], freed[:, 1])
+    good[good] = cut.vehicles(freed[good, 0], freed[good, 1])
+    chosen = np.flatnonzero(good)[: len(requests)]
+    return _Found(
+        trips=trips,
+        at=at,
+        cut=cut,
+        asked=len(asked),
+        requests=requests,
+        vehicles=freed[chosen],
+        passed_over=int(chosen[-1]) + 1 - len(chosen) if len(chosen) else 0,
+        stale=int(np.count_nonzero(trips.pickup_time[before[chosen]] < at - _FRESH)),
+    )
+
+
+def _latest_first(trips: Trips, early: int, begin: int) -> NDArray[np.int64]:
+    # Reversing the order would also reverse trips of one moment, which stay in the order of their rows.
+    order = np.argsort(-trips.pickup_time[early:begin].astype(np.int64), kind="stable")
+    return (order + early).astype(np.int64)
+
+
+def _window(found: _Found) -> Window:
+    if len(found.requests) == 0:
+        raise InputError(_no_request(found))
+    start, seconds = found.at.astype(datetime), found.cut.seconds
+    if not found.enough:
+        raise InputError(
+            f"{found.trips.source}: found {len(found.vehicles)} usable drop-off places of trips asked for before "
+            f"{start}, expected {len(found.requests)}, one for each request of the {seconds:g} seconds from then; "
+            "choose a later time, or a file that begins earlier."
+        )
+    return Window(
+        start=start,
+        seconds=seconds,
+        requests=found.requests,
+        vehicles=found.vehicles,
+        dropped=dict(found.trips.dropped),
+        notes=_notes(found),
+    )
+
+
+def _no_request(found: _Found) -> str:
+    trips = found.trips
+    rows = f"the file's {trips.rows:,} rows"
+    if trips.first is not None and trips.last is not None:
+        first, last = (time.astype(datetime) for time in (trips.first, trips.last))
+        rows += f" have pick-ups from {first} to {last}"
+    rows += "".join(f", {count:,} left out for: {reason}" for reason, count in trips.dropped.items())
+    return (
+        f"{trips.source}: found no request inside the area in the {found.cut.seconds:g} seconds from "
+        f"{found.at.astype(datetime)} ({found.asked} elsewhere; {rows}), expected at least one; choose another time."
+    )
+
+
+def _notes(found: _Found) -> tuple[str, ...]:
+    notes, elsewhere = [], found.asked - len(found.requests)
+    if elsewhere:
+        notes.append(f"Of {found.asked} requests in New York, {elsewhere} were outside the area and are left out.")
+    if found.passed_over:
+        notes.append(f"Earlier trips passed over because their drop-off place does not count: {found.passed_over}.")
+    if found.stale:
+        notes.append(
+            f"Vehicles from trips asked for more than 30 minutes before the window: {found.stale} of "
+            f"{len(found.vehicles)}; the file has a gap or begins there."
+        )
+    return tuple(notes)

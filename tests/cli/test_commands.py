@@ -1,0 +1,300 @@
+"""The command as a user meets it: two files in, pairs out; a mistake is one sentence and exit status 2."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import polars as pl
+import pytest
+
+import palmatch as pm
+from palmatch.cli import main
+
+PALMATCH = Path(sys.executable).with_name("palmatch")
+
+
+@dataclass(frozen=True)
+class Result:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*words: object, folder: Path) -> Result:
+    """Run the command in this process: what a user sees, without the seconds that an interpreter takes to start."""
+    stdout, stderr, status = io.StringIO(), io.StringIO(), 0
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(stderr),
+        mock.patch.object(sys, "argv", ["palmatch", *map(str, words)]),
+    ):
+        try:
+            main()
+        except SystemExit as stop:
+            status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    return Result(status, stdout.getvalue(), stderr.getvalue())
+
+
+def run_apart(*words: object, folder: Path, **environment: str) -> Result:
+    """Run the command as a process of its own."""
+    ended = subprocess.run(
+        [PALMATCH, *map(str, words)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+    )
+    return Result(ended.returncode, ended.stdout, ended.stderr)
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("town")
+    batch = pm.data.city.batch(5.0)
+    for name, places in (("agents", batch.requests), ("vehicles", batch.vehicles)):
+        ids = [f"{name[0]}{n}" for n in range(len(places))]
+        pl.DataFrame({"id": ids, "lat": places[:, 0], "lon": places[:, 1]}).write_csv(folder / f"{name}.csv")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def conference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("conference")
+    made_up = pm.data.conference.conference(reviewers=30, papers=12)
+    for name, marks in (("reviewers", made_up.reviewers), ("papers", made_up.papers)):
+        columns = {area: marks[:, n] for n, area in enumerate(made_up.areas)}
+        pl.DataFrame({"id": [f"{name[0]}{n}" for n in range(len(marks))]} | columns).write_csv(folder / f"{name}.csv")
+    return folder
+
+
+def assert_one_sentence(result: Result, *words: str) -> None:
+    assert result.returncode == 2, result.stderr
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    for word in words:
+        assert word in result.stderr
+
+
+def test_two_files_become_pairs_with_a_row_for_everybody(town):
+    result = run("match", "agents.csv", "vehicles.csv", "--edge", 1000, "--out", "pairs.csv", folder=town)
+    assert result.returncode == 0, result.stderr
+    pairs = pl.read_csv(town / "pairs.csv")
+    assert pairs["agent"].to_list() == [f"a{n}" for n in range(17)]
+    assert sorted(pairs["resource"]) == sorted(f"v{n}" for n in range(17))
+    assert "Guarantee" in result.stdout
+    assert "optimum" in result.stdout
+    assert result.stderr == ""
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_the_same_seed_gives_the_same_bytes_with_any_number_of_threads(town):
+    contents = []
+    for threads in ("1", "2"):
+        limits = {"NUMBA_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "POLARS_MAX_THREADS": threads}
+        words = ("match", "agents.csv", "vehicles.csv", "--edge", 2000, "--seed", 5, "--json", f"{threads}.json")
+        assert run_apart(*words, "--out", f"{threads}.csv", folder=town, **limits).returncode == 0
+        assert run(*words, "--out", f"{threads}.parquet", folder=town).returncode == 0
+        contents.append([(town / f"{threads}{suffix}").read_bytes() for suffix in (".csv", ".parquet", ".json")])
+    assert contents[0] == contents[1]
+
+
+def test_a_mistake_ends_a_process_of_its_own_with_status_2(town):
+    assert_one_sentence(run_apart("match", "nobody.csv", "vehicles.csv", "--out", "x.csv", folder=town), "nobody.csv")
+
+
+def test_another_seed_gives_another_matching(town):
+    for seed in (1, 2):
+        run("match", "agents.csv", "vehicles.csv", "--seed", seed, "--out", f"seed-{seed}.csv", folder=town)
+    assert (town / "seed-1.csv").read_bytes() != (town / "seed-2.csv").read_bytes()
+
+
+def test_reviewers_get_papers_and_losers_are_listed(conference):
+    words = ("match", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", 3, "--out", "pairs.csv")
+    result = run(*words, folder=conference)
+    assert result.returncode == 0, result.stderr
+    pairs = pl.read_csv(conference / "pairs.csv")
+    assert len(pairs) == 30
+    assert pairs["resource"].null_count() == 18
+    assert "18 agents go without" in result.stdout
+
+
+def test_a_table_of_utilities_is_matched(tmp_path):
+    (tmp_path / "agents.csv").write_text("id,region,x,y\na,north,0.9,0.2\nb,north,0.8,0.3\n")
+    (tmp_path / "resources.csv").write_text("id\nx\ny\n")
+    (tmp_path / "types.csv").write_text("region,x,y\nnorth,0.9,0.2\nnorth,0.8,0.3\n")
+    words = ("match", "agents.csv", "resources.csv", "--domain", "table", "--out", "pairs.csv")
+    assert_one_sentence(run(*words, folder=tmp_path), "--types")
+    result = run(*words, "--types", "types.csv", "--policy", "hungarian", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "pairs.csv").read_text() == "agent,resource\na,x\nb,y\n"
+
+
+def test_compare_writes_the_documented_json(town):
+    words = ("compare", "agents.csv", "vehicles.csv", "--edge", "1000,2000", "--runs", 3, "--json", "rows.json")
+    result = run(*words, "--methods", "published,hungarian,random", folder=town)
+    assert result.returncode == 0, result.stderr
+    content = json.loads((town / "rows.json").read_text())
+    assert content["problem"]["agents"] == 17
+    assert [(row["method"], row["edge"]) for row in content["rows"]] == [
+        (method, edge) for edge in (1000, 2000) for method in ("published", "hungarian", "random")
+    ]
+    for row in content["rows"]:
+        assert {
+            "method", "edge", "epsilon", "delta", "runs", "loss_mean", "loss_sd", "epsilon_median", "epsilon_max",
+            "rounds_mean", "matched_mean", "seconds_mean",
+        } <= row.keys()  # fmt: skip
+        assert row["runs"] == 3
+        assert 0 <= row["loss_mean"] < 1
+    published, hungarian = content["rows"][:2]
+    assert 0 < published["epsilon_max"] <= 1
+    assert hungarian["loss_mean"] == 0
+    assert hungarian["epsilon_max"] is None
+
+
+def test_json_on_the_standard_output_is_nothing_but_json(town):
+    for words in (("compare", "--runs", 2), ("plan",), ("match", "--out", "json-pairs.csv")):
+        result = run(words[0], "agents.csv", "vehicles.csv", *words[1:], "--json", "-", folder=town)
+        assert result.returncode == 0, result.stderr
+        assert isinstance(json.loads(result.stdout), dict)
+
+
+def test_compare_draws_fresh_primary_areas_for_every_run(conference):
+    words = ("compare", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", "2,3", "--runs", 3)
+    result = run(*words, "--methods", "hungarian-region,random", "--json", "rows.json", folder=conference)
+    assert result.returncode == 0, result.stderr
+    rows = json.loads((conference / "rows.json").read_text())["rows"]
+    assert [row["areas"] for row in rows] == [2, 2, 3, 3]
+    assert rows[0]["loss_sd"] > 0
+
+
+def test_plan_shows_every_region_within_80_columns(town):
+    result = run("plan", "agents.csv", "vehicles.csv", "--epsilon", 0.75, folder=town)
+    assert result.returncode == 0, result.stderr
+    assert "worst ε" in result.stdout
+    assert "..." not in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_plan_says_when_a_budget_buys_nothing(town):
+    result = run("plan", "agents.csv", "vehicles.csv", "--epsilon", 0.1, folder=town)
+    assert "buys no action" in result.stdout
+
+
+def test_demo_writes_a_page_and_its_pictures(tmp_path):
+    result = run("demo", "--out", "page", "--hour", 5, "--runs", 2, folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "page" / "report.html").stat().st_size > 50_000
+    assert len(list((tmp_path / "page").glob("*.png"))) >= 4
+    for method in pm.METHODS:
+        assert method in result.stdout
+
+
+def test_help_of_every_word_has_an_example():
+    for word in ("demo", "match", "compare", "plan"):
+        result = run(word, "--help", folder=Path())
+        assert result.returncode == 0
+        assert f"palmatch {word}" in result.stdout.split("Example")[1]
+
+
+MISTAKES = [
+    ("an empty file", "", ("agents.csv",)),
+    ("only a header", "id,lat,lon\n", ("agents.csv",)),
+    ("a missing column", "id,lat\na,40.7\n", ("agents.csv", "lon")),
+    ("not a number", "id,lat,lon\na,40.7,nan\n", ("line 2", "lon")),
+    ("a latitude of 400", "id,lat,lon\na,400,-74\n", ("line 2", "lat", "400")),
+    ("a duplicate id", "id,lat,lon\na,40.7,-74\na,40.8,-74\n", ("line 3", "'a'")),
+    ("a swap", "id,lat,lon\na,-73.98,40.75\nb,-73.97,40.76\n", ("swapped",)),
+    ("a place far away", "id,lat,lon\na,48.1,11.5\n", ("km",)),
+    ("no position", "id,lat,lon\na,,-74\n", ("line 2", "lat")),
+    ("a negative budget", "id,lat,lon,epsilon\na,40.7,-74,-1\n", ("line 2", "epsilon")),
+    ("an edge of zero", "id,lat,lon,edge\na,40.7,-74,0\n", ("line 2", "edge")),
+]
+
+
+@pytest.mark.parametrize(("content", "words"), [case[1:] for case in MISTAKES], ids=[case[0] for case in MISTAKES])
+def test_mistakes_in_a_file_are_one_sentence_and_exit_status_2(town, tmp_path, content, words):
+    (tmp_path / "agents.csv").write_text(content)
+    result = run("match", "agents.csv", town / "vehicles.csv", "--out", "pairs.csv", folder=tmp_path)
+    assert_one_sentence(result, *words)
+    assert not (tmp_path / "pairs.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--policy", "hungary"), ("'hungary'", "hungarian")),
+        (("--epsilon", "-1"), ("epsilon",)),
+        (("--delta", "0"), ("delta",)),
+        (("--edge", "0"), ("edge",)),
+        (("--edge", "nan"), ("edge",)),
+        (("--interest", "0"), ("interest",)),
+        (("--origin", "here"), ("--origin",)),
+        (("--types", "types.csv"), ("--domain table",)),
+        (("--out", "missing/pairs.csv"), ("missing",)),
+        (("--out", "pairs.xlsx"), (".csv",)),
+        (("--spacing", "0.001"), ("spacing",)),
+    ],
+)
+def test_mistakes_in_arguments_are_one_sentence_and_exit_status_2(town, arguments, words):
+    out = () if "--out" in arguments else ("--out", "pairs-of-mistake.csv")
+    assert_one_sentence(run("match", "agents.csv", "vehicles.csv", *out, *arguments, folder=town), *words)
+
+
+def test_a_file_that_is_not_there_is_named(town):
+    assert_one_sentence(run("match", "nobody.csv", "vehicles.csv", "--out", "x.csv", folder=town), "nobody.csv")
+
+
+@pytest.mark.parametrize(
+    "header", ["ID,LAT,LON", "Lon,id,Lat", "\ufeffid,lat,lon"], ids=["upper case", "another order", "a BOM"]
+)
+def test_columns_are_found_whatever_their_case_and_order(town, tmp_path, header):
+    columns = [name.strip("\ufeff").lower() for name in header.split(",")]
+    row = {"id": "a", "lat": "40.75", "lon": "-73.98"}
+    (tmp_path / "agents.csv").write_text(header + "\n" + ",".join(row[name] for name in columns) + "\n")
+    result = run("match", "agents.csv", town / "vehicles.csv", "--out", "pairs.csv", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(("agents", "resources"), [(1, 1), (1, 17), (17, 1), (17, 3)])
+def test_few_agents_or_few_resources_have_a_defined_answer(town, tmp_path, agents, resources):
+    for name, count in (("agents", agents), ("vehicles", resources)):
+        pl.read_csv(town / f"{name}.csv").head(count).write_csv(tmp_path / f"{name}.csv")
+    result = run("match", "agents.csv", "vehicles.csv", "--out", "pairs.csv", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    pairs = pl.read_csv(tmp_path / "pairs.csv")
+    assert len(pairs) == agents
+    assert len(pairs) - pairs["resource"].null_count() == min(agents, resources)
+
+
+def test_own_edges_and_budgets_are_honoured(town, tmp_path):
+    agents = pl.read_csv(town / "agents.csv").with_columns(
+        edge=pl.Series([500.0] * 5 + [None] * 12), epsilon=pl.Series([0.0] * 3 + [None] * 14)
+    )
+    agents.write_csv(tmp_path / "agents.csv")
+    result = run("plan", "agents.csv", town / "vehicles.csv", "--edge", 2000, "--json", "-", folder=tmp_path)
+    regions = json.loads(result.stdout)["regions"]
+    assert {region["region"].split(" m")[0] for region in regions} == {"500", "2000"}
+    assert {region["epsilon"] for region in regions} == {0.0, 1.0}
+    assert all(region["worst_epsilon"] <= region["epsilon"] for region in regions)
+
+
+def test_a_hundred_thousand_rows_are_read_and_matched(tmp_path):
+    chance = np.random.default_rng(0)
+    for name in ("agents", "vehicles"):
+        places = {"lat": chance.uniform(40.5, 40.9, 100_000), "lon": chance.uniform(-74.3, -73.7, 100_000)}
+        pl.DataFrame({"id": np.arange(100_000)} | places).write_csv(tmp_path / f"{name}.csv")
+    words = ("match", "agents.csv", "vehicles.csv", "--policy", "noise", "--interest", 5, "--edge", 4000)
+    result = run(*words, "--spacing", 1000, "--out", "pairs.parquet", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert len(pl.read_parquet(tmp_path / "pairs.parquet")) == 100_000

@@ -1,0 +1,428 @@
+import gzip
+import io
+import zipfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palmatch.data import tlc_files
+from palmatch.data.tlc_trips import Trips, read_trips
+from palmatch.errors import InputError
+
+# One trip a row: pick-up and drop-off time, then longitude and latitude of both ends, as in the files.
+TRIPS = [
+    ("2016-03-01 00:00:05", "2016-03-01 00:07:00", "-73.9855", "40.7580", "-73.9626", "40.8075"),
+    ("2016-03-01 00:00:00", "2016-03-01 00:05:00", "-73.7781", "40.6413", "-73.9680", "40.7489"),
+    ("2016-03-01 13:05:00", "2016-03-01 13:15:00", "-74.0027", "40.7575", "-73.8740", "40.7769"),
+]
+NAMES_2016 = [
+    "tpep_pickup_datetime",
+    "tpep_dropoff_datetime",
+    "pickup_longitude",
+    "pickup_latitude",
+    "dropoff_longitude",
+    "dropoff_latitude",
+]
+HEADERS = {
+    "2009": "Trip_Pickup_DateTime,Trip_Dropoff_DateTime,Start_Lon,Start_Lat,End_Lon,End_Lat",
+    "2010-2012": "pickup_datetime,dropoff_datetime,pickup_longitude,pickup_latitude,dropoff_longitude,dropoff_latitude",
+    "2013 and 2014, with spaces": "pickup_datetime, dropoff_datetime, pickup_longitude, pickup_latitude, "
+    "dropoff_longitude, dropoff_latitude",
+    "2015 and 2016": ",".join(NAMES_2016),
+    "Open Data, other case": "tpep_pickup_datetime,tpep_dropoff_datetime,Pickup_longitude,Pickup_latitude,"
+    "Dropoff_longitude,Dropoff_latitude",
+    "all capitals, quoted": ",".join(f'"{name.upper()}"' for name in NAMES_2016),
+    "mixed years": "Trip_Pickup_DateTime,dropoff_datetime,start_lon,pickup_latitude,End_Lon,dropoff_latitude",
+}
+NOTATIONS: dict[str, Callable[[datetime], str]] = {
+    "usual": lambda t: f"{t:%Y-%m-%d %H:%M:%S}",
+    "ISO": lambda t: f"{t:%Y-%m-%dT%H:%M:%S}",
+    "fractions": lambda t: f"{t:%Y-%m-%d %H:%M:%S}.000",
+    "ISO with microseconds": lambda t: f"{t:%Y-%m-%dT%H:%M:%S}.000000",
+    "UTC label": lambda t: f"{t:%Y-%m-%d %H:%M:%S} UTC",
+    "Z label": lambda t: f"{t:%Y-%m-%dT%H:%M:%S}Z",
+    "strokes, long year": lambda t: f"{t.month}/{t.day}/{t:%Y %H:%M:%S}",
+    "strokes, short year": lambda t: f"{t.month}/{t.day}/{t:%y} {t.hour}:{t:%M:%S}",
+    "half days": lambda t: f"{t:%m/%d/%Y %I:%M:%S %p}",
+    "half days, short": lambda t: f"{t.month}/{t.day}/{t:%y} {int(f'{t:%I}')}:{t:%M:%S} {t:%p}".lower(),
+    "Open Data, named month": lambda t: f"{t:%Y %b %d %I:%M:%S %p}",
+    "quoted": lambda t: f'"{t:%Y-%m-%d %H:%M:%S}"',
+}
+
+
+def csv(*rows: tuple[str, ...] | str, header: str = HEADERS["2015 and 2016"], end: str = "\n") -> bytes:
+    lines = [header, *(row if isinstance(row, str) else ",".join(row) for row in rows)]
+    return (end.join(lines) + end).encode()
+
+
+def written(folder: Path, data: bytes, name: str = "trips.csv") -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+def zipped(**members: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name.replace("__slash__", "/").replace("__dot__", "."), data)
+    return packed.getvalue()
+
+
+def parquet(frame: pl.DataFrame) -> bytes:
+    packed = io.BytesIO()
+    frame.write_parquet(packed)
+    return packed.getvalue()
+
+
+def text_frame() -> pl.DataFrame:
+    return pl.DataFrame(TRIPS, schema=NAMES_2016, orient="row")
+
+
+def typed_frame() -> pl.DataFrame:
+    times = [pl.col(name).str.to_datetime() for name in NAMES_2016[:2]]
+    return text_frame().with_columns(*times, *(pl.col(name).cast(pl.Float64) for name in NAMES_2016[2:]))
+
+
+def is_the_three_trips(trips: Trips) -> None:
+    assert trips.pickup_time.tolist() == [
+        datetime(2016, 3, 1, 0, 0, 0),
+        datetime(2016, 3, 1, 0, 0, 5),
+        datetime(2016, 3, 1, 13, 5, 0),
+    ]
+    assert trips.dropoff_time.dtype == trips.pickup_time.dtype == np.dtype("datetime64[us]")
+    assert trips.dropoff_time[1] == np.datetime64("2016-03-01T00:07:00")
+    assert trips.pickup_latitude.tolist() == [40.6413, 40.7580, 40.7575]
+    assert trips.pickup_longitude.tolist() == [-73.7781, -73.9855, -74.0027]
+    assert trips.dropoff_latitude.tolist() == [40.7489, 40.8075, 40.7769]
+    assert trips.dropoff_longitude.tolist() == [-73.9680, -73.9626, -73.8740]
+    assert (trips.rows, trips.dropped, trips.outside) == (3, {}, 0)
+
+
+def adds_up(trips: Trips) -> bool:
+    return trips.rows == len(trips) + sum(trips.dropped.values()) + trips.outside
+
+
+# Files in the wild
+
+
+@pytest.mark.parametrize("year", HEADERS)
+def test_the_header_of_any_year_is_understood(tmp_path: Path, year: str) -> None:
+    is_the_three_trips(read_trips(written(tmp_path, csv(*TRIPS, header=HEADERS[year]))))
+
+
+@pytest.mark.parametrize("notation", NOTATIONS)
+def test_times_in_any_notation_are_read(tmp_path: Path, notation: str) -> None:
+    write = NOTATIONS[notation]
+    rows = [(*(write(datetime.fromisoformat(time)) for time in trip[:2]), *trip[2:]) for trip in TRIPS]
+    is_the_three_trips(read_trips(written(tmp_path, csv(*rows))))
+
+
+def test_notations_may_be_mixed_in_any_proportion(tmp_path: Path) -> None:
+    time = datetime.fromisoformat(TRIPS[0][0])
+    for most in NOTATIONS.values():
+        rows = [(write(time), *TRIPS[0][1:]) for write in [most] * 20 + list(NOTATIONS.values())]
+        trips = read_trips(written(tmp_path, csv(*rows)))
+        assert trips.pickup_time.tolist() == [time] * len(rows)
+
+
+def test_times_without_seconds_and_with_fractions_are_read(tmp_path: Path) -> None:
+    times = ["3/1/16 0:00", "3/1/2016 00:01", "2016-03-01 00:02", "3/1/16 1:05 PM", "2016-03-01 23:00:00.25"]
+    trips = read_trips(written(tmp_path, csv(*((time, *TRIPS[0][1:]) for time in times))))
+    expected = ["00:00", "00:01", "00:02", "13:05", "23:00:00.25"]
+    assert trips.pickup_time.tolist() == [datetime.fromisoformat(f"2016-03-01 {time}") for time in expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("trips.csv.gz", gzip.compress(csv(*TRIPS))),
+        ("trips.zip", zipped(trips__dot__csv=csv(*TRIPS))),
+        (
+            "from a Mac.zip",
+            zipped(
+                trips__dot__csv=csv(*TRIPS),
+                __MACOSX__slash____dot___trips__dot__csv=b"\x00shadow",
+                readme__dot__txt=b"hello",
+            ),
+        ),
+        ("times.parquet", parquet(typed_frame())),
+        ("text.parquet", parquet(text_frame())),
+        ("utc.parquet", parquet(typed_frame().with_columns(pl.col(NAMES_2016[0]).dt.replace_time_zone("UTC")))),
+        ("ns.parquet", parquet(typed_frame().with_columns(pl.col(NAMES_2016[:2]).dt.cast_time_unit("ns")))),
+        ("bytes.parquet", parquet(text_frame().with_columns(pl.all().cast(pl.Binary)))),
+        ("the wrong name.csv", parquet(typed_frame())),
+    ],
+)
+def test_a_file_is_read_however_it_is_packed(tmp_path: Path, name: str, data: bytes) -> None:
+    is_the_three_trips(read_trips(written(tmp_path, data, name)))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        csv("", *TRIPS),
+        csv("", *TRIPS, end="\r\n"),
+        csv(*TRIPS, "", "")[:-1],
+        csv(*TRIPS)[:-1],
+        b"\n\n" + csv(*TRIPS),
+        b"\xef\xbb\xbf" + csv(*TRIPS),
+        csv(*((str(index), *trip) for index, trip in enumerate(TRIPS)), header="," + HEADERS["2015 and 2016"]),
+        csv(*((f'"{index}"', *trip) for index, trip in enumerate(TRIPS)), header='"",' + HEADERS["2010-2012"]),
+        csv(*((*trip, "", "") for trip in TRIPS)),
+        csv(*TRIPS, header=HEADERS["2015 and 2016"] + ",,"),
+        csv(*((*trip, "caf\x01\x00") for trip in TRIPS), header=HEADERS["2015 and 2016"] + ",note"),
+        csv(*TRIPS, header=HEADERS["2015 and 2016"]).replace(b"40.7580", b'" 40.7580 "'),
+        csv(*((*trip, "\u00e9") for trip in TRIPS), header=HEADERS["2015 and 2016"] + ",x").replace(
+            b"\xc3\xa9", b"\xe9"
+        ),
+    ],
+    ids=[
+        "blank second line",
+        "Windows line ends",
+        "blank last lines",
+        "no last line end",
+        "blank first lines",
+        "byte order mark",
+        "unnamed index column",
+        "quoted index column",
+        "stray commas in rows",
+        "stray commas in header",
+        "control characters",
+        "quoted numbers",
+        "Latin-1 letters",
+    ],
+)
+def test_the_oddities_of_real_files_do_no_harm(tmp_path: Path, data: bytes) -> None:
+    is_the_three_trips(read_trips(written(tmp_path, data)))
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 500])
+@pytest.mark.parametrize("data", [csv("", *TRIPS), parquet(typed_frame())], ids=["csv", "parquet"])
+def test_where_a_block_ends_makes_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, data: bytes
+) -> None:
+    monkeypatch.setattr(tlc_files, "_BLOCK_BYTES", size)
+    monkeypatch.setattr(tlc_files, "_BLOCK_ROWS", size)
+    is_the_three_trips(read_trips(written(tmp_path, data)))
+
+
+# Rows that are left out
+
+
+def test_rows_are_left_out_for_a_named_reason_and_counted(tmp_path: Path) -> None:
+    first, last = TRIPS[0][:2], TRIPS[0][4:]
+    path = written(
+        tmp_path,
+        csv(
+            *TRIPS,
+            (*first, "0", "0", *last),
+            (*first, "", "", *last),
+            (*first, "NaN", "40.75", *last),
+            (*first, "-73.98", "inf", *last),
+            (*first, "somewhere", "40.75", *last),
+            (*first, "8.55", "47.37", *last),
+            (*first, "40.7580", "-73.9855", *last),
+            ("yesterday", *TRIPS[0][1:]),
+            ("", *TRIPS[0][1:]),
+            ("2016-02-30 00:00:00", *TRIPS[0][1:]),
+            ("16-03-01 00:00:00", *TRIPS[0][1:]),
+            ("2016-03-01 00:00:00 CET", *TRIPS[0][1:]),
+            ("2016-03-01T00:00:00+05:00", *TRIPS[0][1:]),
+            ("3/1/2016 13:05:00 PM", *TRIPS[0][1:]),
+            TRIPS[0][:5],
+            (*TRIPS[0], "one too many"),
+            "junk",
+            ",",
+            HEADERS["2015 and 2016"],
+        ),
+    )
+    trips = read_trips(path)
+    assert trips.dropped == {
+        "no position": 5,
+        "position outside New York": 2,
+        "unreadable time": 8,
+        "wrong number of fields": 4,
+    }
+    assert (trips.rows, len(trips), trips.outside) == (22, 3, 0)
+
+
+def test_a_stray_quotation_mark_does_not_swallow_the_rows_after_it(tmp_path: Path) -> None:
+    junk = '"never closed,2016-03-01 00:00:00,1,2,3,4,5'
+    trips = read_trips(written(tmp_path, csv(junk, *TRIPS * 500, junk, *TRIPS * 500)))
+    assert (len(trips), trips.dropped, trips.rows) == (3000, {"wrong number of fields": 2}, 3002)
+
+
+def test_only_trips_of_the_wanted_times_are_kept_and_the_others_are_counted(tmp_path: Path) -> None:
+    path = written(tmp_path, csv(*TRIPS, ("x", *TRIPS[0][1:]), (TRIPS[2][0], TRIPS[2][1], "0", "0", "0", "0")))
+    trips = read_trips(path, start=datetime(2016, 3, 1), end=datetime(2016, 3, 1, 0, 0, 5))
+    assert trips.pickup_time.tolist() == [datetime(2016, 3, 1)]
+    assert (trips.outside, trips.dropped, trips.rows) == (3, {"unreadable time": 1}, 5)
+    assert trips.first == np.datetime64("2016-03-01T00:00:00")
+    assert trips.last == np.datetime64("2016-03-01T13:05:00")
+    assert len(read_trips(path, start=datetime(2016, 3, 1, 13))) == 1
+    assert len(read_trips(path, end=datetime(2016, 3, 1))) == 0
+
+
+def test_trips_of_one_second_keep_the_order_of_their_rows(tmp_path: Path) -> None:
+    rows = [(f"2016-03-01 00:00:0{i % 2}", TRIPS[0][1], "-73.98", f"40.7{i:03}", *TRIPS[0][4:]) for i in range(400)]
+    trips = read_trips(written(tmp_path, csv(*rows)))
+    expected = [float(f"40.7{i:03}") for i in [*range(0, 400, 2), *range(1, 400, 2)]]
+    assert trips.pickup_latitude.tolist() == expected
+
+
+def test_a_request_counts_even_if_where_and_when_it_ended_is_unknown(tmp_path: Path) -> None:
+    start = (TRIPS[0][0], "2016-02-29 00:00:00", *TRIPS[0][2:4])
+    rows = [(*start, "0", "0"), (*start, "", "40.75"), (*start, "8.55", "47.37"), (*start, *TRIPS[0][4:])]
+    trips = read_trips(written(tmp_path, csv(*rows, (start[0], "later", *TRIPS[0][2:]))))
+    assert np.isnan(trips.dropoff_latitude).tolist() == [True, True, True, False, False]
+    assert np.isnan(trips.dropoff_longitude).tolist() == [True, True, True, False, False]
+    assert np.isnat(trips.dropoff_time).tolist() == [False, False, False, False, True]
+    assert (len(trips), trips.dropped) == (5, {})
+
+
+def test_a_file_without_drop_off_times_is_read(tmp_path: Path) -> None:
+    header = HEADERS["2015 and 2016"].replace("tpep_dropoff_datetime", "key")
+    trips = read_trips(written(tmp_path, csv(*TRIPS, header=header)))
+    assert len(trips) == 3
+    assert np.isnat(trips.dropoff_time).all()
+
+
+def test_a_file_with_a_header_only_has_no_trips(tmp_path: Path) -> None:
+    trips = read_trips(written(tmp_path, csv()))
+    assert (len(trips), trips.rows, trips.dropped, trips.first) == (0, 0, {}, None)
+    assert len(read_trips(written(tmp_path, parquet(typed_frame().clear())))) == 0
+
+
+# Files that cannot be used
+
+ZONES = "VendorID,tpep_pickup_datetime,tpep_dropoff_datetime,PULocationID,DOLocationID,fare_amount"
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (csv("1,2016-07-01 00:00:00,2016-07-01 00:10:00,140,236,9", header=ZONES), r"zone ids.*uacg-pexx"),
+        (parquet(pl.DataFrame({name: [1] for name in ZONES.split(",")})), r"zone ids.*2009-2015 and January-June 2016"),
+        (b"", "is empty"),
+        (b"\n \r\n\n", "is empty"),
+        (csv(*TRIPS, header=HEADERS["2009"].replace("Start_Lat", "lat")), "no column for the pick-up latitude .*'lat'"),
+        (csv(*TRIPS, header=",".join(TRIPS[0])), "no column for the pick-up time"),
+        (b"<!DOCTYPE html>\n<p>Access denied</p>\n", "no column for the pick-up time.*DOCTYPE"),
+        (csv(header=HEADERS["2015 and 2016"] + ",Start_Lat"), r"columns 4 .* and 7 .* both hold the pick-up latitude"),
+        ("tpep_pickup_datetime,x\n".encode("utf-16"), "no UTF-8 text"),
+        (b"\x00\x01\x02" * 99, "no UTF-8 text"),
+        (b"a," * 99_999, "a first line of 65,536 characters or more"),
+        (gzip.compress(csv(*TRIPS * 99))[:-20], "cannot be unpacked.*download it again"),
+        (gzip.compress(b""), "is empty"),
+        (zipped(a__dot__csv=csv(*TRIPS), b__dot__csv=csv(*TRIPS)), r"found 2 CSV files .*a\.csv, b\.csv"),
+        (zipped(a__dot__txt=b"hello"), "found 0 CSV files"),
+        (zipped(), "found 0 CSV files.*nothing"),
+        (zipped(a__dot__csv=csv(*TRIPS * 99))[:-40], "cannot be unpacked"),
+        (parquet(typed_frame())[:-9], "cannot be read"),
+        (parquet(typed_frame().drop("pickup_longitude")), "no column for the pick-up longitude"),
+        (
+            parquet(typed_frame().with_columns(tpep_pickup_datetime=pl.lit(7))),
+            "values of type Int32, expected date-times",
+        ),
+        (parquet(typed_frame().with_columns(pickup_latitude=pl.lit(True))), "values of type Boolean, expected degrees"),
+        (
+            parquet(typed_frame().with_columns(pl.col(NAMES_2016[0]).dt.replace_time_zone("Europe/Zurich"))),
+            "the zone Europe/Zurich, expected New York's clock",
+        ),
+    ],
+)
+def test_an_unusable_file_is_named_and_its_fault_is_said(tmp_path: Path, data: bytes, says: str) -> None:
+    path = written(tmp_path, data, "some file")
+    with pytest.raises(InputError, match=says) as caught:
+        read_trips(path)
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+
+
+def test_a_file_that_is_not_there_and_a_folder_are_said_to_be_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        read_trips(tmp_path / "missing.csv")
+    with pytest.raises(InputError, match="is a folder"):
+        read_trips(tmp_path)
+    with pytest.raises(InputError, match="is not a path"):
+        read_trips("a\0b")
+
+
+def test_an_endless_line_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tlc_files, "_BLOCK_BYTES", 100)
+    monkeypatch.setattr(tlc_files, "_LONGEST_LINE", 800)
+    with pytest.raises(InputError, match="no line break"):
+        read_trips(written(tmp_path, csv() + b"x" * 2000))
+
+
+def test_times_of_the_caller_are_checked(tmp_path: Path) -> None:
+    path = written(tmp_path, csv(*TRIPS))
+    with pytest.raises(InputError, match="without a zone"):
+        read_trips(path, start=datetime(2016, 3, 1, tzinfo=UTC))
+    with pytest.raises(InputError, match="start before end"):
+        read_trips(path, start=datetime(2016, 3, 2), end=datetime(2016, 3, 1))
+
+
+# Anything at all
+
+junk_field = st.sampled_from(
+    ["", "0", "NaN", "-73.98", "40.75", "1e999", "-", '"', '"40.75"', "\x00", "\x01", "é", "2016-03-01 00:00:00"]
+) | st.text(alphabet='0123456789-/:. TZUCAPM"', max_size=22)
+junk_row = st.lists(junk_field, max_size=8).map(",".join)
+good_row = st.sampled_from([",".join(row) for row in TRIPS])
+
+
+@given(rows=st.lists(junk_row | good_row, max_size=12), end=st.sampled_from(["\n", "\r\n"]))
+@settings(max_examples=80, deadline=None)
+def test_no_row_is_lost_uncounted(tmp_path_factory: pytest.TempPathFactory, rows: list[str], end: str) -> None:
+    path = written(tmp_path_factory.getbasetemp(), csv(*rows, end=end), "rows.csv")
+    trips = read_trips(path)
+    assert adds_up(trips)
+    assert trips.rows == sum(row != "" for row in rows)
+    assert len(trips) >= sum(row in [",".join(trip) for trip in TRIPS] for row in rows)
+    assert adds_up(read_trips(path, start=datetime(2016, 3, 1, 0, 0, 1), end=datetime(2016, 3, 2)))
+    wrong = sum(row != "" and row.count(",") < 5 for row in rows)
+    assert trips.dropped.get("wrong number of fields", 0) >= wrong
+
+
+PACKINGS = [csv(*TRIPS * 3), gzip.compress(csv(*TRIPS * 3), mtime=0), zipped(a__dot__csv=csv(*TRIPS * 3))]
+
+
+@given(
+    data=st.sampled_from(PACKINGS),
+    edits=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 9), st.binary(max_size=6)), max_size=5),
+    rest=st.binary(max_size=40),
+)
+@settings(max_examples=150, deadline=None)
+def test_a_damaged_file_gives_trips_or_a_sentence(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, edits: list[tuple[float, int, bytes]], rest: bytes
+) -> None:
+    for where, length, inserted in edits:
+        at = int(where * len(data))
+        data = data[:at] + inserted + data[at + length :]
+    path = written(tmp_path_factory.getbasetemp(), data + rest, "damaged")
+    try:
+        trips = read_trips(path)
+    except InputError as error:
+        said = str(error)
+    else:
+        said = "all of it"
+        assert adds_up(trips)
+    assert said
+    assert "\n" not in said
+
+
+@given(data=st.binary(max_size=300))
+@settings(max_examples=80, deadline=None)
+def test_any_bytes_at_all_give_trips_or_a_sentence(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = written(tmp_path_factory.getbasetemp(), data, "anything")
+    with pytest.raises(InputError):
+        read_trips(path)
