@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 import palmatch as pm
 from palmatch.methods import Ground, largest_costs, plays
-from palmatch.policies.published import Policy, published
-from palmatch.privacy.costs import own_costs, region_costs
+from palmatch.policies.compiled import backoff_weights, selection_weights
+from palmatch.policies.published import Policy, mixed, published
+from palmatch.privacy.costs import action_costs, own_costs
 from palmatch.privacy.renyi import log_moment, log_moment_of_coins, power, worst_log_moments
 
 mpmath.mp.dps = 50
@@ -135,9 +136,9 @@ def test_nobody_in_a_region_costs_more_than_its_worst_pair(seed):
     policy = Policy("any", 0.3, 0.2)
     noise = plays(ground, policy)
     own = own_costs(ground.regions[0], noise[0], policy, ground.regions[0].utilities, 32.0)
-    worst = region_costs(ground.regions[0], noise[0], policy, 32.0)
-    assert own.selection.max() == pytest.approx(worst.selection[0], rel=1e-12)
-    assert own.backoff.max() == pytest.approx(worst.backoff[0], rel=1e-12)
+    worst = action_costs(ground.regions[0], noise[0], policy, 32.0)
+    assert own.selection.max() == pytest.approx(worst.selection.max(), rel=1e-12)
+    assert own.backoff.max() == pytest.approx(worst.backoff.max(), rel=1e-12)
 
 
 def test_a_region_in_which_everybody_is_alike_costs_nothing():
@@ -145,5 +146,34 @@ def test_a_region_in_which_everybody_is_alike_costs_nothing():
     problem = pm.table.problem(types, ["here"] * 3, {"here": types})
     ground = Ground(problem)
     policy = published()
-    costs = region_costs(ground.regions[0], plays(ground, policy)[0], policy, 32.0)
-    assert costs.largest[0] < 1e-12
+    costs = action_costs(ground.regions[0], plays(ground, policy)[0], policy, 32.0)
+    assert max(costs.selection.max(), costs.backoff.max()) < 1e-12
+
+
+@pytest.mark.parametrize("order", [1.0, 32.0, np.inf])
+@pytest.mark.parametrize("types", [3, 70])
+def test_the_cost_of_every_action_is_that_of_its_worst_pair(order, types):
+    chance = np.random.default_rng(types)
+    rows = chance.uniform(0.05, 1.0, (types, 5))
+    problem = pm.table.problem(rows[:1], ["here"], {"here": rows}, representatives={"here": 1})
+    ground = Ground(problem)
+    policy = Policy("any", 0.4, 0.3)
+    region, noise = ground.regions[0], plays(ground, policy)[0]
+    costs = action_costs(region, noise, policy, order)
+    selection = mixed(0.4, selection_weights(region.utilities, region.entries, region.offsets), noise.selection)
+    coins = mixed(0.3, backoff_weights(region.utilities, region.entries, region.offsets, 0.05), noise.backoff)
+
+    def naive(chances):
+        if np.isinf(order):
+            return max(np.log(p / q).max() for p in chances for q in chances)
+        return max(log_moment(p, chances, order).max() for p in chances)
+
+    for rank in range(region.ranks):
+        chances = selection[:, region.offsets[rank] : region.offsets[rank + 1]]
+        assert costs.selection[rank] == pytest.approx(naive(chances), rel=1e-11, abs=1e-13)
+    for entry in range(len(region.entries)):
+        heads = coins[:, entry]
+        assert costs.backoff[entry] == pytest.approx(naive(np.column_stack((heads, 1 - heads))), rel=1e-9, abs=1e-12)
+    few = action_costs(region, noise, policy, order, ranks=2)
+    np.testing.assert_array_equal(few.selection[:2], costs.selection[:2])
+    np.testing.assert_array_equal(few.backoff[: region.offsets[2]], costs.backoff[: region.offsets[2]])

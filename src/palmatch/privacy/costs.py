@@ -7,7 +7,7 @@ both directions are taken, and the larger one counts.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -23,19 +23,22 @@ from palmatch.privacy.renyi import (
     lowered,
     one_thread,
     raised,
-    worst_log_moments,
+    worst_log_moment,
 )
 from palmatch.problem import FloatArray, IntArray
 
 # Numbers in one table of chances at a time: 32 MB of them.
 _MOST_CELLS = 4_000_000
 
+# Rows in a group of similar types: small enough for a tight bound, large enough that there are few groups.
+_TILE = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Costs:
     """Worst privacy cost c = λ D_{λ+1} of a selection and of a back-off.
 
-    One number each for every agent asked about, or a single one for the worst pair of a region.
+    One number each for every agent asked about.
     """
 
     selection: FloatArray
@@ -55,18 +58,81 @@ def own_costs(region: Neighbourhood, play: PublicPlay, policy: Policy, own: Floa
     return Costs(_own_selection(region, play, policy, own, order), _own_backoff(region, play, policy, own, order))
 
 
-def region_costs(region: Neighbourhood, play: PublicPlay, policy: Policy, order: float) -> Costs:
-    """Return the costs of the worst pair of possible types of the region: public, and an upper bound for everybody."""
-    worst = 0.0
-    for part in _parts(region, len(region.types)):
-        everybody = _selection_in(region, play, policy, region.utilities, part)
+@dataclass(frozen=True, slots=True)
+class ActionCosts:
+    """Worst cost of each action for any pair of possible types of a region: public, the same for everybody in it.
+
+    Attributes
+    ----------
+    selection:
+        c_S(s), a number for each rank set.
+    backoff:
+        c_B(s, r), a number for each entry, aligned with `Neighbourhood.entries`.
+    """
+
+    selection: FloatArray
+    backoff: FloatArray
+
+
+def action_costs(
+    region: Neighbourhood, play: PublicPlay, policy: Policy, order: float, *, ranks: int | None = None
+) -> ActionCosts:
+    """Return the public costs of a region at an order: λ D_{λ+1}, or the largest log-ratio at an infinite order.
+
+    With `ranks`, only those of the first rank sets.
+    """
+    shown = region if ranks is None else _first_ranks(region, ranks)
+    similar, tiles = _tiles(shown.utilities)
+    rows = np.ascontiguousarray(shown.utilities[similar])
+    selection = np.zeros(shown.ranks)
+    rank = 0
+    for part in _parts(shown, len(rows)):
+        everybody = _selection_in(shown, play, policy, rows, part)
         for start, stop in part.sets:
-            rows = np.unique(everybody[:, start:stop], axis=0)
-            noise = play.selection[part.start + start : part.start + stop] / GRID
-            worst = max(worst, float(worst_log_moments(rows, rows, noise, order).max()))
+            chances = everybody[:, start:stop]
+            if np.isinf(order):
+                selection[rank] = np.log(chances.max(axis=0) / chances.min(axis=0)).max()
+            else:
+                noise = play.selection[part.start + start : part.start + stop] / GRID
+                selection[rank] = worst_log_moment(chances, noise, order, tiles)
+            rank += 1
+    return ActionCosts(selection, _backoff_costs(shown, play, policy, order))
+
+
+def _first_ranks(region: Neighbourhood, ranks: int) -> Neighbourhood:
+    """Return the region cut after some rank sets; the last one looks at the first again, as it does at the end."""
+    # One more set than asked for is kept where there is one, so that the back-off costs that are kept stay true.
+    kept = min(ranks + 1, region.ranks)
+    stop = int(region.offsets[kept])
+    return replace(region, entries=region.entries[:stop], offsets=region.offsets[: kept + 1])
+
+
+def _backoff_costs(region: Neighbourhood, play: PublicPlay, policy: Policy, order: float) -> FloatArray:
     low, high = _backoff_extremes(region, play, policy)
-    backoff = np.maximum(log_moment_of_coins(low, high, order), log_moment_of_coins(high, low, order))
-    return Costs(np.array([worst]), np.array([float(backoff.max())]))
+    if np.isinf(order):
+        ratios: FloatArray = np.maximum(np.log(high / low), np.log1p(-low) - np.log1p(-high))
+        return ratios
+    return np.maximum(log_moment_of_coins(low, high, order), log_moment_of_coins(high, low, order))
+
+
+def _tiles(utilities: FloatArray) -> tuple[IntArray, IntArray]:
+    """Return an order of the rows in which similar ones are neighbours, and where each group of them begins."""
+    groups = [np.arange(len(utilities))]
+    while max(map(len, groups)) > _TILE:
+        groups = [half for group in groups for half in _halves(utilities, group)]
+    sizes = [len(group) for group in groups]
+    return np.concatenate(groups), np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.int64)
+
+
+def _halves(utilities: FloatArray, group: IntArray) -> list[IntArray]:
+    """Cut a group in two where its rows differ most."""
+    if len(group) <= _TILE:
+        return [group]
+    spread = utilities[group]
+    column = int((spread.max(axis=0) - spread.min(axis=0)).argmax())
+    ordered = group[np.argsort(spread[:, column], kind="stable")]
+    middle = len(ordered) // 2
+    return [ordered[:middle], ordered[middle:]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +200,8 @@ def _backoff_extremes(region: Neighbourhood, play: PublicPlay, policy: Policy) -
     The divergence between two coins grows as either moves away from the other.
     """
     low, high = backoff_range(region.utilities, region.entries, region.offsets, policy.gamma)
-    return mixed(policy.truth_backoff, low, play.backoff), mixed(policy.truth_backoff, high, play.backoff)
+    noise = play.backoff[: len(region.entries)]
+    return mixed(policy.truth_backoff, low, noise), mixed(policy.truth_backoff, high, noise)
 
 
 def _own_backoff(region: Neighbourhood, play: PublicPlay, policy: Policy, own: FloatArray, order: float) -> FloatArray:

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import logsumexp
 from threadpoolctl import ThreadpoolController
 
-from palmatch.problem import FloatArray
+from palmatch.problem import FloatArray, IntArray
 
 
 def log_moment(first: FloatArray, second: FloatArray, order: float) -> FloatArray:
@@ -38,6 +38,27 @@ def worst_log_moments(first: FloatArray, second: FloatArray, common: FloatArray,
     # A moment is at least 1; rounding must not turn it into a gain.
     logarithms: FloatArray = np.log(np.maximum(moments, 1.0))
     return logarithms
+
+
+def worst_log_moment(rows: FloatArray, common: FloatArray, order: float, tiles: IntArray) -> float:
+    """Return the largest ln Σ p^{λ+1} q^{-λ} of any ordered pair of rows: exact, and mostly without looking.
+
+    `tiles` are the first rows of groups of similar rows. Two groups' largest `raised` and largest `lowered` entries
+    bound every pair between them, so that only groups whose bound is above the best pair found are looked into.
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"), one_thread():
+        up, down = raised(rows, common, order), lowered(rows, common, order)
+        bounds = np.maximum.reduceat(up, tiles, axis=0) @ np.maximum.reduceat(down, tiles, axis=0).T
+        if not np.isfinite(bounds).all():
+            return float(worst_log_moments(rows, rows, common, order).max())
+        stops, best = np.append(tiles[1:], len(rows)), 1.0
+        for place in np.argsort(-bounds, axis=None):
+            first, second = divmod(int(place), len(tiles))
+            if bounds[first, second] <= best:
+                break
+            pairs = up[tiles[first] : stops[first]] @ down[tiles[second] : stops[second]].T
+            best = max(best, float(pairs.max()))
+    return float(np.log(best))
 
 
 def raised(distribution: FloatArray, common: FloatArray, order: float) -> FloatArray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from palmatch.methods import Ground, Settings, budgets, plays, published_policy
 from palmatch.privacy.accountants import UNLIMITED, affordable_actions, check_budget, epsilon_from_cost
-from palmatch.privacy.costs import region_costs
+from palmatch.privacy.costs import action_costs
 from palmatch.problem import Problem
 
 
@@ -50,8 +50,9 @@ def plan(ground: Ground, *, settings: Settings | None = None) -> tuple[RegionPla
     progress = ground.progress("costs")
     result = []
     for number, (region, noise) in enumerate(zip(ground.regions, plays(ground, policy), strict=True)):
-        costs = region_costs(region, noise, policy, chosen.order)
-        largest, smallest = costs.largest, _smallest_budget(problem, number, budget)
+        costs = action_costs(region, noise, policy, chosen.order)
+        selection, backoff = float(costs.selection.max()), float(costs.backoff.max())
+        largest, smallest = np.array([max(selection, backoff)]), _smallest_budget(problem, number, budget)
         actions = int(affordable_actions(largest, np.array([smallest]), order=chosen.order, delta=chosen.delta)[0])
         spent = epsilon_from_cost(np.where(largest > 0, actions * largest, 0.0), order=chosen.order, delta=chosen.delta)
         result.append(
@@ -60,8 +61,8 @@ def plan(ground: Ground, *, settings: Settings | None = None) -> tuple[RegionPla
                 agents=int((problem.region_index == number).sum()),
                 types=len(region.types),
                 ranks=region.ranks,
-                selection_cost=float(costs.selection[0]),
-                backoff_cost=float(costs.backoff[0]),
+                selection_cost=selection,
+                backoff_cost=backoff,
                 actions=actions,
                 epsilon=smallest,
                 worst_epsilon=float(spent[0]) if actions > 0 else 0.0,

@@ -1,0 +1,389 @@
+"""The privacy budget of one agent, kept on its own device for its whole life and across all its matchings.
+
+The rule is charge first, act second: `Ledger.charge` returns a `Receipt` only after the charge is on the
+disk, so a crash at any instant may lose budget, never privacy. This room counts whole units; it may not know
+what an action is, what it costs, or why an agent wants to act.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal, Self
+
+from palmatch.errors import InputError, PalmatchError
+from palmatch.privacy.ledger_file import Entry, LedgerError, LedgerFile
+
+__all__ = [
+    "BudgetExhausted",
+    "Entry",
+    "Ledger",
+    "LedgerError",
+    "Limits",
+    "Receipt",
+    "Summary",
+    "epsilon_of",
+    "raise_limit",
+    "reopen",
+    "units_of",
+]
+
+UNIT_BITS = 32  # one unit is 2**-32 of ε: fine enough to round up at every charge, and 2**31 of ε can be counted
+MOST = 2**63 - 1  # the largest integer that SQLite stores
+DAY = 86400
+PATIENCE = 10.0  # seconds; another process holds the file for milliseconds at a time
+
+LimitName = Literal["period", "lifetime"]
+
+
+class BudgetExhausted(PalmatchError):
+    """The charge would pass a limit; nothing was written, so the agent must not act."""
+
+    def __init__(self, limit: LimitName, *, spent: int, requested: int, remaining: int) -> None:
+        super().__init__(
+            f"The {limit} budget is exhausted: {spent} units are spent and {remaining} remain,"
+            f" but {requested} were requested."
+        )
+        self.limit, self.spent, self.requested, self.remaining = limit, spent, requested, remaining
+
+    def __reduce__(self) -> tuple[Callable[[], BudgetExhausted], tuple[()]]:
+        # an exception crosses processes by its positional arguments alone, which are the message
+        kept = {"spent": self.spent, "requested": self.requested, "remaining": self.remaining}
+        return partial(type(self), self.limit, **kept), ()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may be spent, in units; a period begins at a multiple of its length: days at midnight UTC."""
+
+    lifetime: int
+    per_period: int | None = None
+    period_seconds: int = DAY
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The permission to act once; kept elsewhere, it can later prove that the file still has the charge."""
+
+    number: int
+    time: int
+    matching: str
+    purpose: str
+    units: int
+    remaining: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What `palmatch ledger show` prints; the dictionaries hold units, by matching and by start of period."""
+
+    agent: str
+    limits: Limits
+    spent: int
+    remaining: int
+    period_start: int
+    period_spent: int
+    period_remaining: int | None
+    charges: int
+    by_matching: dict[str, int]
+    by_period: dict[int, int]
+    limit_changes: tuple[Entry, ...]
+
+
+def units_of(epsilon: float) -> int:
+    """Give the fewest units that cover `epsilon`: rounded up, so that no charge is too small."""
+    if not 0 <= epsilon < 2 ** (63 - UNIT_BITS):
+        raise InputError(f"Expected epsilon in [0, 2**{63 - UNIT_BITS}), got epsilon={epsilon!r}.")
+    return math.ceil(math.ldexp(epsilon, UNIT_BITS))
+
+
+def epsilon_of(units: int) -> float:
+    """Give the smallest float not below `units` in ε: rounded up, so that a report is never too small."""
+    units = _whole(units, "units")
+    nearest = units / 2**UNIT_BITS
+    return nearest if math.ldexp(nearest, UNIT_BITS) >= units else math.nextafter(nearest, math.inf)
+
+
+def wall_clock() -> int:
+    """Give the seconds since 1970, as the device has them."""
+    return int(time.time())
+
+
+class Ledger:
+    """An agent's privacy budget in one SQLite file, shared safely by any number of processes.
+
+    The first opening creates the file with its limits. A later one may state smaller limits, which are
+    recorded and hold from then on for everybody, but never larger ones: the promise was made when the agent
+    first acted, what it has shown since cannot be taken back, and a budget that an edited configuration can
+    raise is no budget. `raise_limit` is the one deliberate way, and it leaves a row with time and reason.
+
+    Formal guarantees
+    -----------------
+    Whoever acts only with a receipt in hand has, at every instant and after any crash, at most `spent()`
+    units of acts behind it. No charge takes `spent()` past the lifetime limit in force, nor the charges of
+    one period past `per_period`; the end of one period and the start of the next may together hold twice
+    that. Whether a charge passes depends on earlier charges, limits and clock alone: where these are public,
+    so is a refusal.
+
+    What a file alone cannot know: restoring an old copy of it, or deleting it, gives budget back unnoticed,
+    except by a process that still has it open, or with a receipt kept elsewhere (`verify(kept=receipt)`). The
+    checksums find accidents, not forgers: they have no key. A clock set forward opens a period early, which
+    only the lifetime limit bounds. A clock set back gives nothing back: until it has caught up, the latest
+    time charged at counts.
+
+    Parameters
+    ----------
+    path
+        The file; its folder must exist and be writable, since the journal lies beside it.
+    agent
+        Whose budget this is; the ledger of another agent is refused.
+    lifetime, per_period, period_seconds
+        The limits in units; without `per_period` only the lifetime counts.
+    clock
+        Seconds since 1970. It is asked while the file is locked, so that charges are in order.
+    timeout_seconds
+        How long to wait for another process before a `LedgerError`.
+
+    Notes
+    -----
+    Opening checks every row, which takes a second or two for 100,000. Use it in the process and thread that opened it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        agent: str,
+        lifetime: int,
+        per_period: int | None = None,
+        period_seconds: int = DAY,
+        clock: Callable[[], int] = wall_clock,
+        timeout_seconds: float = PATIENCE,
+    ) -> None:
+        wanted = _limits(lifetime, per_period, period_seconds)
+        self._clock = clock
+        first = _opening(_text(agent, "agent"), wanted, now=self._now())
+        self._file = LedgerFile(Path(path), first, timeout_seconds=timeout_seconds)
+        try:
+            self.verify()
+            self._agree(agent, wanted)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; every receipt stays valid."""
+        self._file.close()
+
+    def charge(self, units: int, *, matching: str, purpose: str) -> Receipt:
+        """Record a charge and, once it is on the disk, give the permission to act.
+
+        Raises `BudgetExhausted` or `LedgerError`; after either, do not act. A refusal is not final, since a
+        smaller charge may still pass: a policy whose proof needs exhaustion to be final has to remember it.
+        """
+        units = _whole(units, "units")
+        _text(matching, "matching")
+        _text(purpose, "purpose")
+        with self._file.transaction():
+            tip = self._file.tip()
+            now = max(tip.time, self._now())
+            standing = self._standing(tip, now)
+            for limit, (spent, remaining) in standing.items():
+                if units > remaining:
+                    raise BudgetExhausted(limit, spent=spent, requested=units, remaining=remaining)
+            row = {"kind": "charged", "time": now, "matching": matching, "purpose": purpose}
+            entry = self._file.append(tip, **row, units=units, spent=tip.spent + units)
+        self._file.confirm(entry)
+        left = min(remaining for _, remaining in standing.values()) - units
+        return Receipt(entry.number, now, matching, purpose, units, left, entry.digest)
+
+    def spent(self) -> int:
+        """Units charged since the ledger was made."""
+        return self._file.tip().spent
+
+    def remaining(self) -> int:
+        """Units that could be charged now, under both limits."""
+        tip = self._file.tip()
+        return min(left for _, left in self._standing(tip, max(tip.time, self._now())).values())
+
+    def entries(self) -> Iterator[Entry]:
+        """All rows, oldest first; a slow reader keeps no other process from charging."""
+        return self._file.entries()
+
+    def summary(self) -> Summary:
+        """Add up everything, by matching and by period."""
+        entries = tuple(self.entries())
+        tip, by_matching, by_period = entries[-1], defaultdict[str, int](int), defaultdict[int, int](int)
+        charges = [entry for entry in entries if entry.kind == "charged"]
+        for entry in charges:
+            by_matching[entry.matching] += entry.units
+            by_period[_start(entry.time, tip.period_seconds)] += entry.units
+        start = _start(max(tip.time, self._now()), tip.period_seconds)
+        period_spent = by_period.get(start, 0)
+        return Summary(
+            agent=tip.agent,
+            limits=_limits_of(tip),
+            spent=tip.spent,
+            remaining=max(0, tip.lifetime - tip.spent),
+            period_start=start,
+            period_spent=period_spent,
+            period_remaining=None if tip.per_period is None else max(0, tip.per_period - period_spent),
+            charges=len(charges),
+            by_matching=dict(by_matching),
+            by_period=dict(by_period),
+            limit_changes=tuple(entry for entry in entries if entry.kind != "charged"),
+        )
+
+    def verify(self, *, kept: Receipt | None = None) -> int:
+        """Check the file, every row's checksum and total, and that a receipt `kept` elsewhere is still in it.
+
+        Returns the number of rows; raises `LedgerError` at the first thing that does not fit.
+        """
+        rows = self._file.verify()
+        if kept is not None and not self._file.holds(kept.number, kept.digest):
+            raise LedgerError(
+                f"{self._file.path}: charge {kept.number} of the receipt is missing, as in an older copy;"
+                " treat the whole budget as spent and do not act."
+            )
+        return rows
+
+    def _now(self) -> int:
+        return _whole(self._clock(), "clock()")
+
+    def _standing(self, tip: Entry, now: int) -> dict[LimitName, tuple[int, int]]:
+        """Units spent and remaining under each limit; the lifetime first: no waiting helps there."""
+        standing: dict[LimitName, tuple[int, int]] = {}
+        standing["lifetime"] = tip.spent, max(0, tip.lifetime - tip.spent)
+        if tip.per_period is not None:
+            spent = tip.spent - self._file.spent_before(_start(now, tip.period_seconds))
+            standing["period"] = spent, max(0, tip.per_period - spent)
+        return standing
+
+    def _agree(self, agent: str, wanted: Limits) -> None:
+        tip = self._file.tip()
+        if tip.agent != agent:
+            raise InputError(
+                f"{self._file.path}: found the ledger of agent {tip.agent!r}, expected that of {agent!r};"
+                " give every agent a file of its own."
+            )
+        if _limits_of(tip) != wanted:
+            self._change_limits(wanted, kind="lowered", reason="opened with smaller limits")
+
+    def _change_limits(self, wanted: Limits, *, kind: Literal["lowered", "raised"], reason: str) -> None:
+        with self._file.transaction():
+            tip = self._file.tip()
+            looser = _looser(_limits_of(tip), wanted)
+            if kind == "lowered" and looser:
+                raise InputError(
+                    f"{self._file.path}: found {looser}, expected no more than the ledger allows;"
+                    " state smaller limits, or call raise_limit with a reason."
+                )
+            if kind == "raised" and not looser:
+                raise InputError(f"{self._file.path}: {wanted} raises nothing; open the ledger with it instead.")
+            row = {"kind": kind, "time": max(tip.time, self._now()), "matching": "", "purpose": reason}
+            self._file.append(tip, **row, units=0, **asdict(wanted))
+
+
+def reopen(
+    path: str | os.PathLike[str], *, clock: Callable[[], int] = wall_clock, timeout_seconds: float = PATIENCE
+) -> Ledger:
+    """Open an existing ledger under the agent and the limits that it holds, for example to show it."""
+    file = LedgerFile(Path(path), None, timeout_seconds=timeout_seconds)
+    try:
+        tip = file.tip()
+    finally:
+        file.close()
+    limits = asdict(_limits_of(tip))
+    return Ledger(path, agent=tip.agent, **limits, clock=clock, timeout_seconds=timeout_seconds)
+
+
+def raise_limit(
+    path: str | os.PathLike[str],
+    *,
+    lifetime: int,
+    per_period: int | None,
+    period_seconds: int = DAY,
+    reason: str,
+    clock: Callable[[], int] = wall_clock,
+) -> None:
+    """Put larger limits in force, with time and reason on record: a weaker promise, for past acts too.
+
+    A program that goes on opening the ledger with the smaller limits lowers them again.
+    """
+    wanted = _limits(lifetime, per_period, period_seconds)
+    _text(reason, "reason")
+    with reopen(path, clock=clock) as ledger:
+        ledger._change_limits(wanted, kind="raised", reason=reason)
+
+
+def _opening(agent: str, limits: Limits, *, now: int) -> Entry:
+    return Entry(
+        number=1,
+        kind="opened",
+        time=now,
+        agent=agent,
+        matching="",
+        purpose="opened",
+        units=0,
+        spent=0,
+        lifetime=limits.lifetime,
+        per_period=limits.per_period,
+        period_seconds=limits.period_seconds,
+        digest="",
+    )
+
+
+def _looser(stored: Limits, wanted: Limits) -> str | None:
+    """Name what `wanted` allows and `stored` does not; periods of different lengths cannot be compared."""
+    if wanted.lifetime > stored.lifetime:
+        return f"lifetime={wanted.lifetime} where {stored.lifetime} is stored"
+    if stored.per_period is None:
+        return None
+    if wanted.per_period is None or wanted.per_period > stored.per_period:
+        return f"per_period={wanted.per_period} where {stored.per_period} is stored"
+    if wanted.period_seconds != stored.period_seconds:
+        return f"period_seconds={wanted.period_seconds} where {stored.period_seconds} is stored"
+    return None
+
+
+def _limits_of(entry: Entry) -> Limits:
+    return Limits(entry.lifetime, entry.per_period, entry.period_seconds)
+
+
+def _limits(lifetime: int, per_period: int | None, period_seconds: int) -> Limits:
+    period = None if per_period is None else _whole(per_period, "per_period")
+    return Limits(_whole(lifetime, "lifetime"), period, _whole(period_seconds, "period_seconds", least=1))
+
+
+def _start(second: int, period_seconds: int) -> int:
+    return second - second % period_seconds
+
+
+def _whole(value: int, name: str, *, least: int = 0) -> int:
+    try:
+        whole = operator.index(value)
+    except TypeError:
+        raise InputError(f"Expected {name} to be a whole number, got {name}={value!r}.") from None
+    if isinstance(value, bool) or not least <= whole <= MOST:
+        raise InputError(f"Expected {name} to be a whole number in [{least}, 2**63), got {name}={value!r}.")
+    return whole
+
+
+def _text(value: str, name: str) -> str:
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise InputError(f"Expected {name} to be a printable text, got {name}={value!r}.")
+    return value

@@ -1,0 +1,1 @@
+"""Figures and the self-contained page. Shows records; computes nothing that a study should have computed."""

@@ -1,0 +1,384 @@
+"""The figures: who got whom, what was lost, what was spent, how fast it went.
+
+Each function takes records and returns a figure of its own; `save` writes one as the same bytes every time. Nothing
+here is computed that a study should have computed, and nothing touches pyplot's shared state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from numpy.typing import ArrayLike
+
+from palmatch.domains.mobility import City, Square
+from palmatch.errors import InputError
+from palmatch.methods import METHODS
+from palmatch.problem import FloatArray, IntArray, Matching, Problem
+from palmatch.report.style import (
+    AGENT,
+    ALARM,
+    FAINT_INK,
+    INK,
+    KINDS,
+    LAND,
+    MARGIN,
+    PAPER,
+    REGION,
+    REGION_EDGE,
+    RESOURCE,
+    SHORE,
+    WIDTH,
+    Kind,
+    dashes_of,
+    kind_of,
+    legend_above,
+    percent,
+    sheet,
+    spread_apart,
+    styled,
+)
+from palmatch.studies.compare import Comparison, Row, Run, all_epsilons
+
+DPI = 150
+
+_LARGEST_MAP, _SMALLEST_MAP = (4.6, 7.2), (3.1, 1.6)  # inches: width, height
+_ROW = 0.46  # inches for one method among the bars
+
+
+@styled
+def save(figure: Figure, path: Path) -> None:
+    """Write a PNG of 150 dots an inch that says neither when nor by what it was made."""
+    figure.savefig(path, format="png", dpi=DPI, metadata={"Software": None})
+
+
+@styled
+def match_map(problem: Problem, matching: Matching, *, outline: ArrayLike | None = None) -> Figure:
+    """Draw who got whom on a map, north up.
+
+    Parameters
+    ----------
+    outline:
+        (latitude, longitude) of the corners of a shore or border to draw beneath.
+    """
+    city = problem.domain
+    if not isinstance(city, City):
+        raise InputError("A map needs places: leave it out, or use the mobility domain.")
+    squares = [region for region in problem.regions if isinstance(region, Square)]
+    # From here on in kilometres from the corner of the map.
+    people, vehicles, corners = problem.truth[:, :2] / 1000, city.vehicles / 1000, _corners(squares) / 1000
+    everything = np.vstack((people, vehicles, corners.reshape(-1, 2)))
+    origin, extent = everything.min(axis=0), np.ptp(everything, axis=0)
+    people, vehicles, corners = people - origin, vehicles - origin, corners - origin
+    figure, axes = _map_sheet(extent, matching, _ways(people, vehicles, matching.resource_of))
+    if outline is not None:
+        shore = np.asarray(outline, dtype=np.float64)
+        _draw_land(axes, city.metres(shore[:, 0], shore[:, 1]) / 1000 - origin)
+    _draw_regions(axes, corners, crowded=len(squares) > 1500)
+    _draw_pairs(axes, people, vehicles, matching.resource_of)
+    _map_axes(axes, extent)
+    return figure
+
+
+def _corners(squares: Sequence[Square]) -> FloatArray:
+    """Return the four corners of each square in metres, shape (squares, 4, 2)."""
+    lower = np.array([(square.column * square.edge, square.row * square.edge) for square in squares])
+    edges = np.array([square.edge for square in squares])
+    unit = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
+    placed: FloatArray = lower[:, None, :] + edges[:, None, None] * unit
+    return placed
+
+
+def _ways(people: FloatArray, vehicles: FloatArray, resource_of: IntArray) -> FloatArray:
+    """Return the way of each matched pair: east plus north, as the domain counts it."""
+    matched = resource_of >= 0
+    apart: FloatArray = np.abs(people[matched] - vehicles[resource_of[matched]]).sum(axis=1)
+    return apart
+
+
+def _map_sheet(extent: FloatArray, matching: Matching, ways: FloatArray) -> tuple[Figure, Axes]:
+    scale = min(_LARGEST_MAP[0] / extent[0], _LARGEST_MAP[1] / extent[1])
+    plot = (max(scale * extent[0], _SMALLEST_MAP[0]), max(scale * extent[1], _SMALLEST_MAP[1]))
+    without = len(matching.resource_of) - matching.matched
+    handles = [
+        _dot(AGENT, "a person"),
+        _dot(RESOURCE, "a vehicle"),
+        *([Line2D([], [], ls="", marker="x", ms=5, mew=1.4, color=ALARM, label="goes without")] if without else []),
+        Line2D([], [], ls="", marker="s", ms=7, mfc=REGION, mec=SHORE, mew=0.5, label="a region with people in it"),
+        Line2D([], [], ls="", marker="+", ms=5, mew=0.8, color=FAINT_INK, label="its representative"),
+    ]
+    told = _told(len(matching.resource_of), without, ways)
+    legend = 0.02 + 0.17 * (3 if without else 2)
+    figure, axes = sheet(f"Who got whom: {matching.method}", told, plot=plot, left=0.5, legend=legend)
+    legend_above(figure, axes, handles, columns=2)
+    return figure, axes
+
+
+def _dot(colour: str, words: str) -> Line2D:
+    return Line2D([], [], ls="", marker="o", ms=4.5, color=colour, label=words)
+
+
+def _told(people: int, without: int, ways: FloatArray) -> str:
+    """Say how many people there are and how far away what they got is."""
+    count = f"{people:,} people" if people > 1 else "1 person"
+    if without == people:
+        return f"{count}, without a vehicle"
+    gone = f"; {without:,} go without" if without else ""
+    if len(ways) == 1:
+        return f"{count}; the vehicle is {ways[0]:.2g} km away{gone}"
+    return f"{count}; half of the vehicles within {np.median(ways):.2g} km, the farthest {ways.max():.2g} km away{gone}"
+
+
+def _draw_land(axes: Axes, shore: FloatArray) -> None:
+    axes.add_collection(PolyCollection([shore], facecolors=LAND, edgecolors=SHORE, linewidths=0.8, zorder=1))
+
+
+def _draw_regions(axes: Axes, corners: FloatArray, *, crowded: bool) -> None:
+    squares = PolyCollection(list(corners), facecolors=REGION, edgecolors=REGION_EDGE, linewidths=0.7, zorder=2)
+    squares.set_alpha(0.85)
+    axes.add_collection(squares)
+    if not crowded:
+        middle = corners.mean(axis=1)
+        axes.plot(*middle.T, ls="", marker="+", ms=3.5, mew=0.6, color=FAINT_INK, zorder=3)
+
+
+def _draw_pairs(axes: Axes, people: FloatArray, vehicles: FloatArray, resource_of: IntArray) -> None:
+    matched = resource_of >= 0
+    # The more pairs, the lighter each of them, down to a haze that still shows where people go far.
+    weight = float(np.clip((200 / max(1, len(people))) ** 0.5, 0.12, 1.0))
+    ways = np.stack((people[matched], vehicles[resource_of[matched]]), axis=1)
+    axes.add_collection(
+        LineCollection(list(ways), colors=INK, linewidths=0.3 + 0.4 * weight, alpha=0.18 + 0.4 * weight, zorder=4)
+    )
+    size = 0.9 + 3.3 * weight
+    rim = 0.4 if weight > 0.5 else 0.0
+    solid = 0.5 + 0.5 * weight
+    axes.plot(*vehicles.T, ls="", marker="o", ms=size, color=RESOURCE, mec="white", mew=rim, alpha=solid, zorder=5)
+    axes.plot(*people[matched].T, ls="", marker="o", ms=size, color=AGENT, mec="white", mew=rim, alpha=solid, zorder=6)
+    axes.plot(*people[~matched].T, ls="", marker="x", ms=size + 0.8, mew=0.2 + 1.1 * weight, color=ALARM, zorder=7)
+
+
+def _map_axes(axes: Axes, extent: FloatArray) -> None:
+    """Give both axes the same number of kilometres an inch, with the places in the middle and a little room around."""
+    box = np.asarray(axes.get_position().size) * axes.figure.get_figure(root=True).get_size_inches()
+    half = 0.515 * float((extent / box).max()) * box
+    axes.set_xlim(extent[0] / 2 - half[0], extent[0] / 2 + half[0])
+    axes.set_ylim(extent[1] / 2 - half[1], extent[1] / 2 + half[1])
+    axes.set_aspect("equal")
+    axes.grid(False)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=10, steps=[1, 2, 5, 10]))
+    axes.set_xlabel("kilometres to the east")
+    axes.set_ylabel("kilometres to the north")
+
+
+@styled
+def loss_bars(rows: Sequence[Row]) -> Figure:
+    """Draw how much welfare each method lost, the best on top."""
+    ranked = sorted(rows, key=lambda row: (row.loss_mean, row.method))
+    kinds = [kind_of(row.method, row.epsilon_max) for row in ranked]
+    runs = max(row.runs for row in rows)
+    spread = f"mean of {runs} runs; whiskers are one standard deviation" if runs > 1 else "one run"
+    present = [kind for kind in KINDS if kind in kinds]
+    figure, axes = sheet(
+        "Welfare lost against the optimum",
+        spread,
+        plot=(max(WIDTH - 2 * MARGIN - 0.06, *(_label_width(row.method) for row in rows)), _ROW * len(ranked)),
+        left=MARGIN + 0.06,
+        legend=0.02 + 0.17 * len(present),
+    )
+    patches = [Line2D([], [], ls="", marker="s", ms=7, color=kind.colour, label=kind.words) for kind in present]
+    legend_above(figure, axes, patches, columns=1)
+    reach = max(0.01, *(row.loss_mean + row.loss_sd for row in ranked)) * 100
+    for place, (row, kind) in enumerate(zip(ranked, kinds, strict=True)):
+        _bar(axes, row, kind, place)
+    axes.set_xlim(0, 1.24 * reach)
+    axes.set_ylim(len(ranked) - 0.5, -0.5)
+    axes.grid(False)
+    axes.yaxis.set_major_locator(NullLocator())
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+    axes.set_xlabel("welfare lost (% of the optimum)")
+    return figure
+
+
+def _label_width(method: str) -> float:
+    """Return about how many inches a method's name and its line of words need."""
+    return 0.2 + 0.083 * len(method) + 0.063 * len(METHODS[method].about)
+
+
+def _bar(axes: Axes, row: Row, kind: Kind, place: int) -> None:
+    mean, spread = max(0.0, 100 * row.loss_mean), 100 * row.loss_sd
+    level = place + 0.19
+    axes.barh(level, mean, height=0.3, color=kind.colour, zorder=2)
+    axes.plot([0, 0], [level - 0.15, level + 0.15], color=FAINT_INK, lw=0.9, zorder=3, clip_on=False)
+    if spread > 0:
+        ends = [max(0.0, mean - spread), mean + spread]
+        # Cased in white, so that it can be seen on the darkest bar.
+        axes.plot(ends, [level, level], color=PAPER, lw=2.8, zorder=3, solid_capstyle="butt")
+        axes.plot(ends, [level, level], color=INK, lw=1.1, zorder=3, solid_capstyle="butt")
+    axes.annotate(
+        percent(row.loss_mean), (mean + spread, level), xytext=(4, 0), textcoords="offset points", va="center",
+        weight="bold", size=9,
+    )  # fmt: skip
+    name = axes.annotate(
+        row.method, (0, place - 0.12), xytext=(0, 0), textcoords="offset points", va="center", weight="bold", size=9
+    )
+    axes.annotate(
+        METHODS[row.method].about, (1, 0), xycoords=name, xytext=(5, 0), textcoords="offset points", va="bottom",
+        size=8.5, color=FAINT_INK,
+    )  # fmt: skip
+
+
+@styled
+def epsilon_histogram(runs: Sequence[Run], budget: float) -> Figure:
+    """Draw what the matching cost each agent of each run, in ε, with the budget and the median."""
+    figures = all_epsilons(runs)
+    if not np.isfinite(figures).all():
+        raise InputError(f"{runs[0].matching.method} has no ε to show: leave the histogram out.")
+    public = all(run.matching.epsilon_is_public for run in runs)
+    whose = "" if public else "; an agent's own figure depends on what is private to it: not to be published"
+    count = f"{len(figures):,} figures from {len(runs)} run{'s' * (len(runs) > 1)}"
+    figure, axes = sheet(
+        f"What it cost each agent in ε: {runs[0].matching.method}",
+        count + whose,
+        plot=(WIDTH - 0.55 - 0.3, 2.4),
+        left=0.55,
+        right=0.3,
+        legend=0.3,
+    )
+    reach = float(max(budget, figures.max())) or 1.0
+    kind = kind_of(runs[0].matching.method, float(figures.max()))
+    weights = np.full(len(figures), 100 / len(figures))
+    axes.hist(figures, bins=list(np.linspace(0, reach, 41)), weights=weights, color=kind.colour, rwidth=0.88, zorder=2)
+    axes.set_xlim(0, 1.02 * reach)
+    median = float(np.median(figures))
+    _mark(axes, median, f"median {median:.2f}", height=1.02)
+    # On a level of its own, so that the two never collide.
+    _mark(axes, budget, f"budget {budget:g}", height=1.11, dashed=True)
+    axes.grid(False, axis="x")
+    axes.set_xlabel("ε of an agent at the end")
+    axes.set_ylabel("agents (%)")
+    return figure
+
+
+def _mark(axes: Axes, value: float, words: str, *, height: float, dashed: bool = False) -> None:
+    """Draw an upright line through the axes, with words at its upper end that stay inside the figure."""
+    across = axes.get_xaxis_transform()
+    axes.plot(
+        [value, value], [0, height], transform=across, color=INK, lw=1.1, ls=(0, (4, 2)) if dashed else "-",
+        clip_on=False, zorder=4,
+    )  # fmt: skip
+    share = value / axes.get_xlim()[1]
+    align = "left" if share < 0.1 else "right" if share > 0.9 else "center"
+    axes.annotate(words, (value, height), xycoords=across, xytext=(0, 2.5), textcoords="offset points", ha=align)
+
+
+@styled
+def rounds_curve(matchings: Mapping[str, Matching]) -> Figure:
+    """Draw which share of the agents was done at which step, for matchings that were recorded (`trace=True`)."""
+    ends = {method: _last_steps(method, matching) for method, matching in matchings.items()}
+    ranked = sorted(ends, key=lambda method: (int(ends[method].max()), method))
+    kinds = [kind_of(method, matchings[method].guarantee.epsilon) for method in ranked]
+    longest = max(2, *(int(steps.max()) for steps in ends.values()))
+    figure, axes = sheet(
+        "How fast everybody is served",
+        "agents that are served or have nothing left to hope for; one run each",
+        plot=(WIDTH - 0.55 - 0.2, 2.9),
+        left=0.55,
+        right=0.2,
+        legend=0.06 + 0.17 * len(ranked),
+    )
+    for method, kind, dashes in zip(ranked, kinds, dashes_of(kinds), strict=True):
+        steps, counts = np.unique(ends[method], return_counts=True)
+        share = 100 * np.cumsum(counts) / counts.sum()
+        # Everybody stays done to the right end of the axis, so that no line seems to stop short.
+        axes.step(
+            np.append(steps, longest), np.append(share, 100), where="post", label=_speed(method, ends[method]),
+            color=kind.colour, ls=dashes, lw=1.6, zorder=3 - KINDS.index(kind) / 10,
+        )  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_xlim(0.93, longest)
+    axes.set_ylim(0, 102)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    legend_above(figure, axes, axes.get_lines(), columns=1, sample=2.4)
+    axes.set_xlabel("step (each agent does one thing a step; logarithmic)")
+    axes.set_ylabel("agents done (%)")
+    return figure
+
+
+def _speed(method: str, last_steps: IntArray) -> str:
+    return f"{method}: half by step {int(np.median(last_steps)):,}, all by step {int(last_steps.max()):,}"
+
+
+def _last_steps(method: str, matching: Matching) -> IntArray:
+    """Return the step in which each agent did its last thing."""
+    if matching.trace is None:
+        raise InputError(f"The matching of {method} was not recorded: play it with trace=True.")
+    last = np.zeros(len(matching.resource_of), dtype=np.int64)
+    np.maximum.at(last, matching.trace.agent, matching.trace.step)
+    return last
+
+
+@styled
+def loss_over_edges(comparisons: Sequence[Comparison]) -> Figure:
+    """Draw the mean loss of each method over the size of the regions, with bands of one standard deviation."""
+    lines = _lines(comparisons)
+    ranked = sorted(lines, key=lambda method: lines[method][-1].loss_mean)
+    kinds = [kind_of(method, max(row.epsilon_max for row in lines[method])) for method in ranked]
+    runs = max(row.runs for line in lines.values() for row in line)
+    names = 0.65 + 0.073 * max(len(method) for method in ranked)  # inches
+    figure, axes = sheet(
+        "Welfare lost over the size of the regions",
+        f"mean of {runs} run{'s' * (runs > 1)}; bands are one standard deviation",
+        plot=(WIDTH - 0.5 - names, max(3.4, 0.25 * len(ranked))),
+        left=0.5,
+        right=names,
+        legend=0.02 + 0.17 * len(set(kinds)),
+    )
+    present = [kind for kind in KINDS if kind in kinds]
+    handles = [Line2D([], [], marker=kind.marker, ms=5, color=kind.colour, label=kind.words) for kind in present]
+    legend_above(figure, axes, handles, columns=1)
+    for method, kind, dashes in zip(ranked, kinds, dashes_of(kinds), strict=True):
+        edges, mean, spread = (
+            np.array([getattr(row, name) for row in lines[method]]) for name in ("edge", "loss_mean", "loss_sd")
+        )
+        axes.fill_between(edges, 100 * (mean - spread), 100 * (mean + spread), color=kind.colour, alpha=0.15, lw=0)
+        axes.plot(edges, 100 * mean, color=kind.colour, ls=dashes, lw=1.6, marker=kind.marker, ms=4)
+    axes.set_xticks(sorted({row.edge for line in lines.values() for row in line if row.edge is not None}))
+    axes.set_ylim(bottom=0)
+    _label_ends(axes, [(method, lines[method][-1]) for method in ranked])
+    on_map = isinstance(comparisons[0].problem.domain, City)
+    axes.set_xlabel("edge of a square region (metres)" if on_map else "size of a region")
+    axes.set_ylabel("welfare lost (% of the optimum)")
+    return figure
+
+
+def _lines(comparisons: Sequence[Comparison]) -> dict[str, list[Row]]:
+    """Return the rows of each method by growing edge."""
+    rows = [row for comparison in comparisons for row in comparison.rows]
+    if any(row.edge is None for row in rows):
+        raise InputError("Expected the edge of every comparison: give compare(..., edge=...) the size of its regions.")
+    lines: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.edge or 0.0):
+        lines.setdefault(row.method, []).append(row)
+    return lines
+
+
+def _label_ends(axes: Axes, ends: Sequence[tuple[str, Row]]) -> None:
+    """Write each method's name at the right end of its line, moved apart where names would overlap."""
+    height = axes.get_position().height * float(axes.figure.get_figure(root=True).get_size_inches()[1])
+    low, high = axes.get_ylim()
+    values = np.array([100 * row.loss_mean for _, row in ends])
+    levels = spread_apart(values, gap=0.165 * (high - low) / height)
+    for (method, row), value, level in zip(ends, values, levels, strict=True):
+        axes.annotate(
+            f"{method}  {value:.1f}", (float(row.edge or 0.0), value), xytext=(1.05, level),
+            textcoords=axes.get_yaxis_transform(), va="center", size=8.5, annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": FAINT_INK, "lw": 0.5, "shrinkA": 1, "shrinkB": 3},
+        )  # fmt: skip

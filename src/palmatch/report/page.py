@@ -1,0 +1,239 @@
+"""One page that tells what happened: a summary, the promise, the figures, the table, and how to do it again.
+
+The page is one file without scripts or outside references; the words of it that are about records come from
+`words`, the pictures from `figures`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from math import log
+from pathlib import Path
+
+import numpy as np
+from jinja2 import Environment, StrictUndefined, Template
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from palmatch.domains.mobility import City
+from palmatch.errors import InputError
+from palmatch.methods import Settings, budgets
+from palmatch.problem import Matching
+from palmatch.report import figures, words
+from palmatch.report.style import percent
+from palmatch.studies.compare import Comparison, Run, all_epsilons
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure that was written, as the page shows it."""
+
+    path: Path
+    alternative: str
+    width: int
+    height: int
+
+    @property
+    def source(self) -> str:
+        """The picture itself, as an address."""
+        return "data:image/png;base64," + base64.b64encode(self.path.read_bytes()).decode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class Exhibit:
+    """Pictures that belong side by side, and what to see in them."""
+
+    pictures: tuple[Picture, ...]
+    caption: str
+
+
+def write_report(
+    folder: Path | str,
+    comparisons: Comparison | Sequence[Comparison],
+    *,
+    title: str,
+    settings: Settings,
+    seed: int,
+    command: str,
+    headline: str = "published",
+    outline: ArrayLike | None = None,
+    traces: Mapping[str, Matching] | None = None,
+) -> list[Path]:
+    """Write `report.html` and its figures into a folder, and return what was written.
+
+    Parameters
+    ----------
+    comparisons:
+        One comparison, or several with their edges; of several, the first is shown in detail.
+    headline:
+        The method that the summary, the promise and the map are about.
+    command:
+        What to type to get the same page again.
+    outline:
+        (latitude, longitude) of a shore or border for the map.
+    traces:
+        Recorded matchings by method, for the figure of how fast everybody is served.
+    """
+    every = (comparisons,) if isinstance(comparisons, Comparison) else tuple(comparisons)
+    if not every:
+        raise InputError("Expected at least one comparison to report on, got none.")
+    _check_headline(every, headline)
+    place = _made(Path(folder))
+    exhibits = _exhibits(place, every, settings=settings, headline=headline, outline=outline, traces=traces)
+    first = every[0]
+    promise = first.runs[headline][0].matching.guarantee
+    text = _template().render(
+        title=title,
+        summary=words.summary(every, headline),
+        promise=promise,
+        promise_numbers=words.promise_numbers(promise),
+        uncovered=words.uncovered(promise),
+        exhibits=exhibits,
+        blocks=[words.block(comparison, headline, alone=len(every) == 1) for comparison in every],
+        private_figures=words.private_figures(every),
+        notes=list(dict.fromkeys(note for comparison in every for note in comparison.problem.notes)),
+        settings=words.settings_in_words(first, settings, seed),
+        command=command,
+    )
+    page = place / "report.html"
+    page.write_text(text, encoding="utf-8", newline="\n")
+    return [page, *(picture.path for exhibit in exhibits for picture in exhibit.pictures)]
+
+
+def _check_headline(comparisons: Sequence[Comparison], headline: str) -> None:
+    for comparison in comparisons:
+        if headline not in comparison.runs:
+            raise InputError(
+                f"There is no {headline!r} among the compared methods ({', '.join(comparison.runs)}): "
+                "compare it too, or choose another headline."
+            )
+
+
+def _made(folder: Path) -> Path:
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file, expected a folder: choose another name for the report.")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _template() -> Template:
+    text = files("palmatch.report").joinpath("page.html.jinja").read_text(encoding="utf-8")
+    # Ids, titles and commands come from outside: everything is escaped, and a missing name is an error.
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(text)
+
+
+def _exhibits(
+    folder: Path,
+    comparisons: Sequence[Comparison],
+    *,
+    settings: Settings,
+    headline: str,
+    outline: ArrayLike | None,
+    traces: Mapping[str, Matching] | None,
+) -> list[Exhibit]:
+    """Draw what there is to draw, in the order in which it is told."""
+    first = comparisons[0]
+    where = words.where_of(first) if len(comparisons) > 1 else ""
+    exhibits = []
+    if isinstance(first.problem.domain, City):
+        exhibits.append(_maps(folder, first, headline, outline, where))
+    exhibits.append(_losses(folder, first, where))
+    if len(comparisons) > 1:
+        exhibits.append(_edges(folder, comparisons))
+    exhibits.extend(_spending(folder, first, settings, headline, where))
+    if traces:
+        exhibits.append(_rounds(folder, traces))
+    return exhibits
+
+
+def _picture(folder: Path, name: str, figure: Figure, alternative: str) -> Picture:
+    path = folder / name
+    figures.save(figure, path)
+    width, height = (round(float(inches) * figures.DPI) for inches in figure.get_size_inches())
+    return Picture(path, alternative, width, height)
+
+
+def _maps(folder: Path, comparison: Comparison, headline: str, outline: ArrayLike | None, where: str) -> Exhibit:
+    shown = {"map.png": headline}
+    caption = (
+        f"Each line leads from a person to the vehicle that “{headline}” gave to that person in the first run{where}: "
+        "the shorter the lines, the better. Which shaded square a person is in is public; where in the square is not, "
+        "so that a map like this one is not for publishing where the people are real."
+    )
+    if "hungarian" in comparison.runs and headline != "hungarian":
+        shown["map-optimum.png"] = "hungarian"
+        caption += " Beside it the optimum, for which somebody has to know where everybody is."
+    pictures = []
+    for name, method in shown.items():
+        matching = comparison.runs[method][0].matching
+        figure = figures.match_map(comparison.problem, matching, outline=outline)
+        told = f"Map of {matching.matched:,} pairs of people and vehicles by the method {method}."
+        pictures.append(_picture(folder, name, figure, told))
+    return Exhibit(tuple(pictures), caption)
+
+
+def _losses(folder: Path, comparison: Comparison, where: str) -> Exhibit:
+    ranked = sorted(comparison.rows, key=lambda row: row.loss_mean)
+    told = "; ".join(f"{row.method} {percent(row.loss_mean)}" for row in ranked)
+    picture = _picture(folder, "loss.png", figures.loss_bars(comparison.rows), f"Welfare lost: {told}.")
+    caption = (
+        f"How much of the welfare that the optimum reaches is lost, the least on top{where}. Compare bars of the same "
+        "colour first: they promise the same kind of privacy."
+    )
+    return Exhibit((picture,), caption)
+
+
+def _edges(folder: Path, comparisons: Sequence[Comparison]) -> Exhibit:
+    told = "Line chart of the mean welfare loss of each method over the size of the regions; the table has the figures."
+    picture = _picture(folder, "edges.png", figures.loss_over_edges(comparisons), told)
+    caption = (
+        "A larger region hides more of whoever is in it. A line that climbs shows what that costs; a flat one belongs "
+        "to a method that does not look at regions."
+    )
+    return Exhibit((picture,), caption)
+
+
+def _spending(folder: Path, comparison: Comparison, settings: Settings, headline: str, where: str) -> list[Exhibit]:
+    """Return the histogram of ε, or nothing where nobody's ε says more than the promise does."""
+    telling = [method for method in (headline, "published") if _spent_unequally(comparison.runs.get(method, ()))]
+    if not telling:
+        return []
+    runs = comparison.runs[telling[0]]
+    budget, spent = runs[0].matching.guarantee.epsilon, all_epsilons(runs)
+    told = f"Histogram of ε by agent: median {np.median(spent):.2f}, largest {spent.max():.2f}, budget {budget:g}."
+    picture = _picture(folder, "epsilon.png", figures.epsilon_histogram(runs, budget), told)
+    return [Exhibit((picture,), _spending_caption(comparison, settings, telling[0], where))]
+
+
+def _spending_caption(comparison: Comparison, settings: Settings, method: str, where: str) -> str:
+    caption = f"What the actions of each agent cost by the accounting of “{method}”{where}; nobody passes the budget."
+    if np.ptp(budgets(comparison.problem, settings)) > 0:
+        caption += " The budget marked is the largest one; some agents brought smaller ones of their own."
+    if method == "published":
+        floor = log(1 / settings.delta) / settings.order
+        caption += (
+            f" The paper's formula starts at ε = {floor:.2f} (ln(1/δ)/λ) for somebody who was charged nothing, so "
+            "that this figure is a floor and not a measured strength. Only the budget is promised."
+        )
+    return caption
+
+
+def _spent_unequally(runs: Sequence[Run]) -> bool:
+    if not runs:
+        return False
+    promise, spent = runs[0].matching.guarantee, all_epsilons(runs)
+    inside = promise.notion == "PLDP" and bool(np.isfinite(spent).all())
+    return inside and bool((spent > 0).any() and (spent != promise.epsilon).any())
+
+
+def _rounds(folder: Path, traces: Mapping[str, Matching]) -> Exhibit:
+    told = "; ".join(f"{method} ends after {matching.rounds:,} steps" for method, matching in traces.items())
+    caption = (
+        "Where a line is steep, many agents find what they look for; the long tail to the right is the last rivals for "
+        "the last resources."
+    )
+    return Exhibit((_picture(folder, "rounds.png", figures.rounds_curve(traces), f"{told}."),), caption)

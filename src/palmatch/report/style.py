@@ -1,0 +1,188 @@
+"""How the figures look: palette, type, and the sheet that every figure is drawn on.
+
+This room knows kinds of privacy by their colour; it knows nothing of what a figure shows.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from palmatch.problem import FloatArray
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+INK, FAINT_INK, RULE, PAPER = "#22262a", "#666b70", "#d9d9d6", "#ffffff"
+AGENT, RESOURCE, ALARM = "#d97706", "#0a6fb5", "#a3123a"
+LAND, SHORE, REGION, REGION_EDGE = "#f3f1ec", "#c9c4b8", "#e3e8ec", "#ffffff"
+
+# Inches. Figures are narrow, so that their words can still be read when a phone shrinks them to its width.
+WIDTH, MARGIN, TITLE_LINE, SUBTITLE_LINE = 5.4, 0.12, 0.24, 0.175
+
+RC = {
+    "font.family": ["sans-serif"],
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "text.color": INK,
+    "axes.labelcolor": FAINT_INK,
+    "axes.labelsize": 9.0,
+    "axes.edgecolor": FAINT_INK,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+    "xtick.color": FAINT_INK,
+    "ytick.color": FAINT_INK,
+    "xtick.major.width": 0.6,
+    "ytick.major.size": 0.0,
+    "xtick.minor.size": 0.0,
+    "legend.frameon": False,
+    "legend.fontsize": 9.0,
+    "figure.facecolor": PAPER,
+    "savefig.facecolor": PAPER,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of privacy: how it is called, drawn and told apart without colour."""
+
+    words: str
+    colour: str
+    marker: str
+
+
+# At least 25 apart in CIE Lab for the usual and for the three colour-blind kinds of sight (Machado et al. 2009).
+NO_PRIVACY = Kind("no privacy", "#b4b6b8", "o")
+REGION_ONLY = Kind("nothing beyond the region (ε = 0)", "#2b9fd0", "s")
+PRIVATE = Kind("private within the region (ε > 0)", "#332288", "D")
+NOISY_PLACES = Kind("noisy places (geo-indistinguishability)", "#b8475f", "^")
+KINDS = (PRIVATE, REGION_ONLY, NOISY_PLACES, NO_PRIVACY)
+
+DASHES: tuple[tuple[float, tuple[float, ...]], ...] = (
+    (0, ()),
+    (0, (5.0, 1.8)),
+    (0, (1.2, 1.5)),
+    (0, (6.0, 1.5, 1.2, 1.5)),
+)
+
+
+def kind_of(method: str, epsilon: float) -> Kind:
+    """Return the kind of privacy that a method gave at its largest ε; infinite or no number at all is none."""
+    if not epsilon < float("inf"):
+        return NO_PRIVACY
+    if "-geo" in method:
+        return NOISY_PLACES
+    return PRIVATE if epsilon > 0 else REGION_ONLY
+
+
+def dashes_of(kinds: Iterable[Kind]) -> list[tuple[float, tuple[float, ...]]]:
+    """Return a dash pattern for each line, so that lines of one kind differ."""
+    seen: dict[Kind, int] = {}
+    patterns = []
+    for kind in kinds:
+        seen[kind] = seen.get(kind, -1) + 1
+        patterns.append(DASHES[seen[kind] % len(DASHES)])
+    return patterns
+
+
+def styled(draw: Callable[P, R]) -> Callable[P, R]:
+    """Draw under our own settings whatever the user's matplotlibrc says, and leave no trace of them behind."""
+
+    @wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
+        with style.context(["default", RC]):
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+def sheet(
+    title: str,
+    subtitle: str,
+    *,
+    plot: tuple[float, float],
+    left: float,
+    bottom: float = 0.5,
+    right: float = MARGIN,
+    legend: float = 0.0,
+) -> tuple[Figure, Axes]:
+    """Return a figure with its heading, and axes of `plot` (width, height) inches below it.
+
+    `left`, `right` and `bottom` are the room around the axes, and `legend` the room between heading and axes.
+    """
+    width = left + plot[0] + right
+    # DejaVu Sans needs about this many inches a letter at the sizes of the heading.
+    titles = textwrap.wrap(title, int((width - 2 * MARGIN) / 0.118))
+    subtitles = textwrap.wrap(subtitle, int((width - 2 * MARGIN) / 0.0725))
+    heading = MARGIN + len(titles) * TITLE_LINE + len(subtitles) * SUBTITLE_LINE + 0.12
+    height = heading + legend + plot[1] + bottom
+    figure = Figure(figsize=(width, height))
+    top = height - MARGIN
+    for line in titles:
+        _write(figure, line, top, size=12.5, weight="bold", colour=INK)
+        top -= TITLE_LINE
+    for line in subtitles:
+        _write(figure, line, top, size=9.0, weight="normal", colour=FAINT_INK)
+        top -= SUBTITLE_LINE
+    axes = figure.add_axes((left / width, bottom / height, plot[0] / width, plot[1] / height))
+    return figure, axes
+
+
+def legend_above(figure: Figure, axes: Axes, handles: Sequence[Line2D], *, columns: int, sample: float = 1.0) -> None:
+    """Put a legend at the left margin, between heading and axes."""
+    box = axes.get_position()
+    width, height = figure.get_size_inches()
+    figure.legend(
+        handles=list(handles),
+        ncols=columns,
+        loc="lower left",
+        bbox_to_anchor=(MARGIN / width, box.y1 + 0.06 / height),
+        borderaxespad=0,
+        borderpad=0,
+        handlelength=sample,
+        handletextpad=0.4,
+        columnspacing=1.4,
+        labelspacing=0.3,
+    )
+
+
+def _write(figure: Figure, line: str, top: float, *, size: float, weight: str, colour: str) -> None:
+    width, height = figure.get_size_inches()
+    figure.text(MARGIN / width, top / height, line, size=size, weight=weight, color=colour, va="top")
+
+
+def spread_apart(values: FloatArray, *, gap: float) -> FloatArray:
+    """Return ascending levels at least `gap` apart that are as near as can be to the ascending `values`.
+
+    That is isotonic regression of value minus gaps; its minimax formula is good enough for a dozen labels.
+    """
+    count = len(values)
+    shifted = values - gap * np.arange(count)
+    sums = np.concatenate(([0.0], np.cumsum(shifted)))
+
+    def mean(first: int, last: int) -> float:
+        return float((sums[last + 1] - sums[first]) / (last + 1 - first))
+
+    fitted = [max(min(mean(j, k) for k in range(i, count)) for j in range(i + 1)) for i in range(count)]
+    levels: FloatArray = np.array(fitted) + gap * np.arange(count)
+    return levels
+
+
+def percent(fraction: float) -> str:
+    """Return a fraction in per cent with one decimal, and never a minus before a zero."""
+    return f"{round(100 * fraction, 1) + 0.0:.1f}\N{NO-BREAK SPACE}%"

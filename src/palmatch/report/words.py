@@ -1,0 +1,240 @@
+"""The records of a comparison in plain words: the summary, the promise, the table, the settings.
+
+Nothing here draws or writes a file, and nothing is computed that a study should have computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from math import isfinite
+
+from palmatch.domains.mobility import City
+from palmatch.domains.papers import Conference
+from palmatch.guarantee import Guarantee
+from palmatch.methods import METHODS, Settings, published_policy
+from palmatch.problem import Problem
+from palmatch.report.style import REGION_ONLY, kind_of, percent
+from palmatch.studies.compare import Comparison, Row
+
+# More names than this say no more than their number does.
+_MOST_NAMES = 20
+
+_SETTING_WORDS = {
+    "epsilon": "budget ε of whoever brings none",
+    "delta": "failure probability δ",
+    "order": "Rényi order minus one, λ",
+    "truth_selection": "truth when selecting, ζ_S",
+    "truth_backoff": "truth when backing off, ζ_B",
+    "gamma": "least back-off, γ",
+    "noise": "noise when selecting",
+    "backoff_noise": "noise when backing off",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What agents, resources and regions are called in a domain, one and many."""
+
+    agent: tuple[str, str] = ("agent", "agents")
+    resource: tuple[str, str] = ("resource", "resources")
+    region: tuple[str, str] = ("region", "regions")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row of the table, in words."""
+
+    method: str
+    about: str
+    kind: str
+    colour: str
+    loss: str
+    spread: str
+    epsilon: str
+    matched: str
+    rounds: str
+    chief: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The rows of one comparison, with a heading where there are several."""
+
+    heading: str
+    lines: tuple[Line, ...]
+
+
+def where_of(comparison: Comparison) -> str:
+    """Say which of several comparisons this is."""
+    edge = comparison.rows[0].edge
+    if edge is None:
+        return ""
+    return f" at an edge of {edge:,.0f} m" if isinstance(comparison.problem.domain, City) else f" at size {edge:g}"
+
+
+def _words(problem: Problem) -> Words:
+    if isinstance(problem.domain, City):
+        return Words(("person", "people"), ("vehicle", "vehicles"), ("square region", "square regions"))
+    if isinstance(problem.domain, Conference):
+        return Words(("reviewer", "reviewers"), ("paper", "papers"), ("primary area", "primary areas"))
+    return Words()
+
+
+def _mean(number: float) -> str:
+    return f"{number:,.0f}" if number == round(number) else f"{number:,.1f}"
+
+
+def _count(number: int, words: tuple[str, str]) -> str:
+    return f"{number:,} {words[number != 1]}"
+
+
+def summary(comparisons: Sequence[Comparison], headline: str) -> list[str]:
+    """Return the sentences of the first paragraph: about the first comparison, with a glance at the others."""
+    first = comparisons[0]
+    problem, words, row = first.problem, _words(first.problem), _rows(first)[headline]
+    where = where_of(first) if len(comparisons) > 1 else ""
+    return [
+        f"{_count(problem.agents, words.agent)} in {_count(len(problem.regions), words.region)} "
+        f"{'was' if problem.agents == 1 else 'were'} to be matched "
+        f"with {_count(problem.resources, words.resource)}, one each.",
+        f"The method “{headline}” ({METHODS[headline].about}) {_served(row, problem, words)}{where}, and lost "
+        f"{percent(row.loss_mean)}{_over(row)} of the welfare that a centre which knows everything could have reached.",
+        *_elsewhere(comparisons[1:], headline),
+        _promised(first.runs[headline][0].matching.guarantee),
+        *_yardsticks(first, row, words),
+    ]
+
+
+def _elsewhere(others: Sequence[Comparison], headline: str) -> list[str]:
+    if not others:
+        return []
+    told = [f"{percent(_rows(other)[headline].loss_mean)}{where_of(other)}" for other in others]
+    return [f"It lost {', '.join(told)}."]
+
+
+def _promised(promise: Guarantee) -> str:
+    if promise.notion == "none":
+        return "It promises no privacy."
+    if promise.epsilon == 0:
+        return "What it promises is that nothing is learnt about anybody beyond the region (ε = 0)."
+    numbers = f"ε at most {promise.epsilon:g}" + (f", δ = {promise.delta:g}" if promise.delta else "")
+    if promise.notion == "PLDP":
+        return (
+            "What it promises is that watching somebody tells little of what sets them apart within their region "
+            f"(PLDP, {numbers}; on what this rests is said below)."
+        )
+    return f"What it promises is {promise.notion} ({numbers})."
+
+
+def _over(row: Row) -> str:
+    return f" (± {100 * row.loss_sd:.1f} over {row.runs} runs)" if row.runs > 1 else " (in one run)"
+
+
+def _served(row: Row, problem: Problem, words: Words) -> str:
+    if row.matched_mean == problem.agents:
+        return f"gave everybody a {words.resource[0]}"
+    return f"gave {_mean(row.matched_mean)} of {_count(problem.agents, words.agent)} a {words.resource[0]}"
+
+
+def _yardsticks(comparison: Comparison, chief: Row, words: Words) -> list[str]:
+    """Say what no method at all would lose, and what the best method without any budget loses."""
+    told = []
+    lot = _rows(comparison).get("random")
+    if lot is not None and lot is not chief:
+        told.append(f"Handing out the {words.resource[1]} by lot loses {percent(lot.loss_mean)}.")
+    free = [
+        row
+        for row in comparison.rows
+        if row not in (lot, chief) and kind_of(row.method, row.epsilon_max) is REGION_ONLY
+    ]
+    if free:
+        best = min(free, key=lambda row: row.loss_mean)
+        told.append(
+            f"The best method here that uses nothing of an agent but its region (ε = 0), “{best.method}”, loses "
+            f"{percent(best.loss_mean)}."
+        )
+    return told
+
+
+def _rows(comparison: Comparison) -> dict[str, Row]:
+    return {row.method: row for row in comparison.rows}
+
+
+def promise_numbers(promise: Guarantee) -> list[tuple[str, str]]:
+    """Return the numbers of a promise; none where nothing is promised."""
+    if promise.notion == "none":
+        return []
+    return [
+        ("kind of privacy", promise.notion),
+        ("ε at most", f"{promise.epsilon:g}"),
+        ("δ", f"{promise.delta:g}"),
+        ("added up by", promise.accountant),
+    ]
+
+
+def uncovered(promise: Guarantee) -> str:
+    """Say whom the promise leaves out."""
+    if promise.notion == "none":
+        return ""
+    if not promise.uncovered:
+        return "No agent of this matching is known to be left out."
+    named = ", ".join(promise.uncovered[:_MOST_NAMES])
+    rest = len(promise.uncovered) - _MOST_NAMES
+    return f"It does not cover: {named}" + (f", and {rest:,} more." if rest > 0 else ".")
+
+
+def block(comparison: Comparison, headline: str, *, alone: bool) -> Block:
+    """Return the rows of a comparison, the least loss first."""
+    heading = "" if alone else where_of(comparison).strip().capitalize()
+    ranked = sorted(comparison.rows, key=lambda row: (row.loss_mean, row.method))
+    return Block(heading, tuple(_line(row, comparison.problem, chief=row.method == headline) for row in ranked))
+
+
+def _line(row: Row, problem: Problem, *, chief: bool) -> Line:
+    kind = kind_of(row.method, row.epsilon_max)
+    return Line(
+        method=row.method,
+        about=METHODS[row.method].about,
+        kind=kind.words,
+        colour=kind.colour,
+        loss=f"{round(100 * row.loss_mean, 1) + 0.0:.1f}",
+        spread=f"± {100 * row.loss_sd:.1f}" if row.loss_sd > 0 else "",
+        epsilon=_epsilon(row),
+        matched=f"{_mean(row.matched_mean)} of {problem.agents:,}",
+        rounds=f"{row.rounds_mean:,.0f}" if row.rounds_mean else "–",
+        chief=chief,
+    )
+
+
+def _epsilon(row: Row) -> str:
+    if not (isfinite(row.epsilon_median) and isfinite(row.epsilon_max)):
+        return "none"
+    median, largest = (
+        f"{value:g}" if value == round(value) else f"{value:.2f}" for value in (row.epsilon_median, row.epsilon_max)
+    )
+    return largest if median == largest else f"{median} / {largest}"
+
+
+def private_figures(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return the methods whose ε by agent may not be shown around."""
+    runs = [(method, run) for comparison in comparisons for method, own in comparison.runs.items() for run in own[:1]]
+    return list(dict.fromkeys(method for method, run in runs if not run.matching.epsilon_is_public))
+
+
+def settings_in_words(comparison: Comparison, settings: Settings, seed: int) -> list[tuple[str, str]]:
+    """Return every public number in words."""
+    told = [("seed", str(seed)), ("runs", str(max(row.runs for row in comparison.rows)))]
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if field.name == "truth_selection" and value is None:
+            value = published_policy(comparison.problem, settings).truth_selection
+        name = _SETTING_WORDS.get(field.name, field.name)
+        told.append((name, f"{value:g}" if isinstance(value, float) else str(value)))
+    problem = comparison.problem
+    interest = "all of them" if problem.interest is None else f"{problem.interest:,}"
+    told.append(("resources that each agent cares for", interest))
+    if isinstance(problem.domain, City):
+        told.append(("utility", f"exp(−distance / {problem.domain.alpha:g} m)"))
+        told.append(("grid of possible places", f"{problem.domain.spacing:g} m"))
+    return told

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+
+import palmatch as pm
+from palmatch.report import figures
+from palmatch.report.style import NO_PRIVACY, NOISY_PLACES, PRIVATE, REGION_ONLY, kind_of, percent, spread_apart
+from palmatch.studies.compare import Comparison, compare
+
+METHODS = ("published", "noise", "hungarian", "hungarian-geo", "random")
+
+
+@pytest.fixture(scope="module")
+def night() -> Comparison:
+    batch = pm.data.city.batch(5.0, seed=3)
+    return compare(pm.mobility.problem(batch.requests, batch.vehicles), METHODS, runs=3, edge=1000)
+
+
+def words_of(figure: Figure) -> list[str]:
+    texts = [*figure.texts]
+    for axes in figure.axes:
+        texts += [*axes.texts, axes.xaxis.label, axes.yaxis.label]
+    for legend in figure.legends:
+        texts += legend.get_texts()
+    return [text.get_text() for text in texts if text.get_text()]
+
+
+def test_a_figure_is_the_same_bytes_every_time_and_names_no_program(night: Comparison, tmp_path: Path) -> None:
+    for name in ("first.png", "second.png"):
+        figures.save(figures.loss_bars(night.rows), tmp_path / name)
+    first = (tmp_path / "first.png").read_bytes()
+    assert first == (tmp_path / "second.png").read_bytes()
+    assert b"Software" not in first
+    assert b"atplotlib" not in first
+    assert b"tIME" not in first
+
+
+def test_the_users_own_matplotlib_settings_neither_leak_in_nor_get_lost(night: Comparison, tmp_path: Path) -> None:
+    figures.save(figures.loss_bars(night.rows), tmp_path / "plain.png")
+    with mpl.rc_context({"font.size": 30.0, "axes.facecolor": "red"}):
+        figures.save(figures.loss_bars(night.rows), tmp_path / "loud.png")
+        assert mpl.rcParams["font.size"] == 30.0
+    assert (tmp_path / "plain.png").read_bytes() == (tmp_path / "loud.png").read_bytes()
+
+
+def test_drawing_does_not_load_pyplot(night: Comparison, tmp_path: Path) -> None:
+    before = "matplotlib.pyplot" in sys.modules
+    figures.save(figures.match_map(night.problem, night.runs["noise"][0].matching), tmp_path / "map.png")
+    assert ("matplotlib.pyplot" in sys.modules) == before
+
+
+@pytest.mark.parametrize("outline", [None, pm.data.city.outline()])
+def test_the_map_has_one_line_a_pair_and_equal_scales(night: Comparison, outline: object) -> None:
+    matching = night.runs["published"][0].matching
+    figure = figures.match_map(night.problem, matching, outline=outline)  # type: ignore[arg-type]
+    axes = figure.axes[0]
+    lines = [part for part in axes.collections if type(part).__name__ == "LineCollection"]
+    assert len(lines[0].get_segments()) == matching.matched  # type: ignore[attr-defined]
+    width, height = axes.get_position().size * figure.get_size_inches()
+    assert np.ptp(axes.get_xlim()) / width == pytest.approx(np.ptp(axes.get_ylim()) / height)
+    assert "kilometres to the east" in words_of(figure)
+
+
+def test_the_map_is_drawn_without_complaints(
+    night: Comparison, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        figures.save(figures.match_map(night.problem, night.runs["noise"][0].matching), tmp_path / "map.png")
+    assert not caplog.records
+
+
+def test_a_map_of_one_person_says_how_far_the_vehicle_is() -> None:
+    problem = pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.99)])
+    figure = figures.match_map(problem, pm.match(problem, "hungarian"))
+    assert any(text.startswith("1 person; the vehicle is 1.1 km") for text in words_of(figure))
+
+
+def test_people_who_go_without_are_marked_on_the_map() -> None:
+    batch = pm.data.city.batch(5.0)
+    problem = pm.mobility.problem(batch.requests, batch.vehicles[:5])
+    matching = pm.match(problem, "noise")
+    figure = figures.match_map(problem, matching)
+    assert "goes without" in words_of(figure)
+    crosses = [line for line in figure.axes[0].lines if line.get_marker() == "x"]
+    assert len(crosses[0].get_xdata()) == problem.agents - 5  # type: ignore[arg-type]
+
+
+def test_a_crowd_can_be_mapped(tmp_path: Path) -> None:
+    chance = np.random.default_rng(0)
+    places = chance.uniform((40.70, -74.02), (40.80, -73.93), (2, 4000, 2))
+    problem = pm.mobility.problem(places[0], places[1], edge=2000)
+    figures.save(figures.match_map(problem, pm.match(problem, "random")), tmp_path / "map.png")
+
+
+def test_places_are_needed_for_a_map() -> None:
+    problem = pm.table.problem([[0.5, 0.6]], ["here"], {"here": [[0.5, 0.6]]})
+    with pytest.raises(pm.InputError, match="needs places"):
+        figures.match_map(problem, pm.match(problem, "hungarian"))
+
+
+def test_bars_are_sorted_and_carry_value_name_and_plain_words(night: Comparison) -> None:
+    words = words_of(figures.loss_bars(night.rows))
+    ranked = [row.method for row in sorted(night.rows, key=lambda row: row.loss_mean)]
+    assert [text for text in words if text in METHODS] == ranked
+    for row in night.rows:
+        assert percent(row.loss_mean) in words
+        assert pm.METHODS[row.method].about in words
+    assert {PRIVATE.words, REGION_ONLY.words, NOISY_PLACES.words, NO_PRIVACY.words} <= set(words)
+
+
+def test_words_beside_the_bars_stay_inside_the_figure() -> None:
+    night = pm.data.city.batch(5.0)
+    every = compare(pm.mobility.problem(night.requests, night.vehicles), list(pm.METHODS), runs=1)
+    figure = figures.loss_bars(every.rows)
+    figure.draw_without_rendering()
+    for text in figure.axes[0].texts:
+        assert text.get_window_extent().x1 <= figure.bbox.x1, text.get_text()
+
+
+def test_the_histogram_shows_budget_and_median_and_warns(night: Comparison) -> None:
+    words = " ".join(words_of(figures.epsilon_histogram(night.runs["published"], 1.0)))
+    assert "budget 1" in words
+    assert "median 0." in words
+    assert "not to be published" in words.replace("\n", " ")
+
+
+def test_a_method_without_privacy_has_no_histogram(night: Comparison) -> None:
+    with pytest.raises(pm.InputError, match="hungarian has no ε"):
+        figures.epsilon_histogram(night.runs["hungarian"], 1.0)
+
+
+def test_the_curve_of_rounds_ends_when_the_game_ends(night: Comparison) -> None:
+    ground = pm.Ground(night.problem)
+    played = {name: pm.prepare(ground, name, trace=True).play(1) for name in ("published", "alma")}
+    words = words_of(figures.rounds_curve(played))
+    for name, matching in played.items():
+        assert any(text.startswith(name) and text.endswith(f"all by step {matching.rounds:,}") for text in words)
+
+
+def test_a_matching_that_was_not_recorded_has_no_curve(night: Comparison) -> None:
+    with pytest.raises(pm.InputError, match="trace=True"):
+        figures.rounds_curve({"noise": night.runs["noise"][0].matching})
+
+
+def test_losses_over_edges_need_the_edges(night: Comparison) -> None:
+    words = words_of(figures.loss_over_edges([night]))
+    assert any(text.startswith("random  ") for text in words)
+    unnamed = compare(night.problem, ["random"], runs=1)
+    with pytest.raises(pm.InputError, match="edge"):
+        figures.loss_over_edges([unnamed])
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=13), st.floats(0.1, 10))
+def test_labels_are_apart_and_stay_where_there_is_room(values: list[float], gap: float) -> None:
+    ordered = np.sort(np.array(values))
+    levels = spread_apart(ordered, gap=gap)
+    assert (np.diff(levels) >= gap - 1e-6).all()
+    if (np.diff(ordered) >= gap).all():
+        assert np.allclose(levels, ordered)
+
+
+def test_kinds_of_privacy_are_told_apart() -> None:
+    assert kind_of("alma", float("inf")) is NO_PRIVACY
+    assert kind_of("anything", float("nan")) is NO_PRIVACY
+    assert kind_of("hungarian-geo-agents", 1.0) is NOISY_PLACES
+    assert kind_of("published", 0.9) is PRIVATE
+    assert kind_of("hungarian-region", 0.0) is REGION_ONLY
+
+
+def test_no_loss_has_no_minus() -> None:
+    assert percent(-1e-16) == "0.0\N{NO-BREAK SPACE}%"

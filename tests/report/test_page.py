@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import base64
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import palmatch as pm
+from palmatch.report.page import write_report
+from palmatch.report.words import summary
+from palmatch.studies.compare import Comparison, compare
+
+METHODS = ("published", "noise", "hungarian", "random")
+
+
+@pytest.fixture(scope="module")
+def night() -> Comparison:
+    batch = pm.data.city.batch(5.0, seed=3)
+    return compare(pm.mobility.problem(batch.requests, batch.vehicles), METHODS, runs=2, edge=1000)
+
+
+def report(folder: Path, comparisons: Comparison | list[Comparison], **changes: object) -> tuple[str, list[Path]]:
+    given: dict[str, object] = {
+        "title": "A night", "settings": pm.Settings(), "seed": 7, "command": "palmatch demo --out 'my folder'",
+    }  # fmt: skip
+    written = write_report(folder, comparisons, **(given | changes))  # type: ignore[arg-type]
+    return written[0].read_text(encoding="utf-8"), written
+
+
+@pytest.fixture(scope="module")
+def told(night: Comparison, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Path]]:
+    traces = {"noise": pm.match(night.problem, "noise", trace=True)}
+    folder = tmp_path_factory.mktemp("report") / "new" / "folder"
+    return report(folder, night, traces=traces, outline=pm.data.city.outline())
+
+
+class Tags(HTMLParser):
+    """Collects the tags of a page, refusing any that is left open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in {"meta", "link", "img"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def tags_of(text: str) -> list[tuple[str, dict[str, str | None]]]:
+    tags = Tags()
+    tags.feed(text)
+    tags.close()
+    assert not tags.open
+    return tags.seen
+
+
+def test_the_page_and_its_figures_are_written_and_named(told: tuple[str, list[Path]]) -> None:
+    _, written = told
+    names = ["report.html", "map.png", "map-optimum.png", "loss.png", "epsilon.png", "rounds.png"]
+    assert [path.name for path in written] == names
+    assert all(path.stat().st_size > 1000 for path in written)
+
+
+def test_the_page_asks_nobody_for_anything(told: tuple[str, list[Path]]) -> None:
+    text, written = told
+    assert "http://" not in text
+    assert "https://" not in text
+    assert "@import" not in text
+    assert "url(" not in text
+    tags = tags_of(text)
+    assert not {tag for tag, _ in tags} & {"script", "iframe", "object", "embed", "video", "audio"}
+    addresses = [marks[name] for _, marks in tags for name in ("src", "href", "srcset") if name in marks]
+    assert all(address is not None and address.startswith("data:") for address in addresses)
+    pictures = [marks["src"] or "" for tag, marks in tags if tag == "img"]
+    inlined = [base64.b64decode(picture.removeprefix("data:image/png;base64,")) for picture in pictures]
+    assert inlined == [path.read_bytes() for path in written[1:]]
+    assert all(marks.get("alt") for tag, marks in tags if tag == "img")
+
+
+def test_the_same_call_gives_the_same_bytes(night: Comparison, told: tuple[str, list[Path]], tmp_path: Path) -> None:
+    traces = {"noise": pm.match(night.problem, "noise", trace=True)}
+    _, again = report(tmp_path, night, traces=traces, outline=pm.data.city.outline())
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in told[1]]
+
+
+def test_the_page_fits_a_phone_and_the_dark(told: tuple[str, list[Path]]) -> None:
+    text, _ = told
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
+    assert "prefers-color-scheme: dark" in text
+    assert "@media print" in text
+
+
+def test_the_page_tells_promise_table_settings_and_command(night: Comparison, told: tuple[str, list[Path]]) -> None:
+    text, _ = told
+    promise = night.runs["published"][0].matching.guarantee
+    assert f"{night.problem.agents} people" in text
+    assert "PLDP, ε at most 1, δ = 1e-05" in text
+    for sentence in (promise.statement, *promise.assumptions):
+        assert sentence.replace("'", "&#39;") in text
+    for row in night.rows:
+        assert f"{100 * row.loss_mean:.1f}" in text
+        assert pm.METHODS[row.method].about.replace("'", "&#39;") in text
+    assert "palmatch demo --out &#39;my folder&#39;" in text
+    assert "<td>seed</td><td>7</td>" in text
+    assert "not to be published" in text
+    assert not re.search(r"\b(nan|inf)\b", re.sub(r'src="[^"]*"', "", text))
+
+
+def test_one_person_and_one_vehicle_make_a_report(tmp_path: Path) -> None:
+    problem = pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98)])
+    text, _ = report(tmp_path, compare(problem, METHODS, runs=1))
+    assert "1 person in 1 square region was to be matched with 1 vehicle" in text
+    assert "(in one run)" in text
+
+
+def test_people_who_go_without_are_counted(tmp_path: Path) -> None:
+    batch = pm.data.city.batch(5.0)
+    problem = pm.mobility.problem(batch.requests, batch.vehicles[:5])
+    text, _ = report(tmp_path, compare(problem, METHODS, runs=2))
+    assert f"gave 5 of {problem.agents} people a vehicle" in text
+    assert f"5 of {problem.agents}</td>" in text
+
+
+def test_reviewers_get_no_map_and_nobody_misses_it(tmp_path: Path) -> None:
+    marks = np.random.default_rng(1).integers(0, 2, (12, 5))
+    marks[:, 0] |= marks.sum(axis=1) == 0
+    problem = pm.papers.problem(marks[:6], marks[6:], secondary=2)
+    text, written = report(tmp_path, compare(problem, METHODS, runs=2))
+    assert "map.png" not in [path.name for path in written]
+    assert "map" not in re.sub(r'src="[^"]*"', "", text)
+    assert "6 reviewers" in text
+    assert "have more than 2 areas besides the primary one" in text
+
+
+def test_whom_the_promise_leaves_out_is_named_and_escaped(tmp_path: Path) -> None:
+    names = [f"<b>agent {n}</b>" for n in range(25)]
+    problem = pm.table.problem([[0.5, 0.6]] * 25, ["here"] * 25, {"here": [[0.4, 0.4]]}, agent_ids=names)
+    text, _ = report(tmp_path, compare(problem, ["published"], runs=1), title="<script>alert('x')</script> & more")
+    assert "&lt;b&gt;agent 0&lt;/b&gt;" in text
+    assert ", and 5 more." in text
+    assert "<b>" not in text
+    assert "<script" not in text
+    assert "<title>&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; more</title>" in text
+
+
+def test_a_method_without_privacy_promises_none_and_has_no_histogram(tmp_path: Path) -> None:
+    problem = pm.table.problem([[0.5, 0.6]], ["here"], {"here": [[0.5, 0.6]]})
+    text, written = report(tmp_path, compare(problem, ["hungarian"], runs=1), headline="hungarian")
+    assert "It promises no privacy." in text
+    assert [path.name for path in written] == ["report.html", "loss.png"]
+
+
+def test_a_method_without_a_budget_promises_everything_but_the_region(night: Comparison) -> None:
+    assert any("nothing is learnt about anybody beyond the region" in line for line in summary([night], "noise"))
+
+
+def test_several_edges_make_one_page(night: Comparison, tmp_path: Path) -> None:
+    batch = pm.data.city.batch(5.0, seed=3)
+    wider = compare(pm.mobility.problem(batch.requests, batch.vehicles, edge=2000), METHODS, runs=2, edge=2000)
+    text, written = report(tmp_path, [night, wider])
+    assert "edges.png" in [path.name for path in written]
+    assert "At an edge of 1,000 m" in text
+    assert "At an edge of 2,000 m" in text
+
+
+def test_own_budgets_are_said_to_differ(tmp_path: Path) -> None:
+    batch = pm.data.city.batch(5.0, seed=3)
+    budgets = np.where(np.arange(len(batch.requests)) % 2, 1.0, 2.0)
+    problem = pm.mobility.problem(batch.requests, batch.vehicles, epsilon=budgets)
+    text, _ = report(tmp_path, compare(problem, ["published"], runs=1))
+    assert "some agents brought smaller ones" in text
+
+
+def test_mistakes_are_told_in_one_sentence(night: Comparison, tmp_path: Path) -> None:
+    with pytest.raises(pm.InputError, match="no 'alma' among the compared methods"):
+        report(tmp_path, night, headline="alma")
+    with pytest.raises(pm.InputError, match="at least one comparison"):
+        report(tmp_path, [])
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    with pytest.raises(pm.InputError, match="is a file, expected a folder"):
+        report(taken, night)
