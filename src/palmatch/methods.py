@@ -21,18 +21,23 @@ from palmatch.policies.noise import BackoffNoise, PublicPlay, SelectionNoise, pu
 from palmatch.policies.published import Policy, noise_only, published, unlimited
 from palmatch.privacy.accountants import Allowance, check_budget, free_allowance, published_allowance
 from palmatch.privacy.costs import own_costs
+from palmatch.privacy.sound import Account, Accountant, region_account, sound_allowance
 from palmatch.problem import FloatArray, IntArray, Matching, Problem
 from palmatch.rounds.agent import Rules
 from palmatch.rounds.draws import Keys, keys_of
 from palmatch.rounds.game import rules_of, simulate
-from palmatch.rounds.tables import OwnTables, PublicTables, alma_tables, own_tables, public_tables
+from palmatch.rounds.tables import OwnTables, PublicTables, alma_tables, own_tables, public_tables, snapped_tables
 
 Report = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Public numbers of a matching. `truth_selection=None` takes the paper's: 0.2, or 0.1 for papers."""
+    """Public numbers of a matching.
+
+    `truth_selection=None` takes the paper's: 0.2, or 0.1 for papers. `order` is the paper's λ and concerns `published`
+    alone; `accountant` concerns the methods whose promise holds.
+    """
 
     epsilon: float = 1.0
     delta: float = 1e-5
@@ -42,6 +47,7 @@ class Settings:
     gamma: float = 0.05
     noise: SelectionNoise = "representative"
     backoff_noise: BackoffNoise = "representative"
+    accountant: Accountant = "auto"
 
 
 @dataclass(slots=True)
@@ -196,6 +202,33 @@ def _prepare_published(ground: Ground, settings: Settings, trace: bool) -> Metho
     return _rounds("published", ground, tables, policy, allowance, trace)
 
 
+def _prepare_palma(ground: Ground, settings: Settings, trace: bool) -> Method:
+    problem = ground.problem
+    policy = published_policy(problem, settings)
+    noise = plays(ground, policy)
+    tables = public_tables(problem, ground.regions, noise)
+    budget = budgets(problem, settings)
+    allowance = sound_allowance(
+        accounts(ground, policy, noise, budget, settings), problem.region_index, budget, delta=settings.delta
+    )
+    own = snapped_tables(problem, ground.regions)
+    return _rounds("palma", ground, tables, policy, allowance, trace, own=own)
+
+
+def accounts(
+    ground: Ground, policy: Policy, noise: list[PublicPlay], budget: FloatArray, settings: Settings
+) -> list[Account]:
+    """Return the account of every region, chosen for the smallest budget in it."""
+    progress = ground.progress("costs")
+    chosen = []
+    for number, (region, play) in enumerate(zip(ground.regions, noise, strict=True)):
+        smallest = float(budget[ground.problem.region_index == number].min())
+        chosen.append(region_account(region, play, policy, settings.accountant, epsilon=smallest, delta=settings.delta))
+        if progress is not None:
+            progress(number + 1, len(ground.regions))
+    return chosen
+
+
 def _prepare_noise(ground: Ground, settings: Settings, trace: bool) -> Method:
     policy = noise_only(gamma=settings.gamma, noise=settings.noise, backoff_noise=settings.backoff_noise)
     promise = region_only("everybody plays what its region's representative would play")
@@ -217,12 +250,19 @@ def _without_account(
 
 
 def _rounds(
-    name: str, ground: Ground, tables: PublicTables, policy: Policy, allowance: Allowance, trace: bool
+    name: str,
+    ground: Ground,
+    tables: PublicTables,
+    policy: Policy,
+    allowance: Allowance,
+    trace: bool,
+    *,
+    own: OwnTables | None = None,
 ) -> Method:
-    own, rules = ground.own, rules_of(policy)
+    acts_on, rules = own or ground.own, rules_of(policy)
     return Method(
         name=name,
-        play=lambda seed: _play(name, ground, tables, own, rules, allowance, seed=seed, trace=trace),
+        play=lambda seed: _play(name, ground, tables, acts_on, rules, allowance, seed=seed, trace=trace),
         plays_rounds=True,
         random=True,
     )
@@ -324,6 +364,7 @@ class Entry:
 
 
 METHODS: dict[str, Entry] = {
+    "palma": Entry("PALMA with accounting that holds", _prepare_palma),
     "published": Entry("PALMA as in the paper, with the paper's accounting", _prepare_published),
     "noise": Entry("PALMA without a budget (ε = 0): the region's noise only", _prepare_noise),
     "unlimited": Entry("PALMA with an infinite budget: the truth only, no privacy", _prepare_unlimited),

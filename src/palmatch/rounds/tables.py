@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from palmatch.neighbourhood import Neighbourhood, best_columns
 from palmatch.policies.alma import Shape, backoff_chances
@@ -85,6 +86,23 @@ def own_tables(problem: Problem, regions: Sequence[Neighbourhood]) -> OwnTables:
         rows = checked_utility(problem.domain, problem.types[members], region.resources)
         for agent, row in zip(members, rows, strict=True):
             utility[start[agent] : start[agent + 1]] = row
+    return OwnTables(start, utility)
+
+
+def snapped_tables(problem: Problem, regions: Sequence[Neighbourhood]) -> OwnTables:
+    """Return the utilities of the possible type that is nearest to each agent: what it acts on, if it is to be covered.
+
+    They are copied from the region's table, not computed again, so that an agent acts on the very numbers whose cost
+    was computed. Which type is nearest is told by the coordinates of the types.
+    """
+    sizes = np.array([len(region.resources) for region in regions])[problem.region_index]
+    start = _starts(sizes)
+    utility = np.empty(start[-1])
+    for number, region in enumerate(regions):
+        members = np.flatnonzero(problem.region_index == number)
+        nearest = np.asarray(cKDTree(region.types).query(problem.types[members])[1])
+        for agent, row in zip(members, nearest, strict=True):
+            utility[start[agent] : start[agent + 1]] = region.utilities[row]
     return OwnTables(start, utility)
 
 

@@ -1,0 +1,228 @@
+"""Accounts that hold: public prices for every action, the first pick included, the same for everybody in a region.
+
+An account says what each action costs in a currency of its own and how much of it a budget (ε, δ) is worth. It is
+chosen for a region before anybody plays, from public knowledge only. Prices are rounded up and budgets down to whole
+units, so that what the rounds add up is never less than what was spent. `docs/privacy.md` has the proofs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from palmatch.errors import InputError
+from palmatch.guarantee import Guarantee
+from palmatch.neighbourhood import Neighbourhood
+from palmatch.policies.distribution import GRID
+from palmatch.policies.noise import PublicPlay
+from palmatch.policies.published import Policy
+from palmatch.privacy.accountants import UNLIMITED, Allowance, check_budget
+from palmatch.privacy.costs import ActionCosts, action_costs
+from palmatch.problem import FloatArray, IntArray
+
+Accountant: TypeAlias = Literal["auto", "renyi", "pure", "exact"]
+
+# Orders λ = α - 1 that are tried; whole numbers, for which powers are cheap. A finer list buys next to nothing.
+ORDERS: tuple[float, ...] = (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192, 256)
+
+UNIT = 2.0**-32
+
+# Floating-point costs are off by some 1e-14 of themselves; this much is added to every price.
+_SLACK = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One region's account.
+
+    Attributes
+    ----------
+    name, order:
+        "renyi" with its fixed order λ, "pure" (order infinite), or "exact".
+    costs:
+        What each action costs.
+    worth:
+        How much of the currency a budget of ε is worth; negative where ε is below what δ takes.
+    pure:
+        Whether the sum of what was spent is itself an ε, with δ = 0.
+    """
+
+    name: str
+    order: float
+    costs: ActionCosts
+    worth: Callable[[FloatArray], FloatArray]
+    pure: bool = False
+
+
+def renyi_worth(epsilon: FloatArray, *, order: float, delta: float) -> FloatArray:
+    """Return the largest total cost λ D_{λ+1} that implies (ε, δ).
+
+    The improved conversion ε = D_α + ln(1 - 1/α) - (ln δ + ln α)/(α - 1) with α = λ + 1 (Balle et al. 2020, Canonne et
+    al. 2020, Prop. 12), solved for λ D_α.
+    """
+    alpha = order + 1
+    result: FloatArray = order * (epsilon - np.log1p(-1 / alpha)) + np.log(delta) + np.log(alpha)
+    return result
+
+
+def renyi_account(
+    curve: Callable[[float, int | None], ActionCosts],
+    usual: Callable[[ActionCosts], FloatArray],
+    *,
+    epsilon: float,
+    delta: float,
+    orders: Sequence[float] = ORDERS,
+    look_ahead: int = 8,
+) -> Account:
+    """Return the Rényi account at the order that buys the most.
+
+    Parameters
+    ----------
+    curve:
+        (λ, ranks) to the costs λ D_{λ+1} of the first `ranks` rank sets, or of all for None. Any mechanism with a cost
+        curve per order can be accounted like this; nothing has to be subclassed.
+    usual:
+        The costs of a typical course of actions, in order; it only serves to choose, the promise does not depend on it.
+    """
+    best, most = None, -1.0
+    for order in orders:
+        worth = float(renyi_worth(np.array([epsilon]), order=order, delta=delta)[0])
+        bought = actions_bought(usual(curve(order, look_ahead)), worth) if worth > 0 else 0.0
+        if bought > most:
+            best, most = order, bought
+    if best is None:
+        raise InputError("Expected at least one order to choose from.")
+    chosen = best
+    return Account("renyi", chosen, curve(chosen, None), lambda e: renyi_worth(e, order=chosen, delta=delta))
+
+
+def pure_account(costs: ActionCosts) -> Account:
+    """Return the account that adds up worst log-ratios: no δ, and what was spent is itself a promise."""
+    return Account("pure", float("inf"), costs, lambda epsilon: epsilon, pure=True)
+
+
+def actions_bought(course: FloatArray, worth: float) -> float:
+    """Return how many actions of a course a budget pays for, counting a part of the next one."""
+    total = np.cumsum(course)
+    whole = int(np.searchsorted(total, worth, side="right"))
+    if whole == len(course):
+        # A course is short; beyond it, actions cost what they cost on average.
+        average = total[-1] / len(course)
+        return float(np.inf if average == 0 else whole + (worth - total[-1]) / average)
+    left = worth - (total[whole - 1] if whole else 0.0)
+    return float(whole + max(left, 0.0) / course[whole])
+
+
+def usual_course(costs: ActionCosts, offsets: IntArray, noise: FloatArray) -> FloatArray:
+    """Return the costs of picking, backing off, picking at the next rank set and so on, as under the region's noise.
+
+    A back-off counts with its mean cost over what the noise would have picked.
+    """
+    course = []
+    for rank in range(min(len(costs.selection), len(offsets) - 1)):
+        here = slice(int(offsets[rank]), int(offsets[rank + 1]))
+        if here.stop > len(costs.backoff):
+            break
+        course += [costs.selection[rank], float((noise[here] * costs.backoff[here]).sum())]
+    return np.array(course)
+
+
+def region_account(
+    region: Neighbourhood,
+    play: PublicPlay,
+    policy: Policy,
+    accountant: Accountant,
+    *,
+    epsilon: float,
+    delta: float,
+) -> Account:
+    """Return a region's account, by name; "auto" is the one that buys the most on a usual course of actions."""
+    share = play.selection / GRID
+
+    def curve(order: float, ranks: int | None) -> ActionCosts:
+        return action_costs(region, play, policy, order, ranks=ranks)
+
+    def usual(costs: ActionCosts) -> FloatArray:
+        return usual_course(costs, region.offsets, share)
+
+    candidates = []
+    if accountant in ("auto", "pure"):
+        candidates.append(pure_account(curve(float("inf"), None)))
+    if accountant in ("auto", "renyi"):
+        candidates.append(renyi_account(curve, usual, epsilon=epsilon, delta=delta))
+    if not candidates:
+        raise InputError(f"There is no accountant {accountant!r}: choose from auto, renyi, pure.")
+    return max(candidates, key=lambda a: actions_bought(usual(a.costs), float(a.worth(np.array([epsilon]))[0])))
+
+
+def sound_allowance(
+    accounts: Sequence[Account], region_of_agent: IntArray, epsilon: FloatArray, *, delta: float
+) -> Allowance:
+    """Return everybody's allowance: prices in whole units, budgets in whole units.
+
+    Parameters
+    ----------
+    accounts:
+        One for each region.
+    epsilon:
+        Each agent's budget.
+    """
+    check_budget(epsilon, order=1.0, delta=delta)
+    budget = np.empty(len(epsilon), dtype=np.int64)
+    for number, account in enumerate(accounts):
+        members = region_of_agent == number
+        budget[members] = _rounded_down(account.worth(epsilon[members]))
+    selection = [_rounded_up(account.costs.selection) for account in accounts]
+    everybody_pure = np.array([account.pure for account in accounts])[region_of_agent]
+
+    def epsilon_of(spent: IntArray) -> FloatArray:
+        # A sum of log-ratios is a promise after the fact; a Rényi cost is one only as a whole budget.
+        promised = np.where(everybody_pure, np.minimum(spent * UNIT, epsilon), epsilon)
+        return np.where(budget > 0, promised, 0.0)
+
+    return Allowance(
+        budget=budget,
+        first=np.array([prices[0] for prices in selection], dtype=np.int64),
+        selection=np.concatenate(selection),
+        backoff=np.concatenate([_rounded_up(account.costs.backoff) for account in accounts]),
+        epsilon_of=epsilon_of,
+        guarantee=_guarantee(accounts, epsilon, delta),
+        epsilon_is_public=True,
+    )
+
+
+def _rounded_up(costs: FloatArray) -> IntArray:
+    units = np.ceil(costs * (1 + _SLACK) / UNIT)
+    return np.minimum(units, UNLIMITED).astype(np.int64)
+
+
+def _rounded_down(worth: FloatArray) -> IntArray:
+    units = np.floor(worth * (1 - _SLACK) / UNIT)
+    return np.clip(units, 0, UNLIMITED // 2).astype(np.int64)
+
+
+def _guarantee(accounts: Sequence[Account], epsilon: FloatArray, delta: float) -> Guarantee:
+    largest = float(epsilon.max())
+    failing = 0.0 if all(account.pure for account in accounts) else delta
+    names = ", ".join(sorted({account.name for account in accounts}))
+    but = f", but for a failure probability of δ = {failing:g}" if failing else ", with no failure probability"
+    return Guarantee(
+        epsilon=largest,
+        delta=failing,
+        notion="PLDP",
+        accountant=names,
+        statement=(
+            "Whoever watches everything that an agent does can tell it from anybody else who could be in its region "
+            f"no better than ε = {largest:g} allows{but}."
+        ),
+        assumptions=(
+            "Regions, possible types, resources, policy and budgets are public, and fixed before the agents act.",
+            "Every agent acts as the possible type of its region that is nearest to it.",
+            "Each agent draws its own chance, independently and in secret.",
+            "The region itself, and that an agent takes part, are not hidden.",
+            "Repeated matchings of the same person add up; this is the promise for one.",
+        ),
+    )
