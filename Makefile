@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint bench docs clean
+.PHONY: setup demo test lint bench docs clean clean-kernels
 
 setup: .venv/ready
 
@@ -24,7 +24,11 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint
+# numba notices a changed file, but not a change in the functions that it calls from elsewhere.
+clean-kernels:
+	find src -name "*.nb[ic]" -delete
+
+test: lint clean-kernels
 	$(BIN)/pytest -n 2
 
 bench: setup
