@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from palmatch.errors import InputError
 from palmatch.guarantee import Guarantee
@@ -62,7 +62,7 @@ class Narrowing(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Problem:
     """Agents, resources, and what they mean to each other. Made by `make_problem`, or by a domain's `problem`.
 
@@ -127,7 +127,7 @@ class Problem:
         return gained
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Matching:
     """Who got what, at what price. Every method returns one.
 
@@ -187,15 +187,24 @@ def make_problem(
     with the package, and `docs/domains.md` for one of your own.
     """
     types = np.ascontiguousarray(types, dtype=np.float64)
-    names = tuple(str(i) for i in range(len(types))) if agent_ids is None else tuple(agent_ids)
+    if types.ndim != 2:
+        raise InputError(f"Expected one row of numbers per agent, got an array of shape {types.shape}.")
+    names = tuple(str(i) for i in range(len(types))) if agent_ids is None else tuple(map(str, agent_ids))
+    resource_ids = tuple(map(str, resource_ids))
     if len(types) == 0:
         raise InputError("There are no agents: give at least one.")
     if len(resource_ids) == 0:
         raise InputError("There are no resources: give at least one.")
     if len(names) != len(types):
         raise InputError(f"Expected one id per agent, got {len(names)} ids for {len(types)} agents.")
-    if interest is not None and interest < 1:
-        raise InputError(f"Expected interest of at least 1 resource, got interest={interest}.")
+    if interest is not None and (interest < 1 or interest != int(interest)):
+        raise InputError(f"Expected interest in a whole number of at least 1 resource, got interest={interest}.")
+    true_types = types if truth is None else np.ascontiguousarray(truth, dtype=np.float64)
+    if true_types.shape != types.shape:
+        raise InputError(f"Expected truth of the shape of types, {types.shape}, got {true_types.shape}.")
+    known = domain.utility(types[:1]).shape[1]
+    if known != len(resource_ids):
+        raise InputError(f"The domain has {known} resources, but there are {len(resource_ids)} resource ids.")
     _refuse_duplicates(names, "agent")
     _refuse_duplicates(resource_ids, "resource")
     keys = list(domain.region_of(types))
@@ -204,14 +213,14 @@ def make_problem(
     return Problem(
         domain=domain,
         agent_ids=names,
-        resource_ids=tuple(resource_ids),
+        resource_ids=resource_ids,
         types=types,
-        truth=types if truth is None else np.ascontiguousarray(truth, dtype=np.float64),
+        truth=true_types,
         regions=regions,
         region_index=np.array([place[key] for key in keys], dtype=np.int64),
         resource_order=_order_of(resource_ids),
         epsilon=_checked_budgets(epsilon, len(types)),
-        interest=interest,
+        interest=None if interest is None else int(interest),
         uncovered=tuple(uncovered),
         notes=tuple(notes),
     )
@@ -228,6 +237,14 @@ def checked_utility(domain: Domain, types: FloatArray, columns: IntArray | None 
             "scale the utilities, and give a small positive one to what is hardly wanted."
         )
     return table
+
+
+def for_everybody(values: ArrayLike | None, agents: int) -> FloatArray | None:
+    """Return one number for each agent, from one for all of them or from one each."""
+    if values is None:
+        return None
+    numbers = np.asarray(values, dtype=np.float64)
+    return np.full(agents, float(numbers)) if numbers.ndim == 0 else numbers
 
 
 def _refuse_duplicates(ids: Sequence[str], kind: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.spatial import cKDTree
 from scipy.special import lambertw
 
 from palmatch.baselines.common import refuse_too_large
@@ -18,7 +19,7 @@ from palmatch.errors import InputError
 from palmatch.guarantee import Guarantee
 from palmatch.policies.distribution import GRID
 from palmatch.problem import FloatArray, IntArray, Problem, checked_utility
-from palmatch.rounds.draws import SELECTION, SELECTION_COIN, Keys, draws, keys_of, streams
+from palmatch.rounds.draws import ANGLE, RADIUS, Keys, draws, keys_of, streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,18 @@ def planar_laplace(keys: Keys, epsilon_per_metre: FloatArray, *, seed: int) -> F
     The angle is uniform; the radius is -(W_{-1}((p - 1)/e) + 1) / ε for a uniform p in [0, 1).
     """
     names = streams(seed, keys)
-    angle = 2 * np.pi * (draws(names, 0, SELECTION) / GRID)
-    chance = draws(names, 0, SELECTION_COIN) / GRID
-    # At p = 0 rounding takes the argument just past the branch point -1/e, where W is -1 and the radius 0.
-    branch = np.where(chance > 0, lambertw((chance - 1) / np.e, k=-1).real, -1.0)
-    radius = -(branch + 1) / epsilon_per_metre
+    angle = 2 * np.pi * (draws(names, 0, ANGLE) / GRID)
+    radius = unit_radius(draws(names, 0, RADIUS) / GRID) / epsilon_per_metre
     return np.column_stack((radius * np.cos(angle), radius * np.sin(angle)))
+
+
+def unit_radius(chance: FloatArray) -> FloatArray:
+    """Return -(W_{-1}((p - 1)/e) + 1): the inverse of the radius's distribution 1 - (1 + r) e^{-r}."""
+    # Next to the branch point -1/e the library loses its digits; the series there is good to 1e-13.
+    near = np.sqrt(2 * np.minimum(chance, 1e-4))
+    series = near + near**2 / 3 + 11 * near**3 / 72 + 43 * near**4 / 540 + 769 * near**5 / 17280 + 221 * near**6 / 8505
+    exact = -(lambertw((np.maximum(chance, 1e-4) - 1) / np.e, k=-1).real + 1)
+    return np.where(chance < 1e-4, series, exact)
 
 
 def obfuscate(problem: Problem, *, epsilon: FloatArray, seed: int, resources_too: bool) -> Obfuscated:
@@ -57,7 +64,7 @@ def obfuscate(problem: Problem, *, epsilon: FloatArray, seed: int, resources_too
     if resources_too:
         strength = np.full(problem.resources, float(np.median(epsilon / (edges / 2))))
         moved = city.vehicles + planar_laplace(~keys_of(problem.resource_ids), strength, seed=seed)
-        city = replace(city, vehicles=moved)
+        city = replace(city, vehicles=moved, tree=cKDTree(moved))
     return Obfuscated(city, types, _guarantee(float(epsilon.max()), float(edges.max())))
 
 

@@ -48,8 +48,7 @@ Spacing: TypeAlias = Annotated[
     float, typer.Option("--spacing", help="Metres between the possible agents of a region (mobility).")
 ]
 Origin: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--origin", help="LAT,LON of a corner of the squares; keep it from one matching to the next."),
+    str, typer.Option("--origin", help="LAT,LON from which squares are counted; keep it from one matching to the next.")
 ]
 Epsilon: TypeAlias = Annotated[float, typer.Option("--epsilon", help="Budget of everybody who brings none.")]
 Delta: TypeAlias = Annotated[float, typer.Option("--delta", help="Failure probability.")]
@@ -74,10 +73,8 @@ def whole_numbers(text: str, option: str) -> list[int]:
     return [int(value) for value in values]
 
 
-def place(text: str | None) -> tuple[float, float] | None:
+def place(text: str) -> tuple[float, float]:
     """Return the place that --origin names."""
-    if text is None:
-        return None
     values = numbers(text, "--origin")
     if len(values) != 2 or not (abs(values[0]) <= 90 and abs(values[1]) <= 180):
         raise InputError(f"Expected a latitude and a longitude as LAT,LON, got --origin={text!r}.")

@@ -1,8 +1,8 @@
 """People and vehicles on a map: near is good, and a person's square of the map is all that anybody may know.
 
-Utility is exp(-d / alpha) of the Manhattan distance d in metres; regions are fixed squares of edge `edge`; the possible
-agents of a square stand on a grid every `spacing` metres, its corners and its centre included, and the one in the
-centre represents it (Sec. "Test-Case 1" of the paper).
+Utility is exp(-d / alpha) of the Manhattan distance d in metres; regions are squares of edge `edge` on a grid that is
+fixed for the whole Earth; the possible agents of a square stand every `spacing` metres, its corners and its centre
+included, and the one in the centre represents it (Sec. "Test-Case 1" of the paper).
 """
 
 from __future__ import annotations
@@ -18,19 +18,29 @@ from scipy.spatial import cKDTree
 
 from palmatch.data.points import Points
 from palmatch.errors import InputError
-from palmatch.problem import FloatArray, IntArray, Problem, Region, make_problem
+from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
 
-# Distances on the flat map are true to 0.5 % up to here; a larger area is several problems.
+# The flat map is centred on the vehicles; up to here from the centre, distances are true to 0.5 %.
 LARGEST_RADIUS = 1_000_000.0
+
+# On the sphere of the Earth's mean radius.
+_METRES_PER_DEGREE = 111_195.08
 
 # Utilities are positive by contract; this is what is left of them beyond 690 alpha.
 _SMALLEST_UTILITY = 1e-300
+
+# Beyond this many alpha utilities may be as small as that, and equal.
+_FLAT = 650.0
 
 Places: TypeAlias = Points | ArrayLike | Any
 
 
 class Square(NamedTuple):
-    """A region: the `column`-th square of `edge` metres to the east and the `row`-th to the north of the origin."""
+    """A region: the `column`-th square of `edge` metres to the east and the `row`-th to the north of the origin.
+
+    Squares are counted in degrees from a fixed origin, rows by latitude, columns along the middle of their row, so that
+    they lie where they lie whatever a batch of people and vehicles looks like.
+    """
 
     edge: float
     column: int
@@ -53,6 +63,7 @@ class City:
     latitude: float
     longitude: float
     tree: cKDTree
+    origin: tuple[float, float] = (0.0, 0.0)
 
     def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
         """Return exp(-d / alpha) of the Manhattan distance."""
@@ -69,18 +80,17 @@ class City:
     def types_of(self, region: Region) -> FloatArray:
         """Return the grid of a square: every `spacing` metres, its far edges and its centre included."""
         square = _as_square(region)
-        axis = np.append(np.arange(0.0, square.edge, self.spacing), square.edge)
+        axis = self._axis(square)
         east, north = np.meshgrid(axis, axis, indexing="ij")
         offsets = np.column_stack((east.ravel(), north.ravel()))
         if not (axis == square.edge / 2).any():
             offsets = np.vstack((offsets, [square.edge / 2, square.edge / 2]))
-        corner = np.array([square.column * square.edge, square.row * square.edge])
-        return np.column_stack((offsets + corner, np.tile(np.array(square), (len(offsets), 1))))
+        return np.column_stack((offsets + self.corner(square), np.tile(np.array(square), (len(offsets), 1))))
 
     def representative(self, region: Region) -> int:
         """Return the row of the centre."""
         square = _as_square(region)
-        axis = np.append(np.arange(0.0, square.edge, self.spacing), square.edge)
+        axis = self._axis(square)
         middle = np.flatnonzero(axis == square.edge / 2)
         return int(middle[0]) * (len(axis) + 1) if len(middle) else len(axis) ** 2
 
@@ -91,13 +101,25 @@ class City:
         anybody is within (that of the centre) + edge of them, which is within that + 2 edge of the centre.
         """
         square = _as_square(region)
-        centre = [(square.column + 0.5) * square.edge, (square.row + 0.5) * square.edge]
+        centre = self.corner(square) + square.edge / 2
         distances, _ = self.tree.query(centre, k=[interest], p=1)
-        reach = (float(np.asarray(distances)[0]) + 2 * square.edge) * (1 + 1e-9) + 1e-6  # rounding must not lose a tie
+        # Utilities of different distances may round to the same number; what ties must not be lost.
+        reach = (float(np.asarray(distances)[0]) + 2 * square.edge) * (1 + 1e-9) + 1e-6 + 1e-14 * self.alpha
+        if reach > _FLAT * self.alpha:
+            return np.arange(len(self.vehicles))
         return np.sort(np.asarray(self.tree.query_ball_point(centre, reach, p=1), dtype=np.int64))
 
+    def corner(self, square: Square) -> FloatArray:
+        """Return the south-western corner of a square, in metres."""
+        latitude, longitude = _corner_in_degrees(square, self.origin)
+        corner: FloatArray = self.metres(np.array([latitude]), np.array([longitude]))[0]
+        return corner
+
+    def _axis(self, square: Square) -> FloatArray:
+        return np.append(np.arange(0.0, square.edge, self.spacing), square.edge)
+
     def metres(self, latitude: FloatArray, longitude: FloatArray) -> FloatArray:
-        """Return places in metres east and north of the origin."""
+        """Return places in metres east and north of the middle of the vehicles."""
         east, north = _projection(self.latitude, self.longitude)(longitude, latitude)
         return np.column_stack((east, north))
 
@@ -116,7 +138,7 @@ def problem(
     spacing: float = 100.0,
     interest: int | None = None,
     epsilon: ArrayLike | None = None,
-    origin: tuple[float, float] | None = None,
+    origin: tuple[float, float] = (0.0, 0.0),
 ) -> Problem:
     """Return the problem of matching people to vehicles.
 
@@ -128,33 +150,32 @@ def problem(
     edge:
         Edge of the square regions in metres, for those people who bring none of their own.
     origin:
-        (latitude, longitude) of a corner of the squares: public, and to be kept for good, since squares that move
-        between one matching and the next would give away where they overlap. The default is the whole degree that is
-        nearest to the middle of the vehicles.
+        (latitude, longitude) from which squares are counted: public, and to be kept for good, since squares that move
+        between one matching and the next would give away where they overlap.
 
     Examples
     --------
     >>> import palmatch as pm
     >>> town = pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98), (40.71, -74.0)])
     >>> town.agents, town.resources, [str(region) for region in town.regions]
-    (1, 2, ['1000 m (0, -28)'])
+    (1, 2, ['1000 m (-6232, 4531)'])
     """
     for name, value in (("edge", edge), ("alpha", alpha), ("spacing", spacing)):
         if not (np.isfinite(value) and value > 0):
             raise InputError(f"Expected {name} above 0 metres, got {name}={value}.")
     people, cars = _as_points(requests, "requests"), _as_points(vehicles, "vehicles")
-    latitude, longitude = _origin(cars) if origin is None else origin
+    _check_origin(origin)
+    latitude, longitude = _middle(cars)
     places = _metres(people, latitude, longitude)
     parked = _metres(cars, latitude, longitude)
-    city = City(parked, float(alpha), float(spacing), latitude, longitude, cKDTree(parked))
+    city = City(parked, float(alpha), float(spacing), latitude, longitude, cKDTree(parked), origin)
     edges = np.full(len(places), float(edge))
     if people.edge is not None:
         edges = np.where(np.isnan(people.edge), edges, people.edge)
     _check_grid(edges, spacing)
-    squares = np.floor(places / edges[:, None])
     return make_problem(
         city,
-        np.column_stack((places, edges, squares)),
+        np.column_stack((places, edges, _squares(people, edges, origin))),
         agent_ids=people.ids,
         resource_ids=cars.ids,
         epsilon=_budgets(people, epsilon),
@@ -174,7 +195,7 @@ def _check_grid(edges: FloatArray, spacing: float) -> None:
 def _budgets(people: Points, epsilon: ArrayLike | None) -> FloatArray | None:
     if epsilon is None:
         return people.epsilon
-    return np.broadcast_to(np.asarray(epsilon, dtype=np.float64), (len(people.ids),)).copy()
+    return for_everybody(epsilon, len(people.ids))
 
 
 def _as_square(region: Region) -> Square:
@@ -187,8 +208,38 @@ def _projection(latitude: float, longitude: float) -> pyproj.Proj:
     return pyproj.Proj(proj="aeqd", lat_0=latitude, lon_0=longitude, ellps="WGS84")
 
 
-def _origin(vehicles: Points) -> tuple[float, float]:
-    return float(np.round(np.median(vehicles.latitude))), float(np.round(np.median(vehicles.longitude)))
+def _middle(vehicles: Points) -> tuple[float, float]:
+    """Return the middle of the vehicles on the sphere, so that a town on the date line has one too."""
+    north, east = np.radians(vehicles.latitude), np.radians(vehicles.longitude)
+    x, y, z = (
+        float(part.mean()) for part in (np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north))
+    )
+    return float(np.degrees(np.arctan2(z, np.hypot(x, y)))), float(np.degrees(np.arctan2(y, x)))
+
+
+def _squares(people: Points, edges: FloatArray, origin: tuple[float, float]) -> FloatArray:
+    """Return (column, row) of everybody's square."""
+    rows = np.floor((people.latitude - origin[0]) * _METRES_PER_DEGREE / edges)
+    columns = np.floor((people.longitude - origin[1]) * _metres_per_degree_east(rows, edges, origin[0]) / edges)
+    return np.column_stack((columns, rows))
+
+
+def _corner_in_degrees(square: Square, origin: tuple[float, float]) -> tuple[float, float]:
+    row, edge = np.array([float(square.row)]), np.array([square.edge])
+    east = float(_metres_per_degree_east(row, edge, origin[0])[0])
+    return origin[0] + square.row * square.edge / _METRES_PER_DEGREE, origin[1] + square.column * square.edge / east
+
+
+def _metres_per_degree_east(rows: FloatArray, edges: FloatArray, latitude: float) -> FloatArray:
+    """Return the length of a degree of longitude along the middle of each row of squares."""
+    middle = latitude + (rows + 0.5) * edges / _METRES_PER_DEGREE
+    length: FloatArray = _METRES_PER_DEGREE * np.maximum(np.cos(np.radians(middle)), 1e-3)
+    return length
+
+
+def _check_origin(origin: tuple[float, float]) -> None:
+    if not (len(origin) == 2 and abs(origin[0]) <= 90 and abs(origin[1]) <= 180):
+        raise InputError(f"Expected an origin of (latitude, longitude) on Earth, got origin={origin}.")
 
 
 def _metres(points: Points, latitude: float, longitude: float) -> FloatArray:
@@ -199,7 +250,7 @@ def _metres(points: Points, latitude: float, longitude: float) -> FloatArray:
         row = far[0]
         raise InputError(
             f"{points.source}: {points.ids[row]!r} at latitude {points.latitude[row]:g}, longitude "
-            f"{points.longitude[row]:g} is more than {LARGEST_RADIUS / 1000:,.0f} km from the map's origin "
+            f"{points.longitude[row]:g} is more than {LARGEST_RADIUS / 1000:,.0f} km from the middle of the vehicles "
             f"({latitude:g}, {longitude:g}): check the position, or match each city by itself."
         )
     return places
@@ -210,7 +261,7 @@ def _as_points(places: Places, source: str) -> Points:
         return places
     if hasattr(places, "columns"):
         return _from_frame(places, source)
-    table = np.asarray(places, dtype=np.float64)
+    table = _numbers(places, source, "positions")
     if table.size == 0:
         raise InputError(f"{source}: there are no rows.")
     if table.ndim != 2 or table.shape[1] != 2:
@@ -218,19 +269,26 @@ def _as_points(places: Places, source: str) -> Points:
     return _checked(_points(source, table[:, 0], table[:, 1]))
 
 
+def _numbers(values: Any, source: str, what: str) -> FloatArray:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{source}: expected numbers as {what}, got something else.") from None
+
+
 def _from_frame(frame: Any, source: str) -> Points:
     names = {str(name).strip().lower(): name for name in frame.columns}
-    for wanted in ("lat", "lon"):
-        if wanted not in names:
-            raise InputError(f"{source}: expected columns lat and lon, found {', '.join(names) or 'none'}.")
 
-    def numbers(name: str) -> FloatArray | None:
-        return np.asarray(frame[names[name]], dtype=np.float64) if name in names else None
+    def numbers(*synonyms: str) -> FloatArray | None:
+        known = [name for name in synonyms if name in names]
+        return _numbers(frame[names[known[0]]], source, known[0]) if known else None
 
-    ids = tuple(str(value) for value in frame[names["id"]]) if "id" in names else None
-    latitude, longitude = np.asarray(numbers("lat")), np.asarray(numbers("lon"))
+    latitude, longitude = numbers("lat", "latitude"), numbers("lon", "lng", "long", "longitude")
+    if latitude is None or longitude is None:
+        raise InputError(f"{source}: expected columns lat and lon, found {', '.join(names) or 'none'}.")
     if len(latitude) == 0:
         raise InputError(f"{source}: there are no rows.")
+    ids = tuple(str(value) for value in frame[names["id"]]) if "id" in names else None
     return _checked(_points(source, latitude, longitude, ids=ids, edge=numbers("edge"), epsilon=numbers("epsilon")))
 
 
@@ -252,13 +310,14 @@ def _checked(points: Points) -> Points:
     for name, values, limit in (("latitude", points.latitude, 90), ("longitude", points.longitude, 180)):
         wrong = np.flatnonzero(~(np.abs(values) <= limit))
         if len(wrong):
-            swapped = np.isfinite(values[wrong[0]]) and (np.abs(points.longitude) <= 90).all() and limit == 90
+            swapped = limit == 90 and abs(values[wrong[0]]) <= 180 and abs(points.longitude[wrong[0]]) <= 90
             hint = "; latitude and longitude look swapped" if swapped else ""
             raise InputError(
                 f"{points.source}, row {wrong[0]}: expected a {name} between -{limit} and {limit}, "
                 f"found {values[wrong[0]]:g}{hint}."
             )
-    if points.edge is not None and (points.edge <= 0).any():
-        row = int(np.flatnonzero(points.edge <= 0)[0])
-        raise InputError(f"{points.source}, row {row}: expected an edge above 0 metres, found {points.edge[row]:g}.")
+    edges = np.ones(1) if points.edge is None else points.edge
+    if ((edges <= 0) | np.isinf(edges)).any():
+        row = int(np.flatnonzero((edges <= 0) | np.isinf(edges))[0])
+        raise InputError(f"{points.source}, row {row}: expected an edge above 0 metres, found {edges[row]:g}.")
     return points

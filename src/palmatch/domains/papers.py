@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from palmatch.errors import InputError
-from palmatch.problem import FloatArray, IntArray, Problem, Region, make_problem
+from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
 
 PRIMARY, SECONDARY, OTHER = 1.0, 0.5, 0.1
 
@@ -47,7 +47,7 @@ class Conference:
         """Return the cosine of each type's vector and each paper's."""
         papers = self.papers if columns is None else self.papers[columns]
         # einsum, not a BLAS product: its sums do not depend on the number of threads or of rows.
-        cosine = np.einsum("ta,pa->tp", types, papers)
+        cosine = np.einsum("ta,pa->tp", np.ascontiguousarray(types), papers)
         cosine /= np.linalg.norm(types, axis=1)[:, None]
         cosine /= np.linalg.norm(papers, axis=1)[None, :]
         bounded: FloatArray = np.minimum(cosine, 1.0)
@@ -110,12 +110,17 @@ def problem(
             f"Reviewers have {marks.shape[1]} areas and papers {paper_marks.shape[1]}: give both the same columns."
         )
     _check_secondary(secondary, marks.shape[1])
-    names = tuple(f"area {n + 1}" for n in range(marks.shape[1])) if areas is None else tuple(areas)
+    if surplus not in ("drop", "keep"):
+        raise InputError(f"Expected surplus 'drop' or 'keep', got surplus={surplus!r}.")
+    names = tuple(f"area {n + 1}" for n in range(marks.shape[1])) if areas is None else tuple(map(str, areas))
+    if len(names) != marks.shape[1]:
+        raise InputError(f"Expected a name for each of the {marks.shape[1]} areas, got {len(names)}.")
     chance = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 0x9A9E5])))
-    primary = _primaries(marks, reviewer_primary, chance)
-    paper_first = _primaries(paper_marks, paper_primary, chance)
+    primary = _primaries(marks, reviewer_primary, _tickets(marks, reviewer_ids, chance))
+    paper_first = _primaries(paper_marks, paper_primary, _tickets(paper_marks, paper_ids, chance))
     truth = _vectors(marks, primary)
-    kept = marks if surplus == "keep" else _without_surplus(marks, primary, secondary, chance)
+    tickets = _tickets(marks, reviewer_ids, chance)
+    kept = marks if surplus == "keep" else _without_surplus(marks, primary, secondary, tickets)
     too_many = np.flatnonzero(marks.sum(axis=1) > secondary + 1)
     return make_problem(
         Conference(_vectors(paper_marks, paper_first), names, secondary),
@@ -123,7 +128,7 @@ def problem(
         truth=truth,
         agent_ids=reviewer_ids,
         resource_ids=tuple(str(n) for n in range(len(paper_marks))) if paper_ids is None else tuple(paper_ids),
-        epsilon=None if epsilon is None else np.broadcast_to(np.asarray(epsilon, float), (len(marks),)).copy(),
+        epsilon=for_everybody(epsilon, len(marks)),
         interest=interest,
         uncovered=too_many.tolist() if surplus == "keep" else (),
         notes=_notes(len(too_many), len(marks), secondary, surplus),
@@ -168,22 +173,32 @@ def _checked_marks(marks: ArrayLike, what: str) -> NDArray[np.uint8]:
     return table.astype(np.uint8)
 
 
-def _primaries(marks: NDArray[np.uint8], given: IntArray | None, chance: np.random.Generator) -> IntArray:
+def _tickets(marks: NDArray[np.uint8], ids: Sequence[str] | None, chance: np.random.Generator) -> FloatArray:
+    """Return a random number for every mark, which depends on a row's id and not on its place in the file."""
+    order = np.arange(len(marks)) if ids is None else np.argsort(np.array([str(name) for name in ids]), kind="stable")
+    tickets = np.empty(marks.shape)
+    tickets[order] = chance.random(marks.shape)
+    return tickets
+
+
+def _primaries(marks: NDArray[np.uint8], given: IntArray | None, tickets: FloatArray) -> IntArray:
     """Return a uniformly drawn area of each row, or the given ones."""
-    if given is not None:
-        if not marks[np.arange(len(marks)), given].all():
-            raise InputError("A primary area has to be one of the row's own areas.")
-        return np.asarray(given, dtype=np.int64)
-    ticket = np.where(marks == 1, chance.random(marks.shape), -1.0)
-    drawn: IntArray = ticket.argmax(axis=1)
-    return drawn
+    if given is None:
+        drawn: IntArray = np.where(marks == 1, tickets, -1.0).argmax(axis=1)
+        return drawn
+    chosen = np.asarray(given, dtype=np.int64)
+    if chosen.shape != (len(marks),) or chosen.min() < 0 or chosen.max() >= marks.shape[1]:
+        raise InputError(f"Expected a primary area between 0 and {marks.shape[1] - 1} for each of {len(marks)} rows.")
+    if not marks[np.arange(len(marks)), chosen].all():
+        raise InputError("A primary area has to be one of the row's own areas.")
+    return chosen
 
 
 def _without_surplus(
-    marks: NDArray[np.uint8], primary: IntArray, secondary: int, chance: np.random.Generator
+    marks: NDArray[np.uint8], primary: IntArray, secondary: int, tickets: FloatArray
 ) -> NDArray[np.uint8]:
     """Return marks with at most `secondary` areas besides the primary one, kept at random."""
-    ticket = np.where(marks == 1, chance.random(marks.shape), 2.0)
+    ticket = np.where(marks == 1, tickets, 2.0)
     ticket[np.arange(len(marks)), primary] = -1.0
     order = ticket.argsort(axis=1).argsort(axis=1)
     return np.where(order <= secondary, marks, 0).astype(np.uint8)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from palmatch.errors import InputError
-from palmatch.problem import FloatArray, IntArray, Problem, Region, make_problem
+from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,14 @@ def problem(
         raise InputError(f"Expected a matrix of agents by resources, got shape {matrix.shape}.")
     if len(regions) != len(matrix):
         raise InputError(f"Expected one region per agent, got {len(regions)} for {len(matrix)} agents.")
+    regions = [str(region) for region in regions]
+    types = {str(region): rows for region, rows in types.items()}
     names = tuple(sorted(set(regions)))
     possible = tuple(_possible(name, types, matrix.shape[1]) for name in names)
-    chosen = representatives or {}
+    chosen = {str(region): row for region, row in (representatives or {}).items()}
+    strange = [region for region in chosen if region not in types]
+    if strange:
+        raise InputError(f"There is a representative for region {strange[0]!r}, which has no types.")
     _check_range(matrix, "the utility matrix")
     number = {name: place for place, name in enumerate(names)}
     numbers = np.array([number[name] for name in regions], dtype=np.float64)
@@ -93,7 +98,7 @@ def problem(
         agent_ids=agent_ids,
         resource_ids=tuple(str(n) for n in range(matrix.shape[1])) if resource_ids is None else tuple(resource_ids),
         interest=interest,
-        epsilon=None if epsilon is None else np.broadcast_to(np.asarray(epsilon, float), (len(matrix),)).copy(),
+        epsilon=for_everybody(epsilon, len(matrix)),
         uncovered=strangers,
         notes=_notes(len(strangers), len(matrix)),
     )

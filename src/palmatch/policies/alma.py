@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from palmatch.errors import InputError
+from palmatch.policies.compiled import linear_backoff
 from palmatch.policies.distribution import GRID
 from palmatch.problem import FloatArray, IntArray
 
@@ -23,11 +24,10 @@ def backoff_chances(ordered: FloatArray, *, shape: Shape, gamma: float) -> IntAr
     The loss at a rank is what the next one is worth less; after the last comes the first again. "linear" is Eq.
     (linear); "logistic" is 1 / (1 + exp(-γ (1/2 - loss))), the other shape of the ALMA papers.
     """
-    loss = ordered - np.roll(ordered, -1, axis=1)
+    following = np.roll(ordered, -1, axis=1)
     if shape == "linear":
-        chance = np.where(loss <= gamma, 1.0 - gamma, np.where(1.0 - loss <= gamma, gamma, 1.0 - loss))
-    elif shape == "logistic":
-        chance = 1.0 / (1.0 + np.exp(-gamma * (0.5 - loss)))
-    else:
+        return linear_backoff(ordered, following, gamma)
+    if shape != "logistic":
         raise InputError(f"Expected a back-off shape 'linear' or 'logistic', got shape={shape!r}.")
+    chance = 1.0 / (1.0 + np.exp(-gamma * (0.5 - (ordered - following))))
     return np.clip((chance * GRID).astype(np.int64), 1, GRID - 1)

@@ -29,6 +29,12 @@ def backoff_weights(utilities: FloatArray, entries: IntArray, offsets: IntArray,
     return table
 
 
+def linear_backoff(utilities: FloatArray, alternatives: FloatArray, gamma: float) -> IntArray:
+    """Return the back-off chance over GRID for each pair of a utility and an expected alternative."""
+    table: IntArray = _linear_backoff(np.ascontiguousarray(utilities), np.ascontiguousarray(alternatives), gamma)
+    return table
+
+
 def backoff_range(
     utilities: FloatArray, entries: IntArray, offsets: IntArray, gamma: float
 ) -> tuple[IntArray, IntArray]:
@@ -76,3 +82,12 @@ def _backoff_range(utilities, entries, offsets, gamma):  # type: ignore[no-untyp
             low[place] = min(low[place], chances[place])
             high[place] = max(high[place], chances[place])
     return low, high
+
+
+@numba.njit(cache=True)
+def _linear_backoff(utilities, alternatives, gamma):  # type: ignore[no-untyped-def]  # compiled
+    table = np.empty(utilities.shape, dtype=np.int64)
+    for row in range(utilities.shape[0]):
+        for column in range(utilities.shape[1]):
+            table[row, column] = backoff_weight(utilities[row, column], alternatives[row, column], gamma)
+    return table

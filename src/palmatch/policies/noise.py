@@ -61,7 +61,9 @@ def _weights(region: Neighbourhood, rank: int, noise: SelectionNoise) -> FloatAr
             f"Expected {len(here)} positive weights from the noise at rank {rank + 1} of region {region.region}, "
             f"got {weights}."
         )
-    return weights
+    # Only their shares count; as they come, their sum might be more than a number can hold.
+    shares: FloatArray = weights / weights.max()
+    return shares
 
 
 def _backoff(region: Neighbourhood, noise: BackoffNoise, gamma: float) -> IntArray:
@@ -69,13 +71,19 @@ def _backoff(region: Neighbourhood, noise: BackoffNoise, gamma: float) -> IntArr
         own = region.utilities[region.representative][None, :]
         chosen: IntArray = backoff_weights(own, region.entries, region.offsets, gamma)[0]
         return chosen
-    if callable(noise):
-        chances = np.concatenate([noise(region, rank) for rank in range(region.ranks)])
-    else:
-        chances = np.full(len(region.entries), float(noise))
-    if chances.shape != region.entries.shape or not ((chances > 0) & (chances < 1)).all():
-        raise InputError(
-            f"Expected a back-off chance above 0 and below 1 for each of the {len(region.entries)} entries of region "
-            f"{region.region}, got {noise!r}: at 0 or 1 two rivals would never part."
-        )
+    chances = np.concatenate([_chances(region, rank, noise) for rank in range(region.ranks)])
     return np.clip((chances * GRID).astype(np.int64), 1, GRID - 1)
+
+
+def _chances(region: Neighbourhood, rank: int, noise: BackoffNoise) -> FloatArray:
+    count = len(region.rank_set(rank))
+    try:
+        given = np.asarray(noise(region, rank) if callable(noise) else np.full(count, noise), dtype=np.float64)
+    except (TypeError, ValueError):
+        given = np.full(0, np.nan)
+    if given.shape != (count,) or not ((given > 0) & (given < 1)).all():
+        raise InputError(
+            f"Expected 'representative', or a back-off chance above 0 and below 1 for each of the {count} entries at "
+            f"rank {rank + 1} of region {region.region}, got {noise!r}: at 0 or 1 two rivals would never part."
+        )
+    return given

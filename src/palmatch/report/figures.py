@@ -72,7 +72,7 @@ def match_map(problem: Problem, matching: Matching, *, outline: ArrayLike | None
         raise InputError("A map needs places: leave it out, or use the mobility domain.")
     squares = [region for region in problem.regions if isinstance(region, Square)]
     # From here on in kilometres from the corner of the map.
-    people, vehicles, corners = problem.truth[:, :2] / 1000, city.vehicles / 1000, _corners(squares) / 1000
+    people, vehicles, corners = problem.truth[:, :2] / 1000, city.vehicles / 1000, _corners(city, squares) / 1000
     everything = np.vstack((people, vehicles, corners.reshape(-1, 2)))
     origin, extent = everything.min(axis=0), np.ptp(everything, axis=0)
     people, vehicles, corners = people - origin, vehicles - origin, corners - origin
@@ -86,9 +86,9 @@ def match_map(problem: Problem, matching: Matching, *, outline: ArrayLike | None
     return figure
 
 
-def _corners(squares: Sequence[Square]) -> FloatArray:
+def _corners(city: City, squares: Sequence[Square]) -> FloatArray:
     """Return the four corners of each square in metres, shape (squares, 4, 2)."""
-    lower = np.array([(square.column * square.edge, square.row * square.edge) for square in squares])
+    lower = np.array([city.corner(square) for square in squares])
     edges = np.array([square.edge for square in squares])
     unit = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
     placed: FloatArray = lower[:, None, :] + edges[:, None, None] * unit

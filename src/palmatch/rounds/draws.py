@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 # What a draw is for; two draws of one agent in one step never share a purpose.
-SELECTION_COIN, SELECTION, BACKOFF_COIN, BACKOFF = 0, 1, 2, 3
-PURPOSES = 4
+SELECTION_COIN, SELECTION, BACKOFF_COIN, BACKOFF, RADIUS, ANGLE, REPORT = 0, 1, 2, 3, 4, 5, 6
+PURPOSES = 8
 
 _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15

@@ -1,0 +1,187 @@
+"""Baselines that need no rounds: if these are wrong, every comparison is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import chisquare
+
+import palmatch as pm
+from naive import best_welfare, by_public_id
+from naive import greedy as naive_greedy
+from palmatch.baselines import common
+from palmatch.baselines.chance import random
+from palmatch.baselines.greedy import greedy
+from palmatch.baselines.hungarian import assign, hungarian, hungarian_region
+from palmatch.domains.mobility import City
+from palmatch.errors import InputError
+from palmatch.problem import FloatArray
+
+# A busy machine is not a failure.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+# A test by chance fails with less than this probability when all is well.
+NEVER = 1e-7
+
+WORDS = ["zebra", "Ant", "10", "9", "é", "_"]
+
+small_tables = arrays(
+    np.float64,
+    st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    elements=st.one_of(st.floats(1e-6, 1.0), st.sampled_from([0.25, 0.5, 1.0])),
+)
+
+
+def as_problem(utilities: FloatArray, resource_ids: list[str] | None = None) -> pm.Problem:
+    return pm.table.problem(utilities, ["x"] * len(utilities), {"x": utilities}, resource_ids=resource_ids)
+
+
+def town(agents: int, resources: int, *, seed: int = 1, edge: float = 1500.0) -> pm.Problem:
+    chance = np.random.default_rng(seed)
+    people = np.array([40.75, -73.98]) + chance.normal(size=(agents, 2)) * 0.02
+    cars = np.array([40.75, -73.98]) + chance.normal(size=(resources, 2)) * 0.02
+    return pm.mobility.problem(people, cars, edge=edge, spacing=edge / 4)
+
+
+# --- the optimum ----------------------------------------------------------------------------------------------------
+
+
+@settings(PATIENT, max_examples=150)
+@given(small_tables)
+def test_the_optimum_is_the_best_of_all_matchings(utilities: FloatArray) -> None:
+    matching = hungarian(as_problem(utilities))
+    assert matching.welfare == pytest.approx(best_welfare(utilities.tolist()), rel=1e-12)
+    assert matching.matched == min(utilities.shape)
+
+
+@pytest.mark.parametrize(("agents", "resources"), [(12, 12), (8, 15), (15, 8)])
+def test_nothing_beats_the_optimum(agents: int, resources: int) -> None:
+    problem = town(agents, resources)
+    best = hungarian(problem).welfare
+    for name in pm.METHODS:
+        ready = pm.prepare(pm.Ground(problem), name)
+        assert max(ready.play(seed).welfare for seed in range(3)) <= best + 1e-12, name
+
+
+def test_those_without_a_resource_are_marked() -> None:
+    assert sorted(assign(np.array([[0.1], [0.9], [0.5]])).tolist()) == [-1, -1, 0]
+
+
+# --- the optimum on regions -----------------------------------------------------------------------------------------
+
+
+def moved_within_squares(problem: pm.Problem, seed: int) -> pm.Problem:
+    types = problem.types.copy()
+    edges, corners = types[:, 2:3], types[:, 3:5] * types[:, 2:3]
+    types[:, :2] = corners + edges * np.random.default_rng(seed).uniform(0.01, 0.99, (len(types), 2))
+    return pm.make_problem(
+        problem.domain, types, resource_ids=problem.resource_ids, agent_ids=[f"agent {n}" for n in range(len(types))]
+    )
+
+
+@pytest.mark.parametrize(("agents", "resources"), [(20, 20), (12, 25), (25, 12)])
+def test_a_centre_that_knows_regions_does_not_see_where_in_them_people_stand(agents: int, resources: int) -> None:
+    problem = moved_within_squares(town(agents, resources), seed=0)
+    first = hungarian_region(problem, seed=5)
+    for seed in range(1, 4):
+        moved = moved_within_squares(problem, seed=seed)
+        assert moved.regions == problem.regions
+        assert np.array_equal(hungarian_region(moved, seed=5).resource_of, first.resource_of)
+
+
+@pytest.mark.parametrize(("agents", "resources"), [(5, 5), (4, 6), (6, 4)])
+def test_the_region_optimum_is_the_best_for_the_representatives(agents: int, resources: int) -> None:
+    problem = town(agents, resources, edge=2000.0)
+    standing_in = np.array(
+        [problem.domain.types_of(r)[problem.domain.representative(r)] for r in problem.regions], dtype=np.float64
+    )
+    table = problem.domain.utility(standing_in)[problem.region_index]
+    chosen = hungarian_region(problem, seed=3).resource_of
+    welfare = sum(table[n, r] for n, r in enumerate(chosen) if r >= 0)
+    assert welfare == pytest.approx(best_welfare(table.tolist()), rel=1e-12)
+
+
+def test_who_of_a_region_gets_what_is_left_to_chance() -> None:
+    utilities = np.array([[0.9, 0.5, 0.1]] * 3)
+    problem = as_problem(utilities)
+    found = Counter(tuple(hungarian_region(problem, seed=seed).resource_of.tolist()) for seed in range(3000))
+    assert set(found) == set(permutations(range(3)))
+    assert chisquare(list(found.values())).pvalue > NEVER
+
+
+# --- greedy ---------------------------------------------------------------------------------------------------------
+
+
+@settings(PATIENT, max_examples=150)
+@given(small_tables, st.permutations(WORDS))
+def test_greedy_takes_the_best_pair_that_is_left(utilities: FloatArray, words: list[str]) -> None:
+    ids = words[: utilities.shape[1]]
+    matching = greedy(as_problem(utilities, ids))
+    assert matching.resource_of.tolist() == naive_greedy(utilities.tolist(), ids)
+
+
+@settings(PATIENT, max_examples=100)
+@given(arrays(np.float64, st.tuples(st.integers(1, 12), st.integers(1, 12)), elements=st.floats(1e-6, 1.0)))
+def test_greedy_reaches_half_of_the_optimum(utilities: FloatArray) -> None:
+    problem = as_problem(utilities)
+    assert greedy(problem).welfare >= 0.5 * hungarian(problem).welfare * (1 - 1e-12)
+
+
+# --- by lot ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("agents", "resources"), [(3, 3), (2, 4), (4, 2)])
+def test_by_lot_every_matching_is_equally_likely(agents: int, resources: int) -> None:
+    problem = as_problem(np.full((agents, resources), 0.5))
+    found = Counter(tuple(random(problem, seed=seed).resource_of.tolist()) for seed in range(6000))
+    if agents <= resources:
+        expected = set(permutations(range(resources), agents))
+    else:
+        gets = permutations(range(agents), resources)
+        expected = {tuple(who.index(n) if n in who else -1 for n in range(agents)) for who in gets}
+    assert set(found) == expected
+    assert chisquare(list(found.values())).pvalue > NEVER
+
+
+def test_by_lot_nobody_is_tied_to_the_resource_of_the_same_name() -> None:
+    ids = list("abcd")
+    problem = pm.table.problem(np.full((4, 4), 0.5), ["x"] * 4, {"x": [[0.5] * 4]}, agent_ids=ids, resource_ids=ids)
+    same = [int((random(problem, seed=seed).resource_of == np.arange(4)).sum()) for seed in range(3000)]
+    # Fixed points of a random permutation have mean 1 and variance 1: this is five and a half standard deviations.
+    assert abs(np.mean(same) - 1) < 5.5 / np.sqrt(3000)
+
+
+# --- what they promise and refuse -----------------------------------------------------------------------------------
+
+
+def test_promises_are_honest() -> None:
+    problem = town(5, 5)
+    for name, epsilon in (("hungarian", np.inf), ("greedy", np.inf), ("hungarian-region", 0.0), ("random", 0.0)):
+        matching = pm.match(problem, name)
+        assert matching.guarantee.epsilon == epsilon
+        assert (matching.epsilon == epsilon).all()
+        assert (matching.charged == 0).all()
+        assert matching.rounds == 0
+
+
+def test_problems_that_would_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common, "MOST_PAIRS", 24)
+    problem = town(5, 5)
+    assert isinstance(problem.domain, City)
+    for name in ("hungarian", "hungarian-region", "hungarian-geo", "greedy"):
+        with pytest.raises(InputError, match=f"{name} looks at every pair of agent and resource, here 25"):
+            pm.match(problem, name)
+    assert pm.match(problem, "random").matched == 5
+
+
+def test_ties_are_broken_by_the_public_id_not_by_the_row() -> None:
+    utilities = np.array([[0.5, 0.5, 0.5]])
+    for ids in permutations(["b", "a", "c"]):
+        chosen = int(greedy(as_problem(utilities, list(ids))).resource_of[0])
+        assert chosen == by_public_id(ids)[0]

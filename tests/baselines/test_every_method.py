@@ -1,0 +1,141 @@
+"""What holds for every method, whatever it does: a matching is a matching, and chance is a function of the seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+
+import palmatch as pm
+
+MANHATTAN = np.array([[40.70, -74.02], [40.82, -73.93]])
+SIZES = [(4, 9), (6, 6), (9, 4), (1, 5), (5, 1), (1, 1)]
+
+
+def places(count: int, seed: int) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).uniform(MANHATTAN[0], MANHATTAN[1], size=(count, 2))
+
+
+def frame(where: NDArray[np.float64], name: str) -> pl.DataFrame:
+    return pl.DataFrame({"id": [f"{name} {n}" for n in range(len(where))], "lat": where[:, 0], "lon": where[:, 1]})
+
+
+def town(agents: int, resources: int, **options: Any) -> pm.Problem:
+    return pm.mobility.problem(places(agents, 1), places(resources, 2), edge=2000, spacing=500, **options)
+
+
+def pairs(problem: pm.Problem, matching: pm.Matching) -> dict[str, str | None]:
+    return {
+        name: None if resource < 0 else problem.resource_ids[resource]
+        for name, resource in zip(problem.agent_ids, matching.resource_of, strict=True)
+    }
+
+
+def check_matching(problem: pm.Problem, matching: pm.Matching) -> None:
+    resource_of = matching.resource_of
+    assert resource_of.shape == (problem.agents,)
+    assert resource_of.min() >= -1
+    assert resource_of.max() < problem.resources
+    held = resource_of[resource_of >= 0]
+    assert len(set(held.tolist())) == len(held)
+    table = problem.true_utility()
+    expected = [table[n, r] if r >= 0 else 0.0 for n, r in enumerate(resource_of)]
+    assert matching.utility.tolist() == expected
+    assert matching.welfare == pytest.approx(sum(expected), rel=1e-12)
+    assert matching.matched == len(held)
+    assert matching.epsilon.shape == matching.charged.shape == (problem.agents,)
+
+
+@pytest.mark.parametrize("method", pm.METHODS)
+@pytest.mark.parametrize(("agents", "resources"), SIZES)
+def test_every_method_returns_a_matching(method: str, agents: int, resources: int) -> None:
+    problem = town(agents, resources)
+    ready = pm.prepare(pm.Ground(problem), method)
+    for seed in range(3):
+        matching = ready.play(seed)
+        assert matching.method == method
+        check_matching(problem, matching)
+        # Everybody is interested in everything, so nobody goes without while something is left.
+        assert matching.matched == min(agents, resources)
+
+
+@pytest.mark.parametrize("method", pm.METHODS)
+def test_every_method_returns_a_matching_when_interest_is_bounded(method: str) -> None:
+    problem = town(10, 10, interest=2)
+    check_matching(problem, pm.match(problem, method, seed=1))
+
+
+@pytest.mark.parametrize("method", pm.METHODS)
+def test_the_same_seed_gives_the_same_matching(method: str) -> None:
+    problem = town(12, 12)
+    first, second = pm.match(problem, method, seed=7), pm.match(problem, method, seed=7)
+    assert np.array_equal(first.resource_of, second.resource_of)
+    assert np.array_equal(first.epsilon, second.epsilon, equal_nan=True)
+    assert np.array_equal(first.charged, second.charged)
+    assert first.rounds == second.rounds
+    prepared = pm.prepare(pm.Ground(problem), method)
+    prepared.play(8)
+    assert np.array_equal(prepared.play(7).resource_of, first.resource_of)
+
+
+@pytest.mark.parametrize("method", pm.METHODS)
+def test_other_seeds_give_other_matchings_where_there_is_chance(method: str) -> None:
+    ready = pm.prepare(pm.Ground(town(12, 12)), method)
+    found = {tuple(ready.play(seed).resource_of.tolist()) for seed in range(12)}
+    assert len(found) > 1 if ready.random else len(found) == 1
+
+
+@pytest.mark.parametrize("seed", [-1, 0, 2**64 + 5, 2**200])
+def test_any_whole_number_is_a_seed(seed: int) -> None:
+    problem = town(5, 5)
+    for method in pm.METHODS:
+        check_matching(problem, pm.match(problem, method, seed=seed))
+
+
+def relabelled(agents: list[int], resources: list[int], interest: int | None) -> pm.Problem:
+    people, cars = frame(places(len(agents), 1), "agent"), frame(places(len(resources), 2), "car")
+    return pm.mobility.problem(people[agents], cars[resources], edge=2000, spacing=500, interest=interest)
+
+
+@pytest.mark.parametrize("method", pm.METHODS)
+@pytest.mark.parametrize(("count", "interest"), [(14, None), (14, 3)])
+def test_the_order_of_the_agents_in_a_file_changes_nobodys_resource(
+    method: str, count: int, interest: int | None
+) -> None:
+    ready = pm.prepare(pm.Ground(town(2, 2)), method)
+    if not (ready.plays_rounds or ready.random):
+        pytest.skip("an optimum may be reached in several ways")
+    same = list(range(10))
+    first = relabelled(list(range(count)), same, interest)
+    shuffled = np.random.default_rng(3).permutation(count).tolist()
+    second = relabelled(shuffled, same, interest)
+    assert second.agent_ids != first.agent_ids
+    here, there = pm.prepare(pm.Ground(first), method), pm.prepare(pm.Ground(second), method)
+    for seed in range(3):
+        one, two = here.play(seed), there.play(seed)
+        assert pairs(first, one) == pairs(second, two)
+        assert one.rounds == two.rounds
+        assert dict(zip(first.agent_ids, one.epsilon.tolist(), strict=True)) == pytest.approx(
+            dict(zip(second.agent_ids, two.epsilon.tolist(), strict=True)), rel=1e-12
+        )
+
+
+@pytest.mark.parametrize("method", pm.METHODS)
+def test_the_order_of_the_resources_in_a_file_changes_nobodys_resource(method: str) -> None:
+    ready = pm.prepare(pm.Ground(town(2, 2)), method)
+    if not (ready.plays_rounds or method == "random"):
+        pytest.skip("an optimum may be reached in several ways")
+    same = list(range(8))
+    first = relabelled(same, list(range(11)), 4)
+    second = relabelled(same, np.random.default_rng(3).permutation(11).tolist(), 4)
+    here, there = pm.prepare(pm.Ground(first), method), pm.prepare(pm.Ground(second), method)
+    for seed in range(3):
+        assert pairs(first, here.play(seed)) == pairs(second, there.play(seed))
+
+
+def test_an_unknown_method_is_named() -> None:
+    with pytest.raises(pm.InputError, match="There is no method 'oracle': choose from "):
+        pm.match(town(1, 1), "oracle")

@@ -1,0 +1,290 @@
+"""The map: distances that are wrong, squares that leak, and positions that are no positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyproj
+import pytest
+from numpy.typing import NDArray
+
+import palmatch as pm
+from palmatch.data.points import Points
+from palmatch.domains.mobility import City, Square
+from palmatch.errors import InputError
+from palmatch.testing import check_domain, check_problem
+
+MANHATTAN = np.array([[40.700, -74.020], [40.880, -73.910]])
+GEOID = pyproj.Geod(ellps="WGS84")
+
+
+def scatter(count: int, seed: int, box: NDArray[np.float64] = MANHATTAN) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).uniform(box[0], box[1], size=(count, 2))
+
+
+def manhattan_metres(one: NDArray[np.float64], two: NDArray[np.float64]) -> float:
+    """Return the distance along the meridian plus the one along the parallel half-way, both on the ellipsoid."""
+    middle = (one[0] + two[0]) / 2
+    _, _, north = GEOID.inv(one[1], one[0], one[1], two[0])
+    _, _, east = GEOID.inv(one[1], middle, two[1], middle)
+    return float(north + east)
+
+
+def largest_error(people: NDArray[np.float64], cars: NDArray[np.float64], **options: Any) -> float:
+    """Return the largest relative error of any distance beyond 500 m."""
+    problem = pm.mobility.problem(people, cars, alpha=1e5, **options)
+    distances = -1e5 * np.log(problem.true_utility())
+    errors = [
+        abs(distances[n, r] / exact - 1)
+        for n, person in enumerate(people)
+        for r, car in enumerate(cars)
+        if (exact := manhattan_metres(person, car)) > 500
+    ]
+    return float(max(errors))
+
+
+def city_of(problem: pm.Problem) -> City:
+    assert isinstance(problem.domain, City)
+    return problem.domain
+
+
+# --- distances and utilities ----------------------------------------------------------------------------------------
+
+
+def test_distances_in_manhattan_are_those_of_the_ellipsoid() -> None:
+    assert largest_error(scatter(40, 1), scatter(40, 2)) < 0.003
+
+
+@pytest.mark.parametrize(
+    ("name", "latitude", "longitude"),
+    [
+        ("Singapore", 1.35, 103.82),
+        ("Sydney", -33.87, 151.21),
+        ("Paris", 48.86, 2.35),
+        ("Oslo", 59.91, 10.75),
+        ("Berlin", 52.52, 13.40),
+    ],
+)
+def test_distances_in_other_cities_are_those_of_the_ellipsoid_too(name: str, latitude: float, longitude: float) -> None:
+    middle = np.array([latitude, longitude])
+    box = np.array([middle - 0.09, middle + 0.09])
+    assert largest_error(scatter(25, 1, box), scatter(25, 2, box)) < 0.003
+
+
+def test_distances_do_not_depend_on_where_squares_are_counted_from() -> None:
+    box = np.array([[48.81, 2.25], [48.91, 2.45]])
+    assert largest_error(scatter(20, 1, box), scatter(20, 2, box), origin=(50.0, 14.0)) < 0.003
+
+
+@pytest.mark.parametrize("alpha", [1.0, 300.0, 4000.0])
+def test_utility_falls_exponentially_with_the_manhattan_distance(alpha: float) -> None:
+    problem = pm.mobility.problem(scatter(5, 3), scatter(7, 4), alpha=alpha)
+    places, cars = problem.types[:, :2], city_of(problem).vehicles
+    table = problem.true_utility()
+    for n in range(5):
+        for r in range(7):
+            distance = abs(places[n, 0] - cars[r, 0]) + abs(places[n, 1] - cars[r, 1])
+            assert table[n, r] == pytest.approx(max(np.exp(-distance / alpha), 1e-300), rel=1e-12)
+
+
+def test_a_vehicle_at_ones_feet_is_worth_one_and_one_at_the_other_end_of_the_country_still_something() -> None:
+    table = pm.mobility.problem([(40.75, -73.98)], [(40.75, -73.98), (42.0, -73.98)], alpha=1.0).true_utility()
+    assert table[0, 0] == 1.0
+    assert 0 < table[0, 1] < 1e-200
+
+
+def test_metres_and_degrees_are_inverse_to_each_other() -> None:
+    places = scatter(50, 5)
+    city = city_of(pm.mobility.problem(places, places))
+    assert city.degrees(city.metres(places[:, 0], places[:, 1])) == pytest.approx(places, abs=1e-9)
+
+
+# --- squares --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("edge", [250.0, 1000.0, 1234.5, 4000.0])
+def test_everybody_stands_in_their_square(edge: float) -> None:
+    problem = pm.mobility.problem(scatter(200, 6), scatter(3, 7), edge=edge)
+    for row, place in enumerate(problem.region_index):
+        square = problem.regions[place]
+        assert isinstance(square, Square)
+        assert square.edge == edge
+        east, north = problem.types[row, :2] - city_of(problem).corner(square)
+        # The square is cut in degrees and its possible agents are laid out in metres; they agree to half a percent.
+        assert -0.005 * edge <= east <= 1.005 * edge
+        assert -0.005 * edge <= north <= 1.005 * edge
+    check_problem(problem)
+
+
+def test_squares_stay_where_they_are_when_the_people_change() -> None:
+    cars = scatter(9, 8)
+    whole = pm.mobility.problem(scatter(60, 9), cars)
+    part = pm.mobility.problem(scatter(60, 9)[20:30], cars[::-1])
+    assert [whole.regions[i] for i in whole.region_index[20:30]] == [part.regions[i] for i in part.region_index]
+    other_cars = pm.mobility.problem(scatter(60, 9), scatter(9, 80))
+    assert whole.regions == other_cars.regions
+
+
+def test_people_may_bring_their_own_edge_and_budget() -> None:
+    people = pl.DataFrame(
+        {
+            "id": ["a", "b", "c"],
+            "lat": [40.75, 40.75, 40.75],
+            "lon": [-73.98, -73.98, -73.98],
+            "edge": [500.0, None, 2000.0],
+            "epsilon": [None, 0.5, 2.0],
+        }
+    )
+    problem = pm.mobility.problem(people, scatter(4, 10), edge=1000)
+    edges = {name: problem.regions[problem.region_index[row]] for row, name in enumerate("abc")}
+    assert [getattr(edges[name], "edge", None) for name in "abc"] == [500.0, 1000.0, 2000.0]
+    assert np.array_equal(problem.epsilon, [np.nan, 0.5, 2.0], equal_nan=True)
+    assert len(problem.regions) == 3
+    check_problem(problem)
+    assert pm.match(problem, seed=1).matched == 3
+
+
+def test_the_callers_budget_goes_before_that_of_the_file() -> None:
+    people = pl.DataFrame({"lat": [40.75, 40.76], "lon": [-73.98, -73.98], "epsilon": [3.0, 4.0]})
+    assert pm.mobility.problem(people, scatter(2, 1), epsilon=0.5).epsilon.tolist() == [0.5, 0.5]
+    assert pm.mobility.problem(people, scatter(2, 1), epsilon=[0.5, 1]).epsilon.tolist() == [0.5, 1.0]
+
+
+def test_one_square_may_hold_everybody_which_is_plain_local_privacy() -> None:
+    with pytest.raises(InputError, match=r"edge 200000 m .* over a million .* spacing of at least 200 m"):
+        pm.mobility.problem(scatter(3, 1), scatter(3, 2), edge=200_000)
+    problem = pm.mobility.problem(
+        scatter(6, 1), scatter(6, 2), edge=200_000, spacing=10_000, origin=(40.0, -75.0), interest=2
+    )
+    assert len(problem.regions) == 1
+    assert len(problem.domain.types_of(problem.regions[0])) == 21 * 21
+    check_problem(problem)
+    assert pm.match(problem, seed=4).matched > 0
+
+
+def test_the_conformance_test_passes_for_squares_without_a_grid_point_in_the_centre() -> None:
+    problem = pm.mobility.problem(scatter(20, 1), scatter(20, 2), edge=1500)
+    check_domain(problem.domain, problem.types)
+
+
+# --- what a user may hand in ----------------------------------------------------------------------------------------
+
+
+def test_arrays_lists_frames_and_points_make_the_same_problem() -> None:
+    people, cars = scatter(8, 11), scatter(5, 12)
+    ids = tuple(str(row) for row in range(8))
+    frame = pl.DataFrame({" Lon": people[:, 1], "LAT": people[:, 0], "id": ids, "colour": ["red"] * 8})
+    points = Points("file", ids, people[:, 0], people[:, 1], None, None, ())
+    first = pm.mobility.problem(people, cars)
+    for given in (people.tolist(), frame, points, [tuple(row) for row in people]):
+        again = pm.mobility.problem(given, cars)
+        assert np.array_equal(again.types, first.types)
+        assert again.agent_ids == first.agent_ids
+        assert again.regions == first.regions
+
+
+def test_data_frames_of_pandas_are_taken_too() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    people, cars = scatter(8, 11), scatter(5, 12)
+    frame = pandas.DataFrame({"id": range(8), "lat": people[:, 0], "lon": people[:, 1]})
+    assert np.array_equal(pm.mobility.problem(frame, cars).types, pm.mobility.problem(people, cars).types)
+
+
+def complaint(people: Any, cars: Any = None, **options: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        pm.mobility.problem(people, scatter(2, 1) if cars is None else cars, **options)
+    message = str(caught.value)
+    assert message.endswith(".")
+    assert "\n" not in message
+    return message
+
+
+def test_a_position_that_is_not_a_number_is_named() -> None:
+    message = complaint([(40.7, -73.9), (float("nan"), -73.9)])
+    assert "requests, row 1: expected a latitude" in message
+    assert "found nan" in message
+    assert "swapped" not in message
+    frame = pl.DataFrame({"lat": [40.7, 40.8], "lon": [-73.9, None]})
+    assert "vehicles, row 1: expected a longitude" in complaint(scatter(2, 1), frame)
+    assert "requests, row 0" in complaint([(40.7, float("inf"))])
+
+
+def test_a_latitude_beyond_the_poles_is_named() -> None:
+    message = complaint([(40.7, -73.9), (400.0, -73.9)])
+    assert "requests, row 1: expected a latitude between -90 and 90, found 400" in message
+
+
+def test_a_latitude_that_is_no_longitude_either_is_not_called_swapped() -> None:
+    assert "swapped" not in complaint([(400.0, -73.9)])
+
+
+def test_swapped_columns_are_recognised_where_they_can_be() -> None:
+    # Tokyo: its longitude cannot be a latitude.
+    assert "latitude and longitude look swapped" in complaint([(139.7, 35.6)], [(35.6, 139.7)])
+
+
+def test_positions_in_another_part_of_the_world_are_named() -> None:
+    message = complaint([(40.75, -73.98), (48.86, 2.35)])
+    assert "requests: '1' at latitude 48.86, longitude 2.35 is more than 1,000 km" in message
+    # New York with its columns exchanged on one side only.
+    assert "more than 1,000 km" in complaint(scatter(2, 1)[:, ::-1])
+
+
+@pytest.mark.parametrize("empty", [[], np.empty((0, 2)), pl.DataFrame({"lat": [], "lon": []})])
+def test_an_empty_side_is_named(empty: Any) -> None:
+    assert complaint(empty) == "requests: there are no rows."
+    assert complaint(scatter(2, 1), empty) == "vehicles: there are no rows."
+
+
+def test_the_wrong_shape_and_missing_columns_are_named() -> None:
+    assert "got an array of shape (2, 3)" in complaint(np.ones((2, 3)))
+    assert "got an array of shape (2,)" in complaint([40.7, -73.9])
+    assert "expected columns lat and lon, found x, lat" in complaint(pl.DataFrame({"x": [1.0], "lat": [40.0]}))
+
+
+@pytest.mark.parametrize("name", ["edge", "alpha", "spacing"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+def test_lengths_that_are_no_lengths_are_named(name: str, value: float) -> None:
+    assert f"Expected {name} above 0 metres, got {name}={value}" in complaint(scatter(2, 1), **{name: value})
+
+
+def test_an_edge_of_zero_in_a_frame_is_named() -> None:
+    frame = pl.DataFrame({"lat": [40.7, 40.7], "lon": [-73.9, -73.9], "edge": [1000.0, 0.0]})
+    assert "requests, row 1: expected an edge above 0 metres, found 0" in complaint(frame)
+
+
+def test_an_infinite_edge_in_a_frame_is_named() -> None:
+    frame = pl.DataFrame({"lat": [40.7, 40.7], "lon": [-73.9, -73.9], "edge": [1000.0, float("inf")]})
+    assert "row 1" in complaint(frame)
+
+
+def test_ids_twice_budgets_below_zero_and_no_interest_are_named() -> None:
+    frame = pl.DataFrame({"id": ["a", "a"], "lat": [40.7, 40.7], "lon": [-73.9, -73.9]})
+    assert "agent id 'a' occurs twice" in complaint(frame)
+    assert "resource id 'a' occurs twice" in complaint(scatter(2, 1), frame)
+    assert "got epsilon=-1.0" in complaint(scatter(2, 1), epsilon=-1)
+    assert "got interest=0" in complaint(scatter(2, 1), interest=0)
+
+
+def test_too_many_budgets_are_counted() -> None:
+    assert "3" in complaint(scatter(2, 1), epsilon=[1, 2, 3])
+
+
+def test_text_in_place_of_a_position_is_named() -> None:
+    assert "requests" in complaint([("north", -73.9)])
+    assert "requests" in complaint(pl.DataFrame({"lat": ["north"], "lon": [-73.9]}))
+
+
+@pytest.mark.parametrize("origin", [(float("nan"), -74.0), (400.0, -74.0)])
+def test_an_origin_that_is_not_on_earth_is_named(origin: tuple[float, float]) -> None:
+    assert "origin" in complaint(scatter(2, 1), origin=origin)
+
+
+def test_a_town_on_the_date_line_is_one_town() -> None:
+    # Taveuni, Fiji: the 180th meridian crosses the island.
+    people = [(-16.8, 179.99), (-16.8, -179.99)]
+    problem = pm.mobility.problem(people, people, alpha=1e5)
+    distance = -1e5 * np.log(problem.true_utility()[0, 1])
+    assert distance == pytest.approx(2130, rel=0.01)

@@ -1,0 +1,207 @@
+"""Reviewers and papers: who is in which region, what a paper is worth, and who is left without a promise."""
+
+from __future__ import annotations
+
+from math import comb
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.spatial.distance import cosine
+from scipy.stats import chisquare
+
+import palmatch as pm
+from palmatch.domains.papers import Area, Conference
+from palmatch.errors import InputError
+from palmatch.testing import check_problem
+
+# A busy machine is not a failure.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+# A test by chance fails with less than this probability when all is well.
+NEVER = 1e-7
+
+
+def some_marks(rows: int, areas: int, seed: int) -> NDArray[np.int64]:
+    chance = np.random.default_rng(seed)
+    marks = (chance.random((rows, areas)) < 0.3).astype(np.int64)
+    marks[np.arange(rows), chance.integers(areas, size=rows)] = 1
+    return marks
+
+
+def vector(marks: NDArray[np.int64], primary: int) -> list[float]:
+    return [1.0 if area == primary else 0.5 if mark else 0.1 for area, mark in enumerate(marks)]
+
+
+def primaries(problem: pm.Problem) -> list[int]:
+    found = [problem.regions[place] for place in problem.region_index]
+    return [area.number for area in found if isinstance(area, Area)]
+
+
+@settings(PATIENT, max_examples=40)
+@given(areas=st.integers(2, 9), seed=st.integers(0, 10**6))
+def test_a_paper_is_worth_the_cosine_of_the_two_label_vectors(areas: int, seed: int) -> None:
+    reviewers, papers = some_marks(5, areas, seed), some_marks(4, areas, seed + 1)
+    first_area = papers.argmax(axis=1)
+    problem = pm.papers.problem(reviewers, papers, secondary=areas - 1, seed=seed, paper_primary=first_area)
+    table = problem.true_utility()
+    for n, primary in enumerate(primaries(problem)):
+        for r in range(4):
+            expected = 1 - cosine(vector(reviewers[n], primary), vector(papers[r], int(first_area[r])))
+            assert table[n, r] == pytest.approx(expected, abs=1e-12)
+    check_problem(problem)
+
+
+def test_the_same_labels_are_worth_one_and_never_more() -> None:
+    marks = some_marks(60, 25, 3)
+    problem = pm.papers.problem(
+        marks, marks, secondary=1, reviewer_primary=marks.argmax(axis=1), paper_primary=marks.argmax(axis=1)
+    )
+    diagonal = np.diag(problem.true_utility())
+    assert diagonal == pytest.approx(np.ones(60), abs=1e-14)
+    assert diagonal.max() <= 1.0
+
+
+@pytest.mark.parametrize(("areas", "secondary"), [(25, 0), (25, 2), (25, 3), (25, 4), (5, 4), (2, 1)])
+def test_a_region_holds_every_label_set_once(areas: int, secondary: int) -> None:
+    domain = Conference(np.ones((1, areas)), tuple(f"area {n}" for n in range(areas)), secondary)
+    region = Area(1, "area 1")
+    types = domain.types_of(region)
+    assert len(types) == sum(comb(areas - 1, size) for size in range(secondary + 1))
+    assert len(np.unique(types, axis=0)) == len(types)
+    assert set(np.unique(types)) <= {0.1, 0.5, 1.0}
+    assert (types[:, 1] == 1.0).all()
+    assert ((types == 1.0).sum(axis=1) == 1).all()
+    assert (types == 0.5).sum(axis=1).max() == secondary
+    representative = types[domain.representative(region)]
+    assert (np.delete(representative, 1) == 0.1).all()
+
+
+@pytest.mark.parametrize("secondary", [0, 1, 3])
+def test_reviewers_with_too_many_areas_act_on_some_of_them_and_are_scored_with_all(secondary: int) -> None:
+    reviewers, papers = some_marks(40, 8, 7), some_marks(6, 8, 8)
+    problem = pm.papers.problem(reviewers, papers, secondary=secondary, surplus="drop")
+    for n, primary in enumerate(primaries(problem)):
+        acts_on = {area for area, value in enumerate(problem.types[n]) if value == 0.5}
+        owns = {area for area, mark in enumerate(reviewers[n]) if mark and area != primary}
+        assert acts_on <= owns
+        assert len(acts_on) == min(secondary, len(owns))
+        assert problem.truth[n].tolist() == vector(reviewers[n], primary)
+        possible = problem.domain.types_of(problem.regions[problem.region_index[n]])
+        assert (possible == problem.types[n]).all(axis=1).sum() == 1, "the region has to cover the reviewer"
+    assert problem.uncovered == ()
+    many = int((reviewers.sum(axis=1) > secondary + 1).sum())
+    assert problem.notes[0].startswith(f"{many} of 40 reviewers have more than {secondary} areas")
+    check_problem(problem)
+
+
+def test_reviewers_who_keep_too_many_areas_are_named_as_not_covered() -> None:
+    reviewers, papers = some_marks(40, 8, 7), some_marks(6, 8, 8)
+    problem = pm.papers.problem(reviewers, papers, secondary=1, surplus="keep")
+    assert list(problem.uncovered) == [n for n in range(40) if reviewers[n].sum() > 2]
+    assert np.array_equal(problem.types, problem.truth)
+    matching = pm.match(problem, seed=1)
+    assert matching.guarantee.uncovered == tuple(str(n) for n in problem.uncovered)
+
+
+def test_nobody_is_named_where_everybody_is_covered() -> None:
+    problem = pm.papers.problem([[1, 1, 0], [0, 1, 0]], [[1, 0, 0]], secondary=1, surplus="keep")
+    assert problem.uncovered == ()
+    assert problem.notes == ()
+
+
+def test_a_surplus_that_is_neither_dropped_nor_kept_is_refused() -> None:
+    wrong: Any = "Keep"
+    with pytest.raises(InputError, match="surplus"):
+        pm.papers.problem([[1, 1, 0]], [[1, 0, 0]], secondary=0, surplus=wrong)
+
+
+def test_the_primary_area_is_drawn_uniformly_from_ones_own() -> None:
+    marks = np.tile([0, 1, 1, 0, 1, 1, 0], (4000, 1))
+    problem = pm.papers.problem(marks, [[1] * 7], seed=11)
+    counts = np.bincount(primaries(problem), minlength=7)
+    assert counts[[0, 3, 6]].tolist() == [0, 0, 0]
+    assert chisquare(counts[[1, 2, 4, 5]]).pvalue > NEVER
+
+
+def test_the_areas_that_are_kept_are_drawn_uniformly() -> None:
+    marks = np.ones((6000, 5), dtype=int)
+    problem = pm.papers.problem(marks, [[1] * 5], secondary=2, seed=12, reviewer_primary=np.zeros(6000, dtype=int))
+    kept, counts = np.unique(problem.types == 0.5, axis=0, return_counts=True)
+    assert len(kept) == comb(4, 2)
+    assert chisquare(counts).pvalue > NEVER
+
+
+def test_primary_areas_follow_the_seed() -> None:
+    marks = some_marks(30, 9, 1)
+    first = pm.papers.problem(marks, marks[:5], seed=1)
+    assert np.array_equal(first.types, pm.papers.problem(marks, marks[:5], seed=1).types)
+    assert not np.array_equal(first.types, pm.papers.problem(marks, marks[:5], seed=2).types)
+
+
+def test_given_primary_areas_are_kept() -> None:
+    problem = pm.papers.problem(
+        [[1, 1, 0], [0, 1, 1]], [[1, 0, 0]], reviewer_primary=np.array([1, 2]), areas=["A", "B", "C"]
+    )
+    assert [str(problem.regions[place]) for place in problem.region_index] == ["B", "C"]
+
+
+def test_data_frames_of_marks_are_taken() -> None:
+    frame = pl.DataFrame({"A": [1, 0], "B": [1, 1]})
+    as_list: list[list[int]] = [[1, 1], [0, 1]]
+    one, two = pm.papers.problem(frame, frame, secondary=1), pm.papers.problem(as_list, as_list, secondary=1)
+    assert np.array_equal(one.types, two.types)
+
+
+def test_the_paper_test_case_has_the_size_that_the_paper_says() -> None:
+    problem = pm.papers.problem(some_marks(189, 25, 1), some_marks(73, 25, 2), secondary=2)
+    assert (problem.agents, problem.resources) == (189, 73)
+    assert len(problem.domain.types_of(problem.regions[0])) == 1 + 24 + 276
+
+
+def complaint(*arguments: Any, **options: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        pm.papers.problem(*arguments, **options)
+    message = str(caught.value)
+    assert message.endswith(".")
+    assert "\n" not in message
+    return message
+
+
+def test_wrong_marks_are_named() -> None:
+    fine = [[1, 0]]
+    assert "reviewers, row 1: has no area" in complaint([[1, 0], [0, 0]], fine, secondary=1)
+    assert "papers, row 0: has no area" in complaint(fine, [[0, 0]], secondary=1)
+    assert "reviewers: expected marks 0 or 1, got 2" in complaint([[2, 0]], fine, secondary=1)
+    assert "papers: expected marks 0 or 1, got nan" in complaint(fine, [[np.nan, 1]], secondary=1)
+    assert "got shape (2,)" in complaint([1, 0], fine, secondary=1)
+    assert "got shape (0, 2)" in complaint(np.empty((0, 2)), fine, secondary=1)
+    assert "Reviewers have 3 areas and papers 2" in complaint([[1, 0, 0]], fine, secondary=1)
+
+
+def test_wrong_numbers_of_secondary_areas_are_named() -> None:
+    assert "between 0 and 1, got secondary=2" in complaint([[1, 0]], [[1, 0]], secondary=2)
+    assert "got secondary=-1" in complaint([[1, 0]], [[1, 0]], secondary=-1)
+    many = [[1] * 60]
+    assert "more than 2,000,000" in complaint(many, many, secondary=6)
+
+
+def test_a_primary_area_that_is_not_ones_own_is_refused() -> None:
+    assert "own areas" in complaint([[1, 0]], [[1, 0]], secondary=1, reviewer_primary=np.array([1]))
+
+
+@pytest.mark.parametrize("given", [[7], [-1], [0, 0]])
+def test_a_primary_area_that_does_not_exist_is_refused(given: list[int]) -> None:
+    complaint([[1, 1]], [[1, 0]], secondary=1, reviewer_primary=np.array(given))
+
+
+def test_too_few_names_of_areas_are_refused() -> None:
+    complaint([[1, 0]], [[1, 0]], secondary=1, areas=["only one"])
+
+
+def test_too_many_budgets_are_counted() -> None:
+    assert "3" in complaint([[1, 0]], [[1, 0]], secondary=1, epsilon=[1, 2, 3])

@@ -1,0 +1,201 @@
+"""Problems and matchings: parts that do not fit together are refused, and scores are the true ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import palmatch as pm
+from naive import by_public_id
+from palmatch.errors import InputError
+from palmatch.guarantee import no_privacy
+from palmatch.problem import Domain, FloatArray, IntArray, Narrowing, Region, checked_utility
+from palmatch.testing import check_problem
+
+# A busy machine is not a failure.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A domain whose types are their utilities; the first one, rounded down to a tenth, is the region."""
+
+    largest: float = 1.0
+
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+        table: FloatArray = self.largest * (types if columns is None else types[:, columns])
+        return table
+
+    def region_of(self, types: FloatArray) -> Sequence[Region]:
+        return [int(value * 10) for value in types[:, 0]]
+
+    def types_of(self, region: Any) -> FloatArray:
+        return np.array([[(region + 0.5) / 10, 0.5, 0.25]])
+
+    def representative(self, region: Region) -> int:  # noqa: ARG002
+        return 0
+
+
+TYPES = np.array([[0.95, 0.2, 0.4], [0.15, 0.9, 0.1], [0.99, 0.5, 0.6], [0.31, 0.3, 0.3]])
+
+
+def make(types: Any = TYPES, **options: Any) -> pm.Problem:
+    chosen: dict[str, Any] = {"resource_ids": ["x", "y", "z"], **options}
+    return pm.make_problem(Numbers(), types, **chosen)
+
+
+def complaint(types: Any = TYPES, **options: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        make(types, **options)
+    message = str(caught.value)
+    assert message.endswith(".")
+    assert "\n" not in message
+    return message
+
+
+def test_regions_are_sorted_and_everybody_finds_theirs() -> None:
+    problem = make()
+    assert problem.regions == (1, 3, 9)
+    assert [problem.regions[place] for place in problem.region_index] == [9, 1, 9, 3]
+    assert (problem.agents, problem.resources, problem.ranks) == (4, 3, 3)
+    assert problem.agent_ids == ("0", "1", "2", "3")
+    assert np.isnan(problem.epsilon).all()
+    assert problem.truth is problem.types
+    check_problem(problem)
+
+
+@pytest.mark.parametrize(("interest", "ranks"), [(None, 3), (1, 1), (3, 3), (99, 3)])
+def test_interest_is_bounded_by_the_number_of_resources(interest: int | None, ranks: int) -> None:
+    assert make(interest=interest).ranks == ranks
+
+
+@settings(PATIENT)
+@given(
+    st.one_of(
+        st.lists(st.text(min_size=1), min_size=3, max_size=3, unique=True),
+        st.lists(st.text("0123456789", min_size=1, max_size=4), min_size=3, max_size=3, unique=True),
+    )
+)
+def test_ties_are_broken_by_number_or_else_by_spelling(ids: list[str]) -> None:
+    assert np.argsort(make(resource_ids=ids).resource_order).tolist() == by_public_id(ids)
+
+
+def test_protocols_tell_domains_from_other_things() -> None:
+    town = pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98)]).domain
+    assert isinstance(town, Domain)
+    assert isinstance(town, Narrowing)
+    assert isinstance(Numbers(), Domain)
+    assert not isinstance(Numbers(), Narrowing)
+    assert not isinstance(object(), Domain)
+
+
+# --- scores ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("agents", [1, 2, 63, 64, 65, 200, 1000])
+def test_everybody_is_scored_with_their_own_resource(agents: int) -> None:
+    # More agents than one block of the scorer, of whom some go without.
+    chance = np.random.default_rng(agents)
+    utilities = chance.uniform(0.1, 1.0, (agents, agents + 3))
+    problem = pm.table.problem(utilities, ["x"] * agents, {"x": utilities[:1]})
+    resource_of = np.where(chance.random(agents) < 0.2, -1, chance.permutation(agents + 3)[:agents])
+    expected = [utilities[n, r] if r >= 0 else 0.0 for n, r in enumerate(resource_of)]
+    assert problem.true_utility_of(resource_of).tolist() == expected
+    assert problem.true_utility(np.array([2, 0])).tolist() == utilities[:, [2, 0]].tolist()
+
+
+def test_nobody_matched_is_worth_nothing() -> None:
+    assert make().true_utility_of(np.full(4, -1)).tolist() == [0.0] * 4
+
+
+def test_scores_are_those_of_the_truth_not_of_what_was_acted_on() -> None:
+    truth = TYPES * 0.5
+    problem = make(truth=truth)
+    assert problem.true_utility().tolist() == truth.tolist()
+    assert problem.true_utility_of(np.array([2, 1, 0, -1])).tolist() == [truth[0, 2], truth[1, 1], truth[2, 0], 0.0]
+
+
+def test_welfare_is_the_sum_and_those_without_are_not_counted() -> None:
+    matching = pm.Matching(
+        method="mine",
+        resource_of=np.array([2, -1, 0]),
+        utility=np.array([0.5, 0.0, 0.25]),
+        guarantee=no_privacy("nothing is hidden"),
+        epsilon=np.full(3, np.inf),
+        charged=np.zeros(3, dtype=np.int64),
+    )
+    assert matching.welfare == 0.75
+    assert matching.matched == 2
+
+
+@pytest.mark.parametrize(("value", "shown"), [(0.0, "0.0"), (-1.0, "-1.0"), (1.01, "1.01"), (np.nan, "nan")])
+def test_utilities_out_of_range_are_refused_with_their_place(value: float, shown: str) -> None:
+    types = TYPES.copy()
+    types[2, 1] = value
+    with pytest.raises(InputError, match=rf"in \(0, 1\], got {shown} for type 2 and resource 1"):
+        checked_utility(Numbers(), types)
+    with pytest.raises(InputError, match=r"for type 0 and resource 1"):
+        checked_utility(Numbers(), types[2:], np.array([2, 1]))
+
+
+def test_a_domain_whose_utilities_are_too_large_is_refused_when_it_is_played() -> None:
+    problem = pm.make_problem(Numbers(2.0), TYPES, resource_ids=["x", "y", "z"])
+    for method in ("hungarian", "published", "greedy", "alma"):
+        with pytest.raises(InputError, match=r"in \(0, 1\]"):
+            pm.match(problem, method)
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------
+
+
+def test_parts_that_are_missing_are_named() -> None:
+    assert "There are no agents" in complaint(np.empty((0, 3)))
+    assert "There are no resources" in complaint(resource_ids=[])
+    assert "one id per agent, got 1 ids for 4 agents" in complaint(agent_ids=["a"])
+
+
+def test_ids_that_occur_twice_are_named() -> None:
+    assert "The agent id 'b' occurs twice" in complaint(agent_ids=["a", "b", "c", "b"])
+    assert "The resource id 'x' occurs twice" in complaint(resource_ids=["x", "x", "y"])
+
+
+def test_budgets_that_mean_nothing_are_named() -> None:
+    assert "got epsilon=-0.5" in complaint(epsilon=np.array([1, np.nan, -0.5, 2]))
+    assert "got shape (3,) for 4 agents" in complaint(epsilon=np.ones(3))
+    assert make(epsilon=np.array([0, np.inf, np.nan, 2])).epsilon[1] == np.inf
+
+
+@pytest.mark.parametrize("interest", [0, -3])
+def test_no_interest_at_all_is_refused(interest: int) -> None:
+    assert f"interest={interest}" in complaint(interest=interest)
+
+
+def test_half_an_interest_is_refused() -> None:
+    assert "interest" in complaint(interest=1.5)
+
+
+def test_truth_of_another_shape_is_refused() -> None:
+    complaint(truth=TYPES[:2])
+
+
+def test_types_that_are_no_table_are_refused() -> None:
+    complaint(TYPES[0])
+
+
+@pytest.mark.parametrize("ids", [["x", "y"], ["x", "y", "z", "w"]])
+def test_more_or_fewer_resource_ids_than_the_domain_has_resources_are_refused(ids: list[str]) -> None:
+    complaint(resource_ids=ids)
+
+
+def test_ids_that_are_numbers_work_or_are_refused() -> None:
+    try:
+        problem = make(resource_ids=[30, 4, 100], agent_ids=[1, 2, 3, 4])
+    except InputError:
+        return
+    assert pm.match(problem, "noise", seed=1).matched == 3

@@ -1,0 +1,416 @@
+"""The conformance test that users run on their own domains: good ones pass, and every broken rule is named."""
+
+# ruff: noqa: ARG002 - a domain may ignore what it is given, and the broken ones do
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import palmatch as pm
+from palmatch.problem import FloatArray, IntArray, Region
+from palmatch.testing import check_domain, check_problem
+
+
+@dataclass(frozen=True)
+class Chargers:
+    """A domain of one's own. A type is (kilometre of the road, aversion to price); a stretch of 10 km is a region."""
+
+    kilometre: FloatArray
+    price: FloatArray
+
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+        where = self.kilometre if columns is None else self.kilometre[columns]
+        price = self.price if columns is None else self.price[columns]
+        distance = np.abs(types[:, 0, None] - where)
+        chosen: FloatArray = np.exp(-distance / 20.0 - types[:, 1, None] * price)
+        return chosen
+
+    def region_of(self, types: FloatArray) -> Sequence[Region]:
+        return [int(kilometre // 10) for kilometre in types[:, 0]]
+
+    def types_of(self, region: Any) -> FloatArray:
+        places = region * 10 + np.array([5.0, 0.0, 2.5, 7.5, 9.99])
+        return np.array([(place, aversion) for place in places for aversion in (1.0, 0.0, 0.5, 2.0)])
+
+    def representative(self, region: Region) -> int:
+        return 0
+
+
+ROAD = Chargers(np.array([3.0, 8.0, 17.0, 29.0, 31.0, 44.0]), np.array([0.1, 0.5, 0.3, 0.2, 0.9, 0.3]))
+DRIVERS = np.array([[1.0, 0.3], [9.5, 1.9], [14.0, 0.0], [28.0, 1.0], [33.0, 2.0]])
+
+
+def chargers_problem() -> pm.Problem:
+    return pm.make_problem(ROAD, DRIVERS, resource_ids=["west", "mill", "inn", "lake", "hill", "east"])
+
+
+def conference() -> pm.Problem:
+    chance = np.random.default_rng(5)
+    marks = (chance.random((9, 7)) < 0.3).astype(int)
+    marks[:, 2] |= marks.sum(axis=1) == 0
+    return pm.papers.problem(marks[:5], marks[5:], secondary=3)
+
+
+def town(**options: Any) -> pm.Problem:
+    chance = np.random.default_rng(6)
+    people = np.array([40.75, -73.98]) + chance.normal(size=(12, 2)) * 0.02
+    cars = np.array([40.75, -73.98]) + chance.normal(size=(30, 2)) * 0.02
+    return pm.mobility.problem(people, cars, **options)
+
+
+def table() -> pm.Problem:
+    could_be = {"north": [[0.9, 0.4, 0.4], [0.5, 0.6, 0.1]], "south": [[0.2, 0.2, 1.0]]}
+    return pm.table.problem([[0.5, 0.6, 0.1], [0.2, 0.2, 1.0]], ["north", "south"], could_be)
+
+
+@pytest.mark.parametrize(
+    "make", [chargers_problem, conference, town, table, lambda: town(edge=2345.6, interest=3, spacing=300)]
+)
+def test_good_domains_and_problems_pass(make: Callable[[], pm.Problem]) -> None:
+    problem = make()
+    check_domain(problem.domain, problem.types)
+    check_domain(problem.domain, problem.types, resources=problem.resources)
+    check_problem(problem)
+
+
+def test_a_domain_of_thirty_lines_can_be_matched_by_every_method_that_needs_no_map() -> None:
+    problem = chargers_problem()
+    best = pm.match(problem, "hungarian")
+    methods = [name for name in pm.METHODS if "geo" not in name]
+    assert {"published", "noise", "alma", "random"} <= set(methods)
+    for name in methods:
+        matching = pm.match(problem, name, seed=3)
+        assert sorted(set(matching.resource_of.tolist())) == sorted(matching.resource_of.tolist())
+        assert matching.matched == 5
+        assert 0 < matching.welfare <= best.welfare + 1e-12
+
+
+# --- broken domains -------------------------------------------------------------------------------------------------
+
+
+class Transposed(Chargers):
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+        return super().utility(types, columns).T
+
+
+class Unwanted(Chargers):
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+        return np.where(super().utility(types, columns) < 0.05, 0.0, super().utility(types, columns))
+
+
+class Euros(Chargers):
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+        return 2 * super().utility(types, columns)
+
+
+class NotANumber(Chargers):
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+        return np.where(types[:, :1] > 30, np.nan, super().utility(types, columns))
+
+
+class Moody(Chargers):
+    moods = np.random.default_rng(0)
+
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+        return super().utility(types, columns) * self.moods.uniform(0.5, 1.0)
+
+
+class IgnoresColumns(Chargers):
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+        return super().utility(types)
+
+
+class NoColumns(Chargers):
+    def utility(self, types: FloatArray) -> FloatArray:  # type: ignore[override]  # the point
+        return super().utility(types)
+
+
+class FirstColumns(Chargers):
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+        return super().utility(types)[:, : None if columns is None else len(columns)]
+
+
+class ScaledByBestColumn(Chargers):
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+        own = super().utility(types, columns)
+        scaled: FloatArray = own / own.max(axis=1, keepdims=True)
+        return scaled
+
+
+class ScaledByBestAgent(Chargers):
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+        own = super().utility(types, columns)
+        scaled: FloatArray = own / own.max(axis=0, keepdims=True)
+        return scaled
+
+
+class Single(Chargers):
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> Any:
+        return super().utility(types, columns).astype(np.float32)
+
+
+class Lists(Chargers):
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> Any:
+        return super().utility(types, columns).tolist()
+
+
+class Overwrites(Chargers):
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+        own = super().utility(types, columns)
+        types[:, 0] += 1e-9
+        return own
+
+
+class Tired(Chargers):
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+        raise OSError("the road is closed")
+
+
+class OneRegionForAll(Chargers):
+    def region_of(self, types: FloatArray) -> Sequence[Region]:
+        return [0]
+
+
+class UnhashableRegions(Chargers):
+    def region_of(self, types: FloatArray) -> Sequence[Any]:
+        return [[int(kilometre // 10)] for kilometre in types[:, 0]]
+
+
+class UnsortableRegions(Chargers):
+    def region_of(self, types: FloatArray) -> Sequence[Region]:
+        return [complex(kilometre // 10) for kilometre in types[:, 0]]
+
+
+class MixedRegions(Chargers):
+    def region_of(self, types: FloatArray) -> Sequence[Region]:
+        return [int(k // 10) if k < 10 else str(k // 10) for k in types[:, 0]]
+
+
+class SetRegions(Chargers):
+    """Frozen sets can be compared, but not put in order."""
+
+    def region_of(self, types: FloatArray) -> Sequence[Region]:
+        return [frozenset({int(kilometre // 10)}) for kilometre in types[:, 0]]
+
+
+class RegionsByRank(Chargers):
+    def region_of(self, types: FloatArray) -> Sequence[Region]:
+        return [int(row >= len(types) // 2) for row in range(len(types))]
+
+
+class RegionsByTime(Chargers):
+    clock = np.zeros(1)
+
+    def region_of(self, types: FloatArray) -> Sequence[Region]:
+        self.clock[0] += 1
+        return [(int(k // 10), int(self.clock[0])) for k in types[:, 0]]
+
+
+class EmptyRegion(Chargers):
+    def types_of(self, region: Any) -> FloatArray:
+        return super().types_of(region)[:0]
+
+
+class NarrowTypes(Chargers):
+    def types_of(self, region: Any) -> FloatArray:
+        return super().types_of(region)[:, :1]
+
+
+class FlatTypes(Chargers):
+    def types_of(self, region: Any) -> Any:
+        return super().types_of(region)[0]
+
+
+class WholeTypes(Chargers):
+    def types_of(self, region: Any) -> Any:
+        return super().types_of(region).astype(int)
+
+
+class RandomTypes(Chargers):
+    moods = np.random.default_rng(0)
+
+    def types_of(self, region: Any) -> FloatArray:
+        return super().types_of(region) + self.moods.uniform(0, 0.001)
+
+
+class FarEdgeBelongsToTheNext(Chargers):
+    def types_of(self, region: Any) -> FloatArray:
+        return np.vstack((super().types_of(region), [[region * 10 + 10.0, 1.0]]))
+
+
+class ImpossibleTypes(Chargers):
+    def types_of(self, region: Any) -> FloatArray:
+        return np.vstack((super().types_of(region), [[region * 10 + 1.0, -50.0]]))
+
+
+class LastOfNone(Chargers):
+    def representative(self, region: Region) -> int:
+        return 20
+
+
+class FromTheEnd(Chargers):
+    def representative(self, region: Region) -> int:
+        return -1
+
+
+class Halfway(Chargers):
+    def representative(self, region: Region) -> Any:
+        return 2.0
+
+
+class Narrowed(Chargers):
+    """Correct: all columns may matter."""
+
+    def candidates(self, region: Region, interest: int) -> IntArray:
+        return np.arange(len(self.price))
+
+
+class Nearest(Narrowed):
+    def candidates(self, region: Any, interest: int) -> IntArray:
+        nearest = np.argsort(np.abs(self.kilometre - region * 10 - 5), kind="stable")
+        return np.sort(nearest[:interest])
+
+
+class Falling(Narrowed):
+    def candidates(self, region: Region, interest: int) -> IntArray:
+        return np.arange(len(self.price))[::-1].copy()
+
+
+class Twice(Narrowed):
+    def candidates(self, region: Region, interest: int) -> IntArray:
+        return np.sort(np.tile(np.arange(len(self.price)), 2))
+
+
+class BeyondTheLast(Narrowed):
+    def candidates(self, region: Region, interest: int) -> IntArray:
+        return np.arange(len(self.price) + 1)
+
+
+class MaskOfCandidates(Narrowed):
+    def candidates(self, region: Region, interest: int) -> Any:
+        return np.ones(len(self.price), dtype=bool)
+
+
+class FirstOfTheTies(Chargers):
+    """Everybody likes everything alike, so any resource may be first by its public id."""
+
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+        return np.ones((len(types), len(self.price) if columns is None else len(columns)))
+
+    def candidates(self, region: Region, interest: int) -> IntArray:
+        return np.arange(interest)
+
+
+BROKEN: list[tuple[type[Chargers], str]] = [
+    (Transposed, r"utility\(types\) of shape \(5, the number of resources\), got \(6, 5\)"),
+    (Unwanted, r"in \(0, 1\], got 0\.0 for row"),
+    (Euros, r"in \(0, 1\], got 1\.\d+ for row"),
+    (NotANumber, r"in \(0, 1\], got nan for row 4 and column 0"),
+    (Moody, r"utility\(types\) to be the same when it is asked for twice"),
+    (IgnoresColumns, r"utility\(types, columns\) of shape \(5, 1\), got \(5, 6\)"),
+    (NoColumns, r"utility\(types, columns\) to work, but it raised TypeError"),
+    (FirstColumns, r"utility\(types, columns\) to agree with utility\(types\)"),
+    (ScaledByBestColumn, r"utility\(types, columns\) to agree with utility\(types\)"),
+    (ScaledByBestAgent, r"same whichever others are asked about, but for row 0"),
+    (Single, r"in float64, got float32"),
+    (Lists, r"to be an array, got list"),
+    (Overwrites, r"to leave its types alone"),
+    (Tired, r"utility\(types\) to work, but it raised OSError: the road is closed"),
+    (OneRegionForAll, r"one region per type \(5\), got 1"),
+    (UnhashableRegions, r"hashable regions, got \[0\] for row 0"),
+    (UnsortableRegions, r"regions that can be sorted"),
+    (MixedRegions, r"regions that can be sorted"),
+    (SetRegions, r"one always comes before the other"),
+    (RegionsByRank, r"region to be the same whichever others are asked about"),
+    (RegionsByTime, r"region_of\(types\) to be the same when it is asked for twice"),
+    (EmptyRegion, r"types_of\(0\) to have at least one row"),
+    (NarrowTypes, r"as wide as a type \(2\), got shape \(20, 1\)"),
+    (FlatTypes, r"as wide as a type \(2\), got shape \(2,\)"),
+    (WholeTypes, r"types_of\(0\) to be a float64 array, got int64"),
+    (RandomTypes, r"types_of\(0\) to be the same when it is asked for twice"),
+    (FarEdgeBelongsToTheNext, r"types_of\(0\) to be in region 0, but row 20 is in 1"),
+    (ImpossibleTypes, r"utility\(types_of\(0\)\) in \(0, 1\], got"),
+    (LastOfNone, r"representative\(0\) to be a row number of types_of\(0\), from 0 to 19, got 20"),
+    (FromTheEnd, r"from 0 to 19, got -1"),
+    (Halfway, r"from 0 to 19, got 2\.0"),
+    (Nearest, r"candidates\(0, 1\) to hold the 1 best resources of every type of the region, ties included"),
+    (Falling, r"ascending, each once"),
+    (Twice, r"ascending, each once"),
+    (BeyondTheLast, r"column numbers below 6"),
+    (MaskOfCandidates, r"array of integers"),
+    (FirstOfTheTies, r"ties included, but column 1 is among those of row 0"),
+]
+
+
+def test_a_domain_that_narrows_correctly_passes() -> None:
+    check_domain(Narrowed(ROAD.kilometre, ROAD.price), DRIVERS)
+
+
+@pytest.mark.parametrize(("broken", "sentence"), BROKEN, ids=[broken.__name__ for broken, _ in BROKEN])
+def test_every_broken_rule_of_a_domain_is_named(broken: type[Chargers], sentence: str) -> None:
+    with pytest.raises(AssertionError, match=sentence):
+        check_domain(broken(ROAD.kilometre, ROAD.price), DRIVERS.copy())
+
+
+def test_a_missing_method_is_named() -> None:
+    class Half:
+        utility = ROAD.utility
+
+    with pytest.raises(AssertionError, match="method region_of, found none"):
+        check_domain(Half(), DRIVERS)  # type: ignore[arg-type]  # the point
+
+
+@pytest.mark.parametrize("types", [[], [[]], [1.0, 2.0]])
+def test_nothing_to_try_is_not_a_pass(types: Any) -> None:
+    with pytest.raises(AssertionError, match="Expected types to try"):
+        check_domain(ROAD, types)
+
+
+def test_the_wrong_number_of_resources_is_named() -> None:
+    with pytest.raises(AssertionError, match=r"of shape \(5, 7\), got \(5, 6\)"):
+        check_domain(ROAD, DRIVERS, resources=7)
+
+
+def test_the_check_does_not_change_the_types_of_its_caller() -> None:
+    mine = DRIVERS.copy()
+    with pytest.raises(AssertionError):
+        check_domain(Overwrites(ROAD.kilometre, ROAD.price), mine)
+    assert np.array_equal(mine, DRIVERS)
+
+
+# --- broken problems ------------------------------------------------------------------------------------------------
+
+BROKEN_PROBLEMS: list[tuple[dict[str, Any], str]] = [
+    ({"agent_ids": ("a", "b", "a", "c", "d")}, "every agent id once"),
+    ({"resource_ids": ("a", "b", "c", "d", "e", "e")}, "every resource id once"),
+    ({"resource_ids": (1, 2, 3, 4, 5, 6)}, "every resource id to be a str"),
+    ({"agent_ids": ("a", "b")}, r"types to have one row per agent \(2\), got 5"),
+    ({"agent_ids": ()}, "agents and resources, got 0 and 6"),
+    ({"truth": DRIVERS[:4]}, "truth to have one row per agent"),
+    ({"truth": DRIVERS[:, :1]}, "truth and types of one shape"),
+    ({"truth": DRIVERS * [1, -9]}, r"utility\(truth\) in \(0, 1\]"),
+    ({"region_index": np.array([0, 0, 1, 2])}, "region_index to have one row per agent"),
+    ({"region_index": np.array([0, 0, 1, 2, 2])}, "use every place of the 4 regions"),
+    ({"region_index": np.array([0, 0, 2, 1, 3])}, "Expected agent 2 in its region 1, but region_index says 2"),
+    ({"regions": (0, 2, 1, 3)}, "regions in ascending order, each once"),
+    ({"regions": (0, 1, 1, 3)}, "regions in ascending order, each once"),
+    ({"resource_order": np.array([0, 1, 2, 3, 4, 4])}, "rank the 6 resources from 0"),
+    ({"resource_ids": ("a", "b"), "resource_order": np.arange(2)}, r"of shape \(5, 2\), got \(5, 6\)"),
+    ({"epsilon": np.array([1, np.nan, 0, -1, 2.0])}, "epsilon to be at least 0"),
+    ({"interest": 0}, "interest=0"),
+    ({"interest": 1.5}, "interest=1.5"),
+    ({"uncovered": (5,)}, "uncovered to name rows"),
+    ({"uncovered": (1, 1)}, "uncovered to name rows"),
+    ({"domain": Moody(ROAD.kilometre, ROAD.price)}, "asked for twice"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), BROKEN_PROBLEMS)
+def test_every_inconsistency_of_a_problem_is_named(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(AssertionError, match=sentence):
+        check_problem(replace(chargers_problem(), **change))
