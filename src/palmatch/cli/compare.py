@@ -39,7 +39,7 @@ def command(
     interest: options.Interest = None,
     alpha: options.Alpha = 4000.0,
     spacing: options.Spacing = 100.0,
-    origin: options.Origin = "0,0",
+    origin: options.Origin = options.ORIGIN,
     seed: options.Seed = 0,
     json: options.Json = None,
 ) -> None:

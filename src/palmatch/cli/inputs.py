@@ -40,7 +40,7 @@ def read_inputs(
     interest: int | None = None,
     alpha: float = 4000.0,
     spacing: float = 100.0,
-    origin: tuple[float, float] = (0.0, 0.0),
+    origin: tuple[float, float] = mobility.ORIGIN,
 ) -> Inputs:
     """Read both files."""
     if types is not None and domain is not DomainName.table:

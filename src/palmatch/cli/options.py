@@ -8,8 +8,11 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from palmatch.domains import mobility
 from palmatch.errors import InputError
 from palmatch.methods import METHODS
+
+ORIGIN = "{:g},{:g}".format(*mobility.ORIGIN)
 
 
 class DomainName(StrEnum):

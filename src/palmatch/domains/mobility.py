@@ -26,6 +26,9 @@ LARGEST_RADIUS = 1_000_000.0
 # On the sphere of the Earth's mean radius.
 _METRES_PER_DEGREE = 111_195.08
 
+# Squares are counted from here, everywhere and for good. Any fixed place will do; this one is near the paper's city.
+ORIGIN = (41.0, -74.0)
+
 # Utilities are positive by contract; this is what is left of them beyond 690 alpha.
 _SMALLEST_UTILITY = 1e-300
 
@@ -63,7 +66,7 @@ class City:
     latitude: float
     longitude: float
     tree: cKDTree
-    origin: tuple[float, float] = (0.0, 0.0)
+    origin: tuple[float, float] = ORIGIN
 
     def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
         """Return exp(-d / alpha) of the Manhattan distance."""
@@ -138,7 +141,7 @@ def problem(
     spacing: float = 100.0,
     interest: int | None = None,
     epsilon: ArrayLike | None = None,
-    origin: tuple[float, float] = (0.0, 0.0),
+    origin: tuple[float, float] = ORIGIN,
 ) -> Problem:
     """Return the problem of matching people to vehicles.
 
@@ -158,7 +161,7 @@ def problem(
     >>> import palmatch as pm
     >>> town = pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98), (40.71, -74.0)])
     >>> town.agents, town.resources, [str(region) for region in town.regions]
-    (1, 2, ['1000 m (-6232, 4531)'])
+    (1, 2, ['1000 m (0, -28)'])
     """
     for name, value in (("edge", edge), ("alpha", alpha), ("spacing", spacing)):
         if not (np.isfinite(value) and value > 0):
