@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import polars as pl
 import pytest
+from running import Result, run
 
 import palmatch as pm
-from palmatch.cli import main
 
 PALMATCH = Path(sys.executable).with_name("palmatch")
-
-
-@dataclass(frozen=True)
-class Result:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def run(*words: object, folder: Path) -> Result:
-    """Run the command in this process: what a user sees, without the seconds that an interpreter takes to start."""
-    stdout, stderr, status = io.StringIO(), io.StringIO(), 0
-    with (
-        contextlib.chdir(folder),
-        contextlib.redirect_stdout(stdout),
-        contextlib.redirect_stderr(stderr),
-        mock.patch.object(sys, "argv", ["palmatch", *map(str, words)]),
-    ):
-        try:
-            main()
-        except SystemExit as stop:
-            status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    return Result(status, stdout.getvalue(), stderr.getvalue())
 
 
 def run_apart(*words: object, folder: Path, **environment: str) -> Result:

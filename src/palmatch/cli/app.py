@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import palmatch
-from palmatch.cli import compare, demo, match, plan
+from palmatch.cli import compare, data, demo, ledger, match, plan
 
 app = typer.Typer(
     name="palmatch",
@@ -20,6 +20,8 @@ app = typer.Typer(
 )
 for words in (demo, match, compare, plan):
     app.command(words.NAME, help=words.HELP, epilog=words.EXAMPLES)(words.command)
+app.add_typer(data.app, name=data.NAME)
+app.add_typer(ledger.app, name=ledger.NAME)
 
 
 def _version(wanted: bool) -> None:

@@ -28,7 +28,7 @@ WIDTH = 80
 
 def out() -> Console:
     """Return the console for results: as wide as the terminal up to 80 columns, plain where it is none."""
-    return Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, markup=False, soft_wrap=False)
+    return Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, markup=False, emoji=False)
 
 
 def say(text: str = "", *, indent: str = "") -> None:

@@ -212,6 +212,9 @@ class LedgerFile:
         return connection
 
     def _begin(self, first: Entry | None) -> None:
+        # Whose file it is comes first: a setting below would be written into another program's file.
+        if not self._is_blank():
+            self._check_schema()
         for name, value, expected in PRAGMAS:
             self._run(f"PRAGMA {name} = {value}")
             if (found := self._run(f"PRAGMA {name}")) != [(expected,)]:

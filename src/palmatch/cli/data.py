@@ -1,0 +1,147 @@
+"""palmatch data: fetch what others have published, just as much as is needed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palmatch.cli import options, show
+from palmatch.data import portal as portals
+from palmatch.data.files import write_rows
+from palmatch.data.tlc import read_trips, window
+from palmatch.errors import InputError
+
+NAME = "data"
+HELP = "Fetch public data: just the minutes that are needed."
+TAXI_HELP = "Fetch minutes of New York's taxi trips, with coordinates, from NYC Open Data."
+EXAMPLES = (
+    "Example: palmatch data taxi --date 2016-01-15 --at 08:00:00 --at 19:00:00 --out trips.csv\n\n"
+    "Example: palmatch data taxi --date 2014-05-02 --at 08:00 --dataset gkne-dk5s --out trips.csv\n\n"
+    "PALMATCH_PORTAL names another portal, PALMATCH_CACHE another cache; SOCRATA_APP_TOKEN is sent along if set."
+)
+
+app = typer.Typer(name=NAME, help=HELP, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
+
+
+@app.callback()
+def _words() -> None:
+    """Keep `taxi` a word of its own while it is the only one."""
+
+
+@app.command("taxi", help=TAXI_HELP, epilog=EXAMPLES)
+def taxi(
+    day: Annotated[str, typer.Option("--date", help="Day, as YYYY-MM-DD; 2016-01-01 to 2016-06-30.")],
+    at: Annotated[list[str], typer.Option("--at", help="When a window begins, as HH:MM:SS; more than once for more.")],
+    out: Annotated[Path, typer.Option("--out", help="Where the trips go: .csv.")],
+    seconds: Annotated[float, typer.Option("--seconds", help="How long a window lasts.")] = 30.0,
+    before: Annotated[
+        float | None,
+        typer.Option("--before", help="Minutes before each window, for vehicles; 5, or twice a longer window."),
+    ] = None,
+    dataset: Annotated[
+        str, typer.Option("--dataset", help="The portal's dataset; --date has to be in it.")
+    ] = portals.DATASET,
+    portal: Annotated[
+        str | None, typer.Option("--portal", help=f"Address of the portal or a mirror; {portals.PORTAL} unless given.")
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option("--cache", help="Folder that keeps answers; ~/.cache/palmatch unless given.")
+    ] = None,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Ask for everything anew, keep nothing.")] = False,
+    page: Annotated[int, typer.Option("--page", help="Rows to ask for at a time.")] = portals.PAGE_ROWS,
+    json: options.Json = None,
+) -> None:
+    """Fetch the trips of the windows and of the minutes before them."""
+    _check_out(out)
+    if no_cache and cache is not None:
+        raise InputError(f"Expected --cache or --no-cache, got both (--cache {cache}); leave one out.")
+    ats = moments(day, at)
+    with show.progress_bar("taxi trips") as report:
+        found = portals.download(
+            ats,
+            seconds=seconds,
+            before=before,
+            dataset=dataset,
+            portal=portal,
+            cache=None if no_cache else cache or portals.cache_folder(),
+            page_rows=page,
+            report=report,
+        )
+    write_rows(out, found.trips)
+    requests, remarks = _requests(out, ats, seconds=seconds)
+    notes = [*found.notes, *remarks]
+    if str(json) != "-":
+        _tell(found, out, requests, notes=notes)
+    show.write_json(json, _figures(found, out, requests, dataset=dataset, notes=notes))
+
+
+def moments(day: str, times: list[str]) -> list[datetime]:
+    """Return when the windows begin."""
+    try:
+        found = date.fromisoformat(day)
+    except ValueError:
+        raise InputError(f"Expected a day such as 2016-01-15, got --date {day!r}.") from None
+    return [datetime.combine(found, _clock(text)) for text in times]
+
+
+def _clock(text: str) -> time:
+    for notation in ("%H:%M:%S", "%H:%M"):
+        try:
+            return datetime.strptime(text, notation).time()
+        except ValueError:
+            continue
+    raise InputError(f"Expected a time of day such as 08:00:00, got --at {text!r}; the day is for --date.")
+
+
+def _check_out(out: Path) -> None:
+    # Found out before anyone waits for an answer.
+    if out.suffix.lower() != ".csv":
+        raise InputError(f"Expected a file that ends in .csv, got --out {out}; choose another name.")
+    if not out.parent.is_dir():
+        raise InputError(f"{out} cannot be written: the folder {out.parent} does not exist; create it first.")
+
+
+def _requests(out: Path, ats: list[datetime], *, seconds: float) -> tuple[dict[str, int], list[str]]:
+    """Cut the windows as a user of the file will, to say now what would be missing then."""
+    trips = read_trips(out)
+    requests, notes = {}, []
+    for at in ats:
+        try:
+            cut = window(trips, at, seconds=seconds)
+        except InputError as mistake:
+            notes.append(f"{mistake} A larger --before brings more vehicles, a larger --seconds more requests.")
+        else:
+            requests[str(at)] = len(cut.requests)
+            notes += [f"{at:%H:%M:%S}: {note}" for note in cut.notes]
+    notes += [f"Rows that will be left out for {reason}: {count:,}." for reason, count in trips.dropped.items()]
+    return requests, notes
+
+
+def _tell(found: portals.Download, out: Path, requests: Mapping[str, int], *, notes: list[str]) -> None:
+    for span, rows in found.rows.items():
+        show.say(f"{span}: {rows:,} trips")
+    for at, count in requests.items():
+        show.say(f"Window at {at}: {count:,} requests in Manhattan, as many vehicles")
+    for note in notes:
+        show.say(f"Note: {note}")
+    show.say(f"Trips are in {out} (requests to the portal: {found.asked}, answers from the cache: {found.kept}).")
+
+
+def _figures(
+    found: portals.Download, out: Path, requests: Mapping[str, int], *, dataset: str, notes: list[str]
+) -> dict[str, object]:
+    return {
+        "dataset": dataset,
+        "file": str(out),
+        "sha256": hashlib.sha256(out.read_bytes()).hexdigest(),
+        "spans": [{"start": str(span.start), "end": str(span.end), "rows": rows} for span, rows in found.rows.items()],
+        "windows": [{"at": at, "requests": count} for at, count in requests.items()],
+        "asked": found.asked,
+        "kept": found.kept,
+        "notes": notes,
+    }

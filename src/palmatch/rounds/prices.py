@@ -1,0 +1,146 @@
+"""Resources that post prices and agents that bid: taking turns without a centre, to within a step of the optimum.
+
+Every free agent bids for what is worth most to it after the price, as much as it could pay before something else
+became worth more, plus a public step; the highest bid holds a resource until it is outbid (Bertsekas 1988, all free
+agents at once). What agents bid with is their report, so that bidding costs no privacy. The kernel takes arrays only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from palmatch.errors import DidNotConverge
+from palmatch.problem import FloatArray, IntArray
+from palmatch.rounds.draws import SELECTION, Keys, compiled_draw, streams
+
+_ROUNDS_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Stalls:
+    """What agents bid with: agent n stands at stall `stall_of[n]`, where everybody values things alike.
+
+    At stall i the resources `resources[start[i]:start[i + 1]]` are worth `values[...]`; ascending by public id.
+    """
+
+    stall_of: IntArray
+    start: IntArray
+    resources: IntArray
+    values: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Sale:
+    """How the bidding ended: each agent's resource (-1: none), the prices, and the rounds."""
+
+    resource_of: IntArray
+    prices: FloatArray
+    rounds: int
+
+
+def sell(
+    stalls: Stalls,
+    opening: FloatArray,
+    step: float,
+    *,
+    keys: Keys,
+    seed: int,
+    most_rounds: int = 1_000_000,
+    progress: Callable[[int, int], None] | None = None,
+) -> Sale:
+    """Let everybody bid until nobody wants to.
+
+    An agent to whom nothing is worth its price gives up. When all is quiet, what was never sold is offered once more
+    for nothing, to those who gave up too: an opening price that was too high must not leave anything on the shelf.
+    """
+    agents, resources = len(stalls.stall_of), len(opening)
+    names = streams(seed, keys)
+    prices, holder = opening.copy(), np.full(resources, -1, dtype=np.int64)
+    bids, bidders, drawn = (
+        np.zeros(resources),
+        np.full(resources, -1, dtype=np.int64),
+        np.zeros(resources, dtype=np.int64),
+    )
+    table = (stalls.stall_of, stalls.start, stalls.resources, stalls.values)
+    rounds = 0
+    for last_call in (False, True):
+        if last_call:
+            prices[holder < 0] = 0.0
+        held = np.full(agents, -1, dtype=np.int64)
+        held[holder[holder >= 0]] = np.flatnonzero(holder >= 0)
+        queue = np.empty(agents, dtype=np.int64)
+        free = np.flatnonzero(held < 0)
+        queue[: len(free)] = free
+        waiting = len(free)
+        while waiting:
+            if rounds >= most_rounds:
+                raise DidNotConverge(f"{waiting} of {agents} agents were still bidding after {most_rounds:,} rounds.")
+            until = min(rounds + _ROUNDS_AT_ONCE, most_rounds)
+            rounds, waiting = bid(
+                names, table, prices, holder, (bids, bidders, drawn), queue, waiting, step, rounds, until
+            )
+            if progress is not None:
+                progress(agents - waiting, agents)
+    resource_of = np.full(agents, -1, dtype=np.int64)
+    resource_of[holder[holder >= 0]] = np.flatnonzero(holder >= 0)
+    return Sale(resource_of, prices, rounds)
+
+
+@numba.njit(cache=True)
+def bid(names, table, prices, holder, board, queue, waiting, step, rounds, until):  # type: ignore[no-untyped-def]  # compiled
+    """Play rounds of bidding; return (rounds played, agents that still want to bid)."""
+    stall_of, start, resources, values = table
+    bids, bidders, drawn = board
+    touched = np.empty(len(prices), dtype=np.int64)
+    following = np.empty(len(queue), dtype=np.int64)
+    while waiting > 0 and rounds < until:
+        rounds += 1
+        count = 0
+        kept = 0
+        for index in range(waiting):
+            agent = queue[index]
+            stall = stall_of[agent]
+            # Going without is worth nothing, so that nobody bids more than something is worth to it.
+            best, second, wanted = -1.0, 0.0, -1
+            for place in range(start[stall], start[stall + 1]):
+                gain = values[place] - prices[resources[place]]
+                if gain > best:
+                    if wanted >= 0:
+                        second = max(second, best)
+                    best, wanted = gain, resources[place]
+                elif gain > second:
+                    second = gain
+            if best < 0.0:
+                continue
+            offer = prices[wanted] + (best - second) + step
+            chance = compiled_draw(names[agent], rounds, SELECTION)
+            if bidders[wanted] < 0:
+                touched[count] = wanted
+                count += 1
+                bidders[wanted] = agent
+                bids[wanted] = offer
+                drawn[wanted] = chance
+            elif offer > bids[wanted] or (offer == bids[wanted] and chance < drawn[wanted]):
+                following[kept] = bidders[wanted]
+                kept += 1
+                bidders[wanted] = agent
+                bids[wanted] = offer
+                drawn[wanted] = chance
+            else:
+                following[kept] = agent
+                kept += 1
+        for index in range(count):
+            resource = touched[index]
+            if holder[resource] >= 0:
+                following[kept] = holder[resource]
+                kept += 1
+            holder[resource] = bidders[resource]
+            prices[resource] = bids[resource]
+            bidders[resource] = -1
+        queue[:kept] = following[:kept]
+        waiting = kept
+    return rounds, waiting

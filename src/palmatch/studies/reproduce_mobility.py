@@ -1,0 +1,369 @@
+"""The paper's first test-case: people and vehicles in four half minutes of a day, for growing regions.
+
+Batches become cells of one (batch, edge, budget) each; their rows, one for each method and run, become the numbers that
+the paper states. How anything is drawn is the report's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+import palmatch.data.city as made_up
+from palmatch.baselines.hungarian import hungarian
+from palmatch.data import tlc
+from palmatch.domains import mobility
+from palmatch.errors import InputError
+from palmatch.methods import Ground, Settings, prepare
+from palmatch.problem import FloatArray, IntArray
+from palmatch.rounds.draws import keys_of, stream
+from palmatch.studies.cells import Cell, Setting
+from palmatch.studies.published_numbers import Own, improvement_key, loss_key
+
+Times: TypeAlias = NDArray[np.datetime64]
+
+EDGES: Final = (1000.0, 2000.0, 3000.0, 4000.0)
+EPSILONS: Final = (1.0, 0.75)
+METHODS: Final = ("published", "unlimited", "noise", "hungarian-geo", "alma-geo", "random", "hungarian-region")
+
+# These promise everything or nothing whatever the budget, so they are played with the first budget only.
+WITHOUT_BUDGET: Final = ("unlimited", "noise", "random", "hungarian-region")
+
+DAY: Final = date(2016, 1, 15)
+HOURS: Final = (5, 8, 11, 19)
+
+# A file that says nothing for so long has a gap there: even at five in the morning a taxi is asked for every 2 seconds.
+_GAP: Final = np.timedelta64(30, "s")
+
+# More stretches of complete windows than this are counted, not named.
+_MOST_NAMED: Final = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Requests and as many vehicles, as (latitude, longitude), shape (N, 2), with the name that they go by."""
+
+    name: str
+    requests: FloatArray
+    vehicles: FloatArray
+    notes: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """Tells these places from any others."""
+        return hashlib.sha256(self.requests.tobytes() + self.vehicles.tobytes()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Day:
+    """Requests in each of the 1440 minutes of a day, and the minutes at which batches begin."""
+
+    name: str
+    per_minute: IntArray
+    begins: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Records:
+    """What a study is about: batches, the days around them, and what a reader should know about them."""
+
+    source: str
+    made_up: bool
+    seconds: float
+    batches: tuple[Batch, ...]
+    days: tuple[Day, ...]
+    notes: tuple[str, ...]
+
+
+def from_trips(path: Path, ats: Sequence[datetime] | None = None, *, seconds: float = 30.0) -> Records:
+    """Cut batches out of a taxi file: at the given times, or at the paper's four times on the paper's day."""
+    wanted = [datetime(DAY.year, DAY.month, DAY.day, hour) for hour in HOURS] if ats is None else list(ats)
+    if len(set(wanted)) < len(wanted):
+        twice = next(at for at in wanted if wanted.count(at) > 1)
+        raise InputError(f"The time {twice} is asked for twice: give each --at once.")
+    try:
+        windows = tlc.windows(path, wanted, seconds=seconds)
+    except InputError as mistake:
+        raise InputError(f"{mistake} {_held(path, seconds)}") from None
+    batches = tuple(Batch(str(window.start), window.requests, window.vehicles, window.notes) for window in windows)
+    dropped = dict(sorted(windows[0].dropped.items()))
+    left_out = [f"Rows of {path.name} left out around the batches for {why}: {n:,}." for why, n in dropped.items()]
+    told = [f"{batch.name}: {note}" for batch in batches for note in batch.notes]
+    return Records(path.name, False, seconds, batches, _days(path, wanted), (*left_out, *told))
+
+
+def _days(path: Path, ats: Sequence[datetime]) -> tuple[Day, ...]:
+    days = []
+    for day in sorted({at.date() for at in ats}):
+        begins = tuple(sorted(at.hour * 60 + at.minute + at.second / 60 for at in ats if at.date() == day))
+        days.append(Day(str(day), tlc.requests_per_minute(path, day), begins))
+    return tuple(days)
+
+
+def _held(path: Path, seconds: float) -> str:
+    """Say which complete windows a file holds, in stretches."""
+    stretches = complete_windows(tlc.read_trips(path), seconds=seconds)
+    if not stretches:
+        return f"The file holds no window of {seconds:g} seconds without a gap."
+    named = [str(first) if first == last else f"{first} to {last}" for first, last in stretches[:_MOST_NAMED]]
+    more = f"; and {len(stretches) - _MOST_NAMED} more stretches" if len(stretches) > _MOST_NAMED else ""
+    return (
+        f"Windows of {seconds:g} seconds without a gap in this file begin, every {seconds:g} seconds, at "
+        f"{'; '.join(named)}{more}; choose among them with --at."
+    )
+
+
+def complete_windows(trips: tlc.Trips, *, seconds: float) -> list[tuple[datetime, datetime]]:
+    """Return the first and the last start of each stretch of windows that lie between two gaps of a file.
+
+    Windows begin at whole multiples of their length since midnight. One is left out as well where the file holds fewer
+    trips before it than it has requests, since vehicles stand where these ended.
+    """
+    times, inside = trips.pickup_time, tlc.manhattan(trips.pickup_latitude, trips.pickup_longitude)
+    cuts = np.flatnonzero(np.diff(times) > _GAP) + 1
+    stretches: list[tuple[datetime, datetime]] = []
+    for block in np.split(times, cuts):
+        starts = _starts(block, seconds) if len(block) else []
+        good = [at for at in starts if _is_enough(times, inside, at, seconds)]
+        stretches.extend(_joined(good, timedelta(seconds=seconds)))
+    return stretches
+
+
+def _starts(times: Times, seconds: float) -> list[datetime]:
+    first, last = times[0].astype(datetime), times[-1].astype(datetime)
+    midnight = datetime(first.year, first.month, first.day)
+    length = timedelta(seconds=seconds)
+    at = midnight + length * -((midnight - first) // length)
+    starts = []
+    while at + length <= last:
+        starts.append(at)
+        at += length
+    return starts
+
+
+def _is_enough(times: Times, inside: NDArray[np.bool_], at: datetime, seconds: float) -> bool:
+    begin, end = np.searchsorted(times, [np.datetime64(at), np.datetime64(at + timedelta(seconds=seconds))])
+    return 0 < int(inside[begin:end].sum()) <= int(begin)
+
+
+def _joined(starts: Sequence[datetime], step: timedelta) -> list[tuple[datetime, datetime]]:
+    """Join starts that follow each other into stretches."""
+    stretches: list[tuple[datetime, datetime]] = []
+    for at in starts:
+        if stretches and at - stretches[-1][1] == step:
+            stretches[-1] = (stretches[-1][0], at)
+        else:
+            stretches.append((at, at))
+    return stretches
+
+
+def from_city(*, seed: int, seconds: float = 30.0) -> Records:
+    """Draw the paper's four batches in the made-up city; a shorter batch is the first part of the half minute."""
+    if not 0 < seconds <= 30:
+        raise InputError(f"The made-up city has half minutes: expected up to 30 seconds, got seconds={seconds:g}.")
+    batches = []
+    for hour in HOURS:
+        batch = made_up.batch(float(hour), seed=seed)
+        count = max(1, round(len(batch.requests) * seconds / 30))
+        batches.append(Batch(f"made-up city, {hour:02d}:00", batch.requests[:count], batch.vehicles[:count]))
+    curve = np.array([2 * made_up.requests_at(minute / 60) for minute in range(1440)], dtype=np.int64)
+    day = Day("a day of the made-up city", curve, tuple(60.0 * hour for hour in HOURS))
+    note = "The city, its requests and its vehicles are made up; only the sizes of the batches are the paper's."
+    return Records("the made-up city", True, seconds, tuple(batches), (day,), (note,))
+
+
+def cells(
+    records: Records, *, edges: Sequence[float], runs: int, seed: int, epsilons: Sequence[float] = EPSILONS
+) -> list[Cell]:
+    """Return the cells of a study: one for each batch, edge and budget."""
+    _check(edges, runs)
+    return [
+        Cell(
+            name=f"{batch.name}, {edge:g} m, ε = {epsilon:g}",
+            work=play_batch,
+            arguments=(batch, float(edge), float(epsilon), epsilon == epsilons[0], runs, seed),
+            # Measured: the number of possible agents and that of their resources count most.
+            weight=len(batch.requests) / 150 * (edge / 1000 + 0.05 * runs / 8),
+        )
+        for batch in records.batches
+        for edge in edges
+        for epsilon in epsilons
+    ]
+
+
+def settings_of(records: Records, *, runs: int, seed: int, version: str) -> dict[str, Setting]:
+    """Return what the rows depend on besides the names of the cells."""
+    shared: dict[str, Setting] = {"study": "mobility", "runs": runs, "seed": seed, "palmatch": version}
+    return shared | {f"places of {batch.name}": batch.digest for batch in records.batches}
+
+
+def _check(edges: Sequence[float], runs: int) -> None:
+    if runs < 1:
+        raise InputError(f"Expected at least 1 run, got runs={runs}.")
+    if not edges or len(set(edges)) < len(edges):
+        raise InputError(f"Expected different edges, got {', '.join(f'{edge:g}' for edge in edges) or 'none'}.")
+
+
+def play_batch(batch: Batch, edge: float, epsilon: float, first_budget: bool, runs: int, seed: int) -> pl.DataFrame:
+    """Play every method on one batch; a row for each method and run.
+
+    A run's chance depends on the seed, the batch's name and the run: methods, edges and budgets meet the same luck, and
+    batches do not.
+    """
+    problem = mobility.problem(batch.requests, batch.vehicles, edge=edge)
+    ground, best = Ground(problem), hungarian(problem).welfare
+    own = stream(seed, int(keys_of([batch.name])[0]))
+    rows = []
+    for method in METHODS:
+        if method in WITHOUT_BUDGET and not first_budget:
+            continue
+        ready = prepare(ground, method, settings=Settings(epsilon=epsilon))
+        for run in range(runs):
+            matching = ready.play(stream(own, run))
+            rows.append(
+                {
+                    "batch": batch.name,
+                    "edge": edge,
+                    "epsilon": epsilon,
+                    "method": method,
+                    "run": run,
+                    "loss": 1.0 - matching.welfare / best,
+                    "rounds": matching.rounds,
+                    "agents": problem.agents,
+                    "matched": matching.matched,
+                    "regions": len(problem.regions),
+                    # Everybody's own figure is only of interest where it differs from the budget.
+                    "epsilon_of_agents": matching.epsilon.tolist() if method == "published" else [],
+                }
+            )
+    return pl.DataFrame(rows, schema=_SCHEMA)
+
+
+_SCHEMA: Final = pl.Schema(
+    {
+        "batch": pl.String(),
+        "edge": pl.Float64(),
+        "epsilon": pl.Float64(),
+        "method": pl.String(),
+        "run": pl.Int32(),
+        "loss": pl.Float64(),
+        "rounds": pl.Int64(),
+        "agents": pl.Int32(),
+        "matched": pl.Int32(),
+        "regions": pl.Int32(),
+        "epsilon_of_agents": pl.List(pl.Float64()),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a method lost at an edge under a budget, as fractions of the optimum.
+
+    `mean` and `spread` are over all runs of all batches together, which is how the paper's spreads of several points
+    come about; `within` is the spread of the runs of one batch, averaged over the batches.
+    """
+
+    method: str
+    edge: float
+    epsilon: float
+    mean: float
+    spread: float
+    within: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spent:
+    """What `published` cost its agents at an edge under a budget, in ε.
+
+    `median` is the mean of the median agents of all runs and batches, `least_median` and `most_median` the smallest and
+    the largest of these, `largest` that of any agent; `figures` are those of all agents.
+    """
+
+    edge: float
+    epsilon: float
+    median: float
+    least_median: float
+    most_median: float
+    largest: float
+    figures: FloatArray
+
+
+def losses(rows: pl.DataFrame) -> list[Loss]:
+    """Return every method's loss at every edge under every budget, all batches pooled."""
+    found = []
+    for (method, edge, epsilon), group in rows.group_by(["method", "edge", "epsilon"], maintain_order=True):
+        values = group["loss"].to_numpy()
+        by_batch = group.group_by("batch", maintain_order=True).agg(pl.col("loss").std())["loss"].drop_nulls()
+        found.append(
+            Loss(
+                method=str(method),
+                edge=float(str(edge)),
+                epsilon=float(str(epsilon)),
+                mean=float(values.mean()),
+                spread=float(values.std(ddof=1)) if len(values) > 1 else 0.0,
+                within=float(by_batch.to_numpy().mean()) if len(by_batch) else 0.0,
+            )
+        )
+    return sorted(found, key=lambda loss: (METHODS.index(loss.method), -loss.epsilon, loss.edge))
+
+
+def spendings(rows: pl.DataFrame) -> list[Spent]:
+    """Return what `published` cost, at every edge under every budget."""
+    found = []
+    palma = rows.filter(pl.col("method") == "published").sort("epsilon", "edge", descending=[True, False])
+    for (edge, epsilon), group in palma.group_by(["edge", "epsilon"], maintain_order=True):
+        runs = [np.asarray(figures, dtype=np.float64) for figures in group["epsilon_of_agents"].to_list()]
+        medians = np.array([np.median(figures) for figures in runs])
+        found.append(
+            Spent(
+                edge=float(str(edge)),
+                epsilon=float(str(epsilon)),
+                median=float(medians.mean()),
+                least_median=float(medians.min()),
+                most_median=float(medians.max()),
+                largest=float(max(figures.max() for figures in runs)),
+                figures=np.concatenate(runs),
+            )
+        )
+    return found
+
+
+def own_numbers(rows: pl.DataFrame, records: Records) -> dict[str, Own]:
+    """Return our numbers by the keys of the published ones, losses and shares in per cent."""
+    lost, spent = losses(rows), spendings(rows)
+    own = {loss_key(x.method, x.edge, x.epsilon): Own(100 * x.mean, 100 * x.spread) for x in lost}
+    own |= _improvements(lost)
+    random = rows.filter(pl.col("method") == "random")["loss"].to_numpy()
+    own["loss random"] = Own(100 * float(random.mean()), 100 * float(random.std(ddof=1)) if len(random) > 1 else None)
+    palma = [x for x in lost if x.method == "published" and x.epsilon == 1.0]
+    own["best welfare"] = Own(100 * (1 - min(x.mean for x in palma)))
+    full = [x for x in spent if x.epsilon == 1.0]
+    own["max epsilon"] = Own(max(x.largest for x in full))
+    for x in full:
+        own[f"median epsilon {x.edge:g}"] = Own(x.median)
+        own[f"above {x.edge:g}"] = Own(100 * float((x.figures > 0.75).mean()))
+        own[f"below {x.edge:g}"] = Own(100 * float((x.figures <= 0.5).mean()))
+    own["data points"] = Own(len(full[0].figures))
+    for batch in records.batches:
+        hour = batch.name[-8:] if not records.made_up else f"{batch.name[-5:]}:00"
+        own[f"agents {hour.removesuffix(':00')}"] = Own(len(batch.requests))
+    return own
+
+
+def _improvements(lost: Sequence[Loss]) -> dict[str, Own]:
+    """Return which part of what Hungarian + geo-ind loses PALMA does not lose."""
+    mean = {(x.method, x.edge, x.epsilon): x.mean for x in lost}
+    return {
+        improvement_key(edge, epsilon): Own(100 * (1 - value / mean["hungarian-geo", edge, epsilon]))
+        for (method, edge, epsilon), value in mean.items()
+        if method == "published"
+    }

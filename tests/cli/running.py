@@ -1,0 +1,35 @@
+"""The command as the tests run it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+from palmatch.cli import main
+
+
+@dataclass(frozen=True)
+class Result:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*words: object, folder: Path) -> Result:
+    """Run the command in this process: what a user sees, without the seconds that an interpreter takes to start."""
+    stdout, stderr, status = io.StringIO(), io.StringIO(), 0
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(stderr),
+        mock.patch.object(sys, "argv", ["palmatch", *map(str, words)]),
+    ):
+        try:
+            main()
+        except SystemExit as stop:
+            status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    return Result(status, stdout.getvalue(), stderr.getvalue())

@@ -1,0 +1,202 @@
+"""`palmatch data taxi` as a user meets it, against a portal of a few trips on 127.0.0.1."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from palmatch.cli import data
+from palmatch.data.portal import COLUMNS, PortalError
+from palmatch.data.tlc import window
+from palmatch.errors import InputError
+
+EIGHT = datetime(2016, 1, 15, 8)
+
+
+def trips() -> list[dict[str, str]]:
+    """Return a trip in Manhattan every three seconds, from 7:50 to 8:10."""
+    times = [EIGHT + timedelta(seconds=second) for second in range(-600, 600, 3)]
+    places = {"pickup_longitude": "-73.9855", "pickup_latitude": "40.7580"}
+    ends = {"dropoff_longitude": "-73.9680", "dropoff_latitude": "40.7489"}
+    return [
+        {
+            ":id": f"row-{number:03d}",
+            "tpep_pickup_datetime": time.isoformat(timespec="milliseconds"),
+            "tpep_dropoff_datetime": (time + timedelta(minutes=5)).isoformat(timespec="milliseconds"),
+            **places,
+            **ends,
+        }
+        for number, time in enumerate(times)
+    ]
+
+
+class SmallPortal(BaseHTTPRequestHandler):
+    asked = 0
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        address = urlsplit(self.path)
+        question = {name: values[0] for name, values in parse_qs(address.query).items()}
+        if "uacg-pexx" not in address.path:
+            self.send_error(404)
+            return
+        body = ",".join(COLUMNS) if address.path.endswith(".csv") else json.dumps(self.rows(question))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def rows(self, question: dict[str, str]) -> list[dict[str, str]]:
+        start, end = re.findall(r"'(.+?)'", question["$where"])
+        found = [row for row in trips() if start <= row["tpep_pickup_datetime"] < end]
+        if question["$select"] == "count(*)":
+            return [{"count": str(len(found))}]
+        offset = int(question["$offset"])
+        return found[offset : offset + int(question["$limit"])]
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Keep the tests' output clean."""
+
+
+@pytest.fixture(autouse=True)
+def portal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[SmallPortal]]:
+    resolve = socket.getaddrinfo
+
+    def only_here(host: Any, *rest: Any, **more: Any) -> Any:
+        assert host == "127.0.0.1", f"a test tried to reach {host}"
+        return resolve(host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", only_here)
+    for name in ("http_proxy", "https_proxy", "all_proxy", "socrata_app_token"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), SmallPortal) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        monkeypatch.setenv("PALMATCH_PORTAL", f"http://127.0.0.1:{server.server_address[1]}")
+        monkeypatch.setenv("PALMATCH_CACHE", str(tmp_path / "cache"))
+        SmallPortal.asked = 0
+        yield SmallPortal
+        server.shutdown()
+        thread.join()
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run `taxi` for one window, with more words or other ones; mistakes are raised as `main` will meet them."""
+
+    def taxi(*words: object, **other: object) -> Result:
+        options = {"date": "2016-01-15", "at": "08:00:00", "out": tmp_path / "trips.csv"} | other
+        given = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+        return CliRunner().invoke(data.app, ["taxi", *given, *map(str, words)], catch_exceptions=False)
+
+    return taxi
+
+
+def text(result: Result) -> str:
+    return " ".join(result.output.split())
+
+
+def test_one_line_fetches_a_window_that_can_be_matched(run: Run, tmp_path: Path) -> None:
+    result = run()
+    assert result.exit_code == 0
+    assert "2016-01-15 07:55:00 to 08:00:30: 110 trips" in text(result)
+    assert "Window at 2016-01-15 08:00:00: 10 requests in Manhattan, as many vehicles" in text(result)
+    assert "requests to the portal: 3, answers from the cache: 0" in text(result)
+    assert len(window(tmp_path / "trips.csv", EIGHT).vehicles) == 10
+
+
+def test_several_windows_go_into_one_file(run: Run, tmp_path: Path) -> None:
+    result = run("--at", "08:05", "--seconds", 15, "--before", 1, "--page", 7)
+    assert text(result).count("requests in Manhattan") == 2
+    assert len((tmp_path / "trips.csv").read_text().splitlines()) == 1 + 2 * 25
+
+
+def test_the_second_time_nothing_is_asked_and_the_bytes_are_the_same(
+    run: Run, tmp_path: Path, portal: type[SmallPortal]
+) -> None:
+    run()
+    first, portal.asked = (tmp_path / "trips.csv").read_bytes(), 0
+    assert "requests to the portal: 0, answers from the cache: 3" in text(run())
+    assert portal.asked == 0
+    assert (tmp_path / "trips.csv").read_bytes() == first
+
+
+def test_no_cache_asks_anew_and_leaves_nothing_behind(run: Run, tmp_path: Path, portal: type[SmallPortal]) -> None:
+    run("--no-cache")
+    run("--no-cache")
+    assert portal.asked == 6
+    assert [path.name for path in tmp_path.iterdir()] == ["trips.csv"]
+
+
+def test_the_cache_is_where_the_user_wants_it(run: Run, tmp_path: Path) -> None:
+    run("--cache", tmp_path / "mine")
+    assert len(list((tmp_path / "mine").rglob("*.answer"))) == 3
+    assert not (tmp_path / "cache").exists()
+
+
+def test_programs_get_the_figures_as_json(run: Run) -> None:
+    figures = json.loads(run("--json", "-").stdout)
+    assert figures["spans"] == [{"start": "2016-01-15 07:55:00", "end": "2016-01-15 08:00:30", "rows": 110}]
+    assert figures["windows"] == [{"at": "2016-01-15 08:00:00", "requests": 10}]
+    assert len(figures["sha256"]) == 64
+
+
+def test_too_few_minutes_before_the_window_are_said_with_what_to_do(run: Run) -> None:
+    result = run("--before", 0)
+    assert result.exit_code == 0
+    assert "A larger --before brings more vehicles" in text(result)
+    assert "requests in Manhattan" not in text(result)
+
+
+@pytest.mark.parametrize(
+    ("words", "other", "match"),
+    [
+        ((), {"date": "15.1.2016"}, "Expected a day such as 2016-01-15, got --date '15.1.2016'"),
+        ((), {"at": "8 o'clock"}, "Expected a time of day such as 08:00:00, got --at"),
+        ((), {"at": "25:00:00"}, "got --at '25:00:00'"),
+        ((), {"date": "2016-07-04"}, "zone ids without coordinates"),
+        ((), {"date": "2014-07-04"}, "or --dataset gkne-dk5s."),
+        ((), {"out": "trips.parquet"}, "ends in .csv, got --out trips.parquet"),
+        ((), {"out": "no/such/folder/trips.csv"}, "the folder no/such/folder does not exist"),
+        (("--no-cache", "--cache", "somewhere"), {}, "got both (--cache somewhere)"),
+        (("--seconds", 0), {}, "seconds=0"),
+        (("--portal", "ftp://example.org"), {}, "the portal's address"),
+    ],
+)
+def test_a_mistake_is_one_sentence_before_anyone_is_asked(
+    run: Run, portal: type[SmallPortal], words: tuple[object, ...], other: dict[str, object], match: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(match)):
+        run(*words, **other)
+    assert portal.asked == 0
+
+
+def test_an_unknown_dataset_is_one_sentence_and_leaves_no_file(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(PortalError, match=r"dataset abcd-1234: .* got 404 Not Found; check the dataset's id"):
+        run("--dataset", "abcd-1234")
+    assert not (tmp_path / "trips.csv").exists()
+
+
+def test_the_help_has_an_example_that_a_user_can_copy() -> None:
+    whole = typer.Typer()
+    whole.add_typer(data.app, name=data.NAME)
+    result = CliRunner().invoke(whole, ["data", "taxi", "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert result.exit_code == 0
+    assert "palmatch data taxi --date 2016-01-15 --at 08:00:00" in text(result)
+    for option in ("--date", "--at", "--seconds", "--before", "--dataset", "--cache", "--no-cache", "--page"):
+        assert option in result.output
