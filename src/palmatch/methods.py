@@ -7,99 +7,47 @@ any number of seeds; `match` prepares and plays once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from palmatch import once
 from palmatch.baselines import chance, geo, greedy, hungarian
 from palmatch.domains.papers import Conference
 from palmatch.errors import InputError
+from palmatch.ground import Ground, Method, Report, Settings, budgets
 from palmatch.guarantee import Guarantee, no_privacy, region_only
-from palmatch.neighbourhood import Neighbourhood, Progress, neighbourhoods
 from palmatch.policies.alma import Shape
-from palmatch.policies.noise import BackoffNoise, PublicPlay, SelectionNoise, public_play
+from palmatch.policies.noise import PublicPlay, public_play
 from palmatch.policies.published import Policy, noise_only, published, unlimited
 from palmatch.privacy.accountants import Allowance, check_budget, free_allowance, published_allowance
 from palmatch.privacy.costs import own_costs
-from palmatch.privacy.sound import Account, Accountant, region_account, sound_allowance
+from palmatch.privacy.sound import Account, region_account, sound_allowance
 from palmatch.problem import FloatArray, IntArray, Matching, Problem
 from palmatch.rounds.agent import Rules
-from palmatch.rounds.draws import Keys, keys_of
 from palmatch.rounds.game import rules_of, simulate
-from palmatch.rounds.tables import OwnTables, PublicTables, alma_tables, own_tables, public_tables, snapped_tables
+from palmatch.rounds.tables import OwnTables, PublicTables, alma_tables, public_tables, snapped_tables
 
-Report = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Public numbers of a matching.
-
-    `truth_selection=None` takes the paper's: 0.2, or 0.1 for papers. `order` is the paper's λ and concerns `published`
-    alone; `accountant` concerns the methods whose promise holds.
-    """
-
-    epsilon: float = 1.0
-    delta: float = 1e-5
-    order: float = 32.0
-    truth_selection: float | None = None
-    truth_backoff: float = 0.05
-    gamma: float = 0.05
-    noise: SelectionNoise = "representative"
-    backoff_noise: BackoffNoise = "representative"
-    accountant: Accountant = "auto"
-
-
-@dataclass(slots=True)
-class Ground:
-    """A problem with what several methods need of it, computed once and when asked for."""
-
-    problem: Problem
-    report: Report | None = None
-    _regions: tuple[Neighbourhood, ...] | None = field(default=None, init=False)
-    _own: OwnTables | None = field(default=None, init=False)
-    _keys: Keys | None = field(default=None, init=False)
-
-    @property
-    def regions(self) -> tuple[Neighbourhood, ...]:
-        """The public tables of every region."""
-        if self._regions is None:
-            self._regions = neighbourhoods(self.problem, progress=self.progress("regions"))
-        return self._regions
-
-    @property
-    def own(self) -> OwnTables:
-        """Everybody's own utilities."""
-        if self._own is None:
-            self._own = own_tables(self.problem, self.regions)
-        return self._own
-
-    @property
-    def keys(self) -> Keys:
-        """What everybody's draws are keyed by."""
-        if self._keys is None:
-            self._keys = keys_of(self.problem.agent_ids)
-        return self._keys
-
-    def progress(self, what: str) -> Progress | None:
-        """Return a progress function for one part of the work."""
-        report = self.report
-        return None if report is None else lambda done, total: report(what, done, total)
-
-
-@dataclass(frozen=True, slots=True)
-class Method:
-    """A way to match, ready to be played: `play(seed)` returns a `Matching`."""
-
-    name: str
-    play: Callable[[int], Matching]
-    plays_rounds: bool
-    random: bool
+__all__ = [
+    "METHODS",
+    "Entry",
+    "Ground",
+    "Method",
+    "Report",
+    "Settings",
+    "accounts",
+    "budgets",
+    "largest_costs",
+    "match",
+    "plays",
+    "prepare",
+    "published_policy",
+]
 
 
 def match(
     problem: Problem,
-    policy: str = "published",
+    policy: str = "once",
     *,
     epsilon: float = 1.0,
     delta: float = 1e-5,
@@ -128,9 +76,9 @@ def match(
     >>> import palmatch as pm
     >>> morning = pm.data.city.batch(8.0, seed=1)
     >>> problem = pm.mobility.problem(morning.requests, morning.vehicles, edge=1000)
-    >>> matching = pm.match(problem, "noise", seed=7)
-    >>> matching.matched, matching.guarantee.epsilon
-    (154, 0.0)
+    >>> matching = pm.match(problem, epsilon=1.0, seed=7)
+    >>> matching.matched, matching.guarantee.epsilon, matching.guarantee.delta
+    (154, 1.0, 0.0)
     """
     chosen = settings or Settings(epsilon=epsilon, delta=delta)
     return prepare(Ground(problem, report), policy, settings=chosen, trace=trace).play(seed)
@@ -143,11 +91,6 @@ def prepare(ground: Ground, method: str, *, settings: Settings | None = None, tr
         raise InputError(f"There is no method {method!r}: choose from {', '.join(METHODS)}.")
     check_budget(np.array([chosen.epsilon]), order=chosen.order, delta=chosen.delta)
     return METHODS[method].prepare(ground, chosen, trace)
-
-
-def budgets(problem: Problem, settings: Settings) -> FloatArray:
-    """Return everybody's budget: their own, or the caller's."""
-    return np.where(np.isnan(problem.epsilon), settings.epsilon, problem.epsilon)
 
 
 def published_policy(problem: Problem, settings: Settings) -> Policy:
@@ -364,6 +307,7 @@ class Entry:
 
 
 METHODS: dict[str, Entry] = {
+    "once": Entry("one private report, then bids on posted prices", once.prepare_once),
     "palma": Entry("PALMA with accounting that holds", _prepare_palma),
     "published": Entry("PALMA as in the paper, with the paper's accounting", _prepare_published),
     "noise": Entry("PALMA without a budget (ε = 0): the region's noise only", _prepare_noise),
@@ -378,6 +322,7 @@ METHODS: dict[str, Entry] = {
             "hungarian", lambda _seed: hungarian.hungarian(ground.problem), plays_rounds=False, random=False
         ),
     ),
+    "hungarian-once": Entry("the optimum of a centre that knows the reports of `once`", once.prepare_hungarian_once),
     "hungarian-region": Entry(
         "the optimum of a centre that knows only regions (ε = 0)",
         lambda ground, _settings, _trace: Method(

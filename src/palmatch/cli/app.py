@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import palmatch
-from palmatch.cli import compare, data, demo, ledger, match, plan
+from palmatch.cli import compare, data, demo, ledger, match, plan, reproduce
 
 app = typer.Typer(
     name="palmatch",
@@ -22,6 +22,7 @@ for words in (demo, match, compare, plan):
     app.command(words.NAME, help=words.HELP, epilog=words.EXAMPLES)(words.command)
 app.add_typer(data.app, name=data.NAME)
 app.add_typer(ledger.app, name=ledger.NAME)
+app.add_typer(reproduce.app, name=reproduce.NAME)
 
 
 def _version(wanted: bool) -> None:

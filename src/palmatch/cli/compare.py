@@ -32,7 +32,7 @@ def command(
     types: options.Types = None,
     methods: Annotated[
         str, typer.Option("--methods", help="Methods with commas between them, or all (see match --help).")
-    ] = "published,noise,hungarian-region,random",
+    ] = "once,published,noise,hungarian-region,random",
     runs: options.Runs = 32,
     epsilon: options.Epsilon = 1.0,
     delta: options.Delta = 1e-5,

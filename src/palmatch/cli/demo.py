@@ -46,6 +46,7 @@ def command(
             folder,
             result,
             title=f"A made-up city at {int(hour):02d}:{round(hour % 1 * 60):02d}",
+            headline="once",
             settings=settings,
             seed=seed,
             command=f"palmatch demo --seed {seed} --hour {hour:g} --edge {edge:g} --runs {runs}",

@@ -32,7 +32,7 @@ def command(
     resources: options.Resources,
     out: Annotated[Path, typer.Option("--out", help="Where the pairs go: .csv or .parquet.")],
     domain: options.Domain = options.DomainName.mobility,
-    policy: Annotated[str, typer.Option("--policy", help=f"One of {', '.join(METHODS)}.")] = "published",
+    policy: Annotated[str, typer.Option("--policy", help=f"One of {', '.join(METHODS)}.")] = "once",
     edge: options.Edge = 1000.0,
     areas: options.Areas = 3,
     types: options.Types = None,

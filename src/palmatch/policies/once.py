@@ -13,6 +13,7 @@ from math import exp
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from palmatch.errors import InputError
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.distribution import GRID
 from palmatch.problem import FloatArray, IntArray
@@ -20,13 +21,16 @@ from palmatch.problem import FloatArray, IntArray
 # Numbers of cells that are tried; more than a few pay only for a generous ε.
 CELLS = (1, 2, 3, 4, 6, 9, 16, 36, 64)
 
-# Made-up crowds on which a number of cells is tried. Public, and the same everywhere.
-_CROWDS = 12
+# Made-up agents on whom a number of cells is tried, in crowds of the region's size. Public, and the same everywhere.
+_MADE_UP = 1500
 
 # A larger crowd is tried by a part of it.
 _LARGEST_CROWD = 60
 
-_ITERATIONS = 25
+_ITERATIONS = 15
+
+# Below this the grid is too coarse for two chances that differ so little; who has less reports nothing.
+SMALLEST = 1e-9
 
 # From here on a report is the truth, and nothing is promised.
 _WITHOUT_NOISE = 700.0
@@ -70,6 +74,8 @@ def chances(cells: int, epsilon: float) -> tuple[int, int]:
     """
     if cells == 1:
         return GRID, 0
+    if epsilon < SMALLEST:
+        raise InputError(f"Expected epsilon of at least {SMALLEST:g} for a report, got epsilon={epsilon:g}.")
     if epsilon >= _WITHOUT_NOISE:
         return GRID, 0
     # Two units more than the quotient: above it whatever way the floating point rounded.
@@ -103,19 +109,20 @@ def best_channel(region: Neighbourhood, epsilon: float, *, crowd: int, wanted: I
     wanted:
         Positions among the region's resources for which such a crowd would compete: as many as agents, or fewer.
     """
-    if epsilon <= 0 or crowd == 0 or len(wanted) < 2:
+    if epsilon < SMALLEST or crowd == 0 or len(wanted) < 2:
         return channel_for(region, np.zeros(len(region.types), dtype=np.int64), epsilon)
     chance = np.random.Generator(np.random.PCG64(crowd))
-    people = chance.integers(len(region.types), size=(_CROWDS, min(crowd, _LARGEST_CROWD)))
+    size = min(crowd, _LARGEST_CROWD)
+    people = chance.integers(len(region.types), size=(-(-_MADE_UP // size), size))
     draws = chance.integers(GRID, size=people.shape)
     best, most = None, -1.0
-    for count in CELLS:
-        if count > len(region.types):
-            break
+    # More cells than this drown in the noise; trying them would only invite the luck of the made-up crowds.
+    most_cells = min(len(region.types), 2 * (1 + exp(min(epsilon, 10.0))))
+    for count in (number for number in CELLS if number <= most_cells):
         candidate = channel_for(region, similar_cells(region.utilities, count), epsilon)
         welfare = _tried(region, candidate, people, draws, wanted)
-        # A little more has to be gained for it to be more than the luck of the made-up crowds.
-        if welfare > most * 1.001:
+        # A little more has to be gained for it to be more than that luck.
+        if welfare > most * 1.002:
             best, most = candidate, welfare
     assert best is not None
     return best

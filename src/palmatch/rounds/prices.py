@@ -49,6 +49,7 @@ def sell(
     *,
     keys: Keys,
     seed: int,
+    patience: int | None = None,
     most_rounds: int = 1_000_000,
     progress: Callable[[int, int], None] | None = None,
 ) -> Sale:
@@ -56,7 +57,10 @@ def sell(
 
     An agent to whom nothing is worth its price gives up. When all is quiet, what was never sold is offered once more
     for nothing, to those who gave up too: an opening price that was too high must not leave anything on the shelf.
+    After `patience` rounds the step grows by 5 % a round, so that the last rivals part in a time that does not depend
+    on how many agents there are.
     """
+    patient = most_rounds if patience is None else patience
     agents, resources = len(stalls.stall_of), len(opening)
     names = streams(seed, keys)
     prices, holder = opening.copy(), np.full(resources, -1, dtype=np.int64)
@@ -81,7 +85,7 @@ def sell(
                 raise DidNotConverge(f"{waiting} of {agents} agents were still bidding after {most_rounds:,} rounds.")
             until = min(rounds + _ROUNDS_AT_ONCE, most_rounds)
             rounds, waiting = bid(
-                names, table, prices, holder, (bids, bidders, drawn), queue, waiting, step, rounds, until
+                names, table, prices, holder, (bids, bidders, drawn), queue, waiting, step, patient, rounds, until
             )
             if progress is not None:
                 progress(agents - waiting, agents)
@@ -91,7 +95,7 @@ def sell(
 
 
 @numba.njit(cache=True)
-def bid(names, table, prices, holder, board, queue, waiting, step, rounds, until):  # type: ignore[no-untyped-def]  # compiled
+def bid(names, table, prices, holder, board, queue, waiting, step, patient, rounds, until):  # type: ignore[no-untyped-def]  # compiled
     """Play rounds of bidding; return (rounds played, agents that still want to bid)."""
     stall_of, start, resources, values = table
     bids, bidders, drawn = board
@@ -99,6 +103,7 @@ def bid(names, table, prices, holder, board, queue, waiting, step, rounds, until
     following = np.empty(len(queue), dtype=np.int64)
     while waiting > 0 and rounds < until:
         rounds += 1
+        raised = step * 1.05 ** max(rounds - patient, 0)
         count = 0
         kept = 0
         for index in range(waiting):
@@ -116,7 +121,7 @@ def bid(names, table, prices, holder, board, queue, waiting, step, rounds, until
                     second = gain
             if best < 0.0:
                 continue
-            offer = prices[wanted] + (best - second) + step
+            offer = prices[wanted] + (best - second) + raised
             chance = compiled_draw(names[agent], rounds, SELECTION)
             if bidders[wanted] < 0:
                 touched[count] = wanted

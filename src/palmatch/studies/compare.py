@@ -69,7 +69,7 @@ class Comparison:
 
 def compare(
     problem: Problems,
-    methods: Sequence[str] = ("published", "noise", "hungarian-region", "random"),
+    methods: Sequence[str] = ("once", "published", "noise", "hungarian-region", "random"),
     *,
     runs: int = 32,
     settings: Settings | None = None,

@@ -49,16 +49,23 @@ def improvement_key(edge: float, epsilon: float) -> str:
     return f"improvement {edge:g} {epsilon:g}"
 
 
-def _losses(method: str, name: str, *, place: str, of: dict[int, tuple[float, float]]) -> tuple[Published, ...]:
-    told = f"welfare lost by {name} at ε = 1, ℓ = "
+def _losses(method: str, name: str, *, of: dict[int, tuple[float, float]]) -> tuple[Published, ...]:
+    """Return the losses at ε = 1; those between the smallest and the largest edge are in a comment of the source."""
     return tuple(
-        Published(loss_key(method, edge, 1.0), f"{told}{edge} m", value, spread, "%", place)
+        Published(
+            key=loss_key(method, edge, 1.0),
+            what=f"{name} loses, ε = 1, ℓ = {edge} m",
+            value=value,
+            spread=spread,
+            unit="%",
+            place=_WELFARE if edge in (1000, 4000) else _SOURCE,
+        )
         for edge, (value, spread) in of.items()
     )
 
 
 def _improvements(epsilon: float, of: dict[int, float]) -> tuple[Published, ...]:
-    told = f"of what Hungarian + geo-ind loses, PALMA saves, ε = {epsilon:g}, ℓ = "
+    told = f"PALMA saves of Hungarian + geo-ind's loss, ε = {epsilon:g}, ℓ = "
     return tuple(
         Published(improvement_key(edge, epsilon), f"{told}{edge} m", value, None, "%", _WELFARE)
         for edge, value in of.items()
@@ -71,14 +78,19 @@ _PRIVACY: Final = "Test-Case 1, Simulation Results: Privacy"
 _SETTING: Final = "Test-Case 1, Setting"
 
 MOBILITY: Final[tuple[Published, ...]] = (
-    *_losses("published", "PALMA", place=_WELFARE, of={1000: (13.9, 4.1), 4000: (31.7, 3.6)}),
-    *_losses("published", "PALMA", place=_SOURCE, of={2000: (22.0, 4.0), 3000: (26.2, 3.4)}),
-    *_losses("hungarian-geo", "Hungarian + geo-ind", place=_WELFARE, of={1000: (20.2, 4.2), 4000: (43.7, 4.3)}),
-    *_losses("hungarian-geo", "Hungarian + geo-ind", place=_SOURCE, of={2000: (33.1, 3.6), 3000: (39.8, 4.2)}),
-    *_losses("alma-geo", "ALMA + geo-ind", place=_WELFARE, of={1000: (26.1, 3.5), 4000: (47.1, 4.5)}),
-    *_losses("alma-geo", "ALMA + geo-ind", place=_SOURCE, of={2000: (37.6, 4.1), 3000: (43.5, 4.2)}),
-    Published("loss random", "welfare lost by the maximally private, random solution", 49.4, 2.0, "%", _WELFARE),
-    Published("best welfare", "welfare of PALMA at best, of the optimum's", 86.0, None, "%", "Abstract; Conclusion"),
+    *_losses("published", "PALMA", of={1000: (13.9, 4.1), 2000: (22.0, 4.0), 3000: (26.2, 3.4), 4000: (31.7, 3.6)}),
+    *_losses(
+        "hungarian-geo",
+        "Hungarian + geo-ind",
+        of={1000: (20.2, 4.2), 2000: (33.1, 3.6), 3000: (39.8, 4.2), 4000: (43.7, 4.3)},
+    ),
+    *_losses(
+        "alma-geo",
+        "ALMA + geo-ind",
+        of={1000: (26.1, 3.5), 2000: (37.6, 4.1), 3000: (43.5, 4.2), 4000: (47.1, 4.5)},
+    ),
+    Published("loss random", "the maximally private, random solution loses", 49.4, 2.0, "%", _WELFARE),
+    Published("best welfare", "PALMA at best reaches, of the optimum", 86.0, None, "%", "Abstract; Conclusion"),
     *_improvements(1.0, of={1000: 30.9, 4000: 27.6}),
     *_improvements(0.75, of={1000: 45.9, 4000: 31.3}),
     Published("median epsilon 1000", "median ε of an agent, ℓ = 1000 m", 0.5, None, "ε", _PRIVACY),
@@ -99,11 +111,11 @@ _SUMMARY: Final = "Test-Case 2: Paper Assignment"
 
 # "Between 21.1 and 21.9": the paper does not say which of 3, 4 and 5 areas is which, so neither do the keys.
 PAPERS: Final[tuple[Published, ...]] = (
-    Published("least loss", "welfare lost by PALMA at ε = 1, least of 3, 4, 5 areas", 21.1, 1.8, "%", _LOST),
-    Published("most loss", "welfare lost by PALMA at ε = 1, most of 3, 4, 5 areas", 21.9, 1.8, "%", _LOST),
-    Published("most loss", "welfare lost by PALMA, less than", 22.0, None, "%", _SUMMARY, bound=True),
-    Published("loss random", "welfare lost by the maximally private, random solution", 71.6, 2.5, "%", _LOST),
-    Published("loss random", "welfare lost by the maximally private solution", 71.5, None, "%", _SUMMARY),
+    Published("least loss", "PALMA loses, ε = 1, least of 3, 4, 5 areas", 21.1, 1.8, "%", _LOST),
+    Published("most loss", "PALMA loses, ε = 1, most of 3, 4, 5 areas", 21.9, 1.8, "%", _LOST),
+    Published("most loss", "PALMA loses less than", 22.0, None, "%", _SUMMARY, bound=True),
+    Published("loss random", "the maximally private, random solution loses", 71.6, 2.5, "%", _LOST),
+    Published("loss random", "the maximally private solution loses", 71.5, None, "%", _SUMMARY),
     Published("median epsilon", "median ε of an agent", 0.36, None, "ε", _SPENT),
     Published("least above", "agents with ε > 0.75, least of 3, 4, 5 areas", 0.9, None, "%", _SPENT),
     Published("most above", "agents with ε > 0.75, most of 3, 4, 5 areas", 2.1, None, "%", _SPENT),

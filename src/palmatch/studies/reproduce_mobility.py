@@ -299,20 +299,12 @@ class Spent:
 
 def losses(rows: pl.DataFrame) -> list[Loss]:
     """Return every method's loss at every edge under every budget, all batches pooled."""
-    found = []
-    for (method, edge, epsilon), group in rows.group_by(["method", "edge", "epsilon"], maintain_order=True):
-        values = group["loss"].to_numpy()
-        by_batch = group.group_by("batch", maintain_order=True).agg(pl.col("loss").std())["loss"].drop_nulls()
-        found.append(
-            Loss(
-                method=str(method),
-                edge=float(str(edge)),
-                epsilon=float(str(epsilon)),
-                mean=float(values.mean()),
-                spread=float(values.std(ddof=1)) if len(values) > 1 else 0.0,
-                within=float(by_batch.to_numpy().mean()) if len(by_batch) else 0.0,
-            )
-        )
+    of = ["method", "edge", "epsilon"]
+    within = rows.group_by([*of, "batch"]).agg(pl.col("loss").std()).group_by(of).agg(within=pl.col("loss").mean())
+    pooled = rows.group_by(of).agg(mean=pl.col("loss").mean(), spread=pl.col("loss").std())
+    # One run has no spread.
+    table = pooled.join(within, on=of).with_columns(pl.col("spread", "within").fill_null(0.0))
+    found = [Loss(**row) for row in table.to_dicts()]
     return sorted(found, key=lambda loss: (METHODS.index(loss.method), -loss.epsilon, loss.edge))
 
 

@@ -1,0 +1,1 @@
+"""Pages for people, and `build`, which makes their pictures."""

@@ -1,0 +1,359 @@
+"""The paper's figures, drawn from our rows, with the paper's own numbers as open markers where it states them.
+
+Each function takes records and returns a figure of its own; `save_both` writes it as the same bytes every time. Nothing
+here is computed that a study should have computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+from numpy.typing import ArrayLike
+
+from palmatch.domains.mobility import City, Square
+from palmatch.errors import InputError
+from palmatch.problem import FloatArray, Problem
+from palmatch.report.figures import DPI, save
+from palmatch.report.style import (
+    AGENT,
+    ALARM,
+    FAINT_INK,
+    INK,
+    LAND,
+    PRIVATE,
+    REGION,
+    RESOURCE,
+    SHORE,
+    WIDTH,
+    Kind,
+    dashes_of,
+    legend_above,
+    sheet,
+    spread_apart,
+    styled,
+)
+from palmatch.studies.reproduce_mobility import Day
+
+__all__ = ["DPI", "Line", "Mark", "day_curve", "epsilon_histograms", "epsilon_lines", "loss_lines", "region_map"]
+
+_MAP = (3.4, 5.2)  # inches, at most
+
+# Days beyond this many are left out of their figure.
+_MOST_DAYS = 4
+
+# Minutes between the marks of a time axis.
+_MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 180)
+
+# Lines of one kind of privacy differ in their markers.
+_SECOND_MARKER = {"^": "v", "s": "P", "D": "d", "o": "X"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A method over the sizes of region: mean losses and their spreads, as fractions. A bound is drawn dotted."""
+
+    method: str
+    kind: Kind
+    sizes: tuple[float, ...]
+    means: tuple[float, ...]
+    spreads: tuple[float, ...]
+    bound: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A number that the paper states about a method at a size of region, in per cent or in ε."""
+
+    method: str
+    size: float
+    value: float
+    spread: float | None = None
+
+
+def save_both(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
+    """Write a figure as PNG and as SVG, neither of which says when it was made."""
+    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+    save(figure, png)
+    _save_svg(figure, svg)
+    return png, svg
+
+
+@styled
+def _save_svg(figure: Figure, path: Path) -> None:
+    # Names inside an SVG are salted with a random number unless a salt is given.
+    with mpl.rc_context({"svg.hashsalt": "palmatch"}):
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+
+
+@styled
+def region_map(problem: Problem, name: str, *, outline: ArrayLike | None = None) -> Figure:
+    """Draw the regions of a batch on the map, north up, with its people and vehicles."""
+    city = problem.domain
+    if not isinstance(city, City):
+        raise InputError("A map needs places: leave it out, or use the mobility domain.")
+    squares = [region for region in problem.regions if isinstance(region, Square)]
+    lower = np.array([city.corner(square) for square in squares]) / 1000
+    edges = np.array([square.edge for square in squares]) / 1000
+    corners = lower[:, None, :] + edges[:, None, None] * np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
+    people, vehicles = problem.truth[:, :2] / 1000, city.vehicles / 1000
+    land = np.empty((0, 2)) if outline is None else city.metres(*np.asarray(outline, dtype=np.float64).T) / 1000
+    framed = np.vstack((people, corners.reshape(-1, 2), land))
+    origin, extent = framed.min(axis=0), np.ptp(framed, axis=0)
+    beyond = int(((vehicles < origin) | (vehicles > origin + extent)).any(axis=1).sum())
+    told = f"{name}; {len(people)} people, {len(squares)} regions of {edges[0] * 1000:g} m with people in them"
+    told += f"; {beyond} of {len(vehicles)} vehicles are beyond the frame" if beyond else ""
+    scale = min(_MAP[0] / extent[0], _MAP[1] / extent[1])
+    size = (max(3.4, scale * extent[0]), scale * extent[1])
+    figure, axes = sheet("Regions on the map", told, plot=size, left=0.5, legend=0.38)
+    if len(land):
+        shape = PolyCollection([land - origin], facecolors=LAND, edgecolors=SHORE, linewidths=0.8, zorder=1)
+        axes.add_collection(shape)
+    _draw_map(axes, corners - origin, people - origin, vehicles - origin)
+    _frame_map(axes, extent)
+    handles = [
+        Line2D([], [], ls="", marker="o", ms=4.5, color=AGENT, label="a person"),
+        Line2D([], [], ls="", marker="o", ms=4.5, color=RESOURCE, label="a vehicle"),
+        Line2D([], [], ls="", marker="s", ms=7, mfc=REGION, mec=SHORE, mew=0.5, label="a region"),
+        Line2D([], [], ls="", marker="o", ms=3.0, color=ALARM, label="a corner of regions"),
+    ]
+    legend_above(figure, axes, handles, columns=2)
+    return figure
+
+
+def _draw_map(axes: Axes, corners: FloatArray, people: FloatArray, vehicles: FloatArray) -> None:
+    shaded = PolyCollection(list(corners), facecolors=REGION, edgecolors=SHORE, linewidths=0.7, zorder=2, alpha=0.75)
+    axes.add_collection(shaded)
+    for places, colour, order in ((vehicles, RESOURCE, 4), (people, AGENT, 5)):
+        axes.plot(*places.T, ls="", marker="o", ms=3.2, color=colour, mec="white", mew=0.3, zorder=order)
+    axes.plot(*np.unique(corners.reshape(-1, 2).round(6), axis=0).T, ls="", marker="o", ms=2.2, color=ALARM, zorder=3)
+
+
+def _frame_map(axes: Axes, extent: FloatArray) -> None:
+    """Give both axes the same number of kilometres an inch."""
+    box = np.asarray(axes.get_position().size) * axes.figure.get_figure(root=True).get_size_inches()
+    half = 0.52 * float((extent / box).max()) * box
+    axes.set_xlim(extent[0] / 2 - half[0], extent[0] / 2 + half[0])
+    axes.set_ylim(extent[1] / 2 - half[1], extent[1] / 2 + half[1])
+    axes.set_aspect("equal")
+    axes.grid(False)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=10, steps=[1, 2, 5, 10]))
+    axes.set_xlabel("kilometres to the east")
+    axes.set_ylabel("kilometres to the north")
+
+
+@styled
+def day_curve(days: Sequence[Day], source: str) -> Figure:
+    """Draw the requests in each minute, a panel for each day, with the chosen batches as upright lines.
+
+    Of a day of which the records hold a part, that part is shown: a minute that is not there is no minute without
+    requests.
+    """
+    shown = days[:_MOST_DAYS]
+    told = f"{source}; dashed lines are where the chosen batches begin"
+    told += f"; the first {len(shown)} of {len(days)} days" if len(shown) < len(days) else ""
+    figure, panels = _panels("Requests per minute", told, len(shown), columns=1, height=1.5)
+    for axes, day in zip(panels, shown, strict=True):
+        minutes = np.flatnonzero(day.per_minute)
+        first, last = (int(minutes[0]), int(minutes[-1]) + 1) if len(minutes) else (0, 1440)
+        axes.fill_between(
+            np.append(np.arange(first, last), last), np.append(day.per_minute[first:last], 0), step="post",
+            color=RESOURCE, alpha=0.75, lw=0, zorder=2,
+        )  # fmt: skip
+        for begin in day.begins:
+            axes.axvline(begin, color=INK, lw=1.0, ls=(0, (4, 2)), zorder=3)
+        part = "" if len(minutes) == 1440 else f": the file holds {len(minutes):,} of its 1,440 minutes"
+        axes.set_title(day.name + part, loc="left", size=9.0, color=INK)
+        room = 0.02 * (last - first)
+        axes.set_xlim(first - room, last + room)
+        axes.set_ylim(bottom=0)
+        step = next((minutes for minutes in _MINUTES if (last - first) / minutes <= 8), _MINUTES[-1])
+        axes.xaxis.set_major_locator(MultipleLocator(step))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda minute, _: f"{minute // 60:02.0f}:{minute % 60:02.0f}"))
+        axes.set_ylabel("requests")
+    panels[-1].set_xlabel("time of day")
+    return figure
+
+
+def _panels(title: str, told: str, count: int, *, columns: int, height: float) -> tuple[Figure, list[Axes]]:
+    """Return a sheet with panels of this height in inches, in rows, with room for a title above each."""
+    rows, gap, above, below = -(-count // columns), 0.25, 0.3, 0.42
+    whole = WIDTH - 0.55 - 0.2
+    figure, frame = sheet(title, told, plot=(whole, rows * (height + above + below)), left=0.55, right=0.2, bottom=0.1)
+    box, (wide, high) = frame.get_position(), figure.get_size_inches()
+    frame.remove()
+    width = (whole - gap * (columns - 1)) / columns
+    panels = []
+    for place in range(count):
+        row, column = divmod(place, columns)
+        left = box.x0 + column * (width + gap) / wide
+        bottom = box.y1 - (row * (height + above + below) + above + height) / high
+        panels.append(figure.add_axes((left, bottom, width / wide, height / high)))
+    return figure, panels
+
+
+@styled
+def loss_lines(lines: Sequence[Line], marks: Sequence[Mark], *, told: str, across: str) -> Figure:
+    """Draw losses over the size of the regions: whiskers are one standard deviation, and so is the room at the bounds.
+
+    Dotted lines are PALMA's bounds; the shaded area reaches from one spread below the better to one above the worse.
+    """
+    names = 0.65 + 0.073 * max(len(line.method) for line in lines)
+    figure, axes = sheet(
+        "Welfare lost over the size of the regions", told, plot=(WIDTH - 0.5 - names, 3.7), left=0.5, right=names,
+        legend=0.19,
+    )  # fmt: skip
+    _draw_bounds(axes, [line for line in lines if line.bound])
+    whole = [line for line in lines if not line.bound]
+    markers = _markers(whole)
+    for line, dash in zip(whole, dashes_of([line.kind for line in whole]), strict=True):
+        sizes, means, spreads = (np.array(values) for values in (line.sizes, line.means, line.spreads))
+        axes.errorbar(
+            sizes, 100 * means, 100 * spreads, color=line.kind.colour, ls=dash, lw=1.6, marker=markers[line.method],
+            ms=4, zorder=3, elinewidth=0.9, capsize=2.0, capthick=0.9,
+        )  # fmt: skip
+    _draw_marks(axes, marks, {line.method: line for line in whole}, markers)
+    axes.set_ylim(bottom=0)
+    _ticks(axes, lines)
+    _name_ends(axes, lines)
+    if marks:
+        open_mark = Line2D([], [], ls="", marker="o", ms=5, mfc="white", mec=INK, label="open: what the paper states")
+        legend_above(figure, axes, [open_mark], columns=1)
+    axes.set_xlabel(across)
+    axes.set_ylabel("welfare lost (% of the optimum)")
+    return figure
+
+
+def _draw_bounds(axes: Axes, bounds: Sequence[Line]) -> None:
+    for line in bounds:
+        axes.plot(line.sizes, 100 * np.array(line.means), color=PRIVATE.colour, ls=(0, (1.2, 1.5)), lw=1.3, zorder=2)
+    if bounds:
+        low = np.min([np.array(line.means) - np.array(line.spreads) for line in bounds], axis=0)
+        high = np.max([np.array(line.means) + np.array(line.spreads) for line in bounds], axis=0)
+        axes.fill_between(bounds[0].sizes, 100 * low, 100 * high, color=PRIVATE.colour, alpha=0.13, lw=0)
+
+
+def _markers(lines: Sequence[Line]) -> dict[str, str]:
+    seen: set[str] = set()
+    markers = {}
+    for line in lines:
+        again = line.kind.marker in seen
+        markers[line.method] = _SECOND_MARKER[line.kind.marker] if again else line.kind.marker
+        seen.add(line.kind.marker)
+    return markers
+
+
+def _draw_marks(axes: Axes, marks: Sequence[Mark], lines: dict[str, Line], markers: dict[str, str]) -> None:
+    """Draw the paper's numbers a little beside ours, so that whiskers do not lie on whiskers."""
+    sizes = [size for line in lines.values() for size in line.sizes]
+    aside = 0.02 * (max(sizes) - min(sizes) or 1.0)
+    for mark in marks:
+        colour = lines[mark.method].kind.colour
+        axes.errorbar(
+            mark.size + aside, mark.value, mark.spread or 0.0, color=colour, marker=markers[mark.method], ms=5,
+            mfc="white", mew=1.1, elinewidth=0.7, capsize=1.5, capthick=0.7, ls="", zorder=4, alpha=0.9,
+        )  # fmt: skip
+
+
+def _ticks(axes: Axes, lines: Sequence[Line]) -> None:
+    sizes = sorted({size for line in lines for size in line.sizes})
+    axes.set_xticks(sizes)
+    room = 0.06 * (sizes[-1] - sizes[0] or 1.0)
+    axes.set_xlim(sizes[0] - room, sizes[-1] + room)
+
+
+def _name_ends(axes: Axes, lines: Sequence[Line]) -> None:
+    """Write each method's name at the right end of its line, moved apart where names would overlap."""
+    ranked = sorted(lines, key=lambda line: line.means[-1])
+    height = axes.get_position().height * float(axes.figure.get_figure(root=True).get_size_inches()[1])
+    low, high = axes.get_ylim()
+    values = np.array([100 * line.means[-1] for line in ranked])
+    levels = spread_apart(values, gap=0.165 * (high - low) / height)
+    for line, value, level in zip(ranked, values, levels, strict=True):
+        axes.annotate(
+            f"{line.method}  {value:.1f}", (line.sizes[-1], value), xytext=(1.06, level),
+            textcoords=axes.get_yaxis_transform(), va="center", size=8.5, annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": FAINT_INK, "lw": 0.5, "shrinkA": 1, "shrinkB": 3},
+        )  # fmt: skip
+
+
+@styled
+def epsilon_lines(
+    sizes: Sequence[float],
+    medians: Sequence[tuple[float, float, float]],
+    largest: Sequence[float],
+    *,
+    marks: Sequence[Mark],
+    told: str,
+    across: str,
+    budget: float,
+) -> Figure:
+    """Draw the largest ε of any agent and the mean median, with the range of the medians (median, least, most)."""
+    figure, axes = sheet(
+        "ε of an agent over the size of the regions", told, plot=(WIDTH - 0.5 - 0.3, 2.9), left=0.5, right=0.3,
+        legend=0.19,
+    )  # fmt: skip
+    middle, least, most = (np.array(values) for values in zip(*medians, strict=True))
+    axes.fill_between(sizes, least, most, color=RESOURCE, alpha=0.16, lw=0)
+    axes.plot(sizes, middle, color=RESOURCE, lw=1.7, marker="o", ms=4)
+    axes.plot(sizes, largest, color=AGENT, lw=1.7, marker="s", ms=4)
+    for size, value in zip(sizes, middle, strict=True):
+        axes.annotate(f"{value:.2f}", (size, value), xytext=(0, 6), textcoords="offset points", ha="center", size=8.5)
+    handles = [
+        Line2D([], [], color=AGENT, marker="s", ms=4, label="largest"),
+        Line2D([], [], color=RESOURCE, marker="o", ms=4, label="median"),
+    ]
+    for mark in marks:
+        axes.plot(mark.size, mark.value, ls="", marker="o", ms=6, mfc="white", mec=RESOURCE, mew=1.2, zorder=5)
+    if marks:
+        handles.append(Line2D([], [], ls="", marker="o", ms=5, mfc="white", mec=RESOURCE, label="median in the paper"))
+    legend_above(figure, axes, handles, columns=3, sample=1.6)
+    axes.set_xticks(list(sizes))
+    axes.set_ylim(0, 1.08 * max(budget, *largest))
+    axes.set_xlabel(across)
+    axes.set_ylabel("ε")
+    return figure
+
+
+@styled
+def epsilon_histograms(panels: Sequence[tuple[str, FloatArray]], *, told: str, budget: float) -> Figure:
+    """Draw what the matching cost each agent of each run, a panel for each size of region."""
+    columns = min(2, len(panels))
+    figure, places = _panels("What it cost each agent in ε", told, len(panels), columns=columns, height=1.4)
+    for number, (axes, (name, values)) in enumerate(zip(places, panels, strict=True)):
+        _histogram(axes, name, values, budget)
+        axes.sharey(places[0])
+        axes.tick_params(labelleft=number % columns == 0)
+        if number % columns == 0:
+            axes.set_ylabel("agents (%)")
+        if number + columns >= len(panels):
+            axes.set_xlabel("ε of an agent at the end")
+    # Shared axes do not grow by themselves with the highest panel.
+    places[0].set_ylim(0, 1.05 * max(patch.get_height() for axes in places for patch in _bars(axes)))
+    return figure
+
+
+def _bars(axes: Axes) -> list[Rectangle]:
+    return [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+
+
+def _histogram(axes: Axes, name: str, values: FloatArray, budget: float) -> None:
+    weights = np.full(len(values), 100 / len(values))
+    bins = list(np.linspace(0, max(budget, float(values.max())), 41))
+    axes.hist(values, bins=bins, weights=weights, color=PRIVATE.colour, rwidth=0.88, zorder=2)
+    axes.axvline(float(np.median(values)), color=INK, lw=1.0, zorder=3)
+    axes.set_title(f"{name}: median {np.median(values):.2f}", loc="left", size=9.0, color=INK)
+    axes.set_xlim(0, 1.02 * bins[-1])
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.grid(False, axis="x")

@@ -1,0 +1,303 @@
+"""The paper's second test-case: reviewers and papers, with primary areas drawn afresh in every run.
+
+A cell is one run at one number of areas; its rows, one for each method, become the numbers that the paper states. How
+anything is drawn is the report's business, and what the paper may have meant otherwise that of `paper_readings`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from palmatch.baselines.hungarian import hungarian
+from palmatch.data.conference import conference
+from palmatch.data.labels import check_same_areas, read_labels
+from palmatch.domains import papers
+from palmatch.errors import InputError
+from palmatch.methods import Ground, Settings, budgets, plays, prepare, published_policy
+from palmatch.policies.published import Policy
+from palmatch.privacy.accountants import Allowance, published_allowance
+from palmatch.problem import FloatArray, IntArray, Problem
+from palmatch.rounds.draws import stream
+from palmatch.rounds.game import rules_of, simulate
+from palmatch.rounds.tables import PublicTables, public_tables
+from palmatch.studies.cells import Cell, Setting
+from palmatch.studies.pruned_costs import largest_costs
+from palmatch.studies.published_numbers import Own
+
+AREAS: Final = (3, 4, 5)
+METHODS: Final = ("published", "unlimited", "noise", "random", "hungarian-region")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Records:
+    """Who knows what and what is about what: 0/1 marks, one row each, one column an area.
+
+    The primary areas are drawn afresh in every run where they are None.
+    """
+
+    source: str
+    made_up: bool
+    areas: tuple[str, ...]
+    reviewers: NDArray[np.uint8]
+    papers: NDArray[np.uint8]
+    reviewer_ids: tuple[str, ...]
+    paper_ids: tuple[str, ...]
+    reviewer_primary: IntArray | None
+    paper_primary: IntArray | None
+    notes: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Tells these records from any others."""
+        ids = "\n".join((*self.reviewer_ids, "", *self.paper_ids)).encode()
+        primaries = b"".join(b"-" if p is None else p.tobytes() for p in (self.reviewer_primary, self.paper_primary))
+        return hashlib.sha256(self.reviewers.tobytes() + self.papers.tobytes() + ids + primaries).hexdigest()[:16]
+
+
+def from_files(paper_file: Path, reviewer_file: Path) -> Records:
+    """Read both files and check that they have the same areas."""
+    reviewers = read_labels(reviewer_file, role="agents")
+    submitted = check_same_areas(reviewers, read_labels(paper_file, role="resources"))
+    notes = []
+    if reviewers.epsilon is not None:
+        notes.append(f"The budgets in {reviewer_file.name} are passed over: the study gives everybody the same.")
+    for name, labels in ((reviewer_file.name, reviewers), (paper_file.name, submitted)):
+        if labels.primary is not None:
+            notes.append(f"The primary areas of {name} are the file's own, the same in every run.")
+    return Records(
+        source=f"{paper_file.name} and {reviewer_file.name}",
+        made_up=False,
+        areas=reviewers.areas,
+        reviewers=reviewers.marks,
+        papers=submitted.marks,
+        reviewer_ids=reviewers.ids,
+        paper_ids=submitted.ids,
+        reviewer_primary=reviewers.primary,
+        paper_primary=submitted.primary,
+        notes=tuple(notes),
+    )
+
+
+def from_conference(*, seed: int, reviewers: int = 189, papers: int = 73) -> Records:
+    """Draw a made-up conference of the paper's size."""
+    drawn = conference(seed=seed, reviewers=reviewers, papers=papers)
+    note = "The conference, its areas, reviewers and papers are made up; only their numbers are the paper's."
+    return Records(
+        source="the made-up conference",
+        made_up=True,
+        areas=drawn.areas,
+        reviewers=drawn.reviewers,
+        papers=drawn.papers,
+        reviewer_ids=tuple(str(n) for n in range(reviewers)),
+        paper_ids=tuple(str(n) for n in range(papers)),
+        reviewer_primary=None,
+        paper_primary=None,
+        notes=(note,),
+    )
+
+
+def cells(records: Records, *, areas: Sequence[int], runs: int, seed: int) -> list[Cell]:
+    """Return the cells of a study: one for each number of areas and run."""
+    if runs < 1:
+        raise InputError(f"Expected at least 1 run, got runs={runs}.")
+    if not areas or len(set(areas)) < len(areas):
+        raise InputError(f"Expected different numbers of areas, got {', '.join(map(str, areas)) or 'none'}.")
+    return [
+        Cell(f"{most} areas, run {run + 1}", play_run, (records, most, run, seed), 50.0 + types_of(records, most))
+        for most in areas
+        for run in range(runs)
+    ]
+
+
+def types_of(records: Records, areas: int) -> int:
+    """Return how many possible reviewers a region has."""
+    if not 1 <= areas <= len(records.areas):
+        raise InputError(f"Expected from 1 to {len(records.areas)} areas, got {areas}.")
+    return sum(comb(len(records.areas) - 1, further) for further in range(areas))
+
+
+def settings_of(records: Records, *, runs: int, seed: int, version: str) -> dict[str, Setting]:
+    """Return what the rows depend on besides the names of the cells."""
+    return {"study": "papers", "runs": runs, "seed": seed, "palmatch": version, "labels": records.digest}
+
+
+def problem_of(records: Records, areas: int, seed: int) -> Problem:
+    """Return the problem of one run: its seed draws the primary areas, the same for any number of areas."""
+    return papers.problem(
+        records.reviewers,
+        records.papers,
+        secondary=areas - 1,
+        seed=seed,
+        areas=records.areas,
+        reviewer_ids=records.reviewer_ids,
+        paper_ids=records.paper_ids,
+        reviewer_primary=records.reviewer_primary,
+        paper_primary=records.paper_primary,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """PALMA as published, before anybody plays: the public tables, each agent's c_max, and what the budget allows."""
+
+    policy: Policy
+    tables: PublicTables
+    costs: FloatArray
+    allowance: Allowance
+
+
+def prepare_published(ground: Ground, settings: Settings) -> Ready:
+    """Do for `published` what `methods.prepare` does, with costs that are found faster where regions are large."""
+    problem = ground.problem
+    policy = published_policy(problem, settings)
+    noise = plays(ground, policy)
+    tables = public_tables(problem, ground.regions, noise)
+    costs = largest_costs(ground, policy, noise, settings.order)
+    allowance = published_allowance(
+        costs, budgets(problem, settings), layout=tables.layout, order=settings.order, delta=settings.delta
+    )
+    return Ready(policy, tables, costs, allowance)
+
+
+def play_run(records: Records, areas: int, run: int, seed: int) -> pl.DataFrame:
+    """Draw the primary areas of a run and play every method once; a row for each."""
+    own = stream(seed, run)
+    problem = problem_of(records, areas, own)
+    ground, best = Ground(problem), hungarian(problem).welfare
+    ready = prepare_published(ground, Settings())
+    ends = simulate(ready.tables, ground.own, rules_of(ready.policy), ready.allowance, keys=ground.keys, seed=own)
+    rows = [_row("published", areas, run, problem, ends.resource_of, best, ends.steps)]
+    rows[0]["epsilon_of_agents"] = ready.allowance.epsilon_of(ends.spent).tolist()
+    rows[0]["agent_is_matched"] = (ends.resource_of >= 0).tolist()
+    for method in METHODS[1:]:
+        matching = prepare(ground, method).play(own)
+        rows.append(_row(method, areas, run, problem, matching.resource_of, best, matching.rounds))
+    return pl.DataFrame(rows, schema=_SCHEMA)
+
+
+def _row(
+    method: str, areas: int, run: int, problem: Problem, resource_of: IntArray, best: float, rounds: int
+) -> dict[str, object]:
+    return {
+        "areas": areas,
+        "method": method,
+        "run": run,
+        "loss": 1.0 - float(problem.true_utility_of(resource_of).sum()) / best,
+        "rounds": rounds,
+        "agents": problem.agents,
+        "matched": int((resource_of >= 0).sum()),
+        "uncovered": _with_surplus(problem),
+        "epsilon_of_agents": [],
+        "agent_is_matched": [],
+    }
+
+
+def _with_surplus(problem: Problem) -> int:
+    """Return how many reviewers have more areas than their region allows for."""
+    return int((problem.types != problem.truth).any(axis=1).sum())
+
+
+_SCHEMA: Final = pl.Schema(
+    {
+        "areas": pl.Int32(),
+        "method": pl.String(),
+        "run": pl.Int32(),
+        "loss": pl.Float64(),
+        "rounds": pl.Int64(),
+        "agents": pl.Int32(),
+        "matched": pl.Int32(),
+        "uncovered": pl.Int32(),
+        "epsilon_of_agents": pl.List(pl.Float64()),
+        "agent_is_matched": pl.List(pl.Boolean()),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a method lost at a number of areas, as fractions of the optimum, over the runs."""
+
+    method: str
+    areas: int
+    mean: float
+    spread: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spent:
+    """What `published` cost at a number of areas, in ε: the mean of the runs' medians, and the largest of anybody.
+
+    `least_median` and `most_median` are the smallest and the largest median of any run; `figures` are those of all
+    agents of all runs, and `matched` says which of them got a paper.
+    """
+
+    areas: int
+    median: float
+    least_median: float
+    most_median: float
+    median_matched: float
+    largest: float
+    figures: FloatArray
+    matched: NDArray[np.bool_]
+
+
+def losses(rows: pl.DataFrame) -> list[Loss]:
+    """Return every method's loss at every number of areas."""
+    found = []
+    for (method, areas), group in rows.group_by(["method", "areas"], maintain_order=True):
+        values = group["loss"].to_numpy()
+        spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+        found.append(Loss(str(method), int(str(areas)), float(values.mean()), spread))
+    return sorted(found, key=lambda loss: (METHODS.index(loss.method), loss.areas))
+
+
+def spendings(rows: pl.DataFrame) -> list[Spent]:
+    """Return what `published` cost, at every number of areas."""
+    found = []
+    palma = rows.filter(pl.col("method") == "published").sort("areas", "run")
+    for (areas,), group in palma.group_by(["areas"], maintain_order=True):
+        runs = [np.asarray(figures, dtype=np.float64) for figures in group["epsilon_of_agents"].to_list()]
+        served = [np.asarray(flags, dtype=np.bool_) for flags in group["agent_is_matched"].to_list()]
+        medians = np.array([np.median(figures) for figures in runs])
+        of_matched = [np.median(figures[flags]) for figures, flags in zip(runs, served, strict=True)]
+        found.append(
+            Spent(
+                areas=int(str(areas)),
+                median=float(medians.mean()),
+                least_median=float(medians.min()),
+                most_median=float(medians.max()),
+                median_matched=float(np.mean(of_matched)),
+                largest=float(max(figures.max() for figures in runs)),
+                figures=np.concatenate(runs),
+                matched=np.concatenate(served),
+            )
+        )
+    return found
+
+
+def own_numbers(rows: pl.DataFrame, records: Records) -> dict[str, Own]:
+    """Return our numbers by the keys of the published ones, losses and shares in per cent; everybody is counted."""
+    palma = sorted((x for x in losses(rows) if x.method == "published"), key=lambda loss: loss.mean)
+    random = rows.filter(pl.col("method") == "random")["loss"].to_numpy()
+    spent = spendings(rows)
+    above = [100 * float((x.figures > 0.75).mean()) for x in spent]
+    return {
+        "least loss": Own(100 * palma[0].mean, 100 * palma[0].spread),
+        "most loss": Own(100 * palma[-1].mean, 100 * palma[-1].spread),
+        "loss random": Own(100 * float(random.mean()), 100 * float(random.std(ddof=1)) if len(random) > 1 else None),
+        "median epsilon": Own(float(np.mean([x.median for x in spent]))),
+        "least above": Own(min(above)),
+        "most above": Own(max(above)),
+        "max epsilon": Own(max(x.largest for x in spent)),
+        "reviewers": Own(len(records.reviewers)),
+        "papers": Own(len(records.papers)),
+    }
