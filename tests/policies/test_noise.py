@@ -1,6 +1,6 @@
 """What a region plays without acting on the truth: public, and on the grid."""
 
-# ruff: noqa: ARG005 - wrong functions ignore what they are given
+
 
 from __future__ import annotations
 
