@@ -19,7 +19,7 @@ from palmatch.guarantee import Guarantee
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.once import Channel, best_channel, report
 from palmatch.problem import FloatArray, IntArray, Matching, Problem
-from palmatch.rounds.draws import REPORT, Keys, draws, streams
+from palmatch.rounds.draws import REPORT, SELECTION, Keys, draws, streams
 from palmatch.rounds.prices import Stalls, sell
 
 # What a bid adds: the price of impatience. The matching is within this much an agent of the best one on the reports.
@@ -126,7 +126,11 @@ def prepare_hungarian_once(ground: Ground, settings: Settings, trace: bool) -> M
         for agent, stall in enumerate(table.stall_of):
             here = slice(int(table.start[stall]), int(table.start[stall + 1]))
             worth[agent, table.resources[here]] = table.values[here]
-        return _matching(ground.problem, "hungarian-once", assign(worth), plan, settings, rounds=0)
+        # Agents with the same report look alike to it; chance, not the order of the rows, decides between them.
+        shuffled = np.argsort(draws(streams(seed, ground.keys), 0, SELECTION), kind="stable")
+        resource_of = np.empty(ground.problem.agents, dtype=np.int64)
+        resource_of[shuffled] = assign(worth[shuffled])
+        return _matching(ground.problem, "hungarian-once", resource_of, plan, settings, rounds=0)
 
     return Method("hungarian-once", play, plays_rounds=False, random=True)
 

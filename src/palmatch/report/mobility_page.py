@@ -49,13 +49,14 @@ def write_mobility(folder: Path, records: Records, rows: pl.DataFrame, told: Tol
         _epsilons(folder, spent, numbers),
         _histograms(folder, spent),
     ]
-    page = write_page(folder, _story(records, lost, spent, numbers, told), numbers, exhibits)
+    page = write_page(folder, story(records, lost, spent, numbers, told), numbers, exhibits)
     return [page, *(shown.path for exhibit in exhibits for shown in exhibit.pictures)]
 
 
-def _story(
+def story(
     records: Records, lost: Sequence[Loss], spent: Sequence[Spent], numbers: Sequence[Beside], told: Told
 ) -> Story:
+    """Return all that the page says in words."""
     where = "on a made-up city" if records.made_up else f"on {records.source}"
     return Story(
         title=f"The paper's mobility study, {where}",

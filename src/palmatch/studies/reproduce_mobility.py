@@ -174,7 +174,9 @@ def from_city(*, seed: int, seconds: float = 30.0) -> Records:
         batch = made_up.batch(float(hour), seed=seed)
         count = max(1, round(len(batch.requests) * seconds / 30))
         batches.append(Batch(f"made-up city, {hour:02d}:00", batch.requests[:count], batch.vehicles[:count]))
-    curve = np.array([2 * made_up.requests_at(minute / 60) for minute in range(1440)], dtype=np.int64)
+    quarters = np.arange(0, 24 * 60, 15)
+    each = [2 * made_up.requests_at(float(minute / 60)) for minute in quarters]
+    curve = np.interp(np.arange(24 * 60), quarters, each, period=24 * 60).round().astype(np.int64)
     day = Day("a day of the made-up city", curve, tuple(60.0 * hour for hour in HOURS))
     note = "The city, its requests and its vehicles are made up; only the sizes of the batches are the paper's."
     return Records("the made-up city", True, seconds, tuple(batches), (day,), (note,))
