@@ -35,7 +35,7 @@ def test_agents_whose_utilities_nobody_in_the_region_could_have_are_named() -> N
     problem = pm.table.problem(utilities, ["north", "south", "north", "north"], COULD_BE, agent_ids=list("abcd"))
     assert problem.uncovered == (1, 2)
     assert problem.notes[0].startswith("2 of 4 agents have utilities that are not among")
-    assert pm.match(problem, seed=1).guarantee.uncovered == ("b", "c")
+    assert pm.match(problem, "published", seed=1).guarantee.uncovered == ("b", "c")
 
 
 def test_changing_the_returned_table_does_not_change_the_problem() -> None:
