@@ -104,7 +104,7 @@ def test_reviewers_who_keep_too_many_areas_are_named_as_not_covered() -> None:
     problem = pm.papers.problem(reviewers, papers, secondary=1, surplus="keep")
     assert list(problem.uncovered) == [n for n in range(40) if reviewers[n].sum() > 2]
     assert np.array_equal(problem.types, problem.truth)
-    matching = pm.match(problem, seed=1)
+    matching = pm.match(problem, "published", seed=1)
     assert matching.guarantee.uncovered == tuple(str(n) for n in problem.uncovered)
 
 

@@ -1,7 +1,5 @@
 """What a region plays without acting on the truth: public, and on the grid."""
 
-
-
 from __future__ import annotations
 
 from fractions import Fraction
