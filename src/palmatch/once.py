@@ -32,6 +32,10 @@ PATIENCE = 100
 OPENING_STEP = 0.01
 
 
+# Made-up agents on whom cells are tried, in all regions together.
+_MADE_UP = 60_000
+
+
 @dataclass(frozen=True, slots=True)
 class Reporting:
     """Everybody's way to report: public, but for `cell`.
@@ -60,10 +64,14 @@ def reporting(ground: Ground, settings: Settings) -> Reporting:
     opening, wanted = _opening(problem, regions, ground.keys)
     pairs, channel_of = np.unique(np.column_stack((problem.region_index, budget)), axis=0, return_inverse=True)
     progress = ground.progress("reports")
+    # Trying out cells is worth some seconds in all, whether there are ten regions or thousands.
+    made_up = min(max(_MADE_UP // len(pairs), 100), 1500)
     channels = []
     for number, (place, epsilon) in enumerate(pairs):
         crowd = int((problem.region_index == int(place)).sum())
-        channels.append(best_channel(regions[int(place)], float(epsilon), crowd=crowd, wanted=wanted[int(place)]))
+        channels.append(
+            best_channel(regions[int(place)], float(epsilon), crowd=crowd, wanted=wanted[int(place)], made_up=made_up)
+        )
         if progress is not None:
             progress(number + 1, len(pairs))
     owners = tuple(regions[int(place)] for place, _ in pairs)

@@ -21,9 +21,6 @@ from palmatch.problem import FloatArray, IntArray
 # Numbers of cells that are tried; more than a few pay only for a generous ε.
 CELLS = (1, 2, 3, 4, 6, 9, 16, 36, 64)
 
-# Made-up agents on whom a number of cells is tried, in crowds of the region's size. Public, and the same everywhere.
-_MADE_UP = 1500
-
 # A larger crowd is tried by a part of it.
 _LARGEST_CROWD = 60
 
@@ -99,7 +96,9 @@ def channel_for(region: Neighbourhood, cells: IntArray, epsilon: float, *, prior
     return Channel(cells, own, other, np.clip(values, np.finfo(float).tiny, 1.0))
 
 
-def best_channel(region: Neighbourhood, epsilon: float, *, crowd: int, wanted: IntArray) -> Channel:
+def best_channel(
+    region: Neighbourhood, epsilon: float, *, crowd: int, wanted: IntArray, made_up: int = 1500
+) -> Channel:
     """Return the channel with the number of cells that serves a made-up crowd of this region best.
 
     Parameters
@@ -108,12 +107,14 @@ def best_channel(region: Neighbourhood, epsilon: float, *, crowd: int, wanted: I
         How many agents there are in the region.
     wanted:
         Positions among the region's resources for which such a crowd would compete: as many as agents, or fewer.
+    made_up:
+        How many made-up agents a number of cells is tried on, in crowds of the region's size.
     """
     if epsilon < SMALLEST or crowd == 0 or len(wanted) < 2:
         return channel_for(region, np.zeros(len(region.types), dtype=np.int64), epsilon)
     chance = np.random.Generator(np.random.PCG64(crowd))
     size = min(crowd, _LARGEST_CROWD)
-    people = chance.integers(len(region.types), size=(-(-_MADE_UP // size), size))
+    people = chance.integers(len(region.types), size=(-(-made_up // size), size))
     draws = chance.integers(GRID, size=people.shape)
     best, most = None, -1.0
     # More cells than this drown in the noise; trying them would only invite the luck of the made-up crowds.
