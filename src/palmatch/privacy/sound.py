@@ -220,7 +220,8 @@ def sound_allowance(
 
 
 def _rounded_up(costs: FloatArray) -> IntArray:
-    units = np.ceil(costs * (1 + _SLACK) / UNIT)
+    # One unit more: types whose chances differ as integers, but no longer as floating-point numbers, are not free.
+    units = np.ceil(costs * (1 + _SLACK) / UNIT) + 1
     return np.minimum(units, UNLIMITED).astype(np.int64)
 
 

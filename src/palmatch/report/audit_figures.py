@@ -40,6 +40,7 @@ from palmatch.studies.audit import Attack, Belief
 # From "less likely than before" over "as before" to "more likely"; blue and orange differ for every kind of sight.
 _ODDS = LinearSegmentedColormap.from_list("odds", [RESOURCE, "#8fbcdc", "#f7f6f3", "#eeb877", AGENT])
 
+_EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
 _PANEL, _GAP = 1.6, 0.18  # inches
 _PIXELS = 160  # along the edge of a panel
 _WIDEST = 1.5  # a promise beyond e^this does not stretch the colours, so that what is small can still be told apart
@@ -66,8 +67,9 @@ def belief_maps(belief: Belief) -> Figure:
         axes.set_title(title, size=9, loc="left", pad=4, color=INK)
         axes.set_xlabel("all alike" if ratio is ratios[0] else _range(ratio), size=8.5, labelpad=4)
     outside = ((belief.report < 0) | (belief.report > belief.edge)).any()
-    _mark(panels[2], np.clip(belief.report, 0, belief.edge), NOISY_PLACES.marker, NOISY_PLACES.colour)
-    report = "the noisy report" + " (outside, beyond this edge)" * bool(outside)
+    shown = np.clip(belief.report, 0.03 * belief.edge, 0.97 * belief.edge) if outside else belief.report
+    _mark(panels[2], shown, NOISY_PLACES.marker, NOISY_PLACES.colour)
+    report = "the noisy report" + " (it is beyond this edge)" * bool(outside)
     handles = [
         Line2D([], [], ls="", marker="o", ms=6, mfc="none", mec=INK, mew=1.4, label="where the person is"),
         Line2D([], [], ls="", marker=NOISY_PLACES.marker, ms=6, color=NOISY_PLACES.colour, label=report),
@@ -89,9 +91,9 @@ def _told(belief: Belief, watched: FloatArray, reported: FloatArray) -> str:
 def _promise(belief: Belief) -> str:
     if belief.epsilon == 0:
         return "the promise: nothing changes"
-    but = f", but for δ = {belief.delta:g}" if belief.delta else ""
+    but = f", but for δ{_EQUALS}{belief.delta:g}" if belief.delta else ""
     low, high = np.exp(-belief.epsilon), np.exp(belief.epsilon)
-    return f"the promise, ε = {belief.epsilon:g}: {low:.2f} to {high:.2f} times{but}"
+    return f"the promise, ε{_EQUALS}{belief.epsilon:g}: {low:.2f} to {high:.2f} times{but}"
 
 
 def _range(ratio: FloatArray) -> str:
@@ -176,7 +178,7 @@ def roc_curves(attacks: Sequence[Attack]) -> Figure:
     figure, axes = sheet(
         "How well two types are told apart",
         f"the optimal test in region {attacks[0].region}, over {len(attacks[0].first):,} games with either type; "
-        f"shaded is what ε = {claimed:g}, δ = {delta:g} allows",
+        f"shaded is what ε{_EQUALS}{claimed:g}, δ{_EQUALS}{delta:g} allows",
         plot=(size, size),
         left=0.6,
         right=WIDTH - 0.6 - size,

@@ -96,8 +96,7 @@ class Arena:
 
 def arena(ground: Ground, method: str, target: int, *, settings: Settings | None = None) -> Arena:
     """Prepare a method's game around one agent."""
-    if method not in AUDITED:
-        raise InputError(f"There is no audit of {method!r}: choose from {', '.join(AUDITED)}.")
+    check_method(method)
     chosen, problem = settings or Settings(), ground.problem
     policy = _noise_policy(chosen) if method == "noise" else published_policy(problem, chosen)
     noise = plays(ground, policy)
@@ -128,6 +127,12 @@ def arena(ground: Ground, method: str, target: int, *, settings: Settings | None
         delta=allowance.guarantee.delta,
         keys=ground.keys,
     )
+
+
+def check_method(method: str) -> None:
+    """Refuse methods whose rounds tell nothing that could be audited like this."""
+    if method not in AUDITED:
+        raise InputError(f"There is no audit of {method!r}: choose from {', '.join(AUDITED)}.")
 
 
 def _noise_policy(settings: Settings) -> Policy:

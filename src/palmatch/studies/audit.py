@@ -70,8 +70,7 @@ class Attack:
     """One target, one pair of types, many games.
 
     `first` and `second` hold the log-likelihood ratio of the first type against the second in each game in which the
-    target was of the first and of the second type; `actions` is the mean number of choices that it made on the truth's
-    account.
+    target was of the first and of the second type; `actions` is the mean number of its choices that were charged.
     """
 
     crowd: str
@@ -84,6 +83,11 @@ class Attack:
     claimed: float
     delta: float
     bound: Bound
+
+    @property
+    def strongest(self) -> float:
+        """The largest log-likelihood ratio, either way, of any game: one game, and no bound on anything."""
+        return float(max(np.abs(self.first).max(), np.abs(self.second).max()))
 
     @property
     def broken(self) -> bool:
@@ -222,7 +226,7 @@ def attack(
 def _ratios(
     stage: Arena, pair: tuple[int, int], truth: int, seeds: Sequence[int], progress: Progress | None
 ) -> tuple[FloatArray, float]:
-    """Return the log-likelihood ratio of each game with a target of type `truth`, and how many choices were paid for."""
+    """Return the log-likelihood ratio of each game with a target of type `truth`, and the mean of paid choices."""
     rows = list(pair)
     own = log_chances(stage.region, stage.play, stage.policy, stage.region.utilities[rows])
     noise, allowed = noise_log_chances(stage.play), stage.type_budgets[rows]

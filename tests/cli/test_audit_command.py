@@ -1,0 +1,92 @@
+"""palmatch audit as a user meets it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from running import run
+
+import palmatch as pm
+from palmatch.studies.audit import audit
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("town")
+    batch = pm.data.city.batch(5.0)
+    for name, places in (("agents", batch.requests), ("vehicles", batch.vehicles)):
+        ids = [f"{name[0]}{n}" for n in range(len(places))]
+        pl.DataFrame({"id": ids, "lat": places[:, 0], "lon": places[:, 1]}).write_csv(folder / f"{name}.csv")
+    return folder
+
+
+def test_an_audit_says_what_was_measured_and_draws_what_is_believed(town):
+    result = run("audit", "agents.csv", "vehicles.csv", "--games", 40, "--agent", "a3", "--out", "one", folder=town)
+    assert result.returncode == 0, result.stderr
+    assert "as given: measured at least 0.00, claimed at most 1: fine" in result.stdout
+    assert "stress: measured at least" in result.stdout
+    assert "watching agent a3" in result.stdout
+    assert all(len(line) <= 80 for line in result.stdout.splitlines())
+    for name in ("belief.png", "told-apart.png"):
+        assert (town / "one" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_of_an_audit_come_as_json(town):
+    words = ("audit", "agents.csv", "vehicles.csv", "--policy", "published", "--games", 20, "--json", "-")
+    result = run(*words, "--out", "two", folder=town)
+    content = json.loads(result.stdout)
+    assert content["method"] == "published"
+    assert content["broken"] is False
+    for attack in content["attacks"]:
+        assert attack["games"] == 20
+        assert attack["epsilon_measured"] <= attack["epsilon_claimed"] == 1.0
+    low, high = content["belief"]["watched"]
+    assert 0 < low <= 1 <= high
+    assert result.stdout == run(*words, "--out", "two", folder=town).stdout
+
+
+def test_a_broken_claim_ends_with_status_1(town, monkeypatch):
+    def broken(problem, policy, **options):
+        found = audit(problem, policy, **options)
+        learnt = replace(found.attacks[1], bound=replace(found.attacks[1].bound, epsilon=1.7))
+        return replace(found, attacks=(found.attacks[0], learnt))
+
+    monkeypatch.setattr("palmatch.cli.audit.audit_problem", broken)
+    result = run("audit", "agents.csv", "vehicles.csv", "--games", 8, "--out", "three", folder=town)
+    assert result.returncode == 1
+    assert "stress: measured at least 1.70, claimed at most 1: BROKEN" in result.stdout
+
+
+def test_without_a_map_there_is_no_picture_of_beliefs_and_that_is_said(tmp_path):
+    rows = [[0.9, 0.2], [0.2, 0.9]]
+    columns = {f"r{n}": [row[n] for row in rows] for n in range(2)}
+    pl.DataFrame({"id": ["a", "b"], "region": ["here"] * 2, **columns}).write_csv(tmp_path / "agents.csv")
+    pl.DataFrame({"id": ["r0", "r1"]}).write_csv(tmp_path / "things.csv")
+    pl.DataFrame({"region": ["here"] * 2, **columns}).write_csv(tmp_path / "types.csv")
+    words = ("audit", "agents.csv", "things.csv", "--domain", "table", "--types", "types.csv", "--games", 30)
+    result = run(*words, folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "There is no picture of beliefs" in result.stdout
+    assert [path.name for path in (tmp_path / "audit").iterdir()] == ["told-apart.png"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--policy", "alma"], "There is no audit of 'alma': choose from palma, published, noise."),
+        (["--agent", "nobody"], "There is no agent 'nobody'"),
+        (["--games", "2"], "Expected at least 4 games, got games=2."),
+        (["--confidence", "1"], "Expected a confidence above 0 and below 1, got --confidence=1.0."),
+        (["--out", "agents.csv"], "agents.csv: cannot be made a folder"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_exit_status_2(town, arguments, words):
+    result = run("audit", "agents.csv", "vehicles.csv", *arguments, folder=town)
+    assert result.returncode == 2
+    assert words in result.stderr
+    assert result.stderr.startswith("palmatch: ")
+    assert result.stderr.count("\n") == 1

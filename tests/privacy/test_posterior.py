@@ -1,0 +1,141 @@
+"""What an observer concludes, against devices that are asked one by one how likely they would have done the same."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import palmatch as pm
+from enumeration import WHOLE, Belief, Device, devices
+from palmatch.methods import Ground, Settings
+from palmatch.privacy.posterior import (
+    Actions,
+    log_chances,
+    log_likelihoods,
+    noise_log_chances,
+    posterior,
+    region_log_likelihoods,
+)
+from palmatch.problem import Problem
+from palmatch.rounds.agent import Attempt, Look
+from palmatch.rounds.game import region_tables
+from palmatch.studies.arena import Arena, arena
+from palmatch.trace import Outcome, Trace
+
+
+def crowd(seed: int, *, agents: int = 6, resources: int = 4, interest: int | None = None) -> Problem:
+    chance = np.random.default_rng(seed)
+    types = {name: chance.uniform(0.05, 1.0, (3, resources)) for name in ("east", "west")}
+    homes = [str(chance.choice(["east", "west"])) for _ in range(agents)]
+    own = [types[home][chance.integers(3)] for home in homes]
+    return pm.table.problem(own, homes, types, interest=interest)
+
+
+def watched(seed: int, epsilon: float, interest: int | None) -> Arena:
+    numbers = Settings(epsilon=epsilon, delta=0.1, truth_selection=0.5, truth_backoff=0.4)
+    return arena(Ground(crowd(seed, interest=interest)), "palma", 0, settings=numbers)
+
+
+def chance_of_the_same(device: Device, trace: Trace, agent: int) -> float:
+    """Ask a device, row by row, how likely it would have been seen to do what that agent did."""
+    chance, belief, move = 1.0, None, "start"
+    for row in np.flatnonzero(trace.agent == agent):
+        resource, outcome = int(trace.resource[row]), trace.outcome[row]
+        seen = Look(resource) if outcome >= Outcome.FREE else Attempt(resource)
+        chance, belief = follow(device, belief, move, seen, chance)
+        if outcome in (Outcome.STAYS, Outcome.BACKS_OFF):
+            chance, belief = follow(device, belief, "collided", outcome == Outcome.BACKS_OFF, chance)
+        move = {Outcome.FREE: "free", Outcome.TAKEN: "taken"}.get(outcome, "go on")
+    return chance
+
+
+def follow(device: Device, belief: Belief | None, move: str, seen: object, chance: float) -> tuple[float, Belief]:
+    (after,) = [found for what, found in device.after(belief, move).items() if what == seen]
+    (state,) = after
+    return chance * (after[state] / WHOLE), {state: 1}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    epsilon=st.sampled_from([0.0, 0.3, 1.0, 4.0, 50.0]),
+    interest=st.sampled_from([None, 1, 2]),
+)
+def test_the_likelihood_of_a_trace_is_that_of_the_devices_themselves(seed, epsilon, interest):
+    stage = watched(seed, epsilon, interest)
+    trace, number = stage.trace(seed), int(stage.problem.region_index[0])
+    tables = region_tables(stage.public, stage.allowance, number)
+    players = devices(tables, stage.rules, stage.region.utilities.tolist(), int(stage.allowance.budget[0]))
+    exact = [math.log(chance_of_the_same(player, trace, 0)) for player in players]
+    actions = stage.reader().read(trace, 0)
+    found = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.type_budgets)
+    np.testing.assert_allclose(found, exact, rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6), epsilon=st.sampled_from([0.0, 0.3, 1.0, 4.0]), interest=st.sampled_from([None, 1, 2])
+)
+def test_anybody_can_tell_from_the_trace_what_was_charged(seed, epsilon, interest):
+    stage = watched(seed, epsilon, interest)
+    ends = stage.game(stage.public, stage.own, stage.rules, stage.allowance, keys=stage.keys, seed=seed, trace=True)
+    actions = stage.reader().read(ends.trace, 0)
+    paid = actions.paid(int(stage.allowance.budget[0]))
+    assert actions.units[:paid].sum() == ends.spent[0]
+    assert np.count_nonzero(actions.units[:paid]) == ends.charged[0]
+
+
+def test_chances_of_every_choice_add_up_to_one():
+    stage = watched(3, 1.0, None)
+    region = stage.region
+    for logs in (log_chances(region, stage.play, stage.policy, region.utilities), noise_log_chances(stage.play)[None]):
+        picked, backs, stays = np.split(np.exp(logs), 3, axis=1)
+        for start, stop in zip(region.offsets[:-1], region.offsets[1:], strict=True):
+            np.testing.assert_allclose(picked[:, start:stop].sum(axis=1), 1.0, rtol=1e-12)
+        np.testing.assert_allclose(backs + stays, 1.0, rtol=1e-12)
+
+
+def test_many_types_are_read_in_parts_with_the_same_result(monkeypatch):
+    stage = watched(5, 1.0, None)
+    actions = stage.reader().read(stage.trace(1), 0)
+    whole = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.type_budgets)
+    monkeypatch.setattr("palmatch.privacy.posterior._MOST_CELLS", 1)
+    parts = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.type_budgets)
+    np.testing.assert_array_equal(whole, parts)
+
+
+def test_where_a_budget_depends_on_the_type_the_moment_it_ends_tells_something():
+    # Two types with the same chances: one goes on acting on the truth, the other has stopped.
+    own, noise = np.log([[0.9, 0.1], [0.9, 0.1]]), np.log([0.5, 0.5])
+    actions = Actions(cells=np.array([0, 0, 0]), units=np.array([1, 1, 1]))
+    found = log_likelihoods(actions, own, noise, np.array([3, 1]))
+    np.testing.assert_allclose(np.exp(found), [0.9**3, 0.9 * 0.5**2])
+
+
+def test_prices_that_nobody_can_pay_do_not_overflow():
+    actions = Actions(cells=np.zeros(40, dtype=np.int64), units=np.full(40, 1 << 60))
+    assert actions.paid(1 << 59) == 0
+    assert replace(actions, units=np.zeros(40, dtype=np.int64)).paid(1) == 40
+    assert replace(actions, units=np.zeros(40, dtype=np.int64)).paid(0) == 0
+
+
+def test_beliefs_follow_bayes_rule():
+    prior = np.array([0.5, 0.3, 0.2])
+    np.testing.assert_allclose(posterior(prior, np.zeros(3)), prior)
+    np.testing.assert_allclose(posterior(prior, np.log([0.1, 0.2, 0.4])), np.array([0.05, 0.06, 0.08]) / 0.19)
+    # Very unlikely events are no trouble.
+    np.testing.assert_allclose(posterior(prior, np.array([-1e5, -1e5, -1e5 + math.log(2)]))[2], 0.4 / 1.2)
+
+
+@pytest.mark.parametrize("method", ["palma", "noise"])
+def test_an_observer_of_the_noise_learns_nothing(method):
+    stage = arena(Ground(crowd(8)), method, 0, settings=Settings(epsilon=0.0))
+    actions = stage.reader().read(stage.trace(2), 0)
+    found = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.type_budgets)
+    assert len(actions) > 0
+    assert np.ptp(found) == 0.0

@@ -1,0 +1,137 @@
+"""The page of a reproduced study: every published number beside ours, from one file that asks nobody for anything."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from palmatch.report.mobility_page import story, write_mobility
+from palmatch.report.papers_page import write_papers
+from palmatch.report.reproduction import NOTHING, Told, number_line, within
+from palmatch.studies import paper_readings, reproduce_mobility, reproduce_papers
+from palmatch.studies.published_numbers import MOBILITY, PAPERS, Beside, Own, beside
+
+TOLD = Told(runs=2, seed=7, command="palmatch reproduce mobility --trips 'my trips.csv'", version="1.2")
+
+
+def few(records: reproduce_mobility.Records) -> reproduce_mobility.Records:
+    return replace(records, batches=records.batches[:1])
+
+
+@pytest.fixture(scope="module")
+def city() -> tuple[reproduce_mobility.Records, pl.DataFrame]:
+    records = few(reproduce_mobility.from_city(seed=0))
+    cells = reproduce_mobility.cells(records, edges=(1000, 2000), runs=2, seed=7)
+    return records, pl.concat([cell.work(*cell.arguments) for cell in cells])
+
+
+@pytest.fixture(scope="module")
+def conference() -> tuple[reproduce_papers.Records, pl.DataFrame]:
+    records = reproduce_papers.from_conference(seed=0, reviewers=24, papers=9)
+    cells = reproduce_papers.cells(records, areas=(2, 3), runs=2, seed=7)
+    return records, pl.concat([cell.work(*cell.arguments) for cell in cells])
+
+
+@pytest.fixture(scope="module")
+def page(city: tuple[reproduce_mobility.Records, pl.DataFrame], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return write_mobility(tmp_path_factory.mktemp("page"), *city, TOLD)
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_figures_of_the_paper_lie_beside_the_page_as_png_and_svg(page: list[Path]) -> None:
+    names = ["regions", "requests", "losses", "epsilon", "histograms"]
+    assert [path.name for path in page] == ["report.html", *(f"{name}.png" for name in names)]
+    for path in page[1:]:
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in text_of(path.with_suffix(".svg"))
+
+
+def test_the_page_asks_nobody_for_anything_and_leaves_no_tag_open(page: list[Path]) -> None:
+    text = text_of(page[0])
+    for word in ("http://", "https://", "@import", "url(", "<script"):
+        assert word not in text
+    assert text.count("data:image/png;base64,") == len(page) - 1
+    for tag in ("table", "tr", "td", "section", "figure", "ul", "li", "div", "p", "style"):
+        assert len(re.findall(rf"<{tag}[ >]", text)) == text.count(f"</{tag}>"), tag
+    assert not re.search(r"\b(nan|inf|None)\b", re.sub(r'src="[^"]*"', "", text))
+
+
+def test_the_page_fits_phone_print_and_dark_like_the_other_page(page: list[Path]) -> None:
+    text = text_of(page[0])
+    for part in ('name="viewport"', "prefers-color-scheme: dark", "@media print", "--paper: #fbfaf7"):
+        assert part in text
+
+
+def test_every_published_number_is_on_the_page_with_its_place(page: list[Path]) -> None:
+    text = text_of(page[0]).replace("&#39;", "'").replace("&gt;", ">")
+    for number in MOBILITY:
+        assert number.what in text
+        assert number.place in text
+    assert "13.9 ± 4.1" in text
+    assert "47.1 ± 4.5" in text
+    assert "14,752" in text
+
+
+def test_the_page_says_what_it_stands_on(page: list[Path]) -> None:
+    text = text_of(page[0]).replace("&#39;", "'")
+    assert "<title>The paper's mobility study, on a made-up city</title>" in text
+    assert TOLD.command in text
+    assert "<td>seed</td><td>7</td>" in text
+    assert "over all runs of all batches together" in text
+    assert "What was left out, and why" in text
+    assert "PALMA loses, ε = 1, ℓ = 4000 m" in text.split("without a counterpart in this run", 1)[1]
+
+
+def test_other_days_than_the_paper_s_are_said_to_be_so(city: tuple[reproduce_mobility.Records, pl.DataFrame]) -> None:
+    records, rows = city
+    batch = replace(records.batches[0], name="2016-01-29 09:19:00")
+    real = replace(records, made_up=False, source="trips.csv", batches=(batch,))
+    numbers = beside(MOBILITY, reproduce_mobility.own_numbers(rows, real))
+    told = story(real, reproduce_mobility.losses(rows), reproduce_mobility.spendings(rows), numbers, TOLD)
+    assert told.title == "The paper's mobility study, on trips.csv"
+    assert "of other days and times than the paper's" in told.differs[0]
+
+
+def test_the_same_rows_give_the_same_bytes(
+    city: tuple[reproduce_mobility.Records, pl.DataFrame], page: list[Path], tmp_path: Path
+) -> None:
+    write_mobility(tmp_path, *city, TOLD)
+    before = {path.name: path.read_bytes() for path in page[0].parent.iterdir()}
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_the_papers_page_has_both_figures_and_the_other_readings(
+    conference: tuple[reproduce_papers.Records, pl.DataFrame], tmp_path: Path
+) -> None:
+    records, rows = conference
+    chosen = paper_readings.READINGS[:2]
+    others = pl.concat([paper_readings.play_reading(records, reading, 2, range(2), 0) for reading in chosen])
+    written = write_papers(tmp_path, records, rows, TOLD, readings=others)
+    assert [path.name for path in written] == ["report.html", "losses.png", "epsilon.png"]
+    text = text_of(written[0]).replace("&#39;", "'").replace("&gt;", ">")
+    assert "The paper's paper-assignment study, on a made-up conference" in text
+    for number in PAPERS:
+        assert number.what in text
+    assert "surplus areas kept" in text
+    assert "--readings tries them" not in text
+    assert "--readings tries them" in text_of(write_papers(tmp_path, records, rows, TOLD)[0])
+
+
+def test_differences_are_told_in_published_standard_deviations() -> None:
+    loss, points = MOBILITY[0], next(number for number in MOBILITY if number.key == "data points")
+    line = number_line(Beside(loss, Own(20.1, 1.0)))
+    assert (line.published, line.own, line.difference, line.deviations, line.far) == (
+        "13.9 ± 4.1\N{NO-BREAK SPACE}%", "20.1 ± 1.0\N{NO-BREAK SPACE}%", "+6.2", "+1.51", False,
+    )  # fmt: skip
+    assert number_line(Beside(loss, Own(1.0))).far
+    assert number_line(Beside(loss, None)).own == NOTHING
+    assert number_line(Beside(points, Own(14000))).difference == "−752"
+    assert "None of the numbers" in within(beside(MOBILITY, {}))
+    assert "Of the 1 published numbers" in within(beside(MOBILITY, {loss.key: Own(13.0)}))

@@ -1,0 +1,146 @@
+"""The mobility study in small: it cannot rot, and says what a file does not hold."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from palmatch.errors import InputError
+from palmatch.studies import reproduce_mobility as study
+from palmatch.studies.cells import run_cells
+from palmatch.studies.published_numbers import MOBILITY, beside
+
+SHARED = Path(os.environ.get("PALMATCH_SHARED_DATA", Path(__file__).resolve().parents[2] / "../shared/data"))
+TRIPS = SHARED / "tlc_yellow_2016-01_head.csv"
+
+
+@pytest.fixture(scope="module")
+def records() -> study.Records:
+    """Return the quiet batch and some of the morning's."""
+    city = study.from_city(seed=0)
+    night, morning = city.batches[:2]
+    some = replace(morning, requests=morning.requests[:30], vehicles=morning.vehicles[:30])
+    return replace(city, batches=(night, some))
+
+
+@pytest.fixture(scope="module")
+def rows(records: study.Records, tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
+    cells = study.cells(records, edges=(1000, 2000), runs=4, seed=3)
+    settings = study.settings_of(records, runs=4, seed=3, version="test")
+    return run_cells(tmp_path_factory.mktemp("cells"), cells, settings, processes=1)
+
+
+def test_every_method_is_played_at_every_edge_and_those_without_budget_once(rows: pl.DataFrame) -> None:
+    played = {(x.method, x.edge, x.epsilon) for x in study.losses(rows)}
+    budgeted = {(m, e, b) for m in ("published", "hungarian-geo", "alma-geo") for e in (1000, 2000) for b in (1, 0.75)}
+    assert played == budgeted | {(m, e, 1) for m in study.WITHOUT_BUDGET for e in (1000, 2000)}
+    assert len(rows) == len(played) * 2 * 4
+
+
+def test_the_paper_s_order_of_methods_comes_out(rows: pl.DataFrame) -> None:
+    mean = {(x.method, x.edge, x.epsilon): x.mean for x in study.losses(rows)}
+    for edge in (1000, 2000):
+        assert mean["published", edge, 1] < mean["hungarian-geo", edge, 1] < mean["random", edge, 1]
+        assert mean["hungarian-geo", edge, 1] < mean["hungarian-geo", edge, 0.75]
+        assert mean["hungarian-region", edge, 1] < mean["noise", edge, 1]
+    assert mean["published", 1000, 1] < mean["published", 2000, 1]
+    assert 0.04 < mean["published", 1000, 1] < 0.25
+    assert 0.35 < mean["random", 1000, 1] < 0.65
+
+
+def test_spreads_are_pooled_over_batches_and_runs(rows: pl.DataFrame) -> None:
+    loss = next(x for x in study.losses(rows) if (x.method, x.edge, x.epsilon) == ("published", 1000, 1))
+    chosen = rows.filter((pl.col("method") == "published") & (pl.col("edge") == 1000) & (pl.col("epsilon") == 1))
+    assert len(chosen) == 8
+    assert loss.mean == pytest.approx(chosen["loss"].mean())
+    assert loss.spread == pytest.approx(chosen["loss"].std())
+    by_batch = [part["loss"].std() for part in chosen.partition_by("batch")]
+    assert loss.within == pytest.approx(np.mean(by_batch))
+
+
+def test_everybody_s_epsilon_is_kept_and_nobody_passes_the_budget(rows: pl.DataFrame) -> None:
+    for spent in study.spendings(rows):
+        assert len(spent.figures) == (17 + 30) * 4
+        assert spent.least_median <= spent.median <= spent.most_median <= spent.largest <= spent.epsilon
+    assert rows.filter(pl.col("method") != "published")["epsilon_of_agents"].list.len().sum() == 0
+
+
+def test_our_numbers_stand_beside_the_published_ones(rows: pl.DataFrame, records: study.Records) -> None:
+    own = study.own_numbers(rows, records)
+    lines = {line.published.key: line for line in beside(MOBILITY, own)}
+    assert own["best welfare"].value == pytest.approx(100 - own["loss published 1000 1"].value)
+    geo, palma = own["loss hungarian-geo 1000 1"].value, own["loss published 1000 1"].value
+    assert own["improvement 1000 1"].value == pytest.approx(100 * (geo - palma) / geo)
+    assert lines["agents 05:00"].difference == 0
+    assert lines["loss published 1000 1"].deviations == pytest.approx((palma - 13.9) / 4.1)
+    assert lines["loss published 4000 1"].own is None
+    assert lines["above 1000"].deviations is None
+
+
+def test_the_same_seed_gives_the_same_rows_and_another_one_does_not(records: study.Records) -> None:
+    night = records.batches[0]
+    first, again, other = (study.play_batch(night, 1000.0, 1.0, True, 2, seed) for seed in (5, 5, 6))
+    assert first.equals(again)
+    assert not first["loss"].equals(other["loss"])
+
+
+def test_shorter_batches_of_the_city_are_smaller_and_longer_ones_refused() -> None:
+    assert [len(batch.requests) for batch in study.from_city(seed=0, seconds=10).batches] == [6, 51, 39, 58]
+    with pytest.raises(InputError, match="up to 30 seconds, got seconds=60"):
+        study.from_city(seed=0, seconds=60)
+
+
+@pytest.mark.parametrize(("edges", "runs"), [((), 1), ((1000, 1000), 1), ((1000,), 0)])
+def test_nothing_to_play_is_refused(records: study.Records, edges: tuple[float, ...], runs: int) -> None:
+    with pytest.raises(InputError):
+        study.cells(records, edges=edges, runs=runs, seed=0)
+
+
+def write_trips(path: Path, times: list[datetime]) -> Path:
+    header = (
+        "tpep_pickup_datetime,tpep_dropoff_datetime,pickup_longitude,pickup_latitude,dropoff_longitude,dropoff_latitude"
+    )
+    rows = [f"{at},{at},-73.98,40.75,-73.99,{40.74 + n % 7 / 1000}" for n, at in enumerate(times)]
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+def test_a_file_without_the_paper_s_day_names_the_windows_that_it_has(tmp_path: Path) -> None:
+    start = datetime(2016, 1, 20, 7, 59, 50)
+    path = write_trips(tmp_path / "trips.csv", [start + timedelta(seconds=second) for second in range(0, 200, 2)])
+    with pytest.raises(InputError) as mistake:
+        study.from_trips(path)
+    told = str(mistake.value)
+    assert "2016-01-15 05:00:00" in told
+    assert "begin, every 30 seconds, at 2016-01-20 08:00:30 to 2016-01-20 08:02:30; choose among them with --at" in told
+
+
+def test_windows_do_not_reach_over_a_gap(tmp_path: Path) -> None:
+    start = datetime(2016, 1, 20, 8)
+    seconds = [*range(100), *range(300, 400)]
+    path = write_trips(tmp_path / "trips.csv", [start + timedelta(seconds=second) for second in seconds])
+    stretches = study.complete_windows(study.tlc.read_trips(path), seconds=30)
+    at = [[str(time.time()) for time in stretch] for stretch in stretches]
+    assert at == [["08:00:30", "08:01:00"], ["08:05:00", "08:06:00"]]
+
+
+def test_the_same_time_twice_is_refused(tmp_path: Path) -> None:
+    at = datetime(2016, 1, 20, 8)
+    with pytest.raises(InputError, match="is asked for twice"):
+        study.from_trips(write_trips(tmp_path / "trips.csv", [at]), [at, at])
+
+
+@pytest.mark.skipif(not TRIPS.exists(), reason="the shared taxi records are not here")
+def test_windows_of_the_shared_records_are_found() -> None:
+    records = study.from_trips(TRIPS, [datetime(2016, 1, 29, 9, 19), datetime(2016, 1, 2, 0, 47)])
+    assert len(records.batches[0].requests) == 169
+    assert [day.name for day in records.days] == ["2016-01-02", "2016-01-29"]
+    assert records.days[1].per_minute[9 * 60 + 19] == 169 + 157
+    with pytest.raises(InputError, match="2016-01-29 09:18:30 to 2016-01-29 09:20:00"):
+        study.from_trips(TRIPS)
