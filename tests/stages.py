@@ -50,8 +50,7 @@ def stage(problem: Problem, policy: Policy, accountant: str, *, epsilon: float, 
     ground = Ground(problem)
     numbers = Settings(epsilon=epsilon, delta=delta, accountant=accountant)  # type: ignore[arg-type]
     everybody = budgets(problem, numbers)
-    with np.errstate(invalid="ignore"):  # what a budget below nothing buys where all is free is of no interest here
-        chosen = accounts(ground, policy, plays(ground, policy), everybody, numbers)
+    chosen = accounts(ground, policy, plays(ground, policy), everybody, numbers)
     return staged(problem, policy, chosen, epsilon=epsilon, delta=delta)
 
 

@@ -122,6 +122,8 @@ def pure_account(costs: ActionCosts) -> Account:
 
 def actions_bought(course: FloatArray, worth: float) -> float:
     """Return how many actions of a course a budget pays for, counting a part of the next one."""
+    if worth < 0:
+        return 0.0
     total = np.cumsum(course)
     whole = int(np.searchsorted(total, worth, side="right"))
     if whole == len(course):
@@ -221,7 +223,7 @@ def sound_allowance(
 
 def _rounded_up(costs: FloatArray) -> IntArray:
     # One unit more: types whose chances differ as integers, but no longer as floating-point numbers, are not free.
-    units = np.ceil(costs * (1 + _SLACK) / UNIT) + 1
+    units: FloatArray = np.ceil(costs * (1 + _SLACK) / UNIT) + 1
     return np.minimum(units, UNLIMITED).astype(np.int64)
 
 
