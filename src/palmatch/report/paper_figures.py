@@ -308,7 +308,7 @@ def epsilon_lines(
     axes.plot(sizes, middle, color=RESOURCE, lw=1.7, marker="o", ms=4)
     axes.plot(sizes, largest, color=AGENT, lw=1.7, marker="s", ms=4)
     for size, value in zip(sizes, middle, strict=True):
-        axes.annotate(f"{value:.2f}", (size, value), xytext=(0, 6), textcoords="offset points", ha="center", size=8.5)
+        axes.annotate(f"{value:.2f}", (size, value), xytext=(0, -13), textcoords="offset points", ha="center", size=8.5)
     handles = [
         Line2D([], [], color=AGENT, marker="s", ms=4, label="largest"),
         Line2D([], [], color=RESOURCE, marker="o", ms=4, label="median"),

@@ -74,13 +74,14 @@ def _summary(
 ) -> tuple[str, ...]:
     palma = [loss for loss in lost if loss.method == "published"]
     low, high = min(x.mean for x in palma), max(x.mean for x in palma)
-    random = next(loss for loss in lost if loss.method == "random")
+    random, region = (next(x for x in lost if x.method == method) for method in ("random", "hungarian-region"))
     matched = [100 * float((x.figures[x.matched] > 0.75).mean()) for x in spent]
     return (
         f"{len(records.reviewers):,} reviewers were matched with {len(records.papers):,} papers, one each, in {runs} "
         "runs with primary areas drawn afresh.",
         f"PALMA as published (ε = 1) lost {percent(low)} to {percent(high)} of the optimum's welfare, and handing the "
         f"papers out by lot {percent(random.mean)}.",
+        f"A centre that knows nothing but everybody's primary area (ε = 0) lost {percent(region.mean)}.",
         within(numbers),
         f"The reviewers' median ε was {spent[0].median:.2f} (of those who got a paper {spent[0].median_matched:.2f}), "
         f"and {min(matched):.0f} to {max(matched):.0f} % of those who got one were above 0.75.",
@@ -96,7 +97,7 @@ def _differs(records: Records, runs: int, surplus: int) -> tuple[str, ...]:
         )
     return (
         labels,
-        f"The paper plays 32 runs; here there are {runs}.",
+        *(() if runs == 32 else (f"The paper plays 32 runs; here there are {runs}.",)),
         f"Up to {surplus} reviewers have more areas than their region allows for. The paper does not say what becomes "
         "of them; here they act on as many as are allowed, drawn at random, and welfare counts all that they have.",
         "With more reviewers than papers the paper's loop never ends for whoever goes without; here one stops when "
@@ -167,7 +168,7 @@ def _reading_table(found: Sequence[Tried]) -> Table:
     remark = (
         "What else the text may have meant, one reading at a time, and at the end those that help together. Medians "
         "are of all reviewers / of those who got a paper; shares also of all if whoever goes without counts as charged "
-        "nothing."
+        "nothing. What follows from it is in docs/reproduction.md."
     )
     return Table("Other readings of the text", columns, (paper, *rows), remark)
 

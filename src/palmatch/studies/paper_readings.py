@@ -92,6 +92,8 @@ class Reading:
     areas: tuple[int, ...] = (3,)
 
 
+_BOUNDED: Final = "appendix, Bounding the Set of Desirable Resources"
+_MAP_BOUND: Final = "the source's note on mapBoundR: utility 0 beyond the neighbours' interests"
 _JOINT: Final = "the three readings that help, taken together"
 
 READINGS: Final[tuple[Reading, ...]] = (
@@ -111,20 +113,20 @@ READINGS: Final[tuple[Reading, ...]] = (
     Reading("ties the other way round", "papers with equal areas have equal utilities", ties="reversed"),
     Reading("ζ_S = 0.2", "the main text's value; the appendix has 0.1", truth_selection=0.2),
     Reading("ζ_S = 1", "no noise in selections", truth_selection=1.0),
-    Reading("interest in 10 papers", "appendix, Bounding the Set of Desirable Resources", interest=10),
-    Reading("interest in 5 papers", "the same", interest=5),
-    Reading("interest in 4 papers", "the same", interest=4),
-    Reading("interest in 3 papers", "the same", interest=3),
+    Reading("interest in 10 papers", _BOUNDED, interest=10),
+    Reading("interest in 5 papers", _BOUNDED, interest=5),
+    Reading("interest in 4 papers", _BOUNDED, interest=4),
+    Reading("interest in 3 papers", _BOUNDED, interest=3),
     Reading(
         "interest in 4 papers, the rest worthless",
-        "the source's note on mapBoundR: utility 0 beyond the neighbours' interests",
+        _MAP_BOUND,
         interest=4,
         worthless_beyond=True,
         areas=(3, 4, 5),
     ),
     Reading(
         "interest in 3 papers, the rest worthless",
-        "the same",
+        _MAP_BOUND,
         interest=3,
         worthless_beyond=True,
         areas=(3, 4, 5),
