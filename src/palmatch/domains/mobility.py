@@ -26,7 +26,8 @@ LARGEST_RADIUS = 1_000_000.0
 # On the sphere of the Earth's mean radius.
 _METRES_PER_DEGREE = 111_195.08
 
-# Squares are counted from here, everywhere and for good. Any fixed place will do; this one is near the paper's city.
+# Squares are counted from here, everywhere and for good. For privacy any fixed place will do. This one was picked among
+# several because `published` then comes near earlier figures on one real window; README says so beside its results.
 ORIGIN = (41.0, -74.0)
 
 # Utilities are positive by contract; this is what is left of them beyond 690 alpha.
