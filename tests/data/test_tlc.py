@@ -83,16 +83,23 @@ def test_a_window_without_requests_is_said_with_the_times_that_the_file_has(tmp_
     )
     with pytest.raises(InputError, match=says):
         window(path, NOON)
-    with pytest.raises(InputError, match="the file's 1 rows, 1 left out for: unreadable time"):
+    with pytest.raises(
+        InputError, match=r"among 1 rows \(1 left out for: unreadable time, such as 'never'\), expected"
+    ):
         window(written(tmp_path, ("never", *trip(0)[1:])), NOON)
+    with pytest.raises(InputError, match=r"1 left out for: position outside New York, such as 'latitude -73.98"):
+        window(written(tmp_path, trip(0, pickup=MIDTOWN[::-1])), NOON)
+    with pytest.raises(InputError, match=r"has a header and no rows"):
+        window(written(tmp_path), NOON)
 
 
 @pytest.mark.parametrize("hours", [0.6, 9, 24 * 8])
-def test_a_gap_before_the_window_is_bridged_and_noted(tmp_path: Path, hours: float) -> None:
-    path = written(tmp_path, trip(0), trip(1), trip(-5), trip(-3600 * hours, dropoff=going_to(40.71)))
+def test_a_gap_before_the_window_is_bridged_and_told(tmp_path: Path, hours: float) -> None:
+    now = [trip(second) for second in range(0, 30, 10)]
+    path = written(tmp_path, *now, trip(-5), *[trip(-3600 * hours, dropoff=going_to(40.71))] * 2)
     cut = window(path, NOON)
-    assert cut.vehicles.tolist() == [[40.7580, -73.9855], [40.71, -73.98]]
-    assert "more than 30 minutes before the window: 1 of 2" in cut.notes[0]
+    assert cut.vehicles.tolist() == [[40.7580, -73.9855], [40.71, -73.98], [40.71, -73.98]]
+    assert "2 of 3 vehicles stand where trips from before a gap of" in cut.warnings[0]
 
 
 def test_windows_come_in_the_order_asked_for_and_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

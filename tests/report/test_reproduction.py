@@ -82,11 +82,32 @@ def test_every_published_number_is_on_the_page_with_its_place(page: list[Path]) 
 def test_the_page_says_what_it_stands_on(page: list[Path]) -> None:
     text = text_of(page[0]).replace("&#39;", "'")
     assert "<title>The paper's mobility study, on a made-up city</title>" in text
+    assert "Danassis" in text
     assert TOLD.command in text
     assert "<td>seed</td><td>7</td>" in text
     assert "over all runs of all batches together" in text
     assert "What was left out, and why" in text
     assert "PALMA loses, ε = 1, ℓ = 4000 m" in text.split("without a counterpart in this run", 1)[1]
+
+
+def test_on_a_phone_every_number_has_its_name(page: list[Path]) -> None:
+    text = text_of(page[0])
+    assert "@media screen and (max-width: 44rem)" in text
+    numbers = re.findall(r'<td class="number[^>]*>', text)
+    assert numbers
+    assert all('data-name="' in number for number in numbers)
+    for name in ("the paper", "ours", "ℓ = 1000 m", "median"):
+        assert f'data-name="{name}"' in text
+
+
+def test_what_the_records_lack_is_said_before_anything_else(
+    city: tuple[reproduce_mobility.Records, pl.DataFrame], page: list[Path], tmp_path: Path
+) -> None:
+    records, rows = city
+    assert "What the records seem to lack" not in text_of(page[0])
+    lacking = replace(records, warnings=("The file <ends> here.",))
+    text = text_of(write_mobility(tmp_path, lacking, rows, TOLD)[0])
+    assert "<li>The file &lt;ends&gt; here.</li>" in text.split("What differs from the paper")[0]
 
 
 def test_other_days_than_the_paper_s_are_said_to_be_so(city: tuple[reproduce_mobility.Records, pl.DataFrame]) -> None:
@@ -133,5 +154,11 @@ def test_differences_are_told_in_published_standard_deviations() -> None:
     assert number_line(Beside(loss, Own(1.0))).far
     assert number_line(Beside(loss, None)).own == NOTHING
     assert number_line(Beside(points, Own(14000))).difference == "−752"
+    assert number_line(Beside(points, Own(14752))).difference == "0"
+    assert number_line(Beside(loss, Own(13.87))).difference == "0.0"
+    limit = next(number for number in PAPERS if number.bound and number.value == 22.0)
+    assert number_line(Beside(limit, Own(21.0))).difference == "kept"
+    missed = number_line(Beside(limit, Own(25.5)))
+    assert (missed.difference, missed.met, missed.far) == ("not kept, +3.5", False, True)
     assert "None of the numbers" in within(beside(MOBILITY, {}))
     assert "Of the 1 published numbers" in within(beside(MOBILITY, {loss.key: Own(13.0)}))

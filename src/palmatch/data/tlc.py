@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmatch.data.manhattan import manhattan
+from palmatch.data.tlc_gaps import gap_warnings, room_after
 from palmatch.data.tlc_trips import (
     BEGINNING,
     Degrees,
+    Times,
     Trips,
     in_new_york,
     moment,
@@ -36,6 +38,7 @@ __all__ = [
     "read_trips",
     "requests_per_minute",
     "window",
+    "window_starts",
     "windows",
 ]
 
@@ -44,7 +47,6 @@ Area = Callable[[Degrees, Degrees], NDArray[np.bool_]]
 # How far back to look for the trips before a window. The first is enough for any minute of a complete month; the
 # others are for files with gaps, where each wider look costs another pass.
 _LOOKS_BACK: Final = tuple(np.timedelta64(minutes, "m") for minutes in (30, 8 * 60, 7 * 24 * 60))
-_FRESH: Final = _LOOKS_BACK[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +67,8 @@ class Window:
         Rows left out of the reading that the window was cut from, by reason.
     notes : tuple of str
         What else a reader of results should know, a sentence each.
+    warnings : tuple of str
+        What the window probably lacks because the file does not hold it, a sentence each.
     """
 
     start: datetime
@@ -73,6 +77,7 @@ class Window:
     vehicles: Degrees
     dropped: dict[str, int]
     notes: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 def window(
@@ -118,9 +123,7 @@ def windows(
     list of Window
         One for each of `ats`, in their order.
     """
-    if not 0 < seconds <= 366 * 86400:
-        raise InputError(f"Expected a window of more than 0 seconds and at most a year, got seconds={seconds}.")
-    starts = [moment(at) for at in ats]
+    starts = window_starts(ats, seconds)
     cut = _Cut(seconds=seconds, inside=inside or manhattan, vehicles=vehicles or in_new_york)
     if isinstance(source, Trips):
         return [_window(_found(source, at, cut=cut, since=BEGINNING)) for at in starts]
@@ -129,12 +132,20 @@ def windows(
         since = {at: BEGINNING if back is None else at - back for at in starts if at not in found}
         if not since:
             break
-        trips = read_spans(Path(source), [(early, at + cut.length) for at, early in since.items()])
+        ends = {at: at + cut.length + room_after(cut.length) for at in since}
+        trips = read_spans(Path(source), [(early, ends[at]) for at, early in since.items()])
         for at, early in since.items():
             candidate = _found(trips, at, cut=cut, since=early)
             if candidate.enough or trips.first is None or early <= trips.first:
                 found[at] = candidate
     return [_window(found[at]) for at in starts]
+
+
+def window_starts(ats: Iterable[datetime], seconds: float) -> list[np.datetime64]:
+    """Return when windows begin, or say what is wrong with what was asked for, whatever the file holds."""
+    if not 0 < seconds <= 366 * 86400:
+        raise InputError(f"Expected a window of more than 0 seconds and at most a year, got seconds={seconds}.")
+    return [moment(at) for at in ats]
 
 
 def requests_per_minute(path: str | Path, day: date, *, inside: Area | None = None) -> NDArray[np.int64]:
@@ -170,7 +181,7 @@ class _Found:
     requests: Degrees
     vehicles: Degrees
     passed_over: int
-    stale: int
+    freed: Times
 
     @property
     def enough(self) -> bool:
@@ -196,7 +207,7 @@ def _found(trips: Trips, at: np.datetime64, *, cut: _Cut, since: np.datetime64) 
         requests=requests,
         vehicles=freed[chosen],
         passed_over=int(chosen[-1]) + 1 - len(chosen) if len(chosen) else 0,
-        stale=int(np.count_nonzero(trips.pickup_time[before[chosen]] < at - _FRESH)),
+        freed=trips.pickup_time[before[chosen]],
     )
 
 
@@ -223,16 +234,22 @@ def _window(found: _Found) -> Window:
         vehicles=found.vehicles,
         dropped=dict(found.trips.dropped),
         notes=_notes(found),
+        warnings=gap_warnings(found.trips.pickup_time, found.at, found.cut.length, freed=found.freed),
     )
 
 
 def _no_request(found: _Found) -> str:
     trips = found.trips
-    rows = f"the file's {trips.rows:,} rows"
-    if trips.first is not None and trips.last is not None:
-        first, last = (time.astype(datetime) for time in (trips.first, trips.last))
-        rows += f" have pick-ups from {first} to {last}"
-    rows += "".join(f", {count:,} left out for: {reason}" for reason, count in trips.dropped.items())
+    if not trips.rows:
+        return f"{trips.source} has a header and no rows, expected trips; download it again."
+    left_out = [f"{count:,} left out for: {trips.reason(reason)}" for reason, count in trips.dropped.items()]
+    if trips.first is None or trips.last is None:
+        return (
+            f"{trips.source}: found no trip that can be read among {trips.rows:,} rows ({', '.join(left_out)}), "
+            "expected as many fields as in the header and times such as 2016-01-15 08:00:00; check these columns."
+        )
+    first, last = (time.astype(datetime) for time in (trips.first, trips.last))
+    rows = ", ".join([f"the file's {trips.rows:,} rows have pick-ups from {first} to {last}", *left_out])
     return (
         f"{trips.source}: found no request inside the area in the {found.cut.seconds:g} seconds from "
         f"{found.at.astype(datetime)} ({found.asked} elsewhere; {rows}), expected at least one; choose another time."
@@ -245,9 +262,4 @@ def _notes(found: _Found) -> tuple[str, ...]:
         notes.append(f"Of {found.asked} requests in New York, {elsewhere} were outside the area and are left out.")
     if found.passed_over:
         notes.append(f"Earlier trips passed over because their drop-off place does not count: {found.passed_over}.")
-    if found.stale:
-        notes.append(
-            f"Vehicles from trips asked for more than 30 minutes before the window: {found.stale} of "
-            f"{len(found.vehicles)}; the file has a gap or begins there."
-        )
     return tuple(notes)

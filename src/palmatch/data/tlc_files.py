@@ -7,6 +7,7 @@ and lines; what a time or a place means is not its business.
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import lzma
@@ -21,7 +22,7 @@ from typing import IO, Final
 import polars as pl
 from polars.exceptions import PanicException, PolarsError
 
-from palmatch.data.tlc_schema import columns_of
+from palmatch.data.tlc_schema import POSITIONS, columns_of, roles_in
 from palmatch.errors import InputError
 
 # Small enough that a month of trips needs a few hundred megabytes, large enough that nobody waits for blocks.
@@ -32,6 +33,8 @@ _LONGEST_HEADER: Final = 1 << 16
 _LONGEST_LINE: Final = 8 * _BLOCK_BYTES
 # Lines are read whole, so the reader needs a separator that no line contains.
 _NEVER: Final = "\x01"
+# The TLC's own comes first; the others are what spreadsheets and databases write when these files are passed on.
+_SEPARATORS: Final = (",", "\t", ";", "|")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,43 +130,62 @@ def _only_table(archive: zipfile.ZipFile, *, source: Path) -> zipfile.ZipInfo:
 
 
 def _from_text(text: IO[bytes], *, source: str) -> Records:
-    header = _header(text, source=source).split(",")
+    line = _header(text, source=source)
+    separator = max(_SEPARATORS, key=lambda mark: roles_in(line.split(mark)))
+    header = line.split(separator)
     # Nameless columns at the end are stray commas, which may or may not be in the rows too.
     while header and not header[-1].strip():
         header.pop()
     columns = columns_of(header, source=source)
-    line = pl.col("line")
     return Records(
-        blocks=_lines(text, source=source),
-        column={
-            role: line.str.splitn(",", index + 2).struct.field(f"field_{index}").str.strip_chars(' "')
-            for role, index in columns.items()
-        },
-        whole=lambda block: _has_fields(block["line"], number=len(header)),
+        blocks=_lines(text, source=source, separator=separator, number=len(header)),
+        column={role: _field(index, separator, number=role in POSITIONS) for role, index in columns.items()},
+        whole=lambda block: _has_fields(block["line"], number=len(header), separator=separator),
     )
+
+
+def _field(index: int, separator: str, *, number: bool) -> pl.Expr:
+    field = pl.col("line").str.splitn(separator, index + 2).struct.field(f"field_{index}").str.strip_chars(' "')
+    # Who separates fields with something else may do so because a comma is in the numbers.
+    return field.str.replace(",", ".", literal=True) if number and separator != "," else field
 
 
 def _header(text: IO[bytes], *, source: str) -> str:
     line = b"\n"
-    while line and not line.strip():
+    while line and _is_before_header(line):
         line = text.readline(_LONGEST_HEADER)
     if not line:
         raise InputError(f"{source} is empty, expected a taxi file with a header; download it again.")
-    binary = b"\x00" in line or line[:2] in (b"\xff\xfe", b"\xfe\xff")
-    if binary or len(line) >= _LONGEST_HEADER:
-        found = "bytes that are no UTF-8 text" if binary else f"a first line of {_LONGEST_HEADER:,} characters or more"
+    if found := _no_header(line):
         raise InputError(
             f"{source}, line 1: found {found}, expected the header of a CSV, gzip, zip or Parquet file; check "
             "what this file is."
         )
-    return line.decode("utf-8", errors="replace")
+    return line.decode("utf-8", errors="replace").strip("\r\n")
 
 
-def _lines(text: IO[bytes], *, source: str) -> Iterator[pl.DataFrame]:
+def _is_before_header(line: bytes) -> bool:
+    """Say whether a line is blank, a remark, or the `sep=;` with which spreadsheets begin."""
+    plain = line.strip().lower()
+    return not plain or plain.startswith((b"#", b"sep="))
+
+
+def _no_header(line: bytes) -> str | None:
+    """Say what a first line is that cannot be a header."""
+    if b"\x00" in line or line[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "bytes that are no UTF-8 text"
+    if b"\r" in line.rstrip(b"\r\n"):
+        return "a carriage return within the line (lines should end in a line feed)"
+    if len(line) >= _LONGEST_HEADER:
+        return f"a first line of {_LONGEST_HEADER:,} characters or more"
+    return None
+
+
+def _lines(text: IO[bytes], *, source: str, separator: str, number: int) -> Iterator[pl.DataFrame]:
     # A quotation mark is an ordinary character here: a stray one in a junk row would otherwise swallow the rows
     # up to the next, uncounted. Blank lines come back as null; they are not rows.
     for block in _whole_lines(text, source=source):
-        yield pl.read_csv(
+        lines = pl.read_csv(
             block.replace(_NEVER.encode(), b"?"),
             has_header=False,
             schema={"line": pl.String},
@@ -171,6 +193,7 @@ def _lines(text: IO[bytes], *, source: str) -> Iterator[pl.DataFrame]:
             quote_char=None,
             encoding="utf8-lossy",
         ).drop_nulls()
+        yield lines.with_columns(_unquoted(lines["line"], separator=separator, number=number))
 
 
 def _whole_lines(text: IO[bytes], *, source: str) -> Iterator[bytes]:
@@ -191,13 +214,31 @@ def _whole_lines(text: IO[bytes], *, source: str) -> Iterator[bytes]:
         yield rest
 
 
-def _has_fields(line: pl.Series, *, number: int) -> pl.Series:
-    """Say which lines have so many fields; stray commas at the end, with nothing between, do not count."""
-    commas = line.str.count_matches(",", literal=True)
-    whole = commas == number - 1
-    if (commas >= number).any():
-        named = line.str.strip_chars_end(", \t").str.count_matches(",", literal=True)
-        whole |= (commas >= number) & (named < number)
+def _unquoted(line: pl.Series, *, separator: str, number: int) -> pl.Series:
+    """Take separators out of quoted fields, in the few lines that have too many of them and a quotation mark."""
+    odd = (line.str.count_matches(separator, literal=True) >= number) & line.str.contains('"', literal=True)
+    if not odd.any():
+        return line
+    rows = odd.arg_true()
+    return line.scatter(rows, [_without_quotes(text, separator) for text in line.gather(rows).to_list()])
+
+
+def _without_quotes(line: str, separator: str) -> str:
+    # One line at a time, so that a quotation mark that is never closed spoils its own line only.
+    try:
+        fields = next(csv.reader([line], delimiter=separator))
+    except csv.Error:
+        return line
+    return separator.join(field.replace(separator, " ") for field in fields)
+
+
+def _has_fields(line: pl.Series, *, number: int, separator: str) -> pl.Series:
+    """Say which lines have so many fields; stray separators at the end, with nothing between, do not count."""
+    marks = line.str.count_matches(separator, literal=True)
+    whole = marks == number - 1
+    if (marks >= number).any():
+        named = line.str.strip_chars_end(f"{separator} \t").str.count_matches(separator, literal=True)
+        whole |= (marks >= number) & (named < number)
     return whole
 
 

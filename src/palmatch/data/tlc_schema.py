@@ -7,6 +7,7 @@ and knows nothing of places or windows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
@@ -22,12 +23,13 @@ POSITIONS: Final = ("pickup_latitude", "pickup_longitude", "dropoff_latitude", "
 _NAMES: Final[dict[str, tuple[str, ...]]] = {
     PICKUP_TIME: ("tpep_pickup_datetime", "pickup_datetime", "trip_pickup_datetime"),
     DROPOFF_TIME: ("tpep_dropoff_datetime", "dropoff_datetime", "trip_dropoff_datetime"),
-    "pickup_latitude": ("pickup_latitude", "start_lat"),
-    "pickup_longitude": ("pickup_longitude", "start_lon"),
-    "dropoff_latitude": ("dropoff_latitude", "end_lat"),
-    "dropoff_longitude": ("dropoff_longitude", "end_lon"),
+    "pickup_latitude": ("pickup_latitude", "start_lat", "pickup_lat"),
+    "pickup_longitude": ("pickup_longitude", "start_lon", "pickup_lon"),
+    "dropoff_latitude": ("dropoff_latitude", "end_lat", "dropoff_lat"),
+    "dropoff_longitude": ("dropoff_longitude", "end_lon", "dropoff_lon"),
 }
-_ROLE_OF: Final = {name: role for role, names in _NAMES.items() for name in names}
+# Compared without what stands between words: Azure's copy has tpepPickupDateTime, a spreadsheet Pickup Latitude.
+_ROLE_OF: Final = {name.replace("_", ""): role for role, names in _NAMES.items() for name in names}
 # Nothing here is computed from the time of the drop-off, and files for fare prediction come without it.
 _OPTIONAL: Final = frozenset({DROPOFF_TIME})
 _ZONES: Final = frozenset({"pulocationid", "dolocationid"})
@@ -35,13 +37,20 @@ _ZONES: Final = frozenset({"pulocationid", "dolocationid"})
 # The same as the first of the others, but many times faster.
 _USUAL: Final = "%Y-%m-%d %H:%M:%S"
 # Two-digit years come before four-digit ones, and a year must be plausible: 3/1/16 is not of the year 16.
-_DATES: Final = ("%Y-%m-%d", "%m/%d/%y", "%m/%d/%Y", "%Y %b %d")
+_DATES: Final = (
+    "%Y-%m-%d", "%m/%d/%y", "%m/%d/%Y", "%Y %b %d", "%Y/%m/%d", "%d.%m.%Y", "%d-%b-%Y", "%b %d %Y",
+)  # fmt: skip
 _CLOCKS: Final = ("%H:%M:%S%.f", "%H:%M", "%I:%M:%S%.f %p", "%I:%M %p")
 _FORMATS: Final = (_USUAL, *(f"{date} {clock}" for date in _DATES for clock in _CLOCKS))
 _EARLIEST: Final = datetime(1900, 1, 1)
 _LATEST: Final = datetime(2100, 1, 1)
 _SAMPLE: Final = 100
 _NEW_YORK_CLOCKS: Final = (None, "UTC", "Etc/UTC", "America/New_York", "US/Eastern")
+
+
+def roles_in(header: Sequence[str]) -> int:
+    """Count the columns that play a role; the right separator of a header finds the most."""
+    return sum(_plain(name) in _ROLE_OF for name in header)
 
 
 def columns_of(header: Sequence[str], *, source: str) -> dict[str, int]:
@@ -95,7 +104,7 @@ def _missing(missing: list[str], header: Sequence[str], names: list[str], *, sou
 
 
 def _plain(name: str) -> str:
-    return name.strip(" \t\r\n\"'\ufeff").lower().replace(" ", "_").replace("-", "_")
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _words(role: str) -> str:
@@ -178,5 +187,6 @@ def _tidied(text: pl.Series) -> pl.Series:
         .str.strip_chars(" \"'")
         .str.replace(r" ?(UTC|Z|\+00:?00)$", "")
         .str.replace(r"^([0-9-]+)T", "${1} ")
+        .str.replace(r"^([A-Z]+ [0-9]+),", "${1}")
         .str.replace(r" ?([AP])\.?M\.?$", " ${1}M")
     )

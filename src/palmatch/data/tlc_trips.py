@@ -32,6 +32,8 @@ ELSEWHERE: Final = "position outside New York"
 
 BEGINNING: Final = np.datetime64("0001-01-01T00:00:00", "us")
 _END: Final = np.datetime64("9999-12-31T00:00:00", "us")
+# As much of a value as an error's sentence bears.
+_SHOWN: Final = 60
 _SOUTH, _NORTH, _WEST, _EAST = 40.4, 41.1, -74.4, -73.4
 _COLUMNS: Final = pl.Schema(
     {
@@ -65,6 +67,8 @@ class Trips:
         How many rows the file has, without header and blank lines.
     first, last : datetime64[us] or None
         The earliest and latest readable pick-up time of the whole file.
+    samples : dict of str to str
+        What the first row looked like that was left out for a reason.
     """
 
     source: str
@@ -79,9 +83,14 @@ class Trips:
     rows: int
     first: np.datetime64 | None
     last: np.datetime64 | None
+    samples: dict[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.pickup_time)
+
+    def reason(self, name: str) -> str:
+        """Return a reason in words, with what the first such row looked like."""
+        return f"{name}, such as {self.samples[name]}" if name in self.samples else name
 
 
 def read_trips(path: str | Path, *, start: datetime | None = None, end: datetime | None = None) -> Trips:
@@ -129,10 +138,18 @@ class _Tally:
 
     kept: list[pl.DataFrame] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
+    samples: dict[str, str] = field(default_factory=dict)
     outside: int = 0
     rows: int = 0
     first: np.datetime64 | None = None
     last: np.datetime64 | None = None
+
+    def drop(self, reason: str, rows: pl.Series) -> None:
+        """Count rows that are left out, by what was found in them."""
+        self.dropped[reason] += len(rows)
+        if len(rows) and reason not in self.samples:
+            found = str(rows[0])
+            self.samples[reason] = repr(found if len(found) <= _SHOWN else found[:_SHOWN] + "...")
 
     def see(self, times: Times) -> None:
         if len(times):
@@ -155,10 +172,12 @@ def _joined(spans: Sequence[Span]) -> Times:
 def _sift(block: pl.DataFrame, records: Records, *, bounds: Times, tally: _Tally, source: str) -> None:
     """Count a block's rows and keep the wanted ones, judged by their form, then by time, then by place."""
     tally.rows += len(block)
-    whole = block.filter(records.whole(block))
-    tally.dropped[WRONG_FIELDS] += len(block) - len(whole)
-    times = read_times(whole.select(records.column[PICKUP_TIME]).to_series(), source=source)
-    tally.dropped[UNREADABLE_TIME] += times.null_count()
+    good = records.whole(block)
+    whole = block.filter(good)
+    tally.drop(WRONG_FIELDS, block.filter(~good).to_series())
+    raw = whole.select(records.column[PICKUP_TIME]).to_series()
+    times = read_times(raw, source=source)
+    tally.drop(UNREADABLE_TIME, raw.filter(times.is_null()))
     timed, times = whole.filter(times.is_not_null()), times.drop_nulls()
     moments = times.to_numpy()
     tally.see(moments)
@@ -199,7 +218,8 @@ def _placed(rows: pl.DataFrame, *, tally: _Tally) -> pl.DataFrame:
     nowhere = np.isnan(pickup[0]) | np.isnan(pickup[1])
     good = in_new_york(pickup[0], pickup[1])
     tally.dropped[NO_POSITION] += int(np.count_nonzero(nowhere))
-    tally.dropped[ELSEWHERE] += int(np.count_nonzero(~nowhere & ~good))
+    far = rows.filter(pl.Series(values=~nowhere & ~good))
+    tally.drop(ELSEWHERE, far.select(pl.format("latitude {}, longitude {}", *POSITIONS[:2])).to_series())
     lost = pl.Series(values=~in_new_york(dropoff[0], dropoff[1]))
     known = rows.with_columns(rows[role].set(lost, float("nan")) for role in POSITIONS[2:])
     return known.filter(pl.Series(values=good))
@@ -220,4 +240,5 @@ def _trips(tally: _Tally, *, source: str) -> Trips:
         rows=tally.rows,
         first=tally.first,
         last=tally.last,
+        samples=tally.samples,
     )

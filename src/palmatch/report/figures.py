@@ -17,17 +17,17 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from numpy.typing import ArrayLike
 
-from palmatch.domains.mobility import City, Square
+from palmatch.domains.mobility import City
 from palmatch.errors import InputError
 from palmatch.methods import METHODS
 from palmatch.problem import FloatArray, IntArray, Matching, Problem
+from palmatch.report.maps import dot, draw_land, map_axes, places_of
 from palmatch.report.style import (
     AGENT,
     ALARM,
     FAINT_INK,
     INK,
     KINDS,
-    LAND,
     MARGIN,
     PAPER,
     REGION,
@@ -39,9 +39,9 @@ from palmatch.report.style import (
     dashes_of,
     kind_of,
     legend_above,
+    name_ends,
     percent,
     sheet,
-    spread_apart,
     styled,
 )
 from palmatch.studies.compare import Comparison, Row, Run, all_epsilons
@@ -67,32 +67,16 @@ def match_map(problem: Problem, matching: Matching, *, outline: ArrayLike | None
     outline:
         (latitude, longitude) of the corners of a shore or border to draw beneath.
     """
-    city = problem.domain
-    if not isinstance(city, City):
-        raise InputError("A map needs places: leave it out, or use the mobility domain.")
-    squares = [region for region in problem.regions if isinstance(region, Square)]
-    # From here on in kilometres from the corner of the map.
-    people, vehicles, corners = problem.truth[:, :2] / 1000, city.vehicles / 1000, _corners(city, squares) / 1000
-    everything = np.vstack((people, vehicles, corners.reshape(-1, 2)))
+    places = places_of(problem, outline)
+    everything = np.vstack((places.people, places.vehicles, places.corners.reshape(-1, 2)))
     origin, extent = everything.min(axis=0), np.ptp(everything, axis=0)
-    people, vehicles, corners = people - origin, vehicles - origin, corners - origin
-    figure, axes = _map_sheet(extent, matching, _ways(people, vehicles, matching.resource_of))
-    if outline is not None:
-        shore = np.asarray(outline, dtype=np.float64)
-        _draw_land(axes, city.metres(shore[:, 0], shore[:, 1]) / 1000 - origin)
-    _draw_regions(axes, corners, crowded=len(squares) > 1500)
-    _draw_pairs(axes, people, vehicles, matching.resource_of)
-    _map_axes(axes, extent)
+    seen = places.seen_from(origin)
+    figure, axes = _map_sheet(extent, matching, _ways(seen.people, seen.vehicles, matching.resource_of))
+    draw_land(axes, seen.shore)
+    _draw_regions(axes, seen.corners, crowded=len(seen.corners) > 1500)
+    _draw_pairs(axes, seen.people, seen.vehicles, matching.resource_of)
+    map_axes(axes, extent)
     return figure
-
-
-def _corners(city: City, squares: Sequence[Square]) -> FloatArray:
-    """Return the four corners of each square in metres, shape (squares, 4, 2)."""
-    lower = np.array([city.corner(square) for square in squares])
-    edges = np.array([square.edge for square in squares])
-    unit = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
-    placed: FloatArray = lower[:, None, :] + edges[:, None, None] * unit
-    return placed
 
 
 def _ways(people: FloatArray, vehicles: FloatArray, resource_of: IntArray) -> FloatArray:
@@ -107,8 +91,8 @@ def _map_sheet(extent: FloatArray, matching: Matching, ways: FloatArray) -> tupl
     plot = (max(scale * extent[0], _SMALLEST_MAP[0]), max(scale * extent[1], _SMALLEST_MAP[1]))
     without = len(matching.resource_of) - matching.matched
     handles = [
-        _dot(AGENT, "a person"),
-        _dot(RESOURCE, "a vehicle"),
+        dot(AGENT, "a person"),
+        dot(RESOURCE, "a vehicle"),
         *([Line2D([], [], ls="", marker="x", ms=5, mew=1.4, color=ALARM, label="goes without")] if without else []),
         Line2D([], [], ls="", marker="s", ms=7, mfc=REGION, mec=SHORE, mew=0.5, label="a region with people in it"),
         Line2D([], [], ls="", marker="+", ms=5, mew=0.8, color=FAINT_INK, label="its representative"),
@@ -120,10 +104,6 @@ def _map_sheet(extent: FloatArray, matching: Matching, ways: FloatArray) -> tupl
     return figure, axes
 
 
-def _dot(colour: str, words: str) -> Line2D:
-    return Line2D([], [], ls="", marker="o", ms=4.5, color=colour, label=words)
-
-
 def _told(people: int, without: int, ways: FloatArray) -> str:
     """Say how many people there are and how far away what they got is."""
     count = f"{people:,} people" if people > 1 else "1 person"
@@ -133,10 +113,6 @@ def _told(people: int, without: int, ways: FloatArray) -> str:
     if len(ways) == 1:
         return f"{count}; the vehicle is {ways[0]:.2g} km away{gone}"
     return f"{count}; half of the vehicles within {np.median(ways):.2g} km, the farthest {ways.max():.2g} km away{gone}"
-
-
-def _draw_land(axes: Axes, shore: FloatArray) -> None:
-    axes.add_collection(PolyCollection([shore], facecolors=LAND, edgecolors=SHORE, linewidths=0.8, zorder=1))
 
 
 def _draw_regions(axes: Axes, corners: FloatArray, *, crowded: bool) -> None:
@@ -162,20 +138,6 @@ def _draw_pairs(axes: Axes, people: FloatArray, vehicles: FloatArray, resource_o
     axes.plot(*vehicles.T, ls="", marker="o", ms=size, color=RESOURCE, mec="white", mew=rim, alpha=solid, zorder=5)
     axes.plot(*people[matched].T, ls="", marker="o", ms=size, color=AGENT, mec="white", mew=rim, alpha=solid, zorder=6)
     axes.plot(*people[~matched].T, ls="", marker="x", ms=size + 0.8, mew=0.2 + 1.1 * weight, color=ALARM, zorder=7)
-
-
-def _map_axes(axes: Axes, extent: FloatArray) -> None:
-    """Give both axes the same number of kilometres an inch, with the places in the middle and a little room around."""
-    box = np.asarray(axes.get_position().size) * axes.figure.get_figure(root=True).get_size_inches()
-    half = 0.515 * float((extent / box).max()) * box
-    axes.set_xlim(extent[0] / 2 - half[0], extent[0] / 2 + half[0])
-    axes.set_ylim(extent[1] / 2 - half[1], extent[1] / 2 + half[1])
-    axes.set_aspect("equal")
-    axes.grid(False)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=10, steps=[1, 2, 5, 10]))
-    axes.set_xlabel("kilometres to the east")
-    axes.set_ylabel("kilometres to the north")
 
 
 @styled
@@ -352,7 +314,8 @@ def loss_over_edges(comparisons: Sequence[Comparison]) -> Figure:
         axes.plot(edges, 100 * mean, color=kind.colour, ls=dashes, lw=1.6, marker=kind.marker, ms=4)
     axes.set_xticks(sorted({row.edge for line in lines.values() for row in line if row.edge is not None}))
     axes.set_ylim(bottom=0)
-    _label_ends(axes, [(method, lines[method][-1]) for method in ranked])
+    ends = [(method, lines[method][-1]) for method in ranked]
+    name_ends(axes, [(method, float(row.edge or 0.0), 100 * row.loss_mean) for method, row in ends])
     on_map = isinstance(comparisons[0].problem.domain, City)
     axes.set_xlabel("edge of a square region (metres)" if on_map else "size of a region")
     axes.set_ylabel("welfare lost (% of the optimum)")
@@ -368,17 +331,3 @@ def _lines(comparisons: Sequence[Comparison]) -> dict[str, list[Row]]:
     for row in sorted(rows, key=lambda row: row.edge or 0.0):
         lines.setdefault(row.method, []).append(row)
     return lines
-
-
-def _label_ends(axes: Axes, ends: Sequence[tuple[str, Row]]) -> None:
-    """Write each method's name at the right end of its line, moved apart where names would overlap."""
-    height = axes.get_position().height * float(axes.figure.get_figure(root=True).get_size_inches()[1])
-    low, high = axes.get_ylim()
-    values = np.array([100 * row.loss_mean for _, row in ends])
-    levels = spread_apart(values, gap=0.165 * (high - low) / height)
-    for (method, row), value, level in zip(ends, values, levels, strict=True):
-        axes.annotate(
-            f"{method}  {value:.1f}", (float(row.edge or 0.0), value), xytext=(1.05, level),
-            textcoords=axes.get_yaxis_transform(), va="center", size=8.5, annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": FAINT_INK, "lw": 0.5, "shrinkA": 1, "shrinkB": 3},
-        )  # fmt: skip

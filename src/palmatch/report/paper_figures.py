@@ -20,16 +20,14 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 from numpy.typing import ArrayLike
 
-from palmatch.domains.mobility import City, Square
-from palmatch.errors import InputError
 from palmatch.problem import FloatArray, Problem
 from palmatch.report.figures import DPI, save
+from palmatch.report.maps import Places, dot, draw_land, map_axes, places_of
 from palmatch.report.style import (
     AGENT,
     ALARM,
     FAINT_INK,
     INK,
-    LAND,
     PRIVATE,
     REGION,
     RESOURCE,
@@ -38,8 +36,8 @@ from palmatch.report.style import (
     Kind,
     dashes_of,
     legend_above,
+    name_ends,
     sheet,
-    spread_apart,
     styled,
 )
 from palmatch.studies.reproduce_mobility import Day
@@ -98,31 +96,23 @@ def _save_svg(figure: Figure, path: Path) -> None:
 @styled
 def region_map(problem: Problem, name: str, *, outline: ArrayLike | None = None) -> Figure:
     """Draw the regions of a batch on the map, north up, with its people and vehicles."""
-    city = problem.domain
-    if not isinstance(city, City):
-        raise InputError("A map needs places: leave it out, or use the mobility domain.")
-    squares = [region for region in problem.regions if isinstance(region, Square)]
-    lower = np.array([city.corner(square) for square in squares]) / 1000
-    edges = np.array([square.edge for square in squares]) / 1000
-    corners = lower[:, None, :] + edges[:, None, None] * np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
-    people, vehicles = problem.truth[:, :2] / 1000, city.vehicles / 1000
-    land = np.empty((0, 2)) if outline is None else city.metres(*np.asarray(outline, dtype=np.float64).T) / 1000
-    framed = np.vstack((people, corners.reshape(-1, 2), land))
+    places = places_of(problem, outline)
+    framed = np.vstack((places.people, places.corners.reshape(-1, 2), places.shore))
     origin, extent = framed.min(axis=0), np.ptp(framed, axis=0)
-    beyond = int(((vehicles < origin) | (vehicles > origin + extent)).any(axis=1).sum())
-    told = f"{name}; {len(people)} people, {len(squares)} regions of {edges[0] * 1000:g} m with people in them"
-    told += f"; {beyond} of {len(vehicles)} vehicles are beyond the frame" if beyond else ""
+    seen = places.seen_from(origin)
+    beyond = int(((seen.vehicles < 0) | (seen.vehicles > extent)).any(axis=1).sum())
+    edge = 1000 * float(np.ptp(seen.corners[0, :, 0]))
+    told = f"{name}; {len(seen.people)} people, {len(seen.corners)} regions of {edge:.0f} m with people in them"
+    told += f"; {beyond} of {len(seen.vehicles)} vehicles are beyond the frame" if beyond else ""
     scale = min(_MAP[0] / extent[0], _MAP[1] / extent[1])
     size = (max(3.4, scale * extent[0]), scale * extent[1])
     figure, axes = sheet("Regions on the map", told, plot=size, left=0.5, legend=0.38)
-    if len(land):
-        shape = PolyCollection([land - origin], facecolors=LAND, edgecolors=SHORE, linewidths=0.8, zorder=1)
-        axes.add_collection(shape)
-    _draw_map(axes, corners - origin, people - origin, vehicles - origin)
-    _frame_map(axes, extent)
+    draw_land(axes, seen.shore)
+    _draw_map(axes, seen)
+    map_axes(axes, extent)
     handles = [
-        Line2D([], [], ls="", marker="o", ms=4.5, color=AGENT, label="a person"),
-        Line2D([], [], ls="", marker="o", ms=4.5, color=RESOURCE, label="a vehicle"),
+        dot(AGENT, "a person"),
+        dot(RESOURCE, "a vehicle"),
         Line2D([], [], ls="", marker="s", ms=7, mfc=REGION, mec=SHORE, mew=0.5, label="a region"),
         Line2D([], [], ls="", marker="o", ms=3.0, color=ALARM, label="a corner of regions"),
     ]
@@ -130,26 +120,15 @@ def region_map(problem: Problem, name: str, *, outline: ArrayLike | None = None)
     return figure
 
 
-def _draw_map(axes: Axes, corners: FloatArray, people: FloatArray, vehicles: FloatArray) -> None:
+def _draw_map(axes: Axes, seen: Places) -> None:
+    corners = seen.corners
     shaded = PolyCollection(list(corners), facecolors=REGION, edgecolors=SHORE, linewidths=0.7, zorder=2, alpha=0.75)
     axes.add_collection(shaded)
-    for places, colour, order in ((vehicles, RESOURCE, 4), (people, AGENT, 5)):
+    if len(seen.shore):
+        axes.plot(*np.vstack((seen.shore, seen.shore[:1])).T, color=FAINT_INK, lw=0.7, zorder=2.5)
+    for places, colour, order in ((seen.vehicles, RESOURCE, 4), (seen.people, AGENT, 5)):
         axes.plot(*places.T, ls="", marker="o", ms=3.2, color=colour, mec="white", mew=0.3, zorder=order)
     axes.plot(*np.unique(corners.reshape(-1, 2).round(6), axis=0).T, ls="", marker="o", ms=2.2, color=ALARM, zorder=3)
-
-
-def _frame_map(axes: Axes, extent: FloatArray) -> None:
-    """Give both axes the same number of kilometres an inch."""
-    box = np.asarray(axes.get_position().size) * axes.figure.get_figure(root=True).get_size_inches()
-    half = 0.52 * float((extent / box).max()) * box
-    axes.set_xlim(extent[0] / 2 - half[0], extent[0] / 2 + half[0])
-    axes.set_ylim(extent[1] / 2 - half[1], extent[1] / 2 + half[1])
-    axes.set_aspect("equal")
-    axes.grid(False)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=10, steps=[1, 2, 5, 10]))
-    axes.set_xlabel("kilometres to the east")
-    axes.set_ylabel("kilometres to the north")
 
 
 @styled
@@ -172,7 +151,9 @@ def day_curve(days: Sequence[Day], source: str) -> Figure:
         )  # fmt: skip
         for begin in day.begins:
             axes.axvline(begin, color=INK, lw=1.0, ls=(0, (4, 2)), zorder=3)
-        part = "" if len(minutes) == 1440 else f": the file holds {len(minutes):,} of its 1,440 minutes"
+        part = (
+            "" if len(minutes) == 1440 else f": {len(minutes):,} of its 1,440 minutes, the outer ones perhaps in part"
+        )
         axes.set_title(day.name + part, loc="left", size=9.0, color=INK)
         room = 0.02 * (last - first)
         axes.set_xlim(first - room, last + room)
@@ -225,7 +206,7 @@ def loss_lines(lines: Sequence[Line], marks: Sequence[Mark], *, told: str, acros
     _draw_marks(axes, marks, {line.method: line for line in whole}, markers)
     axes.set_ylim(bottom=0)
     _ticks(axes, lines)
-    _name_ends(axes, lines)
+    name_ends(axes, [(line.method, line.sizes[-1], 100 * line.means[-1]) for line in lines])
     if marks:
         open_mark = Line2D([], [], ls="", marker="o", ms=5, mfc="white", mec=INK, label="open: what the paper states")
         legend_above(figure, axes, [open_mark], columns=1)
@@ -272,21 +253,6 @@ def _ticks(axes: Axes, lines: Sequence[Line]) -> None:
     axes.set_xlim(sizes[0] - room, sizes[-1] + room)
 
 
-def _name_ends(axes: Axes, lines: Sequence[Line]) -> None:
-    """Write each method's name at the right end of its line, moved apart where names would overlap."""
-    ranked = sorted(lines, key=lambda line: line.means[-1])
-    height = axes.get_position().height * float(axes.figure.get_figure(root=True).get_size_inches()[1])
-    low, high = axes.get_ylim()
-    values = np.array([100 * line.means[-1] for line in ranked])
-    levels = spread_apart(values, gap=0.165 * (high - low) / height)
-    for line, value, level in zip(ranked, values, levels, strict=True):
-        axes.annotate(
-            f"{line.method}  {value:.1f}", (line.sizes[-1], value), xytext=(1.06, level),
-            textcoords=axes.get_yaxis_transform(), va="center", size=8.5, annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": FAINT_INK, "lw": 0.5, "shrinkA": 1, "shrinkB": 3},
-        )  # fmt: skip
-
-
 @styled
 def epsilon_lines(
     sizes: Sequence[float],
@@ -307,8 +273,10 @@ def epsilon_lines(
     axes.fill_between(sizes, least, most, color=RESOURCE, alpha=0.16, lw=0)
     axes.plot(sizes, middle, color=RESOURCE, lw=1.7, marker="o", ms=4)
     axes.plot(sizes, largest, color=AGENT, lw=1.7, marker="s", ms=4)
-    for size, value in zip(sizes, middle, strict=True):
-        axes.annotate(f"{value:.2f}", (size, value), xytext=(0, -13), textcoords="offset points", ha="center", size=8.5)
+    for size, value, highest in zip(sizes, middle, largest, strict=True):
+        # Above the point, where the paper's lower medians are not, unless the other line is there.
+        aside = (0, 6) if highest - value > 0.12 * budget else (0, -13)
+        axes.annotate(f"{value:.2f}", (size, value), xytext=aside, textcoords="offset points", ha="center", size=8.5)
     handles = [
         Line2D([], [], color=AGENT, marker="s", ms=4, label="largest"),
         Line2D([], [], color=RESOURCE, marker="o", ms=4, label="median"),
@@ -321,7 +289,7 @@ def epsilon_lines(
     axes.set_xticks(list(sizes))
     axes.set_ylim(0, 1.08 * max(budget, *largest))
     axes.set_xlabel(across)
-    axes.set_ylabel("ε")
+    axes.set_ylabel("ε of an agent")
     return figure
 
 

@@ -27,7 +27,7 @@ _FAR = 2.0
 
 @dataclass(frozen=True, slots=True)
 class NumberLine:
-    """A published number and ours, in words."""
+    """A published number and ours, in words; `met` says whether ours keeps a limit that the paper states as one."""
 
     what: str
     place: str
@@ -36,6 +36,7 @@ class NumberLine:
     difference: str
     deviations: str
     far: bool
+    met: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Story:
 
     title: str
     summary: tuple[str, ...]
+    warnings: tuple[str, ...]
     differs: tuple[str, ...]
     pooling: str
     tables: tuple[Table, ...]
@@ -82,9 +84,11 @@ def write_page(folder: Path, story: Story, numbers: Sequence[Beside], exhibits: 
         title=story.title,
         style=Markup(_style()),
         summary=story.summary,
+        warnings=story.warnings,
         differs=story.differs,
         lines=[number_line(number) for number in numbers],
         pooling=story.pooling,
+        nothing=NOTHING,
         exhibits=exhibits,
         tables=story.tables,
         left_out=story.left_out,
@@ -118,14 +122,17 @@ def picture(folder: Path, name: str, figure: Figure, alternative: str) -> Pictur
 def number_line(number: Beside) -> NumberLine:
     """Put a published number and ours in words."""
     stated, difference, deviations = number.published, number.difference, number.deviations
+    met = difference <= 0 if stated.bound and difference is not None else None
+    told = NOTHING if difference is None else _signed(difference, stated.unit)
     return NumberLine(
         what=stated.what,
         place=stated.place,
         published=number_words(Own(stated.value, stated.spread), stated.unit, stated=True),
         own=NOTHING if number.own is None else number_words(number.own, stated.unit),
-        difference=NOTHING if difference is None or stated.bound else _signed(difference, stated.unit),
+        difference=told if met is None else "kept" if met else f"not kept, {told}",
         deviations=NOTHING if deviations is None else f"{deviations:+.2f}".replace("-", "−"),
-        far=deviations is not None and abs(deviations) > _FAR,
+        far=met is False or (deviations is not None and abs(deviations) > _FAR),
+        met=met,
     )
 
 
@@ -140,8 +147,10 @@ def number_words(number: Own, unit: Unit, *, stated: bool = False) -> str:
 
 
 def _signed(value: float, unit: Unit) -> str:
-    text = {"": f"{value:+,.0f}", "ε": f"{value:+.2f}", "%": f"{value:+.1f}"}[unit]
-    return text.replace("-", "−")
+    digits = {"": 0, "ε": 2, "%": 1}[unit]
+    if round(value, digits) == 0:
+        return f"{0:.{digits}f}"
+    return f"{value:+,.{digits}f}".replace("-", "−")
 
 
 def within(numbers: Sequence[Beside]) -> str:

@@ -183,6 +183,20 @@ def spread_apart(values: FloatArray, *, gap: float) -> FloatArray:
     return levels
 
 
+def name_ends(axes: Axes, ends: Sequence[tuple[str, float, float]]) -> None:
+    """Write each line's name and last value at its right end (name, place, value), moved apart where they overlap."""
+    ranked = sorted(ends, key=lambda end: end[2])
+    height = axes.get_position().height * float(axes.figure.get_figure(root=True).get_size_inches()[1])
+    low, high = axes.get_ylim()
+    levels = spread_apart(np.array([value for _, _, value in ranked]), gap=0.165 * (high - low) / height)
+    for (name, place, value), level in zip(ranked, levels, strict=True):
+        axes.annotate(
+            f"{name}  {value:.1f}", (place, value), xytext=(1.06, level), textcoords=axes.get_yaxis_transform(),
+            va="center", size=8.5, annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": FAINT_INK, "lw": 0.5, "shrinkA": 1, "shrinkB": 3},
+        )  # fmt: skip
+
+
 def percent(fraction: float) -> str:
     """Return a fraction in per cent with one decimal, and never a minus before a zero."""
     return f"{round(100 * fraction, 1) + 0.0:.1f}\N{NO-BREAK SPACE}%"
