@@ -306,6 +306,26 @@ class FirstOfTheTies(Chargers):
         return np.arange(interest)
 
 
+class Guess(Chargers):
+    def prior(self, region: Region) -> Any:
+        return np.ones(20)
+
+
+class HalfAGuess(Chargers):
+    def prior(self, region: Region) -> Any:
+        return np.ones(10)
+
+
+class NoGuess(Chargers):
+    def prior(self, region: Region) -> Any:
+        return np.zeros(20)
+
+
+class MoodyGuess(Chargers):
+    def prior(self, region: Region) -> Any:
+        return np.random.default_rng().random(20)
+
+
 BROKEN: list[tuple[type[Chargers], str]] = [
     (Transposed, r"utility\(types\) of shape \(5, the number of resources\), got \(6, 5\)"),
     (Unwanted, r"in \(0, 1\], got 0\.0 for row"),
@@ -344,7 +364,14 @@ BROKEN: list[tuple[type[Chargers], str]] = [
     (BeyondTheLast, r"column numbers below 6"),
     (MaskOfCandidates, r"array of integers"),
     (FirstOfTheTies, r"ties included, but column 1 is among those of row 0"),
+    (HalfAGuess, r"prior\(0\) to be an array of a weight for each of the 20 rows"),
+    (NoGuess, r"weights of prior\(0\) to be numbers of at least 0, and some above 0"),
+    (MoodyGuess, r"prior\(0\) to be the same when it is asked for twice"),
 ]
+
+
+def test_a_domain_with_a_guess_where_people_are_passes() -> None:
+    check_domain(Guess(ROAD.kilometre, ROAD.price), DRIVERS)
 
 
 def test_a_domain_that_narrows_correctly_passes() -> None:

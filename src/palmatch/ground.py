@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from palmatch.crowd import sets as crowd_sets
+from palmatch.crowd import tables as crowd_tables
 from palmatch.neighbourhood import Neighbourhood, Progress, neighbourhoods
-from palmatch.policies.noise import BackoffNoise, SelectionNoise
+from palmatch.policies.noise import BackoffNoise, PublicPlay, SelectionNoise, public_play
+from palmatch.policies.published import Policy
 from palmatch.privacy.sound import Accountant
 from palmatch.problem import FloatArray, Matching, Problem
 from palmatch.rounds.draws import Keys, keys_of
-from palmatch.rounds.tables import OwnTables, own_tables
+from palmatch.rounds.tables import Own, OwnTables, PublicTables, own_tables, public_tables, snapped_tables
 
 Report = Callable[[str, int, int], None]
 
@@ -45,13 +48,49 @@ class Ground:
     _regions: tuple[Neighbourhood, ...] | None = field(default=None, init=False)
     _own: OwnTables | None = field(default=None, init=False)
     _keys: Keys | None = field(default=None, init=False)
+    _sets: crowd_sets.Sets | None = field(default=None, init=False)
 
     @property
     def regions(self) -> tuple[Neighbourhood, ...]:
         """The public tables of every region."""
         if self._regions is None:
-            self._regions = neighbourhoods(self.problem, progress=self.progress("regions"))
+            progress = self.progress("regions")
+            if self.is_crowd:
+                self._regions = crowd_tables.neighbourhoods(self.problem, self.sets, progress=progress)
+            else:
+                self._regions = neighbourhoods(self.problem, progress=progress)
         return self._regions
+
+    @property
+    def is_crowd(self) -> bool:
+        """Whether this is a city with bounded interest, for which everything is built over a grid: the same, faster."""
+        return crowd_sets.is_crowd(self.problem)
+
+    @property
+    def sets(self) -> crowd_sets.Sets:
+        """The rank sets of all squares of a crowd."""
+        if self._sets is None:
+            self._sets = crowd_sets.rank_sets(self.problem)
+        return self._sets
+
+    def plays(self, policy: Policy) -> list[PublicPlay]:
+        """Return every region's noise under a policy."""
+        return [
+            public_play(region, selection=policy.selection_noise, backoff=policy.backoff_noise, gamma=policy.gamma)
+            for region in self.regions
+        ]
+
+    def tables(self, policy: Policy) -> PublicTables:
+        """Return the public tables under a policy."""
+        if self.is_crowd and crowd_tables.has_plain_noise(policy):
+            return crowd_tables.public_tables(self.problem, self.sets, policy)
+        return public_tables(self.problem, self.regions, self.plays(policy))
+
+    def acting(self, *, snapped: bool) -> Own:
+        """Return what everybody acts on: its own utilities, or those of the possible type that is nearest."""
+        if self.is_crowd:
+            return crowd_tables.own_places(self.problem, self.sets, snapped=snapped)
+        return snapped_tables(self.problem, self.regions) if snapped else self.own
 
     @property
     def own(self) -> OwnTables:

@@ -6,6 +6,7 @@ It knows nothing of how the promise is kept: the accountant that proves it fills
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -24,7 +25,13 @@ class Guarantee:
     statement:
         One sentence for the people concerned.
     assumptions:
-        What has to be true for the statement to hold, and what it is known not to cover.
+        What has to be true for the statement to hold.
+    partition:
+        φ in words and numbers: the regions inside of which agents cannot be told apart.
+    applies_to:
+        To whom the statement applies.
+    not_covered:
+        What it says nothing about.
     uncovered:
         Ids of agents to whom the statement does not apply.
     """
@@ -36,6 +43,29 @@ class Guarantee:
     statement: str
     assumptions: tuple[str, ...] = ()
     uncovered: tuple[str, ...] = ()
+    partition: str = ""
+    applies_to: str = "everybody who takes part"
+    not_covered: tuple[str, ...] = ()
+
+
+# What no promise inside a region speaks of.
+NOT_COVERED = (
+    "The region itself, and that an agent takes part.",
+    "Taking part again: promises to the same person add up, ε and δ alike; this is the promise for one matching.",
+    "How long a device takes to decide, and what a person tells the other side after the match.",
+)
+
+
+def partition_in_words(types: Sequence[int]) -> str:
+    """Return φ in words and numbers, from how many possible types each region with agents has."""
+    if not types:
+        return ""
+    few, many = min(types), max(types)
+    each = f"{few:,}" if few == many else f"{few:,} to {many:,}"
+    regions = (
+        f"{len(types):,} public region{'s' * (len(types) != 1)} with agents in {'them' if len(types) > 1 else 'it'}"
+    )
+    return f"{regions}, of {each} possible type{'s' * (many != 1)}{' each' * (len(types) > 1)}"
 
 
 def no_privacy(what: str) -> Guarantee:

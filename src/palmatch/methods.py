@@ -13,20 +13,26 @@ import numpy as np
 
 from palmatch import once
 from palmatch.baselines import chance, geo, greedy, hungarian
+from palmatch.crowd.sets import is_crowd
+from palmatch.crowd.tables import alma_tables as crowd_alma_tables
+from palmatch.crowd.tables import own_lists
+from palmatch.domains.mobility import City
 from palmatch.domains.papers import Conference
 from palmatch.errors import InputError
 from palmatch.ground import Ground, Method, Report, Settings, budgets
 from palmatch.guarantee import Guarantee, no_privacy, region_only
-from palmatch.policies.alma import Shape
-from palmatch.policies.noise import PublicPlay, public_play
+from palmatch.policies.alma import Shape, backoff_chances, patient_chance
+from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy, noise_only, published, unlimited
 from palmatch.privacy.accountants import Allowance, check_budget, free_allowance, published_allowance
-from palmatch.privacy.costs import own_costs
+from palmatch.privacy.costs import largest_own_costs
 from palmatch.privacy.sound import Account, region_account, sound_allowance
-from palmatch.problem import FloatArray, IntArray, Matching, Problem
+from palmatch.problem import Domain, FloatArray, IntArray, Matching, Problem
 from palmatch.rounds.agent import Rules
+from palmatch.rounds.draws import streams
 from palmatch.rounds.game import rules_of, simulate
-from palmatch.rounds.tables import OwnTables, PublicTables, alma_tables, public_tables, snapped_tables
+from palmatch.rounds.lists import simulate_lists
+from palmatch.rounds.tables import Own, OwnTables, PublicTables, alma_tables
 
 __all__ = [
     "METHODS",
@@ -109,10 +115,7 @@ def published_policy(problem: Problem, settings: Settings) -> Policy:
 
 def plays(ground: Ground, policy: Policy) -> list[PublicPlay]:
     """Return every region's noise under a policy."""
-    return [
-        public_play(region, selection=policy.selection_noise, backoff=policy.backoff_noise, gamma=policy.gamma)
-        for region in ground.regions
-    ]
+    return ground.plays(policy)
 
 
 def largest_costs(ground: Ground, policy: Policy, noise: list[PublicPlay], order: float) -> FloatArray:
@@ -123,7 +126,7 @@ def largest_costs(ground: Ground, policy: Policy, noise: list[PublicPlay], order
     for number, (region, play) in enumerate(zip(ground.regions, noise, strict=True)):
         members = np.flatnonzero(problem.region_index == number)
         rows = np.array([own.of(int(agent)) for agent in members])
-        costs[members] = own_costs(region, play, policy, rows, order).largest
+        costs[members] = largest_own_costs(region, play, policy, rows, order)
         if progress is not None:
             progress(number + 1, len(ground.regions))
     return costs
@@ -133,7 +136,7 @@ def _prepare_published(ground: Ground, settings: Settings, trace: bool) -> Metho
     problem = ground.problem
     policy = published_policy(problem, settings)
     noise = plays(ground, policy)
-    tables = public_tables(problem, ground.regions, noise)
+    tables = ground.tables(policy)
     allowance = published_allowance(
         largest_costs(ground, policy, noise, settings.order),
         budgets(problem, settings),
@@ -149,13 +152,12 @@ def _prepare_palma(ground: Ground, settings: Settings, trace: bool) -> Method:
     problem = ground.problem
     policy = published_policy(problem, settings)
     noise = plays(ground, policy)
-    tables = public_tables(problem, ground.regions, noise)
+    tables = ground.tables(policy)
     budget = budgets(problem, settings)
     allowance = sound_allowance(
         accounts(ground, policy, noise, budget, settings), problem.region_index, budget, delta=settings.delta
     )
-    own = snapped_tables(problem, ground.regions)
-    return _rounds("palma", ground, tables, policy, allowance, trace, own=own)
+    return _rounds("palma", ground, tables, policy, allowance, trace, snapped=True)
 
 
 def accounts(
@@ -164,9 +166,11 @@ def accounts(
     """Return the account of every region, chosen for the smallest budget in it."""
     progress = ground.progress("costs")
     chosen = []
-    for number, (region, play) in enumerate(zip(ground.regions, noise, strict=True)):
-        smallest = float(budget[ground.problem.region_index == number].min())
-        chosen.append(region_account(region, play, policy, settings.accountant, epsilon=smallest, delta=settings.delta))
+    smallest = np.full(len(ground.regions), np.inf)
+    np.minimum.at(smallest, ground.problem.region_index, budget)
+    for number, (region, play, least) in enumerate(zip(ground.regions, noise, smallest, strict=True)):
+        account = region_account(region, play, policy, settings.accountant, epsilon=float(least), delta=settings.delta)
+        chosen.append(account)
         if progress is not None:
             progress(number + 1, len(ground.regions))
     return chosen
@@ -187,7 +191,7 @@ def _without_account(
     name: str, ground: Ground, policy: Policy, promise: Guarantee, *, truth: bool, trace: bool
 ) -> Method:
     """Prepare rounds in which nothing is charged, and everybody always or never acts on the truth."""
-    tables = public_tables(ground.problem, ground.regions, plays(ground, policy))
+    tables = ground.tables(policy)
     allowance = free_allowance(ground.problem.agents, tables.layout, promise, truth=truth)
     return _rounds(name, ground, tables, policy, allowance, trace)
 
@@ -200,9 +204,9 @@ def _rounds(
     allowance: Allowance,
     trace: bool,
     *,
-    own: OwnTables | None = None,
+    snapped: bool = False,
 ) -> Method:
-    acts_on, rules = own or ground.own, rules_of(policy)
+    acts_on, rules = ground.acting(snapped=snapped), rules_of(policy)
     return Method(
         name=name,
         play=lambda seed: _play(name, ground, tables, acts_on, rules, allowance, seed=seed, trace=trace),
@@ -215,7 +219,7 @@ def _play(
     name: str,
     ground: Ground,
     tables: PublicTables,
-    own: OwnTables,
+    own: Own,
     rules: Rules,
     allowance: Allowance,
     *,
@@ -240,10 +244,12 @@ def _play(
 def _prepare_alma(shape: Shape, name: str) -> Callable[[Ground, Settings, bool], Method]:
     def prepare_alma(ground: Ground, settings: Settings, trace: bool) -> Method:
         problem = ground.problem
+        if is_crowd(problem) and not trace:
+            return _prepare_alma_crowd(ground, settings, shape, name)
         _refuse_long_lists(problem, name)
         # The steepness of the logistic shape is not the threshold of the linear one; 2 is the ALMA papers' choice.
         gamma = 2.0 if shape == "logistic" else settings.gamma
-        tables, own = alma_tables(problem, problem.domain, problem.types, shape=shape, gamma=gamma)
+        tables, own = _alma_tables(problem, problem.domain, problem.types, shape=shape, gamma=gamma)
         promise = no_privacy("everybody goes down its own list")
         allowance = free_allowance(problem.agents, tables.layout, promise, truth=False)
         rules = rules_of(noise_only(gamma=settings.gamma))
@@ -255,6 +261,42 @@ def _prepare_alma(shape: Shape, name: str) -> Callable[[Ground, Settings, bool],
         )
 
     return prepare_alma
+
+
+def _prepare_alma_crowd(ground: Ground, settings: Settings, shape: Shape, name: str) -> Method:
+    """Prepare the same game for a crowd, on lists instead of tables."""
+    problem, city = ground.problem, ground.problem.domain
+    assert isinstance(city, City)
+    found = own_lists(city, problem.types, problem.resource_order, problem.ranks)
+    gamma = 2.0 if shape == "logistic" else settings.gamma
+    backoff = patient_chance() if shape == "patient" else backoff_chances(found.values, shape=shape, gamma=gamma)
+    promise = no_privacy("everybody goes down its own list")
+
+    def play(seed: int) -> Matching:
+        names = streams(seed, ground.keys)[found.order]
+        progress = ground.progress("rounds")
+        ends = simulate_lists(found.places, backoff, resources=problem.resources, names=names, progress=progress)
+        resource_of = np.full(problem.agents, -1, dtype=np.int64)
+        resource_of[found.order] = np.where(ends.resource_of < 0, -1, found.rows[ends.resource_of])
+        return Matching(
+            method=name,
+            resource_of=resource_of,
+            utility=problem.true_utility_of(resource_of),
+            guarantee=promise,
+            epsilon=np.full(problem.agents, promise.epsilon),
+            charged=ends.charged,
+            rounds=ends.steps,
+        )
+
+    return Method(name, play, plays_rounds=True, random=True)
+
+
+def _alma_tables(
+    problem: Problem, domain: Domain, types: FloatArray, *, shape: Shape, gamma: float
+) -> tuple[PublicTables, OwnTables]:
+    if is_crowd(problem) and isinstance(domain, City):
+        return crowd_alma_tables(problem, domain, types, shape=shape, gamma=gamma)
+    return alma_tables(problem, domain, types, shape=shape, gamma=gamma)
 
 
 def _refuse_long_lists(problem: Problem, name: str) -> None:
@@ -274,7 +316,7 @@ def _prepare_geo(*, rounds: bool, resources_too: bool) -> Callable[[Ground, Sett
             seen = geo.obfuscate(problem, epsilon=epsilon, seed=seed, resources_too=resources_too)
             if not rounds:
                 return _geo_matching(problem, name, geo.hungarian_geo(problem, seen), seen.guarantee, epsilon)
-            tables, own = alma_tables(problem, seen.city, seen.types, shape="linear", gamma=settings.gamma)
+            tables, own = _alma_tables(problem, seen.city, seen.types, shape="linear", gamma=settings.gamma)
             allowance = free_allowance(problem.agents, tables.layout, seen.guarantee, truth=False)
             rules = rules_of(noise_only(gamma=settings.gamma))
             matching = _play(name, ground, tables, own, rules, allowance, seed=seed, trace=trace)
@@ -315,6 +357,9 @@ METHODS: dict[str, Entry] = {
     "alma": Entry("down one's own list, linear back-off, no privacy", _prepare_alma("linear", "alma")),
     "alma-logistic": Entry(
         "down one's own list, logistic back-off, no privacy", _prepare_alma("logistic", "alma-logistic")
+    ),
+    "alma-patient": Entry(
+        "down one's own list, giving way now and then, no privacy", _prepare_alma("patient", "alma-patient")
     ),
     "hungarian": Entry(
         "the optimum; a centre knows everything, no privacy",

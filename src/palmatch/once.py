@@ -14,26 +14,27 @@ from scipy.spatial import cKDTree
 
 from palmatch.baselines.common import refuse_too_large
 from palmatch.baselines.hungarian import assign
+from palmatch.errors import InputError
 from palmatch.ground import Ground, Method, Settings, budgets
 from palmatch.guarantee import Guarantee
-from palmatch.neighbourhood import Neighbourhood
-from palmatch.policies.once import Channel, best_channel, report
-from palmatch.problem import FloatArray, IntArray, Matching, Problem
+from palmatch.neighbourhood import Neighbourhood, Progress
+from palmatch.policies.channel import Channel, report
+from palmatch.policies.once import Crowd, best_channel, like_others
+from palmatch.problem import Expecting, FloatArray, IntArray, Matching, Problem
 from palmatch.rounds.draws import REPORT, SELECTION, Keys, draws, streams
 from palmatch.rounds.prices import Stalls, sell
 
 # What a bid adds: the price of impatience. The matching is within this much an agent of the best one on the reports.
-STEP = 0.05
+STEP = 0.03
 
-# After this many rounds bids grow faster and faster: the few who are left have waited long enough.
+# After this many rounds what is sold is sold: the few who are left have waited long enough.
 PATIENCE = 100
 
 # The opening prices come from a sale among agents that know only their region: nobody waits for it, so it can be finer.
 OPENING_STEP = 0.01
 
-
-# Made-up agents on whom cells are tried, in all regions together.
-_MADE_UP = 60_000
+# Channels are tried out for this many regions at most; the others take one like those.
+_TRIED = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,44 +61,64 @@ class Reporting:
 def reporting(ground: Ground, settings: Settings) -> Reporting:
     """Choose cells and opening prices from public knowledge, and find everybody's cell."""
     problem, regions = ground.problem, ground.regions
-    budget = budgets(problem, settings)
-    opening, wanted = _opening(problem, regions, ground.keys)
-    pairs, channel_of = np.unique(np.column_stack((problem.region_index, budget)), axis=0, return_inverse=True)
-    progress = ground.progress("reports")
-    # Trying out cells is worth some seconds in all, whether there are ten regions or thousands.
-    made_up = min(max(_MADE_UP // len(pairs), 100), 1500)
-    channels = []
-    for number, (place, epsilon) in enumerate(pairs):
-        crowd = int((problem.region_index == int(place)).sum())
-        channels.append(
-            best_channel(regions[int(place)], float(epsilon), crowd=crowd, wanted=wanted[int(place)], made_up=made_up)
-        )
-        if progress is not None:
-            progress(number + 1, len(pairs))
-    owners = tuple(regions[int(place)] for place, _ in pairs)
-    of_agent = channel_of.ravel().astype(np.int64)
+    priors = [_prior(problem, region) for region in regions]
+    opening, wanted = _opening(problem, regions, priors, ground.keys)
+    pairs, channel_of = np.unique(
+        np.column_stack((problem.region_index, budgets(problem, settings))), axis=0, return_inverse=True
+    )
+    places, budget, of_agent = pairs[:, 0].astype(np.int64), pairs[:, 1], channel_of.ravel().astype(np.int64)
+    crowds = np.bincount(problem.region_index, minlength=len(regions))
+    crowded = [
+        Crowd(regions[place], float(epsilon), int(crowds[place]), wanted[place], priors[place])
+        for place, epsilon in zip(places.tolist(), budget, strict=True)
+    ]
+    channels = _channels(crowded, ground.progress("reports"))
+    owners = tuple(regions[place] for place in places.tolist())
     return Reporting(tuple(channels), owners, of_agent, _cells(problem, channels, owners, of_agent), opening)
+
+
+def _channels(crowds: list[Crowd], progress: Progress | None) -> list[Channel]:
+    """Return a channel for each crowd: tried out for as many as there is time for, and like those for the others."""
+    chosen = np.unique(np.linspace(0, len(crowds) - 1, min(len(crowds), _TRIED)).astype(int)).tolist()
+    everybody = len(chosen) == len(crowds)
+    tried = {}
+    for number, index in enumerate(chosen):
+        # Tailoring takes a moment for each region, so it is not for thousands of them.
+        tried[index] = best_channel(crowds[index], tailor=everybody)
+        if progress is not None:
+            progress(number + 1, len(crowds))
+    told = [(crowds[index].epsilon, channel.reports) for index, channel in tried.items() if channel.reports > 1]
+    channels = []
+    for index, crowd in enumerate(crowds):
+        channels.append(tried[index] if index in tried else like_others(crowd, told))
+        if progress is not None and not everybody and index % 100 == 0:
+            progress(index + 1, len(crowds))
+    return channels
 
 
 def reports(plan: Reporting, keys: Keys, seed: int) -> IntArray:
     """Return everybody's report: a hash of seed and agent decides, as the operating system would on a device."""
     drawn = draws(streams(seed, keys), 0, REPORT)
     result = np.empty(len(keys), dtype=np.int64)
-    for number, channel in enumerate(plan.channels):
-        members = plan.channel_of == number
+    for channel, members in zip(plan.channels, _members(plan.channel_of, len(plan.channels)), strict=True):
         result[members] = report(channel, plan.cell[members], drawn[members])
     return result
 
 
+def _members(index: IntArray, count: int) -> list[IntArray]:
+    """Return who is in each of `count` groups."""
+    return np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index, minlength=count))[:-1])
+
+
 def stalls(plan: Reporting, reported: IntArray) -> Stalls:
     """Lay out what everybody bids with: a stall for each channel and report."""
-    first = np.concatenate(([0], np.cumsum([channel.cells for channel in plan.channels])))
+    first = np.concatenate(([0], np.cumsum([channel.reports for channel in plan.channels])))
     pairs = list(zip(plan.channels, plan.region_of_channel, strict=True))
-    sizes = [len(region.resources) for channel, region in pairs for _ in range(channel.cells)]
+    sizes = [len(region.resources) for channel, region in pairs for _ in range(channel.reports)]
     return Stalls(
         stall_of=first[plan.channel_of] + reported,
         start=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
-        resources=np.concatenate([np.tile(region.resources, channel.cells) for channel, region in pairs]),
+        resources=np.concatenate([np.tile(region.resources, channel.reports) for channel, region in pairs]),
         values=np.concatenate([channel.values.ravel() for channel, _ in pairs]),
     )
 
@@ -143,9 +164,25 @@ def prepare_hungarian_once(ground: Ground, settings: Settings, trace: bool) -> M
     return Method("hungarian-once", play, plays_rounds=False, random=True)
 
 
-def _opening(problem: Problem, regions: tuple[Neighbourhood, ...], keys: Keys) -> tuple[FloatArray, list[IntArray]]:
+def _prior(problem: Problem, region: Neighbourhood) -> FloatArray:
+    """Return how likely each possible type of a region is by what the domain knows; it sums to 1."""
+    count = len(region.types)
+    if not isinstance(problem.domain, Expecting):
+        return np.full(count, 1.0 / count)
+    weight = np.asarray(problem.domain.prior(region.region), dtype=np.float64)
+    if weight.shape != (count,) or not (np.isfinite(weight).all() and (weight >= 0).all() and weight.sum() > 0):
+        raise InputError(
+            f"Expected {count} weights of at least 0, and some above, from prior({region.region}), got {weight}."
+        )
+    shares: FloatArray = weight / weight.sum()
+    return shares
+
+
+def _opening(
+    problem: Problem, regions: tuple[Neighbourhood, ...], priors: list[FloatArray], keys: Keys
+) -> tuple[FloatArray, list[IntArray]]:
     """Sell everything to agents that know only their region; return the prices, and what each region then holds."""
-    means = [region.utilities.mean(axis=0) for region in regions]
+    means = [prior @ region.utilities for prior, region in zip(priors, regions, strict=True)]
     table = Stalls(
         stall_of=problem.region_index,
         start=np.concatenate(([0], np.cumsum([len(mean) for mean in means]))).astype(np.int64),
@@ -153,7 +190,7 @@ def _opening(problem: Problem, regions: tuple[Neighbourhood, ...], keys: Keys) -
         values=np.concatenate(means),
     )
     sale = sell(table, np.zeros(problem.resources), OPENING_STEP, keys=keys, seed=0)
-    held = [sale.resource_of[(problem.region_index == g) & (sale.resource_of >= 0)] for g in range(len(regions))]
+    held = [sale.resource_of[members] for members in _members(problem.region_index, len(regions))]
     wanted = [np.flatnonzero(np.isin(region.resources, own)) for region, own in zip(regions, held, strict=True)]
     return sale.prices, wanted
 
@@ -163,8 +200,7 @@ def _cells(
 ) -> IntArray:
     """Return the cell of the possible type that is nearest to each agent."""
     cell = np.empty(problem.agents, dtype=np.int64)
-    for number, (channel, region) in enumerate(zip(channels, owners, strict=True)):
-        members = np.flatnonzero(channel_of == number)
+    for channel, region, members in zip(channels, owners, _members(channel_of, len(channels)), strict=True):
         cell[members] = channel.cell_of[np.asarray(cKDTree(region.types).query(problem.types[members])[1])]
     return cell
 
@@ -172,7 +208,7 @@ def _cells(
 def _matching(
     problem: Problem, method: str, resource_of: IntArray, plan: Reporting, settings: Settings, *, rounds: int
 ) -> Matching:
-    telling = np.array([channel.cells > 1 for channel in plan.channels])[plan.channel_of]
+    telling = np.array([channel.reports > 1 for channel in plan.channels])[plan.channel_of]
     epsilon = np.where(telling, budgets(problem, settings), 0.0)
     return Matching(
         method=method,

@@ -62,6 +62,40 @@ class Narrowing(Protocol):
         ...
 
 
+@runtime_checkable
+class Crowded(Protocol):
+    """An optional talent of a domain: answers for very many agents at once, without an object for each of them."""
+
+    def grouped(self, types: FloatArray) -> tuple[tuple[Region, ...], IntArray]:
+        """Return the regions that occur, sorted, and which of them each type is in: the same as `region_of` says."""
+        ...
+
+    def utility_of_pairs(self, types: FloatArray, columns: IntArray) -> FloatArray:
+        """Return the utility of one resource to each type: the same numbers as in the table of `utility`."""
+        ...
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """An optional talent of a domain: public knowledge of where in a region agents are likely to be.
+
+    It changes how good matchings are, never what is promised.
+    """
+
+    def prior(self, region: Region) -> FloatArray:
+        """Return a weight of at least 0 for each of `types_of(region)`, some of them above 0."""
+        ...
+
+
+@runtime_checkable
+class Snapping(Protocol):
+    """An optional talent of a domain: to know which possible type of a region is nearest to an agent."""
+
+    def nearest(self, region: Region, types: FloatArray) -> IntArray:
+        """Return a row of `types_of(region)` for each type."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
     """Agents, resources, and what they mean to each other. Made by `make_problem`, or by a domain's `problem`.
@@ -119,6 +153,9 @@ class Problem:
         """Return what each agent truly gets from the resource that it got; 0 for an agent that goes without."""
         gained = np.zeros(self.agents)
         matched = np.flatnonzero(resource_of >= 0)
+        if isinstance(self.domain, Crowded):
+            gained[matched] = self.domain.utility_of_pairs(self.truth[matched], resource_of[matched])
+            return gained
         # In blocks: the block's agents by the block's resources, of which only the diagonal is wanted.
         for block in np.array_split(matched, max(1, len(matched) // 64)):
             columns, place = np.unique(resource_of[block], return_inverse=True)
@@ -207,9 +244,7 @@ def make_problem(
         raise InputError(f"The domain has {known} resources, but there are {len(resource_ids)} resource ids.")
     _refuse_duplicates(names, "agent")
     _refuse_duplicates(resource_ids, "resource")
-    keys = list(domain.region_of(types))
-    regions = tuple(sorted(set(keys)))  # type: ignore[type-var]  # sortable by the contract of Partition
-    place = {region: number for number, region in enumerate(regions)}
+    regions, region_index = _grouped(domain, types)
     return Problem(
         domain=domain,
         agent_ids=names,
@@ -217,13 +252,23 @@ def make_problem(
         types=types,
         truth=true_types,
         regions=regions,
-        region_index=np.array([place[key] for key in keys], dtype=np.int64),
+        region_index=region_index,
         resource_order=_order_of(resource_ids),
         epsilon=_checked_budgets(epsilon, len(types)),
         interest=None if interest is None else int(interest),
         uncovered=tuple(uncovered),
         notes=tuple(notes),
     )
+
+
+def _grouped(domain: Domain, types: FloatArray) -> tuple[tuple[Region, ...], IntArray]:
+    """Return the regions that occur, sorted, and which of them each type is in."""
+    if isinstance(domain, Crowded):
+        return domain.grouped(types)
+    keys = list(domain.region_of(types))
+    regions = tuple(sorted(set(keys)))  # type: ignore[type-var]  # sortable by the contract of Partition
+    place = {region: number for number, region in enumerate(regions)}
+    return regions, np.array([place[key] for key in keys], dtype=np.int64)
 
 
 def checked_utility(domain: Domain, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
@@ -248,6 +293,8 @@ def for_everybody(values: ArrayLike | None, agents: int) -> FloatArray | None:
 
 
 def _refuse_duplicates(ids: Sequence[str], kind: str) -> None:
+    if len(set(ids)) == len(ids):
+        return
     seen: set[str] = set()
     for name in ids:
         if name in seen:
@@ -257,10 +304,15 @@ def _refuse_duplicates(ids: Sequence[str], kind: str) -> None:
 
 def _order_of(ids: Sequence[str]) -> IntArray:
     """Rank ids as numbers when all of them are numbers, else as words."""
-    if all(name.isascii() and name.isdigit() for name in ids):
-        by = sorted(range(len(ids)), key=lambda i: (int(ids[i]), ids[i]))
+    by: Sequence[int] | IntArray
+    if all(map(str.isascii, ids)) and all(map(str.isdigit, ids)):
+        numbers = list(map(int, ids))
+        if len(set(numbers)) == len(numbers) and max(numbers) < 2**63:
+            by = np.argsort(np.array(numbers, dtype=np.int64))
+        else:
+            by = sorted(range(len(ids)), key=lambda i: (numbers[i], ids[i]))
     else:
-        by = sorted(range(len(ids)), key=lambda i: ids[i])
+        by = sorted(range(len(ids)), key=ids.__getitem__)
     order = np.empty(len(ids), dtype=np.int64)
     order[by] = np.arange(len(ids))
     return order

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from palmatch.problem import Domain, FloatArray, IntArray, Narrowing, Problem, Region
+from palmatch.problem import Domain, Expecting, FloatArray, IntArray, Narrowing, Problem, Region
 
 __all__ = ["check_domain", "check_problem"]
 
@@ -24,7 +24,7 @@ def check_domain(domain: Domain, types: ArrayLike, *, resources: int | None = No
     Parameters
     ----------
     domain:
-        What is tried: `utility`, `region_of`, `types_of`, `representative`, and `candidates` if it has it.
+        What is tried: `utility`, `region_of`, `types_of`, `representative`; `candidates`, `prior` if it has them.
     types:
         A few agents as the domain describes them, one a row; the regions that are tried are theirs.
     resources:
@@ -237,6 +237,8 @@ def _check_region(domain: Domain, region: Region, *, width: int, resources: int)
             found == region, f"Expected every row of {what} to be in region {region}, but row {row} is in {found}."
         )
     table = _checked_table(domain, possible, what, resources=resources)
+    if isinstance(domain, Expecting):
+        _check_prior(domain, region, len(possible))
     if isinstance(domain, Narrowing):
         for interest in sorted({1, 2, 3, resources // 2, resources - 1} & set(range(1, resources))):
             _check_candidates(domain, region, interest, table)
@@ -251,6 +253,22 @@ def _check_representative(domain: Domain, region: Region, types: int) -> None:
     )
     again = _result_of(domain.representative, f"representative({region})", region)
     _require(row == again, f"Expected representative({region}) to be the same when it is asked for twice.")
+
+
+def _check_prior(domain: Expecting, region: Region, types: int) -> None:
+    what = f"prior({region})"
+    weights = _result_of(domain.prior, what, region)
+    _require(
+        isinstance(weights, np.ndarray) and weights.shape == (types,),
+        f"Expected {what} to be an array of a weight for each of the {types} rows of types_of({region}), "
+        f"got {weights!r}.",
+    )
+    _require(
+        np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0,
+        f"Expected the weights of {what} to be numbers of at least 0, and some above 0.",
+    )
+    again = _result_of(domain.prior, what, region)
+    _require(np.array_equal(weights, again), f"Expected {what} to be the same when it is asked for twice.")
 
 
 def _check_candidates(domain: Narrowing, region: Region, interest: int, table: FloatArray) -> None:

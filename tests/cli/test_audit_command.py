@@ -29,10 +29,19 @@ def test_an_audit_says_what_was_measured_and_draws_what_is_believed(town):
     assert result.returncode == 0, result.stderr
     assert "as given: measured at least 0.00, claimed at most 1: fine" in result.stdout
     assert "stress: measured at least" in result.stdout
+    assert "once, ε = 1, δ = 0" in result.stdout
     assert "watching agent a3" in result.stdout
     assert all(len(line) <= 80 for line in result.stdout.splitlines())
     for name in ("belief.png", "told-apart.png"):
         assert (town / "one" / name).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("accountant", "delta"), [("pure", "0"), ("renyi", "1e-05")])
+def test_palma_is_audited_under_the_accountant_that_is_named(town, accountant, delta):
+    words = ("audit", "agents.csv", "vehicles.csv", "--policy", "palma", "--accountant", accountant, "--games", 8)
+    result = run(*words, "--agent", "a3", "--out", "four", folder=town)
+    assert result.returncode == 0, result.stderr
+    assert f"palma, ε = 1, δ = {delta}: watching agent a3" in " ".join(result.stdout.split())
 
 
 def test_figures_of_an_audit_come_as_json(town):
@@ -77,7 +86,10 @@ def test_without_a_map_there_is_no_picture_of_beliefs_and_that_is_said(tmp_path)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--policy", "alma"], "There is no audit of 'alma': choose from palma, published, noise."),
+        (
+            ["--policy", "alma"],
+            "There is no audit of 'alma': choose from once, hungarian-once, palma, published, noise.",
+        ),
         (["--agent", "nobody"], "There is no agent 'nobody'"),
         (["--games", "2"], "Expected at least 4 games, got games=2."),
         (["--confidence", "1"], "Expected a confidence above 0 and below 1, got --confidence=1.0."),

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import typer
+from running import run as command
 from typer.testing import CliRunner, Result
 
 from palmatch.cli import data
@@ -200,3 +201,15 @@ def test_the_help_has_an_example_that_a_user_can_copy() -> None:
     assert "palmatch data taxi --date 2016-01-15 --at 08:00:00" in text(result)
     for option in ("--date", "--at", "--seconds", "--before", "--dataset", "--cache", "--no-cache", "--page"):
         assert option in result.output
+
+
+def test_what_was_fetched_is_what_the_study_plays(run: Run, tmp_path: Path) -> None:
+    result = run()
+    assert "Next: palmatch reproduce mobility --trips" in text(result)
+    assert "--at '2016-01-15 08:00:00'" in text(result)
+    words = ("--trips", "trips.csv", "--at", f"{EIGHT}", "--edges", "1000", "--runs", "2", "--processes", "1")
+    played = command("reproduce", "mobility", *words, "--out", "study", folder=tmp_path)
+    assert (played.returncode, played.stderr) == (0, "")
+    assert "Warning" not in played.stdout
+    page = (tmp_path / "study/report.html").read_text(encoding="utf-8")
+    assert "The batches are of the paper&#39;s day, 2016-01-15, but not the paper&#39;s four (05:00, 08:00," in page

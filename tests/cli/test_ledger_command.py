@@ -275,6 +275,8 @@ def test_a_file_that_is_no_whole_ledger_is_one_sentence_and_exit_status_2(
     for extra in ((), ("--json", "-"), ("--json", "figures.json")):
         result = run("ledger", word, "alice.ledger", *extra, folder=alice.parent)
         assert_one_sentence(result, "palmatch: alice.ledger: ", words)
+        # Who looks into a ledger is not about to act.
+        assert "do not act" not in result.stderr
     assert not (alice.parent / "figures.json").exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -20,6 +21,8 @@ SMALL = ("reproduce", "mobility", "--seconds", 3, "--edges", "1000", "--processe
 def test_without_a_file_the_made_up_city_is_played_and_the_title_says_so(tmp_path: Path) -> None:
     result = run(*SMALL, "--runs", 2, "--out", "study", "--json", "numbers.json", folder=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
+    elsewhere = run(*SMALL, "--runs", 2, "--origin", "40.95,-74.7", "--out", "study", folder=tmp_path)
+    assert "squares are counted from is 41,-74 there and 40.95,-74.7 here" in elsewhere.stderr
     assert result.stdout.startswith("Mobility, on the made-up city: 2 runs")
     assert max(map(len, result.stdout.splitlines())) <= 80
     page = (tmp_path / "study/report.html").read_text(encoding="utf-8")
@@ -32,6 +35,33 @@ def test_without_a_file_the_made_up_city_is_played_and_the_title_says_so(tmp_pat
     rows = pl.read_parquet(tmp_path / "study/results.parquet")
     assert rows["batch"].n_unique() == 4
     assert len(list((tmp_path / "study/cells").glob("*.parquet"))) == 4 * 2
+
+
+def test_a_time_at_the_edge_of_the_records_is_told_in_the_terminal_and_on_the_page(tmp_path: Path) -> None:
+    start = datetime(2016, 1, 15, 8)
+    header = (
+        "tpep_pickup_datetime,tpep_dropoff_datetime,pickup_longitude,pickup_latitude,dropoff_longitude,dropoff_latitude"
+    )
+    times = [start + timedelta(seconds=step // 3) for step in range(-180, 45)]
+    rows = [f"{at},{at},-73.98{n % 9},40.75{n % 7},-73.99,40.74" for n, at in enumerate(times)]
+    (tmp_path / "trips.csv").write_text("\n".join([header, *rows]) + "\n")
+    words = ("--trips", "trips.csv", "--at", str(start), "--edges", "1000", "--runs", 1, "--processes", 1)
+    result = run("reproduce", "mobility", *words, "--out", "study", "--json", "numbers.json", folder=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    told = "2016-01-15 08:00:00: The file ends within this window: for 16 of its 30 seconds"
+    assert f"Warning: {told}" in " ".join(result.stdout.split())
+    assert told in (tmp_path / "study/report.html").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "numbers.json").read_text(encoding="utf-8"))["warnings"][0].startswith(told)
+
+
+def test_a_study_that_is_interrupted_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> pl.DataFrame:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("palmatch.studies.cells.run_cells", interrupted)
+    result = run(*SMALL, "--runs", 2, "--out", "study", folder=tmp_path)
+    assert result.returncode == 130
+    assert result.stderr == "Stopped. What was done is in study/cells; the same command goes on from there.\n"
 
 
 def test_the_same_command_goes_on_and_other_settings_are_refused(tmp_path: Path) -> None:
@@ -74,6 +104,9 @@ def test_the_papers_study_runs_on_files(tmp_path: Path) -> None:
         (("mobility", "--trips", "none.csv"), "none.csv"),
         (("mobility", "--trips", "none.csv", "--at", "eight"), "Expected a time such as"),
         (("mobility", "--seconds", "60"), "up to 30 seconds"),
+        (("mobility", "--trips", "none.csv", "--seconds", "0"), "more than 0 seconds"),
+        (("mobility", "--trips", "none.csv", "--seconds", "nan"), "more than 0 seconds"),
+        (("mobility", "--trips", "none.csv", "--at", "2016-01-15T08:00:00Z"), "without a zone"),
         (("mobility", "--edges", "1000,x"), "Expected numbers with commas"),
         (("mobility", "--runs", "0"), "at least 1 run"),
         (("papers", "--papers", "papers.csv"), "--papers and --reviewers go together"),

@@ -288,3 +288,25 @@ def test_a_town_on_the_date_line_is_one_town() -> None:
     problem = pm.mobility.problem(people, people, alpha=1e5)
     distance = -1e5 * np.log(problem.true_utility()[0, 1])
     assert distance == pytest.approx(2130, rel=0.01)
+
+
+def test_people_are_expected_near_vehicles_or_where_the_caller_says() -> None:
+    cars = np.array([40.75, -73.98]) + np.random.default_rng(2).normal(size=(60, 2)) * [0.01, 0.01]
+    somewhere = np.array([[40.7531, -73.9812]])
+    city = pm.mobility.problem(somewhere, cars, edge=4000).domain
+    told = pm.mobility.problem(somewhere, cars, edge=4000, likely=[(40.7531, -73.9812)] * 3).domain
+    region = pm.mobility.problem(somewhere, cars, edge=4000).regions[0]
+    types = city.types_of(region)[:, :2]
+    # The naive sum of bells, over all vehicles.
+    squared = ((types[:, None] - city.vehicles[None]) ** 2).sum(axis=2)
+    fifth = np.median(np.sort(np.hypot(*(city.vehicles[:, None] - city.vehicles[None]).T), axis=0)[5])
+    bells = np.exp(-squared / (2 * (fifth / 2) ** 2)).sum(axis=1)
+    np.testing.assert_allclose(city.prior(region), 0.1 / len(types) + 0.9 * bells / bells.sum(), rtol=1e-3)
+    assert city.prior(region).sum() == pytest.approx(1.0)
+    expected = told.metres(np.array([40.7531]), np.array([-73.9812]))[0]
+    assert np.abs(types[told.prior(region).argmax()] - expected).max() <= 50.0
+
+
+def test_where_nobody_is_expected_everywhere_is_as_likely() -> None:
+    far = pm.mobility.problem([(40.75, -73.98)], [(43.0, -73.98), (43.01, -73.98)], edge=1000)
+    assert set(far.domain.prior(far.regions[0])) == {1 / 121}

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 import palmatch as pm
 from palmatch.methods import Ground, Settings
 from palmatch.once import reporting, reports
+from palmatch.policies.channel import Channel, keeps, randomised_response, report, sealed
 from palmatch.policies.distribution import GRID
-from palmatch.policies.once import CELLS, Channel, chances, channel_for, report, similar_cells
+from palmatch.policies.once import CELLS, channel_for, response, similar_cells, tailored
 from palmatch.rounds.draws import keys_of
 
 
@@ -34,37 +36,98 @@ def exact_channel(channel: Channel) -> list[list[Fraction]]:
                 left, right = (middle, right) if same else (left, middle)
             edges.append(right)
             low = right
-        row = [Fraction(0)] * channel.cells
+        row = [Fraction(0)] * channel.reports
         for start, stop in pairwise(edges):
             row[int(report(channel, np.array([cell]), np.array([start]))[0])] += Fraction(stop - start, GRID)
         table.append(row)
     return table
 
 
+def keeps_exactly(table: list[list[Fraction]], epsilon: float) -> bool:
+    with mpmath.workdps(60):
+        bound = mpmath.exp(mpmath.mpf(epsilon))
+        ratios = [max(column) / min(column) for column in zip(*table, strict=True) if max(column) > 0]
+        return all(mpmath.mpf(ratio.numerator) / ratio.denominator <= bound for ratio in ratios)
+
+
 @pytest.mark.parametrize("epsilon", [1e-9, 0.1, 0.7, 1.0, 3.0, 8.0, 30.0])
 @pytest.mark.parametrize("cells", [2, 3, 4, 9, 64])
 def test_no_report_tells_two_cells_apart_better_than_epsilon_allows(cells, epsilon):
-    own, other = chances(cells, epsilon)
-    channel = Channel(np.arange(cells), own, other, np.ones((cells, 1)))
-    table = exact_channel(channel)
-    with mpmath.workdps(60):
-        bound = mpmath.exp(mpmath.mpf(epsilon))
-        for told in range(cells):
-            column = [table[cell][told] for cell in range(cells)]
-            ratio = max(column) / min(column)
-            assert mpmath.mpf(ratio.numerator) / ratio.denominator <= bound
+    table = exact_channel(Channel(np.arange(cells), randomised_response(cells, epsilon), np.ones((cells, 1))))
+    assert keeps_exactly(table, epsilon)
     assert all(sum(row) == 1 for row in table)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    shape=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    epsilon=st.sampled_from([1e-9, 1e-3, 0.1, 1.0, 3.0, 20.0]),
+    sharpness=st.sampled_from([0.1, 1.0, 10.0, 100.0]),
+)
+def test_whatever_chances_are_wanted_the_sealed_ones_keep_the_promise(seed, shape, epsilon, sharpness):
+    wanted = np.exp(sharpness * np.random.default_rng(seed).standard_normal(shape))
+    chances = sealed(wanted, epsilon)
+    table = exact_channel(Channel(np.arange(shape[0]), chances, np.ones((shape[1], 1))))
+    assert [[int(chance * GRID) for chance in row] for row in table] == chances.tolist()
+    assert keeps_exactly(table, epsilon)
+    assert keeps(chances, epsilon)
+
+
+def test_chances_that_keep_the_promise_already_are_hardly_touched():
+    wanted = np.array([[0.5, 0.3, 0.2], [0.3, 0.5, 0.2]])
+    np.testing.assert_allclose(sealed(wanted, 1.0) / GRID, wanted, rtol=1e-9)
+
+
+def test_a_promise_broken_by_one_part_in_a_million_is_noticed():
+    chances = randomised_response(3, 1.0)
+    assert keeps(chances, 1.0)
+    moved = int(chances[0, 0]) // 1_000_000
+    broken = chances.copy()
+    broken[0, 0] += moved
+    broken[0, 1] -= moved
+    assert not keeps(broken, 1.0)
+
+
 def test_the_report_uses_the_whole_epsilon():
-    own, other = chances(4, 1.0)
-    assert own / other == pytest.approx(np.e, rel=1e-12)
+    chances = randomised_response(4, 1.0)
+    assert chances[0, 0] / chances[0, 1] == pytest.approx(np.e, rel=1e-12)
 
 
 def test_one_cell_tells_nothing_and_too_little_epsilon_is_refused_a_second():
-    assert chances(1, 5.0) == (GRID, 0)
-    with pytest.raises(pm.InputError, match="epsilon"):
-        chances(2, 1e-12)
+    assert randomised_response(1, 5.0).tolist() == [[GRID]]
+    for refused in (1e-12, float("nan")):
+        with pytest.raises(pm.InputError, match="epsilon"):
+            randomised_response(2, refused)
+        with pytest.raises(pm.InputError, match="epsilon"):
+            sealed(np.ones((2, 2)), refused)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), epsilon=st.sampled_from([0.2, 1.0, 2.5]))
+def test_a_tailored_channel_keeps_the_promise_and_is_worth_more_than_randomised_response(seed, epsilon):
+    chance = np.random.default_rng(seed)
+    places, types = chance.uniform(0, 1, (6, 2)), chance.uniform(0, 1, (25, 2))
+    table = np.exp(-np.abs(types[:, None] - places[None]).sum(axis=2))
+    region = Ground(pm.table.problem(table[:1], ["here"], {"here": table})).regions[0]
+    found = tailored(region, epsilon, wanted=np.arange(6))
+    assert found is not None
+    assert keeps_exactly(exact_channel(found), epsilon)
+
+    def expected_welfare(channel: Channel) -> float:
+        # Each report may be given a share of each resource: a linear program of its own, for very large crowds.
+        given = (channel.chances / GRID)[channel.cell_of].mean(axis=0)
+        worth = (given[:, None] * channel.values).ravel()
+        reports = len(given)
+        sums = np.kron(np.eye(reports), np.ones(6))
+        capacity = np.tile(np.eye(6), reports) * np.repeat(given, 6)
+        answer = linprog(
+            -worth, A_ub=capacity, b_ub=np.full(6, 1 / 6 + 1e-9), A_eq=sums, b_eq=np.ones(reports), method="highs"
+        )
+        return -answer.fun
+
+    others = [expected_welfare(response(region, cells, epsilon)) for cells in (1, 2, 3, 4, 6)]
+    assert expected_welfare(found) >= max(others) - 1e-6
 
 
 @settings(max_examples=30, deadline=None)
@@ -74,10 +137,11 @@ def test_values_are_what_who_reports_a_cell_gets_on_average(seed, cells, epsilon
     types = chance.uniform(0.05, 1.0, (12, 4))
     problem = pm.table.problem(types[:1], ["here"], {"here": types})
     region = Ground(problem).regions[0]
-    split = similar_cells(region.utilities, cells)
-    channel = channel_for(region, split, epsilon)
-    for told in range(channel.cells):
-        weights = [channel.own if split[t] == told else channel.other for t in range(12)]
+    prior = chance.uniform(0.1, 1.0, 12)
+    split = similar_cells(region.utilities, cells, prior)
+    channel = channel_for(region, split, randomised_response(int(split.max()) + 1, epsilon), prior=prior)
+    for told in range(channel.reports):
+        weights = [prior[t] * int(channel.chances[split[t], told]) for t in range(12)]
         expected = np.average(region.utilities, axis=0, weights=weights)
         np.testing.assert_allclose(channel.values[told], expected, rtol=1e-9)
 
@@ -85,7 +149,7 @@ def test_values_are_what_who_reports_a_cell_gets_on_average(seed, cells, epsilon
 def test_cells_hold_similar_types_and_every_type_has_one():
     line = np.linspace(0.1, 0.9, 40)[:, None]
     for count in CELLS[:6]:
-        cells = similar_cells(line, count)
+        cells = similar_cells(line, count, np.full(40, 1 / 40))
         assert set(cells) == set(range(count))
         # On a line, similar means next to each other.
         assert (np.diff(cells) != 0).sum() == count - 1
@@ -122,7 +186,7 @@ def test_budgets_of_their_own_are_kept_and_nobody_without_one_tells_anything():
     for number, channel in enumerate(plan.channels):
         budget = np.nan_to_num(own, nan=1.0)[plan.channel_of == number]
         assert len(set(budget)) == 1
-        assert channel.cells == 1 or budget[0] > 0
+        assert channel.reports == 1 or budget[0] > 0
 
 
 def test_once_loses_less_than_palma_and_needs_fewer_rounds():

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 import palmatch as pm
 from palmatch.methods import Ground, largest_costs, plays
 from palmatch.policies.compiled import backoff_weights, selection_weights
+from palmatch.policies.distribution import GRID
 from palmatch.policies.published import Policy, mixed, published
-from palmatch.privacy.costs import action_costs, own_costs
-from palmatch.privacy.renyi import log_moment, log_moment_of_coins, power, worst_log_moments
+from palmatch.privacy.costs import action_costs, largest_own_costs, own_costs
+from palmatch.privacy.renyi import Coins, log_moment, log_moment_of_coins, power, worst_log_moments
 
 mpmath.mp.dps = 50
 
@@ -117,7 +118,7 @@ def test_moments_beyond_a_double_are_computed_in_log_space():
 @given(p=st.floats(0.01, 0.99), q=st.floats(0.01, 0.99), order=st.sampled_from([1.0, 32.0]))
 def test_coins_cost_what_two_sided_distributions_cost(p, q, order):
     expected = log_moment(np.array([p, 1 - p]), np.array([q, 1 - q]), order)
-    got = log_moment_of_coins(np.array(p), np.array(q), order)
+    got = log_moment_of_coins(Coins(np.array(p), np.array(1 - p)), Coins(np.array(q), np.array(1 - q)), order)
     assert got == pytest.approx(max(float(expected), 0.0), rel=1e-10, abs=1e-12)
 
 
@@ -177,3 +178,62 @@ def test_the_cost_of_every_action_is_that_of_its_worst_pair(order, types):
     few = action_costs(region, noise, policy, order, ranks=2)
     np.testing.assert_array_equal(few.selection[:2], costs.selection[:2])
     np.testing.assert_array_equal(few.backoff[: region.offsets[2]], costs.backoff[: region.offsets[2]])
+
+
+def _some_problems():
+    night = pm.data.city.batch(5.0)
+    yield pm.mobility.problem(night.requests, night.vehicles, edge=1500)
+    meeting = pm.data.conference.conference(seed=1, reviewers=12, papers=8)
+    yield pm.papers.problem(meeting.reviewers, meeting.papers, seed=4)
+
+
+@pytest.mark.parametrize("order", [1.0, 8.0, np.inf])
+def test_a_back_off_that_is_nearly_sure_is_not_cheaper_than_it_is(order):
+    # Staying has a chance of 1e-9 or of 3e-9: as 1 minus a floating-point number it would be off by a ten-millionth.
+    types = [[0.5, 0.5 - 1e-9], [0.5, 0.5 - 3e-9]]
+    problem = pm.table.problem(types[:1], ["here"], {"here": types})
+    ground = Ground(problem)
+    policy = Policy("any", 0.5, 0.9, gamma=1e-9)
+    region, noise = ground.regions[0], plays(ground, policy)[0]
+    costs = action_costs(region, noise, policy, order)
+    weights = backoff_weights(region.utilities, region.entries, region.offsets, policy.gamma)
+    coin = round(0.9 * GRID)
+    for entry in range(len(region.entries)):
+        tails = [
+            mpmath.mpf(coin * (GRID - int(own)) + (GRID - coin) * (GRID - int(noise.backoff[entry]))) / GRID**2
+            for own in weights[:, entry]
+        ]
+        sides = [(tail, 1 - tail) for tail in tails]
+        if np.isinf(order):
+            exact = max(abs(mpmath.log(p / q)) for p, q in zip(*sides, strict=True))
+        else:
+            exact = exact_cost(*sides, order)
+        assert costs.backoff[entry] == pytest.approx(float(exact), rel=1e-10, abs=1e-14)
+
+
+@pytest.mark.parametrize("order", [3.0, 32.0])
+@pytest.mark.parametrize("problem", tuple(_some_problems()), ids=["city", "conference"])
+def test_costs_without_looking_are_the_costs(problem, order):
+    ground = Ground(problem)
+    for policy in (published(), Policy("truth", 1.0, 0.0)):
+        for number, noise in enumerate(plays(ground, policy)):
+            region = ground.regions[number]
+            own = np.array([ground.own.of(agent) for agent in np.flatnonzero(problem.region_index == number)])
+            quick = largest_own_costs(region, noise, policy, own, order)
+            np.testing.assert_allclose(quick, own_costs(region, noise, policy, own, order).largest, rtol=2e-14)
+            # Nothing pruned, other groups, one agent alone: not a bit of difference.
+            everything = largest_own_costs(region, noise, policy, own, order, tile=60, slack=np.inf)
+            alone = largest_own_costs(region, noise, policy, own[-1:], order)
+            np.testing.assert_array_equal(quick, everything)
+            np.testing.assert_array_equal(quick[-1:], alone)
+
+
+def test_costs_beyond_a_double_are_found_without_looking_too():
+    types = np.array([[1.0, 1e-15, 1e-15], [1e-15, 1.0, 1e-15], [1e-15, 1e-15, 1.0]])
+    problem = pm.table.problem(types, ["here"] * 3, {"here": types})
+    ground = Ground(problem)
+    policy = Policy("truth", 1.0, 0.0)
+    region, noise = ground.regions[0], plays(ground, policy)[0]
+    expected = own_costs(region, noise, policy, region.utilities, 64.0).largest
+    assert expected.min() > 1000
+    np.testing.assert_allclose(largest_own_costs(region, noise, policy, region.utilities, 64.0), expected, rtol=1e-12)

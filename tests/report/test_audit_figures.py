@@ -24,7 +24,7 @@ from palmatch.studies.audit import Attack, Audit, Bound, audit
 def found() -> Audit:
     batch = pm.data.city.batch(5.0)
     problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=1000)
-    return audit(problem, games=30, settings=Settings(epsilon=1.0, accountant="renyi"))
+    return audit(problem, "palma", games=30, settings=Settings(epsilon=1.0, accountant="renyi"))
 
 
 def words_of(figure: Figure) -> str:
@@ -49,6 +49,18 @@ def test_three_maps_share_one_scale_with_no_change_in_its_middle(found):
     assert low * high == pytest.approx(1.0)
     assert low <= np.exp(-1) < np.exp(1) <= high
     assert (np.asarray(images[0].get_array()) == 1.0).all()
+
+
+def test_other_methods_have_a_map_of_their_own_in_the_same_scale(found):
+    other = replace(found.belief, method="once", watched=found.belief.reported)
+    figure = belief_maps(found.belief, other)
+    images = images_of(figure)
+    assert len(images) == 4
+    assert len({image.get_clim() for image in images}) == 1
+    words = words_of(figure).replace("\N{NO-BREAK SPACE}", " ")
+    assert "after watching palma" in words
+    assert "after watching once" in words
+    assert re.search(r"times \(palma\) or [\d.]+ to [\d.]+ times \(once\) as likely as before", " ".join(words.split()))
 
 
 def test_each_place_has_the_colour_of_its_own_chance(found):

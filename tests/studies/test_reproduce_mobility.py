@@ -90,6 +90,15 @@ def test_the_same_seed_gives_the_same_rows_and_another_one_does_not(records: stu
     assert not first["loss"].equals(other["loss"])
 
 
+def test_squares_that_lie_elsewhere_are_other_squares(records: study.Records) -> None:
+    moved = replace(records, origin=(40.95, -74.7))
+    here, there = (study.cells(some, edges=(2000,), runs=2, seed=5)[0] for some in (records, moved))
+    first, other = (cell.work(*cell.arguments) for cell in (here, there))
+    assert not first["loss"].equals(other["loss"])
+    lots = [rows.filter(pl.col("method") == "random")["loss"] for rows in (first, other)]
+    assert lots[0].to_list() == pytest.approx(lots[1].to_list(), abs=0.01)
+
+
 def test_shorter_batches_of_the_city_are_smaller_and_longer_ones_refused() -> None:
     assert [len(batch.requests) for batch in study.from_city(seed=0, seconds=10).batches] == [6, 51, 39, 58]
     with pytest.raises(InputError, match="up to 30 seconds, got seconds=60"):
@@ -130,6 +139,16 @@ def test_windows_do_not_reach_over_a_gap(tmp_path: Path) -> None:
     assert at == [["08:00:30", "08:01:00"], ["08:05:00", "08:06:00"]]
 
 
+def test_a_file_without_rows_is_said_to_be_so_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"trips\.csv has a header and no rows, expected trips; download it again\.$"):
+        study.from_trips(write_trips(tmp_path / "trips.csv", []))
+
+
+def test_batches_of_another_length_are_not_counted_against_the_paper_s(rows: pl.DataFrame) -> None:
+    short = study.from_city(seed=0, seconds=10)
+    assert not [key for key in study.own_numbers(rows, short) if key.startswith("agents")]
+
+
 def test_the_same_time_twice_is_refused(tmp_path: Path) -> None:
     at = datetime(2016, 1, 20, 8)
     with pytest.raises(InputError, match="is asked for twice"):
@@ -142,5 +161,8 @@ def test_windows_of_the_shared_records_are_found() -> None:
     assert len(records.batches[0].requests) == 169
     assert [day.name for day in records.days] == ["2016-01-02", "2016-01-29"]
     assert records.days[1].per_minute[9 * 60 + 19] == 169 + 157
+    assert records.warnings == ()
+    edge = study.from_trips(TRIPS, [datetime(2016, 1, 29, 9, 18, 30)])
+    assert "2016-01-29 09:18:30: 83 of 154 vehicles stand where trips from before a gap of 27 days" in edge.warnings[0]
     with pytest.raises(InputError, match="2016-01-29 09:18:30 to 2016-01-29 09:20:00"):
         study.from_trips(TRIPS)

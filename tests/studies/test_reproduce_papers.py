@@ -14,16 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmatch.baselines.hungarian import hungarian
-from palmatch.data.city import batch
-from palmatch.domains import mobility
 from palmatch.errors import InputError
-from palmatch.methods import Ground, Settings, plays, prepare, published_policy
-from palmatch.methods import largest_costs as every_cost
+from palmatch.methods import Ground, Settings, prepare
 from palmatch.rounds.draws import stream
 from palmatch.studies import paper_readings as readings
 from palmatch.studies import reproduce_papers as study
 from palmatch.studies.cells import run_cells
-from palmatch.studies.pruned_costs import largest_costs, selection_limit
 from palmatch.studies.published_numbers import MOBILITY, PAPERS, beside
 
 SHARED = Path(os.environ.get("PALMATCH_SHARED_DATA", Path(__file__).resolve().parents[2] / "../shared/data"))
@@ -73,19 +69,6 @@ def test_our_numbers_stand_beside_the_published_ones(rows: pl.DataFrame, records
     assert own["least above"].value <= own["most above"].value
     assert own["max epsilon"].value <= 1
     assert own["reviewers"].value == 40
-
-
-def test_costs_without_looking_are_the_costs(records: study.Records) -> None:
-    reviewers = study.problem_of(records, 3, 4)
-    night = batch(5.0)
-    for problem in (reviewers, mobility.problem(night.requests, night.vehicles, edge=3000.0)):
-        ground = Ground(problem)
-        policy = published_policy(problem, Settings())
-        noise = plays(ground, policy)
-        exact = every_cost(ground, policy, noise, 32.0)
-        assert (largest_costs(ground, policy, noise, 32.0) == exact).all()
-        own = np.array([ground.own.of(agent) for agent in np.flatnonzero(problem.region_index == 0)])
-        assert (selection_limit(ground.regions[0], noise[0], policy, own, 32.0) > 0).all()
 
 
 def test_wrong_numbers_of_areas_or_runs_are_refused(records: study.Records) -> None:

@@ -34,7 +34,7 @@ def command(
     resources: options.Resources,
     out: Annotated[Path, typer.Option("--out", help="The folder for the pictures.")] = Path("audit"),
     domain: options.Domain = options.DomainName.mobility,
-    policy: Annotated[str, typer.Option("--policy", help=f"One of {', '.join(AUDITED)}.")] = "palma",
+    policy: Annotated[str, typer.Option("--policy", help=f"One of {', '.join(AUDITED)}.")] = "once",
     agent: Annotated[
         str | None, typer.Option("--agent", help="Whom to watch; someone in the most telling region unless given.")
     ] = None,
@@ -46,6 +46,7 @@ def command(
     interest: options.Interest = None,
     epsilon: options.Epsilon = 1.0,
     delta: options.Delta = 1e-5,
+    accountant: options.AccountantName = options.Accountants.auto,
     alpha: options.Alpha = 4000.0,
     spacing: options.Spacing = 100.0,
     origin: options.Origin = options.ORIGIN,
@@ -65,7 +66,7 @@ def command(
         origin=options.place(origin),
     )
     problem = inputs.problem(areas if domain is options.DomainName.papers else edge, seed)
-    settings, target = Settings(epsilon=epsilon, delta=delta), _row(problem, agent)
+    settings, target = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value), _row(problem, agent)
     if not 0 < confidence < 1:
         raise InputError(f"Expected a confidence above 0 and below 1, got --confidence={confidence}.")
     folder = _folder(out)

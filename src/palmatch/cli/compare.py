@@ -36,6 +36,7 @@ def command(
     runs: options.Runs = 32,
     epsilon: options.Epsilon = 1.0,
     delta: options.Delta = 1e-5,
+    accountant: options.AccountantName = options.Accountants.auto,
     interest: options.Interest = None,
     alpha: options.Alpha = 4000.0,
     spacing: options.Spacing = 100.0,
@@ -55,7 +56,7 @@ def command(
         spacing=spacing,
         origin=options.place(origin),
     )
-    settings = Settings(epsilon=epsilon, delta=delta)
+    settings = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value)
     results = []
     for size in _sizes(domain, edge, areas):
         with show.progress_bar(_title(domain, size)) as report:
@@ -106,8 +107,16 @@ def _tell(results: Sequence[Comparison], runs: int, settings: Settings) -> None:
     show.say(f"{runs} runs, ε = {settings.epsilon:g}, δ = {settings.delta:g}")
     show.show_rows([row for result in results for row in result.rows])
     show.say("Loss is against the optimum that a centre would find if it knew everything.")
+    if _private_methods(results):
+        show.say(f"Not to be published: {show.PRIVATE_EPSILON}")
     for note in dict.fromkeys(note for result in results for note in result.problem.notes):
         show.say(f"Note: {note}")
+
+
+def _private_methods(results: Sequence[Comparison]) -> list[str]:
+    """Return methods whose ε tells something about single agents."""
+    played = {method: runs[0].matching for result in results for method, runs in result.runs.items()}
+    return [method for method, matching in played.items() if not matching.epsilon_is_public]
 
 
 def figures(results: Sequence[Comparison], seed: int) -> dict[str, object]:
@@ -121,5 +130,6 @@ def figures(results: Sequence[Comparison], seed: int) -> dict[str, object]:
             "seed": seed,
             "notes": problem.notes,
         },
+        "epsilon_not_to_be_published": _private_methods(results),
         "rows": [asdict(row) for result in results for row in result.rows],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from pathlib import Path
@@ -117,7 +118,7 @@ def _requests(out: Path, ats: list[datetime], *, seconds: float) -> tuple[dict[s
             notes.append(f"{mistake} A larger --before brings more vehicles, a larger --seconds more requests.")
         else:
             requests[str(at)] = len(cut.requests)
-            notes += [f"{at:%H:%M:%S}: {note}" for note in cut.notes]
+            notes += [f"{at:%H:%M:%S}: {note}" for note in (*cut.warnings, *cut.notes)]
     notes += [f"Rows that will be left out for {reason}: {count:,}." for reason, count in trips.dropped.items()]
     return requests, notes
 
@@ -130,6 +131,9 @@ def _tell(found: portals.Download, out: Path, requests: Mapping[str, int], *, no
     for note in notes:
         show.say(f"Note: {note}")
     show.say(f"Trips are in {out} (requests to the portal: {found.asked}, answers from the cache: {found.kept}).")
+    if requests:
+        times = [word for at in requests for word in ("--at", at)]
+        show.say(f"Next: {shlex.join(['palmatch', 'reproduce', 'mobility', '--trips', str(out), *times])}")
 
 
 def _figures(

@@ -27,6 +27,9 @@ EXAMPLES = (
 _OPTIMUM_PAIRS = 4_000_000
 
 
+_PRIVATE = "welfare and the loss against the optimum are computed from everybody's true utilities."
+
+
 def command(
     agents: options.Agents,
     resources: options.Resources,
@@ -39,6 +42,7 @@ def command(
     interest: options.Interest = None,
     epsilon: options.Epsilon = 1.0,
     delta: options.Delta = 1e-5,
+    accountant: options.AccountantName = options.Accountants.auto,
     alpha: options.Alpha = 4000.0,
     spacing: options.Spacing = 100.0,
     origin: options.Origin = options.ORIGIN,
@@ -58,7 +62,7 @@ def command(
         origin=options.place(origin),
     )
     problem = inputs.problem(areas if domain is options.DomainName.papers else edge, seed)
-    settings = Settings(epsilon=epsilon, delta=delta)
+    settings = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value)
     with show.progress_bar("matching") as report:
         matching = match_problem(problem, policy, settings=settings, seed=seed, report=report)
     write_rows(out, pairs(problem, matching))
@@ -84,6 +88,9 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path) -
     if matching.matched < problem.agents:
         show.say(f"{problem.agents - matching.matched:,} agents go without a resource.")
     show.show_guarantee(matching.guarantee)
+    show.say(f"Not to be published: {_PRIVATE}")
+    if not matching.epsilon_is_public:
+        show.say(f"Not to be published: {show.PRIVATE_EPSILON}")
     for note in problem.notes:
         show.say(f"Note: {note}")
     show.say(f"Pairs are in {out}.")
@@ -105,4 +112,6 @@ def _figures(problem: Problem, matching: Matching, best: float | None, seed: int
         "welfare": matching.welfare,
         "loss": None if best is None else 1 - matching.welfare / best,
         "guarantee": asdict(matching.guarantee),
+        "epsilon_of_agents_is_public": matching.epsilon_is_public,
+        "not_to_be_published": ["welfare", "loss"],
     }

@@ -23,6 +23,15 @@ class DomainName(StrEnum):
     table = "table"
 
 
+class Accountants(StrEnum):
+    """Accountants whose promise holds."""
+
+    auto = "auto"
+    renyi = "renyi"
+    pure = "pure"
+    exact = "exact"
+
+
 Agents: TypeAlias = Annotated[
     Path, typer.Argument(help="Who wants something: CSV or Parquet with id, lat, lon (papers: id and 0/1 areas).")
 ]
@@ -54,6 +63,9 @@ Origin: TypeAlias = Annotated[
     str, typer.Option("--origin", help="LAT,LON from which squares are counted; keep it from one matching to the next.")
 ]
 Epsilon: TypeAlias = Annotated[float, typer.Option("--epsilon", help="Budget of everybody who brings none.")]
+AccountantName: TypeAlias = Annotated[
+    Accountants, typer.Option("--accountant", help="Who adds up what `palma` spends; auto takes what buys the most.")
+]
 Delta: TypeAlias = Annotated[float, typer.Option("--delta", help="Failure probability.")]
 Seed: TypeAlias = Annotated[int, typer.Option("--seed", help="The same seed gives the same output.", min=0)]
 Runs: TypeAlias = Annotated[int, typer.Option("--runs", help="Runs of each method.")]

@@ -50,6 +50,8 @@ def command(
         show.say(show.size_of(problem))
         show.show_plan(plans)
         _tell(plans, settings)
+        show.show_accounts(plans)
+        _tell_accounts(settings)
         for note in problem.notes:
             show.say(f"Note: {note}")
     show.write_json(json, {"settings": _public(settings), "regions": [asdict(line) for line in plans]})
@@ -59,12 +61,28 @@ def _tell(plans: tuple[RegionPlan, ...], settings: Settings) -> None:
     show.say(
         "c is the Rényi cost λD of one action for the worst pair of people who could be in the region, at order "
         f"λ + 1 = {settings.order + 1:g}. A budget buys that many actions on the truth; then a person plays what its "
-        f"region's representative would. Published accounting, δ = {settings.delta:g}; all of this may be published."
+        f"region's representative would. These are by the paper's accounting, δ = {settings.delta:g}. Both tables are "
+        "computed from public knowledge and may be published; an agent's own figures under `published` may not."
     )
     poor = sum(line.actions == 0 for line in plans)
     if poor:
         show.say(f"In {poor} of {len(plans)} regions the budget buys no action: everybody there plays noise (ε = 0).")
 
 
+def _tell_accounts(settings: Settings) -> None:
+    show.say(
+        "published: truthful actions at the worst cost, first pick not counted, by the paper's accounting, which does "
+        "not hold as written. pure (δ = 0) and renyi: actions on a usual course, each at its own price, the first pick "
+        f"included, for every pair of people of the region; δ = {settings.delta:g}. `--policy palma` takes the better "
+        "one. reports: how many different reports `once` has for the region; fitting: the chance to give the one that "
+        "fits best. It takes the whole ε, with no δ, for any number of rounds."
+    )
+
+
 def _public(settings: Settings) -> dict[str, object]:
-    return {"epsilon": settings.epsilon, "delta": settings.delta, "order": settings.order, "accountant": "published"}
+    return {
+        "epsilon": settings.epsilon,
+        "delta": settings.delta,
+        "order": settings.order,
+        "accountants": ["published", "pure", "renyi"],
+    }

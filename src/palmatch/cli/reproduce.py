@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
@@ -70,6 +70,7 @@ def mobility(
         str, typer.Option("--edges", help="Edges of the square regions in metres, with commas.")
     ] = "1000,2000,3000,4000",
     seconds: Annotated[float, typer.Option("--seconds", help="How long a batch lasts.")] = 30.0,
+    origin: options.Origin = options.ORIGIN,
     runs: Runs = None,
     quick: Quick = False,
     seed: options.Seed = 0,
@@ -85,6 +86,7 @@ def mobility(
         if trips is None
         else reproduce_mobility.from_trips(trips, _moments(at), seconds=seconds)
     )
+    records = replace(records, origin=options.place(origin))
     count = _runs(runs, quick, _QUICK_MOBILITY)
     sizes = options.numbers(edges, "--edges")
     parts = reproduce_mobility.cells(records, edges=sizes, runs=count, seed=seed)
@@ -92,11 +94,13 @@ def mobility(
     rows = _play(out, parts, settings, processes)
     words = [*(["--trips", str(trips)] if trips else []), *(word for time in at or [] for word in ("--at", time))]
     words += ["--edges", ",".join(f"{size:g}" for size in sizes), "--seconds", f"{seconds:g}"]
+    words += [f"--origin={origin}"] if origin != options.ORIGIN else []
     told = _told("mobility", words, runs=count, seed=seed)
     numbers = beside(MOBILITY, reproduce_mobility.own_numbers(rows, records))
     page = _write(out, rows, lambda: write_mobility(out, records, rows, told)[0])
     losses = [asdict(loss) for loss in reproduce_mobility.losses(rows)]
-    _tell(f"Mobility, on {records.source}", numbers, losses, told, page=page, json=json)
+    title = f"Mobility, on {records.source}"
+    _tell(title, numbers, losses, told, page=page, json=json, warnings=records.warnings)
 
 
 @app.command("papers", help=PAPERS_HELP, epilog=PAPERS_EXAMPLES)
@@ -164,8 +168,12 @@ def _told(study: str, words: Sequence[str], *, runs: int, seed: int) -> Told:
 def _play(
     out: Path, parts: Sequence[cells.Cell], settings: dict[str, cells.Setting], processes: int | None
 ) -> pl.DataFrame:
-    with _progress() as watch:
-        return cells.run_cells(out / "cells", parts, settings, processes=processes, watch=watch)
+    try:
+        with _progress() as watch:
+            return cells.run_cells(out / "cells", parts, settings, processes=processes, watch=watch)
+    except KeyboardInterrupt:
+        typer.echo(f"Stopped. What was done is in {out / 'cells'}; the same command goes on from there.", err=True)
+        raise
 
 
 @contextmanager
@@ -222,13 +230,16 @@ def _tell(
     *,
     page: Path,
     json: Path | None,
+    warnings: Sequence[str] = (),
 ) -> None:
     if str(json) != "-":
         show.say(f"{title}: {told.runs} runs")
         _show_numbers(numbers)
         show.say("The last column is the difference in published standard deviations.")
+        for warning in warnings:
+            show.say(f"Warning: {warning}")
         show.say(f"Open {page} for the figures and for what differs from the paper.")
-    show.write_json(json, figures(numbers, losses, told))
+    show.write_json(json, figures(numbers, losses, told) | {"warnings": list(warnings)})
 
 
 def _show_numbers(numbers: Sequence[Beside]) -> None:

@@ -25,6 +25,8 @@ from palmatch.studies.plan import RegionPlan
 
 WIDTH = 80
 
+PRIVATE_EPSILON = "ε of single agents, which `published` computes from their own utilities."
+
 
 def out() -> Console:
     """Return the console for results: as wide as the terminal up to 80 columns, plain where it is none."""
@@ -125,14 +127,37 @@ def show_plan(plans: Sequence[RegionPlan]) -> None:
     out().print(table)
 
 
+def show_accounts(plans: Sequence[RegionPlan]) -> None:
+    """Print what each accountant buys of the same budget, and what `once` would do with it, a line each region."""
+    table = _table("region", "ε", "published", "pure", "renyi", "auto", "reports", "fitting")
+    for line in plans:
+        bought = {name: "any" if math.isinf(count) else f"{count:,.1f}" for name, count in line.bought.items()}
+        table.add_row(
+            textwrap.shorten(line.region, 20, placeholder="..."),
+            f"{line.epsilon:g}",
+            "any" if line.unlimited else f"{line.actions:,}",
+            bought["pure"],
+            bought["renyi"],
+            line.accountant,
+            f"{line.reports:,}",
+            f"{100 * line.fitting:.0f} %",
+        )
+    out().print(table)
+
+
 def show_guarantee(guarantee: Guarantee) -> None:
     """Print a promise, what it assumes, and to whom it does not apply."""
     say(f"Guarantee ({guarantee.notion}, {guarantee.accountant}): {guarantee.statement}")
-    for line in guarantee.assumptions:
-        say(f"  - {line}", indent="    ")
+    if guarantee.notion != "none":
+        say(f"  Applies to: {guarantee.applies_to}.", indent="    ")
+    if guarantee.partition:
+        say(f"  Regions: {guarantee.partition}.", indent="    ")
+    for title, lines in (("Assumed", guarantee.assumptions), ("Not covered", guarantee.not_covered)):
+        for line in lines:
+            say(f"  {title}: {line}", indent="    ")
     if guarantee.uncovered:
         listed = ", ".join(guarantee.uncovered[:10]) + (", ..." if len(guarantee.uncovered) > 10 else "")
-        say(f"  Not covered ({len(guarantee.uncovered)}): {listed}")
+        say(f"  Agents to whom it does not apply ({len(guarantee.uncovered)}): {listed}", indent="    ")
 
 
 def _epsilon(value: float) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike
 from scipy.spatial import cKDTree
 
 from palmatch.data.points import Points
+from palmatch.domains.distance import nearest_rows, utility_of_pairs, utility_table
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
 
@@ -30,11 +32,11 @@ _METRES_PER_DEGREE = 111_195.08
 # several because `published` then comes near earlier figures on one real window; README says so beside its results.
 ORIGIN = (41.0, -74.0)
 
-# Utilities are positive by contract; this is what is left of them beyond 690 alpha.
-_SMALLEST_UTILITY = 1e-300
+# Beyond this many alpha utilities may be as small as they get, and equal.
+FLAT = 650.0
 
-# Beyond this many alpha utilities may be as small as that, and equal.
-_FLAT = 650.0
+# How many widths away a bell still counts; what share of people may stand anywhere.
+_BELL, _EVEN = 4.0, 0.1
 
 Places: TypeAlias = Points | ArrayLike | Any
 
@@ -68,23 +70,39 @@ class City:
     longitude: float
     tree: cKDTree
     origin: tuple[float, float] = ORIGIN
+    likely: cKDTree | None = None
 
     def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
         """Return exp(-d / alpha) of the Manhattan distance."""
-        places = self.vehicles if columns is None else self.vehicles[columns]
-        distance = np.abs(types[:, 0, None] - places[None, :, 0])
-        distance += np.abs(types[:, 1, None] - places[None, :, 1])
-        distance *= -1.0 / self.alpha
-        return np.maximum(np.exp(distance, out=distance), _SMALLEST_UTILITY, out=distance)
+        chosen = np.arange(len(self.vehicles)) if columns is None else np.ascontiguousarray(columns, dtype=np.int64)
+        return utility_table(types, self.vehicles, chosen, self.alpha)
+
+    def utility_of_pairs(self, types: FloatArray, columns: IntArray) -> FloatArray:
+        """Return the utility of one vehicle to each type."""
+        return utility_of_pairs(types, self.vehicles, columns, self.alpha)
 
     def region_of(self, types: FloatArray) -> Sequence[Region]:
         """Return the square that each type says it belongs to."""
         return [Square(float(e), int(c), int(r)) for e, c, r in types[:, 2:]]
 
+    def grouped(self, types: FloatArray) -> tuple[tuple[Region, ...], IntArray]:
+        """Return the squares that occur, sorted, and which of them each type is in: `region_of` for a crowd."""
+        order = np.lexsort((types[:, 4], types[:, 3], types[:, 2]))
+        ordered = types[order, 2:]
+        new = np.concatenate(([True], (ordered[1:] != ordered[:-1]).any(axis=1)))
+        index = np.empty(len(types), dtype=np.int64)
+        index[order] = np.cumsum(new) - 1
+        return tuple(Square(float(e), int(c), int(r)) for e, c, r in ordered[new]), index
+
+    def nearest(self, region: Region, types: FloatArray) -> IntArray:
+        """Return which row of `types_of(region)` is nearest to each type; between two, the one that comes first."""
+        square = _as_square(region)
+        return nearest_rows(types, self.axis(square.edge), self.corner(square))
+
     def types_of(self, region: Region) -> FloatArray:
         """Return the grid of a square: every `spacing` metres, its far edges and its centre included."""
         square = _as_square(region)
-        axis = self._axis(square)
+        axis = self.axis(square.edge)
         east, north = np.meshgrid(axis, axis, indexing="ij")
         offsets = np.column_stack((east.ravel(), north.ravel()))
         if not (axis == square.edge / 2).any():
@@ -94,7 +112,7 @@ class City:
     def representative(self, region: Region) -> int:
         """Return the row of the centre."""
         square = _as_square(region)
-        axis = self._axis(square)
+        axis = self.axis(square.edge)
         middle = np.flatnonzero(axis == square.edge / 2)
         return int(middle[0]) * (len(axis) + 1) if len(middle) else len(axis) ** 2
 
@@ -109,18 +127,44 @@ class City:
         distances, _ = self.tree.query(centre, k=[interest], p=1)
         # Utilities of different distances may round to the same number; what ties must not be lost.
         reach = (float(np.asarray(distances)[0]) + 2 * square.edge) * (1 + 1e-9) + 1e-6 + 1e-14 * self.alpha
-        if reach > _FLAT * self.alpha:
+        if reach > FLAT * self.alpha:
             return np.arange(len(self.vehicles))
         return np.sort(np.asarray(self.tree.query_ball_point(centre, reach, p=1), dtype=np.int64))
 
+    def prior(self, region: Region) -> FloatArray:
+        """Return how likely people are to stand at each possible place: near vehicles, or near what `likely` holds.
+
+        A bell around each of these places, half as wide as their fifth nearest is away, and a tenth spread evenly.
+        """
+        square = _as_square(region)
+        types = self.types_of(region)[:, :2]
+        places = self.tree if self.likely is None else self.likely
+        width = max(_apart(places) / 2, self.spacing)
+        reach = square.edge * 0.75 + _BELL * width
+        near = _in_order(places.data[places.query_ball_point(self.corner(square) + square.edge / 2, reach)])
+        weight = np.zeros(len(types))
+        for part in np.array_split(near, max(1, len(near) * len(types) // 1_000_000)):
+            squared = ((types[:, None, :] - part[None, :, :]) ** 2).sum(axis=2)
+            weight += np.exp(-squared / (2 * width**2)).sum(axis=1)
+        even = np.full(len(types), 1.0 / len(types))
+        total = weight.sum()
+        return even if total < 1e-12 else _EVEN * even + (1 - _EVEN) * weight / total
+
     def corner(self, square: Square) -> FloatArray:
         """Return the south-western corner of a square, in metres."""
-        latitude, longitude = _corner_in_degrees(square, self.origin)
-        corner: FloatArray = self.metres(np.array([latitude]), np.array([longitude]))[0]
+        corner: FloatArray = self.corners(np.array([square], dtype=np.float64))[0]
         return corner
 
-    def _axis(self, square: Square) -> FloatArray:
-        return np.append(np.arange(0.0, square.edge, self.spacing), square.edge)
+    def corners(self, squares: FloatArray) -> FloatArray:
+        """Return the south-western corners of squares given as rows of (edge, column, row)."""
+        edge, column, row = squares.T
+        latitude = self.origin[0] + row * edge / _METRES_PER_DEGREE
+        longitude = self.origin[1] + column * edge / _metres_per_degree_east(row, edge, self.origin[0])
+        return self.metres(latitude, longitude)
+
+    def axis(self, edge: float) -> FloatArray:
+        """Return where possible agents stand along an edge, in metres from its beginning."""
+        return np.append(np.arange(0.0, edge, self.spacing), edge)
 
     def metres(self, latitude: FloatArray, longitude: FloatArray) -> FloatArray:
         """Return places in metres east and north of the middle of the vehicles."""
@@ -143,6 +187,7 @@ def problem(
     interest: int | None = None,
     epsilon: ArrayLike | None = None,
     origin: tuple[float, float] = ORIGIN,
+    likely: Places | None = None,
 ) -> Problem:
     """Return the problem of matching people to vehicles.
 
@@ -156,6 +201,9 @@ def problem(
     origin:
         (latitude, longitude) from which squares are counted: public, and to be kept for good, since squares that move
         between one matching and the next would give away where they overlap.
+    likely:
+        Public places near which people are likely to be, such as those of yesterday; the vehicles unless given. A good
+        guess makes better matchings of `once`; the promise does not depend on it.
 
     Examples
     --------
@@ -172,7 +220,8 @@ def problem(
     latitude, longitude = _middle(cars)
     places = _metres(people, latitude, longitude)
     parked = _metres(cars, latitude, longitude)
-    city = City(parked, float(alpha), float(spacing), latitude, longitude, cKDTree(parked), origin)
+    guess = None if likely is None else cKDTree(_metres(_as_points(likely, "likely"), latitude, longitude))
+    city = City(parked, float(alpha), float(spacing), latitude, longitude, cKDTree(parked), origin, guess)
     edges = np.full(len(places), float(edge))
     if people.edge is not None:
         edges = np.where(np.isnan(people.edge), edges, people.edge)
@@ -208,6 +257,21 @@ def _as_square(region: Region) -> Square:
     return region
 
 
+def _in_order(places: FloatArray) -> FloatArray:
+    """Return places from west to east, so that nothing depends on the order of a file."""
+    ordered: FloatArray = places[np.lexsort((places[:, 1], places[:, 0]))]
+    return ordered
+
+
+@lru_cache(maxsize=8)
+def _apart(places: cKDTree) -> float:
+    """Return how far the fifth nearest place is from a place in the middle of the ranking; of at most 1,000 places."""
+    some = _in_order(places.data)[:: max(1, places.n // 1000)]
+    # Each place is its own nearest.
+    distances, _ = places.query(some, k=[min(6, places.n)])
+    return float(np.median(distances))
+
+
 def _projection(latitude: float, longitude: float) -> pyproj.Proj:
     return pyproj.Proj(proj="aeqd", lat_0=latitude, lon_0=longitude, ellps="WGS84")
 
@@ -226,12 +290,6 @@ def _squares(people: Points, edges: FloatArray, origin: tuple[float, float]) -> 
     rows = np.floor((people.latitude - origin[0]) * _METRES_PER_DEGREE / edges)
     columns = np.floor((people.longitude - origin[1]) * _metres_per_degree_east(rows, edges, origin[0]) / edges)
     return np.column_stack((columns, rows))
-
-
-def _corner_in_degrees(square: Square, origin: tuple[float, float]) -> tuple[float, float]:
-    row, edge = np.array([float(square.row)]), np.array([square.edge])
-    east = float(_metres_per_degree_east(row, edge, origin[0])[0])
-    return origin[0] + square.row * square.edge / _METRES_PER_DEGREE, origin[1] + square.column * square.edge / east
 
 
 def _metres_per_degree_east(rows: FloatArray, edges: FloatArray, latitude: float) -> FloatArray:
@@ -305,7 +363,7 @@ def _points(
     edge: FloatArray | None = None,
     epsilon: FloatArray | None = None,
 ) -> Points:
-    names = tuple(str(i) for i in range(len(latitude))) if ids is None else ids
+    names = tuple(map(str, range(len(latitude)))) if ids is None else ids
     return Points(source, names, latitude, longitude, edge, epsilon, ())
 
 

@@ -1,132 +1,203 @@
-"""Randomise once, then play freely: an agent reports a part of its region to itself, by chance, and acts on the report.
+"""Randomise once, then play freely: which report an agent of a region gives to itself, chosen from public knowledge.
 
-The possible types of a region are split into a few public cells of similar utilities. An agent draws its report by
-randomised response over the cells at its whole ε; from then on it acts on the average utilities of who would have drawn
-that report, and never looks at its own again. Whatever it does with the report costs nothing more.
+The possible types of a region are split into public cells of similar utilities. An agent draws its report by chance at
+its whole ε (`policies.channel`); from then on it acts on the average utilities of who would have drawn that report,
+and never looks at its own again. Whatever it does with the report costs nothing more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import exp
+from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+from scipy.optimize import linear_sum_assignment, linprog
+from scipy.sparse import csr_array
 
-from palmatch.errors import InputError
 from palmatch.neighbourhood import Neighbourhood
+from palmatch.policies.channel import SMALLEST, Channel, nothing_told, randomised_response, report, sealed
 from palmatch.policies.distribution import GRID
 from palmatch.problem import FloatArray, IntArray
 
-# Numbers of cells that are tried; more than a few pay only for a generous ε.
+# Numbers of cells that randomised response is tried with; more than a few pay only for a generous ε.
 CELLS = (1, 2, 3, 4, 6, 9, 16, 36, 64)
+
+# A tailored channel has this many cells and reports at most; from this ε on it would need more than it is worth.
+_FINE_CELLS, _MOST_REPORTS, _LARGEST_TAILORED = 32, 16, 4.0
 
 # A larger crowd is tried by a part of it.
 _LARGEST_CROWD = 60
 
 _ITERATIONS = 15
 
-# Below this the grid is too coarse for two chances that differ so little; who has less reports nothing.
-SMALLEST = 1e-9
-
-# From here on a report is the truth, and nothing is promised.
-_WITHOUT_NOISE = 700.0
+# More types than this are represented by as many of them when cells are looked for.
+_MOST_CLUSTERED = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class Channel:
-    """How the agents of a region with one ε report: all of it public.
-
-    Attributes
-    ----------
-    cell_of:
-        The cell of each possible type.
-    own, other:
-        Chances over GRID of reporting one's own cell, and each of the others; own <= e^ε other.
-    values:
-        (cells, resources): the average utility for each of the region's resources of who reports a cell.
-    """
-
-    cell_of: IntArray
-    own: int
-    other: int
-    values: FloatArray
-
-    @property
-    def cells(self) -> int:
-        """How many reports there are."""
-        return len(self.values)
-
-
-def report(channel: Channel, cell: IntArray, draw: IntArray) -> IntArray:
-    """Return what agents of these cells report, for draws from [0, GRID): the only thing that looks at the truth."""
-    another = (draw - channel.own) // max(channel.other, 1)
-    return np.where(draw < channel.own, cell, another + (another >= cell))
-
-
-def chances(cells: int, epsilon: float) -> tuple[int, int]:
-    """Return the chances over GRID of the own cell and of each other one, at most e^ε apart.
-
-    With w >= GRID / (e^ε + m - 1), what is left for the own cell is GRID - (m - 1) w <= e^ε w.
-    """
-    if cells == 1:
-        return GRID, 0
-    if epsilon < SMALLEST:
-        raise InputError(f"Expected epsilon of at least {SMALLEST:g} for a report, got epsilon={epsilon:g}.")
-    if epsilon >= _WITHOUT_NOISE:
-        return GRID, 0
-    # Two units more than the quotient: above it whatever way the floating point rounded.
-    other = int(GRID / (exp(epsilon) * (1 - 1e-15) + cells - 1)) + 2
-    return GRID - (cells - 1) * other, other
-
-
-def channel_for(region: Neighbourhood, cells: IntArray, epsilon: float, *, prior: FloatArray | None = None) -> Channel:
-    """Return the channel over given cells, with the averages that its reports imply.
+def channel_for(
+    region: Neighbourhood, cells: IntArray, chances: IntArray, *, prior: FloatArray | None = None
+) -> Channel:
+    """Return the channel with given cells and chances, and the averages that its reports imply.
 
     `prior` weighs the possible types; uniform unless given. It is public and changes welfare, never privacy.
     """
-    weight = np.full(len(cells), 1.0 / len(cells)) if prior is None else prior / prior.sum()
-    count = int(cells.max()) + 1
-    own, other = chances(count, epsilon)
-    members = np.zeros((count, len(cells)))
-    members[cells, np.arange(len(cells))] = weight
-    # (report, cell) x (cell, type): how likely each type is to be behind each report.
-    behind = (np.full((count, count), other / GRID) + np.eye(count) * ((own - other) / GRID)) @ members
-    values = (behind / behind.sum(axis=1, keepdims=True)) @ region.utilities
-    return Channel(cells, own, other, np.clip(values, np.finfo(float).tiny, 1.0))
+    share, sums = _per_cell(region.utilities, cells, _weight(region, prior))
+    # What nobody ever reports is no report.
+    chances = chances[:, chances.max(axis=0) > 0]
+    # einsum, not a BLAS product: its sums do not depend on the number of threads.
+    average = np.einsum("cz,cr->zr", chances / GRID, sums) / np.einsum("cz,c->z", chances / GRID, share)[:, None]
+    return Channel(cells, chances, np.clip(average, np.finfo(float).tiny, 1.0))
 
 
-def best_channel(
-    region: Neighbourhood, epsilon: float, *, crowd: int, wanted: IntArray, made_up: int = 1500
-) -> Channel:
-    """Return the channel with the number of cells that serves a made-up crowd of this region best.
+def _per_cell(utilities: FloatArray, cells: IntArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the weight of each cell, and the weighted sums of its members' utilities."""
+    order = np.argsort(cells, kind="stable")
+    first = np.flatnonzero(np.diff(cells[order], prepend=-1))
+    sums: FloatArray = np.add.reduceat((weight[:, None] * utilities)[order], first, axis=0)
+    return np.add.reduceat(weight[order], first), sums
 
-    Parameters
+
+def silent(region: Neighbourhood, *, prior: FloatArray | None = None) -> Channel:
+    """Return the channel that tells nothing."""
+    return channel_for(region, np.zeros(len(region.types), dtype=np.int64), nothing_told(1), prior=prior)
+
+
+def response(region: Neighbourhood, count: int, epsilon: float, *, prior: FloatArray | None = None) -> Channel:
+    """Return randomised response over `count` cells of similar types."""
+    cells = similar_cells(region.utilities, count, _weight(region, prior))
+    return channel_for(region, cells, randomised_response(int(cells.max()) + 1, epsilon), prior=prior)
+
+
+def tailored(
+    region: Neighbourhood, epsilon: float, *, wanted: IntArray, prior: FloatArray | None = None
+) -> Channel | None:
+    """Return the channel of the most expected welfare for a crowd that shares out the resources `wanted`.
+
+    A report stands for a group of resources, and is to be given by as large a share of the crowd as the group has of
+    the resources. The chances are a linear program: ratios within e^ε, and the sum of utilities as large as can be.
+    None if the solver finds no answer, so that another channel has to do.
+    """
+    weight = _weight(region, prior)
+    cells = similar_cells(region.utilities[:, wanted], min(_FINE_CELLS, len(region.types)), weight)
+    share, sums = _per_cell(region.utilities[:, wanted], cells, weight)
+    if not (share > 0).all():
+        return None
+    worth = sums / share[:, None]
+    even = np.full(len(wanted), 1.0 / len(wanted))
+    groups = similar_cells(np.sqrt(share) * worth.T, min(_MOST_REPORTS, len(wanted)), even)
+    sizes = np.bincount(groups)
+    grouped = np.einsum("cr,rg->cg", worth, np.eye(len(sizes))[groups] / sizes)
+    chances = _most_welfare(grouped, share, sizes / len(wanted), epsilon)
+    return None if chances is None else channel_for(region, cells, sealed(chances, epsilon), prior=prior)
+
+
+def _most_welfare(worth: FloatArray, share: FloatArray, supply: FloatArray, epsilon: float) -> FloatArray | None:
+    """Return the chances P (cells x reports) of the largest Σ share P worth.
+
+    In each column P is between some m and e^ε m; rows sum to 1, and columns meet the supply.
+    """
+    cells, reports = worth.shape
+    count = cells * reports
+    entry, row, column = np.arange(count), np.repeat(np.arange(cells), reports), np.tile(np.arange(reports), cells)
+    one = np.ones(count)
+    ratios: Any = csr_array(
+        (
+            np.concatenate((one, -exp(epsilon) * one, -one, one)),
+            (
+                np.concatenate((entry, entry, count + entry, count + entry)),
+                np.concatenate((entry, count + column, entry, count + column)),
+            ),
+        ),
+        shape=(2 * count, count + reports),
+    )
+    sums: Any = csr_array(
+        (np.concatenate((one, share[row])), (np.concatenate((row, cells + column)), np.concatenate((entry, entry)))),
+        shape=(cells + reports, count + reports),
+    )
+    # The last column's sum follows from the others.
+    answer = linprog(
+        -np.concatenate(((share[:, None] * worth).ravel(), np.zeros(reports))),
+        A_ub=ratios,
+        b_ub=np.zeros(2 * count),
+        A_eq=sums[:-1],
+        b_eq=np.concatenate((np.ones(cells), supply))[:-1],
+        bounds=(0, None),
+        method="highs",
+    )
+    if answer.status != 0 or answer.x is None:
+        return None
+    found = np.maximum(answer.x[:count].reshape(cells, reports), 0.0)
+    # What is next to never reported cannot be told from rounding.
+    chances: FloatArray = found[:, found.max(axis=0) > 1e-6]
+    return chances
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """The agents of a region with one ε, as the public knows them.
+
+    Attributes
     ----------
-    crowd:
+    size:
         How many agents there are in the region.
     wanted:
         Positions among the region's resources for which such a crowd would compete: as many as agents, or fewer.
-    made_up:
-        How many made-up agents a number of cells is tried on, in crowds of the region's size.
+    prior:
+        How likely each possible type is.
     """
-    if epsilon < SMALLEST or crowd == 0 or len(wanted) < 2:
-        return channel_for(region, np.zeros(len(region.types), dtype=np.int64), epsilon)
-    chance = np.random.Generator(np.random.PCG64(crowd))
-    size = min(crowd, _LARGEST_CROWD)
-    people = chance.integers(len(region.types), size=(-(-made_up // size), size))
+
+    region: Neighbourhood
+    epsilon: float
+    size: int
+    wanted: IntArray
+    prior: FloatArray
+
+    @property
+    def has_nothing_to_tell(self) -> bool:
+        """Whether a report would be of no use, or is not to be had."""
+        return self.epsilon < SMALLEST or self.size == 0 or len(self.wanted) < 2
+
+
+def best_channel(crowd: Crowd, *, tailor: bool = True, made_up: int = 1500) -> Channel:
+    """Return the channel that serves made-up crowds best, of `made_up` agents in all."""
+    region, prior = crowd.region, crowd.prior
+    best, most = silent(region, prior=prior), 0.0
+    if crowd.has_nothing_to_tell:
+        return best
+    chance = np.random.Generator(np.random.PCG64(crowd.size))
+    size = min(crowd.size, _LARGEST_CROWD)
+    people = chance.choice(len(region.types), p=_weight(region, prior), size=(-(-made_up // size), size))
     draws = chance.integers(GRID, size=people.shape)
-    best, most = None, -1.0
-    # More cells than this drown in the noise; trying them would only invite the luck of the made-up crowds.
-    most_cells = min(len(region.types), 2 * (1 + exp(min(epsilon, 10.0))))
-    for count in (number for number in CELLS if number <= most_cells):
-        candidate = channel_for(region, similar_cells(region.utilities, count), epsilon)
-        welfare = _tried(region, candidate, people, draws, wanted)
-        # A little more has to be gained for it to be more than that luck.
+    for candidate in _candidates(crowd, tailor):
+        welfare = _tried(region, candidate, people, draws, crowd.wanted)
+        # A little more has to be gained for it to be more than the luck of the made-up crowds.
         if welfare > most * 1.002:
             best, most = candidate, welfare
-    assert best is not None
     return best
+
+
+def like_others(crowd: Crowd, others: list[tuple[float, int]]) -> Channel:
+    """Return randomised response with as many cells as others, (ε, reports) each: the commonest at the nearest ε."""
+    if crowd.has_nothing_to_tell or not others:
+        return silent(crowd.region, prior=crowd.prior)
+    nearest = min(abs(epsilon - crowd.epsilon) for epsilon, _ in others)
+    counts = [reports for epsilon, reports in others if abs(epsilon - crowd.epsilon) <= nearest]
+    return response(crowd.region, max(sorted(set(counts)), key=counts.count), crowd.epsilon, prior=crowd.prior)
+
+
+def _candidates(crowd: Crowd, tailor: bool) -> Iterator[Channel]:
+    region, epsilon, prior = crowd.region, crowd.epsilon, crowd.prior
+    # More cells than this drown in the noise; trying them would only invite luck.
+    most_cells = min(len(region.types), 2 * (1 + exp(min(epsilon, 10.0))))
+    for count in CELLS:
+        if count <= most_cells:
+            yield response(region, count, epsilon, prior=prior)
+    if tailor and epsilon < _LARGEST_TAILORED:
+        found = tailored(region, epsilon, wanted=crowd.wanted, prior=prior)
+        if found is not None:
+            yield found
 
 
 def _tried(region: Neighbourhood, channel: Channel, people: IntArray, draws: IntArray, wanted: IntArray) -> float:
@@ -139,25 +210,41 @@ def _tried(region: Neighbourhood, channel: Channel, people: IntArray, draws: Int
     return total
 
 
-def similar_cells(utilities: FloatArray, count: int) -> IntArray:
-    """Split types into cells of similar utilities: k-means from starts that are far apart, without chance."""
+def similar_cells(utilities: FloatArray, count: int, weight: FloatArray) -> IntArray:
+    """Split types into cells of similar utilities: weighted k-means from starts that are far apart, without chance.
+
+    Of very many types, some find the middles of the cells for all.
+    """
     if count == 1:
         return np.zeros(len(utilities), dtype=np.int64)
-    centre = utilities.mean(axis=0)
-    chosen = [int(_distance(utilities, centre[None])[:, 0].argmax())]
+    some = np.arange(len(utilities))
+    if len(some) > _MOST_CLUSTERED:
+        some = np.sort(np.random.Generator(np.random.PCG64(count)).choice(some, _MOST_CLUSTERED, replace=False))
+    centres = _centres(utilities[some], count, weight[some])
+    renumbered: IntArray = np.unique(_distance(utilities, centres).argmin(axis=1), return_inverse=True)[1]
+    return renumbered.astype(np.int64)
+
+
+def _centres(utilities: FloatArray, count: int, weight: FloatArray) -> FloatArray:
+    """Return the middles of the cells of k-means."""
+    centre = weight @ utilities / weight.sum()
+    chosen = [int((weight * _distance(utilities, centre[None])[:, 0]).argmax())]
     while len(chosen) < count:
-        chosen.append(int(_distance(utilities, utilities[chosen]).min(axis=1).argmax()))
+        chosen.append(int((weight * _distance(utilities, utilities[chosen]).min(axis=1)).argmax()))
     centres, cells = utilities[chosen], np.full(len(utilities), -1)
     for _ in range(_ITERATIONS):
         nearest = _distance(utilities, centres).argmin(axis=1)
         if (nearest == cells).all():
             break
         cells = nearest
-        centres = np.array(
-            [utilities[cells == c].mean(axis=0) if (cells == c).any() else centres[c] for c in range(count)]
-        )
-    renumbered: IntArray = np.unique(cells, return_inverse=True)[1].astype(np.int64)
-    return renumbered
+        centres = np.array([_average(utilities, weight * (cells == c), centres[c]) for c in range(count)])
+    return centres
+
+
+def _average(utilities: FloatArray, weight: FloatArray, otherwise: FloatArray) -> FloatArray:
+    total = weight.sum()
+    average: FloatArray = weight @ utilities / total if total > 0 else otherwise
+    return average
 
 
 def _distance(utilities: FloatArray, centres: FloatArray) -> FloatArray:
@@ -165,3 +252,8 @@ def _distance(utilities: FloatArray, centres: FloatArray) -> FloatArray:
     cross = np.einsum("tr,cr->tc", utilities, centres)
     squares: FloatArray = (utilities**2).sum(axis=1)[:, None] - 2 * cross + (centres**2).sum(axis=1)[None, :]
     return squares
+
+
+def _weight(region: Neighbourhood, prior: FloatArray | None) -> FloatArray:
+    count = len(region.types)
+    return np.full(count, 1.0 / count) if prior is None else prior / prior.sum()

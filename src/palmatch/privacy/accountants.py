@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from palmatch.errors import InputError
-from palmatch.guarantee import Guarantee
+from palmatch.guarantee import NOT_COVERED, Guarantee
 from palmatch.problem import FloatArray, IntArray
 
 # Stands for "no limit"; far above any number of actions, and far from overflowing when added to.
@@ -155,7 +155,7 @@ def _published_guarantee(epsilon: float, delta: float, uncovered: tuple[str, ...
             "The first pick is drawn in part from the truth and is not charged, as published.",
             "An agent that stands between the grid points of its region is compared with the grid points only.",
             "Each agent's cost is computed from its own utilities: per-agent figures are not to be published.",
-            "Repeated matchings add up; this is the promise for one.",
         ),
+        not_covered=NOT_COVERED,
         uncovered=uncovered,
     )

@@ -151,6 +151,8 @@ class Ledger:
         Seconds since 1970. It is asked while the file is locked, so that charges are in order.
     timeout_seconds
         How long to wait for another process before a `LedgerError`.
+    acting
+        Whether errors tell an agent what it must not do, or somebody who looks into its ledger what was found.
 
     Notes
     -----
@@ -167,11 +169,12 @@ class Ledger:
         period_seconds: int = DAY,
         clock: Callable[[], int] = wall_clock,
         timeout_seconds: float = PATIENCE,
+        acting: bool = True,
     ) -> None:
         wanted = _limits(lifetime, per_period, period_seconds)
         self._clock = clock
         first = _opening(_text(agent, "agent"), wanted, now=self._now())
-        self._file = LedgerFile(Path(path), first, timeout_seconds=timeout_seconds)
+        self._file = LedgerFile(Path(path), first, acting=acting, timeout_seconds=timeout_seconds)
         try:
             self.verify()
             self._agree(agent, wanted)
@@ -256,8 +259,8 @@ class Ledger:
         rows = self._file.verify()
         if kept is not None and not self._file.holds(kept.number, kept.digest):
             raise LedgerError(
-                f"{self._file.path}: charge {kept.number} of the receipt is missing, as in an older copy;"
-                " treat the whole budget as spent and do not act."
+                f"{self._file.path}: charge {kept.number} of the receipt is missing, as in an older copy; "
+                f"{self._file.damaged}."
             )
         return rows
 
@@ -299,16 +302,20 @@ class Ledger:
 
 
 def reopen(
-    path: str | os.PathLike[str], *, clock: Callable[[], int] = wall_clock, timeout_seconds: float = PATIENCE
+    path: str | os.PathLike[str],
+    *,
+    clock: Callable[[], int] = wall_clock,
+    timeout_seconds: float = PATIENCE,
+    acting: bool = False,
 ) -> Ledger:
     """Open an existing ledger under the agent and the limits that it holds, for example to show it."""
-    file = LedgerFile(Path(path), None, timeout_seconds=timeout_seconds)
+    file = LedgerFile(Path(path), None, acting=acting, timeout_seconds=timeout_seconds)
     try:
         tip = file.tip()
     finally:
         file.close()
     limits = asdict(_limits_of(tip))
-    return Ledger(path, agent=tip.agent, **limits, clock=clock, timeout_seconds=timeout_seconds)
+    return Ledger(path, agent=tip.agent, **limits, clock=clock, timeout_seconds=timeout_seconds, acting=acting)
 
 
 def raise_limit(

@@ -23,7 +23,10 @@ from palmatch.errors import PalmatchError
 APPLICATION = 0x70616C6D  # "palm", so that `file` and a stranger's tool can tell whose file it is
 VERSION = 1
 BATCH = 500
-DAMAGED = "keep the file, treat its whole budget as spent and do not act"
+
+# What to do about it, in the words of who opened the file: an agent that wants to act, or somebody who looks into it.
+AGENT_ADVICE = ("keep the file, treat its whole budget as spent and do not act", "no receipt was given, so do not act")
+READER_ADVICE = ("keep the file; its agent has to treat the whole budget as spent", "nothing was charged")
 
 # Every row carries agent, limits and total, so the last row is the whole state and one checksum covers all of
 # it. The checks and triggers bind every program that writes to the file, not only this one; the third trigger
@@ -79,7 +82,7 @@ REASONS = {
 
 
 class LedgerError(PalmatchError):
-    """The ledger cannot be relied on just now: no receipt was given, so the agent must not act."""
+    """The ledger cannot be relied on just now: no receipt was given, so an agent must not act."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +110,15 @@ _INSERT = f"INSERT INTO entry ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * l
 
 
 class LedgerFile:
-    """An open ledger file; `first` is the row of a new one, or None where the file has to exist already."""
+    """An open ledger file; `first` is the row of a new one, or None where the file has to exist already.
 
-    def __init__(self, path: Path, first: Entry | None, *, timeout_seconds: float) -> None:
+    `acting` says whether errors speak to an agent that wants to act, or to somebody who looks into its file.
+    """
+
+    def __init__(self, path: Path, first: Entry | None, *, acting: bool, timeout_seconds: float) -> None:
         self.path, self._process = path, os.getpid()
         self._seen = (0, "")
+        self.damaged, self._failed = AGENT_ADVICE if acting else READER_ADVICE
         with self._in_words():
             if not path.exists():
                 if first is None:
@@ -157,13 +164,13 @@ class LedgerFile:
         with self._in_words():
             replaced = self._identity() != self._opened or not self.holds(*self._seen)
         if replaced:
-            raise LedgerError(f"{self.path}: the file was replaced while it was open; {DAMAGED}.")
+            raise LedgerError(f"{self.path}: the file was replaced while it was open; {self.damaged}.")
         found = self._run(f"{_SELECT} ORDER BY number DESC LIMIT 2")
         if not found:
-            raise LedgerError(f"{self.path}: found no entries, expected at least one; {DAMAGED}.")
+            raise LedgerError(f"{self.path}: found no entries, expected at least one; {self.damaged}.")
         tip = Entry(*found[0])
         if not _follows(Entry(*found[1]) if len(found) > 1 else None, tip):
-            raise LedgerError(f"{self.path}: the last entry, {tip.number}, has a wrong checksum; {DAMAGED}.")
+            raise LedgerError(f"{self.path}: the last entry, {tip.number}, has a wrong checksum; {self.damaged}.")
         self._seen = tip.number, tip.digest
         return tip
 
@@ -189,11 +196,11 @@ class LedgerFile:
         """Check the file and every row's place, checksum and total; give the number of rows."""
         self._check_schema()
         if self._run("PRAGMA integrity_check(1)") != [("ok",)]:
-            raise LedgerError(f"{self.path}: SQLite finds the file inconsistent; {DAMAGED}.")
+            raise LedgerError(f"{self.path}: SQLite finds the file inconsistent; {self.damaged}.")
         previous = None
         for entry in self.entries():
             if not _follows(previous, entry):
-                raise LedgerError(f"{self.path}: entry {entry.number} does not follow the last; {DAMAGED}.")
+                raise LedgerError(f"{self.path}: entry {entry.number} does not follow the last; {self.damaged}.")
             previous = entry
         return self.tip().number
 
@@ -218,7 +225,7 @@ class LedgerFile:
         for name, value, expected in PRAGMAS:
             self._run(f"PRAGMA {name} = {value}")
             if (found := self._run(f"PRAGMA {name}")) != [(expected,)]:
-                raise LedgerError(f"{self.path}: SQLite refused {name}={value}, found {found}; do not act.")
+                raise LedgerError(f"{self.path}: SQLite refused {name}={value}, found {found}; {self._failed}.")
         if self._is_blank():
             with self.transaction():
                 if self._is_blank():  # asked again, now that nobody else can be creating it
@@ -240,7 +247,7 @@ class LedgerFile:
 
     def _create(self, first: Entry | None) -> None:
         if first is None or not self._marker().exists():
-            raise LedgerError(f"{self.path}: the file is empty, expected a ledger; {DAMAGED}.")
+            raise LedgerError(f"{self.path}: the file is empty, expected a ledger; {self.damaged}.")
         for statement in SCHEMA:
             self._run(statement)
         self._run(f"PRAGMA application_id = {APPLICATION}")
@@ -253,7 +260,7 @@ class LedgerFile:
         if (found := self._run("PRAGMA user_version")) != [(VERSION,)]:
             raise LedgerError(f"{self.path}: found version {found[0][0]}, expected {VERSION}; update palmatch.")
         if not {sql for (sql,) in self._run("SELECT sql FROM sqlite_master")}.issuperset(SCHEMA):
-            raise LedgerError(f"{self.path}: the tables are not as they were made; {DAMAGED}.")
+            raise LedgerError(f"{self.path}: the tables are not as they were made; {self.damaged}.")
 
     def _identity(self) -> tuple[int, int]:
         found = self.path.stat()
@@ -266,11 +273,11 @@ class LedgerFile:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the kind, the rest says where
             reason = REASONS.get(code, str(error))
-            raise LedgerError(f"{self.path}: {reason}; no receipt was given, so do not act.") from error
+            raise LedgerError(f"{self.path}: {reason}; {self._failed}.") from error
         except UnicodeDecodeError as error:  # SQLite's own message quotes damaged bytes
-            raise LedgerError(f"{self.path}: the file is damaged; {DAMAGED}.") from error
+            raise LedgerError(f"{self.path}: the file is damaged; {self.damaged}.") from error
         except OSError as error:
-            raise LedgerError(f"{self.path}: {error.strerror}; no receipt was given, so do not act.") from error
+            raise LedgerError(f"{self.path}: {error.strerror}; {self._failed}.") from error
 
 
 def _digest(previous: str, entry: Entry) -> str:

@@ -1,8 +1,8 @@
 """What an observer may conclude: how likely each possible type of a region makes what an agent was seen to do.
 
-Everything here follows from public tables, public prices and one agent's rows of a `Trace`; no real agent's utilities
-are known. Chances are those of `policies.published.mixed`, the function that the player draws by and that the
-accountant prices.
+Everything here follows from public tables, public prices and one agent's rows of a `Trace`, or its report; no real
+agent's utilities are known. Chances are those of `policies.published.mixed`, the function that the player draws by and
+that the accountant prices, and those by which `policies.channel.report` draws.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from itertools import accumulate
 import numpy as np
 
 from palmatch.neighbourhood import Neighbourhood
+from palmatch.policies.channel import Channel, report
 from palmatch.policies.compiled import backoff_weights, selection_weights
+from palmatch.policies.distribution import GRID
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy, mixed
 from palmatch.problem import FloatArray, IntArray
@@ -146,6 +148,36 @@ def region_log_likelihoods(
             for part in parts
         ]
     )
+
+
+def report_chances(channel: Channel) -> IntArray:
+    """Return the chance over GRID of each report for each cell (cells x reports), found from what is really drawn.
+
+    `policies.channel.report` is asked where over all draws its answer changes, so that this knows no formula of the
+    channel; each report has to come from one interval of draws.
+    """
+    cells = np.arange(channel.cells)
+    table = np.zeros((channel.cells, channel.reports), dtype=np.int64)
+    start = np.zeros(len(cells), dtype=np.int64)
+    while len(left := np.flatnonzero(start < GRID)):
+        here = report(channel, cells[left], start[left])
+        low, high = start[left], np.full(len(left), GRID)
+        while (high - low > 1).any():
+            middle = (low + high) // 2
+            same = report(channel, cells[left], middle) == here
+            low, high = np.where(same, middle, low), np.where(same, high, np.maximum(middle, low + 1))
+        table[left, here] += high - start[left]
+        start[left] = high
+    return table
+
+
+def report_log_chances(channel: Channel) -> FloatArray:
+    """Return the log of the chance of each report for each possible type of a region (types x reports).
+
+    What is never reported counts as half of the least chance that there is: such a type is all but ruled out.
+    """
+    logs: FloatArray = np.log(np.maximum(report_chances(channel), 0.5) / GRID)
+    return logs[channel.cell_of]
 
 
 def posterior(prior: FloatArray, log_likelihood: FloatArray) -> FloatArray:

@@ -7,6 +7,7 @@ direction). Nothing in here knows what the distributions are for.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -98,8 +99,19 @@ def _thread_pools() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def log_moment_of_coins(first: FloatArray, second: FloatArray, order: float) -> FloatArray:
-    """Return ln Σ p^{λ+1} q^{-λ} for two coins with these probabilities of heads, elementwise."""
-    heads = (order + 1) * np.log(first) - order * np.log(second)
-    tails = (order + 1) * np.log1p(-first) - order * np.log1p(-second)
-    return np.maximum(np.logaddexp(heads, tails), 0.0)
+@dataclass(frozen=True, slots=True)
+class Coins:
+    """Chances of heads and of tails, each to full relative precision: 1 - heads would be off by much of a rare tail."""
+
+    heads: FloatArray
+    tails: FloatArray
+
+
+def log_moment_of_coins(first: Coins, second: Coins, order: float) -> FloatArray:
+    """Return ln Σ p^{λ+1} q^{-λ} for two coins, elementwise; the largest |ln p/q| at an infinite order."""
+    with np.errstate(over="ignore"):
+        heads, tails = np.log(first.heads / second.heads), np.log(first.tails / second.tails)
+    if np.isinf(order):
+        return np.maximum(np.abs(heads), np.abs(tails))
+    moments = np.logaddexp(np.log(first.heads) + order * heads, np.log(first.tails) + order * tails)
+    return np.maximum(moments, 0.0)

@@ -8,14 +8,14 @@ units, so that what the rounds add up is never less than what was spent. `docs/p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from palmatch.errors import InputError
-from palmatch.guarantee import Guarantee
+from palmatch.guarantee import NOT_COVERED, Guarantee, partition_in_words
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.distribution import GRID
 from palmatch.policies.noise import PublicPlay
@@ -49,6 +49,8 @@ class Account:
         How much of the currency a budget of ε is worth; negative where ε is below what δ takes.
     pure:
         Whether the sum of what was spent is itself an ε, with δ = 0.
+    types:
+        How many possible types the region has; 0 where that is not known.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Account:
     costs: ActionCosts
     worth: Callable[[FloatArray], FloatArray]
     pure: bool = False
+    types: int = 0
 
 
 def renyi_worth(epsilon: FloatArray, *, order: float, delta: float) -> FloatArray:
@@ -94,7 +97,8 @@ def renyi_account(
     @cache
     def bought(place: int) -> float:
         worth = float(renyi_worth(np.array([epsilon]), order=orders[place], delta=delta)[0])
-        return actions_bought(usual(curve(orders[place], look_ahead)), worth) if worth > 0 else 0.0
+        # Where δ takes more than ε gives, a higher order takes less: the worth itself shows the way up.
+        return actions_bought(usual(curve(orders[place], look_ahead)), worth) if worth > 0 else worth
 
     chosen = orders[_highest(bought, len(orders))]
     return Account("renyi", chosen, curve(chosen, None), lambda e: renyi_worth(e, order=chosen, delta=delta))
@@ -122,7 +126,7 @@ def pure_account(costs: ActionCosts) -> Account:
 
 def actions_bought(course: FloatArray, worth: float) -> float:
     """Return how many actions of a course a budget pays for, counting a part of the next one."""
-    if worth < 0:
+    if worth <= 0:
         return 0.0
     total = np.cumsum(course)
     whole = int(np.searchsorted(total, worth, side="right"))
@@ -166,7 +170,7 @@ def region_account(
         # Here, since it is an extra, and since that module knows this one.
         from palmatch.privacy.exact import exact_account
 
-        return exact_account(region, play, policy, epsilon=epsilon, delta=delta)
+        return replace(exact_account(region, play, policy, epsilon=epsilon, delta=delta), types=len(region.types))
     share = play.selection / GRID
 
     def curve(order: float, ranks: int | None) -> ActionCosts:
@@ -182,7 +186,8 @@ def region_account(
         candidates.append(renyi_account(curve, usual, epsilon=epsilon, delta=delta))
     if not candidates:
         raise InputError(f"There is no accountant {accountant!r}: choose from auto, renyi, pure, exact.")
-    return max(candidates, key=lambda a: actions_bought(usual(a.costs), float(a.worth(np.array([epsilon]))[0])))
+    best = max(candidates, key=lambda a: actions_bought(usual(a.costs), float(a.worth(np.array([epsilon]))[0])))
+    return replace(best, types=len(region.types))
 
 
 def sound_allowance(
@@ -201,8 +206,8 @@ def sound_allowance(
     budget = np.empty(len(epsilon), dtype=np.int64)
     for number, account in enumerate(accounts):
         members = region_of_agent == number
-        budget[members] = _rounded_down(account.worth(epsilon[members]))
-    selection = [_rounded_up(account.costs.selection) for account in accounts]
+        budget[members] = rounded_down(account.worth(epsilon[members]))
+    selection = [rounded_up(account.costs.selection) for account in accounts]
     everybody_pure = np.array([account.pure for account in accounts])[region_of_agent]
 
     def epsilon_of(spent: IntArray) -> FloatArray:
@@ -214,20 +219,24 @@ def sound_allowance(
         budget=budget,
         first=np.array([prices[0] for prices in selection], dtype=np.int64),
         selection=np.concatenate(selection),
-        backoff=np.concatenate([_rounded_up(account.costs.backoff) for account in accounts]),
+        backoff=np.concatenate([rounded_up(account.costs.backoff) for account in accounts]),
         epsilon_of=epsilon_of,
         guarantee=_guarantee(accounts, epsilon, delta),
         epsilon_is_public=True,
     )
 
 
-def _rounded_up(costs: FloatArray) -> IntArray:
+def rounded_up(costs: FloatArray) -> IntArray:
+    """Return prices in whole units: never less than the costs."""
+    if not (costs >= 0).all():  # also false for NaN, which would become a negative price
+        raise InputError(f"Expected costs of at least 0 from the cost curve, got {costs[~(costs >= 0)][0]}.")
     # One unit more: types whose chances differ as integers, but no longer as floating-point numbers, are not free.
     units: FloatArray = np.ceil(costs * (1 + _SLACK) / UNIT) + 1
     return np.minimum(units, UNLIMITED).astype(np.int64)
 
 
-def _rounded_down(worth: FloatArray) -> IntArray:
+def rounded_down(worth: FloatArray) -> IntArray:
+    """Return budgets in whole units: never more than they are worth."""
     units = np.floor(worth * (1 - _SLACK) / UNIT)
     return np.clip(units, 0, UNLIMITED // 2).astype(np.int64)
 
@@ -250,7 +259,8 @@ def _guarantee(accounts: Sequence[Account], epsilon: FloatArray, delta: float) -
             "Regions, possible types, resources, policy and budgets are public, and fixed before the agents act.",
             "Every agent acts as the possible type of its region that is nearest to it.",
             "Each agent draws its own chance, independently and in secret.",
-            "The region itself, and that an agent takes part, are not hidden.",
-            "Repeated matchings of the same person add up; this is the promise for one.",
         ),
+        applies_to="everybody who takes part; who has a budget of its own that is smaller, at that budget",
+        partition=partition_in_words([account.types for account in accounts if account.types]),
+        not_covered=NOT_COVERED,
     )

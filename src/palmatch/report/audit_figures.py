@@ -47,28 +47,32 @@ _WIDEST = 1.5  # a promise beyond e^this does not stretch the colours, so that w
 
 
 @styled
-def belief_maps(belief: Belief) -> Figure:
-    """Draw what the attacker believes of each place, as a multiple of what he believed before."""
-    ratios = [held / belief.prior for held in (belief.prior, belief.watched, belief.reported)]
-    width = 3 * _PANEL + 2 * _GAP
+def belief_maps(belief: Belief, *others: Belief) -> Figure:
+    """Draw what the attacker believes of each place, as a multiple of what he believed before.
+
+    `others` are what he believes of the same agent after watching other methods; each has a panel of its own.
+    """
+    watched = [one.watched / one.prior for one in (belief, *others)]
+    ratios = [belief.prior / belief.prior, *watched, belief.reported / belief.prior]
+    width = len(ratios) * _PANEL + (len(ratios) - 1) * _GAP
     figure, whole = sheet(
         "What an attacker believes",
-        _told(belief, ratios[1], ratios[2]),
+        _told((belief, *others), watched, ratios[-1]),
         plot=(width, _PANEL + 0.5),
         left=MARGIN + 0.06,
-        right=WIDTH - width - MARGIN - 0.06,
+        right=max(WIDTH - width - MARGIN - 0.06, MARGIN + 0.06),
         bottom=0.8,
         legend=0.14,
     )
-    panels, reach = _panels(figure, whole), _reach(belief.epsilon, ratios)
-    titles = ("before", f"after watching {belief.method}", "after one noisy report")
+    panels, reach = _panels(figure, whole, len(ratios)), _reach(belief.epsilon, ratios)
+    titles = ("before", *(f"after watching {one.method}" for one in (belief, *others)), "after one noisy report")
     for axes, ratio, title in zip(panels, ratios, titles, strict=True):
         image = _draw_belief(axes, belief, ratio, reach)
         axes.set_title(title, size=9, loc="left", pad=4, color=INK)
         axes.set_xlabel("all alike" if ratio is ratios[0] else _range(ratio), size=8.5, labelpad=4)
     outside = ((belief.report < 0) | (belief.report > belief.edge)).any()
     shown = np.clip(belief.report, 0.03 * belief.edge, 0.97 * belief.edge) if outside else belief.report
-    _mark(panels[2], shown, NOISY_PLACES.marker, NOISY_PLACES.colour)
+    _mark(panels[-1], shown, NOISY_PLACES.marker, NOISY_PLACES.colour)
     report = "the noisy report" + " (it is beyond this edge)" * bool(outside)
     handles = [
         Line2D([], [], ls="", marker="o", ms=6, mfc="none", mec=INK, mew=1.4, label="where the person is"),
@@ -80,11 +84,17 @@ def belief_maps(belief: Belief) -> Figure:
     return figure
 
 
-def _told(belief: Belief, watched: FloatArray, reported: FloatArray) -> str:
+def _told(beliefs: Sequence[Belief], watched: Sequence[FloatArray], reported: FloatArray) -> str:
+    belief = beliefs[0]
+    if len(beliefs) == 1:
+        found = f"{_range(watched[0])} as likely as before ({_promise(belief)})"
+    else:
+        each = [f"{_range(ratio)} ({one.method})" for one, ratio in zip(beliefs, watched, strict=True)]
+        found = f"{' or '.join(each)} as likely as before ({_promise(belief)})"
     return (
         f"Person {belief.agent} is known to be in a square of {belief.edge:g} m, anywhere in it at first. After "
-        f"watching the whole matching a place is {_range(watched)} as likely as before ({_promise(belief)}); after one "
-        f"report by geo-indistinguishability, with that ε for half the edge, {_range(reported)}."
+        f"watching the whole matching a place is {found}; after one report by geo-indistinguishability, with that ε "
+        f"for half the edge, {_range(reported)}."
     )
 
 
@@ -107,12 +117,12 @@ def _reach(epsilon: float, ratios: Sequence[FloatArray]) -> float:
     return 1.05 * max(farthest, min(epsilon, _WIDEST), 0.1)
 
 
-def _panels(figure: Figure, whole: Axes) -> list[Axes]:
+def _panels(figure: Figure, whole: Axes, count: int) -> list[Axes]:
     width, height = figure.get_size_inches()
     box = whole.get_position()
     return [
         figure.add_axes((box.x0 + n * (_PANEL + _GAP) / width, box.y0 + 0.26 / height, _PANEL / width, _PANEL / height))
-        for n in range(3)
+        for n in range(count)
     ]
 
 

@@ -6,9 +6,11 @@ bit, which is what the tests say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +21,8 @@ from palmatch.problem import IntArray
 from palmatch.rounds import kernel
 from palmatch.rounds.agent import Agent, Attempt, RegionTables, Rules
 from palmatch.rounds.draws import Keys, draw, streams
-from palmatch.rounds.tables import OwnTables, PublicTables
+from palmatch.rounds.tables import Own, OwnTables, PublicTables
+from palmatch.rounds.threads import Pace, spread, usual_threads
 from palmatch.trace import Outcome, Trace
 
 # How many steps are played between two looks at the clock and at Ctrl-C.
@@ -27,16 +30,23 @@ _STEPS_AT_ONCE = 256
 
 MOST_STEPS = 10_000_000
 
+# Below so many active agents threads would wait for each other longer than they work.
+FEW = 20_000
+
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What the rounds ended in: for each agent its resource (-1: none), units spent, and charged actions."""
+    """What the rounds ended in: for each agent its resource (-1: none), units spent, and charged actions.
+
+    `steps` were played by whoever was still active; `actions` is how much everybody did in them, charged or not.
+    """
 
     resource_of: IntArray
     spent: IntArray
     charged: IntArray
     steps: int
     trace: Trace | None
+    actions: int
 
 
 def rules_of(policy: Policy) -> Rules:
@@ -46,7 +56,7 @@ def rules_of(policy: Policy) -> Rules:
 
 def simulate(
     public: PublicTables,
-    private: OwnTables,
+    private: Own,
     rules: Rules,
     allowance: Allowance,
     *,
@@ -54,44 +64,162 @@ def simulate(
     seed: int,
     trace: bool = False,
     most_steps: int = MOST_STEPS,
+    threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Outcomes:
     """Play until everybody holds something or has nothing left to hope for.
 
-    `progress` is told (agents done, agents in all) from time to time.
+    `threads` changes how long it takes, and nothing else. `progress` is told (agents done, agents in all) from time to
+    time.
     """
-    agents, resources = len(keys), len(public.regions_start) - 1
-    state = _fresh_state(public, agents, resources)
-    names = streams(seed, keys)
-    numbers = (rules.truth_selection, rules.truth_backoff, rules.gamma)
-    prices = (allowance.first, allowance.selection, allowance.backoff)
-    shared = (
-        public.region_of_agent, public.resource_start, public.resources, public.rank_start, public.entry_start,
-        public.entries, public.selection_below, public.backoff, public.regions_start, public.regions_of,
-    )  # fmt: skip
-    own = (private.start, private.utility)
-    kernel.first_picks(names, numbers, prices, shared, own, allowance.budget, state)
-    active = np.arange(agents)
-    step, parts = 1, []
-    while len(active):
-        if step > most_steps:
-            raise DidNotConverge(f"{len(active)} of {agents} agents were still playing after {most_steps:,} steps.")
-        at_once = min(_STEPS_AT_ONCE, max(1, 4_000_000 // len(active))) if trace else _STEPS_AT_ONCE
-        buffers = _buffers(len(active) * at_once if trace else 0)
-        until = min(step + at_once, most_steps + 1)
-        step, count, rows = kernel.play(
-            names, numbers, prices, shared, own, allowance.budget, state, active, step, until, buffers
-        )
-        active = active[:count]
-        parts.append(tuple(buffer[:rows] for buffer in buffers))
+    game = Game(public, private, rules, allowance, names=streams(seed, keys), sort=not trace, threads=threads)
+    parts = []
+    while len(game.active):
+        if game.step > most_steps:
+            raise DidNotConverge(
+                f"{len(game.active)} of {game.agents} agents were still playing after {most_steps:,} steps."
+            )
+        if trace:
+            at_once = min(_STEPS_AT_ONCE, max(1, 4_000_000 // len(game.active)))
+            buffers = _buffers(len(game.active) * at_once)
+            rows = game.play(min(at_once, most_steps + 1 - game.step), buffers)
+            parts.append(tuple(buffer[:rows] for buffer in buffers))
+        else:
+            game.play(min(_STEPS_AT_ONCE, most_steps + 1 - game.step))
         if progress is not None:
-            progress(agents - count, agents)
-    spent, charged, holder = state[3], state[4], state[6]
-    resource_of = np.full(agents, -1, dtype=np.int64)
-    held = np.flatnonzero(holder >= 0)
-    resource_of[holder[held]] = held
+            progress(game.agents - len(game.active), game.agents)
     seen = Trace(*(np.concatenate(column) for column in zip(*parts, strict=True))) if trace else None
-    return Outcomes(resource_of, spent, charged, step - 1, seen)
+    if seen is not None:
+        seen = replace(seen, resource=public.rows[seen.resource])
+    return game.outcomes(seen)
+
+
+class Game:
+    """A compiled game under way: what everybody is about, and what is held.
+
+    Agents play sorted by region, whose tables then stay at hand; nothing depends on it.
+    """
+
+    def __init__(
+        self,
+        public: PublicTables,
+        private: Own,
+        rules: Rules,
+        allowance: Allowance,
+        *,
+        names: Keys,
+        sort: bool = True,
+        threads: int | None = None,
+    ) -> None:
+        self.agents, self.step, self.actions, self.rows = len(names), 1, 0, public.rows
+        self.threads = usual_threads() if threads is None else threads
+        self.pace = Pace(self.threads)
+        ordered = not sort or bool((np.diff(public.region_of_agent) >= 0).all())
+        self.order = None if ordered else np.argsort(public.region_of_agent, kind="stable")
+        region, budget = public.region_of_agent, allowance.budget
+        if self.order is not None:
+            region, names, budget = region[self.order], names[self.order], budget[self.order]
+        self.state = _fresh_state(self.agents)
+        self.spent, self.charged = np.zeros(self.agents, dtype=np.int64), np.zeros(self.agents, dtype=np.int64)
+        self.words = np.zeros(len(public.rows), dtype=np.int64)
+        self.cursor = public.resource_start[:-1].copy()
+        self.active = np.arange(self.agents, dtype=np.int32)
+        self.public = (region, *public.arrays[1:])
+        self.rules = (rules.truth_selection, rules.truth_backoff, rules.gamma)
+        self.prices = (allowance.first, allowance.selection, allowance.backoff)
+        self.private = private.arrays(self.order)
+        self.names, self.budget, self.largest_set = names, budget, public.largest_set
+        self._spread(
+            lambda *some: kernel.first_picks(
+                some, self.names, self.rules, self.prices, self.public, self.private, self.budget, self.state,
+                self.largest_set,
+            ),
+            self.agents,
+        )  # fmt: skip
+
+    def play(self, steps: int, trace: tuple[np.ndarray, ...] | None = None) -> int:
+        """Play some steps; return how many actions there were."""
+        before, until = self.actions, self.step + steps
+        while self.step < until and len(self.active):
+            some = until
+            if trace is None:
+                self._close_ranks()
+                some = min(until, self.step + max(1, FEW // len(self.active)))
+            started, work = perf_counter(), len(self.active)
+            together = trace is None and work >= FEW and self.pace.together()
+            if together:
+                self._step_on_threads()
+            else:
+                self._steps_on_one_thread(some, trace or _buffers(0))
+            if work >= FEW:
+                self.pace.note(together, perf_counter() - started, work)
+        return self.actions - before
+
+    def _steps_on_one_thread(self, until: int, trace: tuple[np.ndarray, ...]) -> None:
+        self.step, count, actions = kernel.play(
+            self.names, self.rules, self.prices, self.public, self.private, self.budget, self.state,
+            (self.words, self.cursor), self.active, (self.step, until), self.largest_set, trace,
+        )  # fmt: skip
+        self.active = self.active[:count]
+        self.actions += actions
+
+    def _close_ranks(self) -> None:
+        """Once half of those who are in memory have left, move the others together: what is read lies side by side."""
+        if len(self.active) > len(self.names) // 2:
+            return
+        self._note_charges()
+        stay = self.active
+        self.state = tuple(column[stay] for column in self.state)
+        self.names, self.budget = self.names[stay], self.budget[stay]
+        self.public = (self.public[0][stay], *self.public[1:])
+        stored, start, utility, east, north, *places = self.private
+        own = (start[stay], utility, east, north) if stored else (start, utility, east[stay], north[stay])
+        self.private = (stored, *own, *places)  # type: ignore[assignment]
+        self.active = np.arange(len(stay), dtype=np.int32)
+
+    def _note_charges(self) -> None:
+        who = self.state[6]
+        self.spent[who], self.charged[who] = self.state[3], self.state[4]
+
+    def _step_on_threads(self) -> None:
+        """Play one step in pieces: everybody claims, everybody contests, everybody acts, who is done leaves."""
+        active, public, state, words, step = self.active, self.public, self.state, self.words, self.step
+        none = _buffers(0)
+        self._spread(lambda *some: kernel.claim(active, some, public, state, words, step), len(active))
+        self._spread(lambda *some: kernel.contest(active, some, public, state, words, step), len(active))
+        self._spread(
+            lambda *some: kernel.act(
+                active, some, self.names, self.rules, self.prices, public, self.private, self.budget, state, words,
+                step, self.largest_set, none,
+            ),
+            len(active),
+        )  # fmt: skip
+        self.actions += len(active)
+        kept = self._spread(
+            lambda *some: active[some[0] :][: kernel.keep(active, some, public, state, words, self.cursor)], len(active)
+        )
+        self.active = np.concatenate(kept)
+        self.step += 1
+
+    def _spread(self, work: Callable[[int, int], Any], total: int) -> Sequence[Any]:
+        return spread(work, total, at_a_time=max(-(-total // (4 * self.threads)), 1), threads=self.threads)
+
+    def outcomes(self, trace: Trace | None = None) -> Outcomes:
+        """Return what the game ended in, with agents and resources as in the problem."""
+        held = np.flatnonzero(self.words >= kernel.HELD)
+        resource_of = np.full(self.agents, -1, dtype=np.int64)
+        resource_of[self.words[held] - kernel.HELD] = self.rows[held]
+        self._note_charges()
+        columns = (resource_of, self.spent, self.charged)
+        if self.order is not None:
+            columns = tuple(_unsorted(column, self.order) for column in columns)  # type: ignore[assignment]
+        return Outcomes(*columns, self.step - 1, trace, self.actions)
+
+
+def _unsorted(column: IntArray, order: IntArray) -> IntArray:
+    result = np.empty_like(column)
+    result[order] = column
+    return result
 
 
 def simulate_plainly(
@@ -121,6 +249,7 @@ def simulate_plainly(
         charged=np.array([p.actions for p in players]),
         steps=step,
         trace=_as_trace(rows),
+        actions=len(rows),
     )
 
 
@@ -129,7 +258,9 @@ def region_tables(public: PublicTables, allowance: Allowance, region: int) -> Re
     first, last = int(public.rank_start[region]), int(public.rank_start[region + 1])
     start, stop = int(public.entry_start[first]), int(public.entry_start[last])
     return RegionTables(
-        resources=public.resources[public.resource_start[region] : public.resource_start[region + 1]].tolist(),
+        resources=public.rows[
+            public.resources[public.resource_start[region] : public.resource_start[region + 1]]
+        ].tolist(),
         offsets=(public.entry_start[first : last + 1] - start).tolist(),
         entries=public.entries[start:stop].tolist(),
         selection_below=public.selection_below[start:stop].tolist(),
@@ -170,19 +301,15 @@ def _as_trace(rows: list[tuple[int, int, int, Outcome]]) -> Trace:
     return Trace(np.array(step), np.array(agent), np.array(resource), np.array(outcome, dtype=np.int8))
 
 
-def _fresh_state(public: PublicTables, agents: int, resources: int) -> tuple[np.ndarray, ...]:
-    largest_set = int(np.diff(public.entry_start).max())
+def _fresh_state(agents: int) -> tuple[np.ndarray, ...]:
     return (
         np.zeros(agents, dtype=np.int64),  # entry: where the strategy points
-        np.zeros(agents, dtype=np.int64),  # rank: s - 1
-        np.ones(agents, dtype=np.bool_),  # attempting: the strategy is A_r, not Y
+        np.zeros(agents, dtype=np.int32),  # rank: s - 1
+        np.zeros(agents, dtype=np.int8),  # mode: what comes next, see the kernel
         np.zeros(agents, dtype=np.int64),  # spent
         np.zeros(agents, dtype=np.int64),  # actions charged
         np.zeros(agents, dtype=np.bool_),  # exhausted
-        np.full(resources, -1, dtype=np.int64),  # holder of each resource
-        np.zeros(resources, dtype=np.int64),  # attempts on each resource
-        np.diff(public.resource_start),  # left: unheld resources of each region
-        np.empty(largest_set, dtype=np.int64),  # scratch
+        np.arange(agents, dtype=np.int32),  # who: its number in the whole game
     )
 
 

@@ -1,163 +1,285 @@
 """All agents at once, compiled: the same game as `rounds.agent`, draw for draw.
 
-The kernel takes arrays only; it holds no policy, no names and no objects. It plays some steps and hands back, so that
-the caller can show progress, be interrupted, and stop a game that does not end.
+A step has phases: mark what is attempted, act, and let go of who is done. Each works on some of the agents, so that
+threads, tiles of a map and machines share the code; `play` runs them for everybody. The kernel takes arrays only. Loops
+over agents are written out rather than cut into functions: handing arrays to a function, for each agent, makes numba
+count references to them, which takes longer than the rest.
 """
 
 from __future__ import annotations
 
 import numba
+import numpy as np
 
+from palmatch.domains.distance import worth
 from palmatch.policies.compiled import backoff_weight, expected_utility, fill_weights, pick
-from palmatch.rounds.draws import BACKOFF, BACKOFF_COIN, SELECTION, SELECTION_COIN, compiled_draw
+from palmatch.rounds.draws import BACKOFF, BACKOFF_COIN, PURPOSES, SELECTION, SELECTION_COIN, compiled_mix
 
 _HOLDS, _STAYS, _BACKS_OFF, _FREE, _TAKEN = 0, 1, 2, 3, 4
 
+# What an agent is about: to look, to attempt, nothing more, or to look after it found something taken.
+LOOKS, ATTEMPTS, DONE, DOUBTS = 0, 1, 2, 3
 
-@numba.njit(cache=True)
-def may_act_on_the_truth(agent, units, budget, spent, actions, exhausted):  # type: ignore[no-untyped-def]  # compiled
-    """Charge an action if there is room for it; once there is none, never again."""
-    if not exhausted[agent] and spent[agent] + units > budget[agent]:
-        exhausted[agent] = True
-    if exhausted[agent]:
-        return False
-    spent[agent] += units
-    if units > 0:
-        actions[agent] += 1
-    return True
+# A word for each resource: the step of its last attempts times TAG, plus the one who attempted it, or SEVERAL; HELD and
+# who holds it once it is held. Whether something is free is one comparison, and words of parts of a game can be merged.
+TAG = 1 << 32
+SEVERAL = TAG - 1
+HELD = ((1 << 31) - 1) * TAG
+
+_GAMMA = 0x9E3779B97F4A7C15
 
 
-@numba.njit(cache=True)
-def select(name, step, truthful, truth_selection, own, entries, start, stop, below, scratch):  # type: ignore[no-untyped-def]  # compiled
-    """Draw an entry of a rank set by Eq. (selection probability)."""
-    if truthful and compiled_draw(name, step, SELECTION_COIN) < truth_selection:
-        fill_weights(own, entries, start, stop, scratch)
-        return start + pick(scratch, compiled_draw(name, step, SELECTION))
-    drawn = compiled_draw(name, step, SELECTION)
-    low, high = start, stop
-    while low < high:
-        middle = (low + high) // 2
-        if drawn < below[middle]:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+@numba.njit(cache=True, nogil=True)
+def counter(step, purpose):  # type: ignore[no-untyped-def]  # compiled
+    """Return what all draws of a step for one purpose have in common."""
+    return compiled_mix(np.uint64(step * PURPOSES + purpose + 1) * np.uint64(_GAMMA))
 
 
-@numba.njit(cache=True)
-def first_picks(names, rules, prices, public, private, budget, state):  # type: ignore[no-untyped-def]  # compiled
-    """Draw everybody's first strategy from P_S at s = 1 (Alg. 1, line 1)."""
+@numba.njit(cache=True, nogil=True)
+def drawn(name, common):  # type: ignore[no-untyped-def]  # compiled
+    """Return `rounds.draws.draw` for a stream and a `counter`."""
+    return np.int64(compiled_mix(name ^ common) >> np.uint64(11))
+
+
+@numba.njit(cache=True, nogil=True)
+def fill_guide(below, start, stop, guide):  # type: ignore[no-untyped-def]  # compiled
+    """Write, for each of as many equal parts of [0, GRID) as a set has entries, the entry that its least draw picks."""
+    count, place = stop - start, start
+    # part * 2**32 / count as a whole number and a remainder, without a division for each part.
+    whole, remainder, share, rest = 0, 0, TAG // count, TAG % count
+    for part in range(count):
+        least = (whole + (remainder > 0)) << 21
+        while below[place] <= least:
+            place += 1
+        guide[start + part] = place - start
+        whole, remainder = whole + share, remainder + rest
+        if remainder >= count:
+            whole, remainder = whole + 1, remainder - count
+
+
+@numba.njit(cache=True, nogil=True)
+def gather(private, agent, entries, played, start, stop, values):  # type: ignore[no-untyped-def]  # compiled
+    """Write what the entries from `start` to `stop` are worth to an agent: from its table, or from where it stands."""
+    stored, own_start, own_utility, east, north, place_east, place_north, slope = private
+    if stored:
+        for entry in range(start, stop):
+            values[entry - start] = own_utility[own_start[agent] + entries[entry]]
+    else:
+        for entry in range(start, stop):
+            place = played[entry]
+            distance = abs(east[agent] - place_east[place]) + abs(north[agent] - place_north[place])
+            values[entry - start] = worth(distance, slope)
+
+
+@numba.njit(cache=True, nogil=True)
+def pick_own(agent, public, private, start, stop, draw, scratch):  # type: ignore[no-untyped-def]  # compiled
+    """Return the entry of a rank set that a draw falls on by an agent's own Eq. (weighted at random)."""
+    values, weights, places = scratch
+    gather(private, agent, public[5], public[6], start, stop, values)
+    fill_weights(values, places, 0, stop - start, weights)
+    return start + pick(weights, draw)
+
+
+@numba.njit(cache=True, nogil=True)
+def own_backoff(agent, public, private, here, start, stop, gamma, scratch):  # type: ignore[no-untyped-def]  # compiled
+    """Return an agent's own back-off chance at an entry, when the set from `start` to `stop` comes next."""
+    values, _, places = scratch
+    gather(private, agent, public[5], public[6], start, stop, values)
+    alternative = expected_utility(values, places, 0, stop - start)
+    gather(private, agent, public[5], public[6], here, here + 1, values)
+    return backoff_weight(values[0], alternative, gamma)
+
+
+@numba.njit(cache=True, nogil=True)
+def new_scratch(largest_set):  # type: ignore[no-untyped-def]  # compiled
+    """Return room for the utilities and the weights of a rank set, and the numbers of its places."""
+    return np.empty(largest_set), np.empty(largest_set, dtype=np.int64), np.arange(largest_set)
+
+
+@numba.njit(cache=True, nogil=True)
+def first_picks(some, names, rules, prices, public, private, budget, state, largest_set):  # type: ignore[no-untyped-def]  # compiled
+    """Draw the first strategy of agents some[0] to some[1] - 1 from P_S at s = 1 (Alg. 1, line 1)."""
     truth_selection, _, _ = rules
     first_units, _, _ = prices
-    region_of_agent, _, _, rank_start, entry_start, entries, below, _, _, _ = public
-    own_start, own_utility = private
-    entry, _, _, spent, actions, exhausted, _, _, _, scratch = state
-    for agent in range(len(names)):
-        exhausted[agent] = budget[agent] <= 0
-        rank = rank_start[region_of_agent[agent]]
-        truthful = may_act_on_the_truth(agent, first_units[region_of_agent[agent]], budget, spent, actions, exhausted)
-        own = own_utility[own_start[agent] : own_start[agent + 1]]
-        entry[agent] = select(
-            names[agent],
-            0,
-            truthful,
-            truth_selection,
-            own,
-            entries,
-            entry_start[rank],
-            entry_start[rank + 1],
-            below,
-            scratch,
-        )
+    region_of_agent, _, _, rank_start, entry_start, _, _, below, guide, _ = public
+    entry, _, mode, spent, actions, exhausted, _ = state
+    scratch = new_scratch(largest_set)
+    coin, selection = counter(0, SELECTION_COIN), counter(0, SELECTION)
+    for agent in range(some[0], some[1]):
+        region = region_of_agent[agent]
+        start, stop = entry_start[rank_start[region]], entry_start[rank_start[region] + 1]
+        draw = drawn(names[agent], selection)
+        units = first_units[region]
+        exhausted[agent] = budget[agent] <= 0 or units > budget[agent]
+        truthful = False
+        if not exhausted[agent]:
+            spent[agent] = units
+            actions[agent] = units > 0
+            truthful = drawn(names[agent], coin) < truth_selection
+        if truthful:
+            entry[agent] = pick_own(agent, public, private, start, stop, draw, scratch)
+        else:
+            # The part of the guide that the draw is in says where to begin.
+            part = (np.uint64(draw >> 21) * np.uint64(stop - start)) >> np.uint64(32)
+            place = start + guide[start + np.int64(part)]
+            while below[place] <= draw:
+                place += 1
+            entry[agent] = place
+        mode[agent] = ATTEMPTS
 
 
-@numba.njit(cache=True)
-def play(names, rules, prices, public, private, budget, state, active, first_step, last_step, trace):  # type: ignore[no-untyped-def]  # compiled
-    """Play steps until the last one or until nobody is active; return (next step, active agents, trace rows)."""
+@numba.njit(cache=True, nogil=True)
+def keep(active, some, public, state, words, cursor):  # type: ignore[no-untyped-def]  # compiled
+    """Move those of active[some[0]:some[1]] who go on to the front of that slice; return how many they are.
+
+    Who holds something is done, and so is who has nothing left to hope for; only who found something held can be that.
+    Everything that a region plays before its cursor is held.
+    """
+    region_of_agent, resource_start, resources, _, _, _, _, _, _, _ = public
+    mode = state[2]
+    kept = some[0]
+    for index in range(some[0], some[1]):
+        agent = active[index]
+        if mode[agent] == DONE:
+            continue
+        if mode[agent] == DOUBTS:
+            region = region_of_agent[agent]
+            place, stop = cursor[region], resource_start[region + 1]
+            while place < stop and words[resources[place]] >= HELD:
+                place += 1
+            cursor[region] = place
+            if place == stop:
+                continue
+            mode[agent] = LOOKS
+        active[kept] = agent
+        kept += 1
+    return kept - some[0]
+
+
+@numba.njit(cache=True, nogil=True)
+def mark(active, some, public, state, words, step):  # type: ignore[no-untyped-def]  # compiled
+    """Write the attempts of a step into the words: for one thread, or for words of one's own that are merged later."""
+    entry, _, mode, _, _, _, _ = state
+    played = public[6]
+    for index in range(some[0], some[1]):
+        agent = active[index]
+        if mode[agent] == ATTEMPTS:
+            resource = played[entry[agent]]
+            words[resource] = step * TAG + (SEVERAL if words[resource] >= step * TAG else agent)
+
+
+@numba.njit(cache=True, nogil=True)
+def claim(active, some, public, state, words, step):  # type: ignore[no-untyped-def]  # compiled
+    """Write one's name on what one attempts. Several threads at once: one of the names stays, no matter which."""
+    entry, _, mode, _, _, _, _ = state
+    played = public[6]
+    for index in range(some[0], some[1]):
+        agent = active[index]
+        if mode[agent] == ATTEMPTS:
+            words[played[entry[agent]]] = step * TAG + agent
+
+
+@numba.njit(cache=True, nogil=True)
+def contest(active, some, public, state, words, step):  # type: ignore[no-untyped-def]  # compiled
+    """After everybody's `claim`: who does not find its own name writes SEVERAL. Then the words are those of `mark`."""
+    entry, _, mode, _, _, _, _ = state
+    played = public[6]
+    for index in range(some[0], some[1]):
+        agent = active[index]
+        if mode[agent] == ATTEMPTS:
+            resource = played[entry[agent]]
+            if words[resource] != step * TAG + agent:
+                words[resource] = step * TAG + SEVERAL
+
+
+@numba.njit(cache=True, nogil=True)
+def merge(words, others, step):  # type: ignore[no-untyped-def]  # compiled
+    """Add the attempts of a step that others marked in words of their own for the same resources."""
+    for resource in range(len(words)):
+        if others[resource] >= HELD or words[resource] < step * TAG:
+            words[resource] = max(words[resource], others[resource])
+        elif words[resource] < HELD and others[resource] >= step * TAG:
+            words[resource] = step * TAG + SEVERAL
+
+
+@numba.njit(cache=True, nogil=True)
+def act(active, some, names, rules, prices, public, private, budget, state, words, step, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
+    """Let agents active[some[0]:some[1]] act, once all attempts of the step are marked. Order does not matter."""
     truth_selection, truth_backoff, gamma = rules
     _, selection_units, backoff_units = prices
-    (
-        region_of_agent,
-        resource_start,
-        resources,
-        rank_start,
-        entry_start,
-        entries,
-        below,
-        backoff,
-        regions_start,
-        regions_of,
-    ) = public
-    own_start, own_utility = private
-    entry, rank, attempting, spent, actions, exhausted, holder, attempts, left, scratch = state
+    region_of_agent, _, _, rank_start, entry_start, _, played, below, guide, backoff = public
+    entry, rank, mode, spent, actions, exhausted, who = state
     trace_step, trace_agent, trace_resource, trace_outcome = trace
-    count, rows, step = len(active), 0, first_step
-    while count > 0 and step < last_step:
-        # Attempts of this step, in the upper bits their step, in the lower ones whether there are two or more.
-        for index in range(count):
-            agent = active[index]
-            if attempting[agent]:
-                region = region_of_agent[agent]
-                resource = resources[resource_start[region] + entries[entry[agent]]]
-                attempts[resource] = 2 * step + 1 if attempts[resource] >= 2 * step else 2 * step
-        for index in range(count):
-            agent = active[index]
-            region = region_of_agent[agent]
-            first, ranks = rank_start[region], rank_start[region + 1] - rank_start[region]
-            own = own_utility[own_start[agent] : own_start[agent + 1]]
-            following = first + (rank[agent] + 1 if rank[agent] + 1 < ranks else 0)
-            if attempting[agent]:
-                resource = resources[resource_start[region] + entries[entry[agent]]]
-                if attempts[resource] == 2 * step:
-                    holder[resource] = agent
-                    outcome = _HOLDS
-                    for place in range(regions_start[resource], regions_start[resource + 1]):
-                        left[regions_of[place]] -= 1
+    tracing = len(trace_step) > 0
+    selection_coin, selection = counter(step, SELECTION_COIN), counter(step, SELECTION)
+    backoff_coin, backing_off = counter(step, BACKOFF_COIN), counter(step, BACKOFF)
+    scratch = new_scratch(largest_set)
+    for index in range(some[0], some[1]):
+        agent = active[index]
+        attempts, here = mode[agent] == ATTEMPTS, entry[agent]
+        if attempts and words[played[here]] == step * TAG + agent:
+            resource = played[here]
+            words[resource] = HELD + who[agent]
+            mode[agent] = DONE
+            outcome = _HOLDS
+        else:
+            first, last = rank_start[region_of_agent[agent]], rank_start[region_of_agent[agent] + 1]
+            following = first + rank[agent] + 1 if first + rank[agent] + 1 < last else first
+            start, stop = entry_start[following], entry_start[following + 1]
+            # Charge the action if there is room for it; once there is none, never again.
+            truthful = False
+            if not exhausted[agent]:
+                units = backoff_units[here] if attempts else selection_units[following]
+                if spent[agent] + units > budget[agent]:
+                    exhausted[agent] = True
                 else:
-                    truthful = may_act_on_the_truth(
-                        agent, backoff_units[entry[agent]], budget, spent, actions, exhausted
-                    )
-                    if truthful and compiled_draw(names[agent], step, BACKOFF_COIN) < truth_backoff:
-                        alternative = expected_utility(own, entries, entry_start[following], entry_start[following + 1])
-                        chance = backoff_weight(own[entries[entry[agent]]], alternative, gamma)
-                    else:
-                        chance = backoff[entry[agent]]
-                    attempting[agent] = not compiled_draw(names[agent], step, BACKOFF) < chance
-                    outcome = _STAYS if attempting[agent] else _BACKS_OFF
+                    spent[agent] += units
+                    actions[agent] += units > 0
+                    coin, truth = (backoff_coin, truth_backoff) if attempts else (selection_coin, truth_selection)
+                    truthful = drawn(names[agent], coin) < truth
+            if attempts:
+                resource = played[here]
+                chance = backoff[here]
+                if truthful:
+                    chance = own_backoff(agent, public, private, here, start, stop, gamma, scratch)
+                backs_off = drawn(names[agent], backing_off) < chance
+                mode[agent] = LOOKS if backs_off else ATTEMPTS
+                outcome = _BACKS_OFF if backs_off else _STAYS
             else:
+                draw = drawn(names[agent], selection)
+                if truthful:
+                    here = pick_own(agent, public, private, start, stop, draw, scratch)
+                elif stop - start == 1:
+                    here = start
+                else:
+                    part = (np.uint64(draw >> 21) * np.uint64(stop - start)) >> np.uint64(32)
+                    here = start + guide[start + np.int64(part)]
+                    while below[here] <= draw:
+                        here += 1
                 rank[agent] = following - first
-                truthful = may_act_on_the_truth(agent, selection_units[following], budget, spent, actions, exhausted)
-                entry[agent] = select(
-                    names[agent],
-                    step,
-                    truthful,
-                    truth_selection,
-                    own,
-                    entries,
-                    entry_start[following],
-                    entry_start[following + 1],
-                    below,
-                    scratch,
-                )
-                resource = resources[resource_start[region] + entries[entry[agent]]]
-                # A resource held in this very step was attempted in it, so the order of agents does not matter.
-                attempting[agent] = holder[resource] < 0 and attempts[resource] < 2 * step
-                outcome = _FREE if attempting[agent] else _TAKEN
-            if len(trace_step) > 0:
-                trace_step[rows] = step
-                trace_agent[rows] = agent
-                trace_resource[rows] = resource
-                trace_outcome[rows] = outcome
-                rows += 1
-        # Who holds something is done, and so is who has nothing left to hope for.
-        kept = 0
-        for index in range(count):
-            agent = active[index]
-            region = region_of_agent[agent]
-            resource = resources[resource_start[region] + entries[entry[agent]]]
-            if holder[resource] != agent and left[region] > 0:
-                active[kept] = agent
-                kept += 1
-        count = kept
+                entry[agent] = here
+                resource = played[here]
+                # Held, or attempted in this step; a word that goes from one to the other meanwhile changes nothing.
+                word = words[resource]
+                mode[agent] = ATTEMPTS if word < step * TAG else DOUBTS
+                outcome = _FREE if word < step * TAG else _TAKEN
+        if tracing:
+            trace_step[index], trace_agent[index] = step, agent
+            trace_resource[index], trace_outcome[index] = resource, outcome
+
+
+@numba.njit(cache=True, nogil=True)
+def play(names, rules, prices, public, private, budget, state, board, active, steps, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
+    """Play from one step up to another, or until nobody is active; return (next step, active agents, actions)."""
+    trace_step, trace_agent, trace_resource, trace_outcome = trace
+    words, cursor = board
+    step, last_step = steps
+    rows, count = 0, len(active)
+    while count > 0 and step < last_step:
+        mark(active, (0, count), public, state, words, step)
+        rest = (trace_step[rows:], trace_agent[rows:], trace_resource[rows:], trace_outcome[rows:])
+        act(active, (0, count), names, rules, prices, public, private, budget, state, words, step, largest_set, rest)
+        rows += count
+        count = keep(active, (0, count), public, state, words, cursor)
         step += 1
     return step, count, rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
 import numba
 import numpy as np
@@ -55,47 +56,45 @@ def sell(
 ) -> Sale:
     """Let everybody bid until nobody wants to.
 
-    An agent to whom nothing is worth its price gives up. When all is quiet, what was never sold is offered once more
-    for nothing, to those who gave up too: an opening price that was too high must not leave anything on the shelf.
-    After `patience` rounds the step grows by 5 % a round, so that the last rivals part in a time that does not depend
-    on how many agents there are.
+    An agent to whom nothing is worth its price gives up. When all is quiet, or after `patience` rounds, the gavel
+    falls: what is sold is sold, and what is not is offered for nothing, also to those who gave up, with twice the step
+    and a quarter of the patience, until a call sells nothing. So an opening price that was too high leaves nothing on
+    the shelf, and the last rivals part in a time that does not depend on how many agents there are.
     """
-    patient = most_rounds if patience is None else patience
     agents, resources = len(stalls.stall_of), len(opening)
     names = streams(seed, keys)
     prices, holder = opening.copy(), np.full(resources, -1, dtype=np.int64)
-    bids, bidders, drawn = (
-        np.zeros(resources),
-        np.full(resources, -1, dtype=np.int64),
-        np.zeros(resources, dtype=np.int64),
-    )
+    board = (np.zeros(resources), np.full(resources, -1, dtype=np.int64), np.zeros(resources, dtype=np.int64))
     table = (stalls.stall_of, stalls.start, stalls.resources, stalls.values)
-    rounds = 0
-    for last_call in (False, True):
-        if last_call:
-            prices[holder < 0] = 0.0
-        held = np.full(agents, -1, dtype=np.int64)
-        held[holder[holder >= 0]] = np.flatnonzero(holder >= 0)
+    sold_for = np.full(resources, np.nan)
+    patient = most_rounds if patience is None else patience
+    rounds, held = 0, np.full(agents, -1, dtype=np.int64)
+    for call in count():
         queue = np.empty(agents, dtype=np.int64)
         free = np.flatnonzero(held < 0)
         queue[: len(free)] = free
-        waiting = len(free)
-        while waiting:
+        waiting, gavel = len(free), rounds + patient
+        while waiting and rounds < gavel:
             if rounds >= most_rounds:
                 raise DidNotConverge(f"{waiting} of {agents} agents were still bidding after {most_rounds:,} rounds.")
-            until = min(rounds + _ROUNDS_AT_ONCE, most_rounds)
-            rounds, waiting = bid(
-                names, table, prices, holder, (bids, bidders, drawn), queue, waiting, step, patient, rounds, until
-            )
+            until = min(rounds + _ROUNDS_AT_ONCE, most_rounds, gavel)
+            rounds, waiting = bid(names, table, prices, holder, board, queue, waiting, step, rounds, until)
             if progress is not None:
                 progress(agents - waiting, agents)
-    resource_of = np.full(agents, -1, dtype=np.int64)
-    resource_of[holder[holder >= 0]] = np.flatnonzero(holder >= 0)
-    return Sale(resource_of, prices, rounds)
+        sold = (holder >= 0) & np.isnan(sold_for)
+        held[holder[sold]] = np.flatnonzero(sold)
+        sold_for[sold] = prices[sold]
+        # Opening prices may have been too high for everybody; nothing is cheaper than the later calls.
+        if len(free) == 0 or (call > 0 and not sold.any()):
+            break
+        # Nobody can outbid this.
+        prices = np.where(holder >= 0, np.inf, 0.0)
+        step, patient = 2 * step, max(patient // 4, 1)
+    return Sale(held, np.where(holder >= 0, sold_for, prices), rounds)
 
 
 @numba.njit(cache=True)
-def bid(names, table, prices, holder, board, queue, waiting, step, patient, rounds, until):  # type: ignore[no-untyped-def]  # compiled
+def bid(names, table, prices, holder, board, queue, waiting, step, rounds, until):  # type: ignore[no-untyped-def]  # compiled
     """Play rounds of bidding; return (rounds played, agents that still want to bid)."""
     stall_of, start, resources, values = table
     bids, bidders, drawn = board
@@ -103,7 +102,6 @@ def bid(names, table, prices, holder, board, queue, waiting, step, patient, roun
     following = np.empty(len(queue), dtype=np.int64)
     while waiting > 0 and rounds < until:
         rounds += 1
-        raised = step * 1.05 ** max(rounds - patient, 0)
         count = 0
         kept = 0
         for index in range(waiting):
@@ -121,7 +119,7 @@ def bid(names, table, prices, holder, board, queue, waiting, step, patient, roun
                     second = gain
             if best < 0.0:
                 continue
-            offer = prices[wanted] + (best - second) + raised
+            offer = prices[wanted] + (best - second) + step
             chance = compiled_draw(names[agent], rounds, SELECTION)
             if bidders[wanted] < 0:
                 touched[count] = wanted

@@ -5,10 +5,13 @@ The two are kept in two records, so that it shows which of them a function may r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+import numba
 import numpy as np
+from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from palmatch.neighbourhood import Neighbourhood, best_columns
@@ -16,7 +19,13 @@ from palmatch.policies.alma import Shape, backoff_chances
 from palmatch.policies.distribution import GRID
 from palmatch.policies.noise import PublicPlay
 from palmatch.privacy.accountants import Layout
-from palmatch.problem import Domain, FloatArray, IntArray, Problem, checked_utility
+from palmatch.problem import Domain, FloatArray, IntArray, Problem, Snapping, checked_utility
+from palmatch.rounds.kernel import fill_guide
+
+SmallArray: TypeAlias = NDArray[np.int32]
+
+# What a player reads of an entry, side by side.
+_SLOT = [("below", np.int64), ("played", np.int32), ("guide", np.int32)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,31 +34,46 @@ class PublicTables:
 
     Region g has the resources `resources[resource_start[g]:resource_start[g + 1]]` and the rank sets numbered
     `rank_start[g]` to `rank_start[g + 1] - 1`; set number i is `entries[entry_start[i]:entry_start[i + 1]]`, positions
-    among the region's resources. `selection_below` holds, within each set, the sum of the noise's weights up to and
-    with the entry; `backoff` the noise's back-off chance there. `regions_of[regions_start[r]:regions_start[r + 1]]`
-    are the regions in which resource r may be played.
+    among the region's resources, and `played` are the same as resources. Resources have numbers in here that may be
+    others than in the problem, where resource r is row `rows[r]`. `selection_below` holds, within each set, the sum of
+    the noise's weights up to and with the entry; `backoff` the noise's back-off chance there. `guide` finds an entry
+    for a draw (`rounds.kernel.fill_guide`).
     """
 
-    region_of_agent: IntArray
+    region_of_agent: SmallArray
     resource_start: IntArray
-    resources: IntArray
+    resources: SmallArray
     rank_start: IntArray
     entry_start: IntArray
-    entries: IntArray
+    entries: SmallArray
+    played: SmallArray
     selection_below: IntArray
+    guide: SmallArray
     backoff: IntArray
-    regions_start: IntArray
-    regions_of: IntArray
+    rows: IntArray
 
     @property
     def layout(self) -> Layout:
         """How many regions, rank sets and entries there are."""
         return Layout(len(self.resource_start) - 1, len(self.entry_start) - 1, len(self.entries))
 
+    @property
+    def largest_set(self) -> int:
+        """How many entries the largest rank set has."""
+        return int(np.diff(self.entry_start).max())
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """What the compiled rounds take."""
+        return (
+            self.region_of_agent, self.resource_start, self.resources, self.rank_start, self.entry_start,
+            self.entries, self.played, self.selection_below, self.guide, self.backoff,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class OwnTables:
-    """Each agent's own utilities for its region's resources, one agent after the other: private."""
+    """Each agent's own utilities for its region's resources: private. Agent n's begin at `start[n]`."""
 
     start: IntArray
     utility: FloatArray
@@ -58,52 +82,136 @@ class OwnTables:
         """Return one agent's own utilities."""
         return self.utility[self.start[agent] : self.start[agent + 1]]
 
+    def arrays(self, order: IntArray | None) -> Private:
+        """Return what the compiled rounds take, for agents in another order."""
+        start, none = self.start[:-1], np.empty(0)
+        return True, start if order is None else start[order], self.utility, none, none, none, none, -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPlaces:
+    """Where each agent stands, or acts as if it stood: private. Utilities follow when they are needed.
+
+    `place_east` and `place_north` are where the resources are, by their numbers in `PublicTables`; `slope` is -1/alpha.
+    """
+
+    east: FloatArray
+    north: FloatArray
+    place_east: FloatArray
+    place_north: FloatArray
+    slope: float
+
+    def arrays(self, order: IntArray | None) -> Private:
+        """Return what the compiled rounds take, for agents in another order."""
+        east, north = (self.east, self.north) if order is None else (self.east[order], self.north[order])
+        start, none = np.empty(0, dtype=np.int64), np.empty(0)
+        return False, start, none, east, north, self.place_east, self.place_north, self.slope
+
+
+Own: TypeAlias = OwnTables | OwnPlaces
+Private: TypeAlias = tuple[
+    bool, IntArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, float
+]  # see `rounds.kernel.gather`
+
 
 def public_tables(problem: Problem, regions: Sequence[Neighbourhood], plays: Sequence[PublicPlay]) -> PublicTables:
     """Lay out the tables of all regions."""
     below = [_below(region, play.selection) for region, play in zip(regions, plays, strict=True)]
     entry_start = np.concatenate([np.diff(region.offsets) for region in regions])
-    return _with_inverse(
-        problem.resources,
+    return finished(
         region_of_agent=problem.region_index,
-        resource_start=_starts([len(region.resources) for region in regions]),
+        resource_start=starts([len(region.resources) for region in regions]),
         resources=np.concatenate([region.resources for region in regions]),
-        rank_start=_starts([region.ranks for region in regions]),
-        entry_start=_starts(entry_start),
+        rank_start=starts([region.ranks for region in regions]),
+        entry_start=starts(entry_start),
         entries=np.concatenate([region.entries for region in regions]),
         selection_below=np.concatenate(below),
         backoff=np.concatenate([play.backoff for play in plays]),
+        rows=np.arange(problem.resources),
     )
+
+
+def finished(
+    *,
+    region_of_agent: IntArray,
+    resource_start: IntArray,
+    resources: IntArray | SmallArray,
+    rank_start: IntArray,
+    entry_start: IntArray,
+    entries: IntArray | SmallArray,
+    selection_below: IntArray,
+    backoff: IntArray,
+    rows: IntArray,
+) -> PublicTables:
+    """Add what follows from the rest."""
+    positions, numbers = entries.astype(np.int32, copy=False), resources.astype(np.int32, copy=False)
+    below, played, guide, chances = slots(len(entries))
+    below[:], chances[:] = selection_below, backoff
+    follow(resource_start, numbers, rank_start, entry_start, positions, below, played, guide)
+    return PublicTables(
+        region_of_agent=region_of_agent.astype(np.int32),
+        resource_start=resource_start,
+        resources=numbers,
+        rank_start=rank_start,
+        entry_start=entry_start,
+        entries=positions,
+        played=played,
+        selection_below=below,
+        guide=guide,
+        backoff=chances,
+        rows=rows,
+    )
+
+
+def slots(entries: int, *, backoff: int | None = None) -> tuple[IntArray, SmallArray, SmallArray, IntArray]:
+    """Return arrays for `selection_below`, `played`, `guide` and `backoff` whose elements lie side by side in memory.
+
+    One `backoff` for all entries takes no memory; it must not be written to.
+    """
+    if backoff is None:
+        table = np.empty(entries, dtype=np.dtype([*_SLOT, ("backoff", np.int64)]))
+        return table["below"], table["played"], table["guide"], table["backoff"]
+    table = np.empty(entries, dtype=np.dtype(_SLOT))
+    same = np.lib.stride_tricks.as_strided(np.array([backoff], dtype=np.int64), (entries,), (0,))
+    return table["below"], table["played"], table["guide"], same
 
 
 def own_tables(problem: Problem, regions: Sequence[Neighbourhood]) -> OwnTables:
     """Return what each agent acts on: its utilities for the resources that its region plays."""
-    sizes = np.array([len(region.resources) for region in regions])[problem.region_index]
-    start = _starts(sizes)
-    utility = np.empty(start[-1])
-    for number, region in enumerate(regions):
-        members = np.flatnonzero(problem.region_index == number)
-        rows = checked_utility(problem.domain, problem.types[members], region.resources)
-        for agent, row in zip(members, rows, strict=True):
-            utility[start[agent] : start[agent + 1]] = row
-    return OwnTables(start, utility)
+    return _own(problem, regions, lambda g, types: checked_utility(problem.domain, types, regions[g].resources))
 
 
 def snapped_tables(problem: Problem, regions: Sequence[Neighbourhood]) -> OwnTables:
     """Return the utilities of the possible type that is nearest to each agent: what it acts on, if it is to be covered.
 
     They are copied from the region's table, not computed again, so that an agent acts on the very numbers whose cost
-    was computed. Which type is nearest is told by the coordinates of the types.
+    was computed. Which type is nearest is told by the domain, or by the coordinates of the types.
     """
-    sizes = np.array([len(region.resources) for region in regions])[problem.region_index]
-    start = _starts(sizes)
+    return _own(problem, regions, lambda g, types: regions[g].utilities[nearest_types(problem, regions[g], types)])
+
+
+def nearest_types(problem: Problem, region: Neighbourhood, types: FloatArray) -> IntArray:
+    """Return which possible type of a region is nearest to each of some agents in it."""
+    if isinstance(problem.domain, Snapping):
+        return problem.domain.nearest(region.region, types)
+    return np.asarray(cKDTree(region.types).query(types)[1], dtype=np.int64)
+
+
+def _own(
+    problem: Problem, regions: Sequence[Neighbourhood], rows_of: Callable[[int, FloatArray], FloatArray]
+) -> OwnTables:
+    start = starts(np.array([len(region.resources) for region in regions])[problem.region_index])
     utility = np.empty(start[-1])
-    for number, region in enumerate(regions):
-        members = np.flatnonzero(problem.region_index == number)
-        nearest = np.asarray(cKDTree(region.types).query(problem.types[members])[1])
-        for agent, row in zip(members, nearest, strict=True):
-            utility[start[agent] : start[agent + 1]] = region.utilities[row]
+    for number, members in enumerate(members_of(problem.region_index, len(regions))):
+        rows = rows_of(number, problem.types[members])
+        utility[start[members][:, None] + np.arange(rows.shape[1])] = rows
     return OwnTables(start, utility)
+
+
+def members_of(region_index: IntArray, regions: int) -> list[IntArray]:
+    """Return the agents of each region, in one pass over everybody."""
+    order = np.argsort(region_index, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(region_index, minlength=regions))[:-1])
 
 
 def alma_tables(
@@ -122,18 +230,18 @@ def alma_tables(
         best = best_columns(utilities, ranks)
         lists[block] = by_id[best]
         values[block] = np.take_along_axis(utilities, best, axis=1)
-    tables = _with_inverse(
-        problem.resources,
+    tables = finished(
         region_of_agent=np.arange(agents),
-        resource_start=_starts(np.full(agents, ranks)),
+        resource_start=starts(np.full(agents, ranks)),
         resources=lists.ravel(),
-        rank_start=_starts(np.full(agents, ranks)),
+        rank_start=starts(np.full(agents, ranks)),
         entry_start=np.arange(agents * ranks + 1),
         entries=np.tile(np.arange(ranks), agents),
         selection_below=np.full(agents * ranks, GRID, dtype=np.int64),
         backoff=backoff_chances(values, shape=shape, gamma=gamma).ravel(),
+        rows=np.arange(problem.resources),
     )
-    return tables, OwnTables(_starts(np.full(agents, ranks)), values.ravel())
+    return tables, OwnTables(starts(np.full(agents, ranks)), values.ravel())
 
 
 def _below(region: Neighbourhood, weights: IntArray) -> IntArray:
@@ -141,14 +249,18 @@ def _below(region: Neighbourhood, weights: IntArray) -> IntArray:
     return np.concatenate(parts)
 
 
-def _starts(sizes: Sequence[int] | IntArray) -> IntArray:
+def starts(sizes: Sequence[int] | IntArray) -> IntArray:
+    """Return where each part begins when parts of these sizes are laid out one after the other, and where all end."""
     return np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
 
 
-def _with_inverse(resource_count: int, **arrays: IntArray) -> PublicTables:
-    """Add, for each resource, the regions that play it."""
-    resources = arrays["resources"]
-    owners = np.repeat(np.arange(len(arrays["resource_start"]) - 1), np.diff(arrays["resource_start"]))
-    order = np.argsort(resources, kind="stable")
-    counts = np.bincount(resources, minlength=resource_count)
-    return PublicTables(**arrays, regions_start=_starts(counts), regions_of=owners[order])
+@numba.njit(cache=True, nogil=True)
+def follow(resource_start, resources, rank_start, entry_start, entries, below, played, guide):  # type: ignore[no-untyped-def]  # compiled
+    """Write the resource of every entry, and every rank set's guide."""
+    for region in range(len(resource_start) - 1):
+        first = resource_start[region]
+        for rank in range(rank_start[region], rank_start[region + 1]):
+            start, stop = entry_start[rank], entry_start[rank + 1]
+            for entry in range(start, stop):
+                played[entry] = resources[first + entries[entry]]
+            fill_guide(below, start, stop, guide)

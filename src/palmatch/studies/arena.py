@@ -19,7 +19,7 @@ from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy, noise_only
 from palmatch.privacy.accountants import Allowance, affordable_actions, free_allowance, published_allowance
-from palmatch.privacy.costs import own_costs
+from palmatch.privacy.costs import largest_own_costs
 from palmatch.privacy.posterior import Prices, Reader
 from palmatch.privacy.sound import sound_allowance
 from palmatch.problem import FloatArray, IntArray, Problem, make_problem
@@ -27,9 +27,12 @@ from palmatch.rounds.agent import Rules
 from palmatch.rounds.draws import Keys
 from palmatch.rounds.game import Outcomes, region_tables, rules_of, simulate
 from palmatch.rounds.tables import OwnTables, PublicTables, public_tables, snapped_tables
+from palmatch.studies.arena_once import REPORTED
 from palmatch.trace import Trace
 
-AUDITED = ("palma", "published", "noise")
+# Methods that act round after round, and all that can be audited.
+IN_ROUNDS = ("palma", "published", "noise")
+AUDITED = (*REPORTED, *IN_ROUNDS)
 
 # The arguments of `rounds.game.simulate`.
 Game: TypeAlias = Callable[..., Outcomes]
@@ -96,7 +99,8 @@ class Arena:
 
 def arena(ground: Ground, method: str, target: int, *, settings: Settings | None = None) -> Arena:
     """Prepare a method's game around one agent."""
-    check_method(method)
+    if method not in IN_ROUNDS:
+        raise InputError(f"Expected a method that plays in rounds ({', '.join(IN_ROUNDS)}), got method={method!r}.")
     chosen, problem = settings or Settings(), ground.problem
     policy = _noise_policy(chosen) if method == "noise" else published_policy(problem, chosen)
     noise = plays(ground, policy)
@@ -106,7 +110,7 @@ def arena(ground: Ground, method: str, target: int, *, settings: Settings | None
     mine = float(budgets(problem, chosen)[target])
     region = ground.regions[number]
     if method == "published":
-        costs = own_costs(region, noise[number], policy, region.utilities, chosen.order).largest
+        costs = largest_own_costs(region, noise[number], policy, region.utilities, chosen.order)
         each = np.full(len(costs), mine)
         type_budgets = affordable_actions(costs, each, order=chosen.order, delta=chosen.delta)
     else:

@@ -18,6 +18,7 @@ from palmatch.domains.mobility import City
 from palmatch.errors import InputError
 from palmatch.methods import Ground, Report, Settings, plays, published_policy
 from palmatch.neighbourhood import Neighbourhood, Progress
+from palmatch.once import reporting
 from palmatch.privacy.costs import action_costs
 from palmatch.privacy.posterior import (
     Actions,
@@ -26,10 +27,19 @@ from palmatch.privacy.posterior import (
     noise_log_chances,
     posterior,
     region_log_likelihoods,
+    report_log_chances,
 )
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.draws import keys_of, stream
-from palmatch.studies.arena import Arena, arena, neighbours_only, stress_problem
+from palmatch.studies.arena import Arena, arena, check_method, neighbours_only, stress_problem
+from palmatch.studies.arena_once import (
+    REPORTED,
+    ReportArena,
+    most_telling_report,
+    report_arena,
+    report_ratios,
+    worst_pair_of_reports,
+)
 
 # Games before the attack, from which he learns how often the target will do what.
 _PILOTS = 48
@@ -144,7 +154,7 @@ class Audit:
 
 def audit(
     problem: Problem,
-    method: str = "palma",
+    method: str = "once",
     *,
     agent: int | None = None,
     games: int = 2000,
@@ -165,22 +175,30 @@ def audit(
         The chance that a measured ε is above the true one.
     """
     chosen = settings or Settings()
+    check_method(method)
     check_games(games, error)
     ground = Ground(problem, report)
-    target = most_telling(ground, chosen) if agent is None else agent
+    target = _most_telling(ground, method, chosen) if agent is None else agent
     name, notes = problem.agent_ids[target], []
     if problem.agents > _MOST_AGENTS:
         ground, target = Ground(neighbours_only(problem, target), report), 0
         notes.append(f"Of {problem.agents:,} agents only those of the target's region play, so that it takes no hours.")
-    as_given = arena(ground, method, target, settings=chosen)
+    set_up = report_arena if method in REPORTED else arena
+    as_given = set_up(ground, method, target, settings=chosen)
     crowd = Ground(stress_problem(problem, problem.agent_ids.index(name)), report)
-    stress = arena(crowd, method, 0, settings=chosen)
+    stress = set_up(crowd, method, 0, settings=chosen)
     attacks = tuple(
         attack(stage, words, games=games, seed=seed, error=error, progress=ground.progress(words))
         for words, stage in (("as given", as_given), ("stress", stress))
     )
     on_map = isinstance(problem.domain, City) and chosen.epsilon > 0
     return Audit(method, attacks, belief(as_given, settings=chosen, seed=seed) if on_map else None, tuple(notes))
+
+
+def _most_telling(ground: Ground, method: str, settings: Settings) -> int:
+    if method in REPORTED:
+        return most_telling_report(reporting(ground, settings))
+    return most_telling(ground, settings)
 
 
 def most_telling(ground: Ground, settings: Settings) -> int:
@@ -194,7 +212,7 @@ def most_telling(ground: Ground, settings: Settings) -> int:
 
 
 def attack(
-    stage: Arena,
+    stage: Arena | ReportArena,
     crowd: str,
     *,
     games: int,
@@ -224,9 +242,11 @@ def attack(
 
 
 def _ratios(
-    stage: Arena, pair: tuple[int, int], truth: int, seeds: Sequence[int], progress: Progress | None
+    stage: Arena | ReportArena, pair: tuple[int, int], truth: int, seeds: Sequence[int], progress: Progress | None
 ) -> tuple[FloatArray, float]:
     """Return the log-likelihood ratio of each game with a target of type `truth`, and the mean of paid choices."""
+    if isinstance(stage, ReportArena):
+        return report_ratios(stage, pair, truth, seeds, progress)
     rows = list(pair)
     own = log_chances(stage.region, stage.play, stage.policy, stage.region.utilities[rows])
     noise, allowed = noise_log_chances(stage.play), stage.type_budgets[rows]
@@ -242,12 +262,14 @@ def _ratios(
     return ratios, paid / len(seeds)
 
 
-def worst_pair(stage: Arena, *, seed: int = 0) -> tuple[int, int]:
+def worst_pair(stage: Arena | ReportArena, *, seed: int = 0) -> tuple[int, int]:
     """Return the two types whose choices differ most on a usual course of events: public knowledge.
 
     "Differ" is the sum of the two Kullback-Leibler divergences; it adds up over choices, so that each kind of choice
     counts as often as it was made in some games with the representative.
     """
+    if isinstance(stage, ReportArena):
+        return worst_pair_of_reports(stage)
     types = len(stage.region.types)
     if types < 2:
         raise InputError(f"Region {stage.region.region} has one possible type: there is nothing to tell apart.")
@@ -348,7 +370,7 @@ def _at_most(hits: IntArray, games: int, error: float) -> FloatArray:
     return 1.0 - _at_least(games - hits, games, error)
 
 
-def belief(stage: Arena, *, settings: Settings, seed: int = 0) -> Belief:
+def belief(stage: Arena | ReportArena, *, settings: Settings, seed: int = 0) -> Belief:
     """Watch the target in one game, and hear one noisy report of it, and say what is then believed of its place."""
     city, target = stage.problem.domain, stage.target
     if not isinstance(city, City):
@@ -361,8 +383,6 @@ def belief(stage: Arena, *, settings: Settings, seed: int = 0) -> Belief:
     report = truth + planar_laplace(keys_of([stage.problem.agent_ids[target]]), strength, seed=seed)[0]
     # The density of planar Laplace noise falls with the distance alone.
     heard = -strength[0] * np.hypot(*(places - report).T)
-    actions = stage.reader().read(stage.trace(seed), target)
-    seen = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.type_budgets)
     prior = np.full(len(places), 1 / len(places))
     return Belief(
         method=stage.method,
@@ -374,9 +394,17 @@ def belief(stage: Arena, *, settings: Settings, seed: int = 0) -> Belief:
         truth=truth,
         report=report,
         prior=prior,
-        watched=posterior(prior, seen),
+        watched=posterior(prior, _watched(stage, seed)),
         reported=posterior(prior, heard),
     )
+
+
+def _watched(stage: Arena | ReportArena, seed: int) -> FloatArray:
+    """Return the log of the chance, for each possible type, of what the target was seen to do in one game."""
+    if isinstance(stage, ReportArena):
+        return report_log_chances(stage.channel)[:, stage.watch(seed)]
+    actions = stage.reader().read(stage.trace(seed), stage.target)
+    return region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.type_budgets)
 
 
 def check_games(games: int, error: float) -> None:

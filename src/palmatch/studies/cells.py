@@ -25,6 +25,8 @@ from typing import TypeAlias
 
 import polars as pl
 
+from palmatch.cluster.connection import Cluster
+from palmatch.cluster.study import Call, answers
 from palmatch.errors import InputError, PalmatchError
 
 Setting: TypeAlias = str | int | float
@@ -106,6 +108,7 @@ def run_cells(
     settings: Mapping[str, Setting],
     *,
     processes: int | None = None,
+    cluster: Cluster | None = None,
     watch: Watch | None = None,
 ) -> pl.DataFrame:
     """Compute the cells that the folder does not hold yet, and return the rows of all of them, in their order.
@@ -117,18 +120,22 @@ def run_cells(
         and is refused where one of them has changed.
     processes:
         How many to use; all processors unless given. With 1 everything happens in this process.
+    cluster:
+        Computes the cells in place of processes of this machine; what they give is written here, all the same.
     watch:
         Is told how far it is, from time to time.
     """
     if processes is not None and processes < 1:
         raise InputError(f"Expected at least 1 process, got processes={processes}.")
-    _check_settings(folder, settings)
+    check_settings(folder, settings)
     todo = [cell for cell in cells if not _is_done(folder / cell.file_name)]
     # The longest first, so that the last processor is not left alone with one of them.
     todo.sort(key=lambda cell: -cell.weight)
     tally = _Tally(todo, len(cells) - len(todo), watch)
     workers = min(processes or all_processors(), len(todo))
-    if workers > 1:
+    if cluster is not None:
+        _compute_there(folder, todo, cluster, tally)
+    elif workers > 1:
         _compute_apart(folder, todo, workers, tally)
     else:
         _compute_here(folder, todo, tally)
@@ -147,7 +154,17 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _check_settings(folder: Path, settings: Mapping[str, Setting]) -> None:
+def write_rows(path: Path, rows: pl.DataFrame) -> None:
+    """Write rows as Parquet, as a whole or not at all."""
+    write_whole(path, lambda draft: rows.write_parquet(draft, compression="zstd"))
+
+
+def write_words(path: Path, text: str) -> None:
+    """Write a text, as a whole or not at all."""
+    write_whole(path, lambda draft: _write_text(draft, text))
+
+
+def check_settings(folder: Path, settings: Mapping[str, Setting]) -> None:
     """Refuse a folder with cells of other settings; otherwise write ours down."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -164,7 +181,7 @@ def _check_settings(folder: Path, settings: Mapping[str, Setting]) -> None:
     merged = {**known, **settings}
     if merged != known:
         text = json.dumps(merged, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-        write_whole(path, lambda draft: _write_text(draft, text))
+        write_words(path, text)
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -195,8 +212,7 @@ def _is_done(path: Path) -> bool:
 
 
 def _compute(cell: Cell, path: Path) -> None:
-    rows = cell.work(*cell.arguments)
-    write_whole(path, lambda draft: rows.write_parquet(draft, compression="zstd"))
+    write_rows(path, cell.work(*cell.arguments))
 
 
 def _compute_here(folder: Path, todo: Sequence[Cell], tally: _Tally) -> None:
@@ -204,6 +220,22 @@ def _compute_here(folder: Path, todo: Sequence[Cell], tally: _Tally) -> None:
         tally.tell([cell])
         _compute(cell, folder / cell.file_name)
         tally.done.append(cell)
+    tally.tell([])
+
+
+def _compute_there(folder: Path, todo: Sequence[Cell], cluster: Cluster, tally: _Tally) -> None:
+    """Let a cluster compute the cells, and write each the moment it comes back."""
+    left = dict(enumerate(todo))
+    calls = [Call(cell.name, cell.work, cell.arguments) for cell in todo]
+    tally.tell(todo[: cluster.threads()])
+    for answer in answers(cluster, calls, seconds=_TICK):
+        if answer is not None:
+            number, rows = answer
+            cell = left.pop(number)
+            write_rows(folder / cell.file_name, rows)
+            tally.done.append(cell)
+        # Cells are begun in their order, so that the first of those that are left are under way.
+        tally.tell(list(left.values())[: cluster.threads()])
     tally.tell([])
 
 

@@ -1,7 +1,8 @@
 """What a budget buys, told before anyone plays: cost per action, truthful actions, worst-case ε, for each region.
 
-Everything is computed from public knowledge, for the worst pair of possible types of a region, so that a plan may be
-published. An agent's own cost is at most this.
+It is told for the paper's accountant, for those whose promise holds, and for one report. Everything is computed from
+public knowledge, for the worst pair of possible types of a region, so that a plan may be published. An agent's own cost
+is at most this.
 """
 
 from __future__ import annotations
@@ -11,8 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from palmatch.methods import Ground, Settings, budgets, plays, published_policy
+from palmatch.neighbourhood import Neighbourhood
+from palmatch.once import reporting
+from palmatch.policies.distribution import GRID
+from palmatch.policies.noise import PublicPlay
+from palmatch.policies.published import Policy
 from palmatch.privacy.accountants import UNLIMITED, affordable_actions, check_budget, epsilon_from_cost
 from palmatch.privacy.costs import action_costs
+from palmatch.privacy.sound import Accountant, actions_bought, region_account, usual_course
 from palmatch.problem import Problem
 
 
@@ -21,7 +28,18 @@ class RegionPlan:
     """One region's plan. `actions` is the number of truthful actions that the budget buys at the worst-case cost.
 
     `epsilon` is the budget of the region's agents (the smallest one, where they differ), `worst_epsilon` what that
-    many actions cost at most; 0 where the budget buys none, since then nobody acts on the truth.
+    many actions cost at most; 0 where the budget buys none, since then nobody acts on the truth. These three are by the
+    paper's accounting.
+
+    Attributes
+    ----------
+    bought:
+        Truthful actions on a usual course by each accountant whose promise holds, the first pick included.
+    accountant:
+        The one of them that "auto" takes.
+    reports, fitting:
+        How many reports `once` has for the region, and the chance, in the mean over possible types, that an agent gives
+        the one that is likeliest for it.
     """
 
     region: str
@@ -33,6 +51,10 @@ class RegionPlan:
     actions: int
     epsilon: float
     worst_epsilon: float
+    bought: dict[str, float]
+    accountant: str
+    reports: int
+    fitting: float
 
     @property
     def unlimited(self) -> bool:
@@ -41,12 +63,13 @@ class RegionPlan:
 
 
 def plan(ground: Ground, *, settings: Settings | None = None) -> tuple[RegionPlan, ...]:
-    """Return the plan of every region under the published policy and accountant."""
+    """Return the plan of every region: the published policy under each accountant, and `once`."""
     chosen = settings or Settings()
     problem = ground.problem
     budget = budgets(problem, chosen)
     check_budget(budget, order=chosen.order, delta=chosen.delta)
     policy = published_policy(problem, chosen)
+    told = reporting(ground, chosen)
     progress = ground.progress("costs")
     result = []
     for number, (region, noise) in enumerate(zip(ground.regions, plays(ground, policy), strict=True)):
@@ -55,6 +78,9 @@ def plan(ground: Ground, *, settings: Settings | None = None) -> tuple[RegionPla
         largest, smallest = np.array([max(selection, backoff)]), _smallest_budget(problem, number, budget)
         actions = int(affordable_actions(largest, np.array([smallest]), order=chosen.order, delta=chosen.delta)[0])
         spent = epsilon_from_cost(np.where(largest > 0, actions * largest, 0.0), order=chosen.order, delta=chosen.delta)
+        bought = _bought(region, noise, policy, epsilon=smallest, delta=chosen.delta)
+        poorest = int(np.flatnonzero((problem.region_index == number) & (budget == smallest))[0])
+        channel = told.channels[int(told.channel_of[poorest])]
         result.append(
             RegionPlan(
                 region=str(region.region),
@@ -66,11 +92,28 @@ def plan(ground: Ground, *, settings: Settings | None = None) -> tuple[RegionPla
                 actions=actions,
                 epsilon=smallest,
                 worst_epsilon=float(spent[0]) if actions > 0 else 0.0,
+                bought=bought,
+                accountant=max(bought, key=lambda name: bought[name]),
+                reports=channel.reports,
+                fitting=float((channel.chances.max(axis=1) / GRID)[channel.cell_of].mean()),
             )
         )
         if progress is not None:
             progress(number + 1, len(ground.regions))
     return tuple(result)
+
+
+def _bought(
+    region: Neighbourhood, noise: PublicPlay, policy: Policy, *, epsilon: float, delta: float
+) -> dict[str, float]:
+    """Return how many actions of a usual course each accountant buys; in the order in which "auto" prefers equals."""
+    names: tuple[Accountant, ...] = ("pure", "renyi")
+    found = {}
+    for name in names:
+        account = region_account(region, noise, policy, name, epsilon=epsilon, delta=delta)
+        course = usual_course(account.costs, region.offsets, noise.selection / GRID)
+        found[str(name)] = actions_bought(course, float(account.worth(np.array([epsilon]))[0]))
+    return found
 
 
 def _smallest_budget(problem: Problem, region: int, budget: np.ndarray) -> float:

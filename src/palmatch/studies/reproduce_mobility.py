@@ -55,6 +55,7 @@ class Batch:
     requests: FloatArray
     vehicles: FloatArray
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -73,7 +74,11 @@ class Day:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Records:
-    """What a study is about: batches, the days around them, and what a reader should know about them."""
+    """What a study is about: batches, the days around them, and what a reader should know about them.
+
+    `notes` tell what was left out of records that are as they should be, `warnings` what the records seem to lack.
+    `origin` is the (latitude, longitude) from which squares are counted; the paper does not say where its squares lie.
+    """
 
     source: str
     made_up: bool
@@ -81,6 +86,8 @@ class Records:
     batches: tuple[Batch, ...]
     days: tuple[Day, ...]
     notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    origin: tuple[float, float] = mobility.ORIGIN
 
 
 def from_trips(path: Path, ats: Sequence[datetime] | None = None, *, seconds: float = 30.0) -> Records:
@@ -89,15 +96,18 @@ def from_trips(path: Path, ats: Sequence[datetime] | None = None, *, seconds: fl
     if len(set(wanted)) < len(wanted):
         twice = next(at for at in wanted if wanted.count(at) > 1)
         raise InputError(f"The time {twice} is asked for twice: give each --at once.")
+    # Mistakes that no other window of the file would mend.
+    tlc.window_starts(wanted, seconds)
     try:
         windows = tlc.windows(path, wanted, seconds=seconds)
     except InputError as mistake:
-        raise InputError(f"{mistake} {_held(path, seconds)}") from None
-    batches = tuple(Batch(str(window.start), window.requests, window.vehicles, window.notes) for window in windows)
+        raise InputError(f"{mistake} {_held(path, seconds)}".strip()) from None
+    batches = tuple(Batch(str(cut.start), cut.requests, cut.vehicles, cut.notes, cut.warnings) for cut in windows)
     dropped = dict(sorted(windows[0].dropped.items()))
     left_out = [f"Rows of {path.name} left out around the batches for {why}: {n:,}." for why, n in dropped.items()]
-    told = [f"{batch.name}: {note}" for batch in batches for note in batch.notes]
-    return Records(path.name, False, seconds, batches, _days(path, wanted), (*left_out, *told))
+    notes = [f"{batch.name}: {note}" for batch in batches for note in batch.notes]
+    warnings = tuple(f"{batch.name}: {warning}" for batch in batches for warning in batch.warnings)
+    return Records(path.name, False, seconds, batches, _days(path, wanted), (*left_out, *notes), warnings)
 
 
 def _days(path: Path, ats: Sequence[datetime]) -> tuple[Day, ...]:
@@ -110,7 +120,10 @@ def _days(path: Path, ats: Sequence[datetime]) -> tuple[Day, ...]:
 
 def _held(path: Path, seconds: float) -> str:
     """Say which complete windows a file holds, in stretches."""
-    stretches = complete_windows(tlc.read_trips(path), seconds=seconds)
+    trips = tlc.read_trips(path)
+    if not len(trips):
+        return ""
+    stretches = complete_windows(trips, seconds=seconds)
     if not stretches:
         return f"The file holds no window of {seconds:g} seconds without a gap."
     named = [str(first) if first == last else f"{first} to {last}" for first, last in stretches[:_MOST_NAMED]]
@@ -191,7 +204,7 @@ def cells(
         Cell(
             name=f"{batch.name}, {edge:g} m, ε = {epsilon:g}",
             work=play_batch,
-            arguments=(batch, float(edge), float(epsilon), epsilon == epsilons[0], runs, seed),
+            arguments=(batch, float(edge), float(epsilon), epsilon == epsilons[0], runs, seed, records.origin),
             # Measured: the number of possible agents and that of their resources count most.
             weight=len(batch.requests) / 150 * (edge / 1000 + 0.05 * runs / 8),
         )
@@ -203,7 +216,10 @@ def cells(
 
 def settings_of(records: Records, *, runs: int, seed: int, version: str) -> dict[str, Setting]:
     """Return what the rows depend on besides the names of the cells."""
-    shared: dict[str, Setting] = {"study": "mobility", "runs": runs, "seed": seed, "palmatch": version}
+    origin = "{:g},{:g}".format(*records.origin)
+    shared: dict[str, Setting] = {
+        "study": "mobility", "runs": runs, "seed": seed, "palmatch": version, "squares are counted from": origin,
+    }  # fmt: skip
     return shared | {f"places of {batch.name}": batch.digest for batch in records.batches}
 
 
@@ -214,13 +230,21 @@ def _check(edges: Sequence[float], runs: int) -> None:
         raise InputError(f"Expected different edges, got {', '.join(f'{edge:g}' for edge in edges) or 'none'}.")
 
 
-def play_batch(batch: Batch, edge: float, epsilon: float, first_budget: bool, runs: int, seed: int) -> pl.DataFrame:
+def play_batch(
+    batch: Batch,
+    edge: float,
+    epsilon: float,
+    first_budget: bool,
+    runs: int,
+    seed: int,
+    origin: tuple[float, float] = mobility.ORIGIN,
+) -> pl.DataFrame:
     """Play every method on one batch; a row for each method and run.
 
     A run's chance depends on the seed, the batch's name and the run: methods, edges and budgets meet the same luck, and
     batches do not.
     """
-    problem = mobility.problem(batch.requests, batch.vehicles, edge=edge)
+    problem = mobility.problem(batch.requests, batch.vehicles, edge=edge, origin=origin)
     ground, best = Ground(problem), hungarian(problem).welfare
     own = stream(seed, int(keys_of([batch.name])[0]))
     rows = []
@@ -347,17 +371,18 @@ def own_numbers(rows: pl.DataFrame, records: Records) -> dict[str, Own]:
         own[f"above {x.edge:g}"] = Own(100 * float((x.figures > 0.75).mean()))
         own[f"below {x.edge:g}"] = Own(100 * float((x.figures <= 0.5).mean()))
     own["data points"] = Own(len(full[0].figures))
-    for batch in records.batches:
+    # The paper counts the requests of half minutes.
+    for batch in records.batches if records.seconds == 30 else ():
         hour = batch.name[-8:] if not records.made_up else f"{batch.name[-5:]}:00"
         own[f"agents {hour.removesuffix(':00')}"] = Own(len(batch.requests))
     return own
 
 
 def _improvements(lost: Sequence[Loss]) -> dict[str, Own]:
-    """Return which part of what Hungarian + geo-ind loses PALMA does not lose."""
+    """Return which part of what Hungarian + geo-ind loses PALMA does not lose; nothing where that loses nothing."""
     mean = {(x.method, x.edge, x.epsilon): x.mean for x in lost}
     return {
         improvement_key(edge, epsilon): Own(100 * (1 - value / mean["hungarian-geo", edge, epsilon]))
         for (method, edge, epsilon), value in mean.items()
-        if method == "published"
+        if method == "published" and mean["hungarian-geo", edge, epsilon] > 0
     }

@@ -22,7 +22,7 @@ from palmatch.data.conference import conference
 from palmatch.data.labels import check_same_areas, read_labels
 from palmatch.domains import papers
 from palmatch.errors import InputError
-from palmatch.methods import Ground, Settings, budgets, plays, prepare, published_policy
+from palmatch.methods import Ground, Settings, budgets, largest_costs, plays, prepare, published_policy
 from palmatch.policies.published import Policy
 from palmatch.privacy.accountants import Allowance, published_allowance
 from palmatch.problem import FloatArray, IntArray, Problem
@@ -30,7 +30,6 @@ from palmatch.rounds.draws import stream
 from palmatch.rounds.game import rules_of, simulate
 from palmatch.rounds.tables import PublicTables, public_tables
 from palmatch.studies.cells import Cell, Setting
-from palmatch.studies.pruned_costs import largest_costs
 from palmatch.studies.published_numbers import Own
 
 AREAS: Final = (3, 4, 5)

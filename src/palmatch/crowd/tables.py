@@ -1,0 +1,214 @@
+"""What the players of a crowd know: the public tables of all squares, and where everybody stands.
+
+The same as `palmatch.rounds.tables` makes of neighbourhoods, bit for bit, without an object for each square. Utilities
+of real people are never stored; they follow from where they stand when somebody acts on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from palmatch.crowd.index import cells_of, index_of
+from palmatch.crowd.nearest import lists
+from palmatch.crowd.sets import Sets, meaning_of
+from palmatch.domains.distance import nearest_row, utility_table, worth
+from palmatch.domains.mobility import City
+from palmatch.neighbourhood import Neighbourhood, Progress
+from palmatch.policies.alma import Shape, backoff_chances
+from palmatch.policies.compiled import backoff_weight, expected_utility, fill_weights
+from palmatch.policies.distribution import GRID
+from palmatch.policies.published import Policy
+from palmatch.problem import FloatArray, IntArray, Problem
+from palmatch.rounds.kernel import fill_guide
+from palmatch.rounds.tables import OwnPlaces, OwnTables, PublicTables, finished, slots, starts
+from palmatch.rounds.threads import spread
+
+_SQUARES_AT_A_TIME = 128
+_AGENTS_AT_A_TIME = 8192
+
+
+def has_plain_noise(policy: Policy) -> bool:
+    """Return whether a policy's noise is one that these tables know; a user's own function is not."""
+    constant = isinstance(policy.backoff_noise, float) and 0.0 < policy.backoff_noise < 1.0
+    return policy.selection_noise in ("representative", "uniform") and (
+        constant or policy.backoff_noise == "representative"
+    )
+
+
+def public_tables(problem: Problem, sets: Sets, policy: Policy, *, threads: int | None = None) -> PublicTables:
+    """Lay out what everybody in each square plays when it must not act on the truth."""
+    city = problem.domain
+    assert isinstance(city, City)
+    index, count = sets.index, len(sets.entries)
+    constant = 0 if isinstance(policy.backoff_noise, str) else _on_grid(policy.backoff_noise)
+    noise = (policy.selection_noise == "uniform", constant, policy.gamma, -1.0 / city.alpha)
+    below, played, guide, backoff = slots(count, backoff=constant or None)
+    layout = (sets.resource_start, sets.resources, sets.entry_start, sets.entries)
+    spread(
+        lambda *some: fill_noise(
+            some, sets.squares.arrays, (index.east, index.north), layout, sets.ranks, noise,
+            (played, guide, below, backoff),
+        ),
+        len(sets.squares),
+        at_a_time=_SQUARES_AT_A_TIME,
+        threads=threads,
+    )  # fmt: skip
+    return PublicTables(
+        region_of_agent=problem.region_index.astype(np.int32),
+        resource_start=sets.resource_start,
+        resources=sets.resources,
+        rank_start=np.arange(len(sets.squares) + 1, dtype=np.int64) * sets.ranks,
+        entry_start=sets.entry_start,
+        entries=sets.entries,
+        played=played,
+        selection_below=below,
+        guide=guide,
+        backoff=backoff,
+        rows=index.rows,
+    )
+
+
+def _on_grid(chance: object) -> int:
+    assert isinstance(chance, float)
+    return min(max(int(chance * GRID), 1), GRID - 1)
+
+
+@numba.njit(cache=True, nogil=True)
+def fill_noise(some, squares, vehicles, layout, ranks, noise, out):  # type: ignore[no-untyped-def]  # compiled
+    """Write the noise of some squares: what the representative would do, or something plainer."""
+    corner_east, corner_north, kind, all_axes, axis_start = squares
+    vehicle_east, vehicle_north = vehicles
+    resource_start, resources, entry_start, entries = layout
+    uniform, constant, gamma, slope = noise
+    played, guide, below, backoff = out
+    for square in range(some[0], some[1]):
+        half = all_axes[axis_start[kind[square] + 1] - 1] / 2
+        east, north = corner_east[square] + half, corner_north[square] + half
+        first = resource_start[square]
+        own = np.empty(resource_start[square + 1] - first)
+        for position in range(len(own)):
+            place = resources[first + position]
+            own[position] = worth(abs(east - vehicle_east[place]) + abs(north - vehicle_north[place]), slope)
+        weighed = np.ones(len(own)) if uniform else own
+        for rank in range(ranks):
+            number = square * ranks + rank
+            start, stop = entry_start[number], entry_start[number + 1]
+            fill_weights(weighed, entries, start, stop, below[start:stop])  # type: ignore[arg-type]
+            following = number + 1 if rank + 1 < ranks else square * ranks
+            start_after, stop_after = entry_start[following], entry_start[following + 1]
+            alternative = expected_utility(own, entries, start_after, stop_after)  # type: ignore[arg-type]
+            for entry in range(start, stop):
+                played[entry] = resources[first + entries[entry]]
+                if entry > start:
+                    below[entry] += below[entry - 1]
+                if constant == 0:
+                    backoff[entry] = backoff_weight(own[entries[entry]], alternative, gamma)
+            fill_guide(below, start, stop, guide)
+
+
+def own_places(problem: Problem, sets: Sets, *, snapped: bool) -> OwnPlaces:
+    """Return where everybody stands, or, snapped, the possible agent of the square that is nearest."""
+    city = problem.domain
+    assert isinstance(city, City)
+    east, north = np.ascontiguousarray(problem.types[:, 0]), np.ascontiguousarray(problem.types[:, 1])
+    if snapped:
+        snap_places(sets.squares.arrays, problem.region_index, east, north)
+    return OwnPlaces(east, north, sets.index.east, sets.index.north, -1.0 / city.alpha)
+
+
+@numba.njit(cache=True, nogil=True)
+def snap_places(squares, square_of, east, north):  # type: ignore[no-untyped-def]  # compiled
+    """Move everybody to the nearest possible agent of their square."""
+    corner_east, corner_north, kind, all_axes, axis_start = squares
+    for agent in range(len(east)):
+        square = square_of[agent]
+        axis = all_axes[axis_start[kind[square]] : axis_start[kind[square] + 1]]
+        row = nearest_row(east[agent], north[agent], axis, corner_east[square], corner_north[square])
+        if row == len(axis) * len(axis):
+            east[agent], north[agent] = axis[-1] / 2 + corner_east[square], axis[-1] / 2 + corner_north[square]
+        else:
+            east[agent] = axis[row // len(axis)] + corner_east[square]
+            north[agent] = axis[row % len(axis)] + corner_north[square]
+
+
+def neighbourhoods(problem: Problem, sets: Sets, *, progress: Progress | None = None) -> tuple[Neighbourhood, ...]:
+    """Return the squares one by one, for whoever needs every possible agent's utilities."""
+    city = problem.domain
+    assert isinstance(city, City)
+    result = []
+    for number, region in enumerate(problem.regions):
+        here = slice(int(sets.resource_start[number]), int(sets.resource_start[number + 1]))
+        offsets = sets.entry_start[number * sets.ranks : (number + 1) * sets.ranks + 1]
+        resources, types = sets.index.rows[sets.resources[here]], city.types_of(region)
+        result.append(
+            Neighbourhood(
+                region=region,
+                resources=resources,
+                types=types,
+                utilities=utility_table(types, city.vehicles, resources, city.alpha),
+                representative=city.representative(region),
+                entries=sets.entries[offsets[0] : offsets[-1]].astype(np.int64),
+                offsets=offsets - offsets[0],
+            )
+        )
+        if progress is not None:
+            progress(number + 1, len(problem.regions))
+    return tuple(result)
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """Each agent's K best vehicles, best first, and their utilities; agents in the order of `order`.
+
+    `places` are numbers by cell, where number r is row `rows[r]` of the problem.
+    """
+
+    places: np.ndarray
+    values: FloatArray
+    order: IntArray
+    rows: IntArray
+
+
+def own_lists(city: City, types: FloatArray, order: IntArray, ranks: int, *, threads: int | None = None) -> Lists:
+    """Return everybody's list by their own place; `order` is the rank of each vehicle by public id."""
+    index = index_of(city.vehicles, order)
+    corner = np.array([index.corner_east, index.corner_north])
+    block = float(np.sqrt(ranks)) * index.size / 4
+    by_cell = np.argsort(cells_of(types[:, :2], corner, block), kind="stable")
+    east, north = np.ascontiguousarray(types[by_cell, 0]), np.ascontiguousarray(types[by_cell, 1])
+    reach = float(np.sqrt(ranks) * index.size / 2)
+    places, values = np.empty((len(types), ranks), dtype=np.int32), np.empty((len(types), ranks))
+    spread(
+        lambda *some: lists(east, north, some, index.arrays, ranks, meaning_of(city), reach, block, places, values),
+        len(types),
+        at_a_time=_AGENTS_AT_A_TIME,
+        threads=threads,
+    )
+    return Lists(places, values, by_cell, index.rows)
+
+
+def alma_tables(
+    problem: Problem, city: City, types: FloatArray, *, shape: Shape, gamma: float
+) -> tuple[PublicTables, OwnTables]:
+    """Return the tables of ALMA, everybody a region of its own, from lists found over the grid."""
+    found = own_lists(city, types, problem.resource_order, problem.ranks)
+    agents, ranks = found.places.shape
+    region = np.empty(agents, dtype=np.int64)
+    region[found.order] = np.arange(agents)
+    start = starts(np.full(agents, ranks))
+    tables = finished(
+        region_of_agent=region,
+        resource_start=start,
+        resources=found.places.ravel(),
+        rank_start=start,
+        entry_start=np.arange(agents * ranks + 1),
+        entries=np.tile(np.arange(ranks, dtype=np.int32), agents),
+        selection_below=np.full(agents * ranks, GRID, dtype=np.int64),
+        backoff=backoff_chances(found.values, shape=shape, gamma=gamma).ravel(),
+        rows=found.rows,
+    )
+    own = found.values[region].ravel()
+    return tables, OwnTables(start, own)

@@ -1,0 +1,144 @@
+"""What a place is worth to somebody at another one, compiled: exp(-d / alpha) of the Manhattan distance.
+
+The exponential is written out in additions and multiplications, so that a utility has the same bits on every machine,
+in a whole table, for one pair, and inside a compiled loop. This room knows coordinates, and nothing of people.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from palmatch.problem import FloatArray, IntArray
+
+# Utilities are positive by contract; this is what is left of them beyond 690 alpha.
+SMALLEST_UTILITY = 1e-300
+
+_LOG2_E = 1.4426950408889634
+# ln 2 in two parts, the first with so few digits that whole multiples of it are exact.
+_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+# Adding and subtracting it rounds to a whole number.
+_ROUNDER = 6755399441055744.0
+_LOWEST = -700.0
+
+
+def _exponential(exponent: float) -> float:
+    """Return e^x for x <= 0, to within two units in the last place; 2^k times a polynomial of what is left."""
+    exponent = max(exponent, _LOWEST)
+    power = (exponent * _LOG2_E + _ROUNDER) - _ROUNDER
+    rest = (exponent - power * _LN2_HIGH) - power * _LN2_LOW
+    series = rest * (1.0 / 6227020800.0) + 1.0 / 479001600.0
+    series = series * rest + 1.0 / 39916800.0
+    series = series * rest + 1.0 / 3628800.0
+    series = series * rest + 1.0 / 362880.0
+    series = series * rest + 1.0 / 40320.0
+    series = series * rest + 1.0 / 5040.0
+    series = series * rest + 1.0 / 720.0
+    series = series * rest + 1.0 / 120.0
+    series = series * rest + 1.0 / 24.0
+    series = series * rest + 1.0 / 6.0
+    series = series * rest + 0.5
+    scale: float = np.int64((np.int64(power) + 1023) << 52).view(np.float64)
+    return (1.0 + (rest + rest * rest * series)) * scale
+
+
+exponential = numba.njit(cache=True, nogil=True)(_exponential)
+
+
+def _worth(distance: float, slope: float) -> float:
+    """Return the utility at a distance; `slope` is -1 / alpha."""
+    return max(exponential(distance * slope), SMALLEST_UTILITY)
+
+
+worth = numba.njit(cache=True, nogil=True)(_worth)
+
+
+def _fill_table(
+    east: FloatArray, north: FloatArray, places: FloatArray, columns: IntArray, slope: float, table: FloatArray
+) -> None:
+    for row in range(len(east)):
+        for column in range(len(columns)):
+            place = columns[column]
+            distance = abs(east[row] - places[place, 0]) + abs(north[row] - places[place, 1])
+            table[row, column] = worth(distance, slope)
+
+
+_filled_table = numba.njit(cache=True, nogil=True)(_fill_table)
+
+
+def _fill_pairs(
+    east: FloatArray, north: FloatArray, places: FloatArray, columns: IntArray, slope: float, values: FloatArray
+) -> None:
+    for row in range(len(east)):
+        place = columns[row]
+        values[row] = worth(abs(east[row] - places[place, 0]) + abs(north[row] - places[place, 1]), slope)
+
+
+_filled_pairs = numba.njit(cache=True, nogil=True)(_fill_pairs)
+
+
+def utility_table(types: FloatArray, places: FloatArray, columns: IntArray, alpha: float) -> FloatArray:
+    """Return the utility of every one of `places[columns]` to every type, whose first two numbers are a place too."""
+    table = np.empty((len(types), len(columns)))
+    _filled_table(*_coordinates(types), places, columns, -1.0 / alpha, table)
+    return table
+
+
+def utility_of_pairs(types: FloatArray, places: FloatArray, columns: IntArray, alpha: float) -> FloatArray:
+    """Return the utility to each type of one place, `places[columns[i]]` to type i."""
+    values = np.empty(len(types))
+    _filled_pairs(*_coordinates(types), places, columns, -1.0 / alpha, values)
+    return values
+
+
+def _coordinates(types: FloatArray) -> tuple[FloatArray, FloatArray]:
+    return np.ascontiguousarray(types[:, 0], dtype=np.float64), np.ascontiguousarray(types[:, 1], dtype=np.float64)
+
+
+def _snap(place: float, axis: FloatArray, corner: float) -> int:
+    """Return which point of an axis that begins at `corner` is nearest; of two, the first."""
+    low, high = 0, len(axis) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if corner + axis[middle] < place:
+            low = middle + 1
+        else:
+            high = middle
+    if low > 0 and abs(place - (corner + axis[low - 1])) <= abs(place - (corner + axis[low])):
+        return low - 1
+    return low
+
+
+snap = numba.njit(cache=True, nogil=True)(_snap)
+
+
+def _nearest_row(east: float, north: float, axis: FloatArray, corner_east: float, corner_north: float) -> int:
+    """Return which possible agent of a square is nearest to a place: a point of the grid, or the centre."""
+    column, row = snap(east, axis, corner_east), snap(north, axis, corner_north)
+    half = axis[-1] / 2
+    if axis[snap(half, axis, 0.0)] != half:
+        grid = (east - (corner_east + axis[column])) ** 2 + (north - (corner_north + axis[row])) ** 2
+        centre = (east - (corner_east + half)) ** 2 + (north - (corner_north + half)) ** 2
+        if centre < grid:
+            return len(axis) * len(axis)
+    return int(column * len(axis) + row)
+
+
+nearest_row = numba.njit(cache=True, nogil=True)(_nearest_row)
+
+
+def _fill_nearest(
+    east: FloatArray, north: FloatArray, axis: FloatArray, corner_east: float, corner_north: float, rows: IntArray
+) -> None:
+    for agent in range(len(east)):
+        rows[agent] = nearest_row(east[agent], north[agent], axis, corner_east, corner_north)
+
+
+_filled_nearest = numba.njit(cache=True, nogil=True)(_fill_nearest)
+
+
+def nearest_rows(types: FloatArray, axis: FloatArray, corner: FloatArray) -> IntArray:
+    """Return which possible agent of the square with this corner and axis is nearest to each type."""
+    rows = np.empty(len(types), dtype=np.int64)
+    _filled_nearest(*_coordinates(types), axis, float(corner[0]), float(corner[1]), rows)
+    return rows

@@ -1,0 +1,126 @@
+"""What one report may tell: for each cell of a region's possible types, the chance of each report, in exact integers.
+
+This is all that stands between the truth and whoever watches, so it is kept apart from how cells and reports are
+chosen. Chances are integers over 2^53, and no report is more than e^ε times as likely from one cell as from another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import exp
+
+import numpy as np
+
+from palmatch.errors import InputError
+from palmatch.policies.distribution import GRID
+from palmatch.problem import FloatArray, IntArray
+
+# Below this the grid is too coarse for two chances that differ so little; who has less reports nothing.
+SMALLEST = 1e-9
+
+# From here on a report is the truth, and nothing is promised.
+WITHOUT_NOISE = 700.0
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """How the agents of a region with one ε report: all of it public.
+
+    Attributes
+    ----------
+    cell_of:
+        The cell of each possible type.
+    chances:
+        (cells, reports): chances over GRID; each row sums to GRID.
+    values:
+        (reports, resources): the average utility for each of the region's resources of who gives a report.
+    """
+
+    cell_of: IntArray
+    chances: IntArray
+    values: FloatArray
+
+    @property
+    def cells(self) -> int:
+        """How many cells there are."""
+        return len(self.chances)
+
+    @property
+    def reports(self) -> int:
+        """How many reports there are; with one, nothing is told."""
+        return len(self.values)
+
+
+def report(channel: Channel, cell: IntArray, draw: IntArray) -> IntArray:
+    """Return what agents of these cells report, for draws from [0, GRID): the only thing that looks at the truth."""
+    below = channel.chances.cumsum(axis=1)[:, :-1]
+    # Bounded in size: a crowd in one region may be large.
+    parts = np.array_split(np.arange(len(cell)), max(1, len(cell) * channel.reports // 10_000_000))
+    told = [(draw[part, None] >= below[cell[part]]).sum(axis=1) for part in parts]
+    return np.concatenate(told).astype(np.int64)
+
+
+def nothing_told(cells: int) -> IntArray:
+    """Return the chances of the one report that everybody gives."""
+    return np.full((cells, 1), GRID, dtype=np.int64)
+
+
+def randomised_response(cells: int, epsilon: float) -> IntArray:
+    """Return the chances of reporting one's own cell e^ε times as often as any other.
+
+    With w >= GRID / (e^ε + m - 1), what is left for the own cell is GRID - (m - 1) w <= e^ε w.
+    """
+    if cells == 1:
+        return nothing_told(1)
+    _check(epsilon)
+    if epsilon >= WITHOUT_NOISE:
+        return np.eye(cells, dtype=np.int64) * GRID
+    # Two units more than the quotient: above it whatever way the floating point rounded.
+    other = int(GRID / (exp(epsilon) * (1 - 1e-15) + cells - 1)) + 2
+    chances = np.full((cells, cells), other, dtype=np.int64)
+    np.fill_diagonal(chances, GRID - (cells - 1) * other)
+    return chances
+
+
+def sealed(wanted: FloatArray, epsilon: float) -> IntArray:
+    """Return chances over GRID that keep ε exactly and are as near as can be to those wanted (cells x reports).
+
+    Rows are drawn towards their common average by the least share that brings all ratios within e^ε, then rounded, and
+    then tried in whole numbers; if rounding broke the promise, a little more. At a share of 1 all rows are the same.
+    """
+    _check(epsilon)
+    rows = wanted / wanted.sum(axis=1, keepdims=True)
+    if epsilon >= WITHOUT_NOISE:
+        return _whole(rows)
+    average = rows.mean(axis=0)
+    excess = np.maximum(rows.max(axis=0) - exp(epsilon) * rows.min(axis=0), 0.0)
+    room = average * np.expm1(epsilon)
+    share = float(np.divide(excess, excess + room, out=np.zeros_like(room), where=excess > 0).max())
+    more = 1e-12
+    while True:
+        chances = _whole((1 - share) * rows + share * average)
+        if share >= 1.0 or keeps(chances, epsilon):
+            return chances
+        share, more = min(share + more, 1.0), 4 * more
+
+
+def keeps(chances: IntArray, epsilon: float) -> bool:
+    """Tell, in whole numbers, whether no report is more than e^ε times as likely from one cell as from another."""
+    # The floating exponential is right to a unit in its last place; this is below it.
+    bound = Fraction(exp(epsilon)) * (1 - Fraction(1, 2**50))
+    most, least = chances.max(axis=0).tolist(), chances.min(axis=0).tolist()
+    return all(high <= bound * low for high, low in zip(most, least, strict=True))
+
+
+def _whole(rows: FloatArray) -> IntArray:
+    """Round rows down to the grid; what is missing goes to the report that is the likeliest of all."""
+    chances = np.maximum((rows * GRID).astype(np.int64) - 1, 0)
+    likeliest = int(rows.sum(axis=0).argmax())
+    chances[:, likeliest] += GRID - chances.sum(axis=1)
+    return chances
+
+
+def _check(epsilon: float) -> None:
+    if not epsilon >= SMALLEST:
+        raise InputError(f"Expected epsilon of at least {SMALLEST:g} for a report, got epsilon={epsilon:g}.")

@@ -1,0 +1,103 @@
+"""What a budget buys and what may be published, as a user of match, compare and plan meets it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from running import run
+
+import palmatch as pm
+from palmatch.methods import METHODS
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("town")
+    batch = pm.data.city.batch(5.0)
+    for name, places in (("agents", batch.requests), ("vehicles", batch.vehicles)):
+        ids = [f"{name[0]}{n}" for n in range(len(places))]
+        pl.DataFrame({"id": ids, "lat": places[:, 0], "lon": places[:, 1]}).write_csv(folder / f"{name}.csv")
+    return folder
+
+
+def said(*words: object, folder: Path) -> str:
+    result = run(*words, folder=folder)
+    assert result.returncode == 0, result.stderr
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    return " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(("accountant", "delta"), [("pure", 0.0), ("renyi", 1e-5), ("auto", 1e-5)])
+def test_match_promises_by_the_accountant_that_is_named(town, accountant, delta):
+    words = ("match", "agents.csv", "vehicles.csv", "--policy", "palma", "--accountant", accountant, "--out", "p.csv")
+    text = said(*words, "--json", "figures.json", folder=town)
+    promise = json.loads((town / "figures.json").read_text())["guarantee"]
+    assert promise["delta"] == delta
+    assert accountant in (promise["accountant"], "auto")
+    assert "public regions with agents in them, of 121 possible types each" in promise["partition"]
+    assert promise["partition"] in text
+    assert any("add up" in line for line in promise["not_covered"])
+    assert "Not covered: Taking part again" in text
+    assert "Applies to: everybody who takes part" in text
+
+
+def test_an_accountant_of_another_name_is_refused_in_a_sentence(town):
+    result = run("match", "agents.csv", "vehicles.csv", "--accountant", "nobody", "--out", "p.csv", folder=town)
+    assert result.returncode == 2
+    assert "nobody" in result.stderr
+    assert "renyi" in result.stderr
+
+
+def test_match_says_which_figures_are_not_to_be_published(town):
+    ours, paper = (
+        said("match", "agents.csv", "vehicles.csv", "--policy", policy, "--out", "p.csv", "--json", f"{policy}.json",
+             folder=town)
+        for policy in ("once", "published")
+    )  # fmt: skip
+    assert "Not to be published: welfare" in ours
+    assert "Not to be published: ε of single agents" not in ours
+    assert "Not to be published: ε of single agents" in paper
+    public = [
+        json.loads((town / f"{policy}.json").read_text())["epsilon_of_agents_is_public"]
+        for policy in ("once", "published")
+    ]
+    assert public == [True, False]
+
+
+def test_compare_says_whose_epsilon_is_not_to_be_published(town):
+    words = ("compare", "agents.csv", "vehicles.csv", "--runs", 1)
+    ours = said(*words, "--methods", "palma,once", "--accountant", "pure", folder=town)
+    paper = said(*words, "--methods", "once,published", "--json", "rows.json", folder=town)
+    assert "Not to be published" not in ours
+    assert "Not to be published: ε of single agents" in paper
+    assert json.loads((town / "rows.json").read_text())["epsilon_not_to_be_published"] == ["published"]
+
+
+def test_only_the_papers_own_figures_are_private():
+    batch = pm.data.city.batch(5.0)
+    problem = pm.mobility.problem(batch.requests, batch.vehicles)
+    private = [method for method in METHODS if not pm.match(problem, method).epsilon_is_public]
+    assert private == ["published"]
+
+
+def test_plan_sets_the_accountants_side_by_side(town):
+    text = said("plan", "agents.csv", "vehicles.csv", "--edge", 2000, "--json", "plan.json", folder=town)
+    for column in ("published", "pure", "renyi", " auto ", "reports", "fitting"):
+        assert column in text
+    assert "may be published" in text
+    for line in json.loads((town / "plan.json").read_text())["regions"]:
+        assert line["accountant"] == max(line["bought"], key=line["bought"].get)
+        # Half the rounds of the paper's accountant would be a poor bargain; so would none.
+        assert line["bought"][line["accountant"]] >= line["actions"]
+        assert line["reports"] >= 1
+        assert 1 / line["reports"] <= line["fitting"] <= 1
+
+
+def test_plan_of_no_budget_buys_nothing_and_tells_nothing(town):
+    said("plan", "agents.csv", "vehicles.csv", "--epsilon", 0, "--json", "none.json", folder=town)
+    for line in json.loads((town / "none.json").read_text())["regions"]:
+        assert set(line["bought"].values()) == {0.0}
+        assert (line["reports"], line["fitting"], line["worst_epsilon"]) == (1, 1.0, 0.0)

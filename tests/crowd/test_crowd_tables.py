@@ -1,0 +1,159 @@
+"""A crowd's tables, built over a grid, hold the very numbers of the tables built square by square."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import palmatch as pm
+from palmatch.crowd import sets as crowd_sets
+from palmatch.crowd import tables as crowd_tables
+from palmatch.neighbourhood import neighbourhoods
+from palmatch.policies.noise import public_play
+from palmatch.policies.published import Policy
+from palmatch.rounds.tables import alma_tables, nearest_types, own_tables, public_tables, snapped_tables
+
+ORIGIN = (40.0, -74.0)
+METRE = 1 / 111_195.08
+
+
+def city(
+    seed: int, *, people: int, vehicles: int, edge: float, spacing: float, interest: int, lattice: bool, wide: float
+):
+    """Places around one of the world's fixed corners; on a lattice many distances are equal, or nearly so."""
+    chance = np.random.default_rng(seed)
+
+    def places(count: int):
+        metres = chance.uniform(-wide, wide, (count, 2))
+        if lattice:
+            metres = np.round(metres / 50.0) * 50.0
+        return np.array(ORIGIN) + metres * METRE
+
+    edges = chance.choice([edge, 2 * edge], people)
+    frame = {"lat": (rows := places(people))[:, 0], "lon": rows[:, 1], "edge": edges}
+    return pm.mobility.problem(Frame(frame), places(vehicles), spacing=spacing, interest=interest, alpha=400.0)
+
+
+class Frame(dict):
+    """The little of a data frame that is read."""
+
+    @property
+    def columns(self):
+        return list(self)
+
+
+def assert_same_tables(fast, slow):
+    for name in ("region_of_agent", "resource_start", "rank_start", "entry_start", "entries"):
+        np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), err_msg=name)
+    for name in ("selection_below", "backoff", "guide"):
+        np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), err_msg=name)
+    for name in ("resources", "played"):
+        np.testing.assert_array_equal(fast.rows[getattr(fast, name)], slow.rows[getattr(slow, name)], err_msg=name)
+
+
+cities = st.builds(
+    city,
+    seed=st.integers(0, 2**32),
+    people=st.integers(1, 30),
+    vehicles=st.integers(2, 60),
+    edge=st.sampled_from([150.0, 300.0, 400.0]),
+    spacing=st.sampled_from([50.0, 100.0]),
+    interest=st.integers(1, 12),
+    lattice=st.booleans(),
+    wide=st.sampled_from([100.0, 600.0, 3000.0, 200_000.0]),
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    problem=cities,
+    selection=st.sampled_from(["representative", "uniform"]),
+    backoff=st.sampled_from(["representative", 0.15]),
+)
+def test_a_crowd_plays_from_the_same_tables_as_a_few(problem, selection, backoff):
+    regions = neighbourhoods(problem)
+    policy = Policy("any", 0.2, 0.05, selection_noise=selection, backoff_noise=backoff)
+    plays = [public_play(region, selection=selection, backoff=backoff, gamma=policy.gamma) for region in regions]
+    sets = crowd_sets.rank_sets(problem, threads=1)
+    assert_same_tables(
+        crowd_tables.public_tables(problem, sets, policy, threads=1), public_tables(problem, regions, plays)
+    )
+    for fast, slow in zip(crowd_tables.neighbourhoods(problem, sets), regions, strict=True):
+        for name in ("resources", "types", "utilities", "entries", "offsets"):
+            np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), err_msg=name)
+        assert (fast.region, fast.representative) == (slow.region, slow.representative)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=cities)
+def test_people_in_a_crowd_act_on_the_same_utilities(problem):
+    regions, sets = neighbourhoods(problem), crowd_sets.rank_sets(problem)
+    for snapped, stored in ((False, own_tables(problem, regions)), (True, snapped_tables(problem, regions))):
+        places = crowd_tables.own_places(problem, sets, snapped=snapped)
+        types = np.column_stack((places.east, places.north))
+        for agent, number in enumerate(problem.region_index):
+            followed = problem.domain.utility(types[agent : agent + 1], regions[number].resources)[0]
+            np.testing.assert_array_equal(followed, stored.of(agent))
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=cities)
+def test_nobody_is_nearer_than_the_possible_agent_that_one_acts_as(problem):
+    for number, region in enumerate(neighbourhoods(problem)):
+        members = problem.types[problem.region_index == number]
+        rows = nearest_types(problem, region, members)
+        distance = np.linalg.norm(members[:, None] - region.types[None], axis=2)
+        np.testing.assert_allclose(distance[np.arange(len(members)), rows], distance.min(axis=1), rtol=1e-12)
+
+
+@settings(max_examples=80, deadline=None)
+@given(problem=cities, shape=st.sampled_from(["linear", "logistic"]))
+def test_everybodys_own_list_is_the_same_over_a_grid(problem, shape):
+    slow, slow_own = alma_tables(problem, problem.domain, problem.types, shape=shape, gamma=0.1)
+    fast, fast_own = crowd_tables.alma_tables(problem, problem.domain, problem.types, shape=shape, gamma=0.1)
+    for agent in range(problem.agents):
+        np.testing.assert_array_equal(fast_own.of(agent), slow_own.of(agent))
+        ours, theirs = int(fast.region_of_agent[agent]), int(slow.region_of_agent[agent])
+        ranks = problem.ranks
+        here, there = slice(ours * ranks, (ours + 1) * ranks), slice(theirs * ranks, (theirs + 1) * ranks)
+        np.testing.assert_array_equal(fast.rows[fast.played[here]], slow.rows[slow.played[there]])
+        np.testing.assert_array_equal(fast.backoff[here], slow.backoff[there])
+
+
+def test_the_number_of_threads_changes_no_table():
+    problem = city(1, people=400, vehicles=900, edge=150.0, spacing=50.0, interest=6, lattice=False, wide=3000.0)
+    policy = Policy("any", 0.2, 0.05)
+    one, two = (
+        crowd_tables.public_tables(problem, crowd_sets.rank_sets(problem, threads=threads), policy, threads=threads)
+        for threads in (1, 2)
+    )
+    assert_same_tables(one, two)
+
+
+@pytest.mark.parametrize("interest", [None, 9, 50])
+def test_only_bounded_interest_makes_a_crowd(interest):
+    problem = city(2, people=4, vehicles=9, edge=150.0, spacing=50.0, interest=interest, lattice=False, wide=300.0)
+    assert not crowd_sets.is_crowd(problem)
+
+
+@pytest.mark.parametrize("method", ["alma", "alma-logistic", "alma-patient"])
+def test_a_crowd_goes_down_its_lists_as_a_few_do(method):
+    problem = city(6, people=300, vehicles=250, edge=150.0, spacing=50.0, interest=7, lattice=True, wide=900.0)
+    for seed in range(3):
+        fast, slow = (pm.match(problem, method, seed=seed, trace=trace) for trace in (False, True))
+        np.testing.assert_array_equal(fast.resource_of, slow.resource_of)
+        np.testing.assert_array_equal(fast.epsilon, slow.epsilon)
+        assert (fast.rounds, fast.welfare, fast.guarantee) == (slow.rounds, slow.welfare, slow.guarantee)
+
+
+@pytest.mark.parametrize("method", ["noise", "unlimited", "published", "palma"])
+def test_methods_give_a_crowd_what_they_gave_it_square_by_square(method, monkeypatch):
+    problem = city(7, people=120, vehicles=100, edge=150.0, spacing=50.0, interest=5, lattice=False, wide=500.0)
+    fast = pm.match(problem, method, seed=2)
+    monkeypatch.setattr(crowd_sets, "is_crowd", lambda problem: False)
+    slow = pm.match(problem, method, seed=2)
+    for name in ("resource_of", "epsilon", "charged", "utility"):
+        np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name))
+    assert fast.rounds == slow.rounds

@@ -1,0 +1,86 @@
+"""Nothing that is public depends on where in its region anybody really is: the first assumption of every proof."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+import palmatch as pm
+from palmatch.methods import Ground, Settings, accounts, budgets, plays, published_policy
+from palmatch.once import reporting
+from palmatch.privacy.sound import sound_allowance
+from palmatch.problem import Problem
+from palmatch.rounds.tables import public_tables
+from palmatch.studies.plan import plan
+
+
+def city() -> Problem:
+    batch = pm.data.city.batch(5.0)
+    # Budgets of their own, also none: they are public, and differ within regions.
+    own = np.where(np.arange(len(batch.requests)) % 3 == 0, 0.4, np.nan)
+    own[1] = 0.0
+    return pm.mobility.problem(batch.requests, batch.vehicles, edge=4000, epsilon=own)
+
+
+def conference() -> Problem:
+    meeting = pm.data.conference.conference(seed=2, reviewers=80, papers=60)
+    return pm.papers.problem(meeting.reviewers, meeting.papers, secondary=1)
+
+
+def table() -> Problem:
+    types = np.random.default_rng(4).uniform(0.05, 1.0, (2, 6, 4))
+    could_be = {"east": types[0], "west": types[1]}
+    return pm.table.problem([*types[0][:3], *types[1][:2]], ["east"] * 3 + ["west"] * 2, could_be)
+
+
+def elsewhere(problem: Problem, seed: int) -> Problem:
+    """Everybody is another possible type of the same region."""
+    chance, types = np.random.default_rng(seed), problem.types.copy()
+    for agent, number in enumerate(problem.region_index):
+        possible = problem.domain.types_of(problem.regions[number])
+        types[agent] = possible[chance.integers(len(possible))]
+    moved = replace(problem, types=types, truth=types)
+    assert list(problem.domain.region_of(types)) == [problem.regions[n] for n in problem.region_index]
+    return moved
+
+
+problems = pytest.mark.parametrize("make", [city, conference, table], ids=["city", "conference", "table"])
+
+
+@problems
+def test_what_once_plans_does_not_depend_on_where_anybody_is(make):
+    here = make()
+    one = reporting(Ground(here), Settings())
+    two = reporting(Ground(elsewhere(here, 1)), Settings())
+    np.testing.assert_array_equal(one.opening, two.opening)
+    np.testing.assert_array_equal(one.channel_of, two.channel_of)
+    assert any(channel.reports > 1 for channel in one.channels)
+    for left, right in zip(one.channels, two.channels, strict=True):
+        for field in fields(left):
+            np.testing.assert_array_equal(getattr(left, field.name), getattr(right, field.name))
+
+
+@problems
+@pytest.mark.parametrize("accountant", ["auto", "pure"])
+def test_prices_and_budgets_of_palma_do_not_depend_on_where_anybody_is(make, accountant):
+    def public(problem: Problem) -> list[np.ndarray]:
+        ground, settings = Ground(problem), Settings(accountant=accountant)
+        policy = published_policy(problem, settings)
+        noise, budget = plays(ground, policy), budgets(problem, settings)
+        chosen = accounts(ground, policy, noise, budget, settings)
+        allowance = sound_allowance(chosen, problem.region_index, budget, delta=settings.delta)
+        tables = public_tables(problem, ground.regions, noise)
+        shown = [getattr(tables, field.name) for field in fields(tables)]
+        return [*shown, allowance.budget, allowance.first, allowance.selection, allowance.backoff]
+
+    here = make()
+    for left, right in zip(public(here), public(elsewhere(here, 2)), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize("make", [city, table], ids=["city", "table"])
+def test_a_plan_may_be_published(make):
+    here = make()
+    assert plan(Ground(here)) == plan(Ground(elsewhere(here, 3)))

@@ -1,0 +1,155 @@
+"""The checks of one report have teeth: each of these bugs, planted in a copy, is caught; without it all is well.
+
+The exact checks are those of `tests/privacy/test_whole_once.py`; the attacker is that of `palmatch audit`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+import palmatch as pm
+from once_game import (
+    Reporter,
+    against_any_prices,
+    among_others,
+    first_beyond,
+    menu_of,
+    plan_with,
+    region_of,
+    responding,
+    town,
+)
+from palmatch.errors import InputError
+from palmatch.methods import Ground, Settings
+from palmatch.once import reporting
+from palmatch.policies.channel import Channel, randomised_response
+from palmatch.policies.distribution import GRID
+from palmatch.policies.once import channel_for
+from palmatch.studies.arena_once import ReportArena, report_arena, sale
+from palmatch.studies.audit import Attack, attack
+
+PROBLEM = town(3)
+REGION = region_of(PROBLEM)
+CELLS = 3
+
+
+def channel_of(epsilon: float) -> Channel:
+    return responding(REGION, CELLS, epsilon)
+
+
+def is_kept(channel: Channel, epsilon: float, *, agent: type[Reporter] = Reporter) -> bool:
+    """Whether no course of bids, whatever prices are posted, tells two cells apart better than promised."""
+    menu = menu_of(3, len(REGION.resources))
+    everybody = [against_any_prices(agent(channel, cell), menu, rounds=2) for cell in range(CELLS)]
+    return first_beyond(everybody, epsilon) is None
+
+
+@pytest.fixture(scope="module")
+def stage() -> ReportArena:
+    night = pm.data.city.batch(5.0)
+    ground = Ground(pm.mobility.problem(night.requests, night.vehicles, edge=4000))
+    plan = reporting(ground, Settings())
+    telling = np.flatnonzero(np.array([channel.reports for channel in plan.channels])[plan.channel_of] > 1)
+    return report_arena(ground, "once", int(telling[0]))
+
+
+def measured(stage: ReportArena) -> Attack:
+    return attack(stage, "planted", games=600)
+
+
+def test_without_a_bug_everything_is_well(stage):
+    assert is_kept(channel_of(1.0), 1.0)
+    assert not measured(stage).broken
+
+
+def test_a_chance_of_the_own_cell_that_is_a_trifle_too_high_is_caught_exactly():
+    right = channel_of(1.0)
+    # Of 2^53 equally likely draws, ten go to the own cell instead of the others.
+    wrong = replace(right, chances=right.chances - 5 + 5 * CELLS * np.eye(CELLS, dtype=np.int64))
+    assert (wrong.chances.sum(axis=1) == GRID).all()
+    assert is_kept(right, 1.0)
+    assert not is_kept(wrong, 1.0)
+
+
+class Peeking(Reporter):
+    """Draws its report, and then bids with its true cell."""
+
+    def values(self, told: int) -> np.ndarray:  # noqa: ARG002
+        return self.channel.values[self.channel.chances[self.cell].argmax()]
+
+
+def test_bids_on_the_true_cell_are_caught_exactly():
+    assert not is_kept(channel_of(1.0), 1.0, agent=Peeking)
+
+
+def test_bids_on_the_true_cell_are_caught_by_the_attacker(stage):
+    def peeking(plan, reported, keys, seed):
+        truly = reported.copy()
+        truly[stage.target] = stage.channel.chances[plan.cell[stage.target]].argmax()
+        return sale(plan, truly, keys, seed)
+
+    found = measured(replace(stage, played=peeking))
+    assert found.broken, found.verdict
+
+
+@dataclass(frozen=True, eq=False)
+class OffTheGrid(Reporter):
+    """Bids with its own utilities, of which it knows more than any report says."""
+
+    own: tuple[float, ...] = ()
+
+    def values(self, told: int) -> np.ndarray:  # noqa: ARG002
+        return np.array(self.own)
+
+
+def test_bids_on_utilities_of_its_own_are_caught_exactly():
+    channel, menu = channel_of(1.0), menu_of(3, len(REGION.resources))
+    somebody = against_any_prices(OffTheGrid(channel, 0, (0.31, 0.42, 0.53)), menu, rounds=1)
+    others = [against_any_prices(Reporter(channel, cell), menu, rounds=1) for cell in range(CELLS)]
+    assert all(first_beyond([somebody, other], 1.0) is not None for other in others)
+
+
+def test_bids_that_no_report_explains_are_said_in_a_sentence(stage):
+    def own_mind(plan, reported, keys, seed):
+        *seen, rounds = sale(plan, reported, keys, seed)
+        return (*seen[:-1], seen[-1] + 0.001, rounds)
+
+    with pytest.raises(InputError, match="acts on something else"):
+        measured(replace(stage, played=own_mind))
+
+
+class Coarse(Reporter):
+    """Draws 8 bits where 53 are meant."""
+
+    def drawn(self, draw):
+        return super().drawn(lambda step, purpose: draw(step, purpose) >> 45 << 45)
+
+
+def test_draws_from_a_coarser_grid_are_caught_exactly():
+    assert is_kept(channel_of(0.1), 0.1)
+    assert not is_kept(channel_of(0.1), 0.1, agent=Coarse)
+
+
+def test_the_epsilon_of_another_region_is_caught_exactly():
+    assert is_kept(channel_of(1.1), 1.1)
+    assert not is_kept(channel_of(1.1), 1.0)
+
+
+def test_the_epsilon_of_another_region_is_caught_by_the_attacker(stage):
+    number = int(stage.plan.channel_of[stage.target])
+    cells = np.minimum(stage.channel.cell_of, 2)
+    channel = channel_for(stage.region, cells, randomised_response(int(cells.max()) + 1, 3.0))
+    channels = tuple(channel if n == number else other for n, other in enumerate(stage.plan.channels))
+    # As many cells for whoever reports by it; everybody else keeps theirs.
+    cell = np.where(stage.plan.channel_of == number, np.minimum(stage.plan.cell, 2), stage.plan.cell)
+    found = measured(replace(stage, plan=replace(stage.plan, channels=channels, cell=cell)))
+    assert found.broken, found.verdict
+
+
+def test_a_whole_sale_shows_the_bugs_too():
+    wrong = plan_with(PROBLEM, channel_of(1.0001))
+    everybody = [among_others(wrong, PROBLEM, row, seed=0) for row in range(len(REGION.types))]
+    assert first_beyond(everybody, 1.0) is not None
