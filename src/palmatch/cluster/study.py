@@ -1,0 +1,81 @@
+"""Many independent calls on the workers of a cluster, their answers in whatever order they come.
+
+A call that fails gives its own mistake; a call that is lost with its worker is made again on another one, as long as
+there are any. This room knows nothing of what is computed.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from palmatch.cluster.connection import Cluster, lost_to_the_cluster
+from palmatch.errors import InputError, PalmatchError
+
+# What a study says of itself when its cluster goes away.
+KEPT = "what was finished is kept, and the same command goes on from there"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function at the top level of a module, what it is given, and its name for people."""
+
+    name: str
+    work: Callable[..., Any]
+    arguments: tuple[object, ...]
+
+
+def answers(
+    cluster: Cluster, calls: Sequence[Call], *, seconds: float, kept: str = KEPT
+) -> Iterator[tuple[int, Any] | None]:
+    """Yield (number of the call, answer) as they come, and None whenever so many seconds passed without one.
+
+    The first calls are begun first. If the caller stops listening, what is left is not computed.
+    """
+    study = uuid4().hex
+    number_of = {
+        cluster.client.submit(call.work, *call.arguments, key=f"{study}-{number}", pure=False, priority=-number): number
+        for number, call in enumerate(calls)
+    }
+    left = list(number_of)
+    try:
+        while left:
+            finished = _finished(cluster, left, seconds, kept)
+            left = [future for future in left if future not in finished]
+            for future in finished:
+                number = number_of.pop(future)
+                yield number, _answer(cluster, future, calls[number], kept)
+            if not finished:
+                yield None
+    finally:
+        if left and cluster.client.status == "running":
+            cluster.client.cancel(left)
+
+
+def _finished(cluster: Cluster, left: Sequence[Any], seconds: float, kept: str) -> set[Any]:
+    try:
+        return set(cluster.finished(left, seconds=seconds))
+    except lost_to_the_cluster():
+        raise cluster.gone(kept) from None
+
+
+def _answer(cluster: Cluster, future: Any, call: Call, kept: str) -> Any:
+    """Return what a call gave, or raise what went wrong, in the words of whoever computes without a cluster."""
+    from distributed.scheduler import KilledWorker
+
+    try:
+        return future.result()
+    except InputError:
+        raise
+    except KilledWorker:
+        raise PalmatchError(
+            f"The workers that computed “{call.name}” died one after the other (out of memory, perhaps); {kept}, on "
+            "larger workers if need be."
+        ) from None
+    except lost_to_the_cluster():
+        raise cluster.gone(kept) from None
+    except Exception as error:
+        raise RuntimeError(f"“{call.name}” failed:\n{''.join(traceback.format_exception(error))}") from error

@@ -1,0 +1,137 @@
+"""A day at a glance: who asked, what was free, how long people waited and what was lost, over the same hours.
+
+The figure takes the rows of a day and its summary; nothing is computed here that the day should have computed, but for
+gathering batches into stretches that an eye can follow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from palmatch.problem import FloatArray
+from palmatch.report.style import AGENT, ALARM, FAINT_INK, INK, PRIVATE, RESOURCE, WIDTH, percent, sheet, styled
+
+# Inches: the height of one panel, and what lies between two.
+_PANEL, _GAP = 1.05, 0.42
+
+# About so many points lie on a curve, whatever the length of the day.
+_POINTS = 144
+
+# Hours between the marks of the axis.
+_TICKS = (1 / 12, 1 / 6, 1 / 4, 1 / 2, 1, 2, 3)
+
+
+@styled
+def day_figure(batches: pl.DataFrame, people: pl.DataFrame, told: dict[str, Any]) -> Figure:
+    """Draw a day: requests, free vehicles, waiting times and the loss against the optimum of each batch."""
+    figure, axes = _panels(_title(told), _subtitle(told), 4)
+    stretch = max(1, len(batches) // _POINTS)
+    rows = _stretches(batches, stretch)
+    hours = rows["hour"].to_numpy()
+    minutes = told["plan"]["batch_seconds"] / 60
+    _curve(axes[0], hours, rows["asked"].to_numpy() / minutes, AGENT, "people who ask, a minute")
+    _curve(axes[1], hours, rows["free"].to_numpy(), RESOURCE, "vehicles that stand free, when people are matched")
+    _waits(axes[2], people, float(stretch * minutes / 60), hours)
+    _losses(axes[3], batches, rows)
+    _hours(axes, told["plan"]["start"] / 3600, told["plan"]["end"] / 3600)
+    return figure
+
+
+def _title(told: dict[str, Any]) -> str:
+    whole = told["plan"]["end"] - told["plan"]["start"] == 86400
+    stretch = "A day" if whole else "A part of a day"
+    where = "in a made-up city" if told["made_up"] else f"of taxis: {told['date']}"
+    lost = "" if told["loss"] is None else f", {percent(told['loss'])} below the optimum"
+    return f"{stretch} {where}{lost}"
+
+
+def _subtitle(told: dict[str, Any]) -> str:
+    plan, promised = told["plan"], told["guarantee"]
+    epsilon = promised["epsilon"]
+    promise = f"ε = {epsilon:g} a person over the day" if np.isfinite(epsilon) else "no privacy"
+    return (
+        f"{plan['policy']}, {promise}; {told['asked']:,} requests in {told['batches']:,} batches of "
+        f"{plan['batch_seconds']:g}\N{NO-BREAK SPACE}s, {plan['vehicles']:,} vehicles, regions of {plan['edge']:g} m"
+    )
+
+
+def _panels(title: str, subtitle: str, count: int) -> tuple[Figure, list[Axes]]:
+    """Return panels below each other, the first of which is at the top."""
+    left, right, bottom = 0.5, 0.28, 0.5
+    height = count * _PANEL + (count - 1) * _GAP
+    figure, whole = sheet(
+        title, subtitle, plot=(WIDTH - left - right, height), right=right, left=left, bottom=bottom, legend=0.3
+    )
+    box = whole.get_position()
+    whole.remove()
+    unit = box.height / height
+    tops = [box.y1 - number * (_PANEL + _GAP) * unit for number in range(count)]
+    return figure, [figure.add_axes((box.x0, top - _PANEL * unit, box.width, _PANEL * unit)) for top in tops]
+
+
+def _stretches(batches: pl.DataFrame, stretch: int) -> pl.DataFrame:
+    """Gather so many batches each: means of counts, losses by their sums."""
+    first = int(batches["batch"][0])
+    grouped = batches.group_by((pl.col("batch") - first) // stretch, maintain_order=True)
+    return grouped.agg(
+        hour=pl.col("second").mean() / 3600,
+        asked=pl.col("asked").mean(),
+        free=pl.col("free").mean(),
+        loss=1 - pl.col("welfare").sum() / pl.col("optimum").sum(),
+    )
+
+
+def _curve(axes: Axes, hours: FloatArray, values: FloatArray, colour: str, words: str) -> None:
+    axes.fill_between(hours, values, color=colour, alpha=0.18, linewidth=0)
+    axes.plot(hours, values, color=colour, linewidth=1.3)
+    _name(axes, words)
+
+
+def _waits(axes: Axes, people: pl.DataFrame, width: float, hours: FloatArray) -> None:
+    """Draw the median and the slowest tenth of those who asked in each stretch."""
+    picked = people.drop_nulls("picked_up")
+    by = picked.group_by((pl.col("asked") / 3600 // width).alias("stretch")).agg(
+        median=((pl.col("picked_up") - pl.col("asked")) / 60).median(),
+        slow=((pl.col("picked_up") - pl.col("asked")) / 60).quantile(0.9),
+    )
+    by = by.sort("stretch").filter(pl.col("stretch") * width >= hours[0] - width)
+    middle = (by["stretch"].to_numpy() + 0.5) * width
+    axes.fill_between(middle, by["median"].to_numpy(), by["slow"].to_numpy(), color=FAINT_INK, alpha=0.2, linewidth=0)
+    axes.plot(middle, by["median"].to_numpy(), color=INK, linewidth=1.3)
+    gave_up = int(people["picked_up"].is_null().sum())
+    tired = f"{gave_up:,} gave up" if gave_up else "nobody gave up"
+    _name(axes, f"minutes until picked up: median to slowest tenth; {tired}")
+
+
+def _losses(axes: Axes, batches: pl.DataFrame, rows: pl.DataFrame) -> None:
+    one = batches.filter(pl.col("optimum") > 0)
+    loss = 100 * (1 - one["welfare"] / one["optimum"]).to_numpy()
+    axes.plot(one["second"].to_numpy() / 3600, loss, ",", color=PRIVATE.colour, alpha=0.5)
+    axes.plot(rows["hour"].to_numpy(), 100 * rows["loss"].to_numpy(), color=ALARM, linewidth=1.5)
+    _name(axes, "welfare lost against the optimum of each batch, in %")
+    top = float(np.nanquantile(loss, 0.995)) if len(loss) else 1.0
+    axes.set_ylim(0, 1.15 * max(top, 1.0))
+
+
+def _name(axes: Axes, words: str) -> None:
+    axes.set_title(words, loc="left", fontsize=9.0, color=FAINT_INK, pad=5)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def _hours(axes: list[Axes], start: float, end: float) -> None:
+    step = next((step for step in _TICKS if (end - start) / step <= 9), _TICKS[-1])
+    ticks = np.arange(np.ceil(start / step), np.floor(end / step) + 1) * step
+    for panel in axes:
+        panel.set_xlim(start, end)
+        panel.set_xticks(ticks)
+        panel.tick_params(labelbottom=panel is axes[-1])
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda hour, _: f"{int(hour):02d}:{round(hour % 1 * 60):02d}"))
+    axes[-1].set_xlabel("time of the day")
