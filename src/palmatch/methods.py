@@ -163,11 +163,13 @@ def _prepare_palma(ground: Ground, settings: Settings, trace: bool) -> Method:
 def accounts(
     ground: Ground, policy: Policy, noise: list[PublicPlay], budget: FloatArray, settings: Settings
 ) -> list[Account]:
-    """Return the account of every region, chosen for the smallest budget in it."""
+    """Return the account of every region, chosen for the smallest budget in it with which anybody can act."""
     progress = ground.progress("costs")
     chosen = []
     smallest = np.full(len(ground.regions), np.inf)
-    np.minimum.at(smallest, ground.problem.region_index, budget)
+    some = budget > 0
+    np.minimum.at(smallest, ground.problem.region_index[some], budget[some])
+    smallest[np.setdiff1d(np.arange(len(smallest)), ground.problem.region_index[some])] = 0.0
     for number, (region, play, least) in enumerate(zip(ground.regions, noise, smallest, strict=True)):
         account = region_account(region, play, policy, settings.accountant, epsilon=float(least), delta=settings.delta)
         chosen.append(account)

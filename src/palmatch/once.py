@@ -16,7 +16,7 @@ from palmatch.baselines.common import refuse_too_large
 from palmatch.baselines.hungarian import assign
 from palmatch.errors import InputError
 from palmatch.ground import Ground, Method, Settings, budgets
-from palmatch.guarantee import Guarantee
+from palmatch.guarantee import NOT_COVERED, Guarantee, partition_in_words
 from palmatch.neighbourhood import Neighbourhood, Progress
 from palmatch.policies.channel import Channel, report
 from palmatch.policies.once import Crowd, best_channel, like_others
@@ -214,14 +214,16 @@ def _matching(
         method=method,
         resource_of=resource_of,
         utility=problem.true_utility_of(resource_of),
-        guarantee=_guarantee(float(epsilon.max())),
+        guarantee=_guarantee(float(epsilon.max()), plan),
         epsilon=epsilon,
         charged=telling.astype(np.int64),
         rounds=rounds,
     )
 
 
-def _guarantee(epsilon: float) -> Guarantee:
+def _guarantee(epsilon: float, plan: Reporting) -> Guarantee:
+    # A region stands once in the list for every budget in it.
+    regions = {region.region: len(region.types) for region in plan.region_of_channel}
     return Guarantee(
         epsilon=epsilon,
         delta=0.0,
@@ -235,7 +237,7 @@ def _guarantee(epsilon: float) -> Guarantee:
             "Regions, how many agents are in each, possible types, resources and budgets are public.",
             "Every agent reports once, as the possible type of its region that is nearest to it, and keeps its report.",
             "Each agent draws its own chance, independently and in secret.",
-            "The region itself, and that an agent takes part, are not hidden.",
-            "Repeated matchings of the same person add up; this is the promise for one.",
         ),
+        partition=partition_in_words(list(regions.values())),
+        not_covered=NOT_COVERED,
     )

@@ -50,8 +50,8 @@ def keeps_exactly(table: list[list[Fraction]], epsilon: float) -> bool:
         return all(mpmath.mpf(ratio.numerator) / ratio.denominator <= bound for ratio in ratios)
 
 
-@pytest.mark.parametrize("epsilon", [1e-9, 0.1, 0.7, 1.0, 3.0, 8.0, 30.0])
-@pytest.mark.parametrize("cells", [2, 3, 4, 9, 64])
+@pytest.mark.parametrize("epsilon", [1e-9, 0.1, 0.7, 1.0, 3.0, 8.0, 30.0, 1e4])
+@pytest.mark.parametrize("cells", [2, 3, 4, 9, 20])
 def test_no_report_tells_two_cells_apart_better_than_epsilon_allows(cells, epsilon):
     table = exact_channel(Channel(np.arange(cells), randomised_response(cells, epsilon), np.ones((cells, 1))))
     assert keeps_exactly(table, epsilon)
@@ -62,7 +62,7 @@ def test_no_report_tells_two_cells_apart_better_than_epsilon_allows(cells, epsil
 @given(
     seed=st.integers(0, 10**6),
     shape=st.tuples(st.integers(1, 6), st.integers(1, 6)),
-    epsilon=st.sampled_from([1e-9, 1e-3, 0.1, 1.0, 3.0, 20.0]),
+    epsilon=st.sampled_from([1e-9, 1e-3, 0.1, 1.0, 3.0, 20.0, 1e4]),
     sharpness=st.sampled_from([0.1, 1.0, 10.0, 100.0]),
 )
 def test_whatever_chances_are_wanted_the_sealed_ones_keep_the_promise(seed, shape, epsilon, sharpness):

@@ -19,8 +19,8 @@ from palmatch.problem import FloatArray, IntArray
 # Below this the grid is too coarse for two chances that differ so little; who has less reports nothing.
 SMALLEST = 1e-9
 
-# From here on a report is the truth, and nothing is promised.
-WITHOUT_NOISE = 700.0
+# e to a larger power is not a floating-point number; the grid is far coarser than that anyway.
+_LARGEST_POWER = 700.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,8 @@ def randomised_response(cells: int, epsilon: float) -> IntArray:
     if cells == 1:
         return nothing_told(1)
     _check(epsilon)
-    if epsilon >= WITHOUT_NOISE:
-        return np.eye(cells, dtype=np.int64) * GRID
     # Two units more than the quotient: above it whatever way the floating point rounded.
-    other = int(GRID / (exp(epsilon) * (1 - 1e-15) + cells - 1)) + 2
+    other = int(GRID / (_power(epsilon) * (1 - 1e-15) + cells - 1)) + 2
     chances = np.full((cells, cells), other, dtype=np.int64)
     np.fill_diagonal(chances, GRID - (cells - 1) * other)
     return chances
@@ -91,11 +89,9 @@ def sealed(wanted: FloatArray, epsilon: float) -> IntArray:
     """
     _check(epsilon)
     rows = wanted / wanted.sum(axis=1, keepdims=True)
-    if epsilon >= WITHOUT_NOISE:
-        return _whole(rows)
     average = rows.mean(axis=0)
-    excess = np.maximum(rows.max(axis=0) - exp(epsilon) * rows.min(axis=0), 0.0)
-    room = average * np.expm1(epsilon)
+    excess = np.maximum(rows.max(axis=0) - _power(epsilon) * rows.min(axis=0), 0.0)
+    room = average * np.expm1(min(epsilon, _LARGEST_POWER))
     share = float(np.divide(excess, excess + room, out=np.zeros_like(room), where=excess > 0).max())
     more = 1e-12
     while True:
@@ -108,7 +104,7 @@ def sealed(wanted: FloatArray, epsilon: float) -> IntArray:
 def keeps(chances: IntArray, epsilon: float) -> bool:
     """Tell, in whole numbers, whether no report is more than e^ε times as likely from one cell as from another."""
     # The floating exponential is right to a unit in its last place; this is below it.
-    bound = Fraction(exp(epsilon)) * (1 - Fraction(1, 2**50))
+    bound = Fraction(_power(epsilon)) * (1 - Fraction(1, 2**50))
     most, least = chances.max(axis=0).tolist(), chances.min(axis=0).tolist()
     return all(high <= bound * low for high, low in zip(most, least, strict=True))
 
@@ -119,6 +115,10 @@ def _whole(rows: FloatArray) -> IntArray:
     likeliest = int(rows.sum(axis=0).argmax())
     chances[:, likeliest] += GRID - chances.sum(axis=1)
     return chances
+
+
+def _power(epsilon: float) -> float:
+    return exp(min(epsilon, _LARGEST_POWER))
 
 
 def _check(epsilon: float) -> None:
