@@ -84,7 +84,7 @@ def _channels(crowds: list[Crowd], progress: Progress | None) -> list[Channel]:
     tried = {}
     for number, index in enumerate(chosen):
         # Tailoring takes a moment for each region, so it is not for thousands of them.
-        tried[index] = best_channel(crowds[index], tailor=everybody)
+        tried[index] = best_channel(crowds[index], tailor=everybody, made_up=1500 if everybody else 300)
         if progress is not None:
             progress(number + 1, len(crowds))
     told = [(crowds[index].epsilon, channel.reports) for index, channel in tried.items() if channel.reports > 1]
@@ -189,7 +189,9 @@ def _opening(
         resources=np.concatenate([region.resources for region in regions]),
         values=np.concatenate(means),
     )
-    sale = sell(table, np.zeros(problem.resources), OPENING_STEP, keys=keys, seed=0)
+    # A town's sale ends by itself; that of a crowd is cut off, so that it takes seconds and not hours.
+    patience = min(max(4_000_000 // problem.agents, 100), 10_000)
+    sale = sell(table, np.zeros(problem.resources), OPENING_STEP, keys=keys, seed=0, patience=patience)
     held = [sale.resource_of[members] for members in _members(problem.region_index, len(regions))]
     wanted = [np.flatnonzero(np.isin(region.resources, own)) for region, own in zip(regions, held, strict=True)]
     return sale.prices, wanted

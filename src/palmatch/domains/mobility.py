@@ -272,6 +272,7 @@ def _apart(places: cKDTree) -> float:
     return float(np.median(distances))
 
 
+@lru_cache(maxsize=32)
 def _projection(latitude: float, longitude: float) -> pyproj.Proj:
     return pyproj.Proj(proj="aeqd", lat_0=latitude, lon_0=longitude, ellps="WGS84")
 

@@ -94,12 +94,35 @@ def sell(
 
 
 @numba.njit(cache=True)
+def look(table, prices, stall, step):  # type: ignore[no-untyped-def]  # compiled
+    """Return (resource, bid) of whoever stands at a stall; the resource is -1 if nothing is worth its price."""
+    _, start, resources, values = table
+    # Going without is worth nothing, so that nobody bids more than something is worth to it.
+    best, second, wanted = -1.0, 0.0, -1
+    for place in range(start[stall], start[stall + 1]):
+        gain = values[place] - prices[resources[place]]
+        if gain > best:
+            if wanted >= 0:
+                second = max(second, best)
+            best, wanted = gain, resources[place]
+        elif gain > second:
+            second = gain
+    if best < 0.0:
+        return -1, 0.0
+    return wanted, prices[wanted] + (best - second) + step
+
+
+@numba.njit(cache=True)
 def bid(names, table, prices, holder, board, queue, waiting, step, rounds, until):  # type: ignore[no-untyped-def]  # compiled
     """Play rounds of bidding; return (rounds played, agents that still want to bid)."""
-    stall_of, start, resources, values = table
+    stall_of, start, _, _ = table
     bids, bidders, drawn = board
     touched = np.empty(len(prices), dtype=np.int64)
     following = np.empty(len(queue), dtype=np.int64)
+    # Prices change between rounds only, so one look a round does for everybody at a stall.
+    looked = np.full(len(start) - 1, -1, dtype=np.int64)
+    favourite = np.empty(len(start) - 1, dtype=np.int64)
+    offers = np.empty(len(start) - 1)
     while waiting > 0 and rounds < until:
         rounds += 1
         count = 0
@@ -107,19 +130,12 @@ def bid(names, table, prices, holder, board, queue, waiting, step, rounds, until
         for index in range(waiting):
             agent = queue[index]
             stall = stall_of[agent]
-            # Going without is worth nothing, so that nobody bids more than something is worth to it.
-            best, second, wanted = -1.0, 0.0, -1
-            for place in range(start[stall], start[stall + 1]):
-                gain = values[place] - prices[resources[place]]
-                if gain > best:
-                    if wanted >= 0:
-                        second = max(second, best)
-                    best, wanted = gain, resources[place]
-                elif gain > second:
-                    second = gain
-            if best < 0.0:
+            if looked[stall] != rounds:
+                looked[stall] = rounds
+                favourite[stall], offers[stall] = look(table, prices, stall, step)
+            wanted, offer = favourite[stall], offers[stall]
+            if wanted < 0:
                 continue
-            offer = prices[wanted] + (best - second) + step
             chance = compiled_draw(names[agent], rounds, SELECTION)
             if bidders[wanted] < 0:
                 touched[count] = wanted
