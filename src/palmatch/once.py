@@ -34,7 +34,10 @@ PATIENCE = 100
 OPENING_STEP = 0.01
 
 # Channels are tried out for this many regions at most; the others take one like those.
-_TRIED = 60
+_TRIED = 100
+
+# Made-up agents on whom channels are tried, in all regions together.
+_MADE_UP = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +84,11 @@ def _channels(crowds: list[Crowd], progress: Progress | None) -> list[Channel]:
     """Return a channel for each crowd: tried out for as many as there is time for, and like those for the others."""
     chosen = np.unique(np.linspace(0, len(crowds) - 1, min(len(crowds), _TRIED)).astype(int)).tolist()
     everybody = len(chosen) == len(crowds)
+    made_up = min(max(_MADE_UP // len(chosen), 100), 1500) if everybody else 300
     tried = {}
     for number, index in enumerate(chosen):
         # Tailoring takes a moment for each region, so it is not for thousands of them.
-        tried[index] = best_channel(crowds[index], tailor=everybody, made_up=1500 if everybody else 300)
+        tried[index] = best_channel(crowds[index], tailor=everybody, made_up=made_up)
         if progress is not None:
             progress(number + 1, len(crowds))
     told = [(crowds[index].epsilon, channel.reports) for index, channel in tried.items() if channel.reports > 1]

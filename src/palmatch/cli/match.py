@@ -11,8 +11,11 @@ import typer
 from palmatch.baselines.hungarian import hungarian
 from palmatch.cli import options, show
 from palmatch.cli.inputs import read_inputs
+from palmatch.cluster.connection import perhaps_connected
+from palmatch.cluster.match import check_tiled, match_on_tiles
 from palmatch.data.files import write_rows
-from palmatch.methods import METHODS, Settings
+from palmatch.errors import InputError
+from palmatch.methods import METHODS, Ground, Settings
 from palmatch.methods import match as match_problem
 from palmatch.problem import Matching, Problem
 
@@ -26,6 +29,8 @@ EXAMPLES = (
 # Up to here the optimum takes about a second, and the loss against it is told without being asked for.
 _OPTIMUM_PAIRS = 4_000_000
 
+# So many tiles a cluster gets, if there are so many regions: more than workers even out what each has to do.
+_TILES = 8
 
 _PRIVATE = "welfare and the loss against the optimum are computed from everybody's true utilities."
 
@@ -47,10 +52,18 @@ def command(
     spacing: options.Spacing = 100.0,
     origin: options.Origin = options.ORIGIN,
     seed: options.Seed = 0,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", help="A Dask scheduler's address, or local:N (palma, published).")
+    ] = None,
+    tiles: Annotated[int | None, typer.Option("--tiles", help="Tiles for the cluster; 8 unless given.")] = None,
     json: options.Json = None,
 ) -> None:
     """Match the two files."""
     options.methods(policy)
+    if cluster is not None:
+        check_tiled(policy, _TILES if tiles is None else tiles)
+    elif tiles is not None:
+        raise InputError("--tiles goes with --cluster: one machine has no need of tiles.")
     inputs = read_inputs(
         agents,
         resources,
@@ -63,8 +76,14 @@ def command(
     )
     problem = inputs.problem(areas if domain is options.DomainName.papers else edge, seed)
     settings = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value)
-    with show.progress_bar("matching") as report:
-        matching = match_problem(problem, policy, settings=settings, seed=seed, report=report)
+    with perhaps_connected(cluster) as there, show.progress_bar("matching") as report:
+        if there is None:
+            matching = match_problem(problem, policy, settings=settings, seed=seed, report=report)
+        else:
+            ground = Ground(problem, report)
+            matching = match_on_tiles(
+                ground, policy, settings=settings, seed=seed, tiles=tiles or _TILES, cluster=there
+            )
     write_rows(out, pairs(problem, matching))
     best = hungarian(problem).welfare if problem.agents * problem.resources <= _OPTIMUM_PAIRS else None
     if str(json) != "-":

@@ -22,6 +22,7 @@ from rich.table import Table
 
 import palmatch
 from palmatch.cli import options, show
+from palmatch.cluster.connection import perhaps_connected
 from palmatch.errors import InputError
 from palmatch.report.mobility_page import write_mobility
 from palmatch.report.papers_page import write_papers
@@ -56,6 +57,10 @@ Processes: TypeAlias = Annotated[
     int | None, typer.Option("--processes", help="Processes to use; one for each processor unless given.", min=1)
 ]
 
+ClusterName: TypeAlias = Annotated[
+    str | None, typer.Option("--cluster", help="A Dask scheduler's address, or local:N, in place of --processes.")
+]
+
 
 @app.command("mobility", help=MOBILITY_HELP, epilog=MOBILITY_EXAMPLES)
 def mobility(
@@ -75,6 +80,7 @@ def mobility(
     quick: Quick = False,
     seed: options.Seed = 0,
     processes: Processes = None,
+    cluster: ClusterName = None,
     out: Annotated[Path, typer.Option("--out", help="The folder for report.html.")] = Path("reproduce-mobility"),
     json: options.Json = None,
 ) -> None:
@@ -91,7 +97,7 @@ def mobility(
     sizes = options.numbers(edges, "--edges")
     parts = reproduce_mobility.cells(records, edges=sizes, runs=count, seed=seed)
     settings = reproduce_mobility.settings_of(records, runs=count, seed=seed, version=palmatch.__version__)
-    rows = _play(out, parts, settings, processes)
+    rows = _play(out, parts, settings, processes, cluster)
     words = [*(["--trips", str(trips)] if trips else []), *(word for time in at or [] for word in ("--at", time))]
     words += ["--edges", ",".join(f"{size:g}" for size in sizes), "--seconds", f"{seconds:g}"]
     words += [f"--origin={origin}"] if origin != options.ORIGIN else []
@@ -115,6 +121,7 @@ def papers(
     quick: Quick = False,
     seed: options.Seed = 0,
     processes: Processes = None,
+    cluster: ClusterName = None,
     out: Annotated[Path, typer.Option("--out", help="The folder for report.html.")] = Path("reproduce-papers"),
     json: options.Json = None,
 ) -> None:
@@ -124,11 +131,11 @@ def papers(
     sizes = options.whole_numbers(areas, "--areas")
     parts = reproduce_papers.cells(records, areas=sizes, runs=count, seed=seed)
     settings = reproduce_papers.settings_of(records, runs=count, seed=seed, version=palmatch.__version__)
-    rows = _play(out, parts, settings, processes)
+    rows = _play(out, parts, settings, processes, cluster)
     others = None
     if readings:
         tries = paper_readings.cells(records, runs=count, seed=seed, areas=sizes)
-        others = _play(out, tries, settings, processes)
+        others = _play(out, tries, settings, processes, cluster)
     words = [*(["--papers", str(papers), "--reviewers", str(reviewers)] if papers else [])]
     words += ["--areas", ",".join(map(str, sizes)), *(["--readings"] if readings else [])]
     told = _told("papers", words, runs=count, seed=seed)
@@ -166,11 +173,15 @@ def _told(study: str, words: Sequence[str], *, runs: int, seed: int) -> Told:
 
 
 def _play(
-    out: Path, parts: Sequence[cells.Cell], settings: dict[str, cells.Setting], processes: int | None
+    out: Path,
+    parts: Sequence[cells.Cell],
+    settings: dict[str, cells.Setting],
+    processes: int | None,
+    cluster: str | None,
 ) -> pl.DataFrame:
     try:
-        with _progress() as watch:
-            return cells.run_cells(out / "cells", parts, settings, processes=processes, watch=watch)
+        with perhaps_connected(cluster) as there, _progress() as watch:
+            return cells.run_cells(out / "cells", parts, settings, processes=processes, cluster=there, watch=watch)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. What was done is in {out / 'cells'}; the same command goes on from there.", err=True)
         raise

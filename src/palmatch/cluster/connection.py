@@ -81,6 +81,16 @@ def connected(name: str) -> Iterator[Cluster]:
                 client.close(timeout=PATIENCE)
 
 
+@contextmanager
+def perhaps_connected(name: str | None) -> Iterator[Cluster | None]:
+    """Find a cluster, if there is one to be found: nothing for no name."""
+    if name is None:
+        yield None
+        return
+    with connected(name) as cluster:
+        yield cluster
+
+
 def lost_to_the_cluster() -> tuple[type[BaseException], ...]:
     """Return what Dask raises when workers or the scheduler are gone, and never for a mistake of a task."""
     from distributed.scheduler import KilledWorker

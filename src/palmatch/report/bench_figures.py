@@ -17,7 +17,7 @@ _GAP = 0.52
 
 @styled
 def growth(sizes: Sequence[Size]) -> Figure:
-    """Draw microseconds, kilobytes and actions of an agent, and steps, over the number of agents."""
+    """Draw microseconds and actions of an agent, and memory and steps of all, over the number of agents."""
     threads = sizes[-1].threads
     height = 4 * _PLOT[1] + 3 * _GAP
     figure, whole = sheet(
@@ -43,7 +43,7 @@ def growth(sizes: Sequence[Size]) -> Figure:
 def _curves(sizes: Sequence[Size]) -> list[tuple[str, list[float]]]:
     return [
         ("Microseconds an agent", [1e6 * size.seconds / size.agents for size in sizes]),
-        ("Peak memory of the process, kilobytes an agent", [size.bytes / 1e3 / size.agents for size in sizes]),
+        ("Peak memory of the whole process, gigabytes", [size.bytes / 1e9 for size in sizes]),
         ("Actions an agent", [size.actions / size.agents for size in sizes]),
         ("Steps until nobody has anything left to do", [float(size.steps) for size in sizes]),
     ]

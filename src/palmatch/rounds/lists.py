@@ -24,6 +24,9 @@ from palmatch.rounds.threads import Pace, spread, usual_threads
 # Agents in a block: their lists fit the second-level cache.
 _BLOCK = 16_384
 
+# Agents whose words are fetched at a time.
+_BATCH = 512
+
 _STEPS_AT_ONCE = 256
 
 
@@ -96,7 +99,8 @@ def _places(agents: int, lists: NDArray[np.int32]) -> tuple[np.ndarray, ...]:
         np.arange(agents, dtype=np.int32),  # who
         lists[:, 0].copy(),  # what it is at
         np.zeros(agents, dtype=np.int32),  # which place of its list that is
-        np.zeros(agents, dtype=np.int32),  # everything on its list before this is held
+        np.zeros(agents, dtype=np.int32),  # everything on its list before this place is held
+        lists[:, 0].copy(),  # what stands at that place
         np.full(agents, ATTEMPTS, dtype=np.int8),  # what comes next
     )
 
@@ -108,35 +112,44 @@ def claim_blocks(alone, step, bounds, counts, places, game, words, first, last):
     On one thread (`alone`) SEVERAL is written at once; otherwise it takes `contest_blocks`, see `rounds.kernel`.
     """
     lists, ranks, _, _, _ = game
-    agent_at, resource_at, rank_at, cursor_at, mode_at = places
+    agent_at, resource_at, rank_at, cursor_at, hope_at, mode_at = places
+    seen = np.empty(_BATCH, dtype=np.int64)
     for block in range(first, last):
-        start = bounds[block]
+        start, stop = bounds[block], bounds[block] + counts[block]
         kept = start
-        for place in range(start, start + counts[block]):
-            mode = mode_at[place]
-            if mode == ATTEMPTS:
-                resource = resource_at[place]
-                taken = alone and words[resource] >= step * TAG
-                words[resource] = step * TAG + (SEVERAL if taken else agent_at[place])
-            elif mode == DOUBTS:
-                row, cursor = np.int64(agent_at[place]) * ranks, cursor_at[place]
-                while cursor < ranks and words[lists[row + cursor]] >= HELD:
-                    cursor += 1
-                if cursor == ranks:
-                    continue
-                cursor_at[place] = cursor
-                mode_at[place] = LOOKS
-            if kept < place:
-                agent_at[kept], resource_at[kept], rank_at[kept] = agent_at[place], resource_at[place], rank_at[place]
-                cursor_at[kept], mode_at[kept] = cursor_at[place], mode_at[place]
-            kept += 1
+        for begin in range(start, stop, _BATCH):
+            end = min(begin + _BATCH, stop)
+            # Words are fetched first, all of a batch at once, so that nothing waits for one of them.
+            for place in range(begin, end):
+                seen[place - begin] = words[hope_at[place]]
+            for place in range(begin, end):
+                mode = mode_at[place]
+                if mode == ATTEMPTS:
+                    resource = resource_at[place]
+                    taken = alone and words[resource] >= step * TAG
+                    words[resource] = step * TAG + (SEVERAL if taken else agent_at[place])
+                elif mode == DOUBTS and seen[place - begin] >= HELD:
+                    row, cursor = np.int64(agent_at[place]) * ranks, cursor_at[place]
+                    while cursor < ranks and words[lists[row + cursor]] >= HELD:
+                        cursor += 1
+                    if cursor == ranks:
+                        continue
+                    cursor_at[place], hope_at[place] = cursor, lists[row + cursor]
+                if kept < place:
+                    agent_at[kept], resource_at[kept], rank_at[kept] = (
+                        agent_at[place],
+                        resource_at[place],
+                        rank_at[place],
+                    )
+                    cursor_at[kept], hope_at[kept], mode_at[kept] = cursor_at[place], hope_at[place], mode_at[place]
+                kept += 1
         counts[block] = kept - start
 
 
 @numba.njit(cache=True, nogil=True)
 def contest_blocks(step, bounds, counts, places, words, first, last):  # type: ignore[no-untyped-def]  # compiled
     """Write SEVERAL where an agent does not find its own name; see `rounds.kernel.contest`."""
-    agent_at, resource_at, _, _, mode_at = places
+    agent_at, resource_at, _, _, _, mode_at = places
     for block in range(first, last):
         for place in range(bounds[block], bounds[block] + counts[block]):
             if mode_at[place] == ATTEMPTS and words[resource_at[place]] != step * TAG + agent_at[place]:
@@ -147,30 +160,40 @@ def contest_blocks(step, bounds, counts, places, words, first, last):  # type: i
 def act_blocks(step, bounds, counts, places, game, words, first, last):  # type: ignore[no-untyped-def]  # compiled
     """Let everybody act, and let go of who holds something."""
     lists, ranks, names, chance, chances = game
-    agent_at, resource_at, rank_at, cursor_at, mode_at = places
+    agent_at, resource_at, rank_at, cursor_at, hope_at, mode_at = places
     common = counter(step, BACKOFF)
+    seen = np.empty(_BATCH, dtype=np.int64)
     for block in range(first, last):
-        start = bounds[block]
+        start, stop = bounds[block], bounds[block] + counts[block]
         kept = start
-        for place in range(start, start + counts[block]):
-            agent = np.int64(agent_at[place])
-            if mode_at[place] == ATTEMPTS:
-                resource = resource_at[place]
-                if words[resource] == step * TAG + agent:
-                    words[resource] = HELD + agent
-                    continue
-                limit = chance if len(chances) == 0 else chances[agent * ranks + rank_at[place]]
-                if drawn(names[agent], common) < limit:
-                    mode_at[place] = LOOKS
-            else:
-                rank = rank_at[place] + 1 if rank_at[place] + 1 < ranks else 0
-                resource = lists[agent * ranks + rank]
-                rank_at[place], resource_at[place] = rank, resource
-                mode_at[place] = ATTEMPTS if words[resource] < step * TAG else DOUBTS
-            if kept < place:
-                agent_at[kept], resource_at[kept], rank_at[kept] = agent_at[place], resource_at[place], rank_at[place]
-                cursor_at[kept], mode_at[kept] = cursor_at[place], mode_at[place]
-            kept += 1
+        for begin in range(start, stop, _BATCH):
+            end = min(begin + _BATCH, stop)
+            # Who looks goes on to the next place of its list; who attempts reads the same place again.
+            for place in range(begin, end):
+                rank = rank_at[place] + (mode_at[place] != ATTEMPTS)
+                rank_at[place] = rank if rank < ranks else 0
+                resource_at[place] = lists[np.int64(agent_at[place]) * ranks + rank_at[place]]
+            for place in range(begin, end):
+                seen[place - begin] = words[resource_at[place]]
+            for place in range(begin, end):
+                agent, word = np.int64(agent_at[place]), seen[place - begin]
+                if mode_at[place] == ATTEMPTS:
+                    if word == step * TAG + agent:
+                        words[resource_at[place]] = HELD + agent
+                        continue
+                    limit = chance if len(chances) == 0 else chances[agent * ranks + rank_at[place]]
+                    if drawn(names[agent], common) < limit:
+                        mode_at[place] = LOOKS
+                else:
+                    mode_at[place] = ATTEMPTS if word < step * TAG else DOUBTS
+                if kept < place:
+                    agent_at[kept], resource_at[kept], rank_at[kept] = (
+                        agent_at[place],
+                        resource_at[place],
+                        rank_at[place],
+                    )
+                    cursor_at[kept], hope_at[kept], mode_at[kept] = cursor_at[place], hope_at[place], mode_at[place]
+                kept += 1
         counts[block] = kept - start
 
 
