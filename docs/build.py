@@ -8,6 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks import turns
+
 import palmatch as pm
 from palmatch.methods import Ground, Settings
 from palmatch.report.audit_figures import belief_maps
@@ -17,7 +19,7 @@ from palmatch.studies.arena_once import report_arena
 from palmatch.studies.audit import belief
 
 PICTURES = Path(__file__).parent / "pictures"
-SHOWN = ("map.png", "loss.png")
+SHOWN = ("map.png", "loss.png", "frontier.png")
 
 # The first person whose noisy report lands on the map, so that it can be drawn there.
 WATCHED, EDGE, SEED = 0, 2000.0, 0
@@ -28,10 +30,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         palmatch = Path(sys.executable).with_name("palmatch")
         subprocess.run([palmatch, "demo", "--out", folder], check=True)
+        subprocess.run([palmatch, "frontier", "--out", folder], check=True)
         for name in SHOWN:
             shutil.copyfile(Path(folder) / name, PICTURES / name)
             print(PICTURES / name)
     print(draw_belief(PICTURES / "belief.png"))
+    print(turns.draw(PICTURES / "turns.png"))
 
 
 def draw_belief(path: Path) -> Path:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from palmatch import once
+from palmatch import adaptive, once, turns
 from palmatch.baselines import chance, geo, greedy, hungarian
 from palmatch.crowd.sets import is_crowd
 from palmatch.crowd.tables import alma_tables as crowd_alma_tables
@@ -352,9 +352,20 @@ class Entry:
 
 METHODS: dict[str, Entry] = {
     "once": Entry("one private report, then bids on posted prices", once.prepare_once),
+    "once-threshold": Entry(
+        "one private report, then down its list as a threshold falls",
+        turns.on_reports("once-threshold", turns.threshold),
+    ),
     "palma": Entry("PALMA with accounting that holds", _prepare_palma),
+    "palma-adaptive": Entry(
+        "all of ε on the first choice, then rounds on the list it implies", adaptive.prepare_adaptive
+    ),
     "published": Entry("PALMA as in the paper, with the paper's accounting", _prepare_published),
     "noise": Entry("PALMA without a budget (ε = 0): the region's noise only", _prepare_noise),
+    "noise-patient": Entry(
+        "down the list of the region's averages, giving way now and then (ε = 0)",
+        turns.on_averages("noise-patient", turns.patient),
+    ),
     "unlimited": Entry("PALMA with an infinite budget: the truth only, no privacy", _prepare_unlimited),
     "alma": Entry("down one's own list, linear back-off, no privacy", _prepare_alma("linear", "alma")),
     "alma-logistic": Entry(
@@ -362,6 +373,10 @@ METHODS: dict[str, Entry] = {
     ),
     "alma-patient": Entry(
         "down one's own list, giving way now and then, no privacy", _prepare_alma("patient", "alma-patient")
+    ),
+    "alma-threshold": Entry(
+        "down one's own list as a threshold falls, no privacy",
+        turns.on_own_lists("alma-threshold", turns.whole_threshold),
     ),
     "hungarian": Entry(
         "the optimum; a centre knows everything, no privacy",

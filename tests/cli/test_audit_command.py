@@ -88,7 +88,7 @@ def test_without_a_map_there_is_no_picture_of_beliefs_and_that_is_said(tmp_path)
     [
         (
             ["--policy", "alma"],
-            "There is no audit of 'alma': choose from once, hungarian-once, palma, published, noise.",
+            "There is no audit of 'alma': choose from once, hungarian-once, palma-adaptive, palma, published, noise.",
         ),
         (["--agent", "nobody"], "There is no agent 'nobody'"),
         (["--games", "2"], "Expected at least 4 games, got games=2."),

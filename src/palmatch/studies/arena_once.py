@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from palmatch.adaptive import lists, play_lists
 from palmatch.errors import InputError
 from palmatch.ground import Ground, Settings, budgets
 from palmatch.neighbourhood import Neighbourhood, Progress
@@ -23,7 +24,7 @@ from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.draws import Keys
 from palmatch.rounds.prices import sell
 
-REPORTED = ("once", "hungarian-once")
+REPORTED = ("once", "hungarian-once", "palma-adaptive")
 
 # What an observer sees of a whole game in which these reports were drawn, as plain numbers.
 Seen: TypeAlias = tuple[float, ...]
@@ -39,6 +40,16 @@ def sale(plan: Reporting, reported: IntArray, keys: Keys, seed: int) -> Seen:
 def told(plan: Reporting, reported: IntArray, keys: Keys, seed: int) -> Seen:  # noqa: ARG001 - the centre sees this much
     """Play `hungarian-once`: its centre sees the reports, and what it does is a function of them."""
     return tuple(reported.tolist())
+
+
+def steps(plan: Reporting, reported: IntArray, keys: Keys, seed: int) -> Seen:
+    """Play `palma-adaptive` on given reports: everything that anybody did, step by step, and what came of it."""
+    seen = play_lists(plan, lists(plan), reported, keys=keys, seed=seed, trace=True).trace
+    assert seen is not None
+    return tuple(np.stack((seen.step, seen.agent, seen.resource, seen.outcome)).ravel().tolist())
+
+
+_GAMES: dict[str, Game] = {"once": sale, "hungarian-once": told, "palma-adaptive": steps}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +108,7 @@ def report_arena(
     """Prepare a method of one report around one agent; `plan` is what `reporting` returns, if it is known already."""
     chosen, problem = settings or Settings(), ground.problem
     plan = plan or reporting(ground, chosen)
-    game = sale if method == "once" else told
+    game = _GAMES[method]
     number = int(plan.channel_of[target])
     return ReportArena(
         problem=problem,

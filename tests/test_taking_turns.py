@@ -1,0 +1,104 @@
+"""The methods of taking turns: a threshold pays, patience pays, and neither tells more than it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import palmatch as pm
+from palmatch import once, turns
+from palmatch.data.crowd import crowd
+from palmatch.problem import make_problem
+from palmatch.rounds.turns import best_first
+
+
+@pytest.fixture(scope="module")
+def morning() -> pm.Ground:
+    batch = pm.data.city.batch(8.0, seed=5)
+    return pm.Ground(pm.mobility.problem(batch.requests, batch.vehicles, edge=1000))
+
+
+def mean_loss(ground: pm.Ground, method: str, seeds: range) -> float:
+    ready, best = pm.prepare(ground, method), pm.match(ground.problem, "hungarian").welfare
+    return float(np.mean([1 - ready.play(seed).welfare / best for seed in seeds]))
+
+
+def test_on_own_lists_a_threshold_loses_at_most_two_thirds_of_what_patience_loses(morning):
+    assert mean_loss(morning, "alma-threshold", range(8)) < 0.67 * mean_loss(morning, "alma-patient", range(8))
+
+
+def test_patience_on_averages_beats_the_papers_noise(morning):
+    assert mean_loss(morning, "noise-patient", range(8)) < 0.9 * mean_loss(morning, "noise", range(8))
+
+
+def test_patience_on_averages_looks_at_nothing_but_the_region(morning):
+    problem = morning.problem
+    moved = np.array([problem.domain.types_of(problem.regions[place])[0] for place in problem.region_index])
+    elsewhere = make_problem(
+        problem.domain, moved, resource_ids=problem.resource_ids, agent_ids=problem.agent_ids, truth=problem.truth
+    )
+    assert elsewhere.regions == problem.regions
+    here, there = pm.match(problem, "noise-patient", seed=3), pm.match(elsewhere, "noise-patient", seed=3)
+    assert here.resource_of.tolist() == there.resource_of.tolist()
+    assert here.guarantee.epsilon == here.epsilon.max() == 0.0
+
+
+def test_averages_are_those_of_the_domains_own_expectations(morning):
+    stalls = turns.region_stalls(morning)
+    for number, region in enumerate(morning.regions):
+        weight = morning.problem.domain.prior(region.region)
+        expected = sum(w * row for w, row in zip(weight, region.utilities, strict=True)) / weight.sum()
+        here = slice(stalls.start[number], stalls.start[number + 1])
+        assert stalls.values[here] == pytest.approx(expected, rel=1e-12)
+        assert stalls.resources[here].tolist() == region.resources.tolist()
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0])
+def test_a_threshold_after_a_report_promises_what_the_report_promises(epsilon):
+    batch = pm.data.city.batch(5.0)
+    problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=2000)
+    ours, theirs = pm.match(problem, "once-threshold", epsilon=epsilon), pm.match(problem, "once", epsilon=epsilon)
+    assert ours.guarantee == theirs.guarantee
+    assert ours.epsilon.tolist() == theirs.epsilon.tolist()
+    assert ours.charged.tolist() == theirs.charged.tolist()
+
+
+def test_a_threshold_after_a_report_depends_on_the_report_alone(monkeypatch):
+    batch = pm.data.city.batch(5.0)
+    ground = pm.Ground(pm.mobility.problem(batch.requests, batch.vehicles, edge=4000))
+    plan = once.reporting(ground, pm.Settings(epsilon=2.0))
+    drawn = once.reports(plan, ground.keys, 1)
+    monkeypatch.setattr(once, "reports", lambda *_: drawn)
+    monkeypatch.setattr(once, "reporting", lambda *_: plan)
+    here = pm.prepare(ground, "once-threshold").play(1)
+    monkeypatch.setattr(once, "reporting", lambda *_: replace(plan, cell=np.zeros_like(plan.cell)))
+    there = pm.prepare(ground, "once-threshold").play(1)
+    assert here.resource_of.tolist() == there.resource_of.tolist()
+
+
+def test_the_threshold_is_a_function_of_what_is_public():
+    batch = pm.data.city.batch(5.0)
+    ground = pm.Ground(pm.mobility.problem(batch.requests, batch.vehicles, edge=4000))
+    plan = once.reporting(ground, pm.Settings(epsilon=2.0))
+    rules = []
+    for seed in range(4):
+        rule = turns.threshold(best_first(once.stalls(plan, once.reports(plan, ground.keys, seed))))
+        rules.append(rule.opens.tolist())
+    assert all(opens == rules[0] for opens in rules)
+
+
+def test_a_crowds_lists_are_the_plain_ones():
+    people = crowd(300, seed=2)
+    problem = pm.mobility.problem(people.requests, people.vehicles, edge=1000, interest=6)
+    plain, found = turns._lists(problem), turns._crowd_lists(problem)
+    np.testing.assert_array_equal(plain[0], found[0])
+    np.testing.assert_array_equal(plain[1], found[1])
+
+
+def test_lists_that_would_not_fit_are_refused(monkeypatch):
+    monkeypatch.setattr(turns, "_MOST_ENTRIES", 10)
+    batch = pm.data.city.batch(5.0)
+    with pytest.raises(pm.InputError, match="bound them with interest"):
+        pm.match(pm.mobility.problem(batch.requests, batch.vehicles), "alma-threshold")
