@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import palmatch
-from palmatch.cli import audit, bench, compare, data, day, demo, ledger, match, plan, reproduce
+from palmatch.cli import audit, bench, compare, data, day, demo, frontier, ledger, match, plan, reproduce
 
 app = typer.Typer(
     name="palmatch",
@@ -18,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for words in (demo, match, compare, plan, audit, bench, day):
+for words in (demo, match, compare, frontier, plan, audit, bench, day):
     app.command(words.NAME, help=words.HELP, epilog=words.EXAMPLES)(words.command)
 app.add_typer(data.app, name=data.NAME)
 app.add_typer(ledger.app, name=ledger.NAME)

@@ -1,0 +1,214 @@
+"""palmatch frontier: what privacy costs, and what it costs to do without a centre, over the budget ε."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich import box
+from rich.table import Table
+
+from palmatch.cli import options, show
+from palmatch.cli.audit import _folder
+from palmatch.cli.compare import figures as compare_figures
+from palmatch.cli.inputs import Inputs, read_inputs
+from palmatch.data import city
+from palmatch.data.conference import conference
+from palmatch.domains import mobility, papers
+from palmatch.errors import InputError
+from palmatch.methods import Settings
+from palmatch.problem import Problem
+from palmatch.report.frontier_figure import frontier_figure, words
+from palmatch.report.paper_figures import save_both
+from palmatch.studies.frontier import EPSILONS, SHOWN, Frontier, Line, price
+from palmatch.studies.frontier import frontier as find_frontier
+
+NAME = "frontier"
+HELP = "Show what privacy costs: welfare lost against the budget ε, method by method, with spread over runs."
+EXAMPLES = (
+    "Example: palmatch frontier agents.csv vehicles.csv --edge 1000 --epsilons 0.1,1,8 --out frontier\n\n"
+    "Example: palmatch frontier reviewers.csv papers.csv --domain papers --areas 3 --methods once,hungarian-once\n\n"
+    "Without files it is played on a made-up city, or with --domain papers on a made-up conference."
+)
+
+# Letters between two columns of a table, and at its two edges.
+_GAP, _EDGES = 3, 2
+
+_BUDGETS = ",".join(f"{epsilon:g}" for epsilon in EPSILONS)
+
+
+def command(
+    agents: Annotated[
+        Path | None, typer.Argument(help="Who wants something, as for match; a made-up city unless given.")
+    ] = None,
+    resources: Annotated[Path | None, typer.Argument(help="What there is to have, in the same form.")] = None,
+    domain: options.Domain = options.DomainName.mobility,
+    edge: options.Edge = 1000.0,
+    areas: options.Areas = 3,
+    types: options.Types = None,
+    epsilons: Annotated[str, typer.Option("--epsilons", help="Budgets with commas between them.")] = _BUDGETS,
+    methods: Annotated[
+        str, typer.Option("--methods", help="Methods with commas between them, or all (see match --help).")
+    ] = ",".join(SHOWN),
+    runs: options.Runs = 8,
+    delta: options.Delta = 1e-5,
+    accountant: options.AccountantName = options.Accountants.auto,
+    interest: options.Interest = None,
+    alpha: options.Alpha = 4000.0,
+    spacing: options.Spacing = 100.0,
+    origin: options.Origin = options.ORIGIN,
+    seed: options.Seed = 0,
+    out: Annotated[Path, typer.Option("--out", help="The folder for frontier.png and frontier.svg.")] = Path(NAME),
+    json: options.Json = None,
+) -> None:
+    """Find the frontier."""
+    names, budgets, start = options.methods(methods), options.numbers(epsilons, "--epsilons"), options.place(origin)
+    if agents is not None and resources is not None:
+        inputs = read_inputs(
+            agents, resources, domain, types=types, interest=interest, alpha=alpha, spacing=spacing, origin=start
+        )
+    else:
+        _check_made_up(agents, resources, domain, types)
+        inputs = made_up_inputs(domain, seed=seed, interest=interest, alpha=alpha, spacing=spacing, origin=start)
+    folder = _folder(out)
+    size = areas if domain is options.DomainName.papers else edge
+    with show.progress_bar(NAME) as report:
+        found = find_frontier(
+            (lambda run: inputs.problem(size, run)) if inputs.draws else inputs.problem(size, seed),
+            names,
+            epsilons=budgets,
+            runs=runs,
+            settings=Settings(delta=delta, accountant=accountant.value),
+            seed=seed,
+            edge=edge if domain is options.DomainName.mobility else None,
+            areas=areas if domain is options.DomainName.papers else None,
+            report=report,
+        )
+    where = _where(found, domain, size, made_up=agents is None)
+    picture = _draw(folder, found, where)
+    if str(json) != "-":
+        _tell(found, where, delta, picture)
+    show.write_json(json, figures(found, seed))
+
+
+def _check_made_up(agents: Path | None, resources: Path | None, domain: options.DomainName, types: Path | None) -> None:
+    if agents is not None or resources is not None:
+        raise InputError("AGENTS and RESOURCES go together: give both files, or neither for a made-up city.")
+    if domain is options.DomainName.table or types is not None:
+        raise InputError("--domain table needs AGENTS, RESOURCES and --types FILE: there is no made-up table.")
+
+
+def made_up_inputs(
+    domain: options.DomainName,
+    *,
+    seed: int,
+    interest: int | None,
+    alpha: float,
+    spacing: float,
+    origin: tuple[float, float],
+) -> Inputs:
+    """Return the made-up city at eight in the morning, or the made-up conference."""
+    if domain is options.DomainName.papers:
+        drawn = conference(seed=seed)
+
+        def of_conference(areas: float, run: int) -> Problem:
+            return papers.problem(
+                drawn.reviewers, drawn.papers, secondary=int(areas) - 1, seed=run, interest=interest, areas=drawn.areas
+            )
+
+        return Inputs(of_conference, draws=True)
+    batch = city.batch(8.0, seed=seed)
+
+    def of_city(edge: float, _run: int) -> Problem:
+        return mobility.problem(
+            batch.requests,
+            batch.vehicles,
+            edge=edge,
+            alpha=alpha,
+            spacing=spacing,
+            interest=interest,
+            origin=origin,
+        )
+
+    return Inputs(of_city, draws=False)
+
+
+def _where(found: Frontier, domain: options.DomainName, size: float, *, made_up: bool) -> str:
+    """Say in a few words what was matched."""
+    kind = {"mobility": f"squares of {size:g} m", "papers": f"up to {size:g} areas", "table": "a table of utilities"}
+    invented = {"mobility": "A made-up city: ", "papers": "A made-up conference: "}[domain.value] if made_up else ""
+    return f"{invented}{found.problem.agents:,} agents, {found.problem.resources:,} resources, {kind[domain.value]}"
+
+
+def _draw(folder: Path, found: Frontier, where: str) -> Path:
+    try:
+        return save_both(frontier_figure(found, where), folder, NAME)[0]
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written to ({error.strerror}); choose another --out.") from None
+
+
+def _tell(found: Frontier, where: str, delta: float, picture: Path) -> None:
+    runs = found.lines[0].rows[0].runs
+    show.say(where)
+    show.say(f"Loss in % against the optimum, mean and spread of {runs} run{'s' * (runs > 1)}, δ = {delta:g}")
+    for first, last in _blocks(found):
+        _show(found, first, last)
+    show.say(words(price(found)))
+    for note in (*found.problem.notes, *_own_budgets(found.problem)):
+        show.say(f"Note: {note}")
+    show.say(f"Look at {picture}.")
+
+
+def _blocks(found: Frontier) -> list[tuple[int, int]]:
+    """Return from which to before which budget each table goes, so that none is wider than 80 columns."""
+    name = max(len("method"), *(len(line.method) for line in found.lines))
+    room = show.WIDTH - _EDGES - name - _GAP - len("any ε")
+    blocks, first, used = [], 0, 0
+    for number, epsilon in enumerate(found.epsilons):
+        cells = [_cell(line, number) for line in found.lines if not line.flat]
+        width = _GAP + max(len(part) for text in (_budget(epsilon), *cells) for part in text.split("\n"))
+        if used + width > room and number > first:
+            blocks.append((first, number))
+            first, used = number, 0
+        used += width
+    return [*blocks, (first, len(found.epsilons))]
+
+
+def _budget(epsilon: float) -> str:
+    return f"ε {epsilon:g}"
+
+
+def _cell(line: Line, number: int) -> str:
+    row = line.rows[number]
+    return f"{100 * row.loss_mean:.1f}\n±{100 * row.loss_sd:.1f}"
+
+
+def _show(found: Frontier, first: int, last: int) -> None:
+    """Print the lines at some of the budgets; a flat one has its figure in a column of its own."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("method", no_wrap=True)
+    for heading in (*map(_budget, found.epsilons[first:last]), "any ε"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for line in found.lines:
+        played = ["" if line.flat else _cell(line, number) for number in range(first, last)]
+        table.add_row(line.method, *played, _cell(line, 0) if line.flat else "")
+    show.out().print(table)
+
+
+def _own_budgets(problem: Problem) -> list[str]:
+    own = int(np.isfinite(problem.epsilon).sum())
+    whose = "1 agent brings a budget of its own" if own == 1 else f"{own:,} agents bring budgets of their own"
+    return [f"{whose}, which --epsilons does not change."] if own else []
+
+
+def figures(found: Frontier, seed: int) -> dict[str, object]:
+    """Return the frontier as plain data, for JSON: as of `compare`; ε is null where a method does not look at it."""
+    told = price(found)
+    return compare_figures([found.comparison], seed) | {
+        "epsilons": found.epsilons,
+        "centralised": [line.method for line in found.lines if line.centralised],
+        "price": asdict(told) | {"words": words(told)},
+    }

@@ -1,0 +1,132 @@
+"""The frontier as a picture and in words: welfare lost against ε, with what privacy and doing without a centre cost.
+
+The figure takes the records of `studies.frontier` and computes nothing that the study should have computed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from palmatch.report.style import (
+    FAINT_INK,
+    KINDS,
+    MARGIN,
+    WIDTH,
+    Kind,
+    kind_of,
+    legend_above,
+    name_ends,
+    percent,
+    sheet,
+    styled,
+)
+from palmatch.studies.frontier import Frontier, Line, Price, Spread, price
+
+_DASHED = (0, (4.0, 1.8))
+
+# Lines of one kind of privacy differ in their markers; the first of each kind has the kind's own.
+_MORE_MARKERS = ("o", "v", "P", "X", "s", "^")
+
+
+@styled
+def frontier_figure(found: Frontier, where: str) -> Figure:
+    """Draw the mean loss of each method over ε, with bands of one standard deviation.
+
+    Parameters
+    ----------
+    where:
+        What was matched, in a few words.
+    """
+    kinds = {line.method: _kind(line) for line in found.lines}
+    present = [kind for kind in KINDS if kind in kinds.values()]
+    names = 0.65 + 0.073 * max(len(line.method) for line in found.lines)  # inches
+    runs = found.lines[0].rows[0].runs
+    spread = f"mean of {runs} runs, bands are one standard deviation" if runs > 1 else "one run"
+    told = f"{where}; {spread}. {words(price(found))}"
+    handles = [Line2D([], [], ls="", marker="s", ms=7, color=kind.colour, label=kind.words) for kind in present]
+    handles.append(Line2D([], [], color=FAINT_INK, lw=1.6, ls="-", label="solid: agents decide, in rounds"))
+    handles.append(Line2D([], [], color=FAINT_INK, lw=1.6, ls=_DASHED, label="dashed: a centre decides"))
+    figure, axes = sheet(
+        "What privacy costs: welfare lost over the budget",
+        told,
+        plot=(WIDTH + 0.6 - 0.5 - names - MARGIN, max(3.6, 0.32 * len(found.lines))),
+        left=0.5,
+        right=names + MARGIN,
+        legend=0.04 + 0.17 * len(handles),
+    )
+    legend_above(figure, axes, handles, columns=1, sample=1.8)
+    _budget_axis(axes, found.epsilons)
+    markers = _markers(found, kinds)
+    for line in found.lines:
+        _draw(axes, line, kinds[line.method], markers[line.method], found.epsilons)
+    axes.set_ylim(bottom=0)
+    ends = [(line.method, axes.get_xlim()[1], 100 * line.rows[-1].loss_mean) for line in found.lines]
+    name_ends(axes, ends)
+    axes.set_xlabel("budget ε (logarithmic; more is less private)")
+    axes.set_ylabel("welfare lost (% of the optimum)")
+    return figure
+
+
+def _kind(line: Line) -> Kind:
+    return kind_of(line.method, max(row.epsilon_max for row in line.rows))
+
+
+def _markers(found: Frontier, kinds: dict[str, Kind]) -> dict[str, str]:
+    """Return a marker for each line that has points: a flat one holds for any budget and has none."""
+    markers: dict[str, str] = {}
+    seen: dict[Kind, int] = {}
+    for line in found.lines:
+        kind = kinds[line.method]
+        choice = (kind.marker, *(marker for marker in _MORE_MARKERS if marker != kind.marker))
+        markers[line.method] = "" if line.flat else choice[seen.get(kind, 0) % len(choice)]
+        seen[kind] = seen.get(kind, 0) + (not line.flat)
+    return markers
+
+
+def _budget_axis(axes: Axes, epsilons: tuple[float, ...]) -> None:
+    axes.set_xscale("log")
+    axes.set_xlim(epsilons[0] / 1.12, epsilons[-1] * 1.12)
+    axes.xaxis.set_major_locator(FixedLocator(list(epsilons)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _draw(axes: Axes, line: Line, kind: Kind, marker: str, epsilons: tuple[float, ...]) -> None:
+    mean, spread = (100 * np.array([getattr(row, name) for row in line.rows]) for name in ("loss_mean", "loss_sd"))
+    places = np.array(epsilons)
+    if line.flat:
+        # From edge to edge: it holds for any budget, not only for those that were played.
+        places, mean, spread = np.array(axes.get_xlim()), np.repeat(mean, 2), np.repeat(spread, 2)
+    style = _DASHED if line.centralised else "-"
+    axes.fill_between(places, mean - spread, mean + spread, color=kind.colour, alpha=0.13, lw=0)
+    axes.plot(
+        places, mean, color=kind.colour, ls=style, lw=1.7, marker=marker, ms=4.5, label=line.method,
+        zorder=2.5 if line.flat else 3,
+    )  # fmt: skip
+
+
+def words(told: Price) -> str:
+    """Say in a sentence what is lost at one budget, and what for."""
+    start = f"At ε = {told.epsilon:g}, {told.method} loses {_amount(told.loss)} of the optimum"
+    if told.privacy is None or told.no_centre is None:
+        cause = "what privacy costs" if told.centralised else "what privacy and doing without a centre cost together"
+        return f"{start}: {cause}."
+    extra = told.no_centre
+    without = (
+        f"doing without a centre costs {_amount(extra)} more"
+        if extra.mean >= 0
+        else f"doing without a centre costs nothing more ({_amount(Spread(-extra.mean, extra.sd))} less)"
+    )
+    return (
+        f"{start}: privacy costs {_amount(told.privacy)}, which a centre that sees the same reports "
+        f"(hungarian-once) loses too, and {without}."
+    )
+
+
+def _amount(value: Spread) -> str:
+    """Return a mean in per cent with its spread, on one line."""
+    return f"{100 * value.mean:.1f}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{percent(value.sd)}"

@@ -1,0 +1,246 @@
+"""Loss against ε, method by method: what privacy costs, and what it costs to do without a centre.
+
+A frontier plays every method at every budget on the same problems and seeds, so that its lines can be compared run by
+run; a method that does not look at the budget is played once for all of them. How it is shown is the report's business.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import isfinite, log, nan
+
+import numpy as np
+
+from palmatch.baselines.hungarian import hungarian
+from palmatch.errors import InputError
+from palmatch.methods import METHODS, Ground, Report, Settings, prepare
+from palmatch.problem import FloatArray, Problem
+from palmatch.rounds.draws import stream
+from palmatch.studies.compare import Comparison, Problems, Row, Run, _check, _play, _row
+
+EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+SHOWN = ("once", "palma", "published", "noise", "hungarian-once", "hungarian-region")
+
+# Methods that never look at a budget. One that is not named here is played at every ε, which is only slower.
+FLAT = frozenset(
+    {
+        "noise",
+        "noise-patient",
+        "unlimited",
+        "alma",
+        "alma-logistic",
+        "alma-patient",
+        "alma-threshold",
+        "hungarian",
+        "hungarian-region",
+        "greedy",
+        "random",
+    }
+)
+
+# The budget that the words are about, or the one on the frontier that is nearest to it in ratio.
+SPOKEN = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A method over the budgets.
+
+    Attributes
+    ----------
+    flat:
+        Whether the method does not look at the budget; it then has one row, whose `epsilon` is no number.
+    rows, runs:
+        A row for each budget, from the smallest to the largest, and the runs behind it.
+    """
+
+    method: str
+    flat: bool
+    rows: tuple[Row, ...]
+    runs: tuple[tuple[Run, ...], ...]
+
+    @property
+    def centralised(self) -> bool:
+        """Whether a centre decides, instead of the agents in rounds."""
+        return self.rows[0].rounds_mean == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """The lines of all methods, in the order in which they were asked for."""
+
+    problem: Problem
+    epsilons: tuple[float, ...]
+    lines: tuple[Line, ...]
+
+    @property
+    def comparison(self) -> Comparison:
+        """All rows as one comparison."""
+        rows = tuple(row for line in self.lines for row in line.rows)
+        return Comparison(self.problem, rows, {line.method: sum(line.runs, ()) for line in self.lines})
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A mean over the runs and its sample standard deviation."""
+
+    mean: float
+    sd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a method loses at one budget, as fractions of the optimum, with spreads over the runs.
+
+    `privacy` is what a centre loses that sees the same reports, and `no_centre` what is lost on top of that, run by
+    run; both are None where no such centre was played.
+    """
+
+    method: str
+    epsilon: float
+    centralised: bool
+    loss: Spread
+    privacy: Spread | None = None
+    no_centre: Spread | None = None
+
+
+def frontier(
+    problem: Problems,
+    methods: Sequence[str] = SHOWN,
+    *,
+    epsilons: Sequence[float] = EPSILONS,
+    runs: int = 8,
+    settings: Settings | None = None,
+    seed: int = 0,
+    edge: float | None = None,
+    areas: int | None = None,
+    report: Report | None = None,
+) -> Frontier:
+    """Play every method `runs` times at every budget, on the same problems and seeds.
+
+    Parameters
+    ----------
+    problem:
+        A problem, or a function from a run's seed to its problem.
+    settings:
+        All public numbers but ε.
+    edge, areas:
+        Only written into the rows.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> night = pm.data.city.batch(5.0)
+    >>> problem = pm.mobility.problem(night.requests, night.vehicles)
+    >>> found = frontier(problem, ["once", "random"], epsilons=[0.5, 8.0], runs=2)
+    >>> [(line.method, len(line.rows)) for line in found.lines]
+    [('once', 2), ('random', 1)]
+    """
+    chosen = settings or Settings()
+    _check(methods, runs)
+    _check_methods(methods)
+    budgets = _checked(epsilons)
+    cells = [(method, epsilon) for method in methods for epsilon in ((nan,) if method in FLAT else budgets)]
+    problems = list(_problems(problem, [stream(seed, run) for run in range(runs)]))
+    played: list[list[Run]] = [[] for _ in cells]
+    for number, (draw, seeds) in enumerate(problems):
+        done = _counter(report, number * len(cells), len(problems) * len(cells))
+        for runs_of_cell, more in zip(played, _play_cells(draw(), seeds, cells, chosen, report, done), strict=True):
+            runs_of_cell.extend(more)
+    rows = [
+        _row(method, results, replace(chosen, epsilon=epsilon), edge=edge, areas=areas)
+        for (method, epsilon), results in zip(cells, played, strict=True)
+    ]
+    return Frontier(problems[0][0](), budgets, tuple(_line(method, rows, played) for method in methods))
+
+
+def _problems(problem: Problems, seeds: list[int]) -> Iterator[tuple[Callable[[], Problem], list[int]]]:
+    """Yield the problem with all seeds, or each run's own problem, not made before it is asked for, with its seed."""
+    if isinstance(problem, Problem):
+        yield lambda: problem, seeds
+        return
+    for seed in seeds:
+        yield partial(problem, seed), [seed]
+
+
+def _play_cells(
+    problem: Problem,
+    seeds: Sequence[int],
+    cells: Sequence[tuple[str, float]],
+    settings: Settings,
+    report: Report | None,
+    done: Callable[[], None],
+) -> Iterator[list[Run]]:
+    """Yield the runs of each method and budget, all on one ground."""
+    ground, best = Ground(problem), hungarian(problem).welfare
+    for method, epsilon in cells:
+        # Only what is done before play takes long enough to be worth a bar of its own.
+        ground.report = report
+        ready = prepare(ground, method, settings=settings if method in FLAT else replace(settings, epsilon=epsilon))
+        ground.report = None
+        yield _play(ready, seeds, best)
+        done()
+
+
+def _counter(report: Report | None, start: int, total: int) -> Callable[[], None]:
+    """Report how many cells are done, and return a function that reports one more each time it is called."""
+    count = itertools.count(start)
+
+    def done() -> None:
+        if report is not None:
+            report("methods and budgets", next(count), total)
+
+    done()
+    return done
+
+
+def _line(method: str, rows: Sequence[Row], played: Sequence[Sequence[Run]]) -> Line:
+    chosen = [(row, tuple(runs)) for row, runs in zip(rows, played, strict=True) if row.method == method]
+    return Line(method, method in FLAT, tuple(row for row, _ in chosen), tuple(runs for _, runs in chosen))
+
+
+def price(found: Frontier, epsilon: float = SPOKEN) -> Price:
+    """Return what `once`, or else the first method that looks at its budget, loses near a budget, and why."""
+    at = min(range(len(found.epsilons)), key=lambda number: abs(log(found.epsilons[number] / epsilon)))
+    spending = {line.method: line for line in found.lines if not line.flat}
+    without_centre = [line for line in spending.values() if not line.centralised]
+    line = spending.get("once") or next(iter(without_centre or spending.values()))
+    losses = _losses(line, at)
+    told = Price(line.method, found.epsilons[at], line.centralised, _spread(losses))
+    if line.method != "once" or "hungarian-once" not in spending:
+        return told
+    centre = _losses(spending["hungarian-once"], at)
+    return replace(told, privacy=_spread(centre), no_centre=_spread(losses - centre))
+
+
+def _losses(line: Line, at: int) -> FloatArray:
+    return np.array([run.loss for run in line.runs[at]])
+
+
+def _spread(values: FloatArray) -> Spread:
+    return Spread(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0)
+
+
+def _check_methods(methods: Sequence[str]) -> None:
+    if len(set(methods)) < len(methods):
+        raise InputError(f"Expected each method once, got methods={','.join(methods)}.")
+    if all(method in FLAT for method in methods):
+        spending = [method for method in METHODS if method not in FLAT]
+        raise InputError(
+            f"Expected a method that looks at its budget, got methods={','.join(methods)}: "
+            f"add one of {', '.join(spending)}."
+        )
+
+
+def _checked(epsilons: Sequence[float]) -> tuple[float, ...]:
+    """Return the budgets from the smallest to the largest."""
+    for epsilon in epsilons:
+        if not (isfinite(epsilon) and epsilon > 0):
+            raise InputError(f"Expected budgets above 0 and below infinity, got epsilons={epsilon}.")
+    if not epsilons or len(set(epsilons)) < len(epsilons):
+        listed = ",".join(f"{epsilon:g}" for epsilon in epsilons)
+        raise InputError(f"Expected at least one budget, and each of them once, got epsilons={listed}.")
+    return tuple(sorted(float(epsilon) for epsilon in epsilons))

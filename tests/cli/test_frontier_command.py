@@ -1,0 +1,148 @@
+"""`palmatch frontier` as a user meets it: a table, a picture, JSON, and a sentence for each mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from running import run
+
+import palmatch as pm
+
+QUICK = ("--runs", 2, "--spacing", 1500, "--edge", 3000)
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("town")
+    batch = pm.data.city.batch(5.0)
+    for name, places in (("agents", batch.requests), ("vehicles", batch.vehicles)):
+        ids = [f"{name[0]}{n}" for n in range(len(places))]
+        pl.DataFrame({"id": ids, "lat": places[:, 0], "lon": places[:, 1]}).write_csv(folder / f"{name}.csv")
+    return folder
+
+
+def test_a_table_a_picture_and_json_come_of_two_files(town: Path) -> None:
+    budgets = "0.1,0.2,0.5,1,2,4,8,16"
+    words = ("frontier", "agents.csv", "vehicles.csv", *QUICK, "--epsilons", budgets, "--json", "rows.json")
+    result = run(
+        *words, "--methods", "once,hungarian-geo-agents,published,hungarian-region", "--out", "seen", folder=town
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "…" not in result.stdout
+    assert "any ε" in result.stdout
+    headings = [line for line in result.stdout.splitlines() if "any ε" in line]
+    assert [float(word) for line in headings for word in line.split() if word[0].isdigit()] == [
+        float(budget) for budget in budgets.split(",")
+    ]
+    assert len(headings) == 2
+    assert "At ε = 1, once loses" in result.stdout
+    assert (town / "seen" / "frontier.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (town / "seen" / "frontier.svg").read_text()
+    content = json.loads((town / "rows.json").read_text())
+    assert content["problem"]["agents"] == 17
+    assert content["epsilons"] == [0.1, 0.2, 0.5, 1, 2, 4, 8, 16]
+    assert content["centralised"] == ["hungarian-geo-agents", "hungarian-region"]
+    assert content["epsilon_not_to_be_published"] == ["published"]
+    listed = [(row["method"], row["epsilon"]) for row in content["rows"]]
+    spending = [(method, e) for method in ("once", "hungarian-geo-agents", "published") for e in content["epsilons"]]
+    assert listed == [*spending, ("hungarian-region", None)]
+    assert content["price"]["epsilon"] == 1
+    assert content["price"]["words"].replace("\N{NO-BREAK SPACE}", " ") in " ".join(
+        result.stdout.replace("\N{NO-BREAK SPACE}", " ").split()
+    )
+
+
+def test_figures_in_the_table_are_those_of_the_json(town: Path) -> None:
+    words = ("frontier", "agents.csv", "vehicles.csv", *QUICK, "--epsilons", "8,1", "--methods", "once,random")
+    result = run(*words, "--json", "few.json", folder=town)
+    rows = json.loads((town / "few.json").read_text())["rows"]
+    means = [f"{100 * row['loss_mean']:.1f}" for row in rows]
+    spreads = [f"±{100 * row['loss_sd']:.1f}" for row in rows]
+    lines = [line.split() for line in result.stdout.splitlines()]
+    once = lines.index(["once", *means[:2]])
+    assert lines[once + 1] == spreads[:2]
+    assert lines[once + 2 : once + 4] == [["random", means[2]], [spreads[2]]]
+
+
+def test_reviewers_and_papers_have_a_frontier(tmp_path: Path) -> None:
+    made_up = pm.data.conference.conference(reviewers=20, papers=8)
+    for name, marks in (("reviewers", made_up.reviewers), ("papers", made_up.papers)):
+        columns = {area: marks[:, n] for n, area in enumerate(made_up.areas)}
+        pl.DataFrame({"id": [f"{name[0]}{n}" for n in range(len(marks))]} | columns).write_csv(tmp_path / f"{name}.csv")
+    words = ("frontier", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", 2, "--runs", 2)
+    result = run(*words, "--epsilons", "1,4", "--methods", "once,random", "--json", "-", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    rows = json.loads(result.stdout)["rows"]
+    assert [(row["areas"], row["edge"], row["runs"]) for row in rows] == [(2, None, 2)] * 3
+
+
+def test_a_table_of_utilities_has_a_frontier_and_own_budgets_are_named(tmp_path: Path) -> None:
+    (tmp_path / "agents.csv").write_text("id,region,epsilon,x,y\na,north,,0.9,0.2\nb,north,2,0.8,0.3\n")
+    (tmp_path / "resources.csv").write_text("id\nx\ny\n")
+    (tmp_path / "types.csv").write_text("region,x,y\nnorth,0.9,0.2\nnorth,0.8,0.3\n")
+    words = ("frontier", "agents.csv", "resources.csv", "--domain", "table", "--types", "types.csv", "--runs", 2)
+    result = run(*words, "--epsilons", "1,4", "--methods", "once,hungarian-once,noise", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "1 agent brings a budget of its own, which --epsilons does not change" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("domain", "name"), [("mobility", "A made-up city: 154 agents"), ("papers", "A made-up conference: 189 agents")]
+)
+def test_without_files_it_is_played_on_what_is_made_up_and_says_so(tmp_path: Path, domain: str, name: str) -> None:
+    words = ("frontier", "--domain", domain, "--areas", 2, "--edge", 4000, "--spacing", 1000, "--runs", 1)
+    result = run(*words, "--epsilons", 1, "--methods", "once", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert name in result.stdout
+    assert (tmp_path / "frontier" / "frontier.png").exists()
+
+
+def test_the_same_seed_gives_the_same_picture_and_figures(town: Path) -> None:
+    words = ("frontier", "agents.csv", "vehicles.csv", *QUICK, "--epsilons", "1", "--methods", "once,noise")
+    seen = []
+    for name in ("first", "second"):
+        assert run(*words, "--out", name, "--json", f"{name}.json", folder=town).returncode == 0
+        content = json.loads((town / f"{name}.json").read_text())
+        for row in content["rows"]:
+            del row["seconds_mean"]
+        seen.append((content, (town / name / "frontier.png").read_bytes()))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("agents.csv",), ("AGENTS and RESOURCES go together",)),
+        (("--domain", "table"), ("--types FILE",)),
+        (("--types", "types.csv"), ("--domain table",)),
+        (("--epsilons", "1,much"), ("--epsilons", "'1,much'")),
+        (("--epsilons", "0,1"), ("epsilons=0",)),
+        (("--epsilons", "1,1"), ("each of them once",)),
+        (("--methods", "twice"), ("'twice'", "once")),
+        (("--methods", "noise,random"), ("looks at its budget", "once")),
+        (("--runs", "0"), ("runs=0",)),
+        (("--delta", "2"), ("delta=2",)),
+        (("--edge", "0"), ("edge",)),
+        (("nobody.csv", "vehicles.csv"), ("nobody.csv",)),
+        (("--out", "agents.csv"), ("agents.csv", "--out")),
+    ],
+)
+def test_mistakes_are_one_sentence_and_exit_status_2(
+    town: Path, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    result = run("frontier", *arguments, folder=town)
+    assert result.returncode == 2, result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    for word in words:
+        assert word in result.stderr
+
+
+def test_help_has_an_example() -> None:
+    result = run("frontier", "--help", folder=Path())
+    assert result.returncode == 0
+    assert "palmatch frontier" in result.stdout.split("Example")[1]
