@@ -21,7 +21,7 @@ from palmatch.studies.audit import belief
 PICTURES = Path(__file__).parent / "pictures"
 SHOWN = ("map.png", "loss.png", "frontier.png")
 
-# The first person whose noisy report lands on the map, so that it can be drawn there.
+# Picked among nine people and four seeds because the noisy report lands on the map, so that it can be drawn there.
 WATCHED, EDGE, SEED = 0, 2000.0, 0
 
 
