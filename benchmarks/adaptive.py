@@ -38,7 +38,7 @@ from palmatch.rounds.prices import sell
 from palmatch.rounds.tables import OwnTables, finished, nearest_types, starts
 
 BATCHES = ((8.0, 21), (19.0, 23))
-EDGES = (1000, 2000, 4000)
+EDGES = (1000, 2000, 3000, 4000)
 EPSILON = 1.0
 PATIENT = 0.15
 
