@@ -89,7 +89,7 @@ def prepare_adaptive(ground: Ground, settings: Settings, trace: bool) -> Method:
         told = reports(plan, ground.keys, seed)
         progress = ground.progress("rounds")
         ends = play_lists(plan, tables, told, keys=ground.keys, seed=seed, trace=trace, progress=progress)
-        found = once._matching(ground.problem, "palma-adaptive", ends.resource_of, plan, settings, rounds=ends.steps)
+        found = once.matching_of(ground.problem, "palma-adaptive", ends.resource_of, plan, settings, rounds=ends.steps)
         return replace(found, trace=ends.trace)
 
     return Method("palma-adaptive", play, plays_rounds=True, random=True)

@@ -64,8 +64,8 @@ class Reporting:
 def reporting(ground: Ground, settings: Settings) -> Reporting:
     """Choose cells and opening prices from public knowledge, and find everybody's cell."""
     problem, regions = ground.problem, ground.regions
-    priors = [_prior(problem, region) for region in regions]
-    opening, wanted = _opening(problem, regions, priors, ground.keys)
+    priors = [prior_of(problem, region) for region in regions]
+    opening, wanted = opening_prices(problem, regions, priors, ground.keys)
     pairs, channel_of = np.unique(
         np.column_stack((problem.region_index, budgets(problem, settings))), axis=0, return_inverse=True
     )
@@ -77,7 +77,7 @@ def reporting(ground: Ground, settings: Settings) -> Reporting:
     ]
     channels = _channels(crowded, ground.progress("reports"))
     owners = tuple(regions[place] for place in places.tolist())
-    return Reporting(tuple(channels), owners, of_agent, _cells(problem, channels, owners, of_agent), opening)
+    return Reporting(tuple(channels), owners, of_agent, cells_of(problem, channels, owners, of_agent), opening)
 
 
 def _channels(crowds: list[Crowd], progress: Progress | None) -> list[Channel]:
@@ -142,7 +142,7 @@ def prepare_once(ground: Ground, settings: Settings, trace: bool) -> Method:  # 
             patience=PATIENCE,
             progress=ground.progress("rounds"),
         )
-        return _matching(ground.problem, "once", sale.resource_of, plan, settings, rounds=sale.rounds)
+        return matching_of(ground.problem, "once", sale.resource_of, plan, settings, rounds=sale.rounds)
 
     return Method("once", play, plays_rounds=True, random=True)
 
@@ -163,12 +163,12 @@ def prepare_hungarian_once(ground: Ground, settings: Settings, trace: bool) -> M
         shuffled = np.argsort(draws(streams(seed, ground.keys), 0, SELECTION), kind="stable")
         resource_of = np.empty(ground.problem.agents, dtype=np.int64)
         resource_of[shuffled] = assign(worth[shuffled])
-        return _matching(ground.problem, "hungarian-once", resource_of, plan, settings, rounds=0)
+        return matching_of(ground.problem, "hungarian-once", resource_of, plan, settings, rounds=0)
 
     return Method("hungarian-once", play, plays_rounds=False, random=True)
 
 
-def _prior(problem: Problem, region: Neighbourhood) -> FloatArray:
+def prior_of(problem: Problem, region: Neighbourhood) -> FloatArray:
     """Return how likely each possible type of a region is by what the domain knows; it sums to 1."""
     count = len(region.types)
     if not isinstance(problem.domain, Expecting):
@@ -182,7 +182,7 @@ def _prior(problem: Problem, region: Neighbourhood) -> FloatArray:
     return shares
 
 
-def _opening(
+def opening_prices(
     problem: Problem, regions: tuple[Neighbourhood, ...], priors: list[FloatArray], keys: Keys
 ) -> tuple[FloatArray, list[IntArray]]:
     """Sell everything to agents that know only their region; return the prices, and what each region then holds."""
@@ -201,7 +201,7 @@ def _opening(
     return sale.prices, wanted
 
 
-def _cells(
+def cells_of(
     problem: Problem, channels: list[Channel], owners: tuple[Neighbourhood, ...], channel_of: IntArray
 ) -> IntArray:
     """Return the cell of the possible type that is nearest to each agent."""
@@ -211,9 +211,10 @@ def _cells(
     return cell
 
 
-def _matching(
+def matching_of(
     problem: Problem, method: str, resource_of: IntArray, plan: Reporting, settings: Settings, *, rounds: int
 ) -> Matching:
+    """Return the matching of a method that tells nothing but these reports, with its promise."""
     telling = np.array([channel.reports > 1 for channel in plan.channels])[plan.channel_of]
     epsilon = np.where(telling, budgets(problem, settings), 0.0)
     return Matching(

@@ -81,7 +81,7 @@ def on_reports(name: str, rule: Rule) -> Prepare:
         def play(seed: int) -> Matching:
             lists = best_first(once.stalls(plan, once.reports(plan, ground.keys, seed)))
             ended = _played(ground, lists, rule(lists), seed)
-            return once._matching(ground.problem, name, ended.resource_of, plan, settings, rounds=ended.rounds)
+            return once.matching_of(ground.problem, name, ended.resource_of, plan, settings, rounds=ended.rounds)
 
         return Method(name, play, plays_rounds=True, random=True)
 
@@ -115,7 +115,7 @@ def _played(ground: Ground, lists: Stalls, rule: Turns, seed: int) -> Ended:
 def region_stalls(ground: Ground) -> Stalls:
     """Lay out the average utilities of every region, a stall each: weighted by where its agents are likely to be."""
     regions = ground.regions
-    means = [once._prior(ground.problem, region) @ region.utilities for region in regions]
+    means = [once.prior_of(ground.problem, region) @ region.utilities for region in regions]
     return Stalls(
         stall_of=ground.problem.region_index,
         start=np.concatenate(([0], np.cumsum([len(mean) for mean in means]))).astype(np.int64),

@@ -196,7 +196,10 @@ def test_ids_last_for_one_batch(trips: DayTrips) -> None:
     assert one_time_ids([7], kind="person", batch=1, seed=1) != one_time_ids([7], kind="person", batch=1, seed=2)
 
 
-@pytest.mark.parametrize("policy", ["once", "hungarian-once", "palma", "published", "noise"])
+@pytest.mark.parametrize(
+    "policy",
+    ["once", "hungarian-once", "palma", "published", "noise", "noise-patient", "once-threshold", "palma-adaptive"],
+)
 def test_who_has_nothing_left_is_matched_by_its_region_alone(trips: DayTrips, policy: str) -> None:
     """Two people who differ inside one square, both without budget: nothing that happens differs."""
     others = [(40.7512, -73.9811), (40.7609, -73.9706), (40.7441, -73.9904)]

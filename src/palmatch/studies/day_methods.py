@@ -21,9 +21,9 @@ from palmatch.rounds.prices import sell
 # As many cells as did best on made-up cities, for budgets up to each of these.
 _CELLS = ((0.75, 2), (1.5, 3), (3.0, 4), (4.5, 9), (6.0, 16), (float("inf"), 36))
 
-_REPORTING = ("once", "hungarian-once")
+_REPORTING = ("once", "hungarian-once", "once-threshold", "palma-adaptive")
 _ACCOUNTED = ("palma", "published")
-_REGION_ONLY = ("noise", "hungarian-region", "random")
+_REGION_ONLY = ("noise", "noise-patient", "hungarian-region", "random")
 
 
 def check_policy(policy: str) -> None:
@@ -45,6 +45,11 @@ def playable() -> list[str]:
 def pays(policy: str) -> bool:
     """Say whether people pay for playing: where they do, everybody with something left pays their whole share."""
     return policy in _REPORTING + _ACCOUNTED
+
+
+def is_pure(policy: str) -> bool:
+    """Say whether a method has no failure probability: all that it tells is one report."""
+    return policy in _REPORTING
 
 
 def is_public(policy: str) -> bool:
@@ -74,7 +79,7 @@ def reporting(ground: Ground, settings: Settings) -> once.Reporting:
     problem, regions = ground.problem, ground.regions
     # Evenly: free vehicles, which a city takes for a hint, stand where people have just not been picked up.
     priors = [np.full(len(region.types), 1.0 / len(region.types)) for region in regions]
-    opening, _ = once._opening(problem, regions, priors, ground.keys)
+    opening, _ = once.opening_prices(problem, regions, priors, ground.keys)
     together = np.column_stack((problem.region_index, budgets(problem, settings)))
     pairs, place_of = np.unique(together, axis=0, return_inverse=True)
     channel_of = place_of.ravel().astype(np.int64)
@@ -83,7 +88,7 @@ def reporting(ground: Ground, settings: Settings) -> once.Reporting:
         _channel(region, float(epsilon), priors[place])
         for region, epsilon, place in zip(owners, pairs[:, 1], places, strict=True)
     ]
-    cell = once._cells(problem, channels, owners, channel_of)
+    cell = once.cells_of(problem, channels, owners, channel_of)
     return once.Reporting(tuple(channels), owners, channel_of, cell, opening)
 
 

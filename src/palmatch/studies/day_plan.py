@@ -15,7 +15,7 @@ from palmatch.errors import InputError
 from palmatch.guarantee import Guarantee, no_privacy, region_only
 from palmatch.privacy.ledger import UNIT_BITS, epsilon_of
 from palmatch.studies.cells import Setting
-from palmatch.studies.day_methods import check_policy, is_public, pays
+from palmatch.studies.day_methods import check_policy, is_public, is_pure, pays
 from palmatch.studies.day_trips import DAY, HOUR
 
 
@@ -143,7 +143,7 @@ def promise(plan: Plan) -> Guarantee:
     if not pays(plan.policy):
         return no_privacy("the method acts on the truth in every batch")
     most = epsilon_of(min(plan.allowance, paid_plays(plan) * plan.share))
-    delta = 0.0 if plan.policy in ("once", "hungarian-once") else paid_plays(plan) * plan.delta
+    delta = 0.0 if is_pure(plan.policy) else paid_plays(plan) * plan.delta
     but = "with no failure probability" if delta == 0 else f"but for a failure probability of δ = {delta:g}"
     by = "By the paper's accounting, whoever" if plan.policy == "published" else "Whoever"
     return Guarantee(
