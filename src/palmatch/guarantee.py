@@ -56,6 +56,16 @@ NOT_COVERED = (
 )
 
 
+# Draws that can be computed again by whoever knows the seed are no secret, and used twice they no longer add up.
+SEED_IS_SECRET = "The seed is known to nobody and serves for this one matching: with a known one it is a simulation."
+
+
+def in_words(epsilon: float) -> str:
+    """Return a budget in few digits, and in all of them where few would say less than it is."""
+    short = f"{epsilon:g}"
+    return short if float(short) >= epsilon else repr(epsilon)
+
+
 def partition_in_words(types: Sequence[int]) -> str:
     """Return φ in words and numbers, from how many possible types each region with agents has."""
     if not types:

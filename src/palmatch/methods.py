@@ -6,6 +6,7 @@ any number of seeds; `match` prepares and plays once.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -20,7 +21,7 @@ from palmatch.domains.mobility import City
 from palmatch.domains.papers import Conference
 from palmatch.errors import InputError
 from palmatch.ground import Ground, Method, Report, Settings, budgets
-from palmatch.guarantee import Guarantee, no_privacy, region_only
+from palmatch.guarantee import SEED_IS_SECRET, Guarantee, no_privacy, region_only
 from palmatch.policies.alma import Shape, backoff_chances, patient_chance
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy, noise_only, published, unlimited
@@ -48,6 +49,8 @@ __all__ = [
     "plays",
     "prepare",
     "published_policy",
+    "secret_seed",
+    "seeded",
 ]
 
 
@@ -57,7 +60,7 @@ def match(
     *,
     epsilon: float = 1.0,
     delta: float = 1e-5,
-    seed: int = 0,
+    seed: int | None = None,
     trace: bool = False,
     settings: Settings | None = None,
     report: Report | None = None,
@@ -70,6 +73,9 @@ def match(
         A name from `palmatch.METHODS`.
     epsilon, delta:
         The budget of everybody who brings none of their own, and the failure probability.
+    seed:
+        Repeats a matching, for tests and studies. Without one, chance comes from the operating system and is kept by
+        nobody, as the promise demands.
     settings:
         All public numbers at once, in place of `epsilon` and `delta`.
     trace:
@@ -87,7 +93,19 @@ def match(
     (154, 1.0, 0.0)
     """
     chosen = settings or Settings(epsilon=epsilon, delta=delta)
-    return prepare(Ground(problem, report), policy, settings=chosen, trace=trace).play(seed)
+    ready = prepare(Ground(problem, report), policy, settings=chosen, trace=trace)
+    return ready.play(secret_seed()) if seed is None else seeded(ready.play(seed))
+
+
+def secret_seed() -> int:
+    """Return a seed from the operating system, to be used once and kept by nobody."""
+    return secrets.randbits(63)
+
+
+def seeded(matching: Matching) -> Matching:
+    """Return a matching whose promise says what a seed that can be known means for it."""
+    promise = matching.guarantee
+    return replace(matching, guarantee=replace(promise, assumptions=(*promise.assumptions, SEED_IS_SECRET)))
 
 
 def prepare(ground: Ground, method: str, *, settings: Settings | None = None, trace: bool = False) -> Method:

@@ -139,3 +139,14 @@ def test_the_order_of_the_resources_in_a_file_changes_nobodys_resource(method: s
 def test_an_unknown_method_is_named() -> None:
     with pytest.raises(pm.InputError, match="There is no method 'oracle': choose from "):
         pm.match(town(1, 1), "oracle")
+
+
+@pytest.mark.parametrize("method", ["once", "palma", "published", "noise", "random"])
+def test_without_a_seed_chance_is_fresh_and_with_one_the_promise_says_what_it_needs(method: str) -> None:
+    problem = town(25, 30)
+    fresh = [pm.match(problem, method) for _ in range(3)]
+    assert len({tuple(matching.resource_of) for matching in fresh}) > 1
+    assert not any("seed" in assumption for assumption in fresh[0].guarantee.assumptions)
+    repeated = [pm.match(problem, method, seed=5) for _ in range(2)]
+    np.testing.assert_array_equal(repeated[0].resource_of, repeated[1].resource_of)
+    assert any("seed" in assumption for assumption in repeated[0].guarantee.assumptions)

@@ -25,7 +25,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def test_a_matching_on_a_local_cluster_is_the_same_file(files: Path) -> None:
-    words = ("match", "agents.csv", "vehicles.csv", "--policy", "palma", "--edge", 2000, "--interest", 6)
+    words = ("match", "agents.csv", "vehicles.csv", "--policy", "palma", "--edge", 2000, "--interest", 6, "--seed", 4)
     assert run(*words, "--out", "one.csv", folder=files).returncode == 0
     result = run(*words, "--out", "two.csv", "--cluster", "local:1", "--tiles", 3, folder=files)
     assert (result.returncode, result.stderr) == (0, "")

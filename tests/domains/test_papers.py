@@ -184,8 +184,8 @@ def test_wrong_marks_are_named() -> None:
 
 
 def test_wrong_numbers_of_secondary_areas_are_named() -> None:
-    assert "between 0 and 1, got secondary=2" in complaint([[1, 0]], [[1, 0]], secondary=2)
-    assert "got secondary=-1" in complaint([[1, 0]], [[1, 0]], secondary=-1)
+    assert "secondary from 0 to 1), got 3 (secondary=2)" in complaint([[1, 0]], [[1, 0]], secondary=2)
+    assert "got 0 (secondary=-1)" in complaint([[1, 0]], [[1, 0]], secondary=-1)
     many = [[1] * 60]
     assert "more than 2,000,000" in complaint(many, many, secondary=6)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import palmatch as pm
+from palmatch.guarantee import in_words
 from palmatch.methods import Ground, Settings
 from palmatch.once import reporting, reports
 from palmatch.policies.channel import Channel, keeps, randomised_response, report, sealed
@@ -196,3 +197,13 @@ def test_once_loses_less_than_palma_and_needs_fewer_rounds():
     once, published = result.rows
     assert once.loss_mean < 0.75 * published.loss_mean
     assert once.rounds_mean < published.rounds_mean
+
+
+@pytest.mark.parametrize("wanted", [[[0.0, 0.0], [0.5, 0.5]], [[-0.1, 1.1], [0.5, 0.5]], [[np.nan, 1.0], [0.5, 0.5]]])
+def test_chances_that_are_none_are_refused(wanted):
+    with pytest.raises(pm.InputError, match="at least 0"):
+        sealed(np.array(wanted), 1.0)
+
+
+def test_a_budget_is_never_said_to_be_smaller_than_it_is():
+    assert [in_words(epsilon) for epsilon in (1.0, 0.5, 1.0000049, 2.9999999)] == ["1", "0.5", "1.0000049", "3"]

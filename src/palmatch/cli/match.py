@@ -15,7 +15,7 @@ from palmatch.cluster.connection import perhaps_connected
 from palmatch.cluster.match import check_tiled, match_on_tiles
 from palmatch.data.files import write_rows
 from palmatch.errors import InputError
-from palmatch.methods import METHODS, Ground, Settings
+from palmatch.methods import METHODS, Ground, Settings, secret_seed, seeded
 from palmatch.methods import match as match_problem
 from palmatch.problem import Matching, Problem
 
@@ -51,7 +51,7 @@ def command(
     alpha: options.Alpha = 4000.0,
     spacing: options.Spacing = 100.0,
     origin: options.Origin = options.ORIGIN,
-    seed: options.Seed = 0,
+    seed: options.SecretSeed = None,
     cluster: Annotated[
         str | None, typer.Option("--cluster", help="A Dask scheduler's address, or local:N (palma, published).")
     ] = None,
@@ -74,7 +74,8 @@ def command(
         spacing=spacing,
         origin=options.place(origin),
     )
-    problem = inputs.problem(areas if domain is options.DomainName.papers else edge, seed)
+    drawn = secret_seed() if seed is None else seed
+    problem = inputs.problem(areas if domain is options.DomainName.papers else edge, drawn)
     settings = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value)
     with perhaps_connected(cluster) as there, show.progress_bar("matching") as report:
         if there is None:
@@ -82,8 +83,9 @@ def command(
         else:
             ground = Ground(problem, report)
             matching = match_on_tiles(
-                ground, policy, settings=settings, seed=seed, tiles=tiles or _TILES, cluster=there
+                ground, policy, settings=settings, seed=drawn, tiles=tiles or _TILES, cluster=there
             )
+            matching = matching if seed is None else seeded(matching)
     write_rows(out, pairs(problem, matching))
     best = hungarian(problem).welfare if problem.agents * problem.resources <= _OPTIMUM_PAIRS else None
     if str(json) != "-":
@@ -115,7 +117,7 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path) -
     show.say(f"Pairs are in {out}.")
 
 
-def _figures(problem: Problem, matching: Matching, best: float | None, seed: int) -> dict[str, object]:
+def _figures(problem: Problem, matching: Matching, best: float | None, seed: int | None) -> dict[str, object]:
     return {
         "problem": {
             "agents": problem.agents,
@@ -132,5 +134,5 @@ def _figures(problem: Problem, matching: Matching, best: float | None, seed: int
         "loss": None if best is None else 1 - matching.welfare / best,
         "guarantee": asdict(matching.guarantee),
         "epsilon_of_agents_is_public": matching.epsilon_is_public,
-        "not_to_be_published": ["welfare", "loss"],
+        "not_to_be_published": ["welfare", "loss", "problem.notes", "seed"],
     }

@@ -67,6 +67,10 @@ AccountantName: TypeAlias = Annotated[
     Accountants, typer.Option("--accountant", help="Who adds up what `palma` spends; auto takes what buys the most.")
 ]
 Delta: TypeAlias = Annotated[float, typer.Option("--delta", help="Failure probability.")]
+SecretSeed: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--seed", help="Repeats a matching, for tests; otherwise chance is secret and kept nowhere.", min=0),
+]
 Seed: TypeAlias = Annotated[int, typer.Option("--seed", help="The same seed gives the same output.", min=0)]
 Runs: TypeAlias = Annotated[int, typer.Option("--runs", help="Runs of each method.")]
 Json: TypeAlias = Annotated[Path | None, typer.Option("--json", help="Write the figures as JSON; - for the output.")]

@@ -202,8 +202,8 @@ def problem(
         (latitude, longitude) from which squares are counted: public, and to be kept for good, since squares that move
         between one matching and the next would give away where they overlap.
     likely:
-        Public places near which people are likely to be, such as those of yesterday; the vehicles unless given. A good
-        guess makes better matchings of `once`; the promise does not depend on it.
+        Published places near which people are likely to be, such as stations; the vehicles unless given. A good guess
+        makes better matchings of `once`. It becomes public: never give where people were, not even long ago.
 
     Examples
     --------

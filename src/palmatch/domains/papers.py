@@ -152,7 +152,10 @@ def _as_area(region: Region) -> Area:
 
 def _check_secondary(secondary: int, areas: int) -> None:
     if not 0 <= secondary < areas:
-        raise InputError(f"Expected secondary between 0 and {areas - 1}, got secondary={secondary}.")
+        raise InputError(
+            f"Expected from 1 to {areas} areas for a reviewer (secondary from 0 to {areas - 1}), "
+            f"got {secondary + 1} (secondary={secondary})."
+        )
     types = sum(comb(areas - 1, size) for size in range(secondary + 1))
     if types > _MOST_TYPES:
         raise InputError(

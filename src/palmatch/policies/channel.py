@@ -88,6 +88,8 @@ def sealed(wanted: FloatArray, epsilon: float) -> IntArray:
     then tried in whole numbers; if rounding broke the promise, a little more. At a share of 1 all rows are the same.
     """
     _check(epsilon)
+    if not (np.isfinite(wanted).all() and (wanted >= 0).all() and (wanted.sum(axis=1) > 0).all()):
+        raise InputError("Expected chances of at least 0, and some above 0 for every cell.")
     rows = wanted / wanted.sum(axis=1, keepdims=True)
     average = rows.mean(axis=0)
     excess = np.maximum(rows.max(axis=0) - _power(epsilon) * rows.min(axis=0), 0.0)

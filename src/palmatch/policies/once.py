@@ -220,7 +220,9 @@ def similar_cells(utilities: FloatArray, count: int, weight: FloatArray) -> IntA
     some = np.arange(len(utilities))
     if len(some) > _MOST_CLUSTERED:
         some = np.sort(np.random.Generator(np.random.PCG64(count)).choice(some, _MOST_CLUSTERED, replace=False))
-    centres = _centres(utilities[some], count, weight[some])
+    # Those who stand for all may happen to be of no weight.
+    chosen = weight[some] if weight[some].sum() > 0 else np.ones(len(some))
+    centres = _centres(utilities[some], count, chosen)
     renumbered: IntArray = np.unique(_distance(utilities, centres).argmin(axis=1), return_inverse=True)[1]
     return renumbered.astype(np.int64)
 
