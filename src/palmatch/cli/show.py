@@ -131,7 +131,7 @@ def show_accounts(plans: Sequence[RegionPlan]) -> None:
     """Print what each accountant buys of the same budget, and what `once` would do with it, a line each region."""
     table = _table("region", "ε", "published", "pure", "renyi", "auto", "reports", "fitting")
     for line in plans:
-        bought = {name: "any" if math.isinf(count) else f"{count:,.1f}" for name, count in line.bought.items()}
+        bought = {name: _actions(count) for name, count in line.bought.items()}
         table.add_row(
             textwrap.shorten(line.region, 20, placeholder="..."),
             f"{line.epsilon:g}",
@@ -140,9 +140,14 @@ def show_accounts(plans: Sequence[RegionPlan]) -> None:
             bought["renyi"],
             line.accountant,
             f"{line.reports:,}",
-            f"{100 * line.fitting:.0f} %",
+            f"{100 * line.fitting:.0f} %" if line.reports > 1 else "-",
         )
     out().print(table)
+
+
+def _actions(count: float) -> str:
+    """Return a number of actions; what costs nothing but rounding can be had at will."""
+    return "any" if count > 1e6 else f"{count:,.1f}"
 
 
 def show_guarantee(guarantee: Guarantee) -> None:
