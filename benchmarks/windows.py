@@ -1,6 +1,7 @@
 """Welfare lost on real half minutes of taxi requests: every method, every edge, many runs.
 
     python -m benchmarks.windows --trips FILE --at "2016-01-29 09:19:30" [--at ...] [--runs 32]
+    python -m benchmarks.windows ... --origins 8 --methods published    # squares from random places
 
 The records are not part of the project; any TLC file with coordinates will do.
 """
@@ -15,6 +16,7 @@ import numpy as np
 
 import palmatch as pm
 from palmatch.data.tlc import window
+from palmatch.domains.mobility import ORIGIN
 from palmatch.studies.compare import compare
 
 METHODS = ("published", "once", "hungarian-once", "hungarian-region")
@@ -23,19 +25,29 @@ EDGES = (1000, 2000, 3000, 4000)
 
 def main() -> None:
     arguments = parsed()
-    losses: dict[tuple[str, int], list[float]] = {}
-    rounds = 0
-    for at in arguments.at:
-        batch = window(arguments.trips, at)
-        for edge in EDGES:
-            problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=edge)
-            result = compare(problem, METHODS, runs=arguments.runs)
-            for row in result.rows:
-                losses.setdefault((row.method, edge), []).append(row.loss_mean)
-            rounds = max(rounds, *(run.matching.rounds for run in result.runs["once"]))
-            told = ", ".join(f"{row.method} {100 * row.loss_mean:.1f} ± {100 * row.loss_sd:.1f}" for row in result.rows)
-            print(f"{at} {problem.agents} agents, {edge} m: {told}", flush=True)
-    table(losses, rounds)
+    methods = arguments.methods.split(",")
+    for origin in origins(arguments.origins):
+        losses: dict[tuple[str, int], list[float]] = {}
+        rounds = dict.fromkeys(methods, 0)
+        for at in arguments.at:
+            batch = window(arguments.trips, at)
+            for edge in EDGES:
+                problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=edge, origin=origin)
+                result = compare(problem, methods, runs=arguments.runs)
+                for row in result.rows:
+                    losses.setdefault((row.method, edge), []).append(row.loss_mean)
+                    most = max(run.matching.rounds for run in result.runs[row.method])
+                    rounds[row.method] = max(rounds[row.method], most)
+                told = ", ".join(f"{r.method} {100 * r.loss_mean:.1f} ± {100 * r.loss_sd:.1f}" for r in result.rows)
+                print(f"{at} {problem.agents} agents, {edge} m: {told}", flush=True)
+        table(losses, rounds, origin)
+
+
+def origins(count: int) -> list[tuple[float, float]]:
+    """Return the usual origin, or random ones within a degree of it."""
+    chance = np.random.default_rng(0)
+    places = [(ORIGIN[0] - float(n), ORIGIN[1] - float(e)) for n, e in chance.random((count, 2))]
+    return places or [ORIGIN]
 
 
 def parsed() -> argparse.Namespace:
@@ -43,20 +55,23 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--trips", type=Path, required=True)
     parser.add_argument("--at", type=datetime.fromisoformat, action="append", required=True)
     parser.add_argument("--runs", type=int, default=32)
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--origins", type=int, default=0, help="count squares from this many random places")
     return parser.parse_args()
 
 
-def table(losses: dict[tuple[str, int], list[float]], rounds: int) -> None:
-    print("\nmean over the windows, in %, and the share of what `published` loses")
-    print("| edge in m | " + " | ".join(map(str, EDGES)) + " |")
-    print("|---" * (len(EDGES) + 1) + "|")
-    for method in METHODS:
+def table(losses: dict[tuple[str, int], list[float]], rounds: dict[str, int], origin: tuple[float, float]) -> None:
+    print(
+        f"\nsquares from {origin[0]:.4f}, {origin[1]:.4f}: mean over the windows, in %, as a share of the first, rounds"
+    )
+    print("| edge in m | " + " | ".join(map(str, EDGES)) + " | most rounds |")
+    print("|---" * (len(EDGES) + 2) + "|")
+    first = next(iter(rounds))
+    for method, most in rounds.items():
         means = [float(np.mean(losses[method, edge])) for edge in EDGES]
-        shares = [mean / float(np.mean(losses["published", edge])) for mean, edge in zip(means, EDGES, strict=True)]
-        print(
-            f"| {method} | " + " | ".join(f"{100 * m:.1f} ({s:.3f})" for m, s in zip(means, shares, strict=True)) + " |"
-        )
-    print(f"\nmost rounds of `once`: {rounds}")
+        shares = [mean / float(np.mean(losses[first, edge])) for mean, edge in zip(means, EDGES, strict=True)]
+        cells = [f"{100 * mean:.1f} ({share:.3f})" for mean, share in zip(means, shares, strict=True)]
+        print(" | ".join(("| " + method, *cells, str(most))) + " |", flush=True)
 
 
 if __name__ == "__main__":

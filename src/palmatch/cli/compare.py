@@ -102,9 +102,8 @@ def _compare(
 
 def _tell(results: Sequence[Comparison], runs: int, settings: Settings) -> None:
     problem = results[0].problem
-    sizes = f"{problem.agents:,} agents, {problem.resources:,} resources"
-    show.say(show.size_of(problem) if len(results) == 1 else sizes)
-    show.say(f"{runs} runs, ε = {settings.epsilon:g}, δ = {settings.delta:g}")
+    show.say(show.size_of(problem) if len(results) == 1 else show.sides_of(problem))
+    show.say(f"{show.counted(runs, 'run')}, ε = {settings.epsilon:g}, δ = {settings.delta:g}")
     show.show_rows([row for result in results for row in result.rows])
     show.say("Loss is against the optimum that a centre would find if it knew everything.")
     if _private_methods(results):

@@ -140,7 +140,7 @@ def _where(found: Frontier, domain: options.DomainName, size: float, *, made_up:
     """Say in a few words what was matched."""
     kind = {"mobility": f"squares of {size:g} m", "papers": f"up to {size:g} areas", "table": "a table of utilities"}
     invented = {"mobility": "A made-up city: ", "papers": "A made-up conference: "}[domain.value] if made_up else ""
-    return f"{invented}{found.problem.agents:,} agents, {found.problem.resources:,} resources, {kind[domain.value]}"
+    return f"{invented}{show.sides_of(found.problem)}, {kind[domain.value]}"
 
 
 def _draw(folder: Path, found: Frontier, where: str) -> Path:

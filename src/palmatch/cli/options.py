@@ -96,7 +96,9 @@ def place(text: str) -> tuple[float, float]:
     """Return the place that --origin names."""
     values = numbers(text, "--origin")
     if len(values) != 2 or not (abs(values[0]) <= 90 and abs(values[1]) <= 180):
-        raise InputError(f"Expected a latitude and a longitude as LAT,LON, got --origin={text!r}.")
+        raise InputError(
+            f"Expected a latitude from -90 to 90 and a longitude from -180 to 180 as LAT,LON, got --origin={text!r}."
+        )
     return values[0], values[1]
 
 

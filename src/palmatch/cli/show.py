@@ -67,10 +67,17 @@ def progress_bar(title: str) -> Iterator[Report]:
 def size_of(problem: Problem) -> str:
     """Return one line about a problem."""
     regions = len(problem.regions)
-    return (
-        f"{problem.agents:,} agents, {problem.resources:,} resources, "
-        f"{regions:,} region{'s' if regions != 1 else ''} with agents in {'them' if regions != 1 else 'it'}"
-    )
+    return f"{sides_of(problem)}, {counted(regions, 'region')} with agents in {'them' if regions != 1 else 'it'}"
+
+
+def sides_of(problem: Problem) -> str:
+    """Return how many agents and resources there are."""
+    return f"{counted(problem.agents, 'agent')}, {counted(problem.resources, 'resource')}"
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things in words."""
+    return f"{number:,} {what}{'s' if number != 1 else ''}"
 
 
 def show_rows(rows: Sequence[Row]) -> None:

@@ -6,8 +6,6 @@ goes on with a list of what nobody holds, so that everybody who can be served is
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +58,10 @@ def match_matrix(
 def best_lists(table: FloatArray, ranks: int, *, threads: int | None = None) -> NDArray[np.int32]:
     """Return the `ranks` best columns of each row, best first, ties by column."""
     lists = np.empty((len(table), ranks), dtype=np.int32)
-    work: Callable[[int, int], None] = lambda first, last: fill_best(table, first, last, lists)  # noqa: E731
+
+    def work(first: int, last: int) -> None:
+        fill_best(table, first, last, lists)
+
     spread(work, len(table), at_a_time=max(16, len(table) // 64), threads=threads)
     return lists
 

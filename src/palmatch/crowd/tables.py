@@ -96,6 +96,7 @@ def fill_noise(some, squares, vehicles, layout, ranks, noise, out):  # type: ign
         for rank in range(ranks):
             number = square * ranks + rank
             start, stop = entry_start[number], entry_start[number + 1]
+            # The two leaf functions are written for a device's lists; compiled, they take arrays as well.
             fill_weights(weighed, entries, start, stop, below[start:stop])  # type: ignore[arg-type]
             following = number + 1 if rank + 1 < ranks else square * ranks
             start_after, stop_after = entry_start[following], entry_start[following + 1]
