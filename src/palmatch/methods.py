@@ -46,6 +46,7 @@ __all__ = [
     "budgets",
     "largest_costs",
     "match",
+    "palma_policy",
     "plays",
     "prepare",
     "published_policy",
@@ -131,6 +132,11 @@ def published_policy(problem: Problem, settings: Settings) -> Policy:
     )
 
 
+def palma_policy(problem: Problem, settings: Settings) -> Policy:
+    """Return the policy of `palma`: the published one, but who has no budget left looks at what nobody holds."""
+    return replace(published_policy(problem, settings), passes_over_held=True)
+
+
 def plays(ground: Ground, policy: Policy) -> list[PublicPlay]:
     """Return every region's noise under a policy."""
     return ground.plays(policy)
@@ -168,7 +174,7 @@ def _prepare_published(ground: Ground, settings: Settings, trace: bool) -> Metho
 
 def _prepare_palma(ground: Ground, settings: Settings, trace: bool) -> Method:
     problem = ground.problem
-    policy = published_policy(problem, settings)
+    policy = palma_policy(problem, settings)
     noise = plays(ground, policy)
     tables = ground.tables(policy)
     budget = budgets(problem, settings)

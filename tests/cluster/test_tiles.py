@@ -17,7 +17,7 @@ from palmatch.cluster.game import Here, simulate_on_tiles
 from palmatch.cluster.tiles import Tile, attempts, begin, cut, play_round, tiles_of
 from palmatch.errors import DidNotConverge, InputError
 from palmatch.guarantee import no_privacy
-from palmatch.methods import Ground, Settings, accounts, budgets, plays, published_policy
+from palmatch.methods import Ground, Settings, accounts, budgets, palma_policy, plays
 from palmatch.policies.published import noise_only, unlimited
 from palmatch.privacy.accountants import Allowance, free_allowance
 from palmatch.privacy.sound import sound_allowance
@@ -55,7 +55,7 @@ def city(interest: int | None, *, few: int = 90) -> Problem:
 def palma(interest: int | None, epsilon: float = 2.0) -> Played:
     problem = city(interest)
     ground, numbers = Ground(problem), Settings(epsilon=epsilon)
-    policy = published_policy(problem, numbers)
+    policy = palma_policy(problem, numbers)
     noise, budget = plays(ground, policy), budgets(problem, numbers)
     allowance = sound_allowance(
         accounts(ground, policy, noise, budget, numbers), problem.region_index, budget, delta=1e-5

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,8 +17,9 @@ from palmatch.guarantee import no_privacy
 from palmatch.methods import Ground, plays
 from palmatch.policies.published import Policy
 from palmatch.privacy.accountants import free_allowance
-from palmatch.rounds.draws import keys_of
-from palmatch.rounds.game import rules_of, simulate, simulate_plainly
+from palmatch.rounds.agent import Agent
+from palmatch.rounds.draws import draw, keys_of
+from palmatch.rounds.game import region_tables, rules_of, simulate, simulate_plainly
 from palmatch.rounds.tables import alma_tables, own_tables, public_tables
 from palmatch.trace import Outcome
 
@@ -70,10 +73,12 @@ def assert_same(one, two):
     interest=st.sampled_from([None, 1, 2, 5]),
     truth=st.sampled_from([0.0, 0.2, 0.7, 1.0]),
     budget=st.integers(0, 12),
+    passes=st.booleans(),
 )
-def test_kernel_and_device_agents_agree_in_every_bit(seed, agents, resources, ties, interest, truth, budget):
+def test_kernel_and_device_agents_agree_in_every_bit(seed, agents, resources, ties, interest, truth, budget, passes):
     problem = random_problem(seed % 1000, agents, resources, ties=ties, interest=interest)
-    tables = game(problem, Policy("any", truth, truth), budget=budget, seed=seed)
+    policy = Policy("any", truth, truth, passes_over_held=passes)
+    tables = game(problem, policy, budget=budget, seed=seed)
     keys = keys_of(problem.agent_ids)
     compiled = simulate(*tables, keys=keys, seed=seed, trace=True)
     plain = simulate_plainly(*tables, keys=keys, seed=seed)
@@ -81,6 +86,45 @@ def test_kernel_and_device_agents_agree_in_every_bit(seed, agents, resources, ti
     assert (compiled.spent <= budget).all()
     held = compiled.resource_of[compiled.resource_of >= 0]
     assert len(set(held.tolist())) == len(held)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**63), held=st.sets(st.integers(0, 7)), looks=st.integers(1, 6))
+def test_what_is_passed_over_tells_nothing_about_an_agent(seed, held, looks):
+    # Without budget two agents of a region do the same, whatever they want; with budget nothing is passed over.
+    problem = random_problem(seed % 1000, 2, 8, regions=1)
+    public, _, rules, prices = game(problem, Policy("any", 0.7, 0.7, passes_over_held=True), budget=0)
+    region, chance = region_tables(public, prices, 0), np.random.default_rng(seed)
+    utilities = chance.uniform(0.1, 1.0, (2, len(region.resources)))
+    plain = replace(rules, passes_over_held=False)
+
+    def looks_of(own, rules, budget):
+        agent = Agent(region, own.tolist(), budget, rules=rules, draw=partial(draw, seed))
+        agent.saw(free=False)
+        return [agent.decide(step, held).resource for step in range(1, looks + 1)]
+
+    ours, theirs = (looks_of(own, rules, 0) for own in utilities)
+    assert ours == theirs
+    for look, (start, stop) in enumerate(pairwise(region.offsets), start=1):
+        reachable = {region.resources[entry] for entry in region.entries[start:stop]}
+        # The first look is at the second rank set.
+        if 0 < look - 1 <= len(ours) and not reachable <= held:
+            assert ours[look - 2] not in held
+    assert looks_of(utilities[0], rules, 10**6) == looks_of(utilities[0], plain, 10**6)
+
+
+def test_the_last_agents_find_the_last_resources_sooner_where_they_pass_over_what_is_held():
+    problem = random_problem(7, 60, 60, regions=1)
+    plain, passing = (
+        simulate(
+            *game(problem, Policy("any", 0.0, 0.0, backoff_noise=0.15, passes_over_held=passes)),
+            keys=keys_of(problem.agent_ids), seed=1,
+        )
+        for passes in (False, True)
+    )  # fmt: skip
+    assert (passing.resource_of >= 0).all()
+    assert passing.steps < plain.steps
+    assert passing.actions < plain.actions
 
 
 @pytest.mark.parametrize("shape", ["linear", "logistic"])

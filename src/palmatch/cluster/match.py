@@ -17,7 +17,7 @@ from palmatch.cluster.study import Call, answers
 from palmatch.cluster.tiles import tiles_of
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
-from palmatch.methods import Ground, Settings, accounts, budgets, largest_costs, plays, published_policy
+from palmatch.methods import Ground, Settings, accounts, budgets, largest_costs, palma_policy, plays, published_policy
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy
@@ -69,7 +69,7 @@ def match_on_tiles(
     check_tiled(method, tiles)
     check_budget(np.array([settings.epsilon]), order=settings.order, delta=settings.delta)
     problem = ground.problem
-    policy = published_policy(problem, settings)
+    policy = (palma_policy if method == "palma" else published_policy)(problem, settings)
     public = ground.tables(policy)
     allowance = _allowance(ground, method, policy, public, settings, cluster)
     weights = np.bincount(public.region_of_agent, minlength=len(public.resource_start) - 1)

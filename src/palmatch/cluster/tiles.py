@@ -10,7 +10,7 @@ here knows of machines: a round of a tile is a function from a state and some wo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Tile:
     agents: IntArray
     resources: IntArray
     public: tuple[np.ndarray, ...]
-    rules: tuple[int, int, float]
+    rules: tuple[int, int, float, bool]
     prices: tuple[IntArray, IntArray, IntArray]
     private: Private
     names: Keys
@@ -194,7 +194,7 @@ def _tile(
         agents=agents,
         resources=resources,
         public=tables.arrays,
-        rules=(rules.truth_selection, rules.truth_backoff, rules.gamma),
+        rules=astuple(rules),
         prices=(allowance.first[regions], allowance.selection[ranks], allowance.backoff[entries]),
         private=_own(private, agents, resources).arrays(None),
         names=names[agents],

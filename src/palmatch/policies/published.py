@@ -26,6 +26,9 @@ class Policy:
         γ: keeps back-off chances within [γ, 1 - γ].
     budgeted:
         Whether an agent needs budget to act on the truth. False only for the bounds of the paper's figures.
+    passes_over_held:
+        Whether an agent that has no budget left looks only at what nobody holds. Whatever it does then follows from
+        what everybody can see, so that it tells nothing; the last agents find the last resources far sooner.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Policy:
     selection_noise: SelectionNoise = "representative"
     backoff_noise: BackoffNoise = "representative"
     budgeted: bool = True
+    passes_over_held: bool = False
 
     def __post_init__(self) -> None:
         for name, low in (("truth_selection", 0.0), ("truth_backoff", 0.0), ("gamma", 1e-9)):

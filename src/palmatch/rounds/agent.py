@@ -1,14 +1,15 @@
 """One device: decide what to do in this step, observe what came of it, remember what it cost.
 
 Written to be read, in plain Python without arrays; it is the oracle of the compiled kernel, and it runs on a device
-as it is. It knows its region's public tables and its own utilities, and sees one bit of feedback per step.
+as it is. It knows its region's public tables and its own utilities, and sees one bit of feedback per step, and which
+resources are held.
 """
 
 from __future__ import annotations
 
 import secrets
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 from palmatch.policies.distribution import GRID, backoff_weight, expected_utility, fill_weights, pick
@@ -50,6 +51,7 @@ class Rules:
     truth_selection: int
     truth_backoff: int
     gamma: float
+    passes_over_held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +91,21 @@ class Agent:
         self.entry: int = self._select(0, region.first_units)
         self.attempting = True
 
-    def decide(self, step: int) -> Attempt | Look:
-        """Return this step's action."""
+    def decide(self, step: int, held: Container[int] = ()) -> Attempt | Look:
+        """Return this step's action; `held` is what anybody can see to be held, once the step's attempts are made."""
         if not self.attempting:
             # Alg. 1, lines 16-20: s comes first, so that the first look is at R_2; after R_K comes R_1.
             self.rank = self.rank + 1 if self.rank + 1 < self.region.ranks else 0
             self.entry = self._select(step, self.region.selection_units[self.rank])
-        resource = self.region.resources[self.region.entries[self.entry]]
+            # Only without budget: a look that is charged has the chances that its price was computed from.
+            if self.exhausted and self.rules.passes_over_held:
+                self.entry = self._next_unheld(held)
+        resource = self._resource(self.entry)
         return Attempt(resource) if self.attempting else Look(resource)
 
     def won(self) -> None:
         """Take note that nobody else attempted it: the resource is held for good."""
-        self.held = self.region.resources[self.region.entries[self.entry]]
+        self.held = self._resource(self.entry)
 
     def collided(self, step: int) -> bool:
         """Take note of a collision; return whether the agent backs off (Alg. 1, lines 7-12)."""
@@ -118,6 +123,15 @@ class Agent:
     def saw(self, *, free: bool) -> None:
         """Take note of what a look showed: a free resource is attempted in the next step."""
         self.attempting = free
+
+    def _resource(self, entry: int) -> int:
+        return self.region.resources[self.region.entries[entry]]
+
+    def _next_unheld(self, held: Container[int]) -> int:
+        """Return the drawn entry, or the first one after it, in a circle, that nobody holds."""
+        start, stop = self.region.offsets[self.rank], self.region.offsets[self.rank + 1]
+        circle = (*range(self.entry, stop), *range(start, self.entry))
+        return next((entry for entry in circle if self._resource(entry) not in held), self.entry)
 
     def _select(self, step: int, units: int) -> int:
         """Draw an entry of the current rank set by Eq. (selection probability)."""

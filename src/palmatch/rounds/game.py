@@ -6,8 +6,9 @@ bit, which is what the tests say.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -19,7 +20,7 @@ from palmatch.policies.published import Policy, on_grid
 from palmatch.privacy.accountants import Allowance
 from palmatch.problem import IntArray
 from palmatch.rounds import kernel
-from palmatch.rounds.agent import Agent, Attempt, RegionTables, Rules
+from palmatch.rounds.agent import Agent, RegionTables, Rules
 from palmatch.rounds.draws import Keys, draw, streams
 from palmatch.rounds.tables import Own, OwnTables, PublicTables
 from palmatch.rounds.threads import Pace, spread, usual_threads
@@ -51,7 +52,7 @@ class Outcomes:
 
 def rules_of(policy: Policy) -> Rules:
     """Return the public numbers of a policy."""
-    return Rules(on_grid(policy.truth_selection), on_grid(policy.truth_backoff), policy.gamma)
+    return Rules(on_grid(policy.truth_selection), on_grid(policy.truth_backoff), policy.gamma, policy.passes_over_held)
 
 
 def simulate(
@@ -125,7 +126,7 @@ class Game:
         self.cursor = public.resource_start[:-1].copy()
         self.active = np.arange(self.agents, dtype=np.int32)
         self.public = (region, *public.arrays[1:])
-        self.rules = (rules.truth_selection, rules.truth_backoff, rules.gamma)
+        self.rules = astuple(rules)
         self.prices = (allowance.first, allowance.selection, allowance.backoff)
         self.private = private.arrays(self.order)
         self.names, self.budget, self.largest_set = names, budget, public.largest_set
@@ -274,19 +275,20 @@ def region_tables(public: PublicTables, allowance: Allowance, region: int) -> Re
 def _one_step(
     players: list[Agent], active: list[int], holder: dict[int, int], step: int
 ) -> Iterable[tuple[int, int, Outcome]]:
-    """Let everybody act at once, then tell everybody what came of it."""
-    decisions = {n: players[n].decide(step) for n in active}
-    attempted = [decision.resource for decision in decisions.values() if isinstance(decision, Attempt)]
-    for n, decision in decisions.items():
-        resource = decision.resource
-        if isinstance(decision, Attempt):
-            if attempted.count(resource) == 1:
+    """Let everybody attempt at once, then everybody else look, and tell everybody what came of it."""
+    attempts = {n: players[n].decide(step).resource for n in active if players[n].attempting}
+    attempted = Counter(attempts.values())
+    holder.update({resource: n for n, resource in attempts.items() if attempted[resource] == 1})
+    for n in active:
+        if n in attempts:
+            resource = attempts[n]
+            if attempted[resource] == 1:
                 players[n].won()
-                holder[resource] = n
                 yield n, resource, Outcome.HOLDS
             else:
                 yield n, resource, Outcome.BACKS_OFF if players[n].collided(step) else Outcome.STAYS
         else:
+            resource = players[n].decide(step, holder).resource
             free = resource not in holder and resource not in attempted
             players[n].saw(free=free)
             yield n, resource, Outcome.FREE if free else Outcome.TAKEN

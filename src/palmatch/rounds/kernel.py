@@ -67,8 +67,10 @@ def gather(private, agent, entries, played, start, stop, values):  # type: ignor
     else:
         for entry in range(start, stop):
             place = played[entry]
-            distance = abs(east[agent] - place_east[place]) + abs(north[agent] - place_north[place])
-            values[entry - start] = worth(distance, slope)
+            values[entry - start] = abs(east[agent] - place_east[place]) + abs(north[agent] - place_north[place])
+        # In a loop of its own, which processors do for several at once.
+        for number in range(stop - start):
+            values[number] = worth(values[number], slope)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -99,7 +101,7 @@ def new_scratch(largest_set):  # type: ignore[no-untyped-def]  # compiled
 @numba.njit(cache=True, nogil=True)
 def first_picks(some, names, rules, prices, public, private, budget, state, largest_set):  # type: ignore[no-untyped-def]  # compiled
     """Draw the first strategy of agents some[0] to some[1] - 1 from P_S at s = 1 (Alg. 1, line 1)."""
-    truth_selection, _, _ = rules
+    truth_selection, _, _, _ = rules
     first_units, _, _ = prices
     region_of_agent, _, _, rank_start, entry_start, _, _, below, guide, _ = public
     entry, _, mode, spent, actions, exhausted, _ = state
@@ -205,7 +207,7 @@ def merge(words, others, step):  # type: ignore[no-untyped-def]  # compiled
 @numba.njit(cache=True, nogil=True)
 def act(active, some, names, rules, prices, public, private, budget, state, words, step, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
     """Let agents active[some[0]:some[1]] act, once all attempts of the step are marked. Order does not matter."""
-    truth_selection, truth_backoff, gamma = rules
+    truth_selection, truth_backoff, gamma, passes_over_held = rules
     _, selection_units, backoff_units = prices
     region_of_agent, _, _, rank_start, entry_start, _, played, below, guide, backoff = public
     entry, rank, mode, spent, actions, exhausted, who = state
@@ -256,6 +258,14 @@ def act(active, some, names, rules, prices, public, private, budget, state, word
                     here = start + guide[start + np.int64(part)]
                     while below[here] <= draw:
                         here += 1
+                if passes_over_held and exhausted[agent]:
+                    # In a circle to the first that nobody holds. Who is alone on something holds it when this step
+                    # ends, whether or not its turn in this loop has come.
+                    first_choice = here
+                    while words[played[here]] >= step * TAG and words[played[here]] != step * TAG + SEVERAL:
+                        here = here + 1 if here + 1 < stop else start
+                        if here == first_choice:
+                            break
                 rank[agent] = following - first
                 entry[agent] = here
                 resource = played[here]

@@ -14,7 +14,7 @@ import numpy as np
 
 from palmatch.errors import InputError
 from palmatch.guarantee import region_only
-from palmatch.methods import Ground, Settings, accounts, budgets, largest_costs, plays, published_policy
+from palmatch.methods import Ground, Settings, accounts, budgets, largest_costs, palma_policy, plays, published_policy
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy, noise_only
@@ -102,7 +102,7 @@ def arena(ground: Ground, method: str, target: int, *, settings: Settings | None
     if method not in IN_ROUNDS:
         raise InputError(f"Expected a method that plays in rounds ({', '.join(IN_ROUNDS)}), got method={method!r}.")
     chosen, problem = settings or Settings(), ground.problem
-    policy = _noise_policy(chosen) if method == "noise" else published_policy(problem, chosen)
+    policy = _policy(method, problem, chosen)
     noise = plays(ground, policy)
     public = public_tables(problem, ground.regions, noise)
     allowance = _allowance(method, ground, policy, noise, public, chosen)
@@ -139,8 +139,10 @@ def check_method(method: str) -> None:
         raise InputError(f"There is no audit of {method!r}: choose from {', '.join(AUDITED)}.")
 
 
-def _noise_policy(settings: Settings) -> Policy:
-    return noise_only(gamma=settings.gamma, noise=settings.noise, backoff_noise=settings.backoff_noise)
+def _policy(method: str, problem: Problem, settings: Settings) -> Policy:
+    if method == "noise":
+        return noise_only(gamma=settings.gamma, noise=settings.noise, backoff_noise=settings.backoff_noise)
+    return palma_policy(problem, settings) if method == "palma" else published_policy(problem, settings)
 
 
 def _allowance(
