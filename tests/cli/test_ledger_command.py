@@ -264,7 +264,7 @@ def a_folder(path: Path) -> None:
         (another_program, "found another program's file, expected a ledger"),
         (lambda path: path.write_text("id,lat,lon\n" * 100), "not SQLite, expected a ledger"),
         (lambda path: path.write_bytes(b""), "the file is empty"),
-        (a_folder, "cannot be opened"),
+        (a_folder, "found a directory, expected a ledger"),
     ],
     ids=["missing", "a changed row", "cut off", "a lost row", "another program", "no database", "empty", "a folder"],
 )

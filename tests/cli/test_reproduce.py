@@ -110,7 +110,12 @@ def test_the_papers_study_runs_on_files(tmp_path: Path) -> None:
         (("mobility", "--edges", "1000,x"), "Expected numbers with commas"),
         (("mobility", "--runs", "0"), "at least 1 run"),
         (("papers", "--papers", "papers.csv"), "--papers and --reviewers go together"),
-        (("papers", "--areas", "99"), "from 1 to 25 areas"),
+        (("papers", "--areas", "99"), "Expected --areas from 1 to 25, as many as there are, got --areas 99."),
+        (("papers", "--areas", "3,0"), "Expected --areas from 1 to 25, as many as there are, got --areas 0."),
+        (("papers", "--areas", "9"), "1,271,626 possible reviewers, which takes up to 19 GB"),
+        (("papers", "--areas", "9"), "choose at most 8."),
+        (("papers", "--areas", "nan"), "Expected whole numbers with commas between them, got --areas='nan'."),
+        (("papers", "--areas", "inf"), "Expected whole numbers with commas between them, got --areas='inf'."),
     ],
 )
 def test_a_mistake_is_one_sentence(tmp_path: Path, words: tuple[str, ...], sentence: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from scipy.stats import norm
 
 import palmatch as pm
 from palmatch.methods import Settings
@@ -123,6 +124,32 @@ def test_rates_start_at_none_and_end_at_all_and_the_verdict_is_in_words(found):
     words = words_of(figure)
     assert re.search(r"as given: measured at least 0\.\d\d, claimed at most 1: fine", words)
     assert "stress: measured" in words
+
+
+def test_with_few_games_a_line_beyond_the_promise_lies_in_a_band_that_reaches_into_it(found):
+    """A type that is told apart with odds of e at most, and 40 games in which the attacker was lucky."""
+    lucky = replace(found.attacks[0], first=np.repeat([1.0, -1.0], [36, 4]), second=np.repeat([1.0, -1.0], [8, 32]))
+    figure = roc_curves([lucky])
+    axes = figure.axes[0]
+    wrong, right = axes.get_lines()[1].get_data()
+    assert (right > np.e * wrong).any()
+    band = axes.patches[0].get_path()
+    assert band.contains_points([(0.26, 0.7)]).all()
+    assert "so few games" in words_of(figure)
+    many = replace(lucky, first=np.tile(lucky.first, 100), second=np.tile(lucky.second, 100))
+    assert "so few games" not in words_of(roc_curves([many]))
+    assert not roc_curves([many]).axes[0].patches[0].get_path().contains_points([(0.26, 0.7)]).any()
+
+
+def test_the_band_holds_the_true_curve_as_often_as_it_says(found):
+    """Two normal distributions, a mean of 1 apart: 95 of 100 are promised; fewer than 80 have a chance below 1e-6."""
+    level = np.linspace(-1.5, 2.5, 200)
+    truth = np.column_stack((norm.sf(level), norm.sf(level - 1)))
+    chance, held = np.random.default_rng(5), 0
+    for _ in range(100):
+        one = replace(found.attacks[0], first=chance.normal(1, 1, 300), second=chance.normal(0, 1, 300))
+        held += roc_curves([one]).axes[0].patches[0].get_path().contains_points(truth).all()
+    assert held >= 80
 
 
 def test_a_broken_promise_is_in_the_colour_of_alarm(found):

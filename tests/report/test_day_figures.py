@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from palmatch.report.day_figures import day_figure
@@ -27,10 +28,13 @@ def day(
             "optimum": np.full(count, 10.0),
         }
     )
-    people = pl.DataFrame({"asked": 30.0 * number, "picked_up": [None, *(30.0 * number[1:] + 120)]})
+    picked_up = [None, *(30.0 * number[1:] + 120)]
+    outcome = ["gave up", *(["picked up"] * (count - 1))]
+    people = pl.DataFrame({"asked": 30.0 * number, "picked_up": picked_up, "outcome": outcome})
     plan = {"policy": "once", "batch_seconds": 30.0, "vehicles": 7000, "edge": 1000.0}
     plan |= {"start": 30.0 * number[0], "end": 30.0 * (number[-1] + 1)}
     told = {"made_up": made_up, "date": "2016-01-15", "loss": 0.1, "asked": 50 * count, "batches": count}
+    told["waiting_at_the_end"] = 0
     return rows, people, told | {"plan": plan, "guarantee": {"epsilon": epsilon}}
 
 
@@ -44,8 +48,33 @@ def test_the_title_says_that_a_city_is_made_up_and_what_is_promised() -> None:
     assert "part of a day in a made-up city" in words
     assert "ε = 1 a person over the day" in words
     assert "1 gave up" in words
+    assert "waited" not in words
     assert "2016-01-15" in words_of(day_figure(*day(10, made_up=False)))
     assert "no privacy" in words_of(day_figure(*day(10, epsilon=float("inf"))))
+
+
+def test_one_batch_is_not_one_batches() -> None:
+    words = words_of(day_figure(*day(1))).replace("\N{NO-BREAK SPACE}", " ")
+    assert "50 requests in 1 batch of 30 s" in " ".join(words.split())
+
+
+def test_who_still_waits_has_not_given_up() -> None:
+    rows, people, told = day(10)
+    people[0, "outcome"] = "waiting"
+    words = words_of(day_figure(rows, people, told | {"waiting_at_the_end": 1}))
+    assert "nobody gave up" in words
+    assert "at the end 1 person still waited" in " ".join(words.split())
+
+
+def test_nothing_is_written_over_the_edge_of_the_picture() -> None:
+    rows, people, told = day(200)
+    told["waiting_at_the_end"] = 1234
+    people = people.with_columns(outcome=pl.lit("gave up"))
+    figure = day_figure(rows, pl.concat([people] * 60), told)
+    FigureCanvasAgg(figure).draw()
+    width = figure.get_size_inches()[0] * figure.dpi
+    for text in (*figure.texts, *(axes._left_title for axes in figure.axes)):
+        assert text.get_window_extent().x1 <= width, text.get_text()
 
 
 @pytest.mark.parametrize("count", [1, 3, 1900])

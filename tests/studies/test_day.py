@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from palmatch.data import city
 from palmatch.errors import InputError
 from palmatch.methods import Settings
 from palmatch.privacy.ledger import UNIT_BITS
-from palmatch.studies.day import Played, play_day, summary
+from palmatch.studies.day import OUTCOMES, Played, play_day, summary
 from palmatch.studies.day_batch import pose
 from palmatch.studies.day_methods import match_batch, playable
 from palmatch.studies.day_plan import Plan, check, paid_plays, promise
@@ -58,13 +58,31 @@ def test_everybody_who_asks_is_picked_up_gives_up_or_still_waits(trips: DayTrips
     assert rows["asked"].sum() == rows["matched"].sum() + rows["gave_up"].sum() + rows["waiting"][-1]
     before = [0, *rows["waiting"][:-1]]
     assert (rows["playing"] == rows["asked"] + pl.Series(before)).all()
-    assert len(played.people) == rows["matched"].sum() + rows["gave_up"].sum()
-    assert played.people["person"].n_unique() == len(played.people)
-    assert rows["gave_up"].sum() > 0
+    assert sorted(played.people["person"]) == list(range(rows["asked"].sum()))
+    outcome = played.people["outcome"]
+    counts = {name: int((outcome == name).sum()) for name in OUTCOMES}
+    assert counts == {
+        "picked up": rows["matched"].sum(),
+        "gave up": rows["gave_up"].sum(),
+        "waiting": rows["waiting"][-1],
+    }
+    assert all(counts.values())
+    assert ((outcome == "picked up") == played.people["picked_up"].is_not_null()).all()
 
 
-def naive_day(trips: DayTrips, plan: Plan) -> list[tuple[int, int, int, int]]:
-    """The same rules with one object each and the best pair first: (asked, free, matched, gave up) of each batch."""
+def test_those_who_still_wait_have_paid_for_what_they_played(trips: DayTrips, played: Played) -> None:
+    """Who waits at the end came too late to give up, and its row says what it has spent so far."""
+    waiting = played.people.filter(pl.col("outcome") == "waiting")
+    assert (SHORT.end - waiting["asked"] < SHORT.patience).all()
+    asked = pl.concat([trips.hour(number) for number in range(24)])["asked"]
+    assert (waiting["asked"] == asked.gather(waiting["person"])).all()
+    batches = np.ceil((SHORT.end - waiting["asked"].to_numpy()) / SHORT.batch_seconds)
+    assert (waiting["plays"].to_numpy() <= batches).all()
+    assert waiting["epsilon"].max() > 0
+
+
+def naive_day(trips: DayTrips, plan: Plan) -> list[tuple[int, ...]]:
+    """The same rules with one object each and the best pair first: (asked, free, matched, gave up, carried)."""
     stands = [tuple(place) for place in trips.fleet_places(plan.vehicles)]
     cars = [{"place": place, "stand": place, "free_at": plan.start} for place in stands]
     waiting: list[dict[str, object]] = []
@@ -99,15 +117,20 @@ def naive_day(trips: DayTrips, plan: Plan) -> list[tuple[int, int, int, int]]:
                 vehicle["place"] = to
         left = [row for place, row in enumerate(waiting) if place not in happy]
         waiting = [row for row in left if now - row["asked"] < plan.patience]
-        rows.append((len(new), len(free), len(happy), len(left) - len(waiting)))
+        carried = sum(any(row is other for other in waiting) for row in new)
+        rows.append((len(new), len(free), len(happy), len(left) - len(waiting), carried))
     return rows
 
 
 def test_vehicles_and_people_follow_the_rules_as_a_plain_simulation_does(trips: DayTrips, tmp_path: Path) -> None:
     plan = replace(SHORT, policy="greedy", vehicles=12, patience=60.0)
-    rows = play_day(trips, plan, tmp_path / "day.db").batches
-    assert rows.select("asked", "free", "matched", "gave_up").rows() == naive_day(trips, plan)
+    again = play_day(trips, plan, tmp_path / "day.db")
+    rows, naive = again.batches, naive_day(trips, plan)
+    assert rows.select("asked", "free", "matched", "gave_up", "carried").rows() == naive
     assert rows["free"].n_unique() > 3
+    # Also who has not yet played again, since no vehicle was free or the day was over, was carried over.
+    assert summary(trips, plan, again)["carried_over"] == sum(row[-1] for row in naive)
+    assert sum(row[-1] for row in naive) > (again.people["plays"] > 1).sum()
 
 
 def test_nobody_spends_more_than_the_budget_of_the_day(played: Played) -> None:
@@ -136,8 +159,7 @@ def test_a_day_is_the_same_after_a_kill(trips: DayTrips, played: Played, tmp_pat
         "        time.sleep(600)\n"
         "day.play_day(trips, plan, Path(sys.argv[2]), watch=watch)\n"
     )
-    numbers = {name: value for name, value in SHORT.settings.items() if name != "study"}
-    words = [sys.executable, "-c", script, str(trips.folder), str(tmp_path / "day.db"), repr(numbers)]
+    words = [sys.executable, "-c", script, str(trips.folder), str(tmp_path / "day.db"), repr(asdict(SHORT))]
     child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout is not None
@@ -285,11 +307,12 @@ def test_every_method_can_be_played_for_a_day(trips: DayTrips, tmp_path: Path, p
         ({"policy": "hungarian-geo"}, "nothing left of the day's budget"),
         ({"policy": "best"}, "no method 'best'"),
         ({"vehicles": 0}, "vehicles of at least 1"),
-        ({"batch_seconds": 7.0}, "fills an hour"),
+        ({"batch_seconds": 7.0}, "Expected batch_seconds in seconds that fill an hour.* got batch_seconds=7"),
         ({"epsilon": -1.0}, "epsilon from 0"),
         ({"budget": float("nan")}, "budget from 0"),
-        ({"end": SHORT.start}, "start before an end"),
-        ({"start": SHORT.start + 1}, "at the beginning of a batch"),
+        ({"end": SHORT.start}, "Expected end after start=28800, got end=28800"),
+        ({"start": SHORT.start + 1}, "Expected start at the beginning of a batch of 30 s, got start=28801"),
+        ({"end": 90000.0}, "Expected end within the day, got end=90000"),
     ],
 )
 def test_numbers_that_mean_nothing_are_refused(change: dict[str, object], sentence: str) -> None:
@@ -348,6 +371,23 @@ def test_without_a_day_it_is_the_first_of_the_file_and_an_empty_one_is_refused(t
     assert trips_of_file(path, None, tmp_path / "first", speed=5.0).about.date == "2016-01-15"
     with pytest.raises(InputError, match=r"no request in Manhattan from 2016-03-01 .*pick-ups from 2016-01-15"):
         trips_of_file(path, date(2016, 3, 1), tmp_path / "none", speed=5.0)
+
+
+def test_trips_that_were_damaged_from_outside_are_read_again(tmp_path: Path) -> None:
+    path = taxi_file(tmp_path / "taxi.csv")
+    found = trips_of_file(path, date(2016, 1, 15), tmp_path / "trips", speed=5.0)
+    for damaged in ("", "{}", "[1, 2]"):
+        (tmp_path / "trips/trips.json").write_text(damaged)
+        assert trips_of_file(path, date(2016, 1, 15), tmp_path / "trips", speed=5.0).about == found.about
+
+
+def test_a_day_without_a_place_says_what_was_left_out(tmp_path: Path) -> None:
+    path = taxi_file(tmp_path / "taxi.csv")
+    path.write_text(path.read_text().replace("40.", "400."))
+    with pytest.raises(
+        InputError, match=r"pick-ups from 2016-01-15 07:59:00 to .*left out for position outside New York"
+    ):
+        trips_of_file(path, date(2016, 1, 15), tmp_path / "trips", speed=5.0)
 
 
 def test_the_made_up_day_is_the_same_every_time(tmp_path: Path) -> None:

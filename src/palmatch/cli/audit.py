@@ -9,6 +9,7 @@ import typer
 
 from palmatch.cli import options, show
 from palmatch.cli.inputs import read_inputs
+from palmatch.cli.outputs import check_outputs, folder_for
 from palmatch.errors import InputError
 from palmatch.methods import Settings
 from palmatch.problem import FloatArray, Problem
@@ -55,6 +56,7 @@ def command(
 ) -> None:
     """Audit a promise."""
     check_method(policy)
+    check_outputs(agents, resources, types, json=json)
     inputs = read_inputs(
         agents,
         resources,
@@ -69,7 +71,7 @@ def command(
     settings, target = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value), _row(problem, agent)
     if not 0 < confidence < 1:
         raise InputError(f"Expected a confidence above 0 and below 1, got --confidence={confidence}.")
-    folder = _folder(out)
+    folder = folder_for(out)
     with show.progress_bar("audit") as report:
         found = audit_problem(
             problem,
@@ -95,14 +97,6 @@ def _row(problem: Problem, agent: str | None) -> int | None:
     return None if agent is None else problem.agent_ids.index(agent)
 
 
-def _folder(path: Path) -> Path:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be made a folder ({error.strerror}); choose another --out.") from None
-    return path
-
-
 def _draw(folder: Path, found: Audit) -> list[Path]:
     written = [folder / "told-apart.png"]
     save(roc_curves(found.attacks), written[0])
@@ -117,7 +111,7 @@ def _tell(problem: Problem, found: Audit, pictures: list[Path]) -> None:
     show.say(show.size_of(problem))
     show.say(
         f"{found.method}, ε = {given.claimed:g}, δ = {given.delta:g}: watching agent {given.agent} in region "
-        f"{given.region}; {games:,} games with either of two types that are easiest to tell apart."
+        f"{given.region}; {show.counted(games, 'game')} with either of two types that are easiest to tell apart."
     )
     for attack in found.attacks:
         show.say(f"{attack.crowd}: {attack.verdict}", indent="  ")

@@ -87,11 +87,12 @@ def _show(lines: list[bench.Line], sizes: list[bench.Size]) -> None:
         )
     show.out().print(table)
     show.say(
-        f"PALMA whole on {usual_threads()} threads: squares of 1000 m, 20 interests, 100 people and vehicles on a "
-        f"square kilometre, {bench.ACTIONS} truthful looks each; without reading and without the costs of a budget."
+        f"PALMA whole on {show.counted(usual_threads(), 'thread')}: squares of 1000 m, 20 interests, 100 people and "
+        f"vehicles on a square kilometre, {bench.ACTIONS} truthful looks each; without reading and without the costs "
+        "of a budget."
     )
     for name in bench.missing():
-        show.say(f"{name} is not installed and was left out: pip install 'palmatch[bench]'.")
+        show.say(f"{name} is not installed, or cannot be imported, and was left out: pip install 'palmatch[bench]'.")
 
 
 def _table(*names: str) -> Table:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-
 from palmatch.cli import options, show
 from palmatch.cli.inputs import Inputs, read_inputs
+from palmatch.cli.outputs import check_outputs
 from palmatch.methods import Report, Settings
 from palmatch.studies.compare import Comparison
 from palmatch.studies.compare import compare as compare_methods
@@ -22,6 +21,8 @@ EXAMPLES = (
     "Example: palmatch compare reviewers.csv papers.csv --domain papers --areas 3,4 --methods published,random"
 )
 
+_METHODS = "once,published,noise,hungarian-region,random"
+
 
 def command(
     agents: options.Agents,
@@ -30,9 +31,7 @@ def command(
     edge: options.Edges = "1000",
     areas: options.AreasList = "3",
     types: options.Types = None,
-    methods: Annotated[
-        str, typer.Option("--methods", help="Methods with commas between them, or all (see match --help).")
-    ] = "once,published,noise,hungarian-region,random",
+    methods: Annotated[str, options.methods_option(_METHODS)] = _METHODS,
     runs: options.Runs = 32,
     epsilon: options.Epsilon = 1.0,
     delta: options.Delta = 1e-5,
@@ -46,6 +45,7 @@ def command(
 ) -> None:
     """Compare methods."""
     names = options.methods(methods)
+    check_outputs(agents, resources, types, json=json)
     inputs = read_inputs(
         agents,
         resources,
@@ -68,13 +68,16 @@ def command(
 
 def _sizes(domain: options.DomainName, edge: str, areas: str) -> Sequence[float]:
     if domain is options.DomainName.mobility:
-        return options.numbers(edge, "--edge")
-    return options.whole_numbers(areas, "--areas") if domain is options.DomainName.papers else [0]
+        return options.different(options.numbers(edge, "--edge"), "--edge", edge)
+    if domain is options.DomainName.papers:
+        return options.different(options.whole_numbers(areas, "--areas"), "--areas", areas)
+    return [0]
 
 
 def _title(domain: options.DomainName, size: float) -> str:
-    unit = {"mobility": f"edge {size:g} m", "papers": f"{size:g} areas", "table": "table"}
-    return unit[domain.value]
+    if domain is options.DomainName.papers:
+        return show.counted(int(size), "area")
+    return f"edge {size:g} m" if domain is options.DomainName.mobility else "table"
 
 
 def _compare(

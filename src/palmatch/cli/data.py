@@ -125,9 +125,9 @@ def _requests(out: Path, ats: list[datetime], *, seconds: float) -> tuple[dict[s
 
 def _tell(found: portals.Download, out: Path, requests: Mapping[str, int], *, notes: list[str]) -> None:
     for span, rows in found.rows.items():
-        show.say(f"{span}: {rows:,} trips")
+        show.say(f"{span}: {show.counted(rows, 'trip')}")
     for at, count in requests.items():
-        show.say(f"Window at {at}: {count:,} requests in Manhattan, as many vehicles")
+        show.say(f"Window at {at}: {show.counted(count, 'request')} in Manhattan, as many vehicles")
     for note in notes:
         show.say(f"Note: {note}")
     show.say(f"Trips are in {out} (requests to the portal: {found.asked}, answers from the cache: {found.kept}).")

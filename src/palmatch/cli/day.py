@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date as calendar_date
 from pathlib import Path
@@ -13,10 +14,11 @@ from rich.table import Table
 
 import palmatch
 from palmatch.cli import options, show
+from palmatch.cli.outputs import check_outputs
 from palmatch.errors import InputError
 from palmatch.report.day_figures import day_figure
 from palmatch.report.paper_figures import save_both
-from palmatch.studies.cells import check_settings, write_rows
+from palmatch.studies.cells import Setting, check_settings, write_rows
 from palmatch.studies.day import Played, play_day, summary
 from palmatch.studies.day_plan import Plan, check, promise, spread
 from palmatch.studies.day_trips import DAY, DayTrips, trips_of_city, trips_of_file
@@ -78,11 +80,26 @@ def command(
         end=last,
         seed=seed,
     )
-    check(plan)
+    typed: dict[str, Setting] = {
+        "batch": batch,
+        "edge": edge,
+        "epsilon": epsilon,
+        "budget-per-day": budget,
+        "delta": delta,
+        "patience": patience,
+        "speed": speed,
+        "interest": interest,
+        "start": clock(first),
+        "end": clock(last),
+    }
+    check_outputs(trips, json=json)
+    check(plan, said=_said(typed | {"vehicles": plan.vehicles}))
     records = _records(trips, date, plan, out)
     if vehicles is None:
         plan = replace(plan, vehicles=max(1, round(_SPARE * records.about.under_way)))
-    check_settings(out, plan.settings | {"trips": records.about.digest, "palmatch": palmatch.__version__})
+    # What follows from others comes last, so that a refusal names what the user has changed.
+    settings = {"study": NAME, "policy": policy, "seed": seed, **typed, "vehicles": plan.vehicles}
+    check_settings(out, settings | {"trips": records.about.digest, "palmatch": palmatch.__version__})
     with show.progress_bar("day") as report:
         played = play_day(records, plan, out / "day.db", watch=lambda done, total: report("batches", done, total))
     told = summary(records, plan, played)
@@ -102,6 +119,21 @@ def seconds_of(text: str, option: str) -> float:
     if minutes > 59 or seconds > 59 or total > DAY:
         raise InputError(f"Expected a time from 00:00 to 24:00, got {option} {text!r}.")
     return float(total)
+
+
+def clock(seconds: float) -> str:
+    """Return seconds after midnight as a time such as 08:00, or 08:00:30."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}" + (f":{rest:02d}" if rest else "")
+
+
+def _said(typed: Mapping[str, Setting]) -> dict[str, tuple[str, str]]:
+    """Return the fields of the plan as options: the names and the values that a user knows."""
+    fields = {"batch": "batch_seconds", "budget-per-day": "budget"}
+    return {
+        fields.get(name, name): (f"--{name}", value if isinstance(value, str) else f"{value:g}")
+        for name, value in typed.items()
+    }
 
 
 def _records(path: Path | None, day: str | None, plan: Plan, out: Path) -> DayTrips:
@@ -134,7 +166,8 @@ def _write(out: Path, played: Played, told: dict[str, Any]) -> None:
 
 def _tell(told: dict[str, Any], plan: Plan, out: Path) -> None:
     where = "a made-up city" if told["made_up"] else f"{told['source']}, {told['date']}"
-    show.say(f"A day of {where}: {plan.policy}, {told['batches']:,} batches of {plan.batch_seconds:g} s")
+    batches = show.counted(told["batches"], "batch", "batches")
+    show.say(f"A day of {where}: {plan.policy}, {batches} of {plan.batch_seconds:g} s")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("what")
     table.add_column("", justify="right", no_wrap=True)
@@ -149,10 +182,11 @@ def _tell(told: dict[str, Any], plan: Plan, out: Path) -> None:
 
 
 def _lines(told: dict[str, Any]) -> list[tuple[str, str]]:
+    patience = told["plan"]["patience"] / 60
     lines = [
         ("people who asked", f"{told['asked']:,}"),
         ("picked up", f"{told['picked_up']:,}"),
-        (f"gave up after {told['plan']['patience'] / 60:g} minutes", f"{told['gave_up']:,}"),
+        (f"gave up after {patience:g} minute{'s' * (patience != 1)}", f"{told['gave_up']:,}"),
         ("still waiting at the end", f"{told['waiting_at_the_end']:,}"),
         ("vehicles, and the fewest that were free", f"{told['plan']['vehicles']:,}, {told['free_least']:,}"),
     ]
@@ -163,7 +197,8 @@ def _lines(told: dict[str, Any]) -> list[tuple[str, str]]:
     if told["wait_median_seconds"] is not None:
         waits = f"{told['wait_median_seconds'] / 60:.1f}, {told['wait_90_seconds'] / 60:.1f}"
         lines.append(("minutes until picked up: median, slowest tenth", waits))
-        lines.append(("carried over at least once", f"{told['carried_over']:,}"))
+    if told["epsilon_max"] is not None:
+        lines.append(("carried over to a later batch", f"{told['carried_over']:,}"))
         lines.append(("times that somebody played with ε = 0", f"{told['played_without_budget']:,}"))
         lines.append(
             ("ε of a person over the day: mean, most", f"{told['epsilon_mean']:.2f}, {told['epsilon_max']:.2f}")

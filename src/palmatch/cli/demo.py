@@ -9,9 +9,9 @@ import typer
 
 from palmatch.cli import options, show
 from palmatch.cli.compare import figures as compare_figures
+from palmatch.cli.outputs import check_outputs, folder_for
 from palmatch.data import city
 from palmatch.domains import mobility
-from palmatch.errors import InputError
 from palmatch.methods import METHODS, Ground, Settings, prepare
 from palmatch.problem import Matching, Problem
 from palmatch.report.page import write_report
@@ -36,7 +36,8 @@ def command(
     json: options.Json = None,
 ) -> None:
     """Run the demonstration."""
-    folder = _folder(out)
+    check_outputs(json=json)
+    folder = folder_for(out)
     batch = city.batch(hour, seed=seed)
     problem = mobility.problem(batch.requests, batch.vehicles, edge=edge)
     settings = Settings(epsilon=epsilon, delta=delta)
@@ -64,11 +65,3 @@ def command(
 def _watch(problem: Problem, settings: Settings, seed: int) -> dict[str, Matching]:
     ground = Ground(problem)
     return {name: prepare(ground, name, settings=settings, trace=True).play(seed) for name in _WATCHED}
-
-
-def _folder(path: Path) -> Path:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be made a folder ({error.strerror}); choose another --out.") from None
-    return path

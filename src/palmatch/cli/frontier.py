@@ -12,9 +12,9 @@ from rich import box
 from rich.table import Table
 
 from palmatch.cli import options, show
-from palmatch.cli.audit import _folder
 from palmatch.cli.compare import figures as compare_figures
-from palmatch.cli.inputs import Inputs, read_inputs
+from palmatch.cli.inputs import Inputs, check_areas, read_inputs
+from palmatch.cli.outputs import check_outputs, folder_for
 from palmatch.data import city
 from palmatch.data.conference import conference
 from palmatch.domains import mobility, papers
@@ -37,6 +37,7 @@ EXAMPLES = (
 # Letters between two columns of a table, and at its two edges.
 _GAP, _EDGES = 3, 2
 
+_METHODS = ",".join(SHOWN)
 _BUDGETS = ",".join(f"{epsilon:g}" for epsilon in EPSILONS)
 
 
@@ -50,9 +51,7 @@ def command(
     areas: options.Areas = 3,
     types: options.Types = None,
     epsilons: Annotated[str, typer.Option("--epsilons", help="Budgets with commas between them.")] = _BUDGETS,
-    methods: Annotated[
-        str, typer.Option("--methods", help="Methods with commas between them, or all (see match --help).")
-    ] = ",".join(SHOWN),
+    methods: Annotated[str, options.methods_option(_METHODS)] = _METHODS,
     runs: options.Runs = 8,
     delta: options.Delta = 1e-5,
     accountant: options.AccountantName = options.Accountants.auto,
@@ -65,6 +64,7 @@ def command(
     json: options.Json = None,
 ) -> None:
     """Find the frontier."""
+    check_outputs(agents, resources, types, json=json)
     names, budgets, start = options.methods(methods), options.numbers(epsilons, "--epsilons"), options.place(origin)
     if agents is not None and resources is not None:
         inputs = read_inputs(
@@ -73,7 +73,7 @@ def command(
     else:
         _check_made_up(agents, resources, domain, types)
         inputs = made_up_inputs(domain, seed=seed, interest=interest, alpha=alpha, spacing=spacing, origin=start)
-    folder = _folder(out)
+    folder = folder_for(out)
     size = areas if domain is options.DomainName.papers else edge
     with show.progress_bar(NAME) as report:
         found = find_frontier(
@@ -115,6 +115,7 @@ def made_up_inputs(
         drawn = conference(seed=seed)
 
         def of_conference(areas: float, run: int) -> Problem:
+            check_areas(int(areas), named=len(drawn.areas), agents=len(drawn.reviewers), papers=len(drawn.papers))
             return papers.problem(
                 drawn.reviewers, drawn.papers, secondary=int(areas) - 1, seed=run, interest=interest, areas=drawn.areas
             )
@@ -138,9 +139,11 @@ def made_up_inputs(
 
 def _where(found: Frontier, domain: options.DomainName, size: float, *, made_up: bool) -> str:
     """Say in a few words what was matched."""
-    kind = {"mobility": f"squares of {size:g} m", "papers": f"up to {size:g} areas", "table": "a table of utilities"}
+    kind = f"squares of {size:g} m" if domain is options.DomainName.mobility else "a table of utilities"
+    if domain is options.DomainName.papers:
+        kind = f"up to {show.counted(int(size), 'area')}"
     invented = {"mobility": "A made-up city: ", "papers": "A made-up conference: "}[domain.value] if made_up else ""
-    return f"{invented}{show.sides_of(found.problem)}, {kind[domain.value]}"
+    return f"{invented}{show.sides_of(found.problem)}, {kind}"
 
 
 def _draw(folder: Path, found: Frontier, where: str) -> Path:
@@ -153,7 +156,7 @@ def _draw(folder: Path, found: Frontier, where: str) -> Path:
 def _tell(found: Frontier, where: str, delta: float, picture: Path) -> None:
     runs = found.lines[0].rows[0].runs
     show.say(where)
-    show.say(f"Loss in % against the optimum, mean and spread of {runs} run{'s' * (runs > 1)}, δ = {delta:g}")
+    show.say(f"Loss in % against the optimum, mean and spread of {show.counted(runs, 'run')}, δ = {delta:g}")
     for first, last in _blocks(found):
         _show(found, first, last)
     show.say(words(price(found)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import comb
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,9 @@ from palmatch.data.tables import check_regions, read_table, read_types
 from palmatch.domains import mobility, papers, table
 from palmatch.errors import InputError
 from palmatch.problem import Problem
+
+# Utilities of possible reviewers beyond this do not fit into a usual machine, together with what is made of them.
+_MOST_BYTES = 16e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ def _papers(agents: Path, resources: Path, interest: int | None) -> Inputs:
     submitted = check_same_areas(reviewers, read_labels(resources, role="resources"))
 
     def problem(areas: float, seed: int) -> Problem:
+        check_areas(int(areas), named=len(reviewers.areas), agents=len(reviewers.ids), papers=len(submitted.ids))
         return papers.problem(
             reviewers.marks,
             submitted.marks,
@@ -80,6 +85,26 @@ def _papers(agents: Path, resources: Path, interest: int | None) -> Inputs:
         )
 
     return Inputs(problem, draws=reviewers.primary is None or submitted.primary is None)
+
+
+def check_areas(areas: int, *, named: int, agents: int, papers: int) -> None:
+    """Refuse an --areas that means nothing where so many areas are named, or that no machine has room for."""
+    if not 1 <= areas <= named:
+        raise InputError(f"Expected --areas from 1 to {named}, as many as there are, got --areas {areas}.")
+    # An area that is somebody's primary one is a region: all sets of areas that its reviewers may have, and what each
+    # paper is worth to each of them.
+    row = 8 * papers * min(named, agents)
+    most = max(count for count in range(1, areas + 1) if count == 1 or row * _types(count, named) <= _MOST_BYTES)
+    if most < areas:
+        types = _types(areas, named)
+        raise InputError(
+            f"With --areas {areas} of {named} a region has {types:,} possible reviewers, which takes up to "
+            f"{row * types / 1e9:,.0f} GB for their utilities; choose at most {most}."
+        )
+
+
+def _types(areas: int, named: int) -> int:
+    return sum(comb(named - 1, further) for further in range(areas))
 
 
 def _table(agents: Path, resources: Path, types: Path | None, interest: int | None) -> Inputs:

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from palmatch.cli import options, show
+from palmatch.cli.outputs import check_outputs
 from palmatch.errors import InputError
 from palmatch.privacy.ledger import Entry, Summary, epsilon_of, reopen
 
@@ -59,7 +60,7 @@ def show_ledger(
     json: options.Json = None,
 ) -> None:
     """Show a ledger."""
-    _check_json(file, json)
+    _check(file, json)
     with reopen(file) as ledger:
         summary = ledger.summary()
         # Others may go on charging: the lines are about the same rows as the summary.
@@ -72,11 +73,11 @@ def show_ledger(
 @app.command("verify", help=VERIFY_HELP, epilog=EXAMPLES)
 def verify_ledger(file: File, json: options.Json = None) -> None:
     """Check a ledger."""
-    _check_json(file, json)
+    _check(file, json)
     with reopen(file) as ledger:
         rows = ledger.verify()
     if str(json) != "-":
-        show.say(f"{file}: checked {rows:,} row{'s' * (rows != 1)}, every checksum and total fits.")
+        show.say(f"{file}: checked {show.counted(rows, 'row')}, every checksum and total fits.")
     show.write_json(json, {"file": str(file), "rows": rows})
 
 
@@ -93,10 +94,13 @@ def by_matching(entries: Iterable[Entry]) -> list[MatchingLine]:
     return list(reversed(lines.values()))
 
 
-def _check_json(file: Path, json: Path | None) -> None:
+def _check(file: Path, json: Path | None) -> None:
+    if file.is_dir():
+        raise InputError(f"{file}: found a directory, expected a ledger; give the ledger's path.")
     # A ledger that is overwritten gives its whole budget back.
     if json is not None and file.exists() and json.exists() and json.samefile(file):
         raise InputError(f"Expected another file than the ledger itself, got --json {json}; choose another name.")
+    check_outputs(json=json)
 
 
 def _tell(summary: Summary, lines: Sequence[MatchingLine], *, most: int) -> None:
@@ -150,7 +154,7 @@ def _epsilon(units: int) -> str:
 def _length(seconds: int) -> str:
     units = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
     name, unit = next((name, unit) for name, unit in units if seconds % unit == 0)
-    return f"{seconds // unit:,} {name}{'s' * (seconds != unit)}"
+    return show.counted(seconds // unit, name)
 
 
 def _moment(seconds: int) -> str:

@@ -11,6 +11,7 @@ import typer
 from palmatch.baselines.hungarian import hungarian
 from palmatch.cli import options, show
 from palmatch.cli.inputs import read_inputs
+from palmatch.cli.outputs import check_outputs
 from palmatch.cluster.connection import perhaps_connected
 from palmatch.cluster.match import check_tiled, match_on_tiles
 from palmatch.data.files import write_rows
@@ -59,7 +60,8 @@ def command(
     json: options.Json = None,
 ) -> None:
     """Match the two files."""
-    options.methods(policy)
+    options.method(policy)
+    check_outputs(agents, resources, types, out=out, json=json)
     if cluster is not None:
         check_tiled(policy, _TILES if tiles is None else tiles)
     elif tiles is not None:
@@ -103,11 +105,12 @@ def pairs(problem: Problem, matching: Matching) -> dict[str, list[str | None]]:
 
 def _tell(problem: Problem, matching: Matching, best: float | None, out: Path) -> None:
     show.say(show.size_of(problem))
-    rounds = f" in {matching.rounds:,} rounds" if matching.rounds else ""
+    rounds = f" in {show.counted(matching.rounds, 'round')}" if matching.rounds else ""
     against = f", {100 * (1 - matching.welfare / best):.1f} % below the optimum" if best else ""
     show.say(f"{matching.method}: {matching.matched:,} matched{rounds}, welfare {matching.welfare:,.2f}{against}")
-    if matching.matched < problem.agents:
-        show.say(f"{problem.agents - matching.matched:,} agents go without a resource.")
+    without = problem.agents - matching.matched
+    if without:
+        show.say(f"{show.counted(without, 'agent')} {'goes' if without == 1 else 'go'} without a resource.")
     show.show_guarantee(matching.guarantee)
     show.say(f"Not to be published: {_PRIVATE}")
     if not matching.epsilon_is_public:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
 from palmatch.domains import mobility
 from palmatch.errors import InputError
 from palmatch.methods import METHODS
+
+Size = TypeVar("Size", int, float)
 
 ORIGIN = "{:g},{:g}".format(*mobility.ORIGIN)
 
@@ -87,9 +89,16 @@ def numbers(text: str, option: str) -> list[float]:
 def whole_numbers(text: str, option: str) -> list[int]:
     """Return the whole numbers of a list with commas."""
     values = numbers(text, option)
-    if any(value != int(value) for value in values):
+    if not all(value.is_integer() for value in values):
         raise InputError(f"Expected whole numbers with commas between them, got {option}={text!r}.")
     return [int(value) for value in values]
+
+
+def different(values: list[Size], option: str, text: str) -> list[Size]:
+    """Refuse a list that says something twice."""
+    if len(set(values)) < len(values):
+        raise InputError(f"Expected different numbers with commas between them, got {option}={text!r}.")
+    return values
 
 
 def place(text: str) -> tuple[float, float]:
@@ -102,11 +111,30 @@ def place(text: str) -> tuple[float, float]:
     return values[0], values[1]
 
 
+def methods_option(default: str) -> Any:
+    """Return the option for methods to be compared; the default is shown with spaces, so that it can be folded."""
+    return typer.Option(
+        "--methods",
+        help="Methods with commas between them, or all (see match --help).",
+        show_default=default.replace(",", ", "),
+    )
+
+
+def method(text: str) -> str:
+    """Return the one method that --policy names."""
+    if text not in METHODS:
+        raise InputError(f"There is no method {text!r}: choose one of {', '.join(METHODS)}.")
+    return text
+
+
 def methods(text: str) -> list[str]:
     """Return the methods of a list with commas; `all` for every one."""
-    names = list(METHODS) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+    names = list(METHODS) if text.strip() == "all" else [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in METHODS]
     if unknown or not names:
         what = repr(unknown[0]) if unknown else "of no name"
         raise InputError(f"There is no method {what}: choose from {', '.join(METHODS)}.")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"Expected each method once, got {twice!r} twice in --methods={text!r}.")
     return names

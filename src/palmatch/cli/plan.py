@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from palmatch.cli import options, show
 from palmatch.cli.inputs import read_inputs
+from palmatch.cli.outputs import check_outputs
 from palmatch.methods import Ground, Settings
 from palmatch.studies.plan import RegionPlan
 from palmatch.studies.plan import plan as plan_regions
@@ -32,6 +33,7 @@ def command(
     json: options.Json = None,
 ) -> None:
     """Plan a budget."""
+    check_outputs(agents, resources, types, json=json)
     inputs = read_inputs(
         agents,
         resources,
@@ -66,7 +68,8 @@ def _tell(plans: tuple[RegionPlan, ...], settings: Settings) -> None:
     )
     poor = sum(line.actions == 0 for line in plans)
     if poor:
-        show.say(f"In {poor} of {len(plans)} regions the budget buys no action: everybody there plays noise (ε = 0).")
+        where = f"In {poor:,} of {show.counted(len(plans), 'region')}"
+        show.say(f"{where} the budget buys no action: everybody there plays noise (ε = 0).")
 
 
 def _tell_accounts(settings: Settings) -> None:

@@ -22,6 +22,8 @@ from rich.table import Table
 
 import palmatch
 from palmatch.cli import options, show
+from palmatch.cli.inputs import check_areas
+from palmatch.cli.outputs import check_outputs
 from palmatch.cluster.connection import perhaps_connected
 from palmatch.errors import InputError
 from palmatch.report.mobility_page import write_mobility
@@ -85,6 +87,7 @@ def mobility(
     json: options.Json = None,
 ) -> None:
     """Play the first test-case."""
+    check_outputs(trips, json=json)
     if trips is None and at:
         raise InputError("--at goes with --trips FILE: the made-up city has batches at 05:00, 08:00, 11:00 and 19:00.")
     records = (
@@ -126,9 +129,12 @@ def papers(
     json: options.Json = None,
 ) -> None:
     """Play the second test-case."""
+    check_outputs(papers, reviewers, json=json)
     records = _conference(papers, reviewers, seed)
     count = _runs(runs, quick, _QUICK_PAPERS)
     sizes = options.whole_numbers(areas, "--areas")
+    for size in sizes:
+        check_areas(size, named=len(records.areas), agents=len(records.reviewers), papers=len(records.papers))
     parts = reproduce_papers.cells(records, areas=sizes, runs=count, seed=seed)
     settings = reproduce_papers.settings_of(records, runs=count, seed=seed, version=palmatch.__version__)
     rows = _play(out, parts, settings, processes, cluster)
@@ -244,7 +250,7 @@ def _tell(
     warnings: Sequence[str] = (),
 ) -> None:
     if str(json) != "-":
-        show.say(f"{title}: {told.runs} runs")
+        show.say(f"{title}: {show.counted(told.runs, 'run')}")
         _show_numbers(numbers)
         show.say("The last column is the difference in published standard deviations.")
         for warning in warnings:

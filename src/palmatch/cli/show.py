@@ -20,6 +20,7 @@ from palmatch.errors import InputError
 from palmatch.guarantee import Guarantee
 from palmatch.methods import Report
 from palmatch.problem import Problem
+from palmatch.report.style import counted as counted
 from palmatch.studies.compare import Row
 from palmatch.studies.plan import RegionPlan
 
@@ -75,11 +76,6 @@ def sides_of(problem: Problem) -> str:
     return f"{counted(problem.agents, 'agent')}, {counted(problem.resources, 'resource')}"
 
 
-def counted(number: int, what: str) -> str:
-    """Return a number of things in words."""
-    return f"{number:,} {what}{'s' if number != 1 else ''}"
-
-
 def show_rows(rows: Sequence[Row]) -> None:
     """Print a comparison: everything about each method, or its loss over several sizes of region."""
     sizes = list(dict.fromkeys((row.edge, row.areas) for row in rows))
@@ -101,7 +97,7 @@ def show_rows(rows: Sequence[Row]) -> None:
 
 
 def _show_losses(rows: Sequence[Row], sizes: Sequence[tuple[float | None, int | None]]) -> None:
-    table = _table("loss in %", *(f"{areas} areas" if edge is None else f"{edge:g} m" for edge, areas in sizes))
+    table = _table("loss in %", *(f"{edge:g} m" if areas is None else counted(areas, "area") for edge, areas in sizes))
     for method in dict.fromkeys(row.method for row in rows):
         cells = {(row.edge, row.areas): row for row in rows if row.method == method}
         table.add_row(

@@ -30,6 +30,7 @@ from palmatch.report.style import (
     RESOURCE,
     SHORE,
     WIDTH,
+    counted,
     dashes_of,
     legend_above,
     sheet,
@@ -43,6 +44,8 @@ _ODDS = LinearSegmentedColormap.from_list("odds", [RESOURCE, "#8fbcdc", "#f7f6f3
 _EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
 _PANEL, _GAP = 1.6, 0.18  # inches
 _PIXELS = 160  # along the edge of a panel
+_DOUBT = 0.05  # the chance that a true curve leaves its band
+_WIDE = 0.08  # a band of more than this to either side hides whether a promise holds
 _WIDEST = 1.5  # a promise beyond e^this does not stretch the colours, so that what is small can still be told apart
 
 
@@ -187,8 +190,7 @@ def roc_curves(attacks: Sequence[Attack]) -> Figure:
     size = 3.4
     figure, axes = sheet(
         "How well two types are told apart",
-        f"the optimal test in region {attacks[0].region}, over {len(attacks[0].first):,} games with either type; "
-        f"shaded is what ε{_EQUALS}{claimed:g}, δ{_EQUALS}{delta:g} allows",
+        _told_apart(attacks[0]),
         plot=(size, size),
         left=0.6,
         right=WIDTH - 0.6 - size,
@@ -199,6 +201,7 @@ def roc_curves(attacks: Sequence[Attack]) -> Figure:
     for attack, dashes in zip(attacks, dashes_of([PRIVATE] * len(attacks)), strict=True):
         wrong, right = _roc(attack)
         colour = ALARM if attack.broken else PRIVATE.colour
+        axes.fill(*_band(wrong, right, _margin(attack)), color=colour, alpha=0.1, lw=0, zorder=2)
         label = f"{attack.crowd}: {attack.verdict}"
         axes.plot(wrong, right, color=colour, ls=dashes, lw=1.5, label=label, zorder=3)
     legend_above(figure, axes, axes.get_lines(), columns=1, sample=2.4)
@@ -210,13 +213,43 @@ def roc_curves(attacks: Sequence[Attack]) -> Figure:
     return figure
 
 
+def _told_apart(attack: Attack) -> str:
+    games = counted(len(attack.first), "game")
+    unsure = "; with so few games it may well lie outside by chance" if _margin(attack) > _WIDE else ""
+    return (
+        f"the optimal test in region {attack.region}, over {games} with either type; outlined is what "
+        f"ε{_EQUALS}{attack.claimed:g}, δ{_EQUALS}{attack.delta:g} allows; a line is off by no more than the band "
+        f"around it (confidence 95 %){unsure}"
+    )
+
+
+def _margin(attack: Attack) -> float:
+    """Return by how much no rate of either type is off, at any threshold, but for a chance of `_DOUBT`.
+
+    This is the inequality of Dvoretzky, Kiefer, Wolfowitz and Massart, for two distributions at once.
+    """
+    return float(np.sqrt(np.log(4 / _DOUBT) / (2 * min(len(attack.first), len(attack.second)))))
+
+
+def _band(wrong: FloatArray, right: FloatArray, margin: float) -> tuple[FloatArray, FloatArray]:
+    """Return the outline of all curves that are off by up to a margin both ways."""
+    upper = np.clip((wrong - margin, right + margin), 0, 1)
+    lower = np.clip((wrong + margin, right - margin), 0, 1)
+    # Each margin moves a curve's ends into the frame; every curve goes from no alarm to nothing but alarms.
+    above = np.column_stack(([0, 0], upper, [1, 1]))
+    below = np.column_stack(([0, 0], lower, [1, 1]))
+    outline = np.hstack((above, below[:, ::-1]))
+    return outline[0], outline[1]
+
+
 def _draw_promise(axes: Axes, epsilon: float, delta: float) -> None:
     """Shade the rates that (ε, δ) allows, on both sides of guessing."""
     wrong = np.linspace(0, 1, 401)
     growth = np.exp(min(epsilon, 700.0))
     high = np.minimum(np.minimum(growth * wrong + delta, 1.0), 1 - (1 - delta - wrong) / growth)
     low = np.maximum(np.maximum((wrong - delta) / growth, 0.0), 1 - growth * (1 - wrong) - delta)
-    axes.fill_between(wrong, np.clip(low, 0, 1), np.clip(high, 0, 1), color=REGION, lw=0, zorder=1)
+    # Outlined, so that it can be seen through the bands of few games.
+    axes.fill_between(wrong, np.clip(low, 0, 1), np.clip(high, 0, 1), facecolor=REGION, edgecolor=INK, lw=0.8, zorder=1)
 
 
 def _roc(attack: Attack) -> tuple[FloatArray, FloatArray]:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from palmatch.report.style import FAINT_INK, INK, MARGIN, PRIVATE, sheet, styled
+from palmatch.report.style import FAINT_INK, INK, MARGIN, PRIVATE, counted, sheet, styled
 from palmatch.studies.bench import Size
 
 _PLOT = (4.1, 1.05)
@@ -23,7 +23,7 @@ def growth(sizes: Sequence[Size]) -> Figure:
     figure, whole = sheet(
         "What one more agent costs",
         "PALMA whole, made-up crowds of one density: 100 people and 100 vehicles on a square kilometre, squares of "
-        f"1000 m, 20 interests, {threads} thread{'s' if threads > 1 else ''}",
+        f"1000 m, 20 interests, {counted(threads, 'thread')}",
         plot=(_PLOT[0], height),
         left=0.75,
         right=0.5,

@@ -15,7 +15,19 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from palmatch.problem import FloatArray
-from palmatch.report.style import AGENT, ALARM, FAINT_INK, INK, PRIVATE, RESOURCE, WIDTH, percent, sheet, styled
+from palmatch.report.style import (
+    AGENT,
+    ALARM,
+    FAINT_INK,
+    INK,
+    PRIVATE,
+    RESOURCE,
+    WIDTH,
+    counted,
+    percent,
+    sheet,
+    styled,
+)
 
 # Inches: the height of one panel, and what lies between two.
 _PANEL, _GAP = 1.05, 0.42
@@ -55,9 +67,12 @@ def _subtitle(told: dict[str, Any]) -> str:
     plan, promised = told["plan"], told["guarantee"]
     epsilon = promised["epsilon"]
     promise = f"ε = {epsilon:g} a person over the day" if np.isfinite(epsilon) else "no privacy"
+    waiting = told["waiting_at_the_end"]
+    left = f"; at the end {counted(waiting, 'person', 'people')} still waited" if waiting else ""
     return (
-        f"{plan['policy']}, {promise}; {told['asked']:,} requests in {told['batches']:,} batches of "
-        f"{plan['batch_seconds']:g}\N{NO-BREAK SPACE}s, {plan['vehicles']:,} vehicles, regions of {plan['edge']:g} m"
+        f"{plan['policy']}, {promise}; {counted(told['asked'], 'request')} in "
+        f"{counted(told['batches'], 'batch', 'batches')} of {plan['batch_seconds']:g}\N{NO-BREAK SPACE}s, "
+        f"{counted(plan['vehicles'], 'vehicle')}, regions of {plan['edge']:g} m{left}"
     )
 
 
@@ -104,7 +119,7 @@ def _waits(axes: Axes, people: pl.DataFrame, width: float, hours: FloatArray) ->
     middle = (by["stretch"].to_numpy() + 0.5) * width
     axes.fill_between(middle, by["median"].to_numpy(), by["slow"].to_numpy(), color=FAINT_INK, alpha=0.2, linewidth=0)
     axes.plot(middle, by["median"].to_numpy(), color=INK, linewidth=1.3)
-    gave_up = int(people["picked_up"].is_null().sum())
+    gave_up = int((people["outcome"] == "gave up").sum())
     tired = f"{gave_up:,} gave up" if gave_up else "nobody gave up"
     _name(axes, f"minutes until picked up: median to slowest tenth; {tired}")
 

@@ -36,6 +36,7 @@ from palmatch.report.style import (
     SHORE,
     WIDTH,
     Kind,
+    counted,
     dashes_of,
     kind_of,
     legend_above,
@@ -205,7 +206,7 @@ def epsilon_histogram(runs: Sequence[Run], budget: float) -> Figure:
         raise InputError(f"{runs[0].matching.method} has no ε to show: leave the histogram out.")
     public = all(run.matching.epsilon_is_public for run in runs)
     whose = "" if public else "; an agent's own figure depends on what is private to it: not to be published"
-    count = f"{len(figures):,} figures from {len(runs)} run{'s' * (len(runs) > 1)}"
+    count = f"{counted(len(figures), 'figure')} from {counted(len(runs), 'run')}"
     figure, axes = sheet(
         f"What it cost each agent in ε: {runs[0].matching.method}",
         count + whose,
@@ -297,7 +298,7 @@ def loss_over_edges(comparisons: Sequence[Comparison]) -> Figure:
     names = 0.65 + 0.073 * max(len(method) for method in ranked)  # inches
     figure, axes = sheet(
         "Welfare lost over the size of the regions",
-        f"mean of {runs} run{'s' * (runs > 1)}; bands are one standard deviation",
+        f"mean of {counted(runs, 'run')}; bands are one standard deviation",
         plot=(WIDTH - 0.5 - names, max(3.4, 0.25 * len(ranked))),
         left=0.5,
         right=names,

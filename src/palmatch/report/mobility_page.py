@@ -18,7 +18,7 @@ from palmatch.report import paper_figures
 from palmatch.report.page import Exhibit
 from palmatch.report.paper_figures import Line, Mark
 from palmatch.report.reproduction import Story, Table, Told, picture, within, write_page
-from palmatch.report.style import Kind, kind_of, percent
+from palmatch.report.style import Kind, counted, kind_of, percent
 from palmatch.studies.published_numbers import MOBILITY, Beside, beside, loss_key
 from palmatch.studies.reproduce_mobility import (
     DAY,
@@ -89,7 +89,7 @@ def _summary(
     at = {loss.method: loss for loss in lost if loss.epsilon == 1.0 and loss.edge == best.edge}
     return (
         f"{batches.capitalize()} of {records.seconds:g} seconds with {_counts(sizes)} people and as many vehicles were "
-        f"matched {runs} times by each method.",
+        f"matched {counted(runs, 'time')} by each method.",
         f"PALMA as published (ε = 1) lost {percent(best.mean)} of the optimum's welfare in squares of {best.edge:g} m"
         + (f" and {percent(worst.mean)} in squares of {worst.edge:g} m." if worst is not best else "."),
         within(numbers),
@@ -124,7 +124,11 @@ def _differs(records: Records, runs: int) -> tuple[str, ...]:
         _days(records),
         "The paper's batches have 17, 154, 116 and 174 requests, and its standard deviations are over batches and runs "
         f"alike; ours have {_counts(sizes)}. Batches that are like each other make smaller deviations.",
-        *(() if runs == 32 else (f"The paper plays each batch 32 times; here each method was played {runs} times.",)),
+        *(
+            ()
+            if runs == 32
+            else (f"The paper plays each batch 32 times; here each method was played {counted(runs, 'time')}.",)
+        ),
         *(() if records.seconds == 30 else (_seconds(records.seconds),)),
         "The budget test of Alg. 1 compares a Rényi cost with an ε; it is read as (c + c_max + ln 1/δ) / λ ≤ B.",
         "The floor of the paper's per-agent ε, ln(1/δ)/λ = 0.36, belongs to whoever was charged nothing. Only the "
@@ -255,7 +259,8 @@ def _map(folder: Path, records: Records, edge: float) -> Exhibit:
     problem = mobility.problem(batch.requests, batch.vehicles, edge=edge, origin=records.origin)
     figure = paper_figures.region_map(problem, batch.name, outline=shore())
     told = (
-        f"Map of {problem.agents} people and {problem.resources} vehicles with {len(problem.regions)} square regions."
+        f"Map of {counted(problem.agents, 'person', 'people')} and {counted(problem.resources, 'vehicle')} with "
+        f"{counted(len(problem.regions), 'square region')}."
     )
     caption = (
         f"The paper's picture of its regions, for the largest batch and ℓ = {edge:g} m: as far as an observer can "
@@ -278,7 +283,8 @@ def _day(folder: Path, records: Records) -> Exhibit:
 def _losses(folder: Path, lost: Sequence[Loss], numbers: Sequence[Beside], records: Records, runs: int) -> Exhibit:
     first = max(loss.epsilon for loss in lost)
     lines = [_line(method, [x for x in lost if x.method == method and x.epsilon == first]) for method in PLAYED]
-    about = f"ε = {first:g}; mean of {runs} runs of {len(records.batches)} batches, whiskers are one standard deviation"
+    played = f"{counted(runs, 'run')} of {counted(len(records.batches), 'batch', 'batches')}"
+    about = f"ε = {first:g}; mean of {played}, whiskers are one standard deviation"
     figure = paper_figures.loss_lines(
         lines, _loss_marks(lines, numbers, first), told=about, across="edge of a square region (metres)"
     )

@@ -23,7 +23,7 @@ from palmatch.errors import InputError
 from palmatch.methods import Settings, budgets
 from palmatch.problem import Matching
 from palmatch.report import figures, words
-from palmatch.report.style import percent
+from palmatch.report.style import counted, percent
 from palmatch.studies.compare import Comparison, Run, all_epsilons
 
 
@@ -231,7 +231,7 @@ def _spent_unequally(runs: Sequence[Run]) -> bool:
 
 
 def _rounds(folder: Path, traces: Mapping[str, Matching]) -> Exhibit:
-    told = "; ".join(f"{method} ends after {matching.rounds:,} steps" for method, matching in traces.items())
+    told = "; ".join(f"{method} ends after {counted(matching.rounds, 'step')}" for method, matching in traces.items())
     caption = (
         "Where a line is steep, many agents find what they look for; the long tail to the right is the last rivals for "
         "the last resources."

@@ -34,6 +34,7 @@ from palmatch.report.style import (
     SHORE,
     WIDTH,
     Kind,
+    counted,
     dashes_of,
     legend_above,
     name_ends,
@@ -102,8 +103,9 @@ def region_map(problem: Problem, name: str, *, outline: ArrayLike | None = None)
     seen = places.seen_from(origin)
     beyond = int(((seen.vehicles < 0) | (seen.vehicles > extent)).any(axis=1).sum())
     edge = 1000 * float(np.ptp(seen.corners[0, :, 0]))
-    told = f"{name}; {len(seen.people)} people, {len(seen.corners)} regions of {edge:.0f} m with people in them"
-    told += f"; {beyond} of {len(seen.vehicles)} vehicles are beyond the frame" if beyond else ""
+    told = f"{name}; {counted(len(seen.people), 'person', 'people')}, "
+    told += f"{counted(len(seen.corners), 'region')} of {edge:.0f} m where people are"
+    told += f"; beyond the frame: {beyond} of {counted(len(seen.vehicles), 'vehicle')}" if beyond else ""
     scale = min(_MAP[0] / extent[0], _MAP[1] / extent[1])
     size = (max(3.4, scale * extent[0]), scale * extent[1])
     figure, axes = sheet("Regions on the map", told, plot=size, left=0.5, legend=0.38)

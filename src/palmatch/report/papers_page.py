@@ -16,7 +16,7 @@ from palmatch.report import paper_figures
 from palmatch.report.page import Exhibit
 from palmatch.report.paper_figures import Line, Mark
 from palmatch.report.reproduction import Story, Table, Told, picture, within, write_page
-from palmatch.report.style import kind_of, percent
+from palmatch.report.style import counted, kind_of, percent
 from palmatch.studies.paper_readings import READINGS, Tried, tried
 from palmatch.studies.published_numbers import PAPERS, Beside, beside
 from palmatch.studies.reproduce_papers import METHODS as PLAYED
@@ -141,13 +141,15 @@ def _loss_table(lost: Sequence[Loss]) -> Table:
         name = f"{method} ({METHODS[method].about})"
         rows.append((name, *(f"{100 * x.mean:.1f} ± {100 * x.spread:.1f}" for x in found)))
     remark = "Welfare lost in % of the optimum: mean ± standard deviation over the runs."
-    return Table("What each method lost", ("method", *(f"{number} areas" for number in areas)), tuple(rows), remark)
+    return Table(
+        "What each method lost", ("method", *(counted(number, "area") for number in areas)), tuple(rows), remark
+    )
 
 
 def _epsilon_table(spent: Sequence[Spent]) -> Table:
     rows = tuple(
         (
-            f"{x.areas} areas",
+            counted(x.areas, "area"),
             f"{x.median:.2f}",
             f"{x.median_matched:.2f}",
             f"{x.largest:.2f}",
@@ -167,7 +169,7 @@ def _epsilon_table(spent: Sequence[Spent]) -> Table:
 def _reading_table(found: Sequence[Tried]) -> Table:
     rows = tuple(
         (
-            f"{x.reading} ({x.why}), {x.areas} areas",
+            f"{x.reading} ({x.why}), {counted(x.areas, 'area')}",
             f"{100 * x.loss:.1f} ± {100 * x.loss_spread:.1f}",
             f"{100 * x.random:.1f} ± {100 * x.random_spread:.1f}",
             f"{x.median_all:.2f} / {x.median_matched:.2f}",
@@ -213,7 +215,7 @@ def _losses(folder: Path, lost: Sequence[Loss], runs: int) -> Exhibit:
     # “Between … and …” over three sizes: the ends are all that is known.
     ends = ((sizes[0], stated["least loss"]), (sizes[-1], stated["most loss"]))
     marks += [Mark("published", size, number.value, number.spread) for size, number in ends]
-    about = f"ε = 1; mean of {runs} runs, whiskers are one standard deviation"
+    about = f"ε = 1; mean of {counted(runs, 'run')}, whiskers are one standard deviation"
     figure = paper_figures.loss_lines(lines, marks, told=about, across="most areas of a possible reviewer")
     told = "; ".join(f"{line.method} from {percent(line.means[0])} to {percent(line.means[-1])}" for line in lines)
     caption = (
@@ -246,7 +248,7 @@ def _epsilons(folder: Path, spent: Sequence[Spent]) -> Exhibit:
         across="most areas of a possible reviewer",
         budget=1.0,
     )
-    told = "; ".join(f"median {x.median:.2f}, largest {x.largest:.2f} at {x.areas} areas" for x in spent)
+    told = "; ".join(f"median {x.median:.2f}, largest {x.largest:.2f} at {counted(x.areas, 'area')}" for x in spent)
     caption = (
         "The largest ε of any reviewer in any run, and the mean of the runs' medians over all reviewers. Most "
         "reviewers go without a paper, and look until nothing is left, which is what they are charged for."

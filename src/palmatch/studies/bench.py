@@ -11,6 +11,7 @@ import resource
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
 from importlib.util import find_spec
 from time import perf_counter
 from typing import Any, TypeVar
@@ -124,7 +125,7 @@ def dense(size: int, *, seed: int = 0, report: Report | None = None) -> list[Lin
         ours, seconds = timed(lambda table=table: match_matrix(table), times=7)  # type: ignore[misc]
         (_, best), slow = timed(lambda table=table: linear_sum_assignment(table, maximize=True))  # type: ignore[misc]
         found = {"scipy": (best, slow), "alma-patient": (ours, seconds)}
-        if find_spec("lap") is not None:
+        if "lapx" not in missing():
             found["lapx"] = timed(lambda table=table: lapx(table))  # type: ignore[misc]
         most = _worth(table, best)
         for method, (column_of, took) in found.items():
@@ -162,7 +163,7 @@ def sparse(people: int, *, seed: int = 0, report: Report | None = None) -> list[
     _tell(report, "sparse", 2, 4)
     results = {"alma-patient": (ours, seconds), "greedy": timed(lambda: greedy_edges(found.places, found.values))}
     _tell(report, "sparse", 3, 4)
-    if find_spec("ortools") is not None:
+    if "OR-tools" not in missing():
         results["OR-tools flow"] = timed(lambda: min_cost_flow(found.places, found.values))
     _tell(report, "sparse", 4, 4)
     worth = {method: _listed(found.places, found.values, column_of) for method, (column_of, _) in results.items()}
@@ -273,5 +274,17 @@ def _tell(report: Report | None, what: str, done: int, total: int) -> None:
 
 
 def missing() -> tuple[str, ...]:
-    """Return the peers that are not installed."""
-    return tuple(name for name, module in (("lapx", "lap"), ("OR-tools", "ortools")) if find_spec(module) is None)
+    """Return the peers that are not installed, or that are broken and cannot be imported."""
+    peers = {"lapx": "lap", "OR-tools": "ortools.graph.python.min_cost_flow"}
+    return tuple(name for name, module in peers.items() if not _importable(module))
+
+
+def _importable(module: str) -> bool:
+    if find_spec(module.partition(".")[0]) is None:
+        return False
+    try:
+        import_module(module)
+    except Exception:
+        # A compiled package that was built for another numpy raises what it likes.
+        return False
+    return True

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
-from palmatch.studies.day_batch import BATCHES, PEOPLE, play_batch
+from palmatch.studies.day_batch import BATCHES, PEOPLE, play_batch, rows_of
 from palmatch.studies.day_plan import Plan, check, promise, spread
 from palmatch.studies.day_state import State, fresh
 from palmatch.studies.day_store import DayFile
@@ -24,10 +24,15 @@ from palmatch.studies.day_trips import HOUR, DayTrips
 
 Watch = Callable[[int, int], None]
 
+OUTCOMES: Final = ("picked up", "gave up", "waiting")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Played:
-    """A day that was played: a row for each batch, a row for each person who is done, seconds by what took them."""
+    """A day that was played: a row for each batch, a row for each person who asked, seconds by what took them.
+
+    A person's `outcome` is one of `OUTCOMES`; those who still wait at the end come last.
+    """
 
     batches: pl.DataFrame
     people: pl.DataFrame
@@ -55,11 +60,19 @@ def play_day(trips: DayTrips, plan: Plan, path: Path, *, watch: Watch | None = N
             clock.lap("keeping")
         if watch is not None:
             watch(len(plan.batches), len(plan.batches))
-        return Played(file.batches(), file.people(), clock.seconds)
+        return Played(file.batches(), _everybody(file.people(), state, plan), clock.seconds)
 
 
 def _beginning(trips: DayTrips, plan: Plan) -> State:
     return fresh(trips.fleet_places(plan.vehicles), batch=plan.batches.start, now=plan.start)
+
+
+def _everybody(done: pl.DataFrame, state: State, plan: Plan) -> pl.DataFrame:
+    """Return those who are done and those who still wait, with what came of each."""
+    waiting = pl.DataFrame(rows_of(state.people, None, plan), schema=PEOPLE, orient="row")
+    picked_up, gave_up, waits = map(pl.lit, OUTCOMES)
+    outcome = pl.when(pl.col("picked_up").is_null()).then(gave_up).otherwise(picked_up)
+    return pl.concat([done.with_columns(outcome=outcome), waiting.with_columns(outcome=waits)])
 
 
 class _Hour:
@@ -113,7 +126,7 @@ def summary(trips: DayTrips, plan: Plan, played: Played) -> dict[str, Any]:
         "wait_median_seconds": float(np.median(waits)) if len(waits) else None,
         "wait_90_seconds": float(np.quantile(waits, 0.9)) if len(waits) else None,
         "free_least": int(batches["free"].to_numpy().min()),
-        "carried_over": int((plays > 1).sum()),
+        "carried_over": int(batches["carried"].sum()),
         "plays_most": int(plays.max(initial=0)),
         "played_without_budget": int((batches["playing"] - batches["paying"]).sum()),
         "epsilon_mean": float(spent.mean()) if len(spent) else None,

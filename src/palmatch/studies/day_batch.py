@@ -36,6 +36,7 @@ BATCHES: Final = pl.Schema(
         "matched": pl.Int64(),
         "gave_up": pl.Int64(),
         "waiting": pl.Int64(),
+        "carried": pl.Int64(),
         "welfare": pl.Float64(),
         "optimum": pl.Float64(),
         "rounds": pl.Int64(),
@@ -94,10 +95,12 @@ def play_batch(
         "matched": len(happy),
         "gave_up": len(tired),
         "waiting": len(stays),
+        # Those who have just asked come last.
+        "carried": int((stays >= len(people) - len(new)).sum()),
         **figures,
         "paying": int(paid.sum()),
     }
-    gone = _done(people.only(happy), picked, plan) + _done(people.only(tired), None, plan)
+    gone = rows_of(people.only(happy), picked, plan) + rows_of(people.only(tired), None, plan)
     lap("moving")
     after = State(state.batch + 1, state.asked + len(new), fleet, people.only(stays))
     return after, row, gone
@@ -154,7 +157,8 @@ def _points(source: str, ids: tuple[str, ...], places: FloatArray) -> Points:
     return Points(source, ids, places[:, 0], places[:, 1], None, None, ())
 
 
-def _done(people: People, picked: FloatArray | None, plan: Plan) -> list[tuple[Number, ...]]:
+def rows_of(people: People, picked: FloatArray | None, plan: Plan) -> list[tuple[Number, ...]]:
+    """Return a row of `PEOPLE` for each of them; `picked` is when each was picked up, if they were."""
     times = [None] * len(people) if picked is None else picked.tolist()
     spent = [epsilon_of(plan.allowance - left) for left in people.left.tolist()]
     columns = (people.person.tolist(), people.asked.tolist(), times, people.plays.tolist(), people.paid.tolist(), spent)

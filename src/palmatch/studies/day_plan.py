@@ -6,17 +6,24 @@ everybody in the region would play. This room knows no trips and plays nothing.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import ceil, floor, ldexp
+from typing import TypeAlias
 
 import numpy as np
 
 from palmatch.errors import InputError
 from palmatch.guarantee import Guarantee, no_privacy, region_only
 from palmatch.privacy.ledger import UNIT_BITS, epsilon_of
-from palmatch.studies.cells import Setting
 from palmatch.studies.day_methods import check_policy, is_public, is_pure, pays
 from palmatch.studies.day_trips import DAY, HOUR
+
+# A square of this edge is larger than any city.
+_LARGEST_EDGE = 100_000
+
+# How a user wrote a field of the plan: its name, and the value as it was given.
+Said: TypeAlias = Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +68,6 @@ class Plan:
         return range(round(self.start / self.batch_seconds), round(self.end / self.batch_seconds))
 
     @property
-    def settings(self) -> dict[str, Setting]:
-        """Everything that the numbers depend on besides the trips."""
-        numbers = asdict(self)
-        # What follows from others comes last, so that a refusal names what the user has changed.
-        vehicles = numbers.pop("vehicles")
-        return {"study": "day", **numbers, "vehicles": vehicles}
-
-    @property
     def share(self) -> int:
         """What a person spends in a batch, in units of the ledger."""
         return units_within(self.epsilon)
@@ -84,30 +83,38 @@ def units_within(epsilon: float) -> int:
     return floor(ldexp(epsilon, UNIT_BITS))
 
 
-def check(plan: Plan) -> None:
-    """Refuse numbers that mean nothing."""
+def check(plan: Plan, *, said: Said | None = None) -> None:
+    """Refuse numbers that mean nothing, in the words in which they were given (`said`), or else as fields."""
     check_policy(plan.policy)
-    for name in ("batch_seconds", "edge", "speed"):
-        _expect(plan, name, getattr(plan, name) > 0, "above 0")
+    words = said or {}
+    for name in ("batch_seconds", "speed"):
+        _expect(plan, name, getattr(plan, name) > 0, "above 0", words)
+    _expect(plan, "edge", 0 < plan.edge <= _LARGEST_EDGE, f"above 0 and up to {_LARGEST_EDGE:,} metres", words)
     for name in ("epsilon", "budget"):
-        _expect(plan, name, 0 <= getattr(plan, name) <= 1000, "from 0 to 1000")
-    _expect(plan, "patience", plan.patience >= 0, "of at least 0")
-    _expect(plan, "delta", 0 < plan.delta < 1, "above 0 and below 1")
-    _expect(plan, "vehicles", plan.vehicles >= 1, "of at least 1")
-    _expect(plan, "interest", plan.interest >= 1, "of at least 1")
-    _expect(plan, "batch_seconds", HOUR % plan.batch_seconds == 0, "that fills an hour")
-    whole = plan.start % plan.batch_seconds == 0 and plan.end % plan.batch_seconds == 0
-    if not (0 <= plan.start < plan.end <= DAY and whole):
-        raise InputError(
-            "Expected a start before an end, both within the day and at the beginning of a batch, "
-            f"got {plan.start:g} to {plan.end:g} seconds after midnight."
-        )
+        _expect(plan, name, 0 <= getattr(plan, name) <= 1000, "from 0 to 1000", words)
+    _expect(plan, "patience", plan.patience >= 0, "of at least 0", words)
+    _expect(plan, "delta", 0 < plan.delta < 1, "above 0 and below 1", words)
+    _expect(plan, "vehicles", plan.vehicles >= 1, "of at least 1", words)
+    _expect(plan, "interest", plan.interest >= 1, "of at least 1", words)
+    fills = "in seconds that fill an hour, such as 10, 30 or 60"
+    _expect(plan, "batch_seconds", HOUR % plan.batch_seconds == 0, fills, words)
+    for name in ("start", "end"):
+        _expect(plan, name, 0 <= getattr(plan, name) <= DAY, "within the day", words)
+        whole = getattr(plan, name) % plan.batch_seconds == 0
+        _expect(plan, name, whole, f"at the beginning of a batch of {plan.batch_seconds:g} s", words)
+    _expect(plan, "end", plan.start < plan.end, f"after {_said(plan, 'start', words)[1]}", words)
 
 
-def _expect(plan: Plan, name: str, holds: bool, what: str) -> None:
-    value = getattr(plan, name)
-    if not (holds and np.isfinite(value)):
-        raise InputError(f"Expected {name} {what}, got {name}={value:g}.")
+def _expect(plan: Plan, name: str, holds: bool, what: str, said: Said) -> None:
+    if not (holds and np.isfinite(getattr(plan, name))):
+        word, value = _said(plan, name, said)
+        raise InputError(f"Expected {word} {what}, got {value}.")
+
+
+def _said(plan: Plan, name: str, said: Said) -> tuple[str, str]:
+    """Return the name of a field and its value as a user wrote them."""
+    word, value = said.get(name, (name, f"{getattr(plan, name):g}"))
+    return word, f"{word} {value}" if name in said else f"{word}={value}"
 
 
 def paid_plays(plan: Plan) -> int:

@@ -139,8 +139,10 @@ def trips_of_file(
     trips = tlc.read_trips(path, start=first, end=last)
     inside = tlc.manhattan(trips.pickup_latitude, trips.pickup_longitude)
     if not inside.any():
-        held = "no readable time at all" if trips.first is None else f"pick-ups from {trips.first} to {trips.last}"
-        raise InputError(f"{path}: found no request in Manhattan from {first} to {last}, but {held}; choose others.")
+        raise InputError(
+            f"{path}: found no request in Manhattan from {first} to {last}, but {_held(trips)}; choose another day, or "
+            "other times."
+        )
     asked = (trips.pickup_time[inside] - np.datetime64(midnight, "us")) / np.timedelta64(1, "s")
     taken = (trips.dropoff_time[inside] - trips.pickup_time[inside]) / np.timedelta64(1, "s")
     places = [trips.pickup_latitude, trips.pickup_longitude, trips.dropoff_latitude, trips.dropoff_longitude]
@@ -183,6 +185,15 @@ def _first_day(path: Path) -> date:
         raise InputError(f"{path}: found no readable pick-up time; check the file.")
     moment: datetime = first.astype(datetime)
     return moment.date()
+
+
+def _held(trips: tlc.Trips) -> str:
+    """Say what a file has in place of the requests that were looked for."""
+    if trips.first is None or trips.last is None:
+        return "no readable time at all"
+    first, last = (str(moment.astype("datetime64[s]")).replace("T", " ") for moment in (trips.first, trips.last))
+    left_out = ", ".join(f"{count:,} left out for {why}" for why, count in sorted(trips.dropped.items()))
+    return f"pick-ups from {first} to {last}" + (f" ({left_out})" if left_out else "")
 
 
 def _timed(table: pl.DataFrame, notes: list[str], *, speed: float) -> tuple[pl.DataFrame, list[str]]:
@@ -234,9 +245,11 @@ def _identity(path: Path) -> str:
 def _known(folder: Path, wanted: str) -> DayTrips | None:
     try:
         read = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        about = About(**{**read, "notes": tuple(read["notes"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        # Not there, or damaged from outside: the trips are read again.
         return None
-    return None if read["wanted"] != wanted else DayTrips(folder, About(**{**read, "notes": tuple(read["notes"])}))
+    return None if about.wanted != wanted else DayTrips(folder, about)
 
 
 def _under_way(table: pl.DataFrame) -> int:
