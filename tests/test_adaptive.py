@@ -159,7 +159,7 @@ def test_lists_are_in_order_of_worth_after_a_share_of_the_price(night):
             expected = [int(region.resources[place]) for _, place in sorted(net)]
             start, stop = tables.resource_start[number], tables.resource_start[number + 1]
             assert tables.resources[start:stop].tolist() == expected
-            assert tables.played[start:stop].tolist() == expected
+            assert tables.entries[start:stop].tolist() == list(range(len(expected)))
             number += 1
     assert number == len(tables.resource_start) - 1
 

@@ -149,7 +149,7 @@ def test_only_attempts_on_border_resources_are_told() -> None:
         for number, (tile, state, message) in enumerate(zip(tiles, states, told, strict=True)):
             others = set().union(*(mine for other, mine in enumerate(everywhere) if other != number))
             tried = [
-                int(tile.resources[tile.public[6][state.agents[0][agent]]])
+                int(tile.resources[state.agents[7][agent]])
                 for agent in state.active
                 if state.agents[2][agent] == kernel.ATTEMPTS
             ]

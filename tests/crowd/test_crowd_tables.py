@@ -49,8 +49,7 @@ def assert_same_tables(fast, slow):
         np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), err_msg=name)
     for name in ("selection_below", "backoff", "guide"):
         np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), err_msg=name)
-    for name in ("resources", "played"):
-        np.testing.assert_array_equal(fast.rows[getattr(fast, name)], slow.rows[getattr(slow, name)], err_msg=name)
+    np.testing.assert_array_equal(fast.rows[fast.resources], slow.rows[slow.resources])
 
 
 cities = st.builds(
@@ -118,7 +117,8 @@ def test_everybodys_own_list_is_the_same_over_a_grid(problem, shape):
         ours, theirs = int(fast.region_of_agent[agent]), int(slow.region_of_agent[agent])
         ranks = problem.ranks
         here, there = slice(ours * ranks, (ours + 1) * ranks), slice(theirs * ranks, (theirs + 1) * ranks)
-        np.testing.assert_array_equal(fast.rows[fast.played[here]], slow.rows[slow.played[there]])
+        np.testing.assert_array_equal(fast.rows[fast.resources[here]], slow.rows[slow.resources[there]])
+        np.testing.assert_array_equal(fast.entries[here], slow.entries[there])
         np.testing.assert_array_equal(fast.backoff[here], slow.backoff[there])
 
 
@@ -157,3 +157,17 @@ def test_methods_give_a_crowd_what_they_gave_it_square_by_square(method, monkeyp
     for name in ("resource_of", "epsilon", "charged", "utility"):
         np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name))
     assert fast.rounds == slow.rounds
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    norths=st.lists(st.one_of(st.floats(-1e6, 1e6), st.sampled_from([0.0, 1.0, 1e9])), min_size=1, max_size=300),
+    crowd=st.integers(0, 200),
+)
+def test_vehicles_are_sorted_northwards_however_they_are_spread(norths, crowd):
+    # Many next to each other and one far away: a single band would have nearly all of them.
+    north = np.array([*norths, *np.linspace(3.0, 2.0, crowd)])
+    numbers = np.random.default_rng(len(norths)).permutation(len(north) + 3)[: len(north)] % len(north)
+    found = crowd_sets.northwards(numbers, len(numbers), north)
+    assert sorted(found.tolist()) == sorted(numbers.tolist())
+    np.testing.assert_array_equal(north[found], np.sort(north[numbers]))

@@ -73,7 +73,8 @@ def test_lists_are_played_like_tables(seed, agents, resources, ranks):
     for shape in ("linear", "patient"):
         public, own = alma_tables(problem, problem.domain, problem.types, shape=shape, gamma=0.1)
         slow = simulate(public, own, rules_of(Policy("any", 0.0, 0.0)), priced(public, 0, 0, 0), keys=keys, seed=seed)
-        wanted = public.played.reshape(agents, -1)
+        entries, held = (table.reshape(agents, -1) for table in (public.entries, public.resources))
+        wanted = np.take_along_axis(held, entries.astype(np.int64), axis=1)
         backoff = patient_chance() if shape == "patient" else public.backoff
         fast = lists.simulate_lists(wanted, backoff, resources=resources, names=streams(seed, keys))
         same(fast, slow)

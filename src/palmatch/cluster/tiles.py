@@ -23,7 +23,7 @@ from palmatch.rounds.game import Game, Outcomes, _buffers, _fresh_state
 from palmatch.rounds.tables import Own, OwnPlaces, OwnTables, Private, PublicTables, SmallArray, members_of, starts
 
 # Where in the state of the agents these are; see `rounds.game`.
-_ENTRY, _SPENT, _CHARGED, _WHO = 0, 3, 4, 6
+_ENTRY, _SPENT, _CHARGED, _WHO, _AT = 0, 3, 4, 6, 7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,7 +184,6 @@ def _tile(
         rank_start=starts(np.diff(public.rank_start)[regions]),
         entry_start=starts(np.diff(public.entry_start)[ranks]),
         entries=public.entries[entries],
-        played=np.searchsorted(resources, public.played[entries]).astype(np.int32),
         selection_below=public.selection_below[entries],
         guide=public.guide[entries],
         backoff=public.backoff[entries],
@@ -235,7 +234,7 @@ def begin(tile: Tile) -> TileState:
         tile.largest_set,
     )
     words, active = np.zeros(len(tile.resources), dtype=np.int64), np.arange(count, dtype=np.int32)
-    kernel.mark(active, (0, count), tile.public, agents, words, 1)
+    kernel.mark(active, (0, count), agents, words, 1)
     return TileState(1, 0, 0, agents, words, tile.public[1][:-1].copy(), active)
 
 
@@ -259,7 +258,7 @@ def play_round(tile: Tile, state: TileState, others: Sequence[Attempts]) -> Tile
         words, step, tile.largest_set, _buffers(0),
     )  # fmt: skip
     active = active[: kernel.keep(active, (0, playing), tile.public, agents, words, cursor)]
-    kernel.mark(active, (0, len(active)), tile.public, agents, words, step + 1)
+    kernel.mark(active, (0, len(active)), agents, words, step + 1)
     last = step if playing else state.last
     return TileState(step + 1, last, state.actions + playing, agents, words, cursor, active)
 
@@ -287,8 +286,9 @@ def gathered(game: Game, tiles: Sequence[Tile], states: Sequence[TileState], *, 
     for tile, state in zip(tiles, states, strict=True):
         regions = np.unique(public.region_of_agent[tile.agents]).astype(np.int64)
         entries = _ranges(public.entry_start, _ranges(public.rank_start, regions))
+        numbers = {_ENTRY: entries, _AT: tile.resources}
         for number, (column, mine) in enumerate(zip(game.state, state.agents, strict=True)):
-            column[tile.agents] = entries[mine] if number == _ENTRY else mine
+            column[tile.agents] = numbers[number][mine] if number in numbers else mine
         held = _held(state)
         game.words[tile.resources[held]] = state.words[held]
     game.active = np.sort(np.concatenate(active)).astype(np.int32)

@@ -12,8 +12,17 @@ import numpy as np
 from palmatch.crowd.index import collect
 from palmatch.domains.distance import worth
 
+# Room for distances is a multiple of this, so that loops over some of them, and infinities, go several at a time.
+STRIDE = 16
+
 # Times alpha: distances further apart than this have utilities in their order, up to `FLAT` times alpha.
 NEAR = 1e-12
+
+
+@numba.njit(cache=True, nogil=True)
+def padded(count):  # type: ignore[no-untyped-def]  # compiled
+    """Return the next multiple of `STRIDE`."""
+    return (count + STRIDE - 1) // STRIDE * STRIDE
 
 
 @numba.njit(cache=True, nogil=True)
@@ -64,17 +73,20 @@ def rank_few(distances, count, ranks, guess, near, slots, ordered):  # type: ign
 
     Write the place of the k-th smallest into slots[k - 1] and return the `ranks`-th smallest distance; or infinity,
     where two are too near to each other, or the last too near to the guess within which all are, to be told apart.
+    All arrays have `padded(count)` places or more.
     """
-    for place in range(min(ranks + 1, count)):
+    end = padded(count)
+    for place in range(count, end):
+        distances[place] = np.inf
+    for place in range(count):
         ordered[place] = np.nan
     for place in range(count):
         distance = distances[place]
         smaller = 0
-        for other in range(count):
+        for other in range(end):
             smaller += distances[other] < distance
-        if smaller <= ranks:
-            slots[smaller] = place
-            ordered[smaller] = distance
+        slots[smaller] = place
+        ordered[smaller] = distance
     apart = ordered[ranks - 1] <= guess
     # Two equal ones share a slot, and leave one after it that holds no number.
     for place in range(min(ranks, count - 1)):
@@ -114,7 +126,7 @@ def lists(east, north, first, index, ranks, meaning, reach, block, table, values
     found = np.empty(1024, dtype=np.int64)
     chosen, orders, distances = np.empty(1024, np.int64), np.empty(1024, np.int64), np.empty(1024)
     local_east, local_north = np.empty(1024), np.empty(1024)
-    best, best_distance = np.empty(ranks + 1, dtype=np.int64), np.empty(ranks + 1)
+    best, best_distance = np.empty(1024, dtype=np.int64), np.empty(1024)
     west, south, box_east, box_north, count, guess = np.inf, np.inf, -np.inf, -np.inf, 0, np.inf
     for place in range(start, stop):
         x, y = east[place], north[place]
@@ -126,8 +138,10 @@ def lists(east, north, first, index, ranks, meaning, reach, block, table, values
                 box_east, box_north = corner_x + block + wanted, corner_y + block + wanted
                 count, found = collect(index, west, south, box_east, box_north, found)
                 if count > len(chosen):
-                    chosen, orders = np.empty(2 * count, np.int64), np.empty(2 * count, np.int64)
-                    distances, local_east, local_north = np.empty(2 * count), np.empty(2 * count), np.empty(2 * count)
+                    room = padded(2 * count)
+                    chosen, orders, best = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
+                    distances, best_distance = np.empty(room), np.empty(room)
+                    local_east, local_north = np.empty(room), np.empty(room)
                 for number in range(count):
                     local_east[number] = vehicle_east[found[number]]
                     local_north[number] = vehicle_north[found[number]]

@@ -12,14 +12,17 @@ import numba
 import numpy as np
 
 from palmatch.crowd.index import Index, collect, index_of
-from palmatch.crowd.nearest import NEAR, nearest, rank_few, settled
+from palmatch.crowd.nearest import NEAR, nearest, padded, rank_few, settled
 from palmatch.domains.mobility import FLAT, City
 from palmatch.problem import FloatArray, IntArray, Problem
-from palmatch.rounds.tables import SmallArray, starts
+from palmatch.rounds.tables import Positions, SmallArray, position_type, starts
 from palmatch.rounds.threads import spread
 
 # Squares that one thread does at a time.
 _AT_A_TIME = 128
+
+# More vehicles than this in one band from south to north are not sorted by looking at each of them.
+_CROWDED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class Sets:
     resource_start: IntArray
     resources: SmallArray
     entry_start: IntArray
-    entries: SmallArray
+    entries: Positions
 
 
 def is_crowd(problem: Problem) -> bool:
@@ -91,19 +94,29 @@ def rank_sets(problem: Problem, *, threads: int | None = None) -> Sets:
     index, squares = index_of(city.vehicles, problem.resource_order), squares_of(city, problem)
     meaning, ranks = meaning_of(city), problem.ranks
     reach = float(np.sqrt(ranks) * index.size)
-    parts = spread(
-        lambda first, last: sets(squares.arrays, (first, last), index.arrays, ranks, meaning, reach),
-        len(squares),
-        at_a_time=_AT_A_TIME,
-        threads=threads,
-    )
-    sizes, resources, counts, entries = (np.concatenate(column) for column in zip(*parts, strict=True))
+
+    def found(most: int) -> tuple[np.ndarray, ...]:
+        small = np.empty(0, dtype=position_type(most))
+        parts = spread(
+            lambda first, last: sets(squares.arrays, (first, last), index.arrays, ranks, meaning, reach, small),
+            len(squares),
+            at_a_time=_AT_A_TIME,
+            threads=threads,
+        )
+        return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+
+    sizes, resources, counts, entries = found(0)
+    if position_type(int(sizes.max())) != entries.dtype:
+        sizes, resources, counts, entries = found(int(sizes.max()))
     return Sets(index, squares, ranks, starts(sizes), resources, starts(counts), entries)
 
 
 @numba.njit(cache=True, nogil=True)
-def sets(squares, some, index, ranks, meaning, reach):  # type: ignore[no-untyped-def]  # compiled
-    """Return, for some squares: vehicles in each, all vehicles, entries in each set, all entries."""
+def sets(squares, some, index, ranks, meaning, reach, small):  # type: ignore[no-untyped-def]  # compiled
+    """Return, for some squares: vehicles in each, all of them, entries in each set, all of them, of the type of `small`.
+
+    Entries are no use where a square has more vehicles than their type can count; the caller sees it from the first.
+    """
     corner_east, corner_north, kind, all_axes, axis_start = squares
     vehicle_east, vehicle_north, vehicle_order, _, _, _, _ = index
     _, near, flat = meaning
@@ -111,7 +124,7 @@ def sets(squares, some, index, ranks, meaning, reach):  # type: ignore[no-untype
     sizes = np.empty(stop - start, dtype=np.int64)
     counts = np.zeros((stop - start) * ranks, dtype=np.int64)
     resources, total = np.empty(1024, dtype=np.int32), 0
-    entries, filled = np.empty(4096, dtype=np.int32), 0
+    entries, filled = np.empty(4096, dtype=small.dtype), 0
     found = np.empty(1024, dtype=np.int64)
     present = np.zeros((ranks, 1024), dtype=np.bool_)
     for square in range(start, stop):
@@ -123,7 +136,7 @@ def sets(squares, some, index, ranks, meaning, reach):  # type: ignore[no-untype
             )
             if count > present.shape[1]:
                 present = np.zeros((ranks, 2 * count), dtype=np.bool_)
-            found[:count] = found[:count][np.argsort(vehicle_north[found[:count]])]
+            found = northwards(found, count, vehicle_north)
             east, north, order = np.empty(count), np.empty(count), np.empty(count, dtype=np.int64)
             for number in range(count):
                 east[number] = vehicle_east[found[number]]
@@ -141,9 +154,13 @@ def sets(squares, some, index, ranks, meaning, reach):  # type: ignore[no-untype
         # The vehicles that anybody plays, by public id.
         played = np.zeros(count, dtype=np.bool_)
         for rank in range(ranks):
-            played |= present[rank, :count]
+            for number in range(count):
+                played[number] |= present[rank, number]
         chosen = np.flatnonzero(played)
-        chosen = chosen[np.argsort(order[chosen])]
+        # Public ids and numbers in one word: sorting words is faster than sorting what they stand for.
+        for place in range(len(chosen)):
+            chosen[place] |= order[chosen[place]] << 32
+        chosen = np.sort(chosen) & 0xFFFFFFFF
         sizes[square - start] = len(chosen)
         resources = _room(resources, total, len(chosen))
         for position in range(len(chosen)):
@@ -157,6 +174,37 @@ def sets(squares, some, index, ranks, meaning, reach):  # type: ignore[no-untype
                 filled += 1 if present[rank, chosen[position]] else 0
             counts[(square - start) * ranks + rank] = filled - before
     return sizes, resources[:total].copy(), counts, entries[:filled].copy()
+
+
+@numba.njit(cache=True, nogil=True)
+def northwards(numbers, count, north):  # type: ignore[no-untyped-def]  # compiled
+    """Return `numbers[:count]` from south to north, in an array of the same length.
+
+    They are dealt into as many bands as there are numbers, which nearly sorts them; what is left is put right in place.
+    """
+    result, low, high = np.empty_like(numbers), np.inf, -np.inf
+    for place in range(count):
+        low, high = min(low, north[numbers[place]]), max(high, north[numbers[place]])
+    scale = (count - 1) / (high - low) if high > low else 0.0
+    ends = np.zeros(count + 1, dtype=np.int64)
+    for place in range(count):
+        ends[int((north[numbers[place]] - low) * scale) + 1] += 1
+    if ends.max() > _CROWDED:
+        result[:count] = numbers[:count][np.argsort(north[numbers[:count]])]
+        return result
+    for band in range(count):
+        ends[band + 1] += ends[band]
+    for place in range(count):
+        band = int((north[numbers[place]] - low) * scale)
+        result[ends[band]] = numbers[place]
+        ends[band] += 1
+    for place in range(1, count):
+        number, slot = result[place], place
+        while slot > 0 and north[result[slot - 1]] > north[number]:
+            result[slot] = result[slot - 1]
+            slot -= 1
+        result[slot] = number
+    return result
 
 
 @numba.njit(cache=True, nogil=True)
@@ -180,9 +228,10 @@ def mark(axis, corner, vehicles, ranks, meaning, reach, present):  # type: ignor
     all_east, all_north, all_order = vehicles
     _, near, flat = meaning
     count, points = len(all_east), len(axis)
-    distances, sideways, norths = np.empty(count), np.empty(count), np.empty(count)
+    room = padded(count)
+    distances, sideways, norths = np.empty(room), np.empty(count), np.empty(count)
     orders, back, chosen = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
-    best, best_distance = np.empty(ranks + 1, dtype=np.int64), np.empty(ranks + 1)
+    best, best_distance = np.empty(room, dtype=np.int64), np.empty(room)
     # The largest distance on the list of each point of the column to the west, and on any of them.
     before, widest, farthest, settled_all = np.full(points, np.inf), np.inf, 0.0, True
     for column in range(points):
@@ -195,14 +244,13 @@ def mark(axis, corner, vehicles, ranks, meaning, reach, present):  # type: ignor
         for number in range(count):
             sideways[kept] = abs(x - all_east[number])
             norths[kept] = all_north[number]
-            orders[kept] = all_order[number]
             back[kept] = number
             kept += sideways[kept] <= limit
         widest, last, low, high = 0.0, np.inf, 0, 0
         for row in range(points):
             y = south + axis[row]
             # A guess of how far the list reaches, from two lists next to it; too small a guess is raised.
-            guess = 0.55 * (min(before[row], last) + min(last, before[row] + moved))
+            guess = 0.53 * (min(before[row], last) + min(last, before[row] + moved))
             here, few = np.inf, 0
             while few < ranks and guess + near < flat:
                 # Only a window of them is near enough, and it moves along as this loop goes north.
@@ -230,6 +278,7 @@ def mark(axis, corner, vehicles, ranks, meaning, reach, present):  # type: ignor
             else:
                 for number in range(kept):
                     distances[number] = sideways[number] + abs(y - norths[number])
+                    orders[number] = all_order[back[number]]
                 here = nearest(distances, orders, kept, ranks, chosen, best, best_distance, meaning)
                 for rank in range(ranks):
                     present[rank, back[best[rank]]] = True

@@ -23,7 +23,7 @@ from palmatch.policies.distribution import GRID
 from palmatch.policies.published import Policy
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.kernel import fill_guide
-from palmatch.rounds.tables import OwnPlaces, OwnTables, PublicTables, finished, slots, starts
+from palmatch.rounds.tables import OwnPlaces, OwnTables, PublicTables, finished, position_type, starts
 from palmatch.rounds.threads import spread
 
 _SQUARES_AT_A_TIME = 128
@@ -45,12 +45,15 @@ def public_tables(problem: Problem, sets: Sets, policy: Policy, *, threads: int 
     index, count = sets.index, len(sets.entries)
     constant = 0 if isinstance(policy.backoff_noise, str) else _on_grid(policy.backoff_noise)
     noise = (policy.selection_noise == "uniform", constant, policy.gamma, -1.0 / city.alpha)
-    below, played, guide, backoff = slots(count, backoff=constant or None)
+    below, guide = np.empty(count, dtype=np.int64), np.empty(count, dtype=sets.entries.dtype)
+    # One back-off for all entries takes no memory; `fill_noise` leaves it as it is.
+    stride = (0,) if constant else (8,)
+    backoff = np.lib.stride_tricks.as_strided(np.full(1 if constant else count, constant), (count,), stride)
     layout = (sets.resource_start, sets.resources, sets.entry_start, sets.entries)
     spread(
         lambda *some: fill_noise(
             some, sets.squares.arrays, (index.east, index.north), layout, sets.ranks, noise,
-            (played, guide, below, backoff),
+            (guide, below, backoff),
         ),
         len(sets.squares),
         at_a_time=_SQUARES_AT_A_TIME,
@@ -63,7 +66,6 @@ def public_tables(problem: Problem, sets: Sets, policy: Policy, *, threads: int 
         rank_start=np.arange(len(sets.squares) + 1, dtype=np.int64) * sets.ranks,
         entry_start=sets.entry_start,
         entries=sets.entries,
-        played=played,
         selection_below=below,
         guide=guide,
         backoff=backoff,
@@ -83,7 +85,7 @@ def fill_noise(some, squares, vehicles, layout, ranks, noise, out):  # type: ign
     vehicle_east, vehicle_north = vehicles
     resource_start, resources, entry_start, entries = layout
     uniform, constant, gamma, slope = noise
-    played, guide, below, backoff = out
+    guide, below, backoff = out
     for square in range(some[0], some[1]):
         half = all_axes[axis_start[kind[square] + 1] - 1] / 2
         east, north = corner_east[square] + half, corner_north[square] + half
@@ -102,7 +104,6 @@ def fill_noise(some, squares, vehicles, layout, ranks, noise, out):  # type: ign
             start_after, stop_after = entry_start[following], entry_start[following + 1]
             alternative = expected_utility(own, entries, start_after, stop_after)  # type: ignore[arg-type]
             for entry in range(start, stop):
-                played[entry] = resources[first + entries[entry]]
                 if entry > start:
                     below[entry] += below[entry - 1]
                 if constant == 0:
@@ -206,7 +207,7 @@ def alma_tables(
         resources=found.places.ravel(),
         rank_start=start,
         entry_start=np.arange(agents * ranks + 1),
-        entries=np.tile(np.arange(ranks, dtype=np.int32), agents),
+        entries=np.tile(np.arange(ranks, dtype=position_type(ranks)), agents),
         selection_below=np.full(agents * ranks, GRID, dtype=np.int64),
         backoff=backoff_chances(found.values, shape=shape, gamma=gamma).ravel(),
         rows=found.rows,

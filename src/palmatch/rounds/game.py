@@ -186,8 +186,8 @@ class Game:
         """Play one step in pieces: everybody claims, everybody contests, everybody acts, who is done leaves."""
         active, public, state, words, step = self.active, self.public, self.state, self.words, self.step
         none = _buffers(0)
-        self._spread(lambda *some: kernel.claim(active, some, public, state, words, step), len(active))
-        self._spread(lambda *some: kernel.contest(active, some, public, state, words, step), len(active))
+        self._spread(lambda *some: kernel.claim(active, some, state, words, step), len(active))
+        self._spread(lambda *some: kernel.contest(active, some, state, words, step), len(active))
         self._spread(
             lambda *some: kernel.act(
                 active, some, self.names, self.rules, self.prices, public, self.private, self.budget, state, words,
@@ -312,6 +312,7 @@ def _fresh_state(agents: int) -> tuple[np.ndarray, ...]:
         np.zeros(agents, dtype=np.int64),  # actions charged
         np.zeros(agents, dtype=np.bool_),  # exhausted
         np.arange(agents, dtype=np.int32),  # who: its number in the whole game
+        np.zeros(agents, dtype=np.int32),  # at: the resource that the entry stands for
     )
 
 

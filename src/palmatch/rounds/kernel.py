@@ -58,15 +58,17 @@ def fill_guide(below, start, stop, guide):  # type: ignore[no-untyped-def]  # co
 
 
 @numba.njit(cache=True, nogil=True)
-def gather(private, agent, entries, played, start, stop, values):  # type: ignore[no-untyped-def]  # compiled
+def gather(private, agent, public, start, stop, values):  # type: ignore[no-untyped-def]  # compiled
     """Write what the entries from `start` to `stop` are worth to an agent: from its table, or from where it stands."""
     stored, own_start, own_utility, east, north, place_east, place_north, slope = private
+    region_of_agent, resource_start, resources, _, _, entries, _, _, _ = public
     if stored:
         for entry in range(start, stop):
             values[entry - start] = own_utility[own_start[agent] + entries[entry]]
     else:
+        first = resource_start[region_of_agent[agent]]
         for entry in range(start, stop):
-            place = played[entry]
+            place = resources[first + entries[entry]]
             values[entry - start] = abs(east[agent] - place_east[place]) + abs(north[agent] - place_north[place])
         # In a loop of its own, which processors do for several at once.
         for number in range(stop - start):
@@ -77,7 +79,7 @@ def gather(private, agent, entries, played, start, stop, values):  # type: ignor
 def pick_own(agent, public, private, start, stop, draw, scratch):  # type: ignore[no-untyped-def]  # compiled
     """Return the entry of a rank set that a draw falls on by an agent's own Eq. (weighted at random)."""
     values, weights, places = scratch
-    gather(private, agent, public[5], public[6], start, stop, values)
+    gather(private, agent, public, start, stop, values)
     fill_weights(values, places, 0, stop - start, weights)
     return start + pick(weights, draw)
 
@@ -86,9 +88,9 @@ def pick_own(agent, public, private, start, stop, draw, scratch):  # type: ignor
 def own_backoff(agent, public, private, here, start, stop, gamma, scratch):  # type: ignore[no-untyped-def]  # compiled
     """Return an agent's own back-off chance at an entry, when the set from `start` to `stop` comes next."""
     values, _, places = scratch
-    gather(private, agent, public[5], public[6], start, stop, values)
+    gather(private, agent, public, start, stop, values)
     alternative = expected_utility(values, places, 0, stop - start)
-    gather(private, agent, public[5], public[6], here, here + 1, values)
+    gather(private, agent, public, here, here + 1, values)
     return backoff_weight(values[0], alternative, gamma)
 
 
@@ -103,8 +105,8 @@ def first_picks(some, names, rules, prices, public, private, budget, state, larg
     """Draw the first strategy of agents some[0] to some[1] - 1 from P_S at s = 1 (Alg. 1, line 1)."""
     truth_selection, _, _, _ = rules
     first_units, _, _ = prices
-    region_of_agent, _, _, rank_start, entry_start, _, _, below, guide, _ = public
-    entry, _, mode, spent, actions, exhausted, _ = state
+    region_of_agent, resource_start, resources, rank_start, entry_start, entries, below, guide, _ = public
+    entry, _, mode, spent, actions, exhausted, _, at = state
     scratch = new_scratch(largest_set)
     coin, selection = counter(0, SELECTION_COIN), counter(0, SELECTION)
     for agent in range(some[0], some[1]):
@@ -119,14 +121,14 @@ def first_picks(some, names, rules, prices, public, private, budget, state, larg
             actions[agent] = units > 0
             truthful = drawn(names[agent], coin) < truth_selection
         if truthful:
-            entry[agent] = pick_own(agent, public, private, start, stop, draw, scratch)
+            here = pick_own(agent, public, private, start, stop, draw, scratch)
         else:
             # The part of the guide that the draw is in says where to begin.
             part = (np.uint64(draw >> 21) * np.uint64(stop - start)) >> np.uint64(32)
-            place = start + guide[start + np.int64(part)]
-            while below[place] <= draw:
-                place += 1
-            entry[agent] = place
+            here = start + np.int64(guide[start + np.int64(part)])
+            while below[here] <= draw:
+                here += 1
+        entry[agent], at[agent] = here, resources[resource_start[region] + entries[here]]
         mode[agent] = ATTEMPTS
 
 
@@ -137,7 +139,7 @@ def keep(active, some, public, state, words, cursor):  # type: ignore[no-untyped
     Who holds something is done, and so is who has nothing left to hope for; only who found something held can be that.
     Everything that a region plays before its cursor is held.
     """
-    region_of_agent, resource_start, resources, _, _, _, _, _, _, _ = public
+    region_of_agent, resource_start, resources, _, _, _, _, _, _ = public
     mode = state[2]
     kept = some[0]
     for index in range(some[0], some[1]):
@@ -159,37 +161,34 @@ def keep(active, some, public, state, words, cursor):  # type: ignore[no-untyped
 
 
 @numba.njit(cache=True, nogil=True)
-def mark(active, some, public, state, words, step):  # type: ignore[no-untyped-def]  # compiled
+def mark(active, some, state, words, step):  # type: ignore[no-untyped-def]  # compiled
     """Write the attempts of a step into the words: for one thread, or for words of one's own that are merged later."""
-    entry, _, mode, _, _, _, _ = state
-    played = public[6]
+    mode, at = state[2], state[7]
     for index in range(some[0], some[1]):
         agent = active[index]
         if mode[agent] == ATTEMPTS:
-            resource = played[entry[agent]]
+            resource = at[agent]
             words[resource] = step * TAG + (SEVERAL if words[resource] >= step * TAG else agent)
 
 
 @numba.njit(cache=True, nogil=True)
-def claim(active, some, public, state, words, step):  # type: ignore[no-untyped-def]  # compiled
+def claim(active, some, state, words, step):  # type: ignore[no-untyped-def]  # compiled
     """Write one's name on what one attempts. Several threads at once: one of the names stays, no matter which."""
-    entry, _, mode, _, _, _, _ = state
-    played = public[6]
+    mode, at = state[2], state[7]
     for index in range(some[0], some[1]):
         agent = active[index]
         if mode[agent] == ATTEMPTS:
-            words[played[entry[agent]]] = step * TAG + agent
+            words[at[agent]] = step * TAG + agent
 
 
 @numba.njit(cache=True, nogil=True)
-def contest(active, some, public, state, words, step):  # type: ignore[no-untyped-def]  # compiled
+def contest(active, some, state, words, step):  # type: ignore[no-untyped-def]  # compiled
     """After everybody's `claim`: who does not find its own name writes SEVERAL. Then the words are those of `mark`."""
-    entry, _, mode, _, _, _, _ = state
-    played = public[6]
+    mode, at = state[2], state[7]
     for index in range(some[0], some[1]):
         agent = active[index]
         if mode[agent] == ATTEMPTS:
-            resource = played[entry[agent]]
+            resource = at[agent]
             if words[resource] != step * TAG + agent:
                 words[resource] = step * TAG + SEVERAL
 
@@ -209,8 +208,8 @@ def act(active, some, names, rules, prices, public, private, budget, state, word
     """Let agents active[some[0]:some[1]] act, once all attempts of the step are marked. Order does not matter."""
     truth_selection, truth_backoff, gamma, passes_over_held = rules
     _, selection_units, backoff_units = prices
-    region_of_agent, _, _, rank_start, entry_start, _, played, below, guide, backoff = public
-    entry, rank, mode, spent, actions, exhausted, who = state
+    region_of_agent, resource_start, resources, rank_start, entry_start, entries, below, guide, backoff = public
+    entry, rank, mode, spent, actions, exhausted, who, at = state
     trace_step, trace_agent, trace_resource, trace_outcome = trace
     tracing = len(trace_step) > 0
     selection_coin, selection = counter(step, SELECTION_COIN), counter(step, SELECTION)
@@ -218,14 +217,14 @@ def act(active, some, names, rules, prices, public, private, budget, state, word
     scratch = new_scratch(largest_set)
     for index in range(some[0], some[1]):
         agent = active[index]
-        attempts, here = mode[agent] == ATTEMPTS, entry[agent]
-        if attempts and words[played[here]] == step * TAG + agent:
-            resource = played[here]
+        attempts, here, resource = mode[agent] == ATTEMPTS, entry[agent], at[agent]
+        if attempts and words[resource] == step * TAG + agent:
             words[resource] = HELD + who[agent]
             mode[agent] = DONE
             outcome = _HOLDS
         else:
-            first, last = rank_start[region_of_agent[agent]], rank_start[region_of_agent[agent] + 1]
+            region = region_of_agent[agent]
+            first, last = rank_start[region], rank_start[region + 1]
             following = first + rank[agent] + 1 if first + rank[agent] + 1 < last else first
             start, stop = entry_start[following], entry_start[following + 1]
             # Charge the action if there is room for it; once there is none, never again.
@@ -240,7 +239,6 @@ def act(active, some, names, rules, prices, public, private, budget, state, word
                     coin, truth = (backoff_coin, truth_backoff) if attempts else (selection_coin, truth_selection)
                     truthful = drawn(names[agent], coin) < truth
             if attempts:
-                resource = played[here]
                 chance = backoff[here]
                 if truthful:
                     chance = own_backoff(agent, public, private, here, start, stop, gamma, scratch)
@@ -255,20 +253,22 @@ def act(active, some, names, rules, prices, public, private, budget, state, word
                     here = start
                 else:
                     part = (np.uint64(draw >> 21) * np.uint64(stop - start)) >> np.uint64(32)
-                    here = start + guide[start + np.int64(part)]
+                    here = start + np.int64(guide[start + np.int64(part)])
                     while below[here] <= draw:
                         here += 1
+                place = resource_start[region]
+                resource = resources[place + entries[here]]
                 if passes_over_held and exhausted[agent]:
                     # In a circle to the first that nobody holds. Who is alone on something holds it when this step
                     # ends, whether or not its turn in this loop has come.
                     first_choice = here
-                    while words[played[here]] >= step * TAG and words[played[here]] != step * TAG + SEVERAL:
+                    while words[resource] >= step * TAG and words[resource] != step * TAG + SEVERAL:
                         here = here + 1 if here + 1 < stop else start
+                        resource = resources[place + entries[here]]
                         if here == first_choice:
                             break
                 rank[agent] = following - first
-                entry[agent] = here
-                resource = played[here]
+                entry[agent], at[agent] = here, resource
                 # Held, or attempted in this step; a word that goes from one to the other meanwhile changes nothing.
                 word = words[resource]
                 mode[agent] = ATTEMPTS if word < step * TAG else DOUBTS
@@ -286,7 +286,7 @@ def play(names, rules, prices, public, private, budget, state, board, active, st
     step, last_step = steps
     rows, count = 0, len(active)
     while count > 0 and step < last_step:
-        mark(active, (0, count), public, state, words, step)
+        mark(active, (0, count), state, words, step)
         rest = (trace_step[rows:], trace_agent[rows:], trace_resource[rows:], trace_outcome[rows:])
         act(active, (0, count), names, rules, prices, public, private, budget, state, words, step, largest_set, rest)
         rows += count

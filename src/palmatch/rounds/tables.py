@@ -24,8 +24,8 @@ from palmatch.rounds.kernel import fill_guide
 
 SmallArray: TypeAlias = NDArray[np.int32]
 
-# What a player reads of an entry, side by side.
-_SLOT = [("below", np.int64), ("played", np.int32), ("guide", np.int32)]
+# Positions in a region or in a rank set: two bytes each where that is enough, since there are very many of them.
+Positions: TypeAlias = NDArray[np.uint16 | np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,9 @@ class PublicTables:
 
     Region g has the resources `resources[resource_start[g]:resource_start[g + 1]]` and the rank sets numbered
     `rank_start[g]` to `rank_start[g + 1] - 1`; set number i is `entries[entry_start[i]:entry_start[i + 1]]`, positions
-    among the region's resources, and `played` are the same as resources. Resources have numbers in here that may be
-    others than in the problem, where resource r is row `rows[r]`. `selection_below` holds, within each set, the sum of
-    the noise's weights up to and with the entry; `backoff` the noise's back-off chance there. `guide` finds an entry
-    for a draw (`rounds.kernel.fill_guide`).
+    among the region's resources. Resources have numbers in here that may be others than in the problem, where resource
+    r is row `rows[r]`. `selection_below` holds, within each set, the sum of the noise's weights up to and with the
+    entry; `backoff` the noise's back-off chance there. `guide` finds an entry for a draw (`rounds.kernel.fill_guide`).
     """
 
     region_of_agent: SmallArray
@@ -45,10 +44,9 @@ class PublicTables:
     resources: SmallArray
     rank_start: IntArray
     entry_start: IntArray
-    entries: SmallArray
-    played: SmallArray
+    entries: Positions
     selection_below: IntArray
-    guide: SmallArray
+    guide: Positions
     backoff: IntArray
     rows: IntArray
 
@@ -67,7 +65,7 @@ class PublicTables:
         """What the compiled rounds take."""
         return (
             self.region_of_agent, self.resource_start, self.resources, self.rank_start, self.entry_start,
-            self.entries, self.played, self.selection_below, self.guide, self.backoff,
+            self.entries, self.selection_below, self.guide, self.backoff,
         )  # fmt: skip
 
 
@@ -138,42 +136,32 @@ def finished(
     resources: IntArray | SmallArray,
     rank_start: IntArray,
     entry_start: IntArray,
-    entries: IntArray | SmallArray,
+    entries: IntArray | Positions,
     selection_below: IntArray,
     backoff: IntArray,
     rows: IntArray,
 ) -> PublicTables:
     """Add what follows from the rest."""
-    positions, numbers = entries.astype(np.int32, copy=False), resources.astype(np.int32, copy=False)
-    below, played, guide, chances = slots(len(entries))
-    below[:], chances[:] = selection_below, backoff
-    follow(resource_start, numbers, rank_start, entry_start, positions, below, played, guide)
+    small = position_type(int(np.diff(resource_start).max(initial=0)))
+    guide = np.empty(len(entries), dtype=small)
+    fill_guides(selection_below, entry_start, guide)
     return PublicTables(
         region_of_agent=region_of_agent.astype(np.int32),
         resource_start=resource_start,
-        resources=numbers,
+        resources=resources.astype(np.int32, copy=False),
         rank_start=rank_start,
         entry_start=entry_start,
-        entries=positions,
-        played=played,
-        selection_below=below,
+        entries=entries.astype(small, copy=False),
+        selection_below=selection_below,
         guide=guide,
-        backoff=chances,
+        backoff=backoff,
         rows=rows,
     )
 
 
-def slots(entries: int, *, backoff: int | None = None) -> tuple[IntArray, SmallArray, SmallArray, IntArray]:
-    """Return arrays for `selection_below`, `played`, `guide` and `backoff` whose elements lie side by side in memory.
-
-    One `backoff` for all entries takes no memory; it must not be written to.
-    """
-    if backoff is None:
-        table = np.empty(entries, dtype=np.dtype([*_SLOT, ("backoff", np.int64)]))
-        return table["below"], table["played"], table["guide"], table["backoff"]
-    table = np.empty(entries, dtype=np.dtype(_SLOT))
-    same = np.lib.stride_tricks.as_strided(np.array([backoff], dtype=np.int64), (entries,), (0,))
-    return table["below"], table["played"], table["guide"], same
+def position_type(most: int) -> np.dtype[np.uint16 | np.int32]:
+    """Return the smaller type for positions, if a region has so few resources at most that they fit."""
+    return np.dtype(np.uint16 if most < 1 << 16 else np.int32)
 
 
 def own_tables(problem: Problem, regions: Sequence[Neighbourhood]) -> OwnTables:
@@ -255,12 +243,7 @@ def starts(sizes: Sequence[int] | IntArray) -> IntArray:
 
 
 @numba.njit(cache=True, nogil=True)
-def follow(resource_start, resources, rank_start, entry_start, entries, below, played, guide):  # type: ignore[no-untyped-def]  # compiled
-    """Write the resource of every entry, and every rank set's guide."""
-    for region in range(len(resource_start) - 1):
-        first = resource_start[region]
-        for rank in range(rank_start[region], rank_start[region + 1]):
-            start, stop = entry_start[rank], entry_start[rank + 1]
-            for entry in range(start, stop):
-                played[entry] = resources[first + entries[entry]]
-            fill_guide(below, start, stop, guide)
+def fill_guides(below, entry_start, guide):  # type: ignore[no-untyped-def]  # compiled
+    """Write every rank set's guide."""
+    for rank in range(len(entry_start) - 1):
+        fill_guide(below, entry_start[rank], entry_start[rank + 1], guide)
