@@ -21,6 +21,9 @@ from palmatch.rounds.threads import spread
 # Squares that one thread does at a time.
 _AT_A_TIME = 128
 
+# How much farther to the side one looks than the lists before reached.
+_WIDER = 1.35
+
 # More vehicles than this in one band from south to north are not sorted by looking at each of them.
 _CROWDED = 64
 
@@ -150,7 +153,7 @@ def sets(squares, some, index, ranks, meaning, reach, small):  # type: ignore[no
                 break
             # Nobody's list is longer with more vehicles to choose from.
             reach = min(2.0 * reach, 1.01 * farthest + 2.0 * near) if farthest < flat else 2.0 * reach
-        reach = max(0.95 * min(reach, flat), min(1.15 * farthest, flat))
+        reach = max(0.9 * min(reach, flat), min(1.05 * farthest, flat))
         # The vehicles that anybody plays, by public id.
         played = np.zeros(count, dtype=np.bool_)
         for rank in range(ranks):
@@ -218,6 +221,18 @@ def _room(array, filled, more):  # type: ignore[no-untyped-def]  # compiled
 
 
 @numba.njit(cache=True, nogil=True)
+def aside(x, limit, all_east, all_north, sideways, norths, back):  # type: ignore[no-untyped-def]  # compiled
+    """Write who is no farther to the side than a limit: how far, how far north, and its number; return how many."""
+    kept = 0
+    for number in range(len(all_east)):
+        sideways[kept] = abs(x - all_east[number])
+        norths[kept] = all_north[number]
+        back[kept] = number
+        kept += sideways[kept] <= limit
+    return kept
+
+
+@numba.njit(cache=True, nogil=True)
 def mark(axis, corner, vehicles, ranks, meaning, reach, present):  # type: ignore[no-untyped-def]  # compiled
     """Mark the s-th best vehicle of every possible agent of a square in `present[s - 1]`.
 
@@ -230,29 +245,26 @@ def mark(axis, corner, vehicles, ranks, meaning, reach, present):  # type: ignor
     count, points = len(all_east), len(axis)
     room = padded(count)
     distances, sideways, norths = np.empty(room), np.empty(count), np.empty(count)
-    orders, back, chosen = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
+    back, chosen = np.empty(count, np.int64), np.empty(count, np.int64)
     best, best_distance = np.empty(room, dtype=np.int64), np.empty(room)
     # The largest distance on the list of each point of the column to the west, and on any of them.
     before, widest, farthest, settled_all = np.full(points, np.inf), np.inf, 0.0, True
     for column in range(points):
         x = west + axis[column]
         moved = axis[column] - axis[column - 1] if column > 0 else 0.0
-        # Who is farther to the side than the widest list to the west, and the way from there, is on no list here.
-        limit = widest + moved + near
-        limit = limit if limit < flat else np.inf
-        kept = 0
-        for number in range(count):
-            sideways[kept] = abs(x - all_east[number])
-            norths[kept] = all_north[number]
-            back[kept] = number
-            kept += sideways[kept] <= limit
+        # Who is farther to the side than most lists reach is left out, until a list reaches farther.
+        limit = _WIDER * widest
+        kept = aside(x, limit, all_east, all_north, sideways, norths, back)
         widest, last, low, high = 0.0, np.inf, 0, 0
         for row in range(points):
             y = south + axis[row]
             # A guess of how far the list reaches, from two lists next to it; too small a guess is raised.
-            guess = 0.53 * (min(before[row], last) + min(last, before[row] + moved))
+            guess = 0.55 * (min(before[row], last) + min(last, before[row] + moved))
             here, few = np.inf, 0
             while few < ranks and guess + near < flat:
+                if guess + near > limit:
+                    limit, low, high = _WIDER * (guess + near), 0, 0
+                    kept = aside(x, limit, all_east, all_north, sideways, norths, back)
                 # Only a window of them is near enough, and it moves along as this loop goes north.
                 while low > 0 and norths[low - 1] >= y - guess - near:
                     low -= 1
@@ -276,12 +288,11 @@ def mark(axis, corner, vehicles, ranks, meaning, reach, present):  # type: ignor
                 for rank in range(ranks):
                     present[rank, back[chosen[best[rank]]]] = True
             else:
-                for number in range(kept):
-                    distances[number] = sideways[number] + abs(y - norths[number])
-                    orders[number] = all_order[back[number]]
-                here = nearest(distances, orders, kept, ranks, chosen, best, best_distance, meaning)
+                for number in range(count):
+                    distances[number] = abs(x - all_east[number]) + abs(y - all_north[number])
+                here = nearest(distances, all_order, count, ranks, chosen, best, best_distance, meaning)
                 for rank in range(ranks):
-                    present[rank, back[best[rank]]] = True
+                    present[rank, best[rank]] = True
             before[row], last, widest = here, here, max(widest, here)
             margin = reach + min(min(axis[row], axis[-1] - axis[row]), min(axis[column], axis[-1] - axis[column]))
             settled_all &= settled(here, margin, near, flat)

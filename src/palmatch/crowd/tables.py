@@ -111,21 +111,26 @@ def fill_noise(some, squares, vehicles, layout, ranks, noise, out):  # type: ign
             fill_guide(below, start, stop, guide)
 
 
-def own_places(problem: Problem, sets: Sets, *, snapped: bool) -> OwnPlaces:
+def own_places(problem: Problem, sets: Sets, *, snapped: bool, threads: int | None = None) -> OwnPlaces:
     """Return where everybody stands, or, snapped, the possible agent of the square that is nearest."""
     city = problem.domain
     assert isinstance(city, City)
     east, north = np.ascontiguousarray(problem.types[:, 0]), np.ascontiguousarray(problem.types[:, 1])
     if snapped:
-        snap_places(sets.squares.arrays, problem.region_index, east, north)
+        spread(
+            lambda *some: snap_places(sets.squares.arrays, problem.region_index, some, east, north),
+            len(east),
+            at_a_time=_AGENTS_AT_A_TIME,
+            threads=threads,
+        )
     return OwnPlaces(east, north, sets.index.east, sets.index.north, -1.0 / city.alpha)
 
 
 @numba.njit(cache=True, nogil=True)
-def snap_places(squares, square_of, east, north):  # type: ignore[no-untyped-def]  # compiled
-    """Move everybody to the nearest possible agent of their square."""
+def snap_places(squares, square_of, some, east, north):  # type: ignore[no-untyped-def]  # compiled
+    """Move some agents to the nearest possible agent of their square."""
     corner_east, corner_north, kind, all_axes, axis_start = squares
-    for agent in range(len(east)):
+    for agent in range(some[0], some[1]):
         square = square_of[agent]
         axis = all_axes[axis_start[kind[square]] : axis_start[kind[square] + 1]]
         row = nearest_row(east[agent], north[agent], axis, corner_east[square], corner_north[square])

@@ -187,7 +187,7 @@ def measure(people: int, threads: int, seed: int = 0) -> Size:
     keys, allowance = np.arange(people, dtype=np.uint64), _allowance(people, tables)
 
     def rounds() -> Any:
-        own = crowd_tables.own_places(problem, sets, snapped=True)
+        own = crowd_tables.own_places(problem, sets, snapped=True, threads=threads)
         return simulate(tables, own, rules_of(policy), allowance, keys=keys, seed=seed, threads=threads)
 
     ends, for_rounds = timed(rounds)
