@@ -16,7 +16,7 @@ from palmatch.baselines.common import refuse_too_large
 from palmatch.baselines.hungarian import assign
 from palmatch.errors import InputError
 from palmatch.ground import Ground, Method, Settings, budgets
-from palmatch.guarantee import NOT_COVERED, Guarantee, in_words, partition_in_words
+from palmatch.guarantee import NOT_COVERED, Guarantee, in_words, no_privacy, partition_in_words
 from palmatch.neighbourhood import Neighbourhood, Progress
 from palmatch.policies.channel import Channel, report
 from palmatch.policies.once import Crowd, best_channel, like_others
@@ -229,6 +229,8 @@ def matching_of(
 
 
 def _guarantee(epsilon: float, plan: Reporting) -> Guarantee:
+    if np.isinf(epsilon):
+        return no_privacy("with a budget that never ends an agent reports what it wants")
     # A region stands once in the list for every budget in it.
     regions = {region.region: len(region.types) for region in plan.region_of_channel}
     return Guarantee(

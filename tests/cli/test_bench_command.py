@@ -54,3 +54,11 @@ def test_bench_refuses_sizes_that_mean_nothing(wrong, tmp_path):
     done = run("bench", *wrong, folder=tmp_path)
     assert done.returncode == 2
     assert f"Expected {wrong[0]}" in done.stderr
+
+
+def test_bench_refuses_a_folder_that_is_a_file_before_it_measures(tmp_path):
+    (tmp_path / "taken").write_text("something of somebody's")
+    done = run("bench", "--out", "taken", folder=tmp_path)
+    assert done.returncode == 2
+    assert "taken: cannot be made a folder" in done.stderr
+    assert (tmp_path / "taken").read_text() == "something of somebody's"

@@ -207,3 +207,10 @@ def test_chances_that_are_none_are_refused(wanted):
 
 def test_a_budget_is_never_said_to_be_smaller_than_it_is():
     assert [in_words(epsilon) for epsilon in (1.0, 0.5, 1.0000049, 2.9999999)] == ["1", "0.5", "1.0000049", "3"]
+
+
+def test_a_budget_without_end_is_no_promise():
+    batch = pm.data.city.batch(8.0)
+    matching = pm.match(pm.mobility.problem(batch.requests, batch.vehicles, edge=3000), epsilon=float("inf"), seed=2)
+    assert matching.guarantee.notion == "none"
+    assert matching.guarantee.statement.startswith("No privacy")

@@ -11,6 +11,7 @@ from rich import box
 from rich.table import Table
 
 from palmatch.cli import options, show
+from palmatch.cli.outputs import folder_for
 from palmatch.errors import InputError
 from palmatch.report.bench_figures import growth
 from palmatch.report.figures import save
@@ -37,6 +38,8 @@ def command(
 ) -> None:
     """Measure."""
     _check(largest=largest, dense=dense, sparse=sparse, whole=whole)
+    if out is not None:
+        folder_for(out)
     with show.progress_bar("measuring") as report:
         lines = bench.dense(dense, seed=seed, report=report) if dense else []
         lines += bench.sparse(sparse, seed=seed, report=report) if sparse else []
@@ -52,7 +55,6 @@ def command(
         _show(lines, sizes)
     show.write_json(json, content)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
         save(growth(sizes), out / "growth.png")
         show.write_json(out / "bench.json", content)
         if str(json) != "-":
