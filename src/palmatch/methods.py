@@ -33,7 +33,7 @@ from palmatch.rounds.agent import Rules
 from palmatch.rounds.draws import streams
 from palmatch.rounds.game import rules_of, simulate
 from palmatch.rounds.lists import simulate_lists
-from palmatch.rounds.tables import Own, OwnTables, PublicTables, alma_tables
+from palmatch.rounds.tables import Own, OwnTables, PublicTables, alma_tables, members_of
 
 __all__ = [
     "METHODS",
@@ -147,8 +147,8 @@ def largest_costs(ground: Ground, policy: Policy, noise: list[PublicPlay], order
     problem, own = ground.problem, ground.own
     costs = np.empty(problem.agents)
     progress = ground.progress("costs")
-    for number, (region, play) in enumerate(zip(ground.regions, noise, strict=True)):
-        members = np.flatnonzero(problem.region_index == number)
+    everybody = members_of(problem.region_index, len(ground.regions))
+    for number, (region, play, members) in enumerate(zip(ground.regions, noise, everybody, strict=True)):
         rows = np.array([own.of(int(agent)) for agent in members])
         costs[members] = largest_own_costs(region, play, policy, rows, order)
         if progress is not None:

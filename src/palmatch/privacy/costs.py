@@ -6,18 +6,20 @@ both directions are taken, and the larger one counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from itertools import pairwise
 
 import numba
 import numpy as np
 
 from palmatch.neighbourhood import Neighbourhood
-from palmatch.policies.compiled import backoff_range, backoff_weights, selection_weights
+from palmatch.policies.compiled import backoff_weights, selection_weights
 from palmatch.policies.distribution import GRID
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy, mixed
+from palmatch.privacy.ranges import Groups, backoff_extremes, selection_range
 from palmatch.privacy.renyi import (
     Coins,
     log_moment,
@@ -26,14 +28,22 @@ from palmatch.privacy.renyi import (
     one_thread,
     raised,
     worst_log_moment,
+    worst_log_moments,
+    worst_log_moments_of_coins,
 )
 from palmatch.problem import FloatArray, IntArray
 
 # Numbers in one table of chances at a time: 32 MB of them.
 _MOST_CELLS = 4_000_000
 
+# The same where a table is only looked through once: what stays in the cache is faster.
+_FEW_CELLS = 500_000
+
 # Rows in a group of similar types: small enough for a tight bound, large enough that there are few groups.
 _TILE = 16
+
+# Up to so many types all pairs are faster than bounds.
+_FEW_TYPES = 400
 
 # Bounds are floating-point numbers too; this is far above what their rounding can take from them.
 _BOUND_SLACK = 1e-9
@@ -80,40 +90,79 @@ def largest_own_costs(
     change the work, never a bit of the result.
     """
     worst = _own_backoff(region, play, policy, own, order)
-    everybody, unsure = np.array([0, len(region.types)]), np.zeros(len(own), dtype=np.bool_)
-    for part in _parts(region, 1 + len(own)):
-        for bound in _group_bounds(region, play, policy, own, region.utilities, order, everybody, part):
-            # A bound that is no number is never below what was found.
-            unsure |= ~(bound[:, 0] * (1 + slack) + slack <= worst)
-    if unsure.any():
-        similar, tiles = _tiles(region.utilities, tile)
-        rows = np.ascontiguousarray(region.utilities[similar])
-        starts = np.append(tiles, len(rows))
-        worst[unsure] = _above_groups(region, play, policy, own[unsure], order, worst[unsure], rows, starts, slack)
+    groups = _grouped(region.utilities, tile)
+    # Short rank sets cost next to nothing to look into, and what is found there settles many others.
+    parts = sorted(
+        _parts(region, len(groups.starts) + len(own), _FEW_CELLS), key=lambda part: np.diff(part.offsets).mean()
+    )
+    for part in parts:
+        _look_into(worst, region, play, policy, own, order, groups, part, slack)
     return worst
 
 
-def _above_groups(
+def _look_into(
+    worst: FloatArray,
     region: Neighbourhood,
     play: PublicPlay,
     policy: Policy,
     own: FloatArray,
     order: float,
-    worst: FloatArray,
-    rows: FloatArray,
-    starts: IntArray,
+    groups: Groups,
+    part: _Part,
     slack: float,
-) -> FloatArray:
+) -> None:
     """Raise each agent's worst cost to that of a selection, looking only into groups whose bound is above it."""
-    for part in _parts(region, len(starts)):
-        bounds = _group_bounds(region, play, policy, own, rows, order, starts, part)
-        for one, bound in zip(part.each(), bounds, strict=True):
-            unsure = ~(bound * (1 + slack) + slack <= worst[:, None])
-            for group in np.flatnonzero(unsure.any(axis=0)):
-                agents, members = np.flatnonzero(unsure[:, group]), rows[starts[group] : starts[group + 1]]
-                found = _pair_costs(region, play, policy, own[agents], members, order, one)
-                worst[agents] = np.maximum(worst[agents], found)
-    return worst
+    for one, agents, bounds in _bounds_above(worst, region, play, policy, own, order, groups, part, slack):
+        for group in np.argsort(-bounds.max(axis=0), kind="stable"):
+            unsure = agents[~(bounds[:, group] <= worst[agents])]
+            if len(unsure):
+                found = _pair_costs(region, play, policy, own[unsure], groups.members(group), order, one)
+                worst[unsure] = np.maximum(worst[unsure], found)
+
+
+def _bounds_above(
+    worst: FloatArray,
+    region: Neighbourhood,
+    play: PublicPlay,
+    policy: Policy,
+    own: FloatArray,
+    order: float,
+    groups: Groups,
+    part: _Part,
+    slack: float,
+) -> Iterator[tuple[_Part, IntArray, FloatArray]]:
+    """Yield each rank set of a part in which somebody could cost more than its worst so far: who, and with which group.
+
+    A bound that is no number is never below what was found.
+    """
+    mine = _selection_in(region, play, policy, own, part)
+    entries = slice(part.start, part.start + mine.shape[1])
+    weights = play.selection[entries]
+    low, high = (
+        mixed(policy.truth_selection, extreme, weights)
+        for extreme in selection_range(groups, region.entries[entries], part.offsets)
+    )
+    noise = weights / GRID
+    with np.errstate(all="ignore"):
+        my_raised, my_lowered = raised(mine, noise, order), lowered(mine, noise, order)
+        raised_high, lowered_low = raised(high, noise, order), lowered(low, noise, order)
+        highest, lowest = raised_high.max(axis=0), lowered_low.max(axis=0)
+    for one, (start, stop) in zip(part.each(), part.sets, strict=True):
+        here = np.s_[:, start:stop]
+        with np.errstate(all="ignore"), one_thread():
+            forth, back = my_raised[here] @ lowest[start:stop], my_lowered[here] @ highest[start:stop]
+            agents = np.flatnonzero(~(_with_slack(forth, back, slack) <= worst))
+            if len(agents) == 0:
+                continue
+            forth = my_raised[agents, start:stop] @ lowered_low[here].T
+            back = my_lowered[agents, start:stop] @ raised_high[here].T
+            bounds = _with_slack(forth, back, slack)
+        yield one, agents, bounds
+
+
+def _with_slack(forth: FloatArray, back: FloatArray, slack: float) -> FloatArray:
+    bounds: FloatArray = np.log(np.maximum(forth, back)) * (1 + slack) + slack
+    return bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,21 +189,68 @@ def action_costs(
     With `ranks`, only those of the first rank sets.
     """
     shown = region if ranks is None else _first_ranks(region, ranks)
-    similar, tiles = _tiles(shown.utilities)
-    rows = np.ascontiguousarray(shown.utilities[similar])
-    selection = np.zeros(shown.ranks)
-    rank = 0
-    for part in _parts(shown, len(rows)):
-        everybody = _selection_in(shown, play, policy, rows, part)
-        for start, stop in part.sets:
-            chances = everybody[:, start:stop]
-            if np.isinf(order):
-                selection[rank] = np.log(chances.max(axis=0) / chances.min(axis=0)).max()
-            else:
-                noise = play.selection[part.start + start : part.start + stop] / GRID
-                selection[rank] = worst_log_moment(chances, noise, order, tiles)
-            rank += 1
-    return ActionCosts(selection, _backoff_costs(shown, play, policy, order))
+    return cost_curve(shown, play, policy)(order, None)
+
+
+def cost_curve(region: Neighbourhood, play: PublicPlay, policy: Policy) -> Callable[[float, int | None], ActionCosts]:
+    """Return (order, ranks) to `action_costs`: what does not depend on the order is computed once for all of them."""
+    selection = _of_few_types if len(region.types) <= _FEW_TYPES else _of_many_types
+    worst = selection(region, play, policy)
+
+    @cache
+    def coins(ranks: int | None) -> tuple[Coins, Coins]:
+        return _backoff_extremes(region if ranks is None else _first_ranks(region, ranks), play, policy)
+
+    def curve(order: float, ranks: int | None) -> ActionCosts:
+        shown = region.ranks if ranks is None else min(ranks + 1, region.ranks)
+        one, other = coins(ranks)
+        backoff = np.maximum(log_moment_of_coins(one, other, order), log_moment_of_coins(other, one, order))
+        return ActionCosts(np.array([worst(rank, order) for rank in range(shown)]), backoff)
+
+    return curve
+
+
+def _of_few_types(region: Neighbourhood, play: PublicPlay, policy: Policy) -> Callable[[int, float], float]:
+    """Return (rank set, order) to the worst cost of a selection, from all pairs at once."""
+
+    def worst(rank: int, order: float) -> float:
+        one = _one_set(region, rank)
+        rows = _selection_in(region, play, policy, region.utilities, one)
+        if np.isinf(order):
+            return float(np.log(rows.max(axis=0) / rows.min(axis=0)).max())
+        noise = play.selection[one.start : one.start + rows.shape[1]] / GRID
+        return float(worst_log_moments(rows, rows, noise, order).max())
+
+    return worst
+
+
+def _of_many_types(region: Neighbourhood, play: PublicPlay, policy: Policy) -> Callable[[int, float], float]:
+    """Return (rank set, order) to the worst cost of a selection, mostly from what groups of types can cost at most."""
+    groups = _grouped(region.utilities)
+    parts = list(_parts(region, len(groups.starts)))
+    part_of = np.repeat(np.arange(len(parts)), [len(part.sets) for part in parts])
+
+    # Mostly there is one part; where there are many, all of them would not fit the memory.
+    @lru_cache(maxsize=2)
+    def ranges(number: int) -> tuple[IntArray, IntArray]:
+        start, offsets = parts[number].start, parts[number].offsets
+        return selection_range(groups, region.entries[start : start + offsets[-1]], offsets)
+
+    def worst(rank: int, order: float) -> float:
+        one, number = _one_set(region, rank), int(part_of[rank])
+        weights = play.selection[one.start : one.start + one.offsets[-1]]
+        first = one.start - parts[number].start
+        here = np.s_[:, first : first + len(weights)]
+        least, most = (mixed(policy.truth_selection, extreme[here], weights) for extreme in ranges(number))
+        if np.isinf(order):
+            return float(np.log(most.max(axis=0) / least.min(axis=0)).max())
+
+        def rows_of(group: int) -> FloatArray:
+            return _selection_in(region, play, policy, groups.members(group), one)
+
+        return worst_log_moment(least, most, weights / GRID, order, rows_of)
+
+    return worst
 
 
 def _first_ranks(region: Neighbourhood, ranks: int) -> Neighbourhood:
@@ -165,9 +261,10 @@ def _first_ranks(region: Neighbourhood, ranks: int) -> Neighbourhood:
     return replace(region, entries=region.entries[:stop], offsets=region.offsets[: kept + 1])
 
 
-def _backoff_costs(region: Neighbourhood, play: PublicPlay, policy: Policy, order: float) -> FloatArray:
-    low, high = _backoff_extremes(region, play, policy)
-    return np.maximum(log_moment_of_coins(low, high, order), log_moment_of_coins(high, low, order))
+def _grouped(utilities: FloatArray, size: int = _TILE) -> Groups:
+    """Return types in groups of similar ones."""
+    similar, tiles = _tiles(utilities, size)
+    return Groups(np.ascontiguousarray(utilities[similar]), np.append(tiles, len(utilities)))
 
 
 def _tiles(utilities: FloatArray, size: int = _TILE) -> tuple[IntArray, IntArray]:
@@ -204,11 +301,16 @@ class _Part:
             yield _Part(self.start + start, np.array([0, stop - start]), ((0, stop - start),))
 
 
-def _parts(region: Neighbourhood, rows: int) -> Iterator[_Part]:
+def _one_set(region: Neighbourhood, rank: int) -> _Part:
+    start, stop = int(region.offsets[rank]), int(region.offsets[rank + 1])
+    return _Part(start, np.array([0, stop - start]), ((0, stop - start),))
+
+
+def _parts(region: Neighbourhood, rows: int, cells: int | None = None) -> Iterator[_Part]:
     """Cut the rank sets into parts whose tables of `rows` rows fit the memory."""
     first = 0
     while first < region.ranks:
-        room = region.offsets[first] + max(1, _MOST_CELLS // rows)
+        room = region.offsets[first] + max(1, (cells or _MOST_CELLS) // rows)
         last = max(first + 1, int(np.searchsorted(region.offsets, room, side="right")) - 1)
         offsets = region.offsets[first : last + 1] - region.offsets[first]
         yield _Part(int(region.offsets[first]), offsets, tuple(pairwise(offsets.tolist())))
@@ -247,62 +349,6 @@ def _own_selection(
                     cost = _in_log_space(mine[:, start:stop], others[:, start:stop], order)
                 worst = np.maximum(worst, cost)
     return worst
-
-
-def _group_bounds(
-    region: Neighbourhood,
-    play: PublicPlay,
-    policy: Policy,
-    own: FloatArray,
-    rows: FloatArray,
-    order: float,
-    starts: IntArray,
-    part: _Part,
-) -> Iterator[FloatArray]:
-    """Yield, for each rank set of a part, what each agent's cost against anybody of each group cannot exceed."""
-    mine = _selection_in(region, play, policy, own, part)
-    entries = region.entries[part.start : part.start + mine.shape[1]]
-    weights = play.selection[part.start : part.start + mine.shape[1]]
-    low, high = (
-        mixed(policy.truth_selection, extreme, weights) for extreme in _share_range(rows, entries, part.offsets, starts)
-    )
-    noise = weights / GRID
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        my_raised, my_lowered = raised(mine, noise, order), lowered(mine, noise, order)
-        raised_high, lowered_low = raised(high, noise, order), lowered(low, noise, order)
-    for start, stop in part.sets:
-        with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"), one_thread():
-            forth = my_raised[:, start:stop] @ lowered_low[:, start:stop].T
-            back = my_lowered[:, start:stop] @ raised_high[:, start:stop].T
-            yield np.log(np.maximum(forth, back))
-
-
-@numba.njit(cache=True)
-def _share_range(rows, entries, offsets, starts):  # type: ignore[no-untyped-def]  # compiled
-    """Return limits over GRID, for each group of rows, of what `fill_weights` gives any of them: no table in between.
-
-    It rounds each share down, to 1 at least, and adds what is left, at most one for each entry, to the largest.
-    """
-    groups = len(starts) - 1
-    low = np.full((groups, len(entries)), 1.0)
-    high = np.zeros((groups, len(entries)))
-    for group in range(groups):
-        for row in range(starts[group], starts[group + 1]):
-            for rank in range(len(offsets) - 1):
-                total = 0.0
-                for place in range(offsets[rank], offsets[rank + 1]):
-                    total += rows[row, entries[place]]
-                scale = 1.0 / total
-                for place in range(offsets[rank], offsets[rank + 1]):
-                    share = rows[row, entries[place]] * scale
-                    low[group, place] = min(low[group, place], share)
-                    high[group, place] = max(high[group, place], share)
-        for rank in range(len(offsets) - 1):
-            most = offsets[rank + 1] - offsets[rank] + 2.0
-            for place in range(offsets[rank], offsets[rank + 1]):
-                low[group, place] = max(low[group, place] * GRID - most, 1.0)
-                high[group, place] = high[group, place] * GRID + most
-    return low, high
 
 
 def _pair_costs(
@@ -350,7 +396,7 @@ def _backoff_extremes(region: Neighbourhood, play: PublicPlay, policy: Policy) -
 
     The divergence between two coins grows as either moves away from the other.
     """
-    low, high = backoff_range(region.utilities, region.entries, region.offsets, policy.gamma)
+    low, high = backoff_extremes(region.utilities, region.entries, region.offsets, policy.gamma)
     noise = play.backoff[: len(region.entries)]
     return mixed_coins(policy, low, noise), mixed_coins(policy, high, noise)
 
@@ -363,10 +409,12 @@ def mixed_coins(policy: Policy, own: IntArray, noise: IntArray) -> Coins:
 
 
 def _own_backoff(region: Neighbourhood, play: PublicPlay, policy: Policy, own: FloatArray, order: float) -> FloatArray:
-    weights = backoff_weights(np.ascontiguousarray(own), region.entries, region.offsets, policy.gamma)
-    mine = mixed_coins(policy, weights, play.backoff)
+    extremes = _backoff_extremes(region, play, policy)
     worst = np.zeros(len(own))
-    for other in _backoff_extremes(region, play, policy):
-        for one, two in ((mine, other), (other, mine)):
-            worst = np.maximum(worst, log_moment_of_coins(one, two, order).max(axis=1))
+    some = max(1, _FEW_CELLS // len(region.entries))
+    for first in range(0, len(own), some):
+        rows = np.ascontiguousarray(own[first : first + some])
+        weights = backoff_weights(rows, region.entries, region.offsets, policy.gamma)
+        mine = mixed_coins(policy, weights, play.backoff)
+        worst[first : first + some] = worst_log_moments_of_coins(mine, extremes, order)
     return worst

@@ -6,6 +6,7 @@ direction). Nothing in here knows what the distributions are for.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,12 @@ from scipy.special import logsumexp
 from threadpoolctl import ThreadpoolController
 
 from palmatch.problem import FloatArray, IntArray
+
+# Far above what rounding takes from a moment.
+_SLACK = 1e-9
+
+# Up to here a moment that was computed by powers is sure, of coins that are drawn on a grid.
+_SURE = 1e100
 
 
 def log_moment(first: FloatArray, second: FloatArray, order: float) -> FloatArray:
@@ -41,24 +48,48 @@ def worst_log_moments(first: FloatArray, second: FloatArray, common: FloatArray,
     return logarithms
 
 
-def worst_log_moment(rows: FloatArray, common: FloatArray, order: float, tiles: IntArray) -> float:
+def worst_log_moment(
+    low: FloatArray, high: FloatArray, common: FloatArray, order: float, rows_of: Callable[[int], FloatArray]
+) -> float:
     """Return the largest ln Σ p^{λ+1} q^{-λ} of any ordered pair of rows: exact, and mostly without looking.
 
-    `tiles` are the first rows of groups of similar rows. Two groups' largest `raised` and largest `lowered` entries
-    bound every pair between them, so that only groups whose bound is above the best pair found are looked into.
+    Parameters
+    ----------
+    low, high:
+        The smallest and the largest entries of each group of similar rows (groups x entries). They bound every pair
+        between two groups, so that only groups whose bound is above the best pair found are looked into. A bound is
+        rounded as a product is: what is left out is larger by the last bits of a sum at most.
+    rows_of:
+        The rows of a group.
     """
+
+    @cache
+    def factors(group: int) -> tuple[FloatArray, FloatArray]:
+        rows = rows_of(group)
+        return raised(rows, common, order), lowered(rows, common, order)
+
+    @cache
+    def lowered_everybody() -> FloatArray:
+        return np.concatenate([factors(group)[1] for group in range(len(low))])
+
+    def worst(first: int, seconds: IntArray) -> float:
+        # Where bounds rule out little, putting rows together again and again would take longer than their products.
+        many = 4 * len(seconds) > len(low)
+        others = lowered_everybody() if many else np.concatenate([factors(int(one))[1] for one in seconds])
+        return float((factors(first)[0] @ others.T).max())
+
     with np.errstate(over="ignore", under="ignore", invalid="ignore"), one_thread():
-        up, down = raised(rows, common, order), lowered(rows, common, order)
-        bounds = np.maximum.reduceat(up, tiles, axis=0) @ np.maximum.reduceat(down, tiles, axis=0).T
+        bounds = raised(high, common, order) @ lowered(low, common, order).T
         if not np.isfinite(bounds).all():
+            rows = np.concatenate([rows_of(group) for group in range(len(low))])
             return float(worst_log_moments(rows, rows, common, order).max())
-        stops, best = np.append(tiles[1:], len(rows)), 1.0
-        for place in np.argsort(-bounds, axis=None):
-            first, second = divmod(int(place), len(tiles))
-            if bounds[first, second] <= best:
+        dearest = np.argsort(-bounds.max(axis=1), kind="stable")
+        best = max(1.0, worst(int(dearest[0]), bounds[dearest[0]].argmax(keepdims=True)))
+        for first in dearest:
+            seconds = np.flatnonzero(bounds[first] > best)
+            if len(seconds) == 0:
                 break
-            pairs = up[tiles[first] : stops[first]] @ down[tiles[second] : stops[second]].T
-            best = max(best, float(pairs.max()))
+            best = max(best, worst(int(first), seconds))
     return float(np.log(best))
 
 
@@ -115,3 +146,24 @@ def log_moment_of_coins(first: Coins, second: Coins, order: float) -> FloatArray
         return np.maximum(np.abs(heads), np.abs(tails))
     moments = np.logaddexp(np.log(first.heads) + order * heads, np.log(first.tails) + order * tails)
     return np.maximum(moments, 0.0)
+
+
+def worst_log_moments_of_coins(mine: Coins, others: Sequence[Coins], order: float) -> FloatArray:
+    """Return for every row of coins its largest cost against the others at the same entry, in either direction.
+
+    Powers, which are fast, say where the largest one may be; `log_moment_of_coins` says what it is.
+    """
+    moments = np.zeros(mine.heads.shape)
+    with np.errstate(over="ignore", under="ignore", divide="ignore"):
+        for other in others:
+            heads, tails = power(mine.heads / other.heads, order), power(mine.tails / other.tails, order)
+            np.maximum(moments, mine.heads * heads + mine.tails * tails, out=moments)
+            np.maximum(moments, other.heads / heads + other.tails / tails, out=moments)
+    largest = moments.max(axis=1, keepdims=True)
+    rows, places = np.nonzero((moments >= largest * (1 - _SLACK)) | ~(largest <= _SURE))
+    here, worst = Coins(mine.heads[rows, places], mine.tails[rows, places]), np.zeros(len(moments))
+    for other in others:
+        there = Coins(other.heads[places], other.tails[places])
+        for one, two in ((here, there), (there, here)):
+            np.maximum.at(worst, rows, log_moment_of_coins(one, two, order))
+    return worst

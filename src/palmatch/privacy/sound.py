@@ -21,7 +21,7 @@ from palmatch.policies.distribution import GRID
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy
 from palmatch.privacy.accountants import UNLIMITED, Allowance, check_budget
-from palmatch.privacy.costs import ActionCosts, action_costs
+from palmatch.privacy.costs import ActionCosts, cost_curve
 from palmatch.problem import FloatArray, IntArray
 
 Accountant: TypeAlias = Literal["auto", "renyi", "pure", "exact"]
@@ -171,10 +171,7 @@ def region_account(
         from palmatch.privacy.exact import exact_account
 
         return replace(exact_account(region, play, policy, epsilon=epsilon, delta=delta), types=len(region.types))
-    share = play.selection / GRID
-
-    def curve(order: float, ranks: int | None) -> ActionCosts:
-        return action_costs(region, play, policy, order, ranks=ranks)
+    share, curve = play.selection / GRID, cost_curve(region, play, policy)
 
     def usual(costs: ActionCosts) -> FloatArray:
         return usual_course(costs, region.offsets, share)
@@ -204,8 +201,10 @@ def sound_allowance(
     """
     check_budget(epsilon, order=1.0, delta=delta)
     budget = np.empty(len(epsilon), dtype=np.int64)
-    for number, account in enumerate(accounts):
-        members = region_of_agent == number
+    # Sorted once: a mask for each region would look at everybody as often as there are regions.
+    stops = np.cumsum(np.bincount(region_of_agent, minlength=len(accounts)))
+    everybody = np.split(np.argsort(region_of_agent, kind="stable"), stops[:-1])
+    for account, members in zip(accounts, everybody, strict=True):
         budget[members] = rounded_down(account.worth(epsilon[members]))
     selection = [rounded_up(account.costs.selection) for account in accounts]
     everybody_pure = np.array([account.pure for account in accounts])[region_of_agent]

@@ -1,0 +1,137 @@
+"""What the types of a group can do at least and at most: similar types together, and the range of their weights.
+
+The ranges are exact, of the integers that agents draw with. What a bound on a group is good for is not known here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from palmatch.policies.compiled import linear_backoff
+from palmatch.policies.distribution import GRID
+from palmatch.problem import FloatArray, IntArray
+
+# Groups whose weights are computed at once: rows long enough for a processor, a table small enough for its cache.
+_ABREAST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Possible types in groups.
+
+    Attributes
+    ----------
+    rows:
+        Their utilities, similar ones next to each other.
+    starts:
+        Where each group begins among the rows, and where the last one ends.
+    """
+
+    rows: FloatArray
+    starts: IntArray
+
+    def members(self, group: int) -> FloatArray:
+        """Return the utilities of a group."""
+        return self.rows[self.starts[group] : self.starts[group + 1]]
+
+
+def selection_range(groups: Groups, entries: IntArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the smallest and the largest weight of any member of each group at every entry (groups x entries).
+
+    These are the extremes of `policies.compiled.selection_weights`, without the table in between.
+    """
+    low, high = _selection_range(np.ascontiguousarray(groups.rows.T), entries, offsets, groups.starts)
+    return low, high
+
+
+@numba.njit(cache=True)
+def _selection_range(columns, entries, offsets, starts):  # type: ignore[no-untyped-def]  # compiled
+    """Fill in both extremes of each group; the members of some groups side by side, as processors like it."""
+    groups = len(starts) - 1
+    most = max([starts[min(group + _ABREAST, groups)] - starts[group] for group in range(groups)])
+    weights, memory = np.empty((np.diff(offsets).max(), most)), np.empty((3, most))
+    largest = np.empty(most, dtype=np.int64)
+    low = np.empty((groups, len(entries)), dtype=np.int64)
+    high = np.empty_like(low)
+    for first in range(0, groups, _ABREAST):
+        last = min(first + _ABREAST, groups)
+        for rank in range(len(offsets) - 1):
+            here = entries[offsets[rank] : offsets[rank + 1]]
+            _fill_weights(columns, here, starts[first], starts[last], weights, memory, largest)
+            for group in range(first, last):
+                begin, end = starts[group] - starts[first], starts[group + 1] - starts[first]
+                for place in range(len(here)):
+                    row = weights[place, begin:end]
+                    smallest, biggest = row[0], row[0]
+                    for value in row:
+                        smallest, biggest = min(smallest, value), max(biggest, value)
+                    low[group, offsets[rank] + place] = int(smallest)
+                    high[group, offsets[rank] + place] = int(biggest)
+    return low, high
+
+
+@numba.njit(cache=True)
+def _fill_weights(columns, here, first, last, weights, memory, largest):  # type: ignore[no-untyped-def]  # compiled
+    """Do what `policies.distribution.fill_weights` does, step by step, for many rows at once (entries x rows).
+
+    Whole numbers up to GRID are exact as floating-point numbers too, and faster.
+    """
+    total, left, best = memory[0], memory[1], memory[2]
+    total[:], left[:], best[:] = 0.0, float(GRID), 0.0
+    for place in range(len(here)):
+        utility = columns[here[place], first:last]
+        for row in range(len(utility)):
+            total[row] += utility[row]
+    for place in range(len(here)):
+        utility, out = columns[here[place], first:last], weights[place]
+        for row in range(len(utility)):
+            weight = max(np.floor(utility[row] / total[row] * GRID), 1.0)
+            out[row] = weight
+            left[row] -= weight
+            if weight > best[row]:
+                best[row] = weight
+                largest[row] = place
+    for row in range(last - first):
+        weights[largest[row], row] += left[row]
+
+
+def backoff_extremes(
+    utilities: FloatArray, entries: IntArray, offsets: IntArray, gamma: float
+) -> tuple[IntArray, IntArray]:
+    """Return the smallest and the largest back-off chance over GRID of any row at every entry.
+
+    The numbers of `policies.compiled.backoff_range`, in less time: who would lose more never backs off more, to the
+    last bit, so that only the extreme losses need a chance.
+    """
+    least, most = _loss_range(np.ascontiguousarray(utilities.T), entries, offsets)
+    low, high = linear_backoff(np.stack((most, least)), np.zeros((2, len(entries))), gamma)
+    return low, high
+
+
+@numba.njit(cache=True, fastmath={"nnan", "nsz"})
+def _loss_range(columns, entries, offsets):  # type: ignore[no-untyped-def]  # compiled
+    """Return the smallest and the largest loss of any row at every entry; rows side by side, as processors like it."""
+    ranks, rows = len(offsets) - 1, columns.shape[1]
+    total, squares = np.empty(rows), np.empty(rows)
+    least, most = np.empty(len(entries)), np.empty(len(entries))
+    for rank in range(ranks):
+        following = rank + 1 if rank + 1 < ranks else 0
+        total[:], squares[:] = 0.0, 0.0
+        for place in range(offsets[following], offsets[following + 1]):
+            utility = columns[entries[place]]
+            for row in range(rows):
+                total[row] += utility[row]
+                squares[row] += utility[row] * utility[row]
+        for row in range(rows):
+            squares[row] /= total[row]
+        for place in range(offsets[rank], offsets[rank + 1]):
+            utility = columns[entries[place]]
+            smallest, largest = np.inf, -np.inf
+            for row in range(rows):
+                loss = utility[row] - squares[row]
+                smallest, largest = min(smallest, loss), max(largest, loss)
+            least[place], most[place] = smallest, largest
+    return least, most
