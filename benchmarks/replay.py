@@ -2,58 +2,111 @@
 
     python -m benchmarks.replay [--people 1000000]
 
-Plays `alma-patient` once and writes down, step by step, whose list is read where and which resource's word is written
-and read. The replay does those reads and writes, and nothing else: no draws, no comparisons, nobody leaves.
+Plays `alma-patient` once, on one thread, and writes down, step by step, who attempts what, whose draws are read, and
+where in the lists somebody looks. The replay does those reads and writes, and nothing else: no draws, no comparisons,
+no calendar. Both are timed with memory that has been touched before, and the rounds as a whole besides.
 """
 
 from __future__ import annotations
 
 import argparse
 from time import process_time
+from typing import NamedTuple
 
 import numba
 import numpy as np
 
 from palmatch.crowd.tables import own_lists
 from palmatch.policies.alma import patient_chance
-from palmatch.rounds import lists
+from palmatch.rounds import calendars, contests, lists
 from palmatch.rounds.draws import streams
 from palmatch.studies.bench import INTEREST, crowd_problem
 
 
+class Step(NamedTuple):
+    """What a step does to memory: attempts, names of who does not attempt alone, and places in the lists looked at."""
+
+    who: np.ndarray
+    wanted: np.ndarray
+    contestants: np.ndarray
+    places: np.ndarray
+
+
 def recorded(wanted, names):
-    """Return, for each step, the places in the lists that are read, the words written, and the words read."""
+    """Return what each step of a game on one thread reads and writes."""
     agents, ranks = wanted.shape
-    game = (wanted.reshape(-1), ranks, names, patient_chance(), np.empty(0, dtype=np.int64))
-    words, places = np.zeros(agents, dtype=np.int64), lists._places(agents, wanted)
-    bounds = np.append(np.arange(0, agents, lists._BLOCK), agents)
-    counts, steps, step = np.diff(bounds), [], 1
-    while True:
-        lists.claim_blocks(True, step, bounds, counts, places, game, words, 0, len(counts))
-        if not counts.sum():
-            return steps
-        here = np.concatenate([np.arange(b, b + n) for b, n in zip(bounds, counts, strict=False)])
-        who, at, rank, _, _, mode = (column[here] for column in places)
-        attempts = mode == lists.ATTEMPTS
-        following = who[~attempts].astype(np.int64) * ranks + (rank[~attempts] + 1) % ranks
-        read = at.copy()
-        read[~attempts] = wanted.reshape(-1)[following]
-        steps.append((following, at[attempts], read))
-        lists.act_blocks(step, bounds, counts, places, game, words, 0, len(counts))
-        step += 1
+    rounds = lists._Rounds(lists._game(wanted, patient_chance(), names, lists.MOST_STEPS), agents, 1)
+    rounds.begin()
+    steps, flat = [], wanted.reshape(-1)
+    who, at = np.arange(agents), wanted[:, 0].copy()
+    while rounds.done < agents:
+        step, calendar, attempts = rounds.step, rounds.calendar, rounds.attempts
+        if step > 1:
+            count = attempts.counts[0]
+            again = waiting(calendar, calendars.RING + step % calendars.RING)
+            entries = np.concatenate([attempts.entries[0, :count], again])
+            who, rank = agent_and_rank(entries)
+            at = flat[who * ranks + rank]
+        often = np.bincount(at, minlength=agents)[at] > 1
+        looking, rank = agent_and_rank(waiting(calendar, step % calendars.RING))
+        places = looking * ranks + np.minimum(rank, ranks - contests.AHEAD)
+        steps.append(Step(*(column.astype(np.uint32) for column in (who, at, who[often], places))))
+        rounds._make_room(len(places))
+        state = (rounds.game, rounds.board, rounds.parts, rounds.attempts, calendar)
+        rounds.step = contests.play(step, step + 1, *state)
+    return steps
+
+
+def waiting(calendar, slot):
+    """Return the entries of a slot of the calendar."""
+    chunk, end, found = calendar.first[0, slot], calendar.end[0, slot], []
+    while chunk != calendars.NONE:
+        found.append(calendar.pool[0, int(chunk) * calendars.BATCH : int(end)])
+        chunk = calendar.following[0, chunk]
+        end = (int(chunk) + 1) * calendars.BATCH
+    return np.concatenate(found) if found else np.empty(0, dtype=np.uint64)
+
+
+def agent_and_rank(entries):
+    rank = entries >> contests._PLACE & contests._PLACES
+    return (entries & contests._WHO).astype(np.int64), rank.astype(np.int64)
 
 
 @numba.njit
-def replay(following, written, read, wanted, words, step):
-    """Do what a step does to memory."""
-    total = 0
-    for place in range(len(written)):
-        words[written[place]] = step
-    for place in range(len(following)):
-        total += wanted[following[place]]
-    for place in range(len(read)):
-        total += words[read[place]]
+def replay_first(wanted, ranks, contestants, names, words, resource_of):
+    """Do what everybody's first attempt does to memory."""
+    total = np.uint64(0)
+    for agent in range(np.uint64(len(resource_of))):
+        resource = wanted[agent * ranks]
+        words[resource] += 1
+        resource_of[agent] = resource
+    for agent in range(np.uint64(len(resource_of))):
+        total += np.uint64(words[np.uint64(resource_of[agent])])
+    for index in range(np.uint64(len(contestants))):
+        total += names[contestants[index]]
     return total
+
+
+@numba.njit
+def replay(step, number, wanted, names, words, resource_of):
+    """Do what a later step does to memory; looks a batch at a time, as in the rounds, so that reads wait together."""
+    total, touched = np.uint64(0), np.uint32(0)
+    for index in range(np.uint64(len(step.wanted))):
+        words[step.wanted[index]] = number
+    for index in range(np.uint64(len(step.wanted))):
+        total += np.uint64(words[step.wanted[index]])
+        resource_of[step.who[index]] = step.wanted[index]
+    for index in range(np.uint64(len(step.contestants))):
+        total += names[step.contestants[index]]
+    looks = np.uint64(len(step.places))
+    for begin in range(np.uint64(0), looks, calendars.SIZE):
+        end = min(begin + calendars.SIZE, looks)
+        for index in range(begin, end):
+            touched |= wanted[step.places[index]] | wanted[step.places[index] + contests._AHEAD - np.uint64(1)]
+        for index in range(begin, end):
+            for further in range(contests._AHEAD):
+                total += np.uint64(words[wanted[step.places[index] + further]])
+    return total, touched
 
 
 def main() -> None:
@@ -62,26 +115,35 @@ def main() -> None:
     people = parser.parse_args().people
     problem = crowd_problem(people, 0)
     found = own_lists(problem.domain, problem.types, problem.resource_order, INTEREST)
-    names = streams(0, np.arange(people, dtype=np.uint64))
-    steps = recorded(found.places, names)
-    actions = sum(len(read) for _, _, read in steps)
-    flat, words = found.places.reshape(-1), np.zeros(people, dtype=np.int64)
+    report(found.places, streams(0, np.arange(people, dtype=np.uint64)))
+
+
+def report(wanted, names):
+    """Time the rounds and their replay, and print both."""
+    people, ranks = wanted.shape
+    steps = recorded(wanted, names)
+    flat = wanted.reshape(-1).view(np.uint32)
+    words, resource_of = np.zeros(people, dtype=np.int16), np.zeros(people, dtype=np.int64)
 
     def again():
-        for number, (following, written, read) in enumerate(steps):
-            replay(following, written, read, flat, words, number)
+        replay_first(flat, np.uint64(ranks), steps[0].contestants, names, words, resource_of)
+        for number, step in enumerate(steps[1:]):
+            replay(step, number, flat, names, words, resource_of)
 
     def played():
-        lists.simulate_lists(found.places, patient_chance(), resources=people, names=names, threads=1)
+        return lists.simulate_lists(wanted, patient_chance(), resources=people, names=names, threads=1)
 
+    ends = played()
     bare, whole = shortest(again), shortest(played)
-    print(f"{people:,} people, {len(steps)} steps, {actions / people:.2f} actions each; processor time, one thread")
-    print(f"rounds {whole:.3f} s, {1e9 * whole / actions:.0f} ns an action")
-    print(f"replay {bare:.3f} s, {1e9 * bare / actions:.0f} ns an action")
+    looks, attempts = sum(len(step.places) for step in steps), sum(len(step.wanted) for step in steps)
+    print(f"{people:,} people, {ends.steps} steps, {ends.actions / people:.2f} actions each, of which are carried out:")
+    print(f"{attempts / people:.2f} attempts and {looks / people:.2f} looks; processor time, one thread")
+    print(f"rounds {1e3 * whole:.1f} ms, {1e9 * whole / ends.actions:.1f} ns an action")
+    print(f"replay {1e3 * bare:.1f} ms, {1e9 * bare / ends.actions:.1f} ns an action")
     print(f"ratio  {whole / bare:.1f}")
 
 
-def shortest(work, times=5):
+def shortest(work, times=12):
     """Return the shortest processor time."""
     work()
     best = np.inf

@@ -80,15 +80,15 @@ def test_lists_are_played_like_tables(seed, agents, resources, ranks):
         same(fast, slow)
 
 
-@pytest.mark.parametrize("block", [7, 64])
-def test_lists_on_threads_are_played_alike(monkeypatch, block):
+@pytest.mark.parametrize("parts", [1, 7])
+def test_lists_on_threads_are_played_alike(monkeypatch, parts):
     chance = np.random.default_rng(3)
     wanted = np.argsort(chance.random((300, 200)), axis=1)[:, :9].astype(np.int32)
     names = streams(1, np.arange(300, dtype=np.uint64))
     alone = lists.simulate_lists(wanted, patient_chance(), resources=200, names=names, threads=1)
     ways = cycle((True, True, False))
     monkeypatch.setattr(lists, "FEW", 1)
-    monkeypatch.setattr(lists, "_BLOCK", block)
+    monkeypatch.setattr(lists, "_PARTS_A_THREAD", parts)
     monkeypatch.setattr(threads.Pace, "together", lambda self: next(ways))
     same(alone, lists.simulate_lists(wanted, patient_chance(), resources=200, names=names, threads=2))
 

@@ -1,31 +1,30 @@
-"""ALMA's rounds for a crowd: everybody goes down a list of its own, in compiled loops that touch little memory.
+"""ALMA's rounds for a crowd: everybody goes down a list of its own, and only what can change something is played.
 
 The game is that of `rounds.kernel` on tables in which every rank set is one resource: same draws, same matching, same
-number of steps. Agents play in blocks; what a block needs in a step lies side by side, and who is done leaves it.
+number of steps and actions. `rounds.contests` has the compiled loops; this room hands them out to threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from time import perf_counter
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from palmatch.errors import DidNotConverge
 from palmatch.problem import IntArray
-from palmatch.rounds.draws import BACKOFF, Keys
-from palmatch.rounds.game import FEW, MOST_STEPS, Outcomes
-from palmatch.rounds.kernel import ATTEMPTS, DOUBTS, HELD, LOOKS, SEVERAL, TAG, counter, drawn
+from palmatch.rounds import calendars, contests
+from palmatch.rounds.contests import ACTIONS, AHEAD, FINISHED, LATEST, LONGEST, Attempts, Game, Parts
+from palmatch.rounds.draws import Keys
+from palmatch.rounds.game import MOST_STEPS, Outcomes
 from palmatch.rounds.threads import Pace, spread, usual_threads
 
-# Agents in a block: their lists fit the second-level cache.
-_BLOCK = 16_384
+# Below so many looks and attempts in a step, one thread goes on alone.
+FEW = 10_000
 
-# Agents whose words are fetched at a time.
-_BATCH = 512
+# More parts than threads: who is done earlier takes one more.
+_PARTS_A_THREAD = 2
 
 _STEPS_AT_ONCE = 256
 
@@ -47,166 +46,106 @@ def simulate_lists(
     lists:
         (agents x K): what each agent wants, best first.
     backoff:
-        The chance over GRID of giving way after a collision: one for all, or one for each entry of `lists`.
+        The chance over GRID of giving way after a collision: one for all, or one for each entry of `lists`, in order.
     names:
         Each agent's stream of draws.
     """
-    agents, ranks = lists.shape
+    agents = len(lists)
     workers = usual_threads() if threads is None else threads
-    pace = Pace(workers)
-    chance = backoff if isinstance(backoff, int) else 0
-    chances = np.empty(0, dtype=np.int64) if isinstance(backoff, int) else np.ascontiguousarray(backoff).reshape(-1)
-    game = (lists.reshape(-1), ranks, names, chance, chances)
-    words = np.zeros(resources, dtype=np.int64)
-    block = min(max(agents, 1), _BLOCK)
-    bounds = np.append(np.arange(0, agents, block), agents)
-    counts = np.diff(bounds)
-    places = _places(agents, lists)
-    step, actions, active = 1, 0, agents
-
-    def on_threads(phase: Callable[[int, int], None]) -> None:
-        spread(phase, len(counts), at_a_time=max(1, len(counts) // (8 * workers)), threads=workers)
-
-    while active:
-        if step > most_steps:
-            raise DidNotConverge(f"{active} of {agents} agents were still playing after {most_steps:,} steps.")
-        started, work = perf_counter(), active
-        together = active >= FEW and pace.together()
-        if together:
-            on_threads(partial(claim_blocks, False, step, bounds, counts, places, game, words))
-            active = int(counts.sum())
-            on_threads(partial(contest_blocks, step, bounds, counts, places, words))
-            on_threads(partial(act_blocks, step, bounds, counts, places, game, words))
-            step, actions = step + (active > 0), actions + active
-        else:
-            until = min(step + (_STEPS_AT_ONCE if active < FEW else 1), most_steps + 1)
-            step, played = play_blocks(bounds, counts, places, game, words, step, until)
-            actions += played
-        if work >= FEW:
-            pace.note(together, perf_counter() - started, work)
-        active = int(counts.sum())
+    rounds = _Rounds(_game(lists, backoff, names, most_steps), resources, workers)
+    rounds.begin()
+    while rounds.done < agents:
+        # Who left in time may be found out when it wakes; who is found to act later is not done.
+        if rounds.step > most_steps + LONGEST:
+            still = agents - rounds.done
+            raise DidNotConverge(f"{still} of {agents} agents were still playing after {most_steps:,} steps.")
+        rounds.go_on()
         if progress is not None:
-            progress(agents - active, agents)
-    held = np.flatnonzero(words >= HELD)
-    resource_of = np.full(agents, -1, dtype=np.int64)
-    resource_of[words[held] - HELD] = held
-    nothing = np.zeros(agents, dtype=np.int64)
-    return Outcomes(resource_of, nothing, nothing.copy(), step - 1, None, actions)
-
-
-def _places(agents: int, lists: NDArray[np.int32]) -> tuple[np.ndarray, ...]:
-    return (
-        np.arange(agents, dtype=np.int32),  # who
-        lists[:, 0].copy(),  # what it is at
-        np.zeros(agents, dtype=np.int32),  # which place of its list that is
-        np.zeros(agents, dtype=np.int32),  # everything on its list before this place is held
-        lists[:, 0].copy(),  # what stands at that place
-        np.full(agents, ATTEMPTS, dtype=np.int8),  # what comes next
+            progress(rounds.done, agents)
+    tally = rounds.parts.tally
+    return Outcomes(
+        resource_of=rounds.board.resource_of,
+        spent=np.zeros(agents, dtype=np.int64),
+        charged=np.zeros(agents, dtype=np.int64),
+        steps=int(tally[:, LATEST].max()),
+        trace=None,
+        actions=int(tally[:, ACTIONS].sum()),
     )
 
 
-@numba.njit(cache=True, nogil=True)
-def claim_blocks(alone, step, bounds, counts, places, game, words, first, last):  # type: ignore[no-untyped-def]  # compiled
-    """Let go of who has nothing left to hope for, and write everybody's name on what it attempts.
+class _Rounds:
+    """A game that is being played: what the compiled loops share, and which step comes next."""
 
-    On one thread (`alone`) SEVERAL is written at once; otherwise it takes `contest_blocks`, see `rounds.kernel`.
-    """
-    lists, ranks, _, _, _ = game
-    agent_at, resource_at, rank_at, cursor_at, hope_at, mode_at = places
-    seen = np.empty(_BATCH, dtype=np.int64)
-    for block in range(first, last):
-        start, stop = bounds[block], bounds[block] + counts[block]
-        kept = start
-        for begin in range(start, stop, _BATCH):
-            end = min(begin + _BATCH, stop)
-            # Words are fetched first, all of a batch at once, so that nothing waits for one of them.
-            for place in range(begin, end):
-                seen[place - begin] = words[hope_at[place]]
-            for place in range(begin, end):
-                mode = mode_at[place]
-                if mode == ATTEMPTS:
-                    resource = resource_at[place]
-                    taken = alone and words[resource] >= step * TAG
-                    words[resource] = step * TAG + (SEVERAL if taken else agent_at[place])
-                elif mode == DOUBTS and seen[place - begin] >= HELD:
-                    row, cursor = np.int64(agent_at[place]) * ranks, cursor_at[place]
-                    while cursor < ranks and words[lists[row + cursor]] >= HELD:
-                        cursor += 1
-                    if cursor == ranks:
-                        continue
-                    cursor_at[place], hope_at[place] = cursor, lists[row + cursor]
-                if kept < place:
-                    agent_at[kept], resource_at[kept], rank_at[kept] = (
-                        agent_at[place],
-                        resource_at[place],
-                        rank_at[place],
-                    )
-                    cursor_at[kept], hope_at[kept], mode_at[kept] = cursor_at[place], hope_at[place], mode_at[place]
-                kept += 1
-        counts[block] = kept - start
+    def __init__(self, game: Game, resources: int, workers: int) -> None:
+        agents = len(game.names)
+        count = 1 if workers == 1 or agents < FEW else _PARTS_A_THREAD * workers
+        self.game, self.workers, self.pace = game, workers, Pace(workers)
+        self.board = contests.new_board(agents, resources)
+        self.calendar = calendars.new_calendar(agents, count)
+        cuts = np.arange(count + 1)
+        self.parts = Parts(cuts * resources // count, cuts * agents // count, np.zeros((count, 8), dtype=np.int64))
+        self.attempts = _attempts(count, 0 if count == 1 else agents // count + 1)
+        self.step = 1
 
+    @property
+    def done(self) -> int:
+        return int(self.parts.tally[:, FINISHED].sum())
 
-@numba.njit(cache=True, nogil=True)
-def contest_blocks(step, bounds, counts, places, words, first, last):  # type: ignore[no-untyped-def]  # compiled
-    """Write SEVERAL where an agent does not find its own name; see `rounds.kernel.contest`."""
-    agent_at, resource_at, _, _, _, mode_at = places
-    for block in range(first, last):
-        for place in range(bounds[block], bounds[block] + counts[block]):
-            if mode_at[place] == ATTEMPTS and words[resource_at[place]] != step * TAG + agent_at[place]:
-                words[resource_at[place]] = step * TAG + SEVERAL
+    def begin(self) -> None:
+        """Let everybody attempt what is first on its list."""
+        self._on_threads(lambda part: contests.begin(part, self.game, self.board, self.parts, self.attempts))
 
+    def go_on(self) -> None:
+        """Play a step on several threads, or some on one."""
+        looks = calendars.room_for_looks(self.calendar, self.step)
+        self._make_room(int(looks.max()))
+        work = len(self.game.names) if self.step == 1 else int(looks.sum() + self.attempts.counts.sum())
+        together = work >= FEW and self.pace.together()
+        until = self.step + (_STEPS_AT_ONCE if self.workers == 1 or work < FEW else 1)
+        self.board = contests.moved_on(self.board, self.step, until)
+        state = (self.game, self.board, self.parts, self.attempts, self.calendar)
+        started = perf_counter()
+        if together:
+            self._on_threads(lambda part: contests.attempt(self.step, part, *state))
+            self._on_threads(lambda part: contests.look(self.step, part, *state))
+            self.step += 1
+        else:
+            self.step = contests.play(self.step, until, *state)
+        if work >= FEW:
+            self.pace.note(together, perf_counter() - started, work)
 
-@numba.njit(cache=True, nogil=True)
-def act_blocks(step, bounds, counts, places, game, words, first, last):  # type: ignore[no-untyped-def]  # compiled
-    """Let everybody act, and let go of who holds something."""
-    lists, ranks, names, chance, chances = game
-    agent_at, resource_at, rank_at, cursor_at, hope_at, mode_at = places
-    common = counter(step, BACKOFF)
-    seen = np.empty(_BATCH, dtype=np.int64)
-    for block in range(first, last):
-        start, stop = bounds[block], bounds[block] + counts[block]
-        kept = start
-        for begin in range(start, stop, _BATCH):
-            end = min(begin + _BATCH, stop)
-            # Who looks goes on to the next place of its list; who attempts reads the same place again.
-            for place in range(begin, end):
-                rank = rank_at[place] + (mode_at[place] != ATTEMPTS)
-                rank_at[place] = rank if rank < ranks else 0
-                resource_at[place] = lists[np.int64(agent_at[place]) * ranks + rank_at[place]]
-            for place in range(begin, end):
-                seen[place - begin] = words[resource_at[place]]
-            for place in range(begin, end):
-                agent, word = np.int64(agent_at[place]), seen[place - begin]
-                if mode_at[place] == ATTEMPTS:
-                    if word == step * TAG + agent:
-                        words[resource_at[place]] = HELD + agent
-                        continue
-                    limit = chance if len(chances) == 0 else chances[agent * ranks + rank_at[place]]
-                    if drawn(names[agent], common) < limit:
-                        mode_at[place] = LOOKS
-                else:
-                    mode_at[place] = ATTEMPTS if word < step * TAG else DOUBTS
-                if kept < place:
-                    agent_at[kept], resource_at[kept], rank_at[kept] = (
-                        agent_at[place],
-                        resource_at[place],
-                        rank_at[place],
-                    )
-                    cursor_at[kept], hope_at[kept], mode_at[kept] = cursor_at[place], hope_at[place], mode_at[place]
-                kept += 1
-        counts[block] = kept - start
+    def _make_room(self, looks: int) -> None:
+        if looks > self.attempts.entries.shape[1]:
+            old, count = self.attempts, int(self.attempts.counts.max())
+            self.attempts = _attempts(len(old.counts), looks)
+            self.attempts.entries[:, :count] = old.entries[:, :count]
+            self.attempts.wanted[:, :count] = old.wanted[:, :count]
+            self.attempts.counts[:] = old.counts
+
+    def _on_threads(self, phase: Callable[[int], object]) -> None:
+        def work(first: int, last: int) -> None:
+            for part in range(first, last):
+                phase(part)
+
+        spread(work, len(self.parts.tally), at_a_time=1, threads=self.workers)
 
 
-@numba.njit(cache=True, nogil=True)
-def play_blocks(bounds, counts, places, game, words, step, until):  # type: ignore[no-untyped-def]  # compiled
-    """Play steps on one thread until the last one, or until nobody is active; return (next step, actions)."""
-    actions = 0
-    while step < until:
-        claim_blocks(True, step, bounds, counts, places, game, words, 0, len(counts))
-        active = counts.sum()
-        if active == 0:
-            break
-        actions += active
-        act_blocks(step, bounds, counts, places, game, words, 0, len(counts))
-        step += 1
-    return step, actions
+def _game(lists: NDArray[np.int32], backoff: int | IntArray, names: Keys, most_steps: int) -> Game:
+    chances = np.empty((len(lists), 0), dtype=np.int64) if isinstance(backoff, int) else backoff.reshape(lists.shape)
+    # Going round a list twice is going once round the list written twice.
+    times = -(-AHEAD // lists.shape[1])
+    if times > 1:
+        lists, chances = np.tile(lists, times), np.tile(chances, times)
+    return Game(
+        lists=np.ascontiguousarray(lists, dtype=np.int32).reshape(-1).view(np.uint32),
+        ranks=np.uint64(lists.shape[1]),
+        names=np.ascontiguousarray(names),
+        chance=backoff if isinstance(backoff, int) else 0,
+        chances=np.ascontiguousarray(chances, dtype=np.int64).reshape(-1),
+        most_steps=most_steps,
+    )
+
+
+def _attempts(parts: int, room: int) -> Attempts:
+    entries, wanted = np.empty((parts, room), dtype=np.uint64), np.empty((parts, room), dtype=np.uint32)
+    return Attempts(entries, wanted, np.zeros(parts, dtype=np.int64))
