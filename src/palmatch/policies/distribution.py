@@ -26,15 +26,15 @@ def fill_weights(
     for place in range(start, stop):
         total += utilities[entries[place]]
     left = GRID
-    largest = 0
+    largest, most = 0, 0
     for place in range(start, stop):
         weight = int(utilities[entries[place]] / total * GRID)
         if weight < 1:
             weight = 1
         weights[place - start] = weight
         left -= weight
-        if weight > weights[largest]:
-            largest = place - start
+        if weight > most:
+            largest, most = place - start, weight
     weights[largest] += left
 
 

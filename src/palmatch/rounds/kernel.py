@@ -66,10 +66,10 @@ def gather(private, agent, public, start, stop, values):  # type: ignore[no-unty
         for entry in range(start, stop):
             values[entry - start] = own_utility[own_start[agent] + entries[entry]]
     else:
-        first = resource_start[region_of_agent[agent]]
+        first, x, y = resource_start[region_of_agent[agent]], east[agent], north[agent]
         for entry in range(start, stop):
             place = resources[first + entries[entry]]
-            values[entry - start] = abs(east[agent] - place_east[place]) + abs(north[agent] - place_north[place])
+            values[entry - start] = abs(x - place_east[place]) + abs(y - place_north[place])
         # In a loop of its own, which processors do for several at once.
         for number in range(stop - start):
             values[number] = worth(values[number], slope)
