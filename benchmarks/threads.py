@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 
 from palmatch.rounds.threads import usual_threads
-from palmatch.studies.bench import in_a_process_of_its_own
+from palmatch.studies.bench import in_a_process_of_its_own, measure
 
 
 def _count() -> None:
@@ -39,7 +39,7 @@ def busy(processes: int) -> Iterator[None]:
 
 def shortest(people: int, ways: tuple[int, ...], times: int) -> dict[int, float]:
     """Return the shortest time on each number of threads, tried in turns."""
-    found = [{way: in_a_process_of_its_own(people, way).seconds for way in ways} for _ in range(times)]
+    found = [{way: in_a_process_of_its_own(measure, people, way).seconds for way in ways} for _ in range(times)]
     return {way: min(one[way] for one in found) for way in ways}
 
 

@@ -18,7 +18,7 @@ from palmatch.policies.published import Policy
 from palmatch.rounds import game, kernel, lists, threads
 from palmatch.rounds.draws import keys_of, streams
 from palmatch.rounds.game import rules_of, simulate
-from palmatch.rounds.tables import alma_tables
+from palmatch.rounds.tables import alma_tables, stable_order
 
 
 @pytest.fixture
@@ -144,3 +144,10 @@ def test_a_wrong_number_of_threads_is_refused(monkeypatch):
         threads.usual_threads()
     monkeypatch.setenv("PALMATCH_THREADS", "1")
     assert threads.usual_threads() == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(values=st.lists(st.one_of(st.integers(0, 5), st.integers(0, 2**62)), max_size=40))
+def test_an_order_found_by_words_is_the_stable_one(values):
+    array = np.array(values, dtype=np.int64)
+    np.testing.assert_array_equal(stable_order(array), np.argsort(array, kind="stable"))

@@ -116,7 +116,7 @@ def rank_sets(problem: Problem, *, threads: int | None = None) -> Sets:
 
 @numba.njit(cache=True, nogil=True)
 def sets(squares, some, index, ranks, meaning, reach, small):  # type: ignore[no-untyped-def]  # compiled
-    """Return, for some squares: vehicles in each, all of them, entries in each set, all of them, of the type of `small`.
+    """Return, for some squares: vehicles in each, all vehicles, entries in each set, all entries, typed as `small`.
 
     Entries are no use where a square has more vehicles than their type can count; the caller sees it from the first.
     """

@@ -22,7 +22,7 @@ from palmatch.problem import IntArray
 from palmatch.rounds import kernel
 from palmatch.rounds.agent import Agent, RegionTables, Rules
 from palmatch.rounds.draws import Keys, draw, streams
-from palmatch.rounds.tables import Own, OwnTables, PublicTables
+from palmatch.rounds.tables import Own, OwnTables, PublicTables, stable_order
 from palmatch.rounds.threads import Pace, spread, usual_threads
 from palmatch.trace import Outcome, Trace
 
@@ -116,7 +116,7 @@ class Game:
         self.threads = usual_threads() if threads is None else threads
         self.pace = Pace(self.threads)
         ordered = not sort or bool((np.diff(public.region_of_agent) >= 0).all())
-        self.order = None if ordered else np.argsort(public.region_of_agent, kind="stable")
+        self.order = None if ordered else stable_order(public.region_of_agent)
         region, budget = public.region_of_agent, allowance.budget
         if self.order is not None:
             region, names, budget = region[self.order], names[self.order], budget[self.order]
