@@ -22,7 +22,7 @@ from palmatch.domains.papers import Conference
 from palmatch.errors import InputError
 from palmatch.ground import Ground, Method, Report, Settings, budgets
 from palmatch.guarantee import SEED_IS_SECRET, Guarantee, no_privacy, region_only
-from palmatch.policies.alma import Shape, backoff_chances, patient_chance
+from palmatch.policies.alma import PATIENCE, Shape, backoff_chances, patient_chance
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy, noise_only, published, unlimited
 from palmatch.privacy.accountants import Allowance, check_budget, free_allowance, published_allowance
@@ -133,8 +133,8 @@ def published_policy(problem: Problem, settings: Settings) -> Policy:
 
 
 def palma_policy(problem: Problem, settings: Settings) -> Policy:
-    """Return the policy of `palma`: the published one, but who has no budget left looks at what nobody holds."""
-    return replace(published_policy(problem, settings), passes_over_held=True)
+    """Return the policy of `palma`: the published one, but who has no budget left is patient."""
+    return replace(published_policy(problem, settings), spent_backoff=PATIENCE)
 
 
 def plays(ground: Ground, policy: Policy) -> list[PublicPlay]:

@@ -15,10 +15,11 @@ import palmatch as pm
 from palmatch.errors import DidNotConverge
 from palmatch.guarantee import no_privacy
 from palmatch.methods import Ground, plays
+from palmatch.policies.distribution import GRID
 from palmatch.policies.published import Policy
 from palmatch.privacy.accountants import free_allowance
 from palmatch.rounds.agent import Agent
-from palmatch.rounds.draws import draw, keys_of
+from palmatch.rounds.draws import BACKOFF, draw, keys_of
 from palmatch.rounds.game import region_tables, rules_of, simulate, simulate_plainly
 from palmatch.rounds.tables import alma_tables, own_tables, public_tables
 from palmatch.trace import Outcome
@@ -77,7 +78,7 @@ def assert_same(one, two):
 )
 def test_kernel_and_device_agents_agree_in_every_bit(seed, agents, resources, ties, interest, truth, budget, passes):
     problem = random_problem(seed % 1000, agents, resources, ties=ties, interest=interest)
-    policy = Policy("any", truth, truth, passes_over_held=passes)
+    policy = Policy("any", truth, truth, spent_backoff=0.4 * passes)
     tables = game(problem, policy, budget=budget, seed=seed)
     keys = keys_of(problem.agent_ids)
     compiled = simulate(*tables, keys=keys, seed=seed, trace=True)
@@ -93,18 +94,25 @@ def test_kernel_and_device_agents_agree_in_every_bit(seed, agents, resources, ti
 def test_what_is_passed_over_tells_nothing_about_an_agent(seed, held, looks):
     # Without budget two agents of a region do the same, whatever they want; with budget nothing is passed over.
     problem = random_problem(seed % 1000, 2, 8, regions=1)
-    public, _, rules, prices = game(problem, Policy("any", 0.7, 0.7, passes_over_held=True), budget=0)
+    public, _, rules, prices = game(problem, Policy("any", 0.7, 0.7, spent_backoff=0.2), budget=0)
     region, chance = region_tables(public, prices, 0), np.random.default_rng(seed)
     utilities = chance.uniform(0.1, 1.0, (2, len(region.resources)))
-    plain = replace(rules, passes_over_held=False)
+    plain = replace(rules, spent_backoff=0)
 
     def looks_of(own, rules, budget):
         agent = Agent(region, own.tolist(), budget, rules=rules, draw=partial(draw, seed))
         agent.saw(free=False)
         return [agent.decide(step, held).resource for step in range(1, looks + 1)]
 
+    def gives_way(own):
+        agent = Agent(region, own.tolist(), 0, rules=rules, draw=partial(draw, seed))
+        return [agent.collided(step) for step in range(1, 9)]
+
     ours, theirs = (looks_of(own, rules, 0) for own in utilities)
     assert ours == theirs
+    assert (
+        gives_way(utilities[0]) == gives_way(utilities[1]) == [draw(seed, s, BACKOFF) < 0.2 * GRID for s in range(1, 9)]
+    )
     for look, (start, stop) in enumerate(pairwise(region.offsets), start=1):
         reachable = {region.resources[entry] for entry in region.entries[start:stop]}
         # The first look is at the second rank set.
@@ -117,7 +125,7 @@ def test_the_last_agents_find_the_last_resources_sooner_where_they_pass_over_wha
     problem = random_problem(7, 60, 60, regions=1)
     plain, passing = (
         simulate(
-            *game(problem, Policy("any", 0.0, 0.0, backoff_noise=0.15, passes_over_held=passes)),
+            *game(problem, Policy("any", 0.0, 0.0, backoff_noise=0.15, spent_backoff=0.15 * passes)),
             keys=keys_of(problem.agent_ids), seed=1,
         )
         for passes in (False, True)

@@ -37,7 +37,7 @@ def same(one, two):
 
 @pytest.mark.parametrize("pattern", [(True,), (True, False), (False, False, True)])
 def test_threads_change_neither_matching_nor_charges(crowded, monkeypatch, pattern):
-    policy = Policy("any", 0.4, 0.3, passes_over_held=True)
+    policy = Policy("any", 0.4, 0.3, spent_backoff=0.3)
     ground = Ground(crowded)
     public, own = ground.tables(policy), ground.acting(snapped=True)
     prices = priced(public, 9, 1, 2)

@@ -45,7 +45,7 @@ class Tile:
     agents: IntArray
     resources: IntArray
     public: tuple[np.ndarray, ...]
-    rules: tuple[int, int, float, bool]
+    rules: tuple[int, int, float, int]
     prices: tuple[IntArray, IntArray, IntArray]
     private: Private
     names: Keys

@@ -26,9 +26,10 @@ class Policy:
         γ: keeps back-off chances within [γ, 1 - γ].
     budgeted:
         Whether an agent needs budget to act on the truth. False only for the bounds of the paper's figures.
-    passes_over_held:
-        Whether an agent that has no budget left looks only at what nobody holds. Whatever it does then follows from
-        what everybody can see, so that it tells nothing; the last agents find the last resources far sooner.
+    spent_backoff:
+        With a chance above 0, an agent that has no budget left gives way after a collision with this chance, and looks
+        only at what nobody holds; with 0 it plays the region's noise to the end. Either follows from what everybody
+        can see, so that it tells nothing; with patience the last agents find the last resources far sooner.
     """
 
     name: str
@@ -38,10 +39,10 @@ class Policy:
     selection_noise: SelectionNoise = "representative"
     backoff_noise: BackoffNoise = "representative"
     budgeted: bool = True
-    passes_over_held: bool = False
+    spent_backoff: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, low in (("truth_selection", 0.0), ("truth_backoff", 0.0), ("gamma", 1e-9)):
+        for name, low in (("truth_selection", 0.0), ("truth_backoff", 0.0), ("gamma", 1e-9), ("spent_backoff", 0.0)):
             value = getattr(self, name)
             high = 0.5 if name == "gamma" else 1.0
             if not low <= value <= high:

@@ -51,7 +51,7 @@ class Rules:
     truth_selection: int
     truth_backoff: int
     gamma: float
-    passes_over_held: bool = False
+    spent_backoff: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Agent:
             self.rank = self.rank + 1 if self.rank + 1 < self.region.ranks else 0
             self.entry = self._select(step, self.region.selection_units[self.rank])
             # Only without budget: a look that is charged has the chances that its price was computed from.
-            if self.exhausted and self.rules.passes_over_held:
+            if self.exhausted and self.rules.spent_backoff > 0:
                 self.entry = self._next_unheld(held)
         resource = self._resource(self.entry)
         return Attempt(resource) if self.attempting else Look(resource)
@@ -115,6 +115,8 @@ class Agent:
             start, stop = self.region.offsets[following], self.region.offsets[following + 1]
             alternative = expected_utility(self.own, self.region.entries, start, stop)
             chance = backoff_weight(self.own[self.region.entries[self.entry]], alternative, self.rules.gamma)
+        elif self.exhausted and self.rules.spent_backoff > 0:
+            chance = self.rules.spent_backoff
         else:
             chance = self.region.backoff[self.entry]
         self.attempting = not self.draw(step, _BACKOFF) < chance

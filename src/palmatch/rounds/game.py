@@ -52,7 +52,9 @@ class Outcomes:
 
 def rules_of(policy: Policy) -> Rules:
     """Return the public numbers of a policy."""
-    return Rules(on_grid(policy.truth_selection), on_grid(policy.truth_backoff), policy.gamma, policy.passes_over_held)
+    return Rules(
+        on_grid(policy.truth_selection), on_grid(policy.truth_backoff), policy.gamma, on_grid(policy.spent_backoff)
+    )
 
 
 def simulate(

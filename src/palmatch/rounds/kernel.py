@@ -206,7 +206,7 @@ def merge(words, others, step):  # type: ignore[no-untyped-def]  # compiled
 @numba.njit(cache=True, nogil=True)
 def act(active, some, names, rules, prices, public, private, budget, state, words, step, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
     """Let agents active[some[0]:some[1]] act, once all attempts of the step are marked. Order does not matter."""
-    truth_selection, truth_backoff, gamma, passes_over_held = rules
+    truth_selection, truth_backoff, gamma, spent_backoff = rules
     _, selection_units, backoff_units = prices
     region_of_agent, resource_start, resources, rank_start, entry_start, entries, below, guide, backoff = public
     entry, rank, mode, spent, actions, exhausted, who, at = state
@@ -239,7 +239,7 @@ def act(active, some, names, rules, prices, public, private, budget, state, word
                     coin, truth = (backoff_coin, truth_backoff) if attempts else (selection_coin, truth_selection)
                     truthful = drawn(names[agent], coin) < truth
             if attempts:
-                chance = backoff[here]
+                chance = spent_backoff if spent_backoff > 0 and exhausted[agent] else backoff[here]
                 if truthful:
                     chance = own_backoff(agent, public, private, here, start, stop, gamma, scratch)
                 backs_off = drawn(names[agent], backing_off) < chance
@@ -258,7 +258,7 @@ def act(active, some, names, rules, prices, public, private, budget, state, word
                         here += 1
                 place = resource_start[region]
                 resource = resources[place + entries[here]]
-                if passes_over_held and exhausted[agent]:
+                if spent_backoff > 0 and exhausted[agent]:
                     # In a circle to the first that nobody holds. Who is alone on something holds it when this step
                     # ends, whether or not its turn in this loop has come.
                     first_choice = here

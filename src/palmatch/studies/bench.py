@@ -186,7 +186,7 @@ def _listed(places: np.ndarray, values: FloatArray, column_of: IntArray) -> floa
 def measure(people: int, threads: int, seed: int = 0) -> Size:
     """Play PALMA on a crowd of one size: regions, rank sets, public tables, rounds with a small budget."""
     problem, reading = timed(lambda: crowd_problem(people, seed))
-    policy = replace(published(backoff_noise=PATIENCE), passes_over_held=True)
+    policy = replace(published(backoff_noise=PATIENCE), spent_backoff=PATIENCE)
     sets, for_sets = timed(lambda: crowd_sets.rank_sets(problem, threads=threads))
     tables, for_tables = timed(lambda: crowd_tables.public_tables(problem, sets, policy, threads=threads))
     keys, allowance = np.arange(people, dtype=np.uint64), _allowance(people, tables)
