@@ -144,7 +144,10 @@ def first_pick(ground: Ground, kind: FirstPick) -> Play:
         drawn = draws(names, 0, REPORT)
         picks = [np.searchsorted(sums, draw, side="right") for sums, draw in zip(below, drawn, strict=True)]
         game = Game(tables, ground.own, rules_of(policy), allowance, names=names, sort=False, threads=1)
-        game.state[0][:] = first + np.array(picks)
+        entry = first + np.array(picks)
+        # Where a strategy points, and the resource that this stands for.
+        game.state[0][:] = entry
+        game.state[7][:] = tables.resources[tables.resource_start[problem.region_index] + tables.entries[entry]]
         while len(game.active):
             game.play(1000)
         return game.outcomes().resource_of
