@@ -65,16 +65,31 @@ def follow(device: Device, belief: Belief | None, move: str, seen: object, chanc
     seed=st.integers(0, 10**6),
     epsilon=st.sampled_from([0.0, 0.3, 1.0, 4.0, 50.0]),
     interest=st.sampled_from([None, 1, 2]),
+    patient=st.booleans(),
 )
-def test_the_likelihood_of_a_trace_is_that_of_the_devices_themselves(seed, epsilon, interest):
+def test_the_likelihood_of_a_trace_is_that_of_the_devices_themselves(seed, epsilon, interest, patient):
     stage = watched(seed, epsilon, interest)
+    if not patient:
+        stage = replace(
+            stage, policy=replace(stage.policy, spent_backoff=0.0), rules=replace(stage.rules, spent_backoff=0)
+        )
     trace, number = stage.trace(seed), int(stage.problem.region_index[0])
     tables = region_tables(stage.public, stage.allowance, number)
     players = devices(tables, stage.rules, stage.region.utilities.tolist(), int(stage.allowance.budget[0]))
     exact = [math.log(chance_of_the_same(player, trace, 0)) for player in players]
     actions = stage.reader().read(trace, 0)
     found = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.type_budgets)
-    np.testing.assert_allclose(found, exact, rtol=1e-12, atol=1e-12)
+    # Who is patient without a budget does what all types then do; that they have in common is left out.
+    common = found[0] - exact[0] if patient else 0.0
+    np.testing.assert_allclose(found, np.array(exact) + common, rtol=1e-12, atol=1e-12)
+
+
+def test_budgets_that_differ_by_type_are_refused_where_what_comes_after_them_is_patient():
+    stage = watched(1, 1.0, None)
+    actions = stage.reader().read(stage.trace(1), 0)
+    different = np.arange(len(stage.region.types))
+    with pytest.raises(ValueError, match="one budget for all types"):
+        region_log_likelihoods(actions, stage.region, stage.play, stage.policy, different)
 
 
 @settings(max_examples=40, deadline=None)

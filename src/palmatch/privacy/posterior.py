@@ -138,7 +138,13 @@ def log_likelihoods(actions: Actions, own: FloatArray, noise: FloatArray, budget
 def region_log_likelihoods(
     actions: Actions, region: Neighbourhood, play: PublicPlay, policy: Policy, budgets: IntArray
 ) -> FloatArray:
-    """Return `log_likelihoods` of all possible types of a region, some at a time."""
+    """Return `log_likelihoods` of all possible types of a region, some at a time.
+
+    Where agents without budget are patient (`Policy.spent_backoff`) they differ from the true ones by a number that is
+    the same for all types, since all of them then do the same: it drops out of every comparison.
+    """
+    if policy.spent_backoff > 0 and len(np.unique(budgets)) > 1:
+        raise ValueError("Expected one budget for all types where what comes after it is patient.")
     noise = noise_log_chances(play)
     some = max(1, _MOST_CELLS // (3 * len(region.entries)))
     parts = [slice(start, start + some) for start in range(0, len(region.types), some)]
