@@ -79,9 +79,7 @@ def test_the_likelihood_of_a_trace_is_that_of_the_devices_themselves(seed, epsil
     exact = [math.log(chance_of_the_same(player, trace, 0)) for player in players]
     actions = stage.reader().read(trace, 0)
     found = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.type_budgets)
-    # Who is patient without a budget does what all types then do; that they have in common is left out.
-    common = found[0] - exact[0] if patient else 0.0
-    np.testing.assert_allclose(found, np.array(exact) + common, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found, exact, rtol=1e-12, atol=1e-12)
 
 
 def test_budgets_that_differ_by_type_are_refused_where_what_comes_after_them_is_patient():
@@ -108,7 +106,10 @@ def test_anybody_can_tell_from_the_trace_what_was_charged(seed, epsilon, interes
 def test_chances_of_every_choice_add_up_to_one():
     stage = watched(3, 1.0, None)
     region = stage.region
-    for logs in (log_chances(region, stage.play, stage.policy, region.utilities), noise_log_chances(stage.play)[None]):
+    for logs in (
+        log_chances(region, stage.play, stage.policy, region.utilities),
+        noise_log_chances(stage.play, stage.policy)[None],
+    ):
         picked, backs, stays = np.split(np.exp(logs), 3, axis=1)
         for start, stop in zip(region.offsets[:-1], region.offsets[1:], strict=True):
             np.testing.assert_allclose(picked[:, start:stop].sum(axis=1), 1.0, rtol=1e-12)

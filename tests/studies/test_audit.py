@@ -223,7 +223,7 @@ def test_another_type_changes_nothing_but_the_report_of_the_target(night):
 def test_a_strong_attack_on_a_report_comes_near_the_promise(night):
     plan = reporting(Ground(night), Settings())
     stage = report_arena(Ground(night), "hungarian-once", most_telling_report(plan), plan=plan)
-    found = attack(stage, "as given", games=3000)
+    found = attack(stage, "as given", games=1500)
     assert 0.4 < found.bound.epsilon <= found.strongest <= 1.0
 
 

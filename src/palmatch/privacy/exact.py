@@ -39,11 +39,11 @@ import numpy as np
 
 from palmatch.errors import InputError
 from palmatch.neighbourhood import Neighbourhood
-from palmatch.policies.compiled import backoff_range
 from palmatch.policies.distribution import GRID
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy, mixed
 from palmatch.privacy.costs import ActionCosts, _parts, _selection_in, _tiles, action_costs
+from palmatch.privacy.ranges import backoff_extremes
 from palmatch.privacy.sound import Account
 from palmatch.problem import FloatArray, IntArray
 
@@ -182,7 +182,7 @@ def _coins(region: Neighbourhood, play: PublicPlay, policy: Policy) -> tuple[Flo
 
     Both from the integers: 1 - heads in floating point would be off by much of a rare tail.
     """
-    low, high = backoff_range(region.utilities, region.entries, region.offsets, policy.gamma)
+    low, high = backoff_extremes(region.utilities, region.entries, region.offsets, policy.gamma)
     heads = (mixed(policy.truth_backoff, weights, play.backoff) for weights in (high, low))
     tails = (mixed(policy.truth_backoff, GRID - weights, GRID - play.backoff) for weights in (low, high))
     larger, smaller = (np.stack(sides) for sides in zip(heads, tails, strict=True))

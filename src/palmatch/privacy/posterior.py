@@ -19,7 +19,7 @@ from palmatch.policies.channel import Channel, report
 from palmatch.policies.compiled import backoff_weights, selection_weights
 from palmatch.policies.distribution import GRID
 from palmatch.policies.noise import PublicPlay
-from palmatch.policies.published import Policy, mixed
+from palmatch.policies.published import Policy, mixed, on_grid
 from palmatch.problem import FloatArray, IntArray
 from palmatch.trace import Outcome, Trace
 
@@ -110,9 +110,15 @@ def log_chances(region: Neighbourhood, play: PublicPlay, policy: Policy, utiliti
     )
 
 
-def noise_log_chances(play: PublicPlay) -> FloatArray:
-    """Return the log of the chance of each cell once the budget is spent: the region's noise, whoever acts."""
-    return _cells(mixed(0.0, play.selection, play.selection), mixed(0.0, play.backoff, play.backoff))
+def noise_log_chances(play: PublicPlay, policy: Policy) -> FloatArray:
+    """Return the log of the chance of each cell once the budget is spent: the region's noise, whoever acts.
+
+    With `Policy.spent_backoff` everybody gives way with that chance. What is then passed over, because it is held, is
+    not known here: chances of looks are those of the draw, and off by a factor that is the same for all types.
+    """
+    patient = on_grid(policy.spent_backoff)
+    backoff = np.full_like(play.backoff, patient) if patient else play.backoff
+    return _cells(mixed(0.0, play.selection, play.selection), mixed(0.0, backoff, backoff))
 
 
 def log_likelihoods(actions: Actions, own: FloatArray, noise: FloatArray, budgets: IntArray) -> FloatArray:
@@ -138,14 +144,11 @@ def log_likelihoods(actions: Actions, own: FloatArray, noise: FloatArray, budget
 def region_log_likelihoods(
     actions: Actions, region: Neighbourhood, play: PublicPlay, policy: Policy, budgets: IntArray
 ) -> FloatArray:
-    """Return `log_likelihoods` of all possible types of a region, some at a time.
-
-    Where agents without budget are patient (`Policy.spent_backoff`) they differ from the true ones by a number that is
-    the same for all types, since all of them then do the same: it drops out of every comparison.
-    """
+    """Return `log_likelihoods` of all possible types of a region, some at a time."""
     if policy.spent_backoff > 0 and len(np.unique(budgets)) > 1:
+        # What is passed over is left out of the chances; with one budget for all types nothing hangs on it.
         raise ValueError("Expected one budget for all types where what comes after it is patient.")
-    noise = noise_log_chances(play)
+    noise = noise_log_chances(play, policy)
     some = max(1, _MOST_CELLS // (3 * len(region.entries)))
     parts = [slice(start, start + some) for start in range(0, len(region.types), some)]
     return np.concatenate(

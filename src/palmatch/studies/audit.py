@@ -249,7 +249,7 @@ def _ratios(
         return report_ratios(stage, pair, truth, seeds, progress)
     rows = list(pair)
     own = log_chances(stage.region, stage.play, stage.policy, stage.region.utilities[rows])
-    noise, allowed = noise_log_chances(stage.play), stage.type_budgets[rows]
+    noise, allowed = noise_log_chances(stage.play, stage.policy), stage.type_budgets[rows]
     played, reader = stage.as_type(truth), stage.reader()
     ratios, paid = np.empty(len(seeds)), 0
     for game, seed in enumerate(seeds):
