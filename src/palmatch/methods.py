@@ -22,9 +22,9 @@ from palmatch.domains.papers import Conference
 from palmatch.errors import InputError
 from palmatch.ground import Ground, Method, Report, Settings, budgets
 from palmatch.guarantee import SEED_IS_SECRET, Guarantee, no_privacy, region_only
-from palmatch.policies.alma import PATIENCE, Shape, backoff_chances, patient_chance
+from palmatch.policies.alma import Shape, backoff_chances, patient_chance
 from palmatch.policies.noise import PublicPlay
-from palmatch.policies.published import Policy, noise_only, published, unlimited
+from palmatch.policies.published import SPENT_BACKOFF, Policy, noise_only, published, unlimited
 from palmatch.privacy.accountants import Allowance, check_budget, free_allowance, published_allowance
 from palmatch.privacy.costs import largest_own_costs
 from palmatch.privacy.sound import Account, region_account, sound_allowance
@@ -133,8 +133,8 @@ def published_policy(problem: Problem, settings: Settings) -> Policy:
 
 
 def palma_policy(problem: Problem, settings: Settings) -> Policy:
-    """Return the policy of `palma`: the published one, but who has no budget left is patient."""
-    return replace(published_policy(problem, settings), spent_backoff=PATIENCE)
+    """Return the policy of `palma`: the published one, but who has no budget left passes over what is held."""
+    return replace(published_policy(problem, settings), spent_backoff=SPENT_BACKOFF)
 
 
 def plays(ground: Ground, policy: Policy) -> list[PublicPlay]:

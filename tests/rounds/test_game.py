@@ -113,11 +113,17 @@ def test_what_is_passed_over_tells_nothing_about_an_agent(seed, held, looks):
     assert (
         gives_way(utilities[0]) == gives_way(utilities[1]) == [draw(seed, s, BACKOFF) < 0.2 * GRID for s in range(1, 9)]
     )
-    for look, (start, stop) in enumerate(pairwise(region.offsets), start=1):
-        reachable = {region.resources[entry] for entry in region.entries[start:stop]}
-        # The first look is at the second rank set.
-        if 0 < look - 1 <= len(ours) and not reachable <= held:
-            assert ours[look - 2] not in held
+    if not set(region.resources) <= held:
+        assert not set(ours) & held
+    sets = [
+        {region.resources[entry] for entry in region.entries[start:stop]} for start, stop in pairwise(region.offsets)
+    ]
+    # The first look is at the second rank set; a set that is held as a whole is passed over.
+    rank = 0
+    for look in ours:
+        order = [(rank + further) % len(sets) for further in range(1, len(sets) + 1)]
+        rank = next((s for s in order if not sets[s] <= held), order[0])
+        assert look in sets[rank]
     assert looks_of(utilities[0], rules, 10**6) == looks_of(utilities[0], plain, 10**6)
 
 

@@ -13,6 +13,10 @@ from palmatch.policies.distribution import GRID
 from palmatch.policies.noise import BackoffNoise, SelectionNoise
 from palmatch.problem import FloatArray, IntArray
 
+# How often an agent of `palma` gives way that has no budget left. Those who are after one of a region's last resources
+# all come back to it whenever it is free: halving them each time takes the fewest steps.
+SPENT_BACKOFF = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -29,7 +33,7 @@ class Policy:
     spent_backoff:
         With a chance above 0, an agent that has no budget left gives way after a collision with this chance, and looks
         only at what nobody holds; with 0 it plays the region's noise to the end. Either follows from what everybody
-        can see, so that it tells nothing; with patience the last agents find the last resources far sooner.
+        can see, so that it tells nothing; with a chance the last agents find the last resources far sooner.
     """
 
     name: str

@@ -80,13 +80,21 @@ class Reader:
         self._names = names[self._order]
 
     def read(self, trace: Trace, agent: int) -> Actions:
-        """Return what an agent chose: its first pick, where it looked, whether it gave way."""
+        """Return what an agent chose: its first pick, where it looked, whether it gave way.
+
+        Who has no budget left may pass over a rank set that is held as a whole. What it does from there on is not read:
+        it is the same for all types.
+        """
         rows = np.flatnonzero(trace.agent == agent)
         outcome = trace.outcome[rows]
         looked = outcome >= Outcome.FREE
         # A look comes after a step down the list; after the last rank set comes the first.
         rank = np.cumsum(looked) % self._ranks
-        entry = self._order[np.searchsorted(self._names, rank * self._stride + trace.resource[rows])]
+        names = rank * self._stride + trace.resource[rows]
+        place = np.minimum(np.searchsorted(self._names, names), len(self._names) - 1)
+        known = int(np.argmin(np.append(self._names[place] == names, False)))
+        rows, outcome, looked, rank = rows[:known], outcome[:known], looked[:known], rank[:known]
+        entry = self._order[place[:known]]
         collided = np.flatnonzero((outcome == Outcome.STAYS) | (outcome == Outcome.BACKS_OFF))
         # What is attempted in the first step was picked before it.
         picked = np.flatnonzero(looked | (np.arange(len(rows)) == 0))
@@ -116,8 +124,8 @@ def noise_log_chances(play: PublicPlay, policy: Policy) -> FloatArray:
     With `Policy.spent_backoff` everybody gives way with that chance. What is then passed over, because it is held, is
     not known here: chances of looks are those of the draw, and off by a factor that is the same for all types.
     """
-    patient = on_grid(policy.spent_backoff)
-    backoff = np.full_like(play.backoff, patient) if patient else play.backoff
+    chance = on_grid(policy.spent_backoff)
+    backoff = np.full_like(play.backoff, chance) if chance else play.backoff
     return _cells(mixed(0.0, play.selection, play.selection), mixed(0.0, backoff, backoff))
 
 
@@ -147,7 +155,7 @@ def region_log_likelihoods(
     """Return `log_likelihoods` of all possible types of a region, some at a time."""
     if policy.spent_backoff > 0 and len(np.unique(budgets)) > 1:
         # What is passed over is left out of the chances; with one budget for all types nothing hangs on it.
-        raise ValueError("Expected one budget for all types where what comes after it is patient.")
+        raise ValueError("Expected one budget for all types where what is held is passed over after it.")
     noise = noise_log_chances(play, policy)
     some = max(1, _MOST_CELLS // (3 * len(region.entries)))
     parts = [slice(start, start + some) for start in range(0, len(region.types), some)]

@@ -259,13 +259,21 @@ def act(active, some, names, rules, prices, public, private, budget, state, word
                 place = resource_start[region]
                 resource = resources[place + entries[here]]
                 if spent_backoff > 0 and exhausted[agent]:
-                    # In a circle to the first that nobody holds. Who is alone on something holds it when this step
-                    # ends, whether or not its turn in this loop has come.
-                    first_choice = here
+                    # In a circle to the first that nobody holds; from a set that is held as a whole to the next one.
+                    # Who is alone on something holds it when this step ends, whether or not its turn has come.
+                    first_choice, first_set = here, following
                     while words[resource] >= step * TAG and words[resource] != step * TAG + SEVERAL:
                         here = here + 1 if here + 1 < stop else start
-                        resource = resources[place + entries[here]]
                         if here == first_choice:
+                            following = following + 1 if following + 1 < last else first
+                            start, stop = entry_start[following], entry_start[following + 1]
+                            part = (np.uint64(draw >> 21) * np.uint64(stop - start)) >> np.uint64(32)
+                            here = start + np.int64(guide[start + np.int64(part)])
+                            while below[here] <= draw:
+                                here += 1
+                            first_choice = here
+                        resource = resources[place + entries[here]]
+                        if here == first_choice and following == first_set:
                             break
                 rank[agent] = following - first
                 entry[agent], at[agent] = here, resource

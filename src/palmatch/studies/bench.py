@@ -31,7 +31,7 @@ from palmatch.domains import mobility
 from palmatch.errors import InputError
 from palmatch.guarantee import no_privacy
 from palmatch.policies.alma import PATIENCE, patient_chance
-from palmatch.policies.published import published
+from palmatch.policies.published import SPENT_BACKOFF, published
 from palmatch.privacy.accountants import Allowance, free_allowance
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.draws import streams
@@ -186,7 +186,7 @@ def _listed(places: np.ndarray, values: FloatArray, column_of: IntArray) -> floa
 def measure(people: int, threads: int, seed: int = 0) -> Size:
     """Play PALMA on a crowd of one size: regions, rank sets, public tables, rounds with a small budget."""
     problem, reading = timed(lambda: crowd_problem(people, seed))
-    policy = replace(published(backoff_noise=PATIENCE), spent_backoff=PATIENCE)
+    policy = replace(published(backoff_noise=PATIENCE), spent_backoff=SPENT_BACKOFF)
     sets, for_sets = timed(lambda: crowd_sets.rank_sets(problem, threads=threads))
     tables, for_tables = timed(lambda: crowd_tables.public_tables(problem, sets, policy, threads=threads))
     keys, allowance = np.arange(people, dtype=np.uint64), _allowance(people, tables)
