@@ -24,7 +24,8 @@ LOOKS, ATTEMPTS, DONE, DOUBTS = 0, 1, 2, 3
 # who holds it once it is held. Whether something is free is one comparison, and words of parts of a game can be merged.
 TAG = 1 << 32
 SEVERAL = TAG - 1
-HELD = ((1 << 31) - 1) * TAG
+AFTER_ALL = (1 << 31) - 1
+HELD = AFTER_ALL * TAG
 
 _GAMMA = 0x9E3779B97F4A7C15
 
@@ -133,11 +134,31 @@ def first_picks(some, names, rules, prices, public, private, budget, state, larg
 
 
 @numba.njit(cache=True, nogil=True)
-def keep(active, some, public, state, words, cursor):  # type: ignore[no-untyped-def]  # compiled
+def is_held(word, step):  # type: ignore[no-untyped-def]  # compiled
+    """Return whether a resource is held when a step ends: who is alone on it holds it, has its turn come or not."""
+    return word >= HELD or (word >= step * TAG and word != step * TAG + SEVERAL)
+
+
+@numba.njit(cache=True, nogil=True)
+def next_unheld(start, end, resources, words, onward, step):  # type: ignore[no-untyped-def]  # compiled
+    """Return the first place from `start` on whose resource nobody holds; `end` if there is none.
+
+    From a place to onward[place] everything is known to be held: what is held stays held. Threads may write there at
+    the same time; whichever is kept is true.
+    """
+    place = start
+    while place < end and is_held(words[resources[place]], step):
+        place = max(place + 1, onward[place])
+    if start < end:
+        onward[start] = place
+    return place
+
+
+@numba.njit(cache=True, nogil=True)
+def keep(active, some, public, state, words, onward):  # type: ignore[no-untyped-def]  # compiled
     """Move those of active[some[0]:some[1]] who go on to the front of that slice; return how many they are.
 
     Who holds something is done, and so is who has nothing left to hope for; only who found something held can be that.
-    Everything that a region plays before its cursor is held.
     """
     region_of_agent, resource_start, resources, _, _, _, _, _, _ = public
     mode = state[2]
@@ -148,11 +169,8 @@ def keep(active, some, public, state, words, cursor):  # type: ignore[no-untyped
             continue
         if mode[agent] == DOUBTS:
             region = region_of_agent[agent]
-            place, stop = cursor[region], resource_start[region + 1]
-            while place < stop and words[resources[place]] >= HELD:
-                place += 1
-            cursor[region] = place
-            if place == stop:
+            stop = resource_start[region + 1]
+            if next_unheld(resource_start[region], stop, resources, words, onward, AFTER_ALL) == stop:
                 continue
             mode[agent] = LOOKS
         active[kept] = agent
@@ -204,12 +222,13 @@ def merge(words, others, step):  # type: ignore[no-untyped-def]  # compiled
 
 
 @numba.njit(cache=True, nogil=True)
-def act(active, some, names, rules, prices, public, private, budget, state, words, step, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
+def act(active, some, names, rules, prices, public, private, budget, state, board, step, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
     """Let agents active[some[0]:some[1]] act, once all attempts of the step are marked. Order does not matter."""
     truth_selection, truth_backoff, gamma, spent_backoff = rules
     _, selection_units, backoff_units = prices
     region_of_agent, resource_start, resources, rank_start, entry_start, entries, below, guide, backoff = public
     entry, rank, mode, spent, actions, exhausted, who, at = state
+    words, onward = board
     trace_step, trace_agent, trace_resource, trace_outcome = trace
     tracing = len(trace_step) > 0
     selection_coin, selection = counter(step, SELECTION_COIN), counter(step, SELECTION)
@@ -259,21 +278,18 @@ def act(active, some, names, rules, prices, public, private, budget, state, word
                 place = resource_start[region]
                 resource = resources[place + entries[here]]
                 if spent_backoff > 0 and exhausted[agent]:
-                    # In a circle to the first that nobody holds; from a set that is held as a whole to the next one.
-                    # Who is alone on something holds it when this step ends, whether or not its turn has come.
-                    first_choice, first_set = here, following
-                    while words[resource] >= step * TAG and words[resource] != step * TAG + SEVERAL:
+                    first_choice = here
+                    while is_held(words[resource], step):
                         here = here + 1 if here + 1 < stop else start
-                        if here == first_choice:
-                            following = following + 1 if following + 1 < last else first
-                            start, stop = entry_start[following], entry_start[following + 1]
-                            part = (np.uint64(draw >> 21) * np.uint64(stop - start)) >> np.uint64(32)
-                            here = start + np.int64(guide[start + np.int64(part)])
-                            while below[here] <= draw:
-                                here += 1
-                            first_choice = here
                         resource = resources[place + entries[here]]
-                        if here == first_choice and following == first_set:
+                        if here == first_choice:
+                            # Nothing of the set is left: on through all that the region plays.
+                            end = resource_start[region + 1]
+                            unheld = next_unheld(place + entries[here], end, resources, words, onward, step)
+                            unheld = (
+                                next_unheld(place, end, resources, words, onward, step) if unheld == end else unheld
+                            )
+                            resource = resources[unheld] if unheld < end else resource
                             break
                 rank[agent] = following - first
                 entry[agent], at[agent] = here, resource
@@ -290,14 +306,14 @@ def act(active, some, names, rules, prices, public, private, budget, state, word
 def play(names, rules, prices, public, private, budget, state, board, active, steps, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
     """Play from one step up to another, or until nobody is active; return (next step, active agents, actions)."""
     trace_step, trace_agent, trace_resource, trace_outcome = trace
-    words, cursor = board
+    words, onward = board
     step, last_step = steps
     rows, count = 0, len(active)
     while count > 0 and step < last_step:
         mark(active, (0, count), state, words, step)
         rest = (trace_step[rows:], trace_agent[rows:], trace_resource[rows:], trace_outcome[rows:])
-        act(active, (0, count), names, rules, prices, public, private, budget, state, words, step, largest_set, rest)
+        act(active, (0, count), names, rules, prices, public, private, budget, state, board, step, largest_set, rest)
         rows += count
-        count = keep(active, (0, count), public, state, words, cursor)
+        count = keep(active, (0, count), public, state, words, onward)
         step += 1
     return step, count, rows
