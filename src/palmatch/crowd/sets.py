@@ -225,10 +225,9 @@ def aside(x, limit, all_east, all_north, sideways, norths, back):  # type: ignor
     """Write who is no farther to the side than a limit: how far, how far north, and its number; return how many."""
     kept = 0
     for number in range(len(all_east)):
-        sideways[kept] = abs(x - all_east[number])
-        norths[kept] = all_north[number]
-        back[kept] = number
-        kept += sideways[kept] <= limit
+        distance = abs(x - all_east[number])
+        sideways[kept], norths[kept], back[kept] = distance, all_north[number], number
+        kept += distance <= limit
     return kept
 
 
@@ -275,7 +274,8 @@ def mark(axis, corner, vehicles, ranks, meaning, reach, present):  # type: ignor
                 while high > low and norths[high - 1] > y + guess + near:
                     high -= 1
                 few = 0
-                for number in range(low, high):
+                # Unsigned, so that numba need not ask whether it counts from the end.
+                for number in range(np.uint64(low), np.uint64(high)):
                     distance = sideways[number] + abs(y - norths[number])
                     distances[few] = distance
                     chosen[few] = number

@@ -20,6 +20,9 @@ _HOLDS, _STAYS, _BACKS_OFF, _FREE, _TAKEN = 0, 1, 2, 3, 4
 # What an agent is about: to look, to attempt, nothing more, or to look after it found something taken.
 LOOKS, ATTEMPTS, DONE, DOUBTS = 0, 1, 2, 3
 
+# So many act after what they need was fetched for all of them: it fits into a cache.
+_AT_ONCE = 256
+
 # A word for each resource: the step of its last attempts times TAG, plus the one who attempted it, or SEVERAL; HELD and
 # who holds it once it is held. Whether something is free is one comparison, and words of parts of a game can be merged.
 TAG = 1 << 32
@@ -58,7 +61,7 @@ def fill_guide(below, start, stop, guide):  # type: ignore[no-untyped-def]  # co
             whole, remainder = whole + 1, remainder - count
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, inline="always")
 def gather(private, agent, public, start, stop, values):  # type: ignore[no-untyped-def]  # compiled
     """Write what the entries from `start` to `stop` are worth to an agent: from its table, or from where it stands."""
     stored, own_start, own_utility, east, north, place_east, place_north, slope = private
@@ -76,7 +79,7 @@ def gather(private, agent, public, start, stop, values):  # type: ignore[no-unty
             values[number] = worth(values[number], slope)
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, inline="always")
 def pick_own(agent, public, private, start, stop, draw, scratch):  # type: ignore[no-untyped-def]  # compiled
     """Return the entry of a rank set that a draw falls on by an agent's own Eq. (weighted at random)."""
     values, weights, places = scratch
@@ -85,7 +88,7 @@ def pick_own(agent, public, private, start, stop, draw, scratch):  # type: ignor
     return start + pick(weights, draw)
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, inline="always")
 def own_backoff(agent, public, private, here, start, stop, gamma, scratch):  # type: ignore[no-untyped-def]  # compiled
     """Return an agent's own back-off chance at an entry, when the set from `start` to `stop` comes next."""
     values, _, places = scratch
@@ -224,6 +227,44 @@ def merge(words, others, step):  # type: ignore[no-untyped-def]  # compiled
 @numba.njit(cache=True, nogil=True)
 def act(active, some, names, rules, prices, public, private, budget, state, board, step, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
     """Let agents active[some[0]:some[1]] act, once all attempts of the step are marked. Order does not matter."""
+    touched = 0
+    for first in range(some[0], some[1], _AT_ONCE):
+        few = first, min(first + _AT_ONCE, some[1])
+        touched += fetch(active, few, names, prices, public, state, step)
+        act_few(
+            active, few, names, rules, prices, public, private, budget, state, board, step, largest_set, trace
+        )  # fmt: skip
+    return touched
+
+
+@numba.njit(cache=True, nogil=True)
+def fetch(active, some, names, prices, public, state, step):  # type: ignore[no-untyped-def]  # compiled
+    """Read what some agents are going to need of the largest tables, so that they wait for memory together.
+
+    Return something that depends on it; otherwise the compiler would leave it out.
+    """
+    _, _, backoff_units = prices
+    region_of_agent, _, _, rank_start, entry_start, _, below, guide, _ = public
+    entry, rank, mode, _, _, _, _, _ = state
+    selection, touched = counter(step, SELECTION), 0
+    for index in range(some[0], some[1]):
+        agent = active[index]
+        if mode[agent] == ATTEMPTS:
+            touched += backoff_units[entry[agent]]
+        else:
+            region = region_of_agent[agent]
+            first = rank_start[region]
+            following = first + rank[agent] + 1
+            following = following if following < rank_start[region + 1] else first
+            start, stop = entry_start[following], entry_start[following + 1]
+            part = (np.uint64(drawn(names[agent], selection) >> 21) * np.uint64(stop - start)) >> np.uint64(32)
+            touched += below[start + np.int64(guide[start + np.int64(part)])]
+    return touched
+
+
+@numba.njit(cache=True, nogil=True)
+def act_few(active, some, names, rules, prices, public, private, budget, state, board, step, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
+    """Let a few agents act."""
     truth_selection, truth_backoff, gamma, spent_backoff = rules
     _, selection_units, backoff_units = prices
     region_of_agent, resource_start, resources, rank_start, entry_start, entries, below, guide, backoff = public
