@@ -133,8 +133,13 @@ def test_the_slower_way_is_tried_now_and_then_and_left_again():
     ways = []
     for _ in range(200):
         ways.append(together := pace.together())
-        pace.note(together, 3.0 if together else 1.0, 100)
+        pace.note(together, 3.0 if together else 1.0, 3.0 if together else 1.0, 100)
     assert 0 < sum(ways) < 20
+    # Threads that are never kept waiting are not asked to prove it.
+    pace = threads.Pace(2)
+    for _ in range(200):
+        assert pace.together()
+        pace.note(True, 1.0, 1.9, 100)
     assert not threads.Pace(1).together()
 
 

@@ -331,7 +331,8 @@ def look(step, part, game, board, parts, attempts, calendar):  # type: ignore[no
             waiting += np.uint64((nearest > 0) & (nearest < AHEAD))
             some[rest] = entry
             rest += np.uint64(nearest == AHEAD)
-        waiting = look_on(step, some, rest, slots, entries, waiting, game, board, parts.tally[part])
+        waiting, more = look_on(step, some, rest, slots, entries, waiting, game, board, parts.tally[part])
+        touched |= more
         put(part, slots, entries, waiting, calendar)
     attempts.counts[part] = count
     return touched
@@ -341,7 +342,10 @@ def look(step, part, game, board, parts, attempts, calendar):  # type: ignore[no
 def look_on(step, some, count, slots, entries, waiting, game, board, tally):  # type: ignore[no-untyped-def]  # compiled
     """Go on for those who find the next places of their lists taken; let go of who has nothing left to hope for."""
     lists, ranks, words, now = game.lists, game.ranks, board.words, step - board.origin
-    farthest = np.int64(ranks) if ranks < LONGEST else LONGEST
+    farthest, touched = np.int64(ranks) if ranks < LONGEST else LONGEST, np.uint32(0)
+    for index in range(count):
+        row = (some[index] & _WHO) * ranks
+        touched |= lists[row] | lists[row + ranks - ONE]
     for index in range(count):
         entry = some[index]
         row, rank = (entry & _WHO) * ranks, entry >> _PLACE & _PLACES
@@ -369,7 +373,7 @@ def look_on(step, some, count, slots, entries, waiting, game, board, tally):  # 
         slots[waiting] = (step + later) & (RING - 1)
         entries[waiting] = _DOUBTS | at << _PLACE | (entry & _WHO)
         waiting += ONE
-    return waiting
+    return waiting, touched
 
 
 @numba.njit(cache=True, nogil=True)

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -148,14 +147,15 @@ class Game:
             if trace is None:
                 self._close_ranks()
                 some = min(until, self.step + max(1, FEW // len(self.active)))
-            started, work = perf_counter(), len(self.active)
+            work = len(self.active)
             together = trace is None and work >= FEW and self.pace.together()
+            self.pace.start()
             if together:
                 self._step_on_threads()
             else:
                 self._steps_on_one_thread(some, trace or _buffers(0))
             if work >= FEW:
-                self.pace.note(together, perf_counter() - started, work)
+                self.pace.stop(together, work)
         return self.actions - before
 
     def _steps_on_one_thread(self, until: int, trace: tuple[np.ndarray, ...]) -> None:

@@ -7,7 +7,6 @@ number of steps and actions. `rounds.contests` has the compiled loops; this room
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from palmatch.errors import DidNotConverge
 from palmatch.problem import IntArray
 from palmatch.rounds import calendars, contests
+from palmatch.rounds.calendars import Calendar
 from palmatch.rounds.contests import ACTIONS, AHEAD, FINISHED, LATEST, LONGEST, Attempts, Game, Parts
 from palmatch.rounds.draws import Keys
 from palmatch.rounds.game import MOST_STEPS, Outcomes
@@ -27,6 +27,10 @@ FEW = 10_000
 _PARTS_A_THREAD = 2
 
 _STEPS_AT_ONCE = 256
+
+# The calendar and the attempts of the last game, by its size. Memory that is touched for the first time is slow, and
+# whoever plays one game plays another.
+_ROOM: dict[tuple[int, int], tuple[Calendar, Attempts]] = {}
 
 
 def simulate_lists(
@@ -63,6 +67,7 @@ def simulate_lists(
         if progress is not None:
             progress(rounds.done, agents)
     tally = rounds.parts.tally
+    rounds.leave()
     return Outcomes(
         resource_of=rounds.board.resource_of,
         spent=np.zeros(agents, dtype=np.int64),
@@ -81,11 +86,19 @@ class _Rounds:
         count = 1 if workers == 1 or agents < FEW else _PARTS_A_THREAD * workers
         self.game, self.workers, self.pace = game, workers, Pace(workers)
         self.board = contests.new_board(agents, resources)
-        self.calendar = calendars.new_calendar(agents, count)
         cuts = np.arange(count + 1)
         self.parts = Parts(cuts * resources // count, cuts * agents // count, np.zeros((count, 8), dtype=np.int64))
-        self.attempts = _attempts(count, 0 if count == 1 else agents // count + 1)
+        kept: tuple[Calendar, Attempts] | None = _ROOM.pop((agents, count), None)
+        self.calendar, self.attempts = kept or (
+            calendars.new_calendar(agents, count),
+            _attempts(count, 0 if count == 1 else agents // count + 1),
+        )
         self.step = 1
+
+    def leave(self) -> None:
+        """Let the next game of this size have the room of this one, now that it is over."""
+        _ROOM.clear()
+        _ROOM[len(self.game.names), len(self.parts.tally)] = calendars.emptied(self.calendar), self.attempts
 
     @property
     def done(self) -> int:
@@ -104,7 +117,7 @@ class _Rounds:
         until = self.step + (_STEPS_AT_ONCE if self.workers == 1 or work < FEW else 1)
         self.board = contests.moved_on(self.board, self.step, until)
         state = (self.game, self.board, self.parts, self.attempts, self.calendar)
-        started = perf_counter()
+        self.pace.start()
         if together:
             self._on_threads(lambda part: contests.attempt(self.step, part, *state))
             self._on_threads(lambda part: contests.look(self.step, part, *state))
@@ -112,7 +125,7 @@ class _Rounds:
         else:
             self.step = contests.play(self.step, until, *state)
         if work >= FEW:
-            self.pace.note(together, perf_counter() - started, work)
+            self.pace.stop(together, work)
 
     def _make_room(self, looks: int) -> None:
         if looks > self.attempts.entries.shape[1]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import count
+from time import perf_counter, process_time
 from typing import TypeVar
 
 from palmatch.errors import InputError
@@ -20,6 +21,9 @@ Piece = TypeVar("Piece")
 LIMIT = "PALMATCH_THREADS"
 
 _STEPS_BETWEEN_TRIES = 8
+
+# Threads that run for so much of the time have the processors to themselves.
+_UNDISTURBED = 0.8
 
 
 def usual_threads() -> int:
@@ -55,19 +59,32 @@ def spread(
 class Pace:
     """Which of two ways is the faster one now: on one thread, or on several that wait for each other.
 
-    Where another program uses a processor, several threads may take longer than one. Both ways are tried, the faster
-    one is kept, and the other is tried again from time to time. They give the same, so that only time depends on it.
+    Where another program uses a processor, several threads may take longer than one. Unless they run nearly all the
+    time, both ways are tried, the faster one is kept, and the other is tried again from time to time. They give the
+    same, so that only time depends on it.
     """
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self._cost: dict[bool, float] = {}
         self._since = 0
+        self._undisturbed = False
+        self._started = (0.0, 0.0)
+
+    def start(self) -> None:
+        """Begin to measure a piece of work."""
+        self._started = (perf_counter(), process_time())
+
+    def stop(self, together: bool, work: int) -> None:
+        """End it."""
+        self.note(together, perf_counter() - self._started[0], process_time() - self._started[1], work)
 
     def together(self) -> bool:
         """Return whether the next piece of work is to be done on several threads."""
         if self.threads == 1:
             return False
+        if self._undisturbed:
+            return True
         for way in (True, False):
             if way not in self._cost:
                 return way
@@ -76,8 +93,9 @@ class Pace:
         patience = _STEPS_BETWEEN_TRIES * (1 + int(self._cost[not better] / self._cost[better]))
         return better if self._since < patience else not better
 
-    def note(self, together: bool, seconds: float, work: int) -> None:
-        """Remember how long a piece of work took."""
+    def note(self, together: bool, seconds: float, running: float, work: int) -> None:
+        """Remember how long a piece of work took, and how long processors were running for it."""
+        self._undisturbed = together and running >= _UNDISTURBED * self.threads * seconds
         cost = seconds / max(work, 1)
         usual = self._cost.get(together)
         changed = usual is not None and self._cost.get(not together, usual) >= usual
