@@ -23,9 +23,6 @@ from palmatch.rounds.threads import Pace, spread, usual_threads
 # Below so many looks and attempts in a step, one thread goes on alone.
 FEW = 10_000
 
-# More parts than threads: who is done earlier takes one more.
-_PARTS_A_THREAD = 2
-
 _STEPS_AT_ONCE = 256
 
 # The calendar and the attempts of the last game, by its size. Memory that is touched for the first time is slow, and
@@ -83,7 +80,7 @@ class _Rounds:
 
     def __init__(self, game: Game, resources: int, workers: int) -> None:
         agents = len(game.names)
-        count = 1 if workers == 1 or agents < FEW else _PARTS_A_THREAD * workers
+        count = 1 if workers == 1 or agents < FEW else workers
         self.game, self.workers, self.pace = game, workers, Pace(workers)
         self.board = contests.new_board(agents, resources)
         cuts = np.arange(count + 1)

@@ -164,7 +164,7 @@ def sparse(people: int, *, seed: int = 0, report: Report | None = None) -> list[
 
     rounds()
     greedy_edges(found.places[:9], found.values[:9])
-    ours, seconds = timed(rounds, times=5)
+    ours, seconds = timed(rounds, times=15)
     _tell(report, "sparse", 2, 4)
     results = {"alma-patient": (ours, seconds), "greedy": timed(lambda: greedy_edges(found.places, found.values))}
     _tell(report, "sparse", 3, 4)
