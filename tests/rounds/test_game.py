@@ -118,10 +118,12 @@ def test_what_is_passed_over_tells_nothing_about_an_agent(seed, held, looks):
     sets = [
         {region.resources[entry] for entry in region.entries[start:stop]} for start, stop in pairwise(region.offsets)
     ]
-    # The first look is at the second rank set; beyond a set one looks only if it is held as a whole.
-    for number, look in enumerate(ours, start=1):
-        nearby = sets[number % len(sets)]
-        assert look in nearby or nearby <= held
+    # The first look is at the second rank set; a set that is held as a whole is passed over.
+    rank = 0
+    for look in ours:
+        order = [(rank + further) % len(sets) for further in range(1, len(sets) + 1)]
+        rank = next((s for s in order if not sets[s] <= held), order[0])
+        assert look in sets[rank]
     assert looks_of(utilities[0], rules, 10**6) == looks_of(utilities[0], plain, 10**6)
 
 

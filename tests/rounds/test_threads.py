@@ -80,17 +80,16 @@ def test_lists_are_played_like_tables(seed, agents, resources, ranks):
         same(fast, slow)
 
 
-@pytest.mark.parametrize("parts", [1, 7])
-def test_lists_on_threads_are_played_alike(monkeypatch, parts):
+@pytest.mark.parametrize("workers", [2, 7])
+def test_lists_on_threads_are_played_alike(monkeypatch, workers):
     chance = np.random.default_rng(3)
     wanted = np.argsort(chance.random((300, 200)), axis=1)[:, :9].astype(np.int32)
     names = streams(1, np.arange(300, dtype=np.uint64))
     alone = lists.simulate_lists(wanted, patient_chance(), resources=200, names=names, threads=1)
     ways = cycle((True, True, False))
     monkeypatch.setattr(lists, "FEW", 1)
-    monkeypatch.setattr(lists, "_PARTS_A_THREAD", parts)
     monkeypatch.setattr(threads.Pace, "together", lambda self: next(ways))
-    same(alone, lists.simulate_lists(wanted, patient_chance(), resources=200, names=names, threads=2))
+    same(alone, lists.simulate_lists(wanted, patient_chance(), resources=200, names=names, threads=workers))
 
 
 def test_words_of_two_parts_of_a_game_merge_to_those_of_the_whole():

@@ -67,7 +67,8 @@ class TileState:
     actions: int
     agents: tuple[np.ndarray, ...]
     words: IntArray
-    onward: SmallArray
+    cursor: IntArray
+    full: np.ndarray
     active: SmallArray
 
     def __sizeof__(self) -> int:
@@ -235,7 +236,9 @@ def begin(tile: Tile) -> TileState:
     )
     words, active = np.zeros(len(tile.resources), dtype=np.int64), np.arange(count, dtype=np.int32)
     kernel.mark(active, (0, count), agents, words, 1)
-    return TileState(1, 0, 0, agents, words, np.zeros(len(tile.public[2]), dtype=np.int32), active)
+    return TileState(
+        1, 0, 0, agents, words, tile.public[1][:-1].copy(), np.zeros(len(tile.public[4]) - 1, dtype=np.bool_), active
+    )
 
 
 def attempts(tile: Tile, state: TileState) -> Attempts:
@@ -248,19 +251,20 @@ def attempts(tile: Tile, state: TileState) -> Attempts:
 
 def play_round(tile: Tile, state: TileState, others: Sequence[Attempts]) -> TileState:
     """Play the next step, knowing what the neighbours attempt in it; nothing that is given is changed."""
-    step, words, onward, active = state.step, state.words.copy(), state.onward.copy(), state.active.copy()
+    step, words, active = state.step, state.words.copy(), state.active.copy()
+    cursor, full = state.cursor.copy(), state.full.copy()
     for told in others:
         _hear(tile, words, told, step)
     agents = tuple(column.copy() for column in state.agents)
     playing = len(active)
     kernel.act(
         active, (0, playing), tile.names, tile.rules, tile.prices, tile.public, tile.private, tile.budget, agents,
-        (words, onward), step, tile.largest_set, _buffers(0),
+        (words, full), step, tile.largest_set, _buffers(0),
     )  # fmt: skip
-    active = active[: kernel.keep(active, (0, playing), tile.public, agents, words, onward)]
+    active = active[: kernel.keep(active, (0, playing), tile.public, agents, words, cursor)]
     kernel.mark(active, (0, len(active)), agents, words, step + 1)
     last = step if playing else state.last
-    return TileState(step + 1, last, state.actions + playing, agents, words, onward, active)
+    return TileState(step + 1, last, state.actions + playing, agents, words, cursor, full, active)
 
 
 def _hear(tile: Tile, words: IntArray, told: Attempts, step: int) -> None:

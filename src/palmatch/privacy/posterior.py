@@ -82,8 +82,8 @@ class Reader:
     def read(self, trace: Trace, agent: int) -> Actions:
         """Return what an agent chose: its first pick, where it looked, whether it gave way.
 
-        Who has no budget left may look beyond a rank set that is held as a whole. What it does from there on is not
-        read: it is the same for all types.
+        Who has no budget left may pass over a rank set that is held as a whole. What it does from there on is not read:
+        it is the same for all types.
         """
         rows = np.flatnonzero(trace.agent == agent)
         outcome = trace.outcome[rows]

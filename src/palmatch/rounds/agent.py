@@ -90,7 +90,6 @@ class Agent:
         self.held: int | None = None
         # Alg. 1, line 1: the first strategy is drawn from P_S at s = 1.
         self.entry: int = self._select(0, region.first_units)
-        self.resource = self._resource(self.entry)
         self.attempting = True
 
     def decide(self, step: int, held: Container[int] = ()) -> Attempt | Look:
@@ -98,16 +97,13 @@ class Agent:
         if not self.attempting:
             # Alg. 1, lines 16-20: s comes first, so that the first look is at R_2; after R_K comes R_1.
             self.rank = self.rank + 1 if self.rank + 1 < self.region.ranks else 0
-            self.entry = self._select(step, self.region.selection_units[self.rank])
-            self.resource = self._resource(self.entry)
-            # Only without budget: a look that is charged has the chances that its price was computed from.
-            if self.exhausted and self.rules.spent_backoff > 0:
-                self.resource = self._next_unheld(held)
-        return Attempt(self.resource) if self.attempting else Look(self.resource)
+            self.entry = self._select(step, self.region.selection_units[self.rank], held)
+        resource = self._resource(self.entry)
+        return Attempt(resource) if self.attempting else Look(resource)
 
     def won(self) -> None:
         """Take note that nobody else attempted it: the resource is held for good."""
-        self.held = self.resource
+        self.held = self._resource(self.entry)
 
     def collided(self, step: int) -> bool:
         """Take note of a collision; return whether the agent backs off (Alg. 1, lines 7-12)."""
@@ -131,26 +127,38 @@ class Agent:
     def _resource(self, entry: int) -> int:
         return self.region.resources[self.region.entries[entry]]
 
-    def _next_unheld(self, held: Container[int]) -> int:
-        """Return what the drawn entry stands for, or the first after it, in a circle, that nobody holds.
-
-        The circle is the rank set, and if that is held as a whole, all that the region plays.
-        """
-        start, stop = self.region.offsets[self.rank], self.region.offsets[self.rank + 1]
-        rank_set = map(self._resource, chain(range(self.entry, stop), range(start, self.entry)))
-        place = self.region.entries[self.entry]
-        region = chain(self.region.resources[place:], self.region.resources[:place])
-        return next((resource for resource in chain(rank_set, region) if resource not in held), self.resource)
-
-    def _select(self, step: int, units: int) -> int:
+    def _select(self, step: int, units: int, held: Container[int] = ()) -> int:
         """Draw an entry of the current rank set by Eq. (selection probability)."""
-        start, stop = self.region.offsets[self.rank], self.region.offsets[self.rank + 1]
-        truthful = self._may_act_on_the_truth(units)
-        if truthful and self.draw(step, _SELECTION_COIN) < self.rules.truth_selection:
+        truthful = self._may_act_on_the_truth(units) and self.draw(step, _SELECTION_COIN) < self.rules.truth_selection
+        value = self.draw(step, _SELECTION)
+        if truthful:
+            start, stop = self.region.offsets[self.rank], self.region.offsets[self.rank + 1]
             weights = [0] * (stop - start)
             fill_weights(self.own, self.region.entries, start, stop, weights)
-            return start + pick(weights, self.draw(step, _SELECTION))
-        return bisect_right(self.region.selection_below, self.draw(step, _SELECTION), start, stop)
+            return start + pick(weights, value)
+        # Only without budget: a look that is charged has the chances that its price was computed from.
+        if self.exhausted and self.rules.spent_backoff > 0:
+            return self._next_unheld(value, held)
+        return self._noise(value, self.rank)
+
+    def _next_unheld(self, value: int, held: Container[int]) -> int:
+        """Return the entry that a draw falls on, or the first one after it, in a circle, that nobody holds.
+
+        From a rank set that is held as a whole the agent goes on to the next one, with the same draw.
+        """
+        for rank in chain(range(self.rank, self.region.ranks), range(self.rank)):
+            start, stop = self.region.offsets[rank], self.region.offsets[rank + 1]
+            drawn = self._noise(value, rank)
+            for entry in chain(range(drawn, stop), range(start, drawn)):
+                if self._resource(entry) not in held:
+                    self.rank = rank
+                    return entry
+        return self._noise(value, self.rank)
+
+    def _noise(self, value: int, rank: int) -> int:
+        """Return the entry of a rank set that a draw falls on by the region's noise."""
+        start, stop = self.region.offsets[rank], self.region.offsets[rank + 1]
+        return bisect_right(self.region.selection_below, value, start, stop)
 
     def _may_act_on_the_truth(self, units: int) -> bool:
         """Charge an action, if the budget has room for it; if not, never ask again."""

@@ -124,7 +124,9 @@ class Game:
         self.state = _fresh_state(self.agents)
         self.spent, self.charged = np.zeros(self.agents, dtype=np.int64), np.zeros(self.agents, dtype=np.int64)
         self.words = np.zeros(len(public.rows), dtype=np.int64)
-        self.onward = np.zeros(len(public.resources), dtype=np.int32)
+        self.cursor = public.resource_start[:-1].copy()
+        # Which rank sets are known to be held as a whole.
+        self.full = np.zeros(public.layout.ranks, dtype=np.bool_)
         self.active = np.arange(self.agents, dtype=np.int32)
         self.public = (region, *public.arrays[1:])
         self.rules = astuple(rules)
@@ -161,7 +163,7 @@ class Game:
     def _steps_on_one_thread(self, until: int, trace: tuple[np.ndarray, ...]) -> None:
         self.step, count, actions = kernel.play(
             self.names, self.rules, self.prices, self.public, self.private, self.budget, self.state,
-            (self.words, self.onward), self.active, (self.step, until), self.largest_set, trace,
+            (self.words, self.full, self.cursor), self.active, (self.step, until), self.largest_set, trace,
         )  # fmt: skip
         self.active = self.active[:count]
         self.actions += actions
@@ -193,13 +195,13 @@ class Game:
         self._spread(
             lambda *some: kernel.act(
                 active, some, self.names, self.rules, self.prices, public, self.private, self.budget, state,
-                (words, self.onward), step, self.largest_set, none,
+                (words, self.full), step, self.largest_set, none,
             ),
             len(active),
         )  # fmt: skip
         self.actions += len(active)
         kept = self._spread(
-            lambda *some: active[some[0] :][: kernel.keep(active, some, public, state, words, self.onward)], len(active)
+            lambda *some: active[some[0] :][: kernel.keep(active, some, public, state, words, self.cursor)], len(active)
         )
         self.active = np.concatenate(kept)
         self.step += 1

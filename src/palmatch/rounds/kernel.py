@@ -27,8 +27,7 @@ _AT_ONCE = 256
 # who holds it once it is held. Whether something is free is one comparison, and words of parts of a game can be merged.
 TAG = 1 << 32
 SEVERAL = TAG - 1
-AFTER_ALL = (1 << 31) - 1
-HELD = AFTER_ALL * TAG
+HELD = ((1 << 31) - 1) * TAG
 
 _GAMMA = 0x9E3779B97F4A7C15
 
@@ -143,25 +142,11 @@ def is_held(word, step):  # type: ignore[no-untyped-def]  # compiled
 
 
 @numba.njit(cache=True, nogil=True)
-def next_unheld(start, end, resources, words, onward, step):  # type: ignore[no-untyped-def]  # compiled
-    """Return the first place from `start` on whose resource nobody holds; `end` if there is none.
-
-    From a place to onward[place] everything is known to be held: what is held stays held. Threads may write there at
-    the same time; whichever is kept is true.
-    """
-    place = start
-    while place < end and is_held(words[resources[place]], step):
-        place = max(place + 1, onward[place])
-    if start < end:
-        onward[start] = place
-    return place
-
-
-@numba.njit(cache=True, nogil=True)
-def keep(active, some, public, state, words, onward):  # type: ignore[no-untyped-def]  # compiled
+def keep(active, some, public, state, words, cursor):  # type: ignore[no-untyped-def]  # compiled
     """Move those of active[some[0]:some[1]] who go on to the front of that slice; return how many they are.
 
     Who holds something is done, and so is who has nothing left to hope for; only who found something held can be that.
+    Everything that a region plays before its cursor is held.
     """
     region_of_agent, resource_start, resources, _, _, _, _, _, _ = public
     mode = state[2]
@@ -172,8 +157,11 @@ def keep(active, some, public, state, words, onward):  # type: ignore[no-untyped
             continue
         if mode[agent] == DOUBTS:
             region = region_of_agent[agent]
-            stop = resource_start[region + 1]
-            if next_unheld(resource_start[region], stop, resources, words, onward, AFTER_ALL) == stop:
+            place, stop = cursor[region], resource_start[region + 1]
+            while place < stop and words[resources[place]] >= HELD:
+                place += 1
+            cursor[region] = place
+            if place == stop:
                 continue
             mode[agent] = LOOKS
         active[kept] = agent
@@ -269,7 +257,7 @@ def act_few(active, some, names, rules, prices, public, private, budget, state, 
     _, selection_units, backoff_units = prices
     region_of_agent, resource_start, resources, rank_start, entry_start, entries, below, guide, backoff = public
     entry, rank, mode, spent, actions, exhausted, who, at = state
-    words, onward = board
+    words, full = board
     trace_step, trace_agent, trace_resource, trace_outcome = trace
     tracing = len(trace_step) > 0
     selection_coin, selection = counter(step, SELECTION_COIN), counter(step, SELECTION)
@@ -319,19 +307,30 @@ def act_few(active, some, names, rules, prices, public, private, budget, state, 
                 place = resource_start[region]
                 resource = resources[place + entries[here]]
                 if spent_backoff > 0 and exhausted[agent]:
-                    first_choice = here
+                    # In a circle to the first of the set that nobody holds; from a set that is held as a whole to the
+                    # next one that is not, with the same draw. What is held stays held, and so does a whole set.
+                    drawn_entry, drawn_set = here, following
                     while is_held(words[resource], step):
-                        here = here + 1 if here + 1 < stop else start
-                        resource = resources[place + entries[here]]
-                        if here == first_choice:
-                            # Nothing of the set is left: on through all that the region plays.
-                            end = resource_start[region + 1]
-                            unheld = next_unheld(place + entries[here], end, resources, words, onward, step)
-                            unheld = (
-                                next_unheld(place, end, resources, words, onward, step) if unheld == end else unheld
-                            )
-                            resource = resources[unheld] if unheld < end else resource
+                        if not full[following]:
+                            first_choice = here
+                            here = here + 1 if here + 1 < stop else start
+                            while here != first_choice and is_held(words[resources[place + entries[here]]], step):
+                                here = here + 1 if here + 1 < stop else start
+                            if here != first_choice:
+                                resource = resources[place + entries[here]]
+                                break
+                            full[following] = True
+                        following = following + 1 if following + 1 < last else first
+                        if following == drawn_set:
+                            here, resource = drawn_entry, resources[place + entries[drawn_entry]]
                             break
+                        if not full[following]:
+                            start, stop = entry_start[following], entry_start[following + 1]
+                            part = (np.uint64(draw >> 21) * np.uint64(stop - start)) >> np.uint64(32)
+                            here = start + np.int64(guide[start + np.int64(part)])
+                            while below[here] <= draw:
+                                here += 1
+                            resource = resources[place + entries[here]]
                 rank[agent] = following - first
                 entry[agent], at[agent] = here, resource
                 # Held, or attempted in this step; a word that goes from one to the other meanwhile changes nothing.
@@ -347,14 +346,28 @@ def act_few(active, some, names, rules, prices, public, private, budget, state, 
 def play(names, rules, prices, public, private, budget, state, board, active, steps, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
     """Play from one step up to another, or until nobody is active; return (next step, active agents, actions)."""
     trace_step, trace_agent, trace_resource, trace_outcome = trace
-    words, onward = board
+    words, full, cursor = board
     step, last_step = steps
     rows, count = 0, len(active)
     while count > 0 and step < last_step:
         mark(active, (0, count), state, words, step)
         rest = (trace_step[rows:], trace_agent[rows:], trace_resource[rows:], trace_outcome[rows:])
-        act(active, (0, count), names, rules, prices, public, private, budget, state, board, step, largest_set, rest)
+        act(
+            active,
+            (0, count),
+            names,
+            rules,
+            prices,
+            public,
+            private,
+            budget,
+            state,
+            (words, full),
+            step,
+            largest_set,
+            rest,
+        )
         rows += count
-        count = keep(active, (0, count), public, state, words, onward)
+        count = keep(active, (0, count), public, state, words, cursor)
         step += 1
     return step, count, rows
