@@ -236,9 +236,8 @@ def begin(tile: Tile) -> TileState:
     )
     words, active = np.zeros(len(tile.resources), dtype=np.int64), np.arange(count, dtype=np.int32)
     kernel.mark(active, (0, count), agents, words, 1)
-    return TileState(
-        1, 0, 0, agents, words, tile.public[1][:-1].copy(), np.zeros(len(tile.public[4]) - 1, dtype=np.bool_), active
-    )
+    cursor, full = tile.public[1][:-1].copy(), np.zeros(len(tile.public[4]) - 1, dtype=np.bool_)
+    return TileState(1, 0, 0, agents, words, cursor, full, active)
 
 
 def attempts(tile: Tile, state: TileState) -> Attempts:

@@ -56,7 +56,7 @@ class Index:
 
 def index_of(places: FloatArray, order: IntArray) -> Index:
     """Sort places (in metres, one a row) into cells."""
-    # Column by column: along the first axis of a table numpy takes thirty times as long.
+    # Column by column: along the first axis of a long table numpy takes far longer.
     low, high = (np.array([extreme(column) for column in places.T]) for extreme in (np.min, np.max))
     # The middle half of them says how dense they are; a few far away must not.
     lower, upper = np.percentile(places[:: max(1, len(places) // 10_000)], (25, 75), axis=0)

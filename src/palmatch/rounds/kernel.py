@@ -219,9 +219,7 @@ def act(active, some, names, rules, prices, public, private, budget, state, boar
     for first in range(some[0], some[1], _AT_ONCE):
         few = first, min(first + _AT_ONCE, some[1])
         touched += fetch(active, few, names, prices, public, state, step)
-        act_few(
-            active, few, names, rules, prices, public, private, budget, state, board, step, largest_set, trace
-        )  # fmt: skip
+        act_few(active, few, names, rules, prices, public, private, budget, state, board, step, largest_set, trace)
     return touched
 
 
@@ -352,21 +350,8 @@ def play(names, rules, prices, public, private, budget, state, board, active, st
     while count > 0 and step < last_step:
         mark(active, (0, count), state, words, step)
         rest = (trace_step[rows:], trace_agent[rows:], trace_resource[rows:], trace_outcome[rows:])
-        act(
-            active,
-            (0, count),
-            names,
-            rules,
-            prices,
-            public,
-            private,
-            budget,
-            state,
-            (words, full),
-            step,
-            largest_set,
-            rest,
-        )
+        held = (words, full)
+        act(active, (0, count), names, rules, prices, public, private, budget, state, held, step, largest_set, rest)
         rows += count
         count = keep(active, (0, count), public, state, words, cursor)
         step += 1
