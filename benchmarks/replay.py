@@ -36,11 +36,11 @@ def recorded(wanted, names):
     """Return what each step of a game on one thread reads and writes."""
     agents, ranks = wanted.shape
     rounds = lists._Rounds(lists._game(wanted, patient_chance(), names, lists.MOST_STEPS), agents, 1)
-    rounds.begin()
+    calendar, attempts, _ = rounds.room
     steps, flat = [], wanted.reshape(-1)
     who, at = np.arange(agents), wanted[:, 0].copy()
     while rounds.done < agents:
-        step, calendar, attempts = rounds.step, rounds.calendar, rounds.attempts
+        step = rounds.step
         if step > 1:
             count = attempts.counts[0]
             again = waiting(calendar, calendars.RING + step % calendars.RING)
@@ -51,8 +51,7 @@ def recorded(wanted, names):
         looking, rank = agent_and_rank(waiting(calendar, step % calendars.RING))
         places = looking * ranks + np.minimum(rank, ranks - contests.AHEAD)
         steps.append(Step(*(column.astype(np.uint32) for column in (who, at, who[often], places))))
-        rounds._make_room(len(places))
-        state = (rounds.game, rounds.board, rounds.parts, rounds.attempts, calendar)
+        state = (rounds.game, rounds.board, rounds.parts, attempts, calendar)
         rounds.step = contests.play(step, step + 1, *state)
     return steps
 

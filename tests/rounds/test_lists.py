@@ -91,6 +91,7 @@ def test_a_crowd_at_one_place_fills_more_than_one_page_of_the_calendar(monkeypat
     agents, resources = 3 * calendars.BATCH, 50
     wanted, names = some_lists(4, agents, resources, 8), names_of(4, agents)
     monkeypatch.setattr(lists, "FEW", 1)
+    monkeypatch.setattr(lists, "TOO_FEW", 1)
     found = simulate_lists(wanted, patient_chance(), resources=resources, names=names, threads=threads)
     assert_same(found, step_by_step(wanted, patient_chance(), resources, names))
 
@@ -98,12 +99,13 @@ def test_a_crowd_at_one_place_fills_more_than_one_page_of_the_calendar(monkeypat
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_game_in_the_room_that_another_one_left_is_played_alike(monkeypatch, threads):
     monkeypatch.setattr(lists, "FEW", 1)
-    monkeypatch.setattr(lists, "_ROOM", {})
+    monkeypatch.setattr(lists, "TOO_FEW", 1)
+    monkeypatch.setattr(lists, "_ROOMS", {})
     for seed in (1, 2, 3):
         wanted, names = some_lists(seed, 3 * calendars.BATCH, 900, 8), names_of(seed, 3 * calendars.BATCH)
         found = simulate_lists(wanted, patient_chance(), resources=900, names=names, threads=threads)
         assert_same(found, step_by_step(wanted, patient_chance(), 900, names))
-        assert len(lists._ROOM) == 1
+        assert len(lists._ROOMS) == 1
 
 
 def test_a_contest_of_thousands_of_steps_ends_as_it_should():

@@ -87,7 +87,8 @@ def test_lists_on_threads_are_played_alike(monkeypatch, workers):
     names = streams(1, np.arange(300, dtype=np.uint64))
     alone = lists.simulate_lists(wanted, patient_chance(), resources=200, names=names, threads=1)
     ways = cycle((True, True, False))
-    monkeypatch.setattr(lists, "FEW", 1)
+    for name, value in {"FEW": 1, "TOO_FEW": 1, "_STEPS_AT_ONCE": 3}.items():
+        monkeypatch.setattr(lists, name, value)
     monkeypatch.setattr(threads.Pace, "together", lambda self: next(ways))
     same(alone, lists.simulate_lists(wanted, patient_chance(), resources=200, names=names, threads=workers))
 

@@ -54,15 +54,9 @@ def new_calendar(agents: int, parts: int) -> Calendar:
     )
 
 
-def emptied(calendar: Calendar) -> Calendar:
-    """Return the same calendar as if it were new."""
+def empty(calendar: Calendar) -> None:
+    """Make a calendar as if it were new."""
     calendar.first[:], calendar.end[:], calendar.room[:], calendar.spare[:] = NONE, 0, 0, (NONE, 0)
-    return calendar
-
-
-def room_for_looks(calendar: Calendar, step: int) -> NDArray[np.int64]:
-    """Return, for each part, how many look in a step, at most."""
-    return calendar.room[:, step & (RING - 1)]
 
 
 @numba.njit(cache=True, nogil=True)

@@ -14,9 +14,11 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.rounds.calendars import BATCH, INSIDE, NONE, ONE, RING, SIZE, ZERO, give_back, put, take
+from palmatch.rounds.calendars import BATCH, NONE, ONE, RING, SIZE, ZERO, give_back, put, take
 from palmatch.rounds.draws import BACKOFF, Keys
+from palmatch.rounds.instructions import lowest_bit, prefetch
 from palmatch.rounds.kernel import counter, drawn
+from palmatch.rounds.meetings import FREE, has_slept, meet
 
 # Steps for which a contest is settled at once; who is still there afterwards, and not alone, attempts again.
 HORIZON = 16
@@ -38,10 +40,13 @@ _WHO, _PLACES = np.uint64((1 << 32) - 1), np.uint64((1 << 24) - 1)
 _PLACE, _STAY = np.uint64(32), np.uint64(56)
 _WHERE = np.uint64((1 << 56) - 1)
 _DOUBTS = np.uint64(1 << 62)
-_AHEAD = np.uint64(AHEAD)
+_AHEAD, _BEYOND = np.uint64(AHEAD), np.uint64(1 << AHEAD)
 
 # What a part has counted: actions, agents who are done, and the last step that one of them acted in.
 ACTIONS, FINISHED, LATEST = 0, 1, 2
+
+# What threads leave in their meeting: looks and attempts, and the next step, once they stop.
+WORK, NEXT = FREE, FREE + 8
 
 
 class Game(NamedTuple):
@@ -76,16 +81,17 @@ class Parts(NamedTuple):
 
 
 class Attempts(NamedTuple):
-    """What is attempted in the coming step, by the part that found it free."""
+    """What is attempted in the coming step: by the part that found it free, and in a step, by the part that has it.
+
+    Each part has room for everybody; memory that is never touched costs nothing.
+    """
 
     entries: NDArray[np.uint64]
     wanted: NDArray[np.uint32]
     counts: NDArray[np.int64]
-
-
-def new_board(agents: int, resources: int) -> Board:
-    """Return a board on which nothing is held; whoever plays gets its entry of `resource_of` in the first step."""
-    return Board(np.empty(agents, dtype=np.int64), np.zeros(resources, dtype=np.int16), 0)
+    claims: NDArray[np.uint64]
+    claimed: NDArray[np.uint32]
+    own: NDArray[np.int64]
 
 
 def moved_on(board: Board, step: int, until: int) -> Board:
@@ -105,159 +111,122 @@ def moved_on(board: Board, step: int, until: int) -> Board:
 def begin(part, game, board, parts, attempts):  # type: ignore[no-untyped-def]  # compiled
     """Let a part's agents attempt what is first on their lists: at once, or through the part that has the resource."""
     lists, ranks, words, resource_of = game.lists, game.ranks, board.words, board.resource_of
-    entries, wanted = attempts.entries, attempts.wanted
+    entries, wanted, claims, claimed = attempts.entries, attempts.wanted, attempts.claims, attempts.claimed
     low, high = parts.resources[part], parts.resources[part + 1]
-    count = 0
+    count, own = ZERO, ZERO
     for agent in range(np.uint64(parts.agents[part]), np.uint64(parts.agents[part + 1])):
         resource = lists[agent * ranks]
-        resource_of[agent] = resource
         if low <= resource < high:
             words[resource] = _SINGLE if words[resource] >= 0 else _SEVERAL
+            resource_of[agent] = resource
+            claims[part, own], claimed[part, own] = agent, resource
+            own += ONE
         else:
             entries[part, count], wanted[part, count] = agent, resource
-            count += 1
-    attempts.counts[part] = count
+            count += ONE
+    attempts.counts[part], attempts.own[part] = count, own
 
 
 @numba.njit(cache=True, nogil=True)
 def attempt(step, part, game, board, parts, attempts, calendar):  # type: ignore[no-untyped-def]  # compiled
-    """Settle all attempts on the resources of a part in a step, and the contests that begin with them.
-
-    In the first step a part's own agents come before the others, without a copy of them: `resource_of` remembers what
-    they attempt, and how long they stay.
-    """
-    resource_of, tally = board.resource_of, parts.tally[part]
-    mine, wants, count = claim(step, part, game, board, parts, attempts, calendar)
+    """Settle all attempts on the resources of a part in a step, and the contests that begin with them."""
+    claims, claimed, tally = attempts.claims[part], attempts.claimed[part], parts.tally[part]
+    count, contested = claim(step, part, game, board, parts, attempts, calendar), ZERO
     commons = np.empty(HORIZON, dtype=np.uint64)
     for later in range(HORIZON):
         commons[later] = counter(step + later, BACKOFF)
-    first, last = np.uint64(parts.agents[part]), np.uint64(parts.agents[part + 1] if step == 1 else parts.agents[part])
-    own = (last - first + INSIDE) // SIZE
-    batches = own + (count + INSIDE) // SIZE
-    some, at = np.empty(BATCH, dtype=np.uint64), np.empty(BATCH, dtype=np.uint32)
-    for batch in range(batches):
-        start = (batch - own) * SIZE
-        if batch < own:
-            size = own_attempts(False, first + batch * SIZE, last, part, board, parts, some, at)
-        else:
-            size = min(SIZE, count - start)
-            for place in range(size):
-                some[place], at[place] = mine[start + place], wants[start + place]
-        fold(step, some, at, size, commons, game, board, tally)
-        for place in range(size):
-            stays = some[place] >> _STAY << _PLACE if batch < own else ZERO
-            resource_of[some[place] & _WHO] = np.int64(stays | np.uint64(at[place]))
-        if batch >= own:
-            for place in range(size):
-                mine[start + place] = some[place]
-    for batch in range(batches):
-        start, size = (batch - own) * SIZE, ZERO
-        if batch < own:
-            size = own_attempts(True, first + batch * SIZE, last, part, board, parts, some, at)
-        else:
-            for place in range(start, min(start + SIZE, count)):
-                some[size], at[size] = mine[place], wants[place]
-                size += np.uint64(mine[place] >> _STAY != ZERO)
-        conclude(step, part, some, at, size, game, board, calendar, tally)
-
-
-@numba.njit(cache=True, nogil=True)
-def own_attempts(contested, start, last, part, board, parts, some, wants):  # type: ignore[no-untyped-def]  # compiled
-    """Write what a batch of a part's agents attempt in the first step, in the part itself; return how many they are.
-
-    `contested`: only those who are not alone, with how long they stay.
-    """
-    resource_of, size = board.resource_of, ZERO
-    low, high = np.uint64(parts.resources[part]), np.uint64(parts.resources[part + 1])
-    for agent in range(start, min(start + SIZE, last)):
-        here = np.uint64(resource_of[agent])
-        resource = here & _WHO
-        some[size], wants[size] = here >> _PLACE << _STAY | agent, resource
-        size += np.uint64((low <= resource) & (resource < high) & ((here > _WHO) | (not contested)))
-    return size
+    for start in range(ZERO, count, SIZE):
+        contested = fold(step, claims, claimed, start, min(start + SIZE, count), contested, commons, game, board, tally)
+    for start in range(ZERO, contested, SIZE):
+        conclude(step, part, claims, claimed, start, min(start + SIZE, contested), game, board, calendar, tally)
 
 
 @numba.njit(cache=True, nogil=True)
 def claim(step, part, game, board, parts, attempts, calendar):  # type: ignore[no-untyped-def]  # compiled
-    """Mark what is attempted in a part; return entries, resources, and how many they are."""
+    """Mark what is attempted in a part, add it to the part's claims, and return how many they are."""
     lists, ranks, words, pool = game.lists, game.ranks, board.words, calendar.pool
-    entries, wanted = attempts.entries, attempts.wanted
+    resource_of, entries, wanted = board.resource_of, attempts.entries, attempts.wanted
+    claims, claimed = attempts.claims, attempts.claimed
     low, high = parts.resources[part], parts.resources[part + 1]
-    slot = RING + (step & (RING - 1))
-    most = calendar.room[part, slot]
-    for other in range(len(attempts.counts)):
-        most += attempts.counts[other]
-    mine, wants, count = np.empty(most, dtype=np.uint64), np.empty(most, dtype=np.uint32), ZERO
+    count = np.uint64(attempts.own[part])
+    attempts.own[part] = 0
     for other in range(len(attempts.counts)):
         for place in range(np.uint64(attempts.counts[other])):
             resource = wanted[other, place]
             if low <= resource < high:
                 words[resource] = _SINGLE if words[resource] >= 0 else _SEVERAL
-                mine[count], wants[count] = entries[other, place], resource
+                resource_of[entries[other, place] & _WHO] = resource
+                claims[part, count], claimed[part, count] = entries[other, place], resource
                 count += ONE
-    chunk, end = take(part, slot, calendar)
+    chunk, end = take(part, RING + (step & (RING - 1)), calendar)
     while chunk != NONE:
         for place in range(chunk * SIZE, end):
             entry = pool[part, place]
             resource = lists[(entry & _WHO) * ranks + (entry >> _PLACE)]
             words[resource] = _SINGLE if words[resource] >= 0 else _SEVERAL
-            mine[count], wants[count] = entry, resource
+            claims[part, count], claimed[part, count] = entry, resource
             count += ONE
         chunk, end = give_back(part, chunk, calendar)
-    return mine, wants, count
+    return count
 
 
 @numba.njit(cache=True, nogil=True)
-def fold(step, some, wants, count, commons, game, board, tally):  # type: ignore[no-untyped-def]  # compiled
+def fold(step, claims, claimed, start, stop, kept, commons, game, board, tally):  # type: ignore[no-untyped-def]  # compiled
     """Let who is alone hold what it attempts; let a word remember how long the last two contestants stay.
 
-    How long somebody stays, plus one, is added to its entry. The loop over draws is apart from the others, so that it
-    becomes vector instructions.
+    Contestants move to the front of the claims, after those who are there; how long they stay, plus one, is added to
+    their entries. The loops over draws are apart from the others, so that they become vector instructions.
     """
-    names, chance, chances, words = game.names, game.chance, game.chances, board.words
-    rest, key = np.empty(BATCH, dtype=np.uint32), np.empty(BATCH, dtype=np.uint64)
-    limit, stays = np.empty(BATCH, dtype=np.int64), np.empty(BATCH, dtype=np.int64)
-    several = ZERO
-    for place in range(count):
-        word = words[wants[place]]
-        words[wants[place]] = HELD + step - board.origin if word == _SINGLE else word
-        rest[several] = place
+    names, chances, words, held = game.names, game.chances, board.words, HELD + step - board.origin
+    key, limit = np.empty(BATCH, dtype=np.uint64), np.empty(BATCH, dtype=np.int64)
+    stays, several = np.empty(BATCH, dtype=np.int64), ZERO
+    for place in range(start, stop):
+        entry, resource = claims[place], claimed[place]
+        word = words[resource]
+        words[resource] = held if word == _SINGLE else word
+        claims[kept + several], claimed[kept + several] = entry, resource
         several += np.uint64(word != _SINGLE)
-    alone = np.int64(count - several)
+    alone = np.int64(stop - start - several)
     if alone > 0:
         tally[ACTIONS] += alone * step
         tally[FINISHED] += alone if step <= game.most_steps else 0
         tally[LATEST] = max(tally[LATEST], step)
     for place in range(several):
-        key[place], limit[place], stays[place] = names[some[rest[place]] & _WHO], chance, HORIZON
+        key[place], limit[place], stays[place] = names[claims[kept + place] & _WHO], game.chance, HORIZON
     if len(chances) > 0:
         for place in range(several):
-            entry = some[rest[place]]
+            entry = claims[kept + place]
             limit[place] = chances[(entry & _WHO) * game.ranks + (entry >> _PLACE)]
-    for later in range(len(commons) - 1, -1, -1):
-        common = commons[later]
+    for later in range(HORIZON - 4, -1, -4):
+        # Four at a time: what is read and written for a contestant is read and written once for all four.
+        common, second, third, fourth = commons[later], commons[later + 1], commons[later + 2], commons[later + 3]
         for place in range(several):
-            stays[place] = later if drawn(key[place], common) < limit[place] else stays[place]
+            name, most, stay = key[place], limit[place], stays[place]
+            stay = later + 3 if drawn(name, fourth) < most else stay
+            stay = later + 2 if drawn(name, third) < most else stay
+            stay = later + 1 if drawn(name, second) < most else stay
+            stays[place] = later if drawn(name, common) < most else stay
     for place in range(several):
-        resource, last = wants[rest[place]], stays[place] + 1
+        resource, last = claimed[kept + place], stays[place] + 1
         both = _SEVERAL - words[resource]
-        longest, second = both >> 8, both & 255
-        second = max(second, min(longest, last))
-        words[resource] = _SEVERAL - (max(longest, last) << 8 | second)
-        some[rest[place]] |= np.uint64(last) << _STAY
+        longest, next_to = both >> 8, both & 255
+        next_to = max(next_to, min(longest, last))
+        words[resource] = _SEVERAL - (max(longest, last) << 8 | next_to)
+        claims[kept + place] |= np.uint64(last) << _STAY
+    return kept + several
 
 
 @numba.njit(cache=True, nogil=True)
-def conclude(step, part, some, wants, count, game, board, calendar, tally):  # type: ignore[no-untyped-def]  # compiled
+def conclude(step, part, claims, claimed, start, stop, game, board, calendar, tally):  # type: ignore[no-untyped-def]  # compiled
     """After everybody's `fold`: who stays longest, and alone, will hold; the others will look further, or go on.
 
     Who stays longest writes the word's outcome; the others see that they did not, before and after that.
     """
-    resource_of, words, ranks = board.resource_of, board.words, game.ranks
+    words, ranks = board.words, game.ranks
     slots, entries = np.empty(BATCH, dtype=np.uint32), np.empty(BATCH, dtype=np.uint64)
     actions, finished, latest, waiting = 0, 0, 0, ZERO
-    for place in range(count):
-        entry, resource = some[place], wants[place]
+    for place in range(start, stop):
+        entry, resource = claims[place], claimed[place]
         stays, agent, rank = np.int64(entry >> _STAY) - 1, entry & _WHO, entry >> _PLACE & _PLACES
         word = np.int64(words[resource])
         both = _SEVERAL - word
@@ -267,7 +236,6 @@ def conclude(step, part, some, wants, count, game, board, calendar, tally):  # t
         held = step + second
         outcome = HELD + held if holds else step + min(stays, HORIZON - 1)
         words[resource] = outcome - board.origin if is_last else word
-        resource_of[agent] = resource
         actions += held if holds else 0
         finished += holds & (held <= game.most_steps)
         latest = max(latest, held if holds else 0)
@@ -287,67 +255,93 @@ def look(step, part, game, board, parts, attempts, calendar):  # type: ignore[no
     """Let those of a part look who come to something in this step that was not known to be taken.
 
     A look at a place, and the looks in the following steps, at the following places, end at the first that is or may
-    be free when its step comes: it is attempted, or looked at again in that step.
+    be free when its step comes: it is attempted, or looked at again in that step. While a batch looks, memory is asked
+    for what the next one is going to read.
     """
     lists, ranks, words, now = game.lists, game.ranks, board.words, step - board.origin
-    found, wanted, pool, count = attempts.entries, attempts.wanted, calendar.pool, ZERO
-    some, near, touched = np.empty(BATCH, dtype=np.uint64), np.empty(BATCH, dtype=np.int64), np.uint32(0)
-    slots, entries = np.empty(BATCH, dtype=np.uint32), np.empty(BATCH, dtype=np.uint64)
+    found, wanted, count = attempts.entries[part], attempts.wanted[part], ZERO
+    some, coming = np.empty(BATCH, dtype=np.uint64), np.empty(BATCH, dtype=np.uint64)
+    far, distant = np.empty(2 * BATCH, dtype=np.uint64), ZERO
+    slots, entries = np.empty(2 * BATCH, dtype=np.uint32), np.empty(2 * BATCH, dtype=np.uint64)
     chunk, end = take(part, step & (RING - 1), calendar)
-    while chunk != NONE:
-        size = end - chunk * SIZE
-        for place in range(size):
-            some[place] = pool[part, chunk * SIZE + place]
-        chunk, end = give_back(part, chunk, calendar)
-        # Both ends of what is going to be read, for all: so the reads wait for memory together, not one by one.
-        for place in range(size):
-            row, rank = (some[place] & _WHO) * ranks, some[place] >> _PLACE & _PLACES
-            touched |= lists[row + rank] | lists[row + (rank + _AHEAD if rank + _AHEAD < ranks else ZERO)]
-        for place in range(size):
-            row, rank = (some[place] & _WHO) * ranks, some[place] >> _PLACE & _PLACES
-            nearest = AHEAD
+    chunk, end, size = read(part, chunk, end, coming, calendar)
+    for place in range(size):
+        ask_ahead(coming[place], lists, ranks)
+    while size > ZERO:
+        some, coming, looking = coming, some, size
+        chunk, end, size = read(part, chunk, end, coming, calendar)
+        waiting, before = ZERO, distant
+        for place in range(looking):
+            if place < size:
+                ask_ahead(coming[place], lists, ranks)
+            entry = some[place]
+            row, rank = (entry & _WHO) * ranks, entry >> _PLACE & _PLACES
+            # A bit for each place that may be free: no jumps, which nobody could foresee.
+            free = _BEYOND
             if rank + _AHEAD <= ranks:
-                for back in range(AHEAD):
-                    later = AHEAD - 1 - back
+                for later in range(AHEAD):
                     word = words[lists[row + rank + np.uint64(later)]]
-                    nearest = later if word < now + later else nearest
+                    free |= np.uint64(word < now + later) << np.uint64(later)
             else:
-                for back in range(AHEAD):
-                    later = AHEAD - 1 - back
+                for later in range(AHEAD):
                     at = rank + np.uint64(later)
                     word = words[lists[row + (at - ranks if at >= ranks else at)]]
-                    nearest = later if word < now + later else nearest
-            near[place] = nearest
-        waiting, rest = ZERO, ZERO
-        for place in range(size):
-            entry, nearest = some[place], near[place]
-            at = (entry >> _PLACE & _PLACES) + np.uint64(nearest)
-            at = at - ranks if at >= ranks else at
-            found[part, count] = entry & _WHERE
-            wanted[part, count] = lists[(entry & _WHO) * ranks + at]
+                    free |= np.uint64(word < now + later) << np.uint64(later)
+            nearest = lowest_bit(free)
+            found[count], wanted[count] = entry & _WHERE, lists[row + rank]
             count += np.uint64(nearest == 0)
+            at = rank + np.uint64(nearest)
+            at = at - ranks if at >= ranks else at
             slots[waiting] = (step + nearest) & (RING - 1)
             entries[waiting] = _DOUBTS | at << _PLACE | (entry & _WHO)
             waiting += np.uint64((nearest > 0) & (nearest < AHEAD))
-            some[rest] = entry
-            rest += np.uint64(nearest == AHEAD)
-        waiting, more = look_on(step, some, rest, slots, entries, waiting, game, board, parts.tally[part])
-        touched |= more
+            far[distant] = entry
+            distant += np.uint64(nearest == AHEAD)
+        for place in range(looking, size):
+            ask_ahead(coming[place], lists, ranks)
         put(part, slots, entries, waiting, calendar)
+        for place in range(before, distant):
+            row = (far[place] & _WHO) * ranks
+            prefetch(lists, row)
+            prefetch(lists, row + ranks - ONE)
+        if distant >= SIZE or size == ZERO:
+            waiting = look_on(step, far, distant, slots, entries, game, board, parts.tally[part])
+            put(part, slots, entries, waiting, calendar)
+            distant = ZERO
     attempts.counts[part] = count
-    return touched
 
 
 @numba.njit(cache=True, nogil=True)
-def look_on(step, some, count, slots, entries, waiting, game, board, tally):  # type: ignore[no-untyped-def]  # compiled
-    """Go on for those who find the next places of their lists taken; let go of who has nothing left to hope for."""
+def read(part, chunk, end, entries, calendar):  # type: ignore[no-untyped-def]  # compiled
+    """Copy a chunk's entries and let it be used again; return the next one, its end, and how many there were."""
+    if chunk == NONE:
+        return chunk, end, ZERO
+    first = chunk * SIZE
+    for place in range(end - first):
+        entries[place] = calendar.pool[part, first + place]
+    after, until = give_back(part, chunk, calendar)
+    return after, until, end - first
+
+
+@numba.njit(cache=True, nogil=True)
+def ask_ahead(entry, lists, ranks):  # type: ignore[no-untyped-def]  # compiled
+    """Ask memory for both ends of what a look is going to read."""
+    row, rank = (entry & _WHO) * ranks, entry >> _PLACE & _PLACES
+    prefetch(lists, row + rank)
+    prefetch(lists, row + (rank + _AHEAD - ONE if rank + _AHEAD <= ranks else ZERO))
+
+
+@numba.njit(cache=True, nogil=True)
+def look_on(step, far, count, slots, entries, game, board, tally):  # type: ignore[no-untyped-def]  # compiled
+    """Go on for those who find the next places of their lists taken; let go of who has nothing left to hope for.
+
+    All of a list is read, without asking after each place whether to go on.
+    """
     lists, ranks, words, now = game.lists, game.ranks, board.words, step - board.origin
-    farthest, touched = np.int64(ranks) if ranks < LONGEST else LONGEST, np.uint32(0)
+    farthest, waiting = (np.int64(ranks) if ranks < LONGEST else LONGEST), ZERO
+    actions, finished, last = 0, 0, 0
     for index in range(count):
-        row = (some[index] & _WHO) * ranks
-        touched |= lists[row] | lists[row + ranks - ONE]
-    for index in range(count):
-        entry = some[index]
+        entry = far[index]
         row, rank = (entry & _WHO) * ranks, entry >> _PLACE & _PLACES
         later = AHEAD
         at = rank + _AHEAD if rank + _AHEAD < ranks else rank + _AHEAD - ranks
@@ -366,27 +360,74 @@ def look_on(step, some, count, slots, entries, waiting, game, board, tally):  # 
                 # Who has looked before found something that was not held yet: it goes on until the last is.
                 latest = max(latest, step) if entry & _DOUBTS == ZERO else latest
                 board.resource_of[entry & _WHO] = -1
-                tally[ACTIONS] += latest
-                tally[FINISHED] += latest <= game.most_steps
-                tally[LATEST] = max(tally[LATEST], latest)
+                actions, finished, last = actions + latest, finished + (latest <= game.most_steps), max(last, latest)
                 continue
         slots[waiting] = (step + later) & (RING - 1)
         entries[waiting] = _DOUBTS | at << _PLACE | (entry & _WHO)
         waiting += ONE
-    return waiting, touched
+    tally[ACTIONS] += actions
+    tally[FINISHED] += finished
+    tally[LATEST] = max(tally[LATEST], last)
+    return waiting
 
 
 @numba.njit(cache=True, nogil=True)
 def play(step, until, game, board, parts, attempts, calendar):  # type: ignore[no-untyped-def]  # compiled
-    """Play on one thread up to a step, until nobody is left, or until `attempts` is too small; return the next step."""
-    count, finished, looks = len(attempts.counts), 0, 0
-    while step < until and finished < len(board.resource_of) and looks <= attempts.entries.shape[1]:
+    """Play on one thread up to a step, or until nobody is left; return the next step."""
+    count = len(attempts.counts)
+    if step == 1:
+        for part in range(count):
+            begin(part, game, board, parts, attempts)
+    while step < until and done_by_all(parts) < len(board.resource_of):
         for part in range(count):
             attempt(step, part, game, board, parts, attempts, calendar)
         for part in range(count):
             look(step, part, game, board, parts, attempts, calendar)
-        step, finished, looks = step + 1, 0, 0
-        for part in range(count):
-            finished += parts.tally[part, FINISHED]
-            looks = max(looks, calendar.room[part, step & (RING - 1)])
+        step += 1
     return step
+
+
+@numba.njit(cache=True, nogil=True)
+def play_together(part, step, until, few, game, board, parts, attempts, calendar, meeting):  # type: ignore[no-untyped-def]  # compiled
+    """Play one part up to a step, while other threads play the others.
+
+    All stop when nobody is left, when there is little left to do in a step, or when one had to wait for another for
+    long. The first part's thread decides, and leaves in the meeting what `WORK` was done until which `NEXT` step.
+    """
+    count, turn = len(attempts.counts), 0
+    if step == 1:
+        begin(part, game, board, parts, attempts)
+        turn += 1
+        meet(turn, count, meeting)
+    goes_on = True
+    while goes_on:
+        attempt(step, part, game, board, parts, attempts, calendar)
+        meet(turn + 1, count, meeting)
+        look(step, part, game, board, parts, attempts, calendar)
+        meet(turn + 2, count, meeting)
+        step += 1
+        if part == 0:
+            left = left_to_do(step, attempts, calendar)
+            meeting[WORK] += left
+            meeting[NEXT] = step if step == until or left < few or has_slept(meeting) else 0
+        meet(turn + 3, count, meeting)
+        turn += 3
+        goes_on = meeting[NEXT] == 0
+
+
+@numba.njit(cache=True, nogil=True)
+def left_to_do(step, attempts, calendar):  # type: ignore[no-untyped-def]  # compiled
+    """Return how many looks and attempts there are in a step, about."""
+    work = 0
+    for part in range(len(attempts.counts)):
+        work += calendar.room[part, step & (RING - 1)] + attempts.counts[part]
+    return work
+
+
+@numba.njit(cache=True, nogil=True)
+def done_by_all(parts):  # type: ignore[no-untyped-def]  # compiled
+    """Return how many are done."""
+    done = 0
+    for part in range(len(parts.tally)):
+        done += parts.tally[part, FINISHED]
+    return done

@@ -7,6 +7,8 @@ number of steps and actions. `rounds.contests` has the compiled loops; this room
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +17,34 @@ from palmatch.errors import DidNotConverge
 from palmatch.problem import IntArray
 from palmatch.rounds import calendars, contests
 from palmatch.rounds.calendars import Calendar
-from palmatch.rounds.contests import ACTIONS, AHEAD, FINISHED, LATEST, LONGEST, Attempts, Game, Parts
+from palmatch.rounds.contests import ACTIONS, AHEAD, FINISHED, LATEST, LONGEST, NEXT, WORK, Attempts, Board, Game, Parts
 from palmatch.rounds.draws import Keys
 from palmatch.rounds.game import MOST_STEPS, Outcomes
-from palmatch.rounds.threads import Pace, spread, usual_threads
+from palmatch.rounds.meetings import a_group, together
+from palmatch.rounds.threads import Pace, usual_threads
 
 # Below so many looks and attempts in a step, one thread goes on alone.
 FEW = 10_000
 
+# Below so many, threads that are together part.
+TOO_FEW = 500
+
 _STEPS_AT_ONCE = 256
 
-# The calendar and the attempts of the last game, by its size. Memory that is touched for the first time is slow, and
-# whoever plays one game plays another.
-_ROOM: dict[tuple[int, int], tuple[Calendar, Attempts]] = {}
+_State: TypeAlias = tuple[Game, Board, Parts, Attempts, Calendar]
+
+
+class _Room(NamedTuple):
+    """What a game needs besides its result."""
+
+    calendar: Calendar
+    attempts: Attempts
+    words: NDArray[np.int16]
+
+
+# That of the last game, by its size. Memory that is touched for the first time is slow, and whoever plays one game
+# plays another.
+_ROOMS: dict[tuple[int, int, int], _Room] = {}
 
 
 def simulate_lists(
@@ -54,7 +71,6 @@ def simulate_lists(
     agents = len(lists)
     workers = usual_threads() if threads is None else threads
     rounds = _Rounds(_game(lists, backoff, names, most_steps), resources, workers)
-    rounds.begin()
     while rounds.done < agents:
         # Who left in time may be found out when it wakes; who is found to act later is not done.
         if rounds.step > most_steps + LONGEST:
@@ -67,8 +83,8 @@ def simulate_lists(
     rounds.leave()
     return Outcomes(
         resource_of=rounds.board.resource_of,
-        spent=np.zeros(agents, dtype=np.int64),
-        charged=np.zeros(agents, dtype=np.int64),
+        spent=np.broadcast_to(np.int64(0), agents),
+        charged=np.broadcast_to(np.int64(0), agents),
         steps=int(tally[:, LATEST].max()),
         trace=None,
         actions=int(tally[:, ACTIONS].sum()),
@@ -82,62 +98,47 @@ class _Rounds:
         agents = len(game.names)
         count = 1 if workers == 1 or agents < FEW else workers
         self.game, self.workers, self.pace = game, workers, Pace(workers)
-        self.board = contests.new_board(agents, resources)
         cuts = np.arange(count + 1)
         self.parts = Parts(cuts * resources // count, cuts * agents // count, np.zeros((count, 8), dtype=np.int64))
-        kept: tuple[Calendar, Attempts] | None = _ROOM.pop((agents, count), None)
-        self.calendar, self.attempts = kept or (
-            calendars.new_calendar(agents, count),
-            _attempts(count, 0 if count == 1 else agents // count + 1),
-        )
+        kept: _Room | None = _ROOMS.pop((agents, resources, count), None)
+        self.room = kept or _new_room(agents, resources, count)
+        # Whoever plays gets its entry of `resource_of` in the first step.
+        self.board = Board(np.empty(agents, dtype=np.int64), self.room.words, 0)
         self.step = 1
 
     def leave(self) -> None:
         """Let the next game of this size have the room of this one, now that it is over."""
-        _ROOM.clear()
-        _ROOM[len(self.game.names), len(self.parts.tally)] = calendars.emptied(self.calendar), self.attempts
+        calendars.empty(self.room.calendar)
+        self.room.words[:] = 0
+        _ROOMS.clear()
+        _ROOMS[len(self.game.names), len(self.room.words), len(self.parts.tally)] = self.room
 
     @property
     def done(self) -> int:
         return int(self.parts.tally[:, FINISHED].sum())
 
-    def begin(self) -> None:
-        """Let everybody attempt what is first on its list."""
-        self._on_threads(lambda part: contests.begin(part, self.game, self.board, self.parts, self.attempts))
-
     def go_on(self) -> None:
-        """Play a step on several threads, or some on one."""
-        looks = calendars.room_for_looks(self.calendar, self.step)
-        self._make_room(int(looks.max()))
-        work = len(self.game.names) if self.step == 1 else int(looks.sum() + self.attempts.counts.sum())
-        together = work >= FEW and self.pace.together()
-        until = self.step + (_STEPS_AT_ONCE if self.workers == 1 or work < FEW else 1)
-        self.board = contests.moved_on(self.board, self.step, until)
-        state = (self.game, self.board, self.parts, self.attempts, self.calendar)
-        self.pace.start()
-        if together:
-            self._on_threads(lambda part: contests.attempt(self.step, part, *state))
-            self._on_threads(lambda part: contests.look(self.step, part, *state))
-            self.step += 1
-        else:
-            self.step = contests.play(self.step, until, *state)
-        if work >= FEW:
-            self.pace.stop(together, work)
+        """Play some steps: on several threads while there is enough to do for them, or on one."""
+        calendar, attempts, _ = self.room
+        parts, is_first = len(self.parts.tally), self.step == 1
+        work = len(self.game.names) if is_first else contests.left_to_do(self.step, attempts, calendar)
+        enough = work >= FEW and self.workers > 1
+        with a_group(parts if enough and self.pace.together() else 1) as is_group:
+            until = self.step + (1 if enough and not is_group else _STEPS_AT_ONCE)
+            self.board = contests.moved_on(self.board, self.step, until)
+            state = (self.game, self.board, self.parts, attempts, calendar)
+            self.pace.start()
+            if is_group:
+                meeting = together(partial(_play_part, self.step, until, state), parts)
+                self.step, work = int(meeting[NEXT]), work + int(meeting[WORK])
+            else:
+                self.step = contests.play(self.step, until, *state)
+        if enough:
+            self.pace.stop(is_group, work)
 
-    def _make_room(self, looks: int) -> None:
-        if looks > self.attempts.entries.shape[1]:
-            old, count = self.attempts, int(self.attempts.counts.max())
-            self.attempts = _attempts(len(old.counts), looks)
-            self.attempts.entries[:, :count] = old.entries[:, :count]
-            self.attempts.wanted[:, :count] = old.wanted[:, :count]
-            self.attempts.counts[:] = old.counts
 
-    def _on_threads(self, phase: Callable[[int], object]) -> None:
-        def work(first: int, last: int) -> None:
-            for part in range(first, last):
-                phase(part)
-
-        spread(work, len(self.parts.tally), at_a_time=1, threads=self.workers)
+def _play_part(step: int, until: int, state: _State, part: int, meeting: NDArray[np.int64]) -> None:
+    contests.play_together(part, step, until, TOO_FEW, *state, meeting)
 
 
 def _game(lists: NDArray[np.int32], backoff: int | IntArray, names: Keys, most_steps: int) -> Game:
@@ -156,6 +157,13 @@ def _game(lists: NDArray[np.int32], backoff: int | IntArray, names: Keys, most_s
     )
 
 
-def _attempts(parts: int, room: int) -> Attempts:
-    entries, wanted = np.empty((parts, room), dtype=np.uint64), np.empty((parts, room), dtype=np.uint32)
-    return Attempts(entries, wanted, np.zeros(parts, dtype=np.int64))
+def _new_room(agents: int, resources: int, parts: int) -> _Room:
+    attempts = Attempts(
+        entries=np.empty((parts, agents), dtype=np.uint64),
+        wanted=np.empty((parts, agents), dtype=np.uint32),
+        counts=np.zeros(parts, dtype=np.int64),
+        claims=np.empty((parts, agents), dtype=np.uint64),
+        claimed=np.empty((parts, agents), dtype=np.uint32),
+        own=np.zeros(parts, dtype=np.int64),
+    )
+    return _Room(calendars.new_calendar(agents, parts), attempts, np.zeros(resources, dtype=np.int16))

@@ -103,9 +103,14 @@ class Pace:
         self._cost[together] = cost if usual is None else 0.5 * (usual + cost)
 
 
+def most_threads() -> int:
+    """Return how many threads can run at the same time: who asks, and those of the pool."""
+    return max(2, os.cpu_count() or 1)
+
+
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=max(1, (os.cpu_count() or 1) - 1), thread_name_prefix="palmatch")
+    return ThreadPoolExecutor(max_workers=most_threads() - 1, thread_name_prefix="palmatch")
 
 
 # A forked child has none of its parent's threads.
