@@ -13,6 +13,7 @@ import numpy as np
 
 from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds.tables import stable_order
+from palmatch.rounds.threads import taken, usual_threads
 
 # Cells of a strip are numbered from its strip's number times this.
 _STRIP = 1 << 32
@@ -54,8 +55,9 @@ class Index:
         return (self.east, self.north, self.order, self.cells, self.corner_east, self.corner_north, self.size)
 
 
-def index_of(places: FloatArray, order: IntArray) -> Index:
+def index_of(places: FloatArray, order: IntArray, *, threads: int | None = None) -> Index:
     """Sort places (in metres, one a row) into cells."""
+    workers = usual_threads() if threads is None else threads
     # Column by column: along the first axis of a long table numpy takes far longer.
     low, high = (np.array([extreme(column) for column in places.T]) for extreme in (np.min, np.max))
     # The middle half of them says how dense they are; a few far away must not.
@@ -64,26 +66,37 @@ def index_of(places: FloatArray, order: IntArray) -> Index:
     # No more than 2**31 cells along either side.
     size = max(float(np.sqrt(middle * 4 * _PER_CELL / len(places))), float((high - low).max()) / 2**30, 1e-3)
     cells = cells_of(places, low, size)
-    strip, along = cells // _STRIP, cells % _STRIP
     # The same order with smaller numbers.
-    rows = stable_order(strip * (along.max() + 1) + along)
+    rows = stable_order(renumbered(cells, int((high[1] - low[1]) / size) + 1))
     return Index(
         rows=rows,
-        east=np.ascontiguousarray(places[rows, 0]),
-        north=np.ascontiguousarray(places[rows, 1]),
-        order=order[rows],
-        cells=cells[rows],
+        east=taken(places[:, 0], rows, threads=workers),
+        north=taken(places[:, 1], rows, threads=workers),
+        order=taken(order, rows, threads=workers),
+        cells=taken(cells, rows, threads=workers),
         corner_east=float(low[0]),
         corner_north=float(low[1]),
         size=size,
     )
 
 
-def cells_of(places: FloatArray, corner: FloatArray, size: float) -> IntArray:
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def cells_of(places, corner, size):  # type: ignore[no-untyped-def]  # compiled
     """Return the number of the cell that each place is in."""
-    strip = np.floor((places[:, 0] - corner[0]) / size).astype(np.int64)
-    cell: IntArray = strip * _STRIP + np.floor((places[:, 1] - corner[1]) / size).astype(np.int64)
-    return cell
+    cells = np.empty(len(places), dtype=np.int64)
+    for place in range(len(places)):
+        strip = np.int64(np.floor((places[place, 0] - corner[0]) / size))
+        cells[place] = strip * _STRIP + np.int64(np.floor((places[place, 1] - corner[1]) / size))
+    return cells
+
+
+@numba.njit(cache=True, nogil=True)
+def renumbered(cells, along):  # type: ignore[no-untyped-def]  # compiled
+    """Return numbers of cells in the same order, as if a strip had no more than `along`."""
+    numbers = np.empty_like(cells)
+    for place in range(len(cells)):
+        numbers[place] = (cells[place] >> 32) * along + (cells[place] & (_STRIP - 1))
+    return numbers
 
 
 @numba.njit(cache=True, nogil=True)

@@ -7,13 +7,15 @@ kept, not the lists that they come from.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
+from typing import cast
 
 import numba
 import numpy as np
 
 from palmatch.crowd.index import Index, collect, index_of
 from palmatch.crowd.nearest import NEAR, nearest, padded, rank_few, settled
-from palmatch.domains.mobility import FLAT, City
+from palmatch.domains.mobility import FLAT, City, Square
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.tables import Positions, SmallArray, position_type, starts
 from palmatch.rounds.threads import spread
@@ -77,7 +79,9 @@ def meaning_of(city: City) -> tuple[float, float, float]:
 
 def squares_of(city: City, problem: Problem) -> Squares:
     """Return where a problem's squares lie."""
-    table = np.array(problem.regions, dtype=np.float64).reshape(-1, 3)
+    # One number after the other: an array made of many tuples makes Python look for garbage.
+    regions = cast("tuple[Square, ...]", problem.regions)
+    table = np.fromiter(chain.from_iterable(regions), dtype=np.float64, count=3 * len(regions)).reshape(-1, 3)
     edges, kind = np.unique(table[:, 0], return_inverse=True)
     corners = city.corners(table)
     axes = [city.axis(float(edge)) for edge in edges]
@@ -94,7 +98,7 @@ def rank_sets(problem: Problem, *, threads: int | None = None) -> Sets:
     """Return the rank sets of every square in which there is somebody."""
     city = problem.domain
     assert isinstance(city, City)
-    index, squares = index_of(city.vehicles, problem.resource_order), squares_of(city, problem)
+    index, squares = index_of(city.vehicles, problem.resource_order, threads=threads), squares_of(city, problem)
     meaning, ranks = meaning_of(city), problem.ranks
     reach = float(np.sqrt(ranks) * index.size)
 

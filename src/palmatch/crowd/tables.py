@@ -115,22 +115,24 @@ def own_places(problem: Problem, sets: Sets, *, snapped: bool, threads: int | No
     """Return where everybody stands, or, snapped, the possible agent of the square that is nearest."""
     city = problem.domain
     assert isinstance(city, City)
-    east, north = np.ascontiguousarray(problem.types[:, 0]), np.ascontiguousarray(problem.types[:, 1])
-    if snapped:
-        spread(
-            lambda *some: snap_places(sets.squares.arrays, problem.region_index, some, east, north),
-            len(east),
-            at_a_time=_AGENTS_AT_A_TIME,
-            threads=threads,
-        )
+    east, north = np.empty(len(problem.types)), np.empty(len(problem.types))
+    spread(
+        lambda *some: fill_places(sets.squares.arrays, problem.region_index, problem.types, snapped, some, east, north),
+        len(east),
+        at_a_time=_AGENTS_AT_A_TIME,
+        threads=threads,
+    )
     return OwnPlaces(east, north, sets.index.east, sets.index.north, -1.0 / city.alpha)
 
 
 @numba.njit(cache=True, nogil=True)
-def snap_places(squares, square_of, some, east, north):  # type: ignore[no-untyped-def]  # compiled
-    """Move some agents to the nearest possible agent of their square."""
+def fill_places(squares, square_of, types, snapped, some, east, north):  # type: ignore[no-untyped-def]  # compiled
+    """Write where some agents stand, or where the nearest possible agents of their squares do."""
     corner_east, corner_north, kind, all_axes, axis_start = squares
     for agent in range(some[0], some[1]):
+        east[agent], north[agent] = types[agent, 0], types[agent, 1]
+        if not snapped:
+            continue
         square = square_of[agent]
         axis = all_axes[axis_start[kind[square]] : axis_start[kind[square] + 1]]
         row = nearest_row(east[agent], north[agent], axis, corner_east[square], corner_north[square])
@@ -181,7 +183,7 @@ class Lists:
 
 def own_lists(city: City, types: FloatArray, order: IntArray, ranks: int, *, threads: int | None = None) -> Lists:
     """Return everybody's list by their own place; `order` is the rank of each vehicle by public id."""
-    index = index_of(city.vehicles, order)
+    index = index_of(city.vehicles, order, threads=threads)
     corner = np.array([index.corner_east, index.corner_north])
     block = float(np.sqrt(ranks)) * index.size / 4
     by_cell = np.argsort(cells_of(types[:, :2], corner, block), kind="stable")

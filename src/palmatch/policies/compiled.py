@@ -11,9 +11,9 @@ import numpy as np
 from palmatch.policies import distribution
 from palmatch.problem import FloatArray, IntArray
 
-fill_weights = numba.njit(cache=True)(distribution.fill_weights)
-expected_utility = numba.njit(cache=True)(distribution.expected_utility)
-pick = numba.njit(cache=True)(distribution.pick)
+fill_weights = numba.njit(cache=True, inline="always")(distribution.fill_weights)
+expected_utility = numba.njit(cache=True, inline="always")(distribution.expected_utility)
+pick = numba.njit(cache=True, inline="always")(distribution.pick)
 backoff_weight = numba.njit(cache=True)(distribution.backoff_weight)
 
 

@@ -52,7 +52,8 @@ def keys_of(ids: Sequence[str]) -> Keys:
 
 def streams(seed: int, keys: Keys) -> Keys:
     """Return the streams of many agents: `stream` for arrays."""
-    return _mix_array(keys ^ np.uint64(mix((seed + _GAMMA) & _MASK)))
+    names: Keys = _streams(np.uint64(mix((seed + _GAMMA) & _MASK)), keys)
+    return names
 
 
 def draws(names: Keys, step: int, purpose: int) -> NDArray[np.int64]:
@@ -80,3 +81,11 @@ def compiled_draw(name, step, purpose):  # type: ignore[no-untyped-def]  # compi
     """Return `draw` as an int64."""
     counter = np.uint64(step * PURPOSES + purpose + 1) * np.uint64(_GAMMA)
     return np.int64(compiled_mix(name ^ compiled_mix(counter)) >> np.uint64(11))
+
+
+@numba.njit(cache=True)
+def _streams(common, keys):  # type: ignore[no-untyped-def]  # compiled
+    names = np.empty(len(keys), dtype=np.uint64)
+    for place in range(len(keys)):
+        names[place] = compiled_mix(keys[place] ^ common)
+    return names

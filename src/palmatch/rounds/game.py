@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from palmatch.errors import DidNotConverge
 from palmatch.policies.published import Policy, on_grid
@@ -22,7 +23,7 @@ from palmatch.rounds import kernel
 from palmatch.rounds.agent import Agent, RegionTables, Rules
 from palmatch.rounds.draws import Keys, draw, streams
 from palmatch.rounds.tables import Own, OwnTables, PublicTables, stable_order
-from palmatch.rounds.threads import Pace, spread, usual_threads
+from palmatch.rounds.threads import Pace, spread, taken, usual_threads
 from palmatch.trace import Outcome, Trace
 
 # How many steps are played between two looks at the clock and at Ctrl-C.
@@ -120,7 +121,7 @@ class Game:
         self.order = None if ordered else stable_order(public.region_of_agent)
         region, budget = public.region_of_agent, allowance.budget
         if self.order is not None:
-            region, names, budget = region[self.order], names[self.order], budget[self.order]
+            region, names, budget = (self._of(column, self.order) for column in (region, names, budget))
         self.state = _fresh_state(self.agents)
         self.spent, self.charged = np.zeros(self.agents, dtype=np.int64), np.zeros(self.agents, dtype=np.int64)
         self.words = np.zeros(len(public.rows), dtype=np.int64)
@@ -131,7 +132,7 @@ class Game:
         self.public = (region, *public.arrays[1:])
         self.rules = astuple(rules)
         self.prices = (allowance.first, allowance.selection, allowance.backoff)
-        self.private = private.arrays(self.order)
+        self.private = private.arrays(self.order, threads=self.threads)
         self.names, self.budget, self.largest_set = names, budget, public.largest_set
         self._spread(
             lambda *some: kernel.first_picks(
@@ -174,11 +175,14 @@ class Game:
             return
         self._note_charges()
         stay = self.active
-        self.state = tuple(column[stay] for column in self.state)
-        self.names, self.budget = self.names[stay], self.budget[stay]
-        self.public = (self.public[0][stay], *self.public[1:])
+        self.state = tuple(self._of(column, stay) for column in self.state)
+        self.names, self.budget = self._of(self.names, stay), self._of(self.budget, stay)
+        self.public = (self._of(self.public[0], stay), *self.public[1:])
         stored, start, utility, east, north, *places = self.private
-        own = (start[stay], utility, east, north) if stored else (start, utility, east[stay], north[stay])
+        if stored:
+            own = (self._of(start, stay), utility, east, north)
+        else:
+            own = (start, utility, self._of(east, stay), self._of(north, stay))
         self.private = (stored, *own, *places)  # type: ignore[assignment]
         self.active = np.arange(len(stay), dtype=np.int32)
 
@@ -208,6 +212,9 @@ class Game:
 
     def _spread(self, work: Callable[[int, int], Any], total: int) -> Sequence[Any]:
         return spread(work, total, at_a_time=max(-(-total // (4 * self.threads)), 1), threads=self.threads)
+
+    def _of(self, column: NDArray[Any], agents: NDArray[Any]) -> NDArray[Any]:
+        return taken(column, agents, threads=self.threads)
 
     def outcomes(self, trace: Trace | None = None) -> Outcomes:
         """Return what the game ended in, with agents and resources as in the problem."""

@@ -14,6 +14,7 @@ import numpy as np
 from palmatch.domains.distance import worth
 from palmatch.policies.compiled import backoff_weight, expected_utility, fill_weights, pick
 from palmatch.rounds.draws import BACKOFF, BACKOFF_COIN, PURPOSES, SELECTION, SELECTION_COIN, compiled_mix
+from palmatch.rounds.instructions import prefetch
 
 _HOLDS, _STAYS, _BACKS_OFF, _FREE, _TAKEN = 0, 1, 2, 3, 4
 
@@ -215,28 +216,27 @@ def merge(words, others, step):  # type: ignore[no-untyped-def]  # compiled
 @numba.njit(cache=True, nogil=True)
 def act(active, some, names, rules, prices, public, private, budget, state, board, step, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
     """Let agents active[some[0]:some[1]] act, once all attempts of the step are marked. Order does not matter."""
-    touched = 0
     for first in range(some[0], some[1], _AT_ONCE):
-        few = first, min(first + _AT_ONCE, some[1])
-        touched += fetch(active, few, names, prices, public, state, step)
+        last = min(first + _AT_ONCE, some[1])
+        if first == some[0]:
+            ask_for(active, (first, last), names, prices, public, state, step)
+        # Those who come after them, so that memory has the time that these take.
+        ask_for(active, (last, min(last + _AT_ONCE, some[1])), names, prices, public, state, step)
+        few = first, last
         act_few(active, few, names, rules, prices, public, private, budget, state, board, step, largest_set, trace)
-    return touched
 
 
 @numba.njit(cache=True, nogil=True)
-def fetch(active, some, names, prices, public, state, step):  # type: ignore[no-untyped-def]  # compiled
-    """Read what some agents are going to need of the largest tables, so that they wait for memory together.
-
-    Return something that depends on it; otherwise the compiler would leave it out.
-    """
+def ask_for(active, some, names, prices, public, state, step):  # type: ignore[no-untyped-def]  # compiled
+    """Ask memory for what some agents are going to need of the largest tables."""
     _, _, backoff_units = prices
     region_of_agent, _, _, rank_start, entry_start, _, below, guide, _ = public
     entry, rank, mode, _, _, _, _, _ = state
-    selection, touched = counter(step, SELECTION), 0
+    selection = counter(step, SELECTION)
     for index in range(some[0], some[1]):
         agent = active[index]
         if mode[agent] == ATTEMPTS:
-            touched += backoff_units[entry[agent]]
+            prefetch(backoff_units, entry[agent])
         else:
             region = region_of_agent[agent]
             first = rank_start[region]
@@ -244,8 +244,7 @@ def fetch(active, some, names, prices, public, state, step):  # type: ignore[no-
             following = following if following < rank_start[region + 1] else first
             start, stop = entry_start[following], entry_start[following + 1]
             part = (np.uint64(drawn(names[agent], selection) >> 21) * np.uint64(stop - start)) >> np.uint64(32)
-            touched += below[start + np.int64(guide[start + np.int64(part)])]
-    return touched
+            prefetch(below, start + np.int64(guide[start + np.int64(part)]))
 
 
 @numba.njit(cache=True, nogil=True)

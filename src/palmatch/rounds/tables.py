@@ -21,6 +21,7 @@ from palmatch.policies.noise import PublicPlay
 from palmatch.privacy.accountants import Layout
 from palmatch.problem import Domain, FloatArray, IntArray, Problem, Snapping, checked_utility
 from palmatch.rounds.kernel import fill_guide
+from palmatch.rounds.threads import taken
 
 SmallArray: TypeAlias = NDArray[np.int32]
 
@@ -80,10 +81,11 @@ class OwnTables:
         """Return one agent's own utilities."""
         return self.utility[self.start[agent] : self.start[agent + 1]]
 
-    def arrays(self, order: IntArray | None) -> Private:
+    def arrays(self, order: IntArray | None, *, threads: int = 1) -> Private:
         """Return what the compiled rounds take, for agents in another order."""
         start, none = self.start[:-1], np.empty(0)
-        return True, start if order is None else start[order], self.utility, none, none, none, none, -1.0
+        start = start if order is None else taken(start, order, threads=threads)
+        return True, start, self.utility, none, none, none, none, -1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,11 @@ class OwnPlaces:
     place_north: FloatArray
     slope: float
 
-    def arrays(self, order: IntArray | None) -> Private:
+    def arrays(self, order: IntArray | None, *, threads: int = 1) -> Private:
         """Return what the compiled rounds take, for agents in another order."""
-        east, north = (self.east, self.north) if order is None else (self.east[order], self.north[order])
+        east, north = self.east, self.north
+        if order is not None:
+            east, north = taken(east, order, threads=threads), taken(north, order, threads=threads)
         start, none = np.empty(0, dtype=np.int64), np.empty(0)
         return False, start, none, east, north, self.place_east, self.place_north, self.slope
 

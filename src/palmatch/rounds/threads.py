@@ -13,14 +13,20 @@ from itertools import count
 from time import perf_counter, process_time
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from palmatch.errors import InputError
 
 Piece = TypeVar("Piece")
+Number = TypeVar("Number", bound=np.generic)
 
 # In the environment: the most threads that a matching may use.
 LIMIT = "PALMATCH_THREADS"
 
 _STEPS_BETWEEN_TRIES = 8
+
+_TAKEN_AT_A_TIME = 1 << 16
 
 # Threads that run for so much of the time have the processors to themselves.
 _UNDISTURBED = 0.8
@@ -54,6 +60,18 @@ def spread(
     for other in others:
         other.result()
     return results  # type: ignore[return-value]  # every piece was done
+
+
+def taken(column: NDArray[Number], rows: NDArray[np.integer], *, threads: int) -> NDArray[Number]:
+    """Return `column[rows]`, each piece of it by whichever thread is free; rows count from 0 on."""
+    result = np.empty(len(rows), dtype=column.dtype)
+
+    def take(start: int, stop: int) -> None:
+        # With another mode than "raise", numpy writes into the result without a copy in between.
+        np.take(column, rows[start:stop], out=result[start:stop], mode="clip")
+
+    spread(take, len(rows), at_a_time=_TAKEN_AT_A_TIME, threads=threads)
+    return result
 
 
 class Pace:
