@@ -175,7 +175,11 @@ class Game:
             return
         self._note_charges()
         stay = self.active
-        self.state = tuple(self._of(column, stay) for column in self.state)
+        # What nobody else knows of moves within its own memory; fresh memory is slow.
+        close_up = partial(kernel.close_up, stay)
+        self.state = tuple(
+            spread(lambda first, _: close_up(self.state[first]), len(self.state), at_a_time=1, threads=self.threads)
+        )
         self.names, self.budget = self._of(self.names, stay), self._of(self.budget, stay)
         self.public = (self._of(self.public[0], stay), *self.public[1:])
         stored, start, utility, east, north, *places = self.private
@@ -187,8 +191,7 @@ class Game:
         self.active = np.arange(len(stay), dtype=np.int32)
 
     def _note_charges(self) -> None:
-        who = self.state[6]
-        self.spent[who], self.charged[who] = self.state[3], self.state[4]
+        self._spread(lambda *some: kernel.note_charges(some, self.state, self.spent, self.charged), len(self.names))
 
     def _step_on_threads(self) -> None:
         """Play one step in pieces: everybody claims, everybody contests, everybody acts, who is done leaves."""

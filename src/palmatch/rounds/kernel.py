@@ -171,6 +171,22 @@ def keep(active, some, public, state, words, cursor):  # type: ignore[no-untyped
 
 
 @numba.njit(cache=True, nogil=True)
+def note_charges(some, state, all_spent, all_charged):  # type: ignore[no-untyped-def]  # compiled
+    """Write what agents some[0] to some[1] - 1 have spent, and in how many actions, by their numbers in the game."""
+    _, _, _, spent, actions, _, who, _ = state
+    for agent in range(some[0], some[1]):
+        all_spent[who[agent]], all_charged[who[agent]] = spent[agent], actions[agent]
+
+
+@numba.njit(cache=True, nogil=True)
+def close_up(rows, column):  # type: ignore[no-untyped-def]  # compiled
+    """Move some rows of a column, in ascending order, to its front; return them."""
+    for place in range(len(rows)):
+        column[place] = column[rows[place]]
+    return column[: len(rows)]
+
+
+@numba.njit(cache=True, nogil=True)
 def mark(active, some, state, words, step):  # type: ignore[no-untyped-def]  # compiled
     """Write the attempts of a step into the words: for one thread, or for words of one's own that are merged later."""
     mode, at = state[2], state[7]

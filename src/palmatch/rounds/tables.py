@@ -203,15 +203,33 @@ def _own(
 def stable_order(values: IntArray | SmallArray) -> IntArray:
     """Return what `np.argsort(values, kind="stable")` returns, sooner; no value is below 0.
 
-    A value and its place share a word, where there is room for both, and words are sorted several at a time.
+    Small values are counted. Otherwise a value and its place share a word, where there is room for both, and words are
+    sorted several at a time.
     """
-    bits = len(values).bit_length()
-    if int(values.max(initial=0)) >= 1 << (62 - bits):
+    most, bits = int(values.max(initial=0)), len(values).bit_length()
+    if most <= len(values):
+        order: IntArray = counted_order(values, most)
+        return order
+    if most >= 1 << (62 - bits):
         return np.argsort(values, kind="stable")
     words = (values.astype(np.int64) << bits) | np.arange(len(values))
     words.sort()
     words &= (1 << bits) - 1
     return words
+
+
+@numba.njit(cache=True, nogil=True)
+def counted_order(values, most):  # type: ignore[no-untyped-def]  # compiled
+    """Return the order of values of at most `most`: it is known where each begins once they are counted."""
+    begin, order = np.zeros(most + 2, dtype=np.int64), np.empty(len(values), dtype=np.int64)
+    for value in values:
+        begin[value + 1] += 1
+    for value in range(most):
+        begin[value + 1] += begin[value]
+    for place in range(len(values)):
+        order[begin[values[place]]] = place
+        begin[values[place]] += 1
+    return order
 
 
 def members_of(region_index: IntArray, regions: int) -> list[IntArray]:
