@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from threading import Thread
+from threading import Event, Thread
 
 import numba
 import numpy as np
 import pytest
 
-from palmatch.rounds import meetings
+from palmatch.policies.alma import patient_chance
+from palmatch.rounds import lists, meetings
+from palmatch.rounds.draws import streams
 from palmatch.rounds.instructions import add_for_all, lowest_bit, prefetch
 from palmatch.rounds.meetings import a_group, has_slept, meet, together
-from palmatch.rounds.threads import most_threads
+from palmatch.rounds.threads import most_threads, submit
+
+# However busy this machine is.
+FOR_EVER = 1 << 40
 
 
 @numba.njit
@@ -62,7 +67,7 @@ def test_who_meets_sees_what_the_others_did():
     seen, expected = np.zeros((2, size, turns), dtype=np.int64)
     with a_group(size) as can:
         assert can
-        together(lambda number, meeting: in_turns(number, size, turns, seen, meeting), size)
+        together(lambda number, meeting: in_turns(number, size, turns, seen, meeting), size, naps=FOR_EVER)
     for turn in range(1, turns):
         for number in range(size):
             expected[number, turn] = expected[(number + 1) % size, turn - 1] + number + 1
@@ -90,18 +95,55 @@ def late(number, meeting):
 
 def test_who_waits_for_long_sleeps_and_says_so():
     with a_group(2):
-        assert has_slept(together(late, 2))
-    assert not has_slept(np.zeros(32, dtype=np.int64))
+        assert has_slept(together(late, 2, naps=FOR_EVER))
+    assert not has_slept(np.zeros(48, dtype=np.int64))
 
 
-def test_who_waits_for_somebody_that_cannot_come_is_let_go():
+@pytest.mark.parametrize("absent", [0, 1])
+def test_who_waits_for_somebody_that_cannot_come_is_let_go(absent):
+    let_go = []
+
     def work(number, meeting):
-        if number == 1:
-            meet(1, 2, meeting)
-        else:
+        if number == absent:
             raise KeyboardInterrupt
+        let_go.append(not meet(1, 2, meeting))
 
-    seen = []
     with a_group(2), pytest.raises(KeyboardInterrupt):
-        meetings.together(lambda number, meeting: (seen.append(meeting), work(number, meeting)), 2)
-    assert seen[0][0] > 1 << 60
+        together(work, 2, naps=FOR_EVER)
+    assert let_go == [True]
+
+
+def test_nobody_waits_for_threads_that_have_something_else_to_do():
+    rest, done = Event(), []
+    busy = [submit(lambda _: rest.wait(), number) for number in range(most_threads() - 1)]
+    try:
+        with a_group(2):
+            assert together(lambda number, _: done.append(number), 2) is None
+    finally:
+        rest.set()
+    assert all(other.result() for other in busy)
+    with a_group(2):
+        assert together(lambda number, _: done.append(number), 2, naps=FOR_EVER) is not None
+    assert sorted(done) == [0, 1]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_lists_are_played_alike_when_the_other_threads_do_not_come(monkeypatch, size):
+    chance = np.random.default_rng(8)
+    wanted = np.argsort(chance.random((500, 400)), axis=1)[:, :9].astype(np.int32)
+    names = streams(1, np.arange(500, dtype=np.uint64))
+    alone = lists.simulate_lists(wanted, patient_chance(), resources=400, names=names, threads=1)
+    monkeypatch.setattr(lists, "FEW", 1)
+    monkeypatch.setattr(lists, "together", lambda work, size: None)
+    found = lists.simulate_lists(wanted, patient_chance(), resources=400, names=names, threads=size)
+    np.testing.assert_array_equal(found.resource_of, alone.resource_of)
+    assert (found.steps, found.actions) == (alone.steps, alone.actions)
+
+
+def test_a_forked_child_may_meet_though_its_parent_was_meeting():
+    with a_group(2):
+        meetings._new_lock()
+        with a_group(2) as can:
+            assert can
+    with a_group(2) as can:
+        assert can

@@ -20,7 +20,8 @@ from palmatch.rounds.instructions import lowest_bit, prefetch
 from palmatch.rounds.kernel import counter, drawn
 from palmatch.rounds.meetings import FREE, has_slept, meet
 
-# Steps for which a contest is settled at once; who is still there afterwards, and not alone, attempts again.
+# Steps for which a contest is settled at once, a multiple of four; who is still there afterwards, and not alone,
+# attempts again.
 HORIZON = 16
 
 # Places of a list that a look reads at once, without asking after each whether to go on. No list is shorter.
@@ -45,7 +46,7 @@ _AHEAD, _BEYOND = np.uint64(AHEAD), np.uint64(1 << AHEAD)
 # What a part has counted: actions, agents who are done, and the last step that one of them acted in.
 ACTIONS, FINISHED, LATEST = 0, 1, 2
 
-# What threads leave in their meeting: looks and attempts, and the next step, once they stop.
+# What threads leave in their meeting: the looks and attempts after the first step, and the next step, once they stop.
 WORK, NEXT = FREE, FREE + 8
 
 
@@ -394,25 +395,26 @@ def play_together(part, step, until, few, game, board, parts, attempts, calendar
     All stop when nobody is left, when there is little left to do in a step, or when one had to wait for another for
     long. The first part's thread decides, and leaves in the meeting what `WORK` was done until which `NEXT` step.
     """
-    count, turn = len(attempts.counts), 0
+    count, turn, goes_on = len(attempts.counts), 0, True
     if step == 1:
         begin(part, game, board, parts, attempts)
         turn += 1
-        meet(turn, count, meeting)
-    goes_on = True
+        goes_on = meet(turn, count, meeting)
     while goes_on:
         attempt(step, part, game, board, parts, attempts, calendar)
-        meet(turn + 1, count, meeting)
+        if not meet(turn + 1, count, meeting):
+            return
         look(step, part, game, board, parts, attempts, calendar)
-        meet(turn + 2, count, meeting)
+        if not meet(turn + 2, count, meeting):
+            return
         step += 1
         if part == 0:
             left = left_to_do(step, attempts, calendar)
-            meeting[WORK] += left
-            meeting[NEXT] = step if step == until or left < few or has_slept(meeting) else 0
-        meet(turn + 3, count, meeting)
+            stops = step == until or left < few or has_slept(meeting)
+            meeting[NEXT] = step if stops else 0
+            meeting[WORK] += 0 if stops else left
+        goes_on = meet(turn + 3, count, meeting) and meeting[NEXT] == 0
         turn += 3
-        goes_on = meeting[NEXT] == 0
 
 
 @numba.njit(cache=True, nogil=True)

@@ -25,14 +25,14 @@ def _request(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     pointer = _pointer(context, builder, signature, arguments)
     address, number = builder.bitcast(pointer, ir.IntType(8).as_pointer()), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")  # type: ignore[no-untyped-call]
+    function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
     # To be read, to be kept in all caches, data.
     builder.call(function, [address, number(0), number(3), number(1)])
     return context.get_dummy_value()
 
 
 def _lowest_bit(_: Any, value: Any) -> Any:
-    """Return the number of the lowest bit that is set in an integer, which must not be 0."""
+    """Return the number of the lowest bit that is set in an integer of 64 bits, which must not be 0."""
     return types.int64(value), _count_zeros
 
 

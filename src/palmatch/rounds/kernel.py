@@ -21,7 +21,7 @@ _HOLDS, _STAYS, _BACKS_OFF, _FREE, _TAKEN = 0, 1, 2, 3, 4
 # What an agent is about: to look, to attempt, nothing more, or to look after it found something taken.
 LOOKS, ATTEMPTS, DONE, DOUBTS = 0, 1, 2, 3
 
-# So many act after what they need was fetched for all of them: it fits into a cache.
+# So many act while memory is asked for what as many others need: it fits into a cache.
 _AT_ONCE = 256
 
 # A word for each resource: the step of its last attempts times TAG, plus the one who attempted it, or SEVERAL; HELD and

@@ -7,7 +7,6 @@ number of steps and actions. `rounds.contests` has the compiled loops; this room
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,7 +20,7 @@ from palmatch.rounds.contests import ACTIONS, AHEAD, FINISHED, LATEST, LONGEST, 
 from palmatch.rounds.draws import Keys
 from palmatch.rounds.game import MOST_STEPS, Outcomes
 from palmatch.rounds.meetings import a_group, together
-from palmatch.rounds.threads import Pace, usual_threads
+from palmatch.rounds.threads import Pace, most_threads, usual_threads
 
 # Below so many looks and attempts in a step, one thread goes on alone.
 FEW = 10_000
@@ -69,7 +68,7 @@ def simulate_lists(
         Each agent's stream of draws.
     """
     agents = len(lists)
-    workers = usual_threads() if threads is None else threads
+    workers = min(usual_threads() if threads is None else threads, most_threads())
     rounds = _Rounds(_game(lists, backoff, names, most_steps), resources, workers)
     while rounds.done < agents:
         # Who left in time may be found out when it wakes; who is found to act later is not done.
@@ -120,25 +119,32 @@ class _Rounds:
     def go_on(self) -> None:
         """Play some steps: on several threads while there is enough to do for them, or on one."""
         calendar, attempts, _ = self.room
-        parts, is_first = len(self.parts.tally), self.step == 1
-        work = len(self.game.names) if is_first else contests.left_to_do(self.step, attempts, calendar)
+        until = self.step + _STEPS_AT_ONCE
+        self.board = contests.moved_on(self.board, self.step, until)
+        state = (self.game, self.board, self.parts, attempts, calendar)
+        work = len(self.game.names) if self.step == 1 else contests.left_to_do(self.step, attempts, calendar)
         enough = work >= FEW and self.workers > 1
-        with a_group(parts if enough and self.pace.together() else 1) as is_group:
-            until = self.step + (1 if enough and not is_group else _STEPS_AT_ONCE)
-            self.board = contests.moved_on(self.board, self.step, until)
-            state = (self.game, self.board, self.parts, attempts, calendar)
-            self.pace.start()
-            if is_group:
-                meeting = together(partial(_play_part, self.step, until, state), parts)
-                self.step, work = int(meeting[NEXT]), work + int(meeting[WORK])
-            else:
-                self.step = contests.play(self.step, until, *state)
+        self.pace.start()
+        meeting = self._together(until, state) if enough and self.pace.together() else None
+        if meeting is None:
+            self.step = contests.play(self.step, self.step + 1 if enough else until, *state)
+        else:
+            self.step, work = int(meeting[NEXT]), work + int(meeting[WORK])
         if enough:
-            self.pace.stop(is_group, work)
+            self.pace.stop(meeting is not None, work)
 
+    def _together(self, until: int, state: _State) -> NDArray[np.int64] | None:
+        """Play on several threads and return what they left, or None if that cannot be now."""
 
-def _play_part(step: int, until: int, state: _State, part: int, meeting: NDArray[np.int64]) -> None:
-    contests.play_together(part, step, until, TOO_FEW, *state, meeting)
+        def play(part: int, meeting: NDArray[np.int64]) -> None:
+            contests.play_together(part, self.step, until, TOO_FEW, *state, meeting)
+
+        with a_group(self.workers) as can:
+            meeting = together(play, self.workers) if can else None
+        if can and meeting is None:
+            # The other threads have something else to do: no need to wait for them again.
+            self.workers = 1
+        return meeting
 
 
 def _game(lists: NDArray[np.int32], backoff: int | IntArray, names: Keys, most_steps: int) -> Game:

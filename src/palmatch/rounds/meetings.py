@@ -18,65 +18,137 @@ from numba.core import types
 from numpy.typing import NDArray
 
 from palmatch.rounds.instructions import add_for_all, seen_by_all
-from palmatch.rounds.threads import most_threads, spread
+from palmatch.rounds.threads import most_threads, submit
 
-# What a meeting knows, each on a cache line of its own: how often somebody has come, and how often somebody had to
-# wait so long that it went to sleep. The other lines are for those who meet.
-_CAME, _SLEPT, FREE = 0, 8, 16
-_LINES = 4
+# What a meeting knows, each on a cache line of its own: how many are here, whether they begin, how often somebody has
+# come, and how often somebody had to wait so long that it went to sleep. Two more lines are for those who meet.
+_HERE, _BEGINS, _CAME, _SLEPT, FREE = 0, 8, 16, 24, 32
+_LENGTH = 48
 
-# How often somebody gives way to others on its processor before it goes to sleep, and for how many microseconds.
-_PATIENCE, _NAP = 300, 50
+# What `_BEGINS` says, once it is decided, and what `_CAME` says when everybody has to stop.
+_YES, _NO = 1, 2
+_OFF = 1 << 62
+
+# How often somebody gives way to others on its processor before it goes to sleep, and for how many microseconds; how
+# often it sleeps before it no longer expects the others to begin.
+_PATIENCE, _NAP, _NAPS = 300, 50, 50
 
 _give_way: Any = types.ExternalFunction("sched_yield", types.int32())
 _sleep: Any = types.ExternalFunction("usleep", types.int32(types.uint32))
 
-# Threads that wait for each other have to run at the same time. Only one group does: two of them could each have
-# some of the threads that both need.
+# Two groups at a time would wait for the same threads, and have the same processors.
 _only_one = Lock()
 
 
 @contextmanager
 def a_group(size: int) -> Iterator[bool]:
-    """Say whether so many threads can meet now; nobody else's can, meanwhile."""
-    can = os.name == "posix" and 1 < size <= most_threads() and _only_one.acquire(blocking=False)
+    """Say whether so many threads may meet now; nobody else's can, meanwhile."""
+    lock = _only_one
+    can = os.name == "posix" and 1 < size <= most_threads() and lock.acquire(blocking=False)
     try:
         yield can
     finally:
         if can:
-            _only_one.release()
+            lock.release()
 
 
-def together(work: Callable[[int, NDArray[np.int64]], object], size: int) -> NDArray[np.int64]:
-    """Do `work(number, meeting)` on so many threads at the same time; return the meeting.
+def together(
+    work: Callable[[int, NDArray[np.int64]], object], size: int, *, naps: int = _NAPS
+) -> NDArray[np.int64] | None:
+    """Do `work(number, meeting)` on so many threads at the same time, and return the meeting.
 
-    Only for who is in `a_group`, and for compiled work, which cannot fail.
+    Return None, with nothing done, if the other threads do not come within some naps, because they have something else
+    to do. Only for who is in `a_group`.
     """
-    meeting = np.zeros(8 * _LINES, dtype=np.int64)
+    meeting = np.zeros(_LENGTH, dtype=np.int64)
+
+    def take_part(number: int) -> None:
+        try:
+            work(number, meeting)
+        except BaseException:
+            call_off(meeting)
+            raise
+
+    def answer_and_take_part(number: int) -> None:
+        if answer(meeting):
+            take_part(number)
+
+    others = [submit(answer_and_take_part, number) for number in range(1, size)]
+    if not roll_call(size, naps, meeting):
+        return None
     try:
-        spread(lambda number, _: work(number, meeting), size, at_a_time=1, threads=size)
-    except BaseException:
-        # Somebody may be waiting for a thread that never comes.
-        meeting[_CAME] = np.iinfo(np.int64).max // 2
-        raise
+        take_part(0)
+    finally:
+        # Nobody may still be writing when somebody reads.
+        for other in others:
+            other.result()
     return meeting
 
 
 @numba.njit(cache=True, nogil=True)
+def wait_a_little(waited):  # type: ignore[no-untyped-def]  # compiled
+    """Let others run on this processor; whoever has waited for long sleeps."""
+    if waited < _PATIENCE:
+        _give_way()
+    else:
+        _sleep(np.uint32(_NAP))
+
+
+@numba.njit(cache=True, nogil=True)
+def roll_call(size, naps, meeting):  # type: ignore[no-untyped-def]  # compiled
+    """Wait for the others, but not for ever; decide for all whether they begin, and return it."""
+    waited = 0
+    while seen_by_all(meeting, _HERE) < size - 1 and waited < _PATIENCE + naps:
+        wait_a_little(waited)
+        waited += 1
+    begins = seen_by_all(meeting, _HERE) == size - 1
+    add_for_all(meeting, _BEGINS, _YES if begins else _NO)
+    return begins
+
+
+@numba.njit(cache=True, nogil=True)
+def answer(meeting):  # type: ignore[no-untyped-def]  # compiled
+    """Say that one is here, wait for the decision, and return it."""
+    add_for_all(meeting, _HERE, 1)
+    waited = 0
+    while seen_by_all(meeting, _BEGINS) == 0:
+        wait_a_little(waited)
+        waited += 1
+    return seen_by_all(meeting, _BEGINS) == _YES
+
+
+@numba.njit(cache=True, nogil=True)
 def meet(turn, size, meeting):  # type: ignore[no-untyped-def]  # compiled
-    """Wait until all have come for the `turn`-th time (1, 2, ...): what each did before, all see afterwards."""
+    """Wait until all have come for the `turn`-th time (1, 2, ...): what each did before, all see afterwards.
+
+    Return False if everybody has to stop, because somebody cannot come.
+    """
     add_for_all(meeting, _CAME, 1)
     waited = 0
     while seen_by_all(meeting, _CAME) < turn * size:
-        waited += 1
-        if waited < _PATIENCE:
-            _give_way()
-        else:
+        if waited == _PATIENCE:
             add_for_all(meeting, _SLEPT, 1)
-            _sleep(np.uint32(_NAP))
+        wait_a_little(waited)
+        waited += 1
+    return seen_by_all(meeting, _CAME) < _OFF
+
+
+@numba.njit(cache=True, nogil=True)
+def call_off(meeting):  # type: ignore[no-untyped-def]  # compiled
+    """Let everybody stop at its next meeting."""
+    add_for_all(meeting, _CAME, _OFF)
 
 
 @numba.njit(cache=True, nogil=True)
 def has_slept(meeting):  # type: ignore[no-untyped-def]  # compiled
     """Return whether somebody had to wait for long."""
     return seen_by_all(meeting, _SLEPT) > 0
+
+
+def _new_lock() -> None:
+    global _only_one  # a forked child has none of its parent's groups
+    _only_one = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from itertools import count
 from time import perf_counter, process_time
@@ -64,11 +64,11 @@ def spread(
 
 def taken(column: NDArray[Number], rows: NDArray[np.integer], *, threads: int) -> NDArray[Number]:
     """Return `column[rows]`, each piece of it by whichever thread is free; rows count from 0 on."""
-    result = np.empty(len(rows), dtype=column.dtype)
+    result, whole = np.empty(len(rows), dtype=column.dtype), np.ascontiguousarray(column)
 
     def take(start: int, stop: int) -> None:
         # With another mode than "raise", numpy writes into the result without a copy in between.
-        np.take(column, rows[start:stop], out=result[start:stop], mode="clip")
+        np.take(whole, rows[start:stop], out=result[start:stop], mode="clip")
 
     spread(take, len(rows), at_a_time=_TAKEN_AT_A_TIME, threads=threads)
     return result
@@ -121,9 +121,15 @@ class Pace:
         self._cost[together] = cost if usual is None else 0.5 * (usual + cost)
 
 
+@cache
 def most_threads() -> int:
     """Return how many threads can run at the same time: who asks, and those of the pool."""
     return max(2, os.cpu_count() or 1)
+
+
+def submit(work: Callable[[int], Piece], number: int) -> Future[Piece]:
+    """Have `work(number)` done by a thread of the pool, as soon as one is free."""
+    return _pool().submit(work, number)
 
 
 @cache
