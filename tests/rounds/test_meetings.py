@@ -12,7 +12,7 @@ from palmatch.policies.alma import patient_chance
 from palmatch.rounds import lists, meetings
 from palmatch.rounds.draws import streams
 from palmatch.rounds.instructions import add_for_all, lowest_bit, prefetch
-from palmatch.rounds.meetings import a_group, has_slept, meet, together
+from palmatch.rounds.meetings import a_group, meet, together, was_late
 from palmatch.rounds.threads import most_threads, submit
 
 # However busy this machine is.
@@ -88,15 +88,15 @@ def test_there_is_one_group_at_a_time_and_none_that_could_not_run_at_once():
 @numba.njit(nogil=True)
 def late(number, meeting):
     """The second does not come before the first has lost patience."""
-    while number == 1 and not has_slept(meeting):
+    while number == 1 and not was_late(meeting):
         pass
     meet(1, 2, meeting)
 
 
-def test_who_waits_for_long_sleeps_and_says_so():
+def test_who_waits_for_long_says_so():
     with a_group(2):
-        assert has_slept(together(late, 2, naps=FOR_EVER))
-    assert not has_slept(np.zeros(48, dtype=np.int64))
+        assert was_late(together(late, 2, naps=FOR_EVER))
+    assert not was_late(np.zeros(48, dtype=np.int64))
 
 
 @pytest.mark.parametrize("absent", [0, 1])

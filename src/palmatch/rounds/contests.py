@@ -18,7 +18,7 @@ from palmatch.rounds.calendars import BATCH, NONE, ONE, RING, SIZE, ZERO, give_b
 from palmatch.rounds.draws import BACKOFF, Keys
 from palmatch.rounds.instructions import lowest_bit, prefetch
 from palmatch.rounds.kernel import counter, drawn
-from palmatch.rounds.meetings import FREE, has_slept, meet
+from palmatch.rounds.meetings import FREE, meet, was_late
 
 # Steps for which a contest is settled at once, a multiple of four; who is still there afterwards, and not alone,
 # attempts again.
@@ -410,7 +410,7 @@ def play_together(part, step, until, few, game, board, parts, attempts, calendar
         step += 1
         if part == 0:
             left = left_to_do(step, attempts, calendar)
-            stops = step == until or left < few or has_slept(meeting)
+            stops = step == until or left < few or was_late(meeting)
             meeting[NEXT] = step if stops else 0
             meeting[WORK] += 0 if stops else left
         goes_on = meet(turn + 3, count, meeting) and meeting[NEXT] == 0

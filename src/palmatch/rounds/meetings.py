@@ -21,17 +21,17 @@ from palmatch.rounds.instructions import add_for_all, seen_by_all
 from palmatch.rounds.threads import most_threads, submit
 
 # What a meeting knows, each on a cache line of its own: how many are here, whether they begin, how often somebody has
-# come, and how often somebody had to wait so long that it went to sleep. Two more lines are for those who meet.
-_HERE, _BEGINS, _CAME, _SLEPT, FREE = 0, 8, 16, 24, 32
+# come, and how often somebody was late. Two more lines are for those who meet.
+_HERE, _BEGINS, _CAME, _LATE, FREE = 0, 8, 16, 24, 32
 _LENGTH = 48
 
 # What `_BEGINS` says, once it is decided, and what `_CAME` says when everybody has to stop.
 _YES, _NO = 1, 2
 _OFF = 1 << 62
 
-# How often somebody gives way to others on its processor before it goes to sleep, and for how many microseconds; how
-# often it sleeps before it no longer expects the others to begin.
-_PATIENCE, _NAP, _NAPS = 300, 50, 50
+# How often somebody who waits gives way to others on its processor before it takes naps, of how many microseconds; how
+# many of them until it calls the others late, and until it no longer expects them to begin.
+_PATIENCE, _NAP, _NAPS_UNTIL_LATE, _NAPS_TO_BEGIN = 300, 50, 10, 50
 
 _give_way: Any = types.ExternalFunction("sched_yield", types.int32())
 _sleep: Any = types.ExternalFunction("usleep", types.int32(types.uint32))
@@ -53,7 +53,7 @@ def a_group(size: int) -> Iterator[bool]:
 
 
 def together(
-    work: Callable[[int, NDArray[np.int64]], object], size: int, *, naps: int = _NAPS
+    work: Callable[[int, NDArray[np.int64]], object], size: int, *, naps: int = _NAPS_TO_BEGIN
 ) -> NDArray[np.int64] | None:
     """Do `work(number, meeting)` on so many threads at the same time, and return the meeting.
 
@@ -87,7 +87,7 @@ def together(
 
 @numba.njit(cache=True, nogil=True)
 def wait_a_little(waited):  # type: ignore[no-untyped-def]  # compiled
-    """Let others run on this processor; whoever has waited for long sleeps."""
+    """Let others run on this processor; whoever has waited for some time takes a nap."""
     if waited < _PATIENCE:
         _give_way()
     else:
@@ -126,8 +126,8 @@ def meet(turn, size, meeting):  # type: ignore[no-untyped-def]  # compiled
     add_for_all(meeting, _CAME, 1)
     waited = 0
     while seen_by_all(meeting, _CAME) < turn * size:
-        if waited == _PATIENCE:
-            add_for_all(meeting, _SLEPT, 1)
+        if waited == _PATIENCE + _NAPS_UNTIL_LATE:
+            add_for_all(meeting, _LATE, 1)
         wait_a_little(waited)
         waited += 1
     return seen_by_all(meeting, _CAME) < _OFF
@@ -140,9 +140,9 @@ def call_off(meeting):  # type: ignore[no-untyped-def]  # compiled
 
 
 @numba.njit(cache=True, nogil=True)
-def has_slept(meeting):  # type: ignore[no-untyped-def]  # compiled
-    """Return whether somebody had to wait for long."""
-    return seen_by_all(meeting, _SLEPT) > 0
+def was_late(meeting):  # type: ignore[no-untyped-def]  # compiled
+    """Return whether somebody was, so that others had to wait for long."""
+    return seen_by_all(meeting, _LATE) > 0
 
 
 def _new_lock() -> None:
