@@ -334,10 +334,7 @@ def ask_ahead(entry, lists, ranks):  # type: ignore[no-untyped-def]  # compiled
 
 @numba.njit(cache=True, nogil=True)
 def look_on(step, far, count, slots, entries, game, board, tally):  # type: ignore[no-untyped-def]  # compiled
-    """Go on for those who find the next places of their lists taken; let go of who has nothing left to hope for.
-
-    All of a list is read, without asking after each place whether to go on.
-    """
+    """Go on for those who find the next places of their lists taken; let go of who has nothing left to hope for."""
     lists, ranks, words, now = game.lists, game.ranks, board.words, step - board.origin
     farthest, waiting = (np.int64(ranks) if ranks < LONGEST else LONGEST), ZERO
     actions, finished, last = 0, 0, 0
