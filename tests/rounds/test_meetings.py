@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from threading import Event, Thread
 
 import numba
@@ -14,6 +15,8 @@ from palmatch.rounds.draws import streams
 from palmatch.rounds.instructions import add_for_all, lowest_bit, prefetch
 from palmatch.rounds.meetings import a_group, meet, together, was_late
 from palmatch.rounds.threads import most_threads, submit
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="threads meet where there is sched_yield")
 
 # However busy this machine is.
 FOR_EVER = 1 << 40
