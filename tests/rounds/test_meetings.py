@@ -9,9 +9,7 @@ import numba
 import numpy as np
 import pytest
 
-from palmatch.policies.alma import patient_chance
-from palmatch.rounds import lists, meetings
-from palmatch.rounds.draws import streams
+from palmatch.rounds import meetings
 from palmatch.rounds.instructions import add_for_all, lowest_bit, prefetch
 from palmatch.rounds.meetings import a_group, meet, together, was_late
 from palmatch.rounds.threads import most_threads, submit
@@ -128,19 +126,6 @@ def test_nobody_waits_for_threads_that_have_something_else_to_do():
     with a_group(2):
         assert together(lambda number, _: done.append(number), 2, naps=FOR_EVER) is not None
     assert sorted(done) == [0, 1]
-
-
-@pytest.mark.parametrize("size", [2, 3])
-def test_lists_are_played_alike_when_the_other_threads_do_not_come(monkeypatch, size):
-    chance = np.random.default_rng(8)
-    wanted = np.argsort(chance.random((500, 400)), axis=1)[:, :9].astype(np.int32)
-    names = streams(1, np.arange(500, dtype=np.uint64))
-    alone = lists.simulate_lists(wanted, patient_chance(), resources=400, names=names, threads=1)
-    monkeypatch.setattr(lists, "FEW", 1)
-    monkeypatch.setattr(lists, "together", lambda work, size: None)
-    found = lists.simulate_lists(wanted, patient_chance(), resources=400, names=names, threads=size)
-    np.testing.assert_array_equal(found.resource_of, alone.resource_of)
-    assert (found.steps, found.actions) == (alone.steps, alone.actions)
 
 
 def test_a_forked_child_may_meet_though_its_parent_was_meeting():

@@ -81,7 +81,8 @@ def test_lists_are_played_like_tables(seed, agents, resources, ranks):
 
 
 @pytest.mark.parametrize("workers", [2, 7])
-def test_lists_on_threads_are_played_alike(monkeypatch, workers):
+@pytest.mark.parametrize("others_come", [True, False])
+def test_lists_on_threads_are_played_alike(monkeypatch, workers, others_come):
     chance = np.random.default_rng(3)
     wanted = np.argsort(chance.random((300, 200)), axis=1)[:, :9].astype(np.int32)
     names = streams(1, np.arange(300, dtype=np.uint64))
@@ -90,6 +91,8 @@ def test_lists_on_threads_are_played_alike(monkeypatch, workers):
     for name, value in {"FEW": 1, "TOO_FEW": 1, "_STEPS_AT_ONCE": 3}.items():
         monkeypatch.setattr(lists, name, value)
     monkeypatch.setattr(threads.Pace, "together", lambda self: next(ways))
+    if not others_come:
+        monkeypatch.setattr(lists, "together", lambda work, size: None)
     same(alone, lists.simulate_lists(wanted, patient_chance(), resources=200, names=names, threads=workers))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from palmatch.policies import distribution
 from palmatch.problem import FloatArray, IntArray
 
+# Inlined: otherwise numba counts references to the arrays in every call, which are as many as truthful picks.
 fill_weights = numba.njit(cache=True, inline="always")(distribution.fill_weights)
 expected_utility = numba.njit(cache=True, inline="always")(distribution.expected_utility)
 pick = numba.njit(cache=True, inline="always")(distribution.pick)

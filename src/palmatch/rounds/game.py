@@ -176,9 +176,9 @@ class Game:
         self._note_charges()
         stay = self.active
         # What nobody else knows of moves within its own memory; fresh memory is slow.
-        close_up = partial(kernel.close_up, stay)
+        columns = self.state
         self.state = tuple(
-            spread(lambda first, _: close_up(self.state[first]), len(self.state), at_a_time=1, threads=self.threads)
+            spread(lambda at, _: kernel.close_up(stay, columns[at]), len(columns), at_a_time=1, threads=self.threads)
         )
         self.names, self.budget = self._of(self.names, stay), self._of(self.budget, stay)
         self.public = (self._of(self.public[0], stay), *self.public[1:])
