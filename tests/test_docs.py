@@ -12,7 +12,7 @@ import pytest
 
 import palmatch as pm
 from palmatch import methods
-from palmatch.cli.app import app
+from palmatch.cli.app import command_words
 from palmatch.domains import mobility, table
 from palmatch.studies import compare
 
@@ -36,12 +36,7 @@ def test_links_on_a_page_lead_somewhere(page):
 
 def test_every_word_of_the_command_is_documented():
     text = (ROOT / "docs" / "commands.md").read_text()
-    words = [command.name for command in app.registered_commands]
-    words += [
-        f"{group.name} {command.name}"
-        for group in app.registered_groups
-        for command in group.typer_instance.registered_commands
-    ]
+    words = [" ".join(words) for words in command_words()]
     assert words
     for word in words:
         assert f"palmatch {word}" in text, word

@@ -1,13 +1,51 @@
-"""Match agents to resources without learning what the agents want."""
+"""Match agents to resources without learning what the agents want.
 
-from palmatch import data
-from palmatch.domains import mobility, papers, table
-from palmatch.errors import DidNotConverge, InputError, PalmatchError
-from palmatch.guarantee import Guarantee
-from palmatch.methods import METHODS, Ground, Settings, match, prepare
-from palmatch.problem import Domain, Matching, Partition, Problem, Utility, make_problem
-from palmatch.studies.compare import compare
-from palmatch.trace import Outcome, Trace
+Names are imported when they are first used (PEP 562), so that a device, which has no numerical libraries, can import
+`palmatch.device`, and so that the command starts at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from palmatch import data
+    from palmatch.domains import mobility, papers, table
+    from palmatch.errors import DidNotConverge, InputError, PalmatchError
+    from palmatch.guarantee import Guarantee
+    from palmatch.methods import METHODS, Ground, Settings, match, prepare
+    from palmatch.problem import Domain, Matching, Partition, Problem, Utility, make_problem
+    from palmatch.studies.compare import compare
+    from palmatch.trace import Outcome, Trace
+
+__version__ = "0.1.0"
+
+# Where each public name is defined; a name that is itself a module is marked with a trailing dot.
+_HOME = {
+    "METHODS": "palmatch.methods",
+    "DidNotConverge": "palmatch.errors",
+    "Domain": "palmatch.problem",
+    "Ground": "palmatch.methods",
+    "Guarantee": "palmatch.guarantee",
+    "InputError": "palmatch.errors",
+    "Matching": "palmatch.problem",
+    "Outcome": "palmatch.trace",
+    "PalmatchError": "palmatch.errors",
+    "Partition": "palmatch.problem",
+    "Problem": "palmatch.problem",
+    "Settings": "palmatch.methods",
+    "Trace": "palmatch.trace",
+    "Utility": "palmatch.problem",
+    "compare": "palmatch.studies.compare",
+    "data": "palmatch.",
+    "make_problem": "palmatch.problem",
+    "match": "palmatch.methods",
+    "mobility": "palmatch.domains.",
+    "papers": "palmatch.domains.",
+    "prepare": "palmatch.methods",
+    "table": "palmatch.domains.",
+}
 
 __all__ = [
     "METHODS",
@@ -33,4 +71,17 @@ __all__ = [
     "prepare",
     "table",
 ]
-__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = import_module(home + name) if home.endswith(".") else getattr(import_module(home), name)
+    # The next use finds it without asking again.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

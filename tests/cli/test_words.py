@@ -8,12 +8,9 @@ import pytest
 from running import run
 
 from palmatch.cli import show
-from palmatch.cli.app import app
+from palmatch.cli.app import command_words
 
-WORDS = [
-    *((command.name,) for command in app.registered_commands),
-    *((group.name, word.name) for group in app.registered_groups for word in group.typer_instance.registered_commands),
-]
+WORDS = command_words()
 
 
 def test_one_thing_is_one_and_more_are_many() -> None:

@@ -1,28 +1,71 @@
-"""The words of the command, put together."""
+"""The subcommands, put together; each one's module is imported when it is used, so that the command starts at once."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import palmatch
-from palmatch.cli import audit, bench, compare, data, day, demo, frontier, ledger, match, plan, reproduce
+
+# In the order of the help. The module `palmatch.cli.NAME` has `command`, HELP and EXAMPLES, or an `app` of its own.
+COMMANDS = (
+    "demo",
+    "match",
+    "compare",
+    "frontier",
+    "plan",
+    "audit",
+    "bench",
+    "day",
+    "data",
+    "ledger",
+    "reproduce",
+)
+
+
+class _LazyGroup(TyperGroup):
+    """The subcommands by name: only the one that is asked for is imported, or all of them for the help."""
+
+    def __init__(self, **settings: Any) -> None:
+        # The names are all that the listing and the "did you mean" of a misspelt one ask for.
+        super().__init__(**settings | {"commands": dict.fromkeys(COMMANDS)})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the same in every context
+        return subcommand(cmd_name) if cmd_name in COMMANDS else None
+
 
 app = typer.Typer(
     name="palmatch",
     help="Match agents to resources without learning what the agents want.",
     epilog="Start with: palmatch demo --out demo, then open demo/report.html.",
+    cls=_LazyGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for words in (demo, match, compare, frontier, plan, audit, bench, day):
-    app.command(words.NAME, help=words.HELP, epilog=words.EXAMPLES)(words.command)
-app.add_typer(data.app, name=data.NAME)
-app.add_typer(ledger.app, name=ledger.NAME)
-app.add_typer(reproduce.app, name=reproduce.NAME)
+
+
+def subcommand(name: str) -> Any:
+    """Return a subcommand, ready to be run."""
+    module = import_module(f"palmatch.cli.{name}")
+    if hasattr(module, "app"):
+        return typer.main.get_command(module.app)
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+    alone.command(name, help=module.HELP, epilog=module.EXAMPLES)(module.command)
+    return typer.main.get_command(alone)
+
+
+def command_words() -> list[tuple[str, ...]]:
+    """Return what can be typed after `palmatch`: ("match",), ("ledger", "show") and so on."""
+    words: list[tuple[str, ...]] = []
+    for name in COMMANDS:
+        under = getattr(subcommand(name), "commands", None)
+        words += [(name,)] if under is None else [(name, word) for word in under]
+    return words
 
 
 def _version(wanted: bool) -> None:
