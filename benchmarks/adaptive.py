@@ -20,6 +20,7 @@ import numpy as np
 
 from palmatch.adaptive import SHARE_OF_PRICE, lists, play_lists
 from palmatch.data import city
+from palmatch.device.distribution import GRID
 from palmatch.domains import mobility
 from palmatch.guarantee import region_only
 from palmatch.methods import Ground, Settings, plays, prepare
@@ -27,7 +28,6 @@ from palmatch.neighbourhood import Neighbourhood
 from palmatch.once import PATIENCE, STEP, Reporting, reporting, reports, stalls
 from palmatch.policies.alma import backoff_chances
 from palmatch.policies.channel import Channel, randomised_response, report, sealed
-from palmatch.policies.distribution import GRID
 from palmatch.policies.once import channel_for
 from palmatch.policies.published import mixed, noise_only
 from palmatch.privacy.accountants import free_allowance

@@ -19,13 +19,13 @@ import numpy as np
 
 import palmatch as pm
 from enumeration import WHOLE, chances, exponential
+from palmatch.device.agent import Draw
 from palmatch.methods import Ground
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.once import PATIENCE, STEP, Reporting, reports
 from palmatch.policies.channel import Channel, randomised_response, report, sealed
 from palmatch.policies.once import channel_for
 from palmatch.problem import Problem
-from palmatch.rounds.agent import Draw
 from palmatch.rounds.draws import REPORT, keys_of
 from palmatch.rounds.prices import Stalls, sell
 from palmatch.studies.arena_once import sale

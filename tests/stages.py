@@ -11,6 +11,7 @@ import numpy as np
 
 import palmatch as pm
 from enumeration import GRID, WHOLE, Device, Findings, State, answers_to, devices, is_small, whole_game
+from palmatch.device.agent import Agent, Attempt, Look, RegionTables, Rules
 from palmatch.methods import Ground, Settings, accounts, budgets, plays
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.compiled import backoff_weights, selection_weights
@@ -18,7 +19,6 @@ from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy, on_grid
 from palmatch.privacy.sound import Account, region_account, sound_allowance
 from palmatch.problem import Problem
-from palmatch.rounds.agent import Agent, Attempt, Look, RegionTables, Rules
 from palmatch.rounds.game import region_tables, rules_of
 from palmatch.rounds.tables import public_tables
 

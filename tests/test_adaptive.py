@@ -16,13 +16,13 @@ import palmatch as pm
 from enumeration import Device, answers_to, exponential
 from once_game import Reporter, any_channel, exact_chances, first_beyond, plan_with, region_of, responding, town
 from palmatch.adaptive import SHARE_OF_PRICE, lists, play_lists
+from palmatch.device.agent import Agent, Draw, Rules
 from palmatch.guarantee import region_only
 from palmatch.methods import Ground, Settings, prepare
 from palmatch.once import reporting, reports
 from palmatch.policies.channel import Channel, report
 from palmatch.policies.published import noise_only
 from palmatch.privacy.accountants import free_allowance
-from palmatch.rounds.agent import Agent, Draw, Rules
 from palmatch.rounds.draws import REPORT, keys_of
 from palmatch.rounds.game import region_tables, rules_of, simulate_plainly
 from palmatch.rounds.tables import OwnTables

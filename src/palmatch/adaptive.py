@@ -12,12 +12,12 @@ from dataclasses import replace
 import numpy as np
 
 from palmatch import once
+from palmatch.device.distribution import GRID
 from palmatch.ground import Ground, Method, Settings
 from palmatch.guarantee import region_only
 from palmatch.neighbourhood import Progress
 from palmatch.once import Reporting, reporting, reports, stalls
 from palmatch.policies.alma import patient_chance
-from palmatch.policies.distribution import GRID
 from palmatch.policies.published import noise_only
 from palmatch.privacy.accountants import free_allowance
 from palmatch.problem import IntArray, Matching

@@ -17,6 +17,7 @@ from palmatch.baselines import chance, geo, greedy, hungarian
 from palmatch.crowd.sets import is_crowd
 from palmatch.crowd.tables import alma_tables as crowd_alma_tables
 from palmatch.crowd.tables import own_lists
+from palmatch.device.agent import Rules
 from palmatch.domains.mobility import City
 from palmatch.domains.papers import Conference
 from palmatch.errors import InputError
@@ -29,7 +30,6 @@ from palmatch.privacy.accountants import Allowance, check_budget, free_allowance
 from palmatch.privacy.costs import largest_own_costs
 from palmatch.privacy.sound import Account, region_account, sound_allowance
 from palmatch.problem import Domain, FloatArray, IntArray, Matching, Problem
-from palmatch.rounds.agent import Rules
 from palmatch.rounds.draws import streams
 from palmatch.rounds.game import rules_of, simulate
 from palmatch.rounds.lists import simulate_lists

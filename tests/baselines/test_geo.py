@@ -12,9 +12,9 @@ from scipy.stats import kstest, spearmanr
 import palmatch as pm
 from palmatch.baselines import geo
 from palmatch.baselines.geo import obfuscate, planar_laplace
+from palmatch.device.distribution import GRID
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
-from palmatch.policies.distribution import GRID
 from palmatch.problem import FloatArray
 from palmatch.rounds.draws import keys_of
 

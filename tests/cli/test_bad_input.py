@@ -8,8 +8,8 @@ import pytest
 from running import run
 
 from palmatch.cli import options, outputs
+from palmatch.device.ledger import Ledger, units_of
 from palmatch.methods import METHODS
-from palmatch.privacy.ledger import Ledger, units_of
 
 PLACES = "id,lat,lon\n{0}1,40.75,-73.99\n{0}2,40.751,-73.985\n"
 TABLE = ("table/agents.csv", "table/cars.csv", "--domain", "table", "--types", "table/types.csv")

@@ -16,7 +16,7 @@ import pytest
 from rich.cells import cell_len
 from running import Result, run
 
-from palmatch.privacy.ledger import DAY, Ledger, raise_limit, units_of, wall_clock
+from palmatch.device.ledger import DAY, Ledger, raise_limit, units_of, wall_clock
 
 START = 20_000 * DAY  # 2024-10-04
 
@@ -148,7 +148,7 @@ def test_a_name_is_shown_as_it_is(tmp_path: Path, name: str) -> None:
 
 
 def test_a_stranger_s_ledger_cannot_steer_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palmatch.privacy.ledger._text", lambda value, _name: value)
+    monkeypatch.setattr("palmatch.device.ledger._text", lambda value, _name: value)
     with Ledger(tmp_path / "odd", agent="bob", lifetime=9) as ledger:
         ledger.charge(1, matching="\x1b[2Jgone", purpose="select")
     raise_limit(tmp_path / "odd", lifetime=10, per_period=None, reason="\x1b[2Jgone")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import palmatch as pm
 from palmatch.cluster.game import Here, simulate_on_tiles
 from palmatch.cluster.tiles import Tile, attempts, begin, cut, play_round, tiles_of
+from palmatch.device.agent import Rules
 from palmatch.errors import DidNotConverge, InputError
 from palmatch.guarantee import no_privacy
 from palmatch.methods import Ground, Settings, accounts, budgets, palma_policy, plays
@@ -23,7 +24,6 @@ from palmatch.privacy.accountants import Allowance, free_allowance
 from palmatch.privacy.sound import sound_allowance
 from palmatch.problem import Problem
 from palmatch.rounds import kernel
-from palmatch.rounds.agent import Rules
 from palmatch.rounds.draws import Keys, streams
 from palmatch.rounds.game import Outcomes, rules_of, simulate
 from palmatch.rounds.tables import OwnPlaces, OwnTables, PublicTables, alma_tables, public_tables

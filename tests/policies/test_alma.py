@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from naive import linear, logistic
+from palmatch.device.distribution import GRID, backoff_weight
 from palmatch.errors import InputError
 from palmatch.policies.alma import backoff_chances
-from palmatch.policies.distribution import GRID, backoff_weight
 from palmatch.problem import FloatArray
 
 # A busy machine is not a failure.

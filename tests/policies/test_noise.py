@@ -10,9 +10,9 @@ import pytest
 
 import palmatch as pm
 from naive import linear, loss, weighted_at_random
+from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
 from palmatch.neighbourhood import Neighbourhood, neighbourhoods
-from palmatch.policies.distribution import GRID
 from palmatch.policies.noise import PublicPlay, public_play
 
 GAMMA = 0.05

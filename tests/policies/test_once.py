@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import palmatch as pm
+from palmatch.device.distribution import GRID
 from palmatch.guarantee import in_words
 from palmatch.methods import Ground, Settings
 from palmatch.once import reporting, reports
 from palmatch.policies.channel import Channel, keeps, randomised_response, report, sealed
-from palmatch.policies.distribution import GRID
 from palmatch.policies.once import CELLS, channel_for, response, similar_cells, tailored
 from palmatch.rounds.draws import keys_of
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palmatch.policies.distribution import GRID
+from palmatch.device.distribution import GRID
 from palmatch.policies.turns import constant_chance, decayed_chance, gap_chance, opening_step
 
 sixteenths = st.integers(0, 16).map(lambda n: n / 16)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palmatch as pm
+from palmatch.device.distribution import GRID
 from palmatch.methods import Ground, largest_costs, plays
 from palmatch.policies.compiled import backoff_weights, selection_weights
-from palmatch.policies.distribution import GRID
 from palmatch.policies.published import Policy, mixed, published
 from palmatch.privacy.costs import action_costs, largest_own_costs, own_costs
 from palmatch.privacy.renyi import Coins, log_moment, log_moment_of_coins, power, worst_log_moments

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palmatch as pm
+from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
 from palmatch.methods import Ground, Settings, plays
 from palmatch.policies.compiled import backoff_weights, selection_weights
-from palmatch.policies.distribution import GRID
 from palmatch.policies.published import Policy, mixed, on_grid
 from palmatch.privacy import exact
 from palmatch.privacy.exact import action_curves, composed_delta, exact_account
@@ -53,7 +53,7 @@ def hockey_stick(first, second, epsilon):
 
 
 class Walk:
-    """Where an agent may be after some charged actions, by the rules of `rounds.agent`."""
+    """Where an agent may be after some charged actions, by the rules of `device.agent`."""
 
     def __init__(self, selections, coins):
         self.selections, self.coins = selections, coins

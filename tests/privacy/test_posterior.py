@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import palmatch as pm
 from enumeration import WHOLE, Belief, Device, devices
+from palmatch.device.agent import Attempt, Look
 from palmatch.methods import Ground, Settings
 from palmatch.privacy.posterior import (
     Actions,
@@ -22,7 +23,6 @@ from palmatch.privacy.posterior import (
     region_log_likelihoods,
 )
 from palmatch.problem import Problem
-from palmatch.rounds.agent import Attempt, Look
 from palmatch.rounds.game import region_tables
 from palmatch.studies.arena import Arena, arena
 from palmatch.trace import Outcome, Trace

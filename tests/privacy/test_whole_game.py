@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enumeration import GRID, UNIT, WHOLE, Device, chances, whole_game
+from palmatch.device.agent import Look
 from palmatch.policies.published import Policy
-from palmatch.rounds.agent import Look
 from stages import (
     Stage,
     accounted,

@@ -24,7 +24,7 @@ from once_game import (
     responding,
     town,
 )
-from palmatch.policies.distribution import GRID
+from palmatch.device.distribution import GRID
 from palmatch.privacy.posterior import report_chances, report_log_chances
 
 regions = given(

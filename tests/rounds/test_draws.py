@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from palmatch.rounds.agent import system_draw
+from palmatch.device.agent import system_draw
 from palmatch.rounds.draws import PURPOSES, compiled_draw, draw, draws, keys_of, mix, stream, streams
 
 GRID = 1 << 53

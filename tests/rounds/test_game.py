@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palmatch as pm
+from palmatch.device.agent import Agent
+from palmatch.device.distribution import GRID
 from palmatch.errors import DidNotConverge
 from palmatch.guarantee import no_privacy
 from palmatch.methods import Ground, plays
-from palmatch.policies.distribution import GRID
 from palmatch.policies.published import Policy
 from palmatch.privacy.accountants import free_allowance
-from palmatch.rounds.agent import Agent
 from palmatch.rounds.draws import BACKOFF, draw, keys_of
 from palmatch.rounds.game import region_tables, rules_of, simulate, simulate_plainly
 from palmatch.rounds.tables import alma_tables, own_tables, public_tables

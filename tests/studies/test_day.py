@@ -15,9 +15,9 @@ import pytest
 
 import palmatch as pm
 from palmatch.data import city
+from palmatch.device.ledger import UNIT_BITS
 from palmatch.errors import InputError
 from palmatch.methods import Settings
-from palmatch.privacy.ledger import UNIT_BITS
 from palmatch.studies.day import OUTCOMES, Played, play_day, summary
 from palmatch.studies.day_batch import pose
 from palmatch.studies.day_methods import match_batch, playable

@@ -15,11 +15,11 @@ import pytest
 
 import palmatch as pm
 from enumeration import Device, Findings, State, whole_game
+from palmatch.device.agent import Agent, Rules
+from palmatch.device.distribution import GRID
 from palmatch.methods import Ground, Settings
-from palmatch.policies.distribution import GRID
 from palmatch.policies.published import Policy
 from palmatch.problem import Problem
-from palmatch.rounds.agent import Agent, Rules
 from palmatch.rounds.tables import own_tables, snapped_tables
 from palmatch.studies.arena import Arena, arena
 from palmatch.studies.audit import Attack, attack

@@ -22,11 +22,11 @@ from once_game import (
     responding,
     town,
 )
+from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
 from palmatch.methods import Ground, Settings
 from palmatch.once import reporting
 from palmatch.policies.channel import Channel, randomised_response
-from palmatch.policies.distribution import GRID
 from palmatch.policies.once import channel_for
 from palmatch.studies.arena_once import ReportArena, report_arena, sale
 from palmatch.studies.audit import Attack, attack

@@ -14,10 +14,10 @@ from scipy.special import lambertw
 
 from palmatch.baselines.common import refuse_too_large
 from palmatch.baselines.hungarian import assign
+from palmatch.device.distribution import GRID
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
 from palmatch.guarantee import Guarantee
-from palmatch.policies.distribution import GRID
 from palmatch.problem import FloatArray, IntArray, Problem, checked_utility
 from palmatch.rounds.draws import ANGLE, RADIUS, Keys, draws, keys_of, streams
 

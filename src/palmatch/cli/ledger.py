@@ -17,8 +17,8 @@ from rich.text import Text
 
 from palmatch.cli import options, show
 from palmatch.cli.outputs import check_outputs
+from palmatch.device.ledger import Entry, Summary, epsilon_of, reopen
 from palmatch.errors import InputError
-from palmatch.privacy.ledger import Entry, Summary, epsilon_of, reopen
 
 NAME = "ledger"
 HELP = "Look into an agent's budget ledger: what is spent, what remains."

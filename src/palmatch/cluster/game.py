@@ -14,10 +14,10 @@ from uuid import uuid4
 
 from palmatch.cluster.connection import Cluster, lost_to_the_cluster
 from palmatch.cluster.tiles import Attempts, Tile, TileState, attempts, begin, cut, gathered, outcomes, play_round
+from palmatch.device.agent import Rules
 from palmatch.errors import DidNotConverge, InputError
 from palmatch.privacy.accountants import Allowance
 from palmatch.problem import IntArray
-from palmatch.rounds.agent import Rules
 from palmatch.rounds.draws import Keys, streams
 from palmatch.rounds.game import MOST_STEPS, Game, Outcomes
 from palmatch.rounds.tables import Own, PublicTables

@@ -14,10 +14,10 @@ from dataclasses import astuple, dataclass, fields, replace
 
 import numpy as np
 
+from palmatch.device.agent import Rules
 from palmatch.privacy.accountants import Allowance
 from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds import kernel
-from palmatch.rounds.agent import Rules
 from palmatch.rounds.draws import Keys
 from palmatch.rounds.game import Game, Outcomes, _buffers, _fresh_state
 from palmatch.rounds.tables import Own, OwnPlaces, OwnTables, Private, PublicTables, SmallArray, members_of, starts

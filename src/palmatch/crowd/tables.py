@@ -14,12 +14,12 @@ import numpy as np
 from palmatch.crowd.index import cells_of, index_of
 from palmatch.crowd.nearest import lists
 from palmatch.crowd.sets import Sets, meaning_of
+from palmatch.device.distribution import GRID
 from palmatch.domains.distance import nearest_row, utility_table, worth
 from palmatch.domains.mobility import City
 from palmatch.neighbourhood import Neighbourhood, Progress
 from palmatch.policies.alma import Shape, backoff_chances
 from palmatch.policies.compiled import backoff_weight, expected_utility, fill_weights
-from palmatch.policies.distribution import GRID
 from palmatch.policies.published import Policy
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.kernel import fill_guide

@@ -10,9 +10,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
 from palmatch.policies.compiled import linear_backoff
-from palmatch.policies.distribution import GRID
 from palmatch.problem import FloatArray, IntArray
 
 Shape: TypeAlias = Literal["linear", "logistic", "patient"]

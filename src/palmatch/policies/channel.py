@@ -12,8 +12,8 @@ from math import exp
 
 import numpy as np
 
+from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
-from palmatch.policies.distribution import GRID
 from palmatch.problem import FloatArray, IntArray
 
 # Below this the grid is too coarse for two chances that differ so little; who has less reports nothing.

@@ -1,4 +1,4 @@
-"""The distributions of `policies.distribution`, compiled, and in bulk for many types at once.
+"""The distributions of `device.distribution`, compiled, and in bulk for many types at once.
 
 No formula is written here: the plain functions are compiled as they are, and loops run them over tables.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from palmatch.policies import distribution
+from palmatch.device import distribution
 from palmatch.problem import FloatArray, IntArray
 
 # Inlined: otherwise numba counts references to the arrays in every call, which are as many as truthful picks.

@@ -12,10 +12,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.compiled import backoff_weights, selection_weights
-from palmatch.policies.distribution import GRID
 from palmatch.problem import FloatArray, IntArray
 
 # (region's tables, rank) -> positive weights over that rank set

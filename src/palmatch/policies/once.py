@@ -16,9 +16,9 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment, linprog
 from scipy.sparse import csr_array
 
+from palmatch.device.distribution import GRID
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.channel import SMALLEST, Channel, nothing_told, randomised_response, report, sealed
-from palmatch.policies.distribution import GRID
 from palmatch.problem import FloatArray, IntArray
 
 # Numbers of cells that randomised response is tried with; more than a few pay only for a generous ε.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
-from palmatch.policies.distribution import GRID
 from palmatch.policies.noise import BackoffNoise, SelectionNoise
 from palmatch.problem import FloatArray, IntArray
 

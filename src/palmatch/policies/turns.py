@@ -1,13 +1,13 @@
 """How rivals take turns: when one gives way after a collision, and when one may enter at all.
 
-Plain functions of plain numbers with integers over GRID as answers, as in `policies.distribution`: a device runs them
+Plain functions of plain numbers with integers over GRID as answers, as in `device.distribution`: a device runs them
 as they are, and `rounds.turns` compiles these very functions. Values are those of a list that an agent goes down: its
 own utilities, its region's averages, or what a report implies. Nothing here knows which.
 """
 
 from __future__ import annotations
 
-from palmatch.policies.distribution import GRID
+from palmatch.device.distribution import GRID
 
 # Who loses a contest under a falling threshold: a fair coin halves the rivals at every step.
 COIN = GRID // 2

@@ -14,9 +14,9 @@ from itertools import pairwise
 import numba
 import numpy as np
 
+from palmatch.device.distribution import GRID
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.compiled import backoff_weights, selection_weights
-from palmatch.policies.distribution import GRID
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy, mixed
 from palmatch.privacy.ranges import Groups, backoff_extremes, selection_range

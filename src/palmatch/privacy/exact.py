@@ -37,9 +37,9 @@ from typing import Any
 import numba
 import numpy as np
 
+from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
 from palmatch.neighbourhood import Neighbourhood
-from palmatch.policies.distribution import GRID
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy, mixed
 from palmatch.privacy.costs import ActionCosts, _parts, _selection_in, _tiles, action_costs

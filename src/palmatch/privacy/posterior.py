@@ -14,10 +14,10 @@ from itertools import accumulate
 
 import numpy as np
 
+from palmatch.device.distribution import GRID
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.channel import Channel, report
 from palmatch.policies.compiled import backoff_weights, selection_weights
-from palmatch.policies.distribution import GRID
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy, mixed, on_grid
 from palmatch.problem import FloatArray, IntArray

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
+from palmatch.device.distribution import GRID
 from palmatch.policies.compiled import linear_backoff
-from palmatch.policies.distribution import GRID
 from palmatch.problem import FloatArray, IntArray
 
 # Groups whose weights are computed at once: rows long enough for a processor, a table small enough for its cache.
@@ -75,7 +75,7 @@ def _selection_range(columns, entries, offsets, starts):  # type: ignore[no-unty
 
 @numba.njit(cache=True)
 def _fill_weights(columns, here, first, last, weights, memory, largest):  # type: ignore[no-untyped-def]  # compiled
-    """Do what `policies.distribution.fill_weights` does, step by step, for many rows at once (entries x rows).
+    """Do what `device.distribution.fill_weights` does, step by step, for many rows at once (entries x rows).
 
     Whole numbers up to GRID are exact as floating-point numbers too, and faster.
     """

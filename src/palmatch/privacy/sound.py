@@ -14,10 +14,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
 from palmatch.guarantee import NOT_COVERED, Guarantee, partition_in_words
 from palmatch.neighbourhood import Neighbourhood
-from palmatch.policies.distribution import GRID
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy
 from palmatch.privacy.accountants import UNLIMITED, Allowance, check_budget

@@ -2,7 +2,7 @@
 
 The same seed gives the same matching in plain Python, compiled, in any order and on any number of threads. The hash is
 the finaliser of SplitMix64 (Steele, Lea, Flood 2014). A live device must not use this: it draws from the operating
-system (`rounds.agent.system_draw`).
+system (`device.agent.system_draw`).
 """
 
 from __future__ import annotations

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from palmatch.device.agent import Agent, RegionTables, Rules
 from palmatch.errors import DidNotConverge
 from palmatch.policies.published import Policy, on_grid
 from palmatch.privacy.accountants import Allowance
 from palmatch.problem import IntArray
 from palmatch.rounds import kernel
-from palmatch.rounds.agent import Agent, RegionTables, Rules
 from palmatch.rounds.draws import Keys, draw, streams
 from palmatch.rounds.tables import Own, OwnTables, PublicTables, stable_order
 from palmatch.rounds.threads import Pace, spread, taken, usual_threads

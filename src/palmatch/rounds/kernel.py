@@ -1,4 +1,4 @@
-"""All agents at once, compiled: the same game as `rounds.agent`, draw for draw.
+"""All agents at once, compiled: the same game as `device.agent`, draw for draw.
 
 A step has phases: mark what is attempted, act, and let go of who is done. Each works on some of the agents, so that
 threads, tiles of a map and machines share the code; `play` runs them for everybody. The kernel takes arrays only. Loops

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from palmatch.device.distribution import GRID
 from palmatch.neighbourhood import Neighbourhood, best_columns
 from palmatch.policies.alma import Shape, backoff_chances
-from palmatch.policies.distribution import GRID
 from palmatch.policies.noise import PublicPlay
 from palmatch.privacy.accountants import Layout
 from palmatch.problem import Domain, FloatArray, IntArray, Problem, Snapping, checked_utility

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from palmatch.device.agent import Rules
 from palmatch.errors import InputError
 from palmatch.guarantee import region_only
 from palmatch.methods import Ground, Settings, accounts, budgets, largest_costs, palma_policy, plays, published_policy
@@ -23,7 +24,6 @@ from palmatch.privacy.costs import largest_own_costs
 from palmatch.privacy.posterior import Prices, Reader
 from palmatch.privacy.sound import sound_allowance
 from palmatch.problem import FloatArray, IntArray, Problem, make_problem
-from palmatch.rounds.agent import Rules
 from palmatch.rounds.draws import Keys
 from palmatch.rounds.game import Outcomes, region_tables, rules_of, simulate
 from palmatch.rounds.tables import OwnTables, PublicTables, public_tables, snapped_tables

@@ -14,9 +14,9 @@ import polars as pl
 
 from palmatch.baselines.hungarian import assign
 from palmatch.data.points import Points
+from palmatch.device.ledger import UNIT_BITS, epsilon_of
 from palmatch.domains import mobility
 from palmatch.methods import Settings
-from palmatch.privacy.ledger import UNIT_BITS, epsilon_of
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.draws import stream
 from palmatch.studies.day_methods import match_batch, pays

@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from palmatch.device.ledger import UNIT_BITS, epsilon_of
 from palmatch.errors import InputError
 from palmatch.guarantee import Guarantee, no_privacy, region_only
-from palmatch.privacy.ledger import UNIT_BITS, epsilon_of
 from palmatch.studies.day_methods import check_policy, is_public, is_pure, pays
 from palmatch.studies.day_trips import DAY, HOUR
 

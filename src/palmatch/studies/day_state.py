@@ -21,7 +21,7 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from palmatch.privacy.ledger import UNIT_BITS
+from palmatch.device.ledger import UNIT_BITS
 from palmatch.problem import FloatArray, IntArray
 from palmatch.studies.day_trips import metres_between, on_the_island
 

@@ -17,12 +17,12 @@ import numpy as np
 import polars as pl
 
 from palmatch.baselines.hungarian import assign
+from palmatch.device.agent import Agent, Attempt
 from palmatch.domains import papers
 from palmatch.domains.papers import OTHER, SECONDARY, Conference
 from palmatch.methods import Ground, Settings
 from palmatch.privacy.accountants import cost_of, epsilon_from_cost
 from palmatch.problem import FloatArray, IntArray, Problem, Region
-from palmatch.rounds.agent import Agent, Attempt
 from palmatch.rounds.draws import draw, stream, streams
 from palmatch.rounds.game import region_tables, rules_of, simulate
 from palmatch.studies.cells import Cell

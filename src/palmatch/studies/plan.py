@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from palmatch.device.distribution import GRID
 from palmatch.methods import Ground, Settings, budgets, plays, published_policy
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.once import reporting
-from palmatch.policies.distribution import GRID
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy
 from palmatch.privacy.accountants import UNLIMITED, affordable_actions, check_budget, epsilon_from_cost

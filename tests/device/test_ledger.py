@@ -22,9 +22,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import palmatch.errors
-from palmatch.errors import InputError, PalmatchError
-from palmatch.privacy.ledger import (
+import palmatch
+from palmatch.device.ledger import (
     DAY,
     BudgetExhausted,
     Ledger,
@@ -36,16 +35,15 @@ from palmatch.privacy.ledger import (
     reopen,
     units_of,
 )
+from palmatch.errors import InputError, PalmatchError
 
 KILLS = 1000
 
-# Empty packages stand in for palmatch and palmatch.privacy, and site-packages are switched off: the ledger has to
-# run on a device that has nothing but Python, and a small process forks in a fraction of the time.
+# Site-packages are switched off: the ledger has to run on a device that has nothing but Python, and a small process
+# forks in a fraction of the time.
 ALONE = """
-import runpy, sys, types
-for name, folder in (("palmatch", sys.argv[1]), ("palmatch.privacy", sys.argv[1] + "/privacy")):
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [folder]
+import runpy, sys
+sys.path.insert(0, sys.argv[1])
 sys.argv = sys.argv[2:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
@@ -73,7 +71,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def run_alone(*arguments: object) -> str:
-    source, helper = Path(palmatch.errors.__file__).parent, Path(__file__).with_name("kill_ledger.py")
+    source, helper = Path(palmatch.__file__).parents[1], Path(__file__).with_name("kill_ledger.py")
     command = [sys.executable, "-I", "-S", "-c", ALONE, source, helper, *arguments]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from palmatch.policies.distribution import GRID, backoff_weight, expected_utility, fill_weights, pick
+from palmatch.device.distribution import GRID, backoff_weight, expected_utility, fill_weights, pick
 
 # Draws from [0, GRID) for (step, purpose).
 Draw = Callable[[int, int], int]

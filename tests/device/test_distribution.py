@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from naive import linear, loss, mixture, weighted_at_random
+from palmatch.device.distribution import GRID, backoff_weight, expected_utility, fill_weights, pick
 from palmatch.errors import InputError
 from palmatch.policies import compiled
-from palmatch.policies.distribution import GRID, backoff_weight, expected_utility, fill_weights, pick
 from palmatch.policies.published import Policy, mixed, noise_only, on_grid, published, unlimited
 
 # A busy machine is not a failure.

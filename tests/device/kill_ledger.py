@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from palmatch.privacy.ledger import BudgetExhausted, Ledger
+from palmatch.device.ledger import BudgetExhausted, Ledger
 
 LIFETIME = 200
 PRICE = 3

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, Self
 
+from palmatch.device.ledger_file import Entry, LedgerError, LedgerFile
 from palmatch.errors import InputError, PalmatchError
-from palmatch.privacy.ledger_file import Entry, LedgerError, LedgerFile
 
 __all__ = [
     "BudgetExhausted",
