@@ -7,7 +7,8 @@ It knows nothing of how the promise is kept: the accountant that proves it fills
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Context
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,16 @@ SEED_IS_SECRET = "The seed is known to nobody and serves for this one matching: 
 
 
 def in_words(epsilon: float) -> str:
-    """Return a budget in few digits, and in all of them where few would say less than it is."""
-    short = f"{epsilon:g}"
-    return short if float(short) >= epsilon else repr(epsilon)
+    """Return ε or δ in at most six digits, rounded up: a guarantee is never stated stronger than it is.
+
+    Examples
+    --------
+    >>> in_words(1.0), in_words(1.0000004), in_words(1e-5)
+    ('1', '1.00001', '1e-05')
+    """
+    if float(f"{epsilon:g}") >= epsilon:
+        return f"{epsilon:g}"
+    return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(epsilon)):g}"
 
 
 def partition_in_words(types: Sequence[int]) -> str:
@@ -76,6 +84,41 @@ def partition_in_words(types: Sequence[int]) -> str:
         f"{len(types):,} public region{'s' * (len(types) != 1)} with agents in {'them' if len(types) > 1 else 'it'}"
     )
     return f"{regions}, of {each} possible type{'s' * (many != 1)}{' each' * (len(types) > 1)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Disclosure:
+    """What the public part of a problem already tells about each agent, before any method acts.
+
+    Attributes
+    ----------
+    epsilon:
+        The largest log-ratio of the probabilities of what was made public, over all pairs of possible agents.
+    reason:
+        Where it comes from, as the end of a sentence.
+    assumption:
+        What has to be true for `epsilon` to hold.
+    """
+
+    epsilon: float
+    reason: str
+    assumption: str
+
+
+def with_disclosure(guarantee: Guarantee, disclosure: Disclosure | None) -> Guarantee:
+    """Return the guarantee for the matching and the disclosure together: both are observed, so their ε add up."""
+    if disclosure is None or guarantee.notion == "none":
+        return guarantee
+    total = guarantee.epsilon + disclosure.epsilon
+    return replace(
+        guarantee,
+        epsilon=total,
+        statement=(
+            f"ε = {in_words(total)} in total: {in_words(guarantee.epsilon)} for the matching and "
+            f"{in_words(disclosure.epsilon)} for {disclosure.reason}. Of the matching alone: {guarantee.statement}"
+        ),
+        assumptions=(*guarantee.assumptions, disclosure.assumption),
+    )
 
 
 def no_privacy(what: str) -> Guarantee:

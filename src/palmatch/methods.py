@@ -29,7 +29,7 @@ from palmatch.policies.published import SPENT_BACKOFF, Policy, noise_only, publi
 from palmatch.privacy.accountants import Allowance, check_budget, free_allowance, published_allowance
 from palmatch.privacy.costs import largest_own_costs
 from palmatch.privacy.sound import Account, region_account, sound_allowance
-from palmatch.problem import Domain, FloatArray, IntArray, Matching, Problem
+from palmatch.problem import Domain, FloatArray, IntArray, Matching, Problem, finished
 from palmatch.rounds.draws import streams
 from palmatch.rounds.game import rules_of, simulate
 from palmatch.rounds.lists import simulate_lists
@@ -115,7 +115,8 @@ def prepare(ground: Ground, method: str, *, settings: Settings | None = None, tr
     if method not in METHODS:
         raise InputError(f"There is no method {method!r}: choose from {', '.join(METHODS)}.")
     check_budget(np.array([chosen.epsilon]), order=chosen.order, delta=chosen.delta)
-    return METHODS[method].prepare(ground, chosen, trace)
+    ready = METHODS[method].prepare(ground, chosen, trace)
+    return replace(ready, play=lambda seed: finished(ground.problem, ready.play(seed)))
 
 
 def published_policy(problem: Problem, settings: Settings) -> Policy:

@@ -7,14 +7,14 @@ answer of any method to it. Neither knows how a matching is found.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from palmatch.errors import InputError
-from palmatch.guarantee import Guarantee
+from palmatch.guarantee import Disclosure, Guarantee, with_disclosure
 from palmatch.trace import Trace
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -115,6 +115,9 @@ class Problem:
         K: how many resources each possible type cares for; None for all of them.
     resource_order:
         Rank of each resource by its public id: breaks ties in preference orders.
+    disclosure:
+        What the regions themselves tell, where they were drawn from what is private; None where they come with the
+        data.
     """
 
     domain: Domain
@@ -129,6 +132,7 @@ class Problem:
     interest: int | None = None
     uncovered: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+    disclosure: Disclosure | None = None
 
     @property
     def agents(self) -> int:
@@ -204,6 +208,17 @@ class Matching:
         return int((self.resource_of >= 0).sum())
 
 
+def finished(problem: Problem, matching: Matching) -> Matching:
+    """Return a method's matching with what holds for the whole problem: every matching passes through here once."""
+    if problem.disclosure is None:
+        return matching
+    return replace(
+        matching,
+        guarantee=with_disclosure(matching.guarantee, problem.disclosure),
+        epsilon=matching.epsilon + problem.disclosure.epsilon,
+    )
+
+
 def make_problem(
     domain: Domain,
     types: FloatArray,
@@ -215,6 +230,7 @@ def make_problem(
     interest: int | None = None,
     uncovered: Sequence[int] = (),
     notes: Sequence[str] = (),
+    disclosure: Disclosure | None = None,
 ) -> Problem:
     """Check the parts and put them together.
 
@@ -258,6 +274,7 @@ def make_problem(
         interest=None if interest is None else int(interest),
         uncovered=tuple(uncovered),
         notes=tuple(notes),
+        disclosure=disclosure,
     )
 
 

@@ -31,6 +31,9 @@ def run_apart(*words: object, folder: Path, **environment: str) -> Result:
     return Result(ended.returncode, ended.stdout, ended.stderr)
 
 
+DRAWN = ("--domain", "papers", "--draw-primary")
+
+
 @pytest.fixture(scope="module")
 def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("town")
@@ -92,8 +95,31 @@ def test_another_seed_gives_another_matching(town):
     assert (town / "seed-1.csv").read_bytes() != (town / "seed-2.csv").read_bytes()
 
 
-def test_reviewers_get_papers_and_losers_are_listed(conference):
+def test_reviewers_without_primary_areas_are_refused_until_the_draw_is_asked_for(conference):
     words = ("match", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", 3, "--out", "pairs.csv")
+    refused = run(*words, folder=conference)
+    assert_one_sentence(refused, "reviewers.csv: found no column 'primary'", "add the column", "--draw-primary")
+    result = run(*words, "--draw-primary", "--json", "drawn.json", folder=conference)
+    assert result.returncode == 0, result.stderr
+    most = pm.data.conference.conference(reviewers=30, papers=12).reviewers.sum(axis=1).max()
+    guarantee = json.loads((conference / "drawn.json").read_text())["guarantee"]
+    assert guarantee["epsilon"] == pytest.approx(1 + np.log(most))
+    assert f"(ln {most})" in guarantee["statement"]
+
+
+def test_reviewers_get_papers_and_losers_are_listed(conference):
+    words = (
+        "match",
+        "reviewers.csv",
+        "papers.csv",
+        "--domain",
+        "papers",
+        "--draw-primary",
+        "--areas",
+        3,
+        "--out",
+        "pairs.csv",
+    )
     result = run(*words, folder=conference)
     assert result.returncode == 0, result.stderr
     pairs = pl.read_csv(conference / "pairs.csv")
@@ -143,7 +169,18 @@ def test_json_on_the_standard_output_is_nothing_but_json(town):
 
 
 def test_compare_draws_fresh_primary_areas_for_every_run(conference):
-    words = ("compare", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", "2,3", "--runs", 3)
+    words = (
+        "compare",
+        "reviewers.csv",
+        "papers.csv",
+        "--domain",
+        "papers",
+        "--draw-primary",
+        "--areas",
+        "2,3",
+        "--runs",
+        3,
+    )
     result = run(*words, "--methods", "hungarian-region,random", "--json", "rows.json", folder=conference)
     assert result.returncode == 0, result.stderr
     rows = json.loads((conference / "rows.json").read_text())["rows"]

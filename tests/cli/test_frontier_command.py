@@ -74,8 +74,21 @@ def test_reviewers_and_papers_have_a_frontier(tmp_path: Path) -> None:
     for name, marks in (("reviewers", made_up.reviewers), ("papers", made_up.papers)):
         columns = {area: marks[:, n] for n, area in enumerate(made_up.areas)}
         pl.DataFrame({"id": [f"{name[0]}{n}" for n in range(len(marks))]} | columns).write_csv(tmp_path / f"{name}.csv")
-    words = ("frontier", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", 2, "--runs", 2)
-    result = run(*words, "--epsilons", "1,4", "--methods", "once,random", "--json", "-", folder=tmp_path)
+    words = (
+        "frontier",
+        "reviewers.csv",
+        "papers.csv",
+        "--domain",
+        "papers",
+        "--draw-primary",
+        "--areas",
+        2,
+        "--runs",
+        2,
+    )
+    result = run(
+        *words, "--draw-primary", "--epsilons", "1,4", "--methods", "once,random", "--json", "-", folder=tmp_path
+    )
     assert result.returncode == 0, result.stderr
     rows = json.loads(result.stdout)["rows"]
     assert [(row["areas"], row["edge"], row["runs"]) for row in rows] == [(2, None, 2)] * 3

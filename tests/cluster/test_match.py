@@ -23,7 +23,7 @@ def city(interest: int | None) -> Problem:
 
 def papers() -> Problem:
     made_up = pm.data.conference.conference(reviewers=24, papers=9)
-    return pm.papers.problem(made_up.reviewers, made_up.papers, secondary=1, seed=1)
+    return pm.papers.problem(made_up.reviewers, made_up.papers, areas=2, draw_primary=True, seed=1)
 
 
 def same(one: Matching, other: Matching) -> None:

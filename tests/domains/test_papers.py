@@ -26,6 +26,10 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NEVER = 1e-7
 
 
+def drawn(*arguments: Any, **options: Any) -> pm.Problem:
+    return pm.papers.problem(*arguments, draw_primary=True, **options)
+
+
 def some_marks(rows: int, areas: int, seed: int) -> NDArray[np.int64]:
     chance = np.random.default_rng(seed)
     marks = (chance.random((rows, areas)) < 0.3).astype(np.int64)
@@ -47,7 +51,7 @@ def primaries(problem: pm.Problem) -> list[int]:
 def test_a_paper_is_worth_the_cosine_of_the_two_label_vectors(areas: int, seed: int) -> None:
     reviewers, papers = some_marks(5, areas, seed), some_marks(4, areas, seed + 1)
     first_area = papers.argmax(axis=1)
-    problem = pm.papers.problem(reviewers, papers, secondary=areas - 1, seed=seed, paper_primary=first_area)
+    problem = drawn(reviewers, papers, areas=areas, seed=seed, paper_primary=first_area)
     table = problem.true_utility()
     for n, primary in enumerate(primaries(problem)):
         for r in range(4):
@@ -59,7 +63,7 @@ def test_a_paper_is_worth_the_cosine_of_the_two_label_vectors(areas: int, seed: 
 def test_the_same_labels_are_worth_one_and_never_more() -> None:
     marks = some_marks(60, 25, 3)
     problem = pm.papers.problem(
-        marks, marks, secondary=1, reviewer_primary=marks.argmax(axis=1), paper_primary=marks.argmax(axis=1)
+        marks, marks, areas=2, reviewer_primary=marks.argmax(axis=1), paper_primary=marks.argmax(axis=1)
     )
     diagonal = np.diag(problem.true_utility())
     assert diagonal == pytest.approx(np.ones(60), abs=1e-14)
@@ -84,7 +88,7 @@ def test_a_region_holds_every_label_set_once(areas: int, secondary: int) -> None
 @pytest.mark.parametrize("secondary", [0, 1, 3])
 def test_reviewers_with_too_many_areas_act_on_some_of_them_and_are_scored_with_all(secondary: int) -> None:
     reviewers, papers = some_marks(40, 8, 7), some_marks(6, 8, 8)
-    problem = pm.papers.problem(reviewers, papers, secondary=secondary, surplus="drop")
+    problem = drawn(reviewers, papers, areas=secondary + 1, surplus="drop")
     for n, primary in enumerate(primaries(problem)):
         acts_on = {area for area, value in enumerate(problem.types[n]) if value == 0.5}
         owns = {area for area, mark in enumerate(reviewers[n]) if mark and area != primary}
@@ -95,13 +99,13 @@ def test_reviewers_with_too_many_areas_act_on_some_of_them_and_are_scored_with_a
         assert (possible == problem.types[n]).all(axis=1).sum() == 1, "the region has to cover the reviewer"
     assert problem.uncovered == ()
     many = int((reviewers.sum(axis=1) > secondary + 1).sum())
-    assert problem.notes[0].startswith(f"{many} of 40 reviewers have more than {secondary} areas")
+    assert problem.notes[0].startswith(f"{many} of 40 reviewers have more than {secondary + 1} area")
     check_problem(problem)
 
 
 def test_reviewers_who_keep_too_many_areas_are_named_as_not_covered() -> None:
     reviewers, papers = some_marks(40, 8, 7), some_marks(6, 8, 8)
-    problem = pm.papers.problem(reviewers, papers, secondary=1, surplus="keep")
+    problem = drawn(reviewers, papers, areas=2, surplus="keep")
     assert list(problem.uncovered) == [n for n in range(40) if reviewers[n].sum() > 2]
     assert np.array_equal(problem.types, problem.truth)
     matching = pm.match(problem, "published", seed=1)
@@ -109,7 +113,7 @@ def test_reviewers_who_keep_too_many_areas_are_named_as_not_covered() -> None:
 
 
 def test_nobody_is_named_where_everybody_is_covered() -> None:
-    problem = pm.papers.problem([[1, 1, 0], [0, 1, 0]], [[1, 0, 0]], secondary=1, surplus="keep")
+    problem = drawn([[1, 1, 0], [0, 1, 0]], [[1, 0, 0]], areas=2, surplus="keep")
     assert problem.uncovered == ()
     assert problem.notes == ()
 
@@ -117,12 +121,12 @@ def test_nobody_is_named_where_everybody_is_covered() -> None:
 def test_a_surplus_that_is_neither_dropped_nor_kept_is_refused() -> None:
     wrong: Any = "Keep"
     with pytest.raises(InputError, match="surplus"):
-        pm.papers.problem([[1, 1, 0]], [[1, 0, 0]], secondary=0, surplus=wrong)
+        drawn([[1, 1, 0]], [[1, 0, 0]], areas=1, surplus=wrong)
 
 
 def test_the_primary_area_is_drawn_uniformly_from_ones_own() -> None:
     marks = np.tile([0, 1, 1, 0, 1, 1, 0], (4000, 1))
-    problem = pm.papers.problem(marks, [[1] * 7], seed=11)
+    problem = drawn(marks, [[1] * 7], seed=11)
     counts = np.bincount(primaries(problem), minlength=7)
     assert counts[[0, 3, 6]].tolist() == [0, 0, 0]
     assert chisquare(counts[[1, 2, 4, 5]]).pvalue > NEVER
@@ -130,7 +134,7 @@ def test_the_primary_area_is_drawn_uniformly_from_ones_own() -> None:
 
 def test_the_areas_that_are_kept_are_drawn_uniformly() -> None:
     marks = np.ones((6000, 5), dtype=int)
-    problem = pm.papers.problem(marks, [[1] * 5], secondary=2, seed=12, reviewer_primary=np.zeros(6000, dtype=int))
+    problem = drawn(marks, [[1] * 5], areas=3, seed=12, reviewer_primary=np.zeros(6000, dtype=int))
     kept, counts = np.unique(problem.types == 0.5, axis=0, return_counts=True)
     assert len(kept) == comb(4, 2)
     assert chisquare(counts).pvalue > NEVER
@@ -138,14 +142,57 @@ def test_the_areas_that_are_kept_are_drawn_uniformly() -> None:
 
 def test_primary_areas_follow_the_seed() -> None:
     marks = some_marks(30, 9, 1)
-    first = pm.papers.problem(marks, marks[:5], seed=1)
-    assert np.array_equal(first.types, pm.papers.problem(marks, marks[:5], seed=1).types)
-    assert not np.array_equal(first.types, pm.papers.problem(marks, marks[:5], seed=2).types)
+    first = drawn(marks, marks[:5], seed=1)
+    assert np.array_equal(first.types, drawn(marks, marks[:5], seed=1).types)
+    assert not np.array_equal(first.types, drawn(marks, marks[:5], seed=2).types)
+
+
+def test_without_a_seed_areas_are_drawn_anew() -> None:
+    marks = some_marks(60, 9, 1)
+    assert not np.array_equal(drawn(marks, marks[:5]).types, drawn(marks, marks[:5]).types)
+
+
+def test_reviewers_or_papers_without_primary_areas_are_refused_and_told_how_to_add_them() -> None:
+    one = [[1, 1, 0]]
+    for present, missing in (({"paper_primary": [0]}, "reviewers"), ({"reviewer_primary": [0]}, "papers")):
+        with pytest.raises(InputError, match=f"^{missing}: there are no primary areas.*column `primary`.*draw_primary"):
+            pm.papers.problem(one, one, **present)
+
+
+@pytest.mark.parametrize(("areas", "most"), [(3, 3), (2, 3), (1, 3)])
+@pytest.mark.parametrize("method", ["once", "palma", "published", "noise", "hungarian-region", "random"])
+def test_a_drawn_primary_area_adds_its_own_cost_to_every_guarantee(method: str, areas: int, most: int) -> None:
+    marks = np.array([[1, 1, 1, 0], [1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]])
+    first = marks.argmax(axis=1)
+    given_areas = pm.papers.problem(marks, marks, areas=areas, reviewer_primary=first, paper_primary=first)
+    alone = pm.match(given_areas, method, seed=1)
+    both = pm.match(drawn(marks, marks, areas=areas, paper_primary=first), method, seed=1)
+    # The exact probabilities of the draw: an area of a set of k is made public with chance 1/k.
+    worst = max(np.log(other / own) for own in range(1, most + 1) for other in range(1, most + 1))
+    assert both.guarantee.epsilon >= alone.guarantee.epsilon + worst
+    assert both.guarantee.epsilon == pytest.approx(alone.guarantee.epsilon + np.log(most), abs=1e-12)
+    assert both.epsilon.min() >= worst
+    assert f"(ln {most})" in both.guarantee.statement
+    assert "in total" not in alone.guarantee.statement
+
+
+def test_primary_areas_that_are_drawn_cost_nothing_where_nothing_is_guaranteed() -> None:
+    problem = drawn([[1, 1, 0]], [[1, 0, 0]])
+    assert pm.match(problem, "hungarian", seed=1).guarantee.notion == "none"
+
+
+def test_drawn_primary_areas_of_papers_cost_nothing_since_papers_are_public() -> None:
+    problem = drawn([[1, 1, 0]], [[1, 0, 1]], reviewer_primary=[0])
+    assert problem.disclosure is None
 
 
 def test_given_primary_areas_are_kept() -> None:
     problem = pm.papers.problem(
-        [[1, 1, 0], [0, 1, 1]], [[1, 0, 0]], reviewer_primary=np.array([1, 2]), areas=["A", "B", "C"]
+        [[1, 1, 0], [0, 1, 1]],
+        [[1, 0, 0]],
+        reviewer_primary=np.array([1, 2]),
+        area_names=["A", "B", "C"],
+        paper_primary=[0],
     )
     assert [str(problem.regions[place]) for place in problem.region_index] == ["B", "C"]
 
@@ -153,19 +200,19 @@ def test_given_primary_areas_are_kept() -> None:
 def test_data_frames_of_marks_are_taken() -> None:
     frame = pl.DataFrame({"A": [1, 0], "B": [1, 1]})
     as_list: list[list[int]] = [[1, 1], [0, 1]]
-    one, two = pm.papers.problem(frame, frame, secondary=1), pm.papers.problem(as_list, as_list, secondary=1)
+    one, two = drawn(frame, frame, areas=2, seed=1), drawn(as_list, as_list, areas=2, seed=1)
     assert np.array_equal(one.types, two.types)
 
 
 def test_the_paper_test_case_has_the_size_that_the_paper_says() -> None:
-    problem = pm.papers.problem(some_marks(189, 25, 1), some_marks(73, 25, 2), secondary=2)
+    problem = drawn(some_marks(189, 25, 1), some_marks(73, 25, 2), areas=3)
     assert (problem.agents, problem.resources) == (189, 73)
     assert len(problem.domain.types_of(problem.regions[0])) == 1 + 24 + 276
 
 
 def complaint(*arguments: Any, **options: Any) -> str:
     with pytest.raises(InputError) as caught:
-        pm.papers.problem(*arguments, **options)
+        drawn(*arguments, **options)
     message = str(caught.value)
     assert message.endswith(".")
     assert "\n" not in message
@@ -174,34 +221,34 @@ def complaint(*arguments: Any, **options: Any) -> str:
 
 def test_wrong_marks_are_named() -> None:
     fine = [[1, 0]]
-    assert "reviewers, row 1: has no area" in complaint([[1, 0], [0, 0]], fine, secondary=1)
-    assert "papers, row 0: has no area" in complaint(fine, [[0, 0]], secondary=1)
-    assert "reviewers: expected marks 0 or 1, got 2" in complaint([[2, 0]], fine, secondary=1)
-    assert "papers: expected marks 0 or 1, got nan" in complaint(fine, [[np.nan, 1]], secondary=1)
-    assert "got shape (2,)" in complaint([1, 0], fine, secondary=1)
-    assert "got shape (0, 2)" in complaint(np.empty((0, 2)), fine, secondary=1)
-    assert "Reviewers have 3 areas and papers 2" in complaint([[1, 0, 0]], fine, secondary=1)
+    assert "reviewers, row 1: has no area" in complaint([[1, 0], [0, 0]], fine, areas=2)
+    assert "papers, row 0: has no area" in complaint(fine, [[0, 0]], areas=2)
+    assert "reviewers: expected marks 0 or 1, found something else" in complaint([[2, 0]], fine, areas=2)
+    assert "papers: expected marks 0 or 1, found something else" in complaint(fine, [[np.nan, 1]], areas=2)
+    assert "got shape (2,)" in complaint([1, 0], fine, areas=2)
+    assert "got shape (0, 2)" in complaint(np.empty((0, 2)), fine, areas=2)
+    assert "Reviewers have 3 areas and papers 2" in complaint([[1, 0, 0]], fine, areas=2)
 
 
-def test_wrong_numbers_of_secondary_areas_are_named() -> None:
-    assert "secondary from 0 to 1), got 3 (secondary=2)" in complaint([[1, 0]], [[1, 0]], secondary=2)
-    assert "got 0 (secondary=-1)" in complaint([[1, 0]], [[1, 0]], secondary=-1)
+def test_wrong_numbers_of_areas_are_named() -> None:
+    assert "Expected areas from 1 to 2, as many as there are, got areas=3." in complaint([[1, 0]], [[1, 0]], areas=3)
+    assert "got areas=0" in complaint([[1, 0]], [[1, 0]], areas=0)
     many = [[1] * 60]
-    assert "more than 2,000,000" in complaint(many, many, secondary=6)
+    assert "more than 2,000,000" in complaint(many, many, areas=7)
 
 
 def test_a_primary_area_that_is_not_ones_own_is_refused() -> None:
-    assert "own areas" in complaint([[1, 0]], [[1, 0]], secondary=1, reviewer_primary=np.array([1]))
+    assert "own areas" in complaint([[1, 0]], [[1, 0]], areas=2, reviewer_primary=np.array([1]))
 
 
 @pytest.mark.parametrize("given", [[7], [-1], [0, 0]])
 def test_a_primary_area_that_does_not_exist_is_refused(given: list[int]) -> None:
-    complaint([[1, 1]], [[1, 0]], secondary=1, reviewer_primary=np.array(given))
+    complaint([[1, 1]], [[1, 0]], areas=2, reviewer_primary=np.array(given))
 
 
 def test_too_few_names_of_areas_are_refused() -> None:
-    complaint([[1, 0]], [[1, 0]], secondary=1, areas=["only one"])
+    complaint([[1, 0]], [[1, 0]], areas=2, area_names=["only one"])
 
 
 def test_too_many_budgets_are_counted() -> None:
-    assert "3" in complaint([[1, 0]], [[1, 0]], secondary=1, epsilon=[1, 2, 3])
+    assert "3" in complaint([[1, 0]], [[1, 0]], areas=2, epsilon=[1, 2, 3])

@@ -184,7 +184,7 @@ def _some_problems():
     night = pm.data.city.batch(5.0)
     yield pm.mobility.problem(night.requests, night.vehicles, edge=1500)
     meeting = pm.data.conference.conference(seed=1, reviewers=12, papers=8)
-    yield pm.papers.problem(meeting.reviewers, meeting.papers, seed=4)
+    yield pm.papers.problem(meeting.reviewers, meeting.papers, draw_primary=True, seed=4)
 
 
 @pytest.mark.parametrize("order", [1.0, 8.0, np.inf])

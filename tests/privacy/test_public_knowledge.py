@@ -26,7 +26,7 @@ def city() -> Problem:
 
 def conference() -> Problem:
     meeting = pm.data.conference.conference(seed=2, reviewers=80, papers=60)
-    return pm.papers.problem(meeting.reviewers, meeting.papers, secondary=1)
+    return pm.papers.problem(meeting.reviewers, meeting.papers, areas=2, draw_primary=True, seed=0)
 
 
 def table() -> Problem:

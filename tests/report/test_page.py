@@ -132,12 +132,12 @@ def test_people_who_go_without_are_counted(tmp_path: Path) -> None:
 def test_reviewers_get_no_map_and_nobody_misses_it(tmp_path: Path) -> None:
     marks = np.random.default_rng(1).integers(0, 2, (12, 5))
     marks[:, 0] |= marks.sum(axis=1) == 0
-    problem = pm.papers.problem(marks[:6], marks[6:], secondary=2)
+    problem = pm.papers.problem(marks[:6], marks[6:], areas=3, draw_primary=True, seed=0)
     text, written = report(tmp_path, compare(problem, METHODS, runs=2))
     assert "map.png" not in [path.name for path in written]
     assert "map" not in re.sub(r'src="[^"]*"', "", text)
     assert "6 reviewers" in text
-    assert "have more than 2 areas besides the primary one" in text
+    assert "have more than 3 areas" in text
 
 
 def test_whom_the_promise_leaves_out_is_named_and_escaped(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def command(
     domain: options.Domain = options.DomainName.mobility,
     edge: options.Edges = "1000",
     areas: options.AreasList = "3",
+    draw_primary: options.DrawPrimary = False,
     types: options.Types = None,
     methods: Annotated[str, options.methods_option(_METHODS)] = _METHODS,
     runs: options.Runs = 32,
@@ -55,6 +56,7 @@ def command(
         alpha=alpha,
         spacing=spacing,
         origin=options.place(origin),
+        draw_primary=draw_primary,
     )
     settings = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value)
     results = []

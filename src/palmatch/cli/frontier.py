@@ -49,6 +49,7 @@ def command(
     domain: options.Domain = options.DomainName.mobility,
     edge: options.Edge = 1000.0,
     areas: options.Areas = 3,
+    draw_primary: options.DrawPrimary = False,
     types: options.Types = None,
     epsilons: Annotated[str, typer.Option("--epsilons", help="Budgets with commas between them.")] = _BUDGETS,
     methods: Annotated[str, options.methods_option(_METHODS)] = _METHODS,
@@ -68,7 +69,15 @@ def command(
     names, budgets, start = options.methods(methods), options.numbers(epsilons, "--epsilons"), options.place(origin)
     if agents is not None and resources is not None:
         inputs = read_inputs(
-            agents, resources, domain, types=types, interest=interest, alpha=alpha, spacing=spacing, origin=start
+            agents,
+            resources,
+            domain,
+            types=types,
+            interest=interest,
+            alpha=alpha,
+            spacing=spacing,
+            origin=start,
+            draw_primary=draw_primary,
         )
     else:
         _check_made_up(agents, resources, domain, types)
@@ -114,16 +123,22 @@ def made_up_inputs(
     if domain is options.DomainName.papers:
         drawn = conference(seed=seed)
 
-        def of_conference(areas: float, run: int) -> Problem:
+        def of_conference(areas: float, run: int | None) -> Problem:
             check_areas(int(areas), named=len(drawn.areas), agents=len(drawn.reviewers), papers=len(drawn.papers))
             return papers.problem(
-                drawn.reviewers, drawn.papers, secondary=int(areas) - 1, seed=run, interest=interest, areas=drawn.areas
+                drawn.reviewers,
+                drawn.papers,
+                areas=int(areas),
+                draw_primary=True,
+                seed=run,
+                interest=interest,
+                area_names=drawn.areas,
             )
 
         return Inputs(of_conference, draws=True)
     batch = city.batch(8.0, seed=seed)
 
-    def of_city(edge: float, _run: int) -> Problem:
+    def of_city(edge: float, _run: int | None) -> Problem:
         return mobility.problem(
             batch.requests,
             batch.vehicles,

@@ -11,7 +11,7 @@ import numpy as np
 
 from palmatch.cli.options import DomainName
 from palmatch.data.cells import read_ids
-from palmatch.data.labels import check_same_areas, read_labels
+from palmatch.data.labels import check_same_areas, need_primary, read_labels
 from palmatch.data.points import check_not_swapped, read_points
 from palmatch.data.tables import check_regions, read_table, read_types
 from palmatch.domains import mobility, papers, table
@@ -27,10 +27,11 @@ class Inputs:
     """Files that were read and checked. `problem(size, seed)` is their problem.
 
     `size` is the edge of the squares (mobility) or the number of areas (papers) and means nothing to a table; `seed`
-    draws primary areas where the files name none, and `draws` says whether there is anything to draw.
+    draws primary areas where the files name none (secretly if it is None), and `draws` says whether there is anything
+    to draw.
     """
 
-    problem: Callable[[float, int], Problem]
+    problem: Callable[[float, int | None], Problem]
     draws: bool
     ignored: tuple[str, ...] = ()
 
@@ -45,12 +46,15 @@ def read_inputs(
     alpha: float = 4000.0,
     spacing: float = 100.0,
     origin: tuple[float, float] = mobility.ORIGIN,
+    draw_primary: bool = False,
 ) -> Inputs:
     """Read both files."""
     if types is not None and domain is not DomainName.table:
         raise InputError("--types goes with --domain table.")
+    if draw_primary and domain is not DomainName.papers:
+        raise InputError("--draw-primary goes with --domain papers.")
     if domain is DomainName.papers:
-        return _papers(agents, resources, interest)
+        return _papers(agents, resources, interest, draw_primary=draw_primary)
     if domain is DomainName.table:
         return _table(agents, resources, types, interest)
     people, cars = read_points(agents, role="agents"), read_points(resources, role="resources")
@@ -64,20 +68,24 @@ def read_inputs(
     )
 
 
-def _papers(agents: Path, resources: Path, interest: int | None) -> Inputs:
+def _papers(agents: Path, resources: Path, interest: int | None, *, draw_primary: bool) -> Inputs:
     reviewers = read_labels(agents, role="agents")
     submitted = check_same_areas(reviewers, read_labels(resources, role="resources"))
+    if not draw_primary:
+        need_primary(reviewers)
+        need_primary(submitted)
 
-    def problem(areas: float, seed: int) -> Problem:
+    def problem(areas: float, seed: int | None) -> Problem:
         check_areas(int(areas), named=len(reviewers.areas), agents=len(reviewers.ids), papers=len(submitted.ids))
         return papers.problem(
             reviewers.marks,
             submitted.marks,
-            secondary=int(areas) - 1,
+            areas=int(areas),
+            draw_primary=draw_primary,
             seed=seed,
             interest=interest,
             epsilon=reviewers.epsilon,
-            areas=reviewers.areas,
+            area_names=reviewers.areas,
             reviewer_ids=reviewers.ids,
             paper_ids=submitted.ids,
             reviewer_primary=reviewers.primary,
@@ -116,7 +124,7 @@ def _table(agents: Path, resources: Path, types: Path | None, interest: int | No
     names = np.array(possible.regions)
     rows = {name: np.flatnonzero(names == name) for name in sorted(set(possible.regions))}
 
-    def problem(_size: float, _seed: int) -> Problem:
+    def problem(_size: float, _seed: int | None) -> Problem:
         return table.problem(
             people.utilities,
             people.regions,

@@ -44,6 +44,7 @@ def command(
     policy: Annotated[str, typer.Option("--policy", help=f"One of {', '.join(METHODS)}.")] = "once",
     edge: options.Edge = 1000.0,
     areas: options.Areas = 3,
+    draw_primary: options.DrawPrimary = False,
     types: options.Types = None,
     interest: options.Interest = None,
     epsilon: options.Epsilon = 1.0,
@@ -75,9 +76,10 @@ def command(
         alpha=alpha,
         spacing=spacing,
         origin=options.place(origin),
+        draw_primary=draw_primary,
     )
     drawn = secret_seed() if seed is None else seed
-    problem = inputs.problem(areas if domain is options.DomainName.papers else edge, drawn)
+    problem = inputs.problem(areas if domain is options.DomainName.papers else edge, seed)
     settings = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value)
     with perhaps_connected(cluster) as there, show.progress_bar("matching") as report:
         if there is None:

@@ -49,6 +49,10 @@ Areas: TypeAlias = Annotated[
 AreasList: TypeAlias = Annotated[
     str, typer.Option("--areas", help="Most areas of a possible reviewer, with commas (papers).")
 ]
+DrawPrimary: TypeAlias = Annotated[
+    bool,
+    typer.Option("--draw-primary", help="Draw primary areas that the files lack; adds ln k to ε (papers)."),
+]
 Types: TypeAlias = Annotated[
     Path | None, typer.Option("--types", help="What everybody who could be in a region might want (table).")
 ]

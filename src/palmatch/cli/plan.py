@@ -22,6 +22,7 @@ def command(
     domain: options.Domain = options.DomainName.mobility,
     edge: options.Edge = 1000.0,
     areas: options.Areas = 3,
+    draw_primary: options.DrawPrimary = False,
     types: options.Types = None,
     interest: options.Interest = None,
     epsilon: options.Epsilon = 1.0,
@@ -29,7 +30,7 @@ def command(
     alpha: options.Alpha = 4000.0,
     spacing: options.Spacing = 100.0,
     origin: options.Origin = options.ORIGIN,
-    seed: options.Seed = 0,
+    seed: options.SecretSeed = None,
     json: options.Json = None,
 ) -> None:
     """Plan a budget."""
@@ -43,6 +44,7 @@ def command(
         alpha=alpha,
         spacing=spacing,
         origin=options.place(origin),
+        draw_primary=draw_primary,
     )
     problem = inputs.problem(areas if domain is options.DomainName.papers else edge, seed)
     settings = Settings(epsilon=epsilon, delta=delta)

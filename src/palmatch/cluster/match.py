@@ -23,7 +23,7 @@ from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy
 from palmatch.privacy.accountants import Allowance, check_budget, published_allowance
 from palmatch.privacy.sound import Account, Accountant, region_account, sound_allowance
-from palmatch.problem import FloatArray, IntArray, Matching, Problem
+from palmatch.problem import FloatArray, IntArray, Matching, Problem, finished
 from palmatch.rounds.game import rules_of
 from palmatch.rounds.tables import PublicTables
 
@@ -85,7 +85,7 @@ def match_on_tiles(
         few=few,
         progress=ground.progress("rounds"),
     )
-    return Matching(
+    matching = Matching(
         method=method,
         resource_of=ends.resource_of,
         utility=problem.true_utility_of(ends.resource_of),
@@ -95,6 +95,7 @@ def match_on_tiles(
         rounds=ends.steps,
         epsilon_is_public=allowance.epsilon_is_public,
     )
+    return finished(problem, matching)
 
 
 def _allowance(

@@ -75,6 +75,16 @@ def read_labels(path: FilePath, *, role: Literal["agents", "resources"]) -> Labe
     )
 
 
+def need_primary(labels: Labels) -> None:
+    """Refuse labels without primary areas, in a sentence that says how to add them."""
+    if labels.primary is None:
+        raise InputError(
+            f"{labels.source}: found no column 'primary', expected each row's primary area, which is public; add the "
+            "column with the name of one of the row's own areas, or draw it with --draw-primary, which adds ln k to ε "
+            "for reviewers with up to k areas."
+        )
+
+
 def _area_names(sheet: Sheet, columns: list[int]) -> tuple[str, ...]:
     if not columns:
         raise InputError(

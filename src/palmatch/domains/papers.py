@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from palmatch.errors import InputError
+from palmatch.guarantee import Disclosure
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
 
 PRIMARY, SECONDARY, OTHER = 1.0, 0.5, 0.1
@@ -78,16 +79,17 @@ def problem(
     reviewers: ArrayLike,
     papers: ArrayLike,
     *,
-    secondary: int = 2,
-    seed: int = 0,
+    areas: int = 3,
+    draw_primary: bool = False,
+    seed: int | None = None,
     surplus: Literal["drop", "keep"] = "drop",
     interest: int | None = None,
     epsilon: ArrayLike | None = None,
-    areas: Sequence[str] | None = None,
+    area_names: Sequence[str] | None = None,
     reviewer_ids: Sequence[str] | None = None,
     paper_ids: Sequence[str] | None = None,
-    reviewer_primary: IntArray | None = None,
-    paper_primary: IntArray | None = None,
+    reviewer_primary: ArrayLike | None = None,
+    paper_primary: ArrayLike | None = None,
 ) -> Problem:
     """Return the problem of matching reviewers to papers, one each.
 
@@ -95,53 +97,97 @@ def problem(
     ----------
     reviewers, papers:
         0/1 marks, one row each, one column an area.
-    secondary:
-        m: how many areas besides the primary one a possible agent of a region may have.
+    areas:
+        The most areas, the primary one included, of a possible reviewer: `--areas` of the command.
+    draw_primary:
+        Whether primary areas that are not given are drawn uniformly from each row's own areas. The primary area of a
+        reviewer is public, so such a draw discloses something about the other areas: ln k is added to every ε, with k
+        the most areas that a reviewer may draw from.
     seed:
-        For the primary areas, which are drawn uniformly from each row's own areas unless they are given.
+        Repeats what is drawn here, for tests and studies; chance is secret without one.
     surplus:
-        What becomes of a reviewer who has more than `secondary` further areas. "drop": the reviewer acts on
-        `secondary` of them, drawn at random, so that the region covers everybody (welfare is scored with all of them).
-        "keep": the reviewer acts on all of them, and is named in `Problem.uncovered`, because nothing is promised.
+        What becomes of a reviewer who has more than `areas` areas. "drop": the reviewer acts on `areas` of them, drawn
+        at random, so that the region covers every reviewer (welfare is scored with all of them). "keep": the reviewer
+        acts on all of them, and is named in `Problem.uncovered`: methods that act as the nearest possible type cover
+        it, others do not.
+    area_names:
+        Names of the areas, in the order of the columns.
+    reviewer_primary, paper_primary:
+        The column of each row's primary area, one of its own.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> meeting = pm.papers.problem([[1, 1, 0]], [[0, 1, 1]], reviewer_primary=[1], paper_primary=[2])
+    >>> [str(region) for region in meeting.regions]
+    ['area 2']
     """
     marks, paper_marks = _checked_marks(reviewers, "reviewers"), _checked_marks(papers, "papers")
     if marks.shape[1] != paper_marks.shape[1]:
         raise InputError(
             f"Reviewers have {marks.shape[1]} areas and papers {paper_marks.shape[1]}: give both the same columns."
         )
-    _check_secondary(secondary, marks.shape[1])
+    secondary = _checked_secondary(areas, marks.shape[1])
     if surplus not in ("drop", "keep"):
         raise InputError(f"Expected surplus 'drop' or 'keep', got surplus={surplus!r}.")
-    names = tuple(f"area {n + 1}" for n in range(marks.shape[1])) if areas is None else tuple(map(str, areas))
+    names = tuple(f"area {n + 1}" for n in range(marks.shape[1])) if area_names is None else tuple(map(str, area_names))
     if len(names) != marks.shape[1]:
         raise InputError(f"Expected a name for each of the {marks.shape[1]} areas, got {len(names)}.")
-    chance = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 0x9A9E5])))
+    if not draw_primary:
+        _need_primaries(reviewers=reviewer_primary, papers=paper_primary)
+    entropy = np.random.SeedSequence() if seed is None else np.random.SeedSequence([seed, 0x9A9E5])
+    chance = np.random.Generator(np.random.PCG64(entropy))
     primary = _primaries(marks, reviewer_primary, _tickets(marks, reviewer_ids, chance))
     paper_first = _primaries(paper_marks, paper_primary, _tickets(paper_marks, paper_ids, chance))
-    truth = _vectors(marks, primary)
     tickets = _tickets(marks, reviewer_ids, chance)
     kept = marks if surplus == "keep" else _without_surplus(marks, primary, secondary, tickets)
-    too_many = np.flatnonzero(marks.sum(axis=1) > secondary + 1)
+    too_many = np.flatnonzero(marks.sum(axis=1) > areas)
     return make_problem(
         Conference(_vectors(paper_marks, paper_first), names, secondary),
         _vectors(kept, primary),
-        truth=truth,
+        truth=_vectors(marks, primary),
         agent_ids=reviewer_ids,
         resource_ids=tuple(str(n) for n in range(len(paper_marks))) if paper_ids is None else tuple(paper_ids),
         epsilon=for_everybody(epsilon, len(marks)),
         interest=interest,
         uncovered=too_many.tolist() if surplus == "keep" else (),
-        notes=_notes(len(too_many), len(marks), secondary, surplus),
+        notes=_notes(len(too_many), len(marks), areas, surplus),
+        disclosure=_of_draw(marks, areas, seeded=seed is not None) if reviewer_primary is None else None,
     )
 
 
-def _notes(too_many: int, everybody: int, secondary: int, surplus: str) -> tuple[str, ...]:
+def _need_primaries(**given: ArrayLike | None) -> None:
+    for what, primary in given.items():
+        if primary is None:
+            raise InputError(
+                f"{what}: there are no primary areas, which decide the public regions: give a column `primary` with "
+                f"one of the row's own areas ({what[:-1]}_primary from Python), or have them drawn with --draw-primary "
+                "(draw_primary=True), which adds ln k to ε for reviewers with up to k areas."
+            )
+
+
+def _of_draw(marks: NDArray[np.uint8], areas: int, *, seeded: bool) -> Disclosure:
+    """Return what it tells to draw a public primary area from a private set.
+
+    A set of k areas makes an area public with probability 1/k, so that two sets which share it differ by a factor of
+    at most the largest k. A possible reviewer has up to `areas`; a real one may have more.
+    """
+    most = max(areas, int(marks.sum(axis=1).max()))
+    chance = "from a seed that can be known, so this is a simulation" if seeded else "secretly"
+    return Disclosure(
+        epsilon=float(np.nextafter(np.log(most), np.inf)) if most > 1 else 0.0,
+        reason=f"the draw of a public primary area from up to {most} private areas (ln {most})",
+        assumption=f"Primary areas were drawn {chance}, and once: another draw for the same reviewer costs ln k again.",
+    )
+
+
+def _notes(too_many: int, everybody: int, areas: int, surplus: str) -> tuple[str, ...]:
     if not too_many:
         return ()
-    whom = f"{too_many} of {everybody} reviewers have more than {secondary} areas besides the primary one"
+    whom = f"{too_many} of {everybody} reviewers have more than {areas} area{'s' * (areas != 1)}"
     if surplus == "keep":
-        return (f"{whom}: they act on all of them, and the guarantee does not cover them.",)
-    return (f"{whom}: they act on {secondary} of them, drawn at random, and the guarantee covers them.",)
+        return (f"{whom}: they act on all of them, and only methods that act as the nearest possible type cover them.",)
+    return (f"{whom}: they act on {areas} of them, drawn at random, and the guarantee covers them.",)
 
 
 def _as_area(region: Region) -> Area:
@@ -150,18 +196,17 @@ def _as_area(region: Region) -> Area:
     return region
 
 
-def _check_secondary(secondary: int, areas: int) -> None:
-    if not 0 <= secondary < areas:
-        raise InputError(
-            f"Expected from 1 to {areas} areas for a reviewer (secondary from 0 to {areas - 1}), "
-            f"got {secondary + 1} (secondary={secondary})."
-        )
-    types = sum(comb(areas - 1, size) for size in range(secondary + 1))
+def _checked_secondary(areas: int, named: int) -> int:
+    """Return m of the paper: how many areas besides the primary one a possible reviewer may have."""
+    if not 1 <= areas <= named:
+        raise InputError(f"Expected areas from 1 to {named}, as many as there are, got areas={areas}.")
+    types = sum(comb(named - 1, size) for size in range(areas))
     if types > _MOST_TYPES:
         raise InputError(
-            f"With {areas} areas and secondary={secondary} a region has {types:,} possible agents, more than "
-            f"{_MOST_TYPES:,}: choose a smaller secondary."
+            f"With areas={areas} of {named} a region has {types:,} possible reviewers, more than "
+            f"{_MOST_TYPES:,}: choose a smaller number."
         )
+    return int(areas) - 1
 
 
 def _checked_marks(marks: ArrayLike, what: str) -> NDArray[np.uint8]:
@@ -169,7 +214,7 @@ def _checked_marks(marks: ArrayLike, what: str) -> NDArray[np.uint8]:
     if table.ndim != 2 or table.size == 0:
         raise InputError(f"{what}: expected one row each with one column an area, got shape {table.shape}.")
     if not np.isin(table, (0, 1)).all():
-        raise InputError(f"{what}: expected marks 0 or 1, got {table[~np.isin(table, (0, 1))][0]}.")
+        raise InputError(f"{what}: expected marks 0 or 1, found something else.")
     bare = np.flatnonzero(table.sum(axis=1) == 0)
     if len(bare):
         raise InputError(f"{what}, row {bare[0]}: has no area, so it belongs to no region; give it at least one.")
@@ -184,7 +229,7 @@ def _tickets(marks: NDArray[np.uint8], ids: Sequence[str] | None, chance: np.ran
     return tickets
 
 
-def _primaries(marks: NDArray[np.uint8], given: IntArray | None, tickets: FloatArray) -> IntArray:
+def _primaries(marks: NDArray[np.uint8], given: ArrayLike | None, tickets: FloatArray) -> IntArray:
     """Return a uniformly drawn area of each row, or the given ones."""
     if given is None:
         drawn: IntArray = np.where(marks == 1, tickets, -1.0).argmax(axis=1)
