@@ -17,3 +17,11 @@ class InputError(PalmatchError, ValueError):
 
 class DidNotConverge(PalmatchError, RuntimeError):
     """The rounds went on past the caller's limit; nothing about the unfinished matching is returned."""
+
+
+class ProtocolError(PalmatchError, ValueError):
+    """A message of a live game breaks the protocol and is refused; the text holds no private value."""
+
+
+class TransportError(PalmatchError, OSError):
+    """A live transport cannot be reached or has refused what was asked of it."""

@@ -1,0 +1,196 @@
+"""Packets: a message's bytes with its version, its signature and its padding; strict to read, in two notations.
+
+A packet is the CBOR array [version, body, signature, padding]. The body is what is signed and hashed, byte for byte as
+it was sent, so that nothing depends on writing it again the same way. It holds the message in canonical CBOR or, where
+that is handier (a browser), as JSON text; its first byte tells which. This module checks no signature.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import cbor2
+import msgspec
+
+from palmatch.errors import ProtocolError
+from palmatch.live.messages import SIGNATURE, TAG, VERSION, Message, packed_fields
+from palmatch.live.packing import split, unpack
+from palmatch.live.topics import Topic
+
+# A message within a message within a message, and its lists.
+_DEPTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A packet, taken apart: what was said, where, and the bytes that were signed."""
+
+    topic: Topic
+    message: Message
+    body: bytes
+    signature: bytes
+
+    @property
+    def hash(self) -> bytes:
+        """What other messages call this one by."""
+        return hash_of(self.topic, self.body)
+
+
+def signed_bytes(topic: Topic | str, body: bytes) -> bytes:
+    """Return what a signature covers: also the topic, so that nothing is valid in another game or in another place."""
+    return b"palmatch/%d\n%s\n%s" % (VERSION, str(topic).encode(), body)
+
+
+def hash_of(topic: Topic | str, body: bytes) -> bytes:
+    """Return the SHA-256 of what a signature covers."""
+    return hashlib.sha256(signed_bytes(topic, body)).digest()
+
+
+def body_of(message: Message, notation: Literal["cbor", "json"] = "cbor") -> bytes:
+    """Write a message; equal messages give equal bytes."""
+    if notation == "json":
+        return msgspec.json.encode(message, order="deterministic")
+    return cbor2.dumps(msgspec.to_builtins(message, builtin_types=(bytes,)), canonical=True)
+
+
+def packet_of(topic: Topic, body: bytes, signature: bytes, *, version: int = VERSION) -> bytes:
+    """Put a packet together, padded to its kind's size."""
+    if len(signature) != SIGNATURE:
+        raise ProtocolError(f"Expected a signature of {SIGNATURE} bytes, found {len(signature)}.")
+    start = b"\x84" + cbor2.dumps(version) + cbor2.dumps(body) + cbor2.dumps(signature)
+    rule = topic.rule
+    # The padding's length always takes two bytes, so that every size can be reached.
+    missing = max(rule.padded - len(start) - 3, 0)
+    packet = start + b"\x59" + missing.to_bytes(2) + bytes(missing)
+    if len(packet) > rule.limit:
+        raise ProtocolError(f"A message of {len(packet)} bytes is too large for {rule.name}: at most {rule.limit}.")
+    return packet
+
+
+def decode(topic: Topic | str, packet: bytes) -> Envelope:
+    """Take a packet apart; raise ProtocolError, and nothing else, for whatever is not exactly as it should be."""
+    topic = Topic.parse(topic) if isinstance(topic, str) else topic
+    rule = topic.rule
+    if len(packet) > rule.limit or (rule.padded and len(packet) != rule.padded):
+        raise ProtocolError(f"Expected {rule.name} in {_size(rule.padded, rule.limit)}, found {len(packet)} bytes.")
+    body, signature = _opened(packet)
+    return Envelope(topic, read_body(rule.message, body, rule.name), body, signature)
+
+
+def read_body(kind: type[Message], body: bytes, name: str) -> Message:
+    """Read a message of this kind from canonical CBOR or JSON."""
+    try:
+        if body[:1] == b"{":
+            return msgspec.json.decode(body, type=kind)
+        items = cbor2.loads(
+            body,
+            max_depth=_DEPTH,
+            allow_indefinite=False,
+            allow_duplicate_keys=False,
+            strict_hashable_types=True,
+            semantic_decoders=_NO_TAGS,
+            tag_hook=_refuse_tag,
+        )
+        message = msgspec.convert(items, type=kind)
+    except (cbor2.CBORDecodeError, msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise ProtocolError(f"Not a message {name}: {_reason(error)}.") from None
+    if body_of(message) != body:
+        raise ProtocolError(f"Not a message {name}: the bytes are not canonical CBOR.")
+    return message
+
+
+def view(message: Message) -> dict[str, Any]:
+    """Return a message for people: packed numbers as lists, other bytes as hexadecimal text."""
+    packed = packed_fields(type(message))
+    return {name: _shown(getattr(message, name), packed.get(name)) for name in message.__struct_fields__}
+
+
+def to_json(packet: bytes, topic: Topic | str) -> dict[str, Any]:
+    """Return a packet as JSON for a browser: the signed bytes in base64, and the message to look at."""
+    envelope = decode(topic, packet)
+    return {
+        "version": VERSION,
+        "body": base64.b64encode(envelope.body).decode(),
+        "signature": base64.b64encode(envelope.signature).decode(),
+        "message": msgspec.to_builtins(envelope.message),
+    }
+
+
+def from_json(item: Mapping[str, Any], topic: Topic) -> bytes:
+    """Return the packet that a browser sent as JSON: version, body and signature, the latter two in base64."""
+    version, body, signature = item.get("version"), item.get("body"), item.get("signature")
+    if not (isinstance(version, int) and isinstance(body, str) and isinstance(signature, str)):
+        raise ProtocolError("Expected a packet with a number `version` and texts `body` and `signature`.")
+    check_version(version)
+    try:
+        return packet_of(topic, base64.b64decode(body, validate=True), base64.b64decode(signature, validate=True))
+    except ValueError:
+        raise ProtocolError("Expected `body` and `signature` in base64.") from None
+
+
+def check_version(version: int) -> None:
+    """Refuse what a newer palmatch wrote."""
+    if version > VERSION:
+        raise ProtocolError(
+            f"This is protocol version {version}, and this palmatch understands version {VERSION}: update palmatch."
+        )
+    if version != VERSION:
+        raise ProtocolError(f"Expected protocol version {VERSION}, found {version}.")
+
+
+def _opened(packet: bytes) -> tuple[bytes, bytes]:
+    """Return body and signature; the padding must be zeros, so that it can carry nothing."""
+    if packet[:1] != b"\x84" or len(packet) < 2:
+        raise ProtocolError("Not a packet: expected a CBOR array of four items.")
+    if packet[1] > 0x18:
+        raise ProtocolError("Not a packet: expected a protocol version first.")
+    check_version(packet[1] if packet[1] < 0x18 else packet[2] if len(packet) > 2 else 0)
+    body, position = _byte_string(packet, 2)
+    signature, position = _byte_string(packet, position)
+    padding, position = _byte_string(packet, position)
+    if len(signature) != SIGNATURE or position != len(packet) or padding.count(0) != len(padding):
+        raise ProtocolError("Not a packet: expected a body, a signature of 64 bytes, a padding of zeros and no more.")
+    return body, signature
+
+
+def _byte_string(packet: bytes, position: int) -> tuple[bytes, int]:
+    """Read a CBOR byte string whose length takes 0, 1, 2 or 4 bytes."""
+    head = packet[position] if position < len(packet) else 0
+    width = {0x58: 1, 0x59: 2, 0x5A: 4}.get(head, 0)
+    start = position + 1 + width
+    length = int.from_bytes(packet[position + 1 : start]) if width else head - 0x40
+    if not 0x40 <= head <= 0x5A or (not width and length > 23) or start + length > len(packet):
+        raise ProtocolError("Not a packet: expected a byte string.")
+    return packet[start : start + length], start + length
+
+
+def _refuse_tag(*_: object) -> None:
+    raise ValueError("no tags")
+
+
+# Tags make other things than data: patterns, dates, fractions, references. The protocol needs none of them.
+_NO_TAGS = dict.fromkeys((*range(1100), 43000, 55799), _refuse_tag)
+
+
+def _size(padded: int, limit: int) -> str:
+    return f"exactly {padded} bytes" if padded else f"at most {limit} bytes"
+
+
+def _reason(error: Exception) -> str:
+    """Return why, in one line, without the values that were found."""
+    text = str(error) if isinstance(error, msgspec.MsgspecError) else type(error).__name__
+    return text.rstrip(".").splitlines()[0][:200]
+
+
+def _shown(value: Any, code: str | None = None) -> Any:
+    if code is not None:
+        return [tag.hex() for tag in split(value, TAG)] if code == "tag" else unpack(code, value).tolist()  # type: ignore[arg-type]
+    if isinstance(value, Message):
+        return view(value)
+    if isinstance(value, tuple):
+        return [_shown(item) for item in value]
+    return value.hex() if isinstance(value, bytes) else value

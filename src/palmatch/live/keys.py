@@ -1,0 +1,199 @@
+"""Signatures, tags, chains of statements, and sealing. Ed25519, SHA-256, and HPKE (RFC 9180) with X25519.
+
+All of it exists in a browser's WebCrypto. Nothing here decides whom to trust: that is `trust`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+
+from palmatch.errors import InputError, ProtocolError
+from palmatch.live.codec import Envelope, body_of, packet_of, signed_bytes
+from palmatch.live.messages import TAG, Message
+from palmatch.live.topics import Topic
+
+# What is sealed has one size, whatever it says.
+SEALED_TEXT = 96
+
+_SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """An Ed25519 key pair: lasting for the services, made anew for each game by a device."""
+
+    secret: bytes = field(repr=False)
+
+    @classmethod
+    def fresh(cls) -> Signer:
+        """Make a new key from the operating system's randomness."""
+        return cls(os.urandom(32))
+
+    @property
+    def public(self) -> bytes:
+        """The public key, 32 bytes."""
+        return Ed25519PrivateKey.from_private_bytes(self.secret).public_key().public_bytes_raw()
+
+    def sign(self, context: Topic | str, body: bytes) -> bytes:
+        """Sign a body for the topic, or for whatever else it is valid in."""
+        return Ed25519PrivateKey.from_private_bytes(self.secret).sign(signed_bytes(context, body))
+
+    def packet(
+        self,
+        topic: Topic,
+        message: Message,
+        *,
+        notation: Literal["cbor", "json"] = "cbor",
+        context: str | None = None,
+    ) -> bytes:
+        """Write, sign and pad a message; a certificate's context is not its topic, since it is valid in every game."""
+        body = body_of(message, notation)
+        return packet_of(topic, body, self.sign(context or topic, body))
+
+
+def verify(envelope: Envelope, key: bytes, context: str | None = None) -> Envelope:
+    """Return the envelope if the key signed it; raise ProtocolError otherwise."""
+    if not signed_by(key, envelope.signature, signed_bytes(context or envelope.topic, envelope.body)):
+        raise ProtocolError(f"The signature of {envelope.topic.kind} is not by the key that it should be by.")
+    return envelope
+
+
+def signed_by(key: bytes, signature: bytes, data: bytes) -> bool:
+    """Tell whether this key made this signature."""
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, data)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def tag_of(game: str, key: bytes) -> bytes:
+    """Return the tag of a one-time key: nobody can choose one, or use another's without its key."""
+    return hashlib.sha256(b"palmatch tag\n" + game.encode() + b"\n" + key).digest()[:TAG]
+
+
+def tie_break(randomness: bytes, tag: bytes, resource: str) -> bytes:
+    """Return what decides between equal offers, the smallest first: public, and chosen by neither board nor device."""
+    return hashlib.sha256(b"palmatch tie\n" + randomness + tag + resource.encode()).digest()
+
+
+@dataclass(slots=True)
+class Chain:
+    """The statements of one topic in their order: what came, and that each names the one before it.
+
+    A gap is allowed, since a missed statement is replaced by a later retained one; a contradiction is not.
+    """
+
+    sequence: int = -1
+    hash: bytes = bytes(32)
+
+    def accept(self, sequence: int, previous: bytes, found: bytes) -> bool:
+        """Tell whether a statement is new; raise ProtocolError if it contradicts the last one."""
+        if sequence < self.sequence:
+            return False
+        if sequence == self.sequence:
+            if found != self.hash:
+                raise ProtocolError(f"Two different statements have number {sequence}: the board contradicts itself.")
+            return False
+        if sequence == self.sequence + 1 and previous != self.hash:
+            raise ProtocolError(
+                f"Statement {sequence} does not follow the one before it: the board contradicts itself."
+            )
+        self.sequence, self.hash = sequence, found
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """An X25519 key pair of a resource, for what is sealed to it."""
+
+    secret: bytes = field(repr=False)
+
+    @classmethod
+    def fresh(cls) -> Opener:
+        """Make a new key from the operating system's randomness."""
+        return cls(X25519PrivateKey.generate().private_bytes_raw())
+
+    @property
+    def public(self) -> bytes:
+        """The public key, 32 bytes."""
+        return X25519PrivateKey.from_private_bytes(self.secret).public_key().public_bytes_raw()
+
+    def open(self, topic: Topic, tag: bytes, sealed: bytes) -> bytes:
+        """Return what was sealed for this topic by the device with this tag."""
+        try:
+            text = _SUITE.decrypt(sealed, X25519PrivateKey.from_private_bytes(self.secret), _info(topic, tag))
+        except (InvalidTag, ValueError):
+            raise ProtocolError("What was handed over is not sealed to this resource by this device.") from None
+        length = text[0]
+        if len(text) != SEALED_TEXT or length >= SEALED_TEXT:
+            raise ProtocolError("What was handed over has the wrong size.")
+        return text[1 : 1 + length]
+
+
+def seal(public: bytes, topic: Topic, tag: bytes, text: bytes) -> bytes:
+    """Seal up to 95 bytes so that only the key's owner can read them; the result has the same size for all texts."""
+    if len(text) >= SEALED_TEXT:
+        raise ProtocolError(f"Expected at most {SEALED_TEXT - 1} bytes to seal, found {len(text)}.")
+    padded = (bytes([len(text)]) + text).ljust(SEALED_TEXT, b"\0")
+    try:
+        return _SUITE.encrypt(padded, X25519PublicKey.from_public_bytes(public), _info(topic, tag))
+    except ValueError:
+        raise ProtocolError("The resource's sealing key is not a usable X25519 key.") from None
+
+
+def seal_position(public: bytes, topic: Topic, tag: bytes, latitude: float, longitude: float) -> bytes:
+    """Seal a position in degrees."""
+    return seal(public, topic, tag, struct.pack("<dd", latitude, longitude))
+
+
+def open_position(opener: Opener, topic: Topic, tag: bytes, sealed: bytes) -> tuple[float, float]:
+    """Return the sealed latitude and longitude."""
+    text = opener.open(topic, tag, sealed)
+    latitude, longitude = struct.unpack("<dd", text) if len(text) == 16 else (float("nan"), float("nan"))
+    if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
+        raise ProtocolError("What was handed over is not a position.")
+    return latitude, longitude
+
+
+def _info(topic: Topic, tag: bytes) -> bytes:
+    return signed_bytes(topic, b"sealed by " + tag)
+
+
+def save_secret(path: Path, secret: bytes) -> None:
+    """Write a new secret key as hexadecimal text that only its owner can read."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise InputError(f"{path}: found a file already, expected none; a key is never overwritten.") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot write a key: {error.strerror}.") from None
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secret.hex() + "\n")
+
+
+def load_secret(path: Path) -> bytes:
+    """Read a secret key; refuse a file that others can read."""
+    try:
+        mode, text = path.stat().st_mode, path.read_text().strip()
+    except (OSError, UnicodeError):
+        raise InputError(f"{path}: cannot read a key from this file.") from None
+    if mode & 0o077:
+        raise InputError(f"{path}: others can read this key; use `chmod 600 {path}`.")
+    try:
+        secret = bytes.fromhex(text)
+    except ValueError:
+        secret = b""
+    if len(secret) != 32:
+        raise InputError(f"{path}: expected a key of 64 hexadecimal digits.")
+    return secret

@@ -1,0 +1,336 @@
+"""The messages of a live game, as types: what each party may say, and nothing else.
+
+Bytes, signatures and topics are other modules' business (`codec`, `keys`, `topics`). A message holds no more than what
+its readers may know; the one that concerns a position (`Handover`) holds it sealed.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any, Literal, get_type_hints
+
+from msgspec import Meta, Struct
+
+from palmatch.live.packing import Code, split, unpack
+
+# The version of the protocol, in every packet: a newer one is refused rather than guessed at.
+VERSION = 1
+
+TAG, HASH, KEY, SIGNATURE = 8, 32, 32, 64
+
+# A region can have no more resources, and a game no more regions, than this.
+MANY = 200_000
+
+Name = Annotated[str, Meta(min_length=1, max_length=64)]
+Tag = Annotated[bytes, Meta(min_length=TAG, max_length=TAG)]
+Hash = Annotated[bytes, Meta(min_length=HASH, max_length=HASH)]
+Key = Annotated[bytes, Meta(min_length=KEY, max_length=KEY)]
+Signature = Annotated[bytes, Meta(min_length=SIGNATURE, max_length=SIGNATURE)]
+# Up to 2^53, so that a browser's numbers hold them exactly.
+Whole = Annotated[int, Meta(ge=0, le=2**53)]
+Class = Annotated[int, Meta(ge=0, le=255)]
+# The bounds also keep NaN and infinity out.
+Epsilon = Annotated[float, Meta(ge=0, le=1000)]
+Offer = Annotated[float, Meta(ge=0, le=1e6)]
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+# Milliseconds since 1970, UTC.
+Instant = Whole
+
+
+def _packed(code: Code, what: str) -> Meta:
+    return Meta(max_length=1 << 24, description=f"packed {what}, little-endian", extra={"packed": code})
+
+
+Floats = Annotated[bytes, _packed("d", "float64")]
+Wholes = Annotated[bytes, _packed("Q", "uint64")]
+Indices = Annotated[bytes, _packed("I", "uint32")]
+Places = Annotated[bytes, _packed("i", "int32; -1 is none")]
+Tags = Annotated[bytes, Meta(max_length=1 << 24, description=f"tags of {TAG} bytes each", extra={"packed": "tag"})]
+
+
+class Message(Struct, frozen=True, forbid_unknown_fields=True):
+    """What all messages have in common: exactly the fields that are named, and none can be changed."""
+
+    def __post_init__(self) -> None:
+        """Refuse packed fields of a broken length, and numbers that are not finite."""
+        for name, code in packed_fields(type(self)).items():
+            try:
+                split(getattr(self, name), TAG) if code == "tag" else unpack(code, getattr(self, name))
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+
+
+@cache
+def packed_fields(kind: type[Message]) -> dict[str, Any]:
+    """Return the packed fields of a type of message, each with its code, 'tag' for tags."""
+    fields = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        for meta in getattr(hint, "__metadata__", ()):
+            if isinstance(meta, Meta) and meta.extra and "packed" in meta.extra:
+                fields[name] = meta.extra["packed"]
+    return fields
+
+
+class Partition(Message, frozen=True):
+    """The public partition: squares of `edge` metres counted from `origin`, possible places every `spacing` metres."""
+
+    edge: Annotated[float, Meta(gt=0, le=1e7)]
+    origin: tuple[Annotated[float, Meta(ge=-90, le=90)], Annotated[float, Meta(ge=-180, le=180)]]
+    spacing: Annotated[float, Meta(gt=0, le=1e7)]
+
+
+class Open(Message, frozen=True):
+    """The board opens a game: its protocol, its rules and its schedule."""
+
+    protocol: Literal["report", "bids", "rounds"]
+    method: Name
+    classes: Annotated[tuple[Epsilon, ...], Meta(min_length=1, max_length=256)]
+    partition: Partition
+    joins_close: Instant
+    start: Instant
+    slot: Seconds
+    slots: Annotated[int, Meta(ge=1, le=100_000)]
+    # The game's issuer key (DER), the hash of the resource list, and that of the randomness in the roster.
+    issuer: Annotated[bytes, Meta(min_length=1, max_length=2048)]
+    resources: Hash
+    commitment: Hash
+
+
+class ResourceList(Message, frozen=True):
+    """All resources of a game in one order, which numbers refer to; `at` holds latitude and longitude of each."""
+
+    names: Annotated[tuple[Name, ...], Meta(max_length=MANY)]
+    at: Floats = b""
+    capacities: Indices = b""
+
+
+class Certificate(Message, frozen=True):
+    """The operator's word for a resource's keys; signed by the operator, whichever party publishes it."""
+
+    name: Name
+    signing: Key
+    sealing: Key
+    until: Instant
+
+
+class IssuerKey(Message, frozen=True):
+    """The issuer's RSA key for this game (DER); signed with the issuer's lasting key."""
+
+    key: Annotated[bytes, Meta(min_length=1, max_length=2048)]
+
+
+class Token(Message, frozen=True):
+    """A blind token: RSABSSA-SHA384-PSS-Randomized over game and one-time key."""
+
+    prefix: Annotated[bytes, Meta(min_length=32, max_length=32)]
+    signature: Annotated[bytes, Meta(min_length=256, max_length=512)]
+
+
+class TokenRequest(Message, frozen=True):
+    """A registered member asks the issuer for its one token of a game; signed with the member's lasting key."""
+
+    game: Name
+    member: Key
+    blinded: Annotated[bytes, Meta(min_length=256, max_length=512)]
+
+
+class TokenReply(Message, frozen=True):
+    """The issuer's blind signature."""
+
+    blind_signature: Annotated[bytes, Meta(min_length=256, max_length=512)]
+
+
+class Join(Message, frozen=True):
+    """A device takes part, under a one-time key."""
+
+    token: Token
+    key: Key
+    region: Name
+    epsilon_class: Class
+
+
+class RegionCount(Message, frozen=True):
+    """How many agents of each ε class are in a region, and the hash of its `Members`."""
+
+    region: Name
+    counts: Annotated[tuple[Whole, ...], Meta(min_length=1, max_length=256)]
+    members: Hash
+
+
+class Roster(Message, frozen=True):
+    """What is fixed once the joins have closed; channels, opening prices and accounts depend on it."""
+
+    opened: Hash
+    randomness: Annotated[bytes, Meta(min_length=32, max_length=32)]
+    regions: Annotated[tuple[RegionCount, ...], Meta(max_length=MANY)]
+
+
+class Members(Message, frozen=True):
+    """The tags of a region's agents, sorted, and the ε class of each."""
+
+    region: Name
+    tags: Tags
+    classes: Annotated[bytes, Meta(max_length=1 << 20)]
+
+
+class TableHash(Message, frozen=True):
+    """The hash of one region's table."""
+
+    region: Name
+    table: Hash
+
+
+class Tables(Message, frozen=True):
+    """The hashes of all tables, signed after the roster and before any report."""
+
+    roster: Hash
+    tables: Annotated[tuple[TableHash, ...], Meta(max_length=MANY)]
+
+
+class Channel(Message, frozen=True):
+    """How agents of one ε class report: cells of possible places, chances over 2^53, and what a report is worth."""
+
+    epsilon_class: Class
+    reports: Annotated[int, Meta(ge=1, le=65_536)]
+    cell_of: Indices
+    chances: Wholes
+    values: Floats
+
+
+class RoundsTable(Message, frozen=True):
+    """PALMA's public tables of a region, as `palmatch.device.agent` names them."""
+
+    offsets: Indices
+    entries: Indices
+    selection_below: Wholes
+    backoff: Wholes
+    first_units: Whole
+    selection_units: Wholes
+    backoff_units: Wholes
+    truth_selection: Whole
+    truth_backoff: Whole
+    gamma: Annotated[float, Meta(ge=-1e6, le=1e6)]
+    spent_backoff: Whole
+
+
+class Table(Message, frozen=True):
+    """What is public about a region: its resources, and channels with opening prices or PALMA's tables."""
+
+    region: Name
+    roster: Hash
+    resources: Annotated[tuple[Name, ...], Meta(max_length=MANY)]
+    opening: Floats = b""
+    channels: Annotated[tuple[Channel, ...], Meta(max_length=256)] = ()
+    rounds: RoundsTable | None = None
+
+
+class Report(Message, frozen=True):
+    """The one private report of a device."""
+
+    sequence: Whole
+    tag: Tag
+    report: Annotated[int, Meta(ge=0, le=65_535)]
+
+
+class Bid(Message, frozen=True):
+    """A bid on the resource that the topic names."""
+
+    sequence: Whole
+    tag: Tag
+    offer: Offer
+
+
+class Claim(Message, frozen=True):
+    """An attempt at the resource that the topic names."""
+
+    sequence: Whole
+    tag: Tag
+
+
+class Cancel(Message, frozen=True):
+    """A device gives up what it holds."""
+
+    sequence: Whole
+    tag: Tag
+
+
+class Bulletin(Message, frozen=True):
+    """What a slot came to, in the order of the table's resources; each names the hash of the one before it."""
+
+    region: Name
+    sequence: Whole
+    previous: Hash
+    # Tags of the holders, zeros where a resource is free: a bare bit would let two devices believe they hold it.
+    holders: Tags
+    prices: Floats = b""
+    attempted: Annotated[bytes, Meta(max_length=MANY)] = b""
+    over: bool = False
+
+
+class RegionHead(Message, frozen=True):
+    """The last bulletin of a region."""
+
+    region: Name
+    sequence: Whole
+    bulletin: Hash
+
+
+class Result(Message, frozen=True):
+    """The end of a game: the hashes of the transcript and of every region's last bulletin."""
+
+    roster: Hash
+    matched: Whole
+    transcript: Hash
+    bulletins: Annotated[tuple[RegionHead, ...], Meta(max_length=MANY)]
+
+
+class Transcript(Message, frozen=True):
+    """All that a matching is computed from and all that it came to, so that anybody can compute it again.
+
+    Agents are in the order of their tags; `region` and `assigned` count in the roster's and in the resource list's
+    order. Prices support the matching: no agent with its report would rather have had another resource.
+    """
+
+    method: Name
+    tags: Tags
+    region: Indices
+    epsilon_class: Annotated[bytes, Meta(max_length=1 << 20)]
+    reports: Places
+    assigned: Places
+    prices: Floats
+
+
+class Handover(Message, frozen=True):
+    """A position, sealed to the resource that the topic names."""
+
+    tag: Tag
+    sealed: Annotated[bytes, Meta(min_length=1, max_length=256)]
+
+
+class Answer(Message, frozen=True):
+    """A resource's answer to a hand-over, in the words of OCPP's ReserveNow."""
+
+    tag: Tag
+    status: Literal["Accepted", "Occupied", "Rejected", "Faulted", "Unavailable"]
+
+
+class Statement(Message, frozen=True):
+    """The newest that a witness has seen of one of the board's topics; `topic` counts from the game on."""
+
+    topic: Annotated[str, Meta(min_length=1, max_length=256)]
+    sequence: Whole
+    hash: Hash
+
+
+class Head(Message, frozen=True):
+    """What a witness has seen of the board; `conflicts` are signed statements that cannot both be honest."""
+
+    sequence: Whole
+    statements: Annotated[tuple[Statement, ...], Meta(max_length=MANY)]
+    conflicts: Annotated[tuple[Statement, ...], Meta(max_length=1000)] = ()
+
+
+class Fence(Message, frozen=True):
+    """A marker that the board sends itself through the broker to close a slot."""
+
+    nonce: Annotated[bytes, Meta(min_length=16, max_length=16)]

@@ -1,0 +1,146 @@
+"""Blind tokens: RFC 9474, RSABSSA-SHA384-PSS-Randomized. The issuer signs without seeing what it signs.
+
+Each game has a key of its own, and the token covers the game and a one-time key, so that a token is good for one device
+in one game. Names follow the RFC's section 4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import gcd
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+from palmatch.errors import ProtocolError
+from palmatch.live.messages import VERSION, Token
+
+BITS = 2048
+
+_HASH = hashes.SHA384()
+_DIGEST = 48
+_PREFIX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Blinded:
+    """What a device keeps while the issuer signs: the prefix of the message, and what takes the blinding away."""
+
+    prefix: bytes
+    blinded: bytes
+    inverse: int = field(repr=False)
+
+
+def new_key() -> rsa.RSAPrivateKey:
+    """Make the issuer's key for one game."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=BITS)
+
+
+def public_der(key: rsa.RSAPrivateKey) -> bytes:
+    """Return the public key as the messages carry it (DER, SubjectPublicKeyInfo)."""
+    return key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+@lru_cache(maxsize=16)
+def read_public(der: bytes) -> rsa.RSAPublicKey:
+    """Read a public key; a size or an exponent that could tell devices apart by its token is refused."""
+    try:
+        key = serialization.load_der_public_key(der)
+    except ValueError:
+        raise ProtocolError("The issuer's key is not a public key in DER.") from None
+    if not isinstance(key, rsa.RSAPublicKey) or key.key_size != BITS or key.public_numbers().e != 65537:
+        raise ProtocolError(f"Expected an issuer key RSA-{BITS} with exponent 65537.")
+    return key
+
+
+def token_text(game: str, key: bytes) -> bytes:
+    """Return what a token covers."""
+    return b"palmatch/%d\ntoken\n%s\n%s" % (VERSION, game.encode(), key)
+
+
+def request(issuer: bytes, game: str, key: bytes) -> Blinded:
+    """Blind a one-time key: `blinded` goes to the issuer, the rest stays."""
+    public = read_public(issuer)
+    prefix = secrets.token_bytes(_PREFIX)
+    modulus = public.public_numbers().n
+    while gcd(inverse := secrets.randbelow(modulus - 1) + 1, modulus) != 1:
+        continue
+    return Blinded(
+        prefix, blind(public, prefix + token_text(game, key), secrets.token_bytes(_DIGEST), inverse), inverse
+    )
+
+
+def token_of(issuer: bytes, game: str, key: bytes, kept: Blinded, blind_signature: bytes) -> Token:
+    """Take the blinding away and check what the issuer signed."""
+    public = read_public(issuer)
+    token = Token(prefix=kept.prefix, signature=finalize(public, blind_signature, kept.inverse))
+    if not is_valid(issuer, game, key, token):
+        raise ProtocolError("The issuer's signature does not fit the token that was asked for.")
+    return token
+
+
+def is_valid(issuer: bytes, game: str, key: bytes, token: Token) -> bool:
+    """Tell whether the issuer signed a token for this one-time key in this game."""
+    return verifies(read_public(issuer), token.prefix + token_text(game, key), token.signature)
+
+
+def blind(public: rsa.RSAPublicKey, prepared: bytes, salt: bytes, inverse: int) -> bytes:
+    """Blind: encode the message and multiply it by a random factor, whose inverse modulo n is given."""
+    numbers = public.public_numbers()
+    encoded = int.from_bytes(_pss_encoded(prepared, salt, numbers.n.bit_length() - 1))
+    if gcd(encoded, numbers.n) != 1:
+        raise ProtocolError("The message is not usable with this issuer's key.")
+    factor = pow(pow(inverse, -1, numbers.n), numbers.e, numbers.n)
+    return (encoded * factor % numbers.n).to_bytes(_width(numbers.n))
+
+
+def blind_sign(key: rsa.RSAPrivateKey, blinded: bytes) -> bytes:
+    """BlindSign: RSASP1 on the blinded message, itself blinded, so that its time tells nothing about the key."""
+    private = key.private_numbers()
+    n, e = private.public_numbers.n, private.public_numbers.e
+    message = int.from_bytes(blinded)
+    if len(blinded) != _width(n) or message >= n:
+        raise ProtocolError("Expected a blinded message below the key's modulus.")
+    mask = secrets.randbelow(n - 2) + 2
+    signature = pow(message * pow(mask, e, n) % n, private.d, n) * pow(mask, -1, n) % n
+    if pow(signature, e, n) != message:
+        raise ProtocolError("The signature failed; nothing is given out.")
+    return signature.to_bytes(_width(n))
+
+
+def finalize(public: rsa.RSAPublicKey, blind_signature: bytes, inverse: int) -> bytes:
+    """Take the factor away; the result is to be verified."""
+    n = public.public_numbers().n
+    if len(blind_signature) != _width(n):
+        raise ProtocolError("The issuer's signature has the wrong size.")
+    return (int.from_bytes(blind_signature) * inverse % n).to_bytes(_width(n))
+
+
+def verifies(public: rsa.RSAPublicKey, prepared: bytes, signature: bytes) -> bool:
+    """Tell whether this is an RSASSA-PSS signature of the message (RFC 8017, section 8.1.2)."""
+    try:
+        public.verify(signature, prepared, padding.PSS(padding.MGF1(_HASH), _DIGEST), _HASH)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _pss_encoded(message: bytes, salt: bytes, bits: int) -> bytes:
+    """EMSA-PSS-ENCODE (RFC 8017, section 9.1.1)."""
+    size = -(-bits // 8)
+    digest = hashlib.sha384(bytes(8) + hashlib.sha384(message).digest() + salt).digest()
+    data = bytes(size - len(salt) - _DIGEST - 2) + b"\x01" + salt
+    mask = b"".join(
+        hashlib.sha384(digest + counter.to_bytes(4)).digest() for counter in range(-(-len(data) // _DIGEST))
+    )
+    masked = bytearray(a ^ b for a, b in zip(data, mask, strict=False))
+    masked[0] &= 0xFF >> (8 * size - bits)
+    return bytes(masked) + digest + b"\xbc"
+
+
+def _width(modulus: int) -> int:
+    return -(-modulus.bit_length() // 8)

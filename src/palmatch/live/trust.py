@@ -1,0 +1,96 @@
+"""What a device is given once: the operator's word for the board, the issuer, the witnesses and the partition.
+
+The file is JSON, signed by the operator. Whatever a board says that is not in line with it is refused.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from palmatch.errors import InputError, ProtocolError
+from palmatch.live import messages as m
+from palmatch.live.codec import Envelope, body_of, signed_bytes
+from palmatch.live.keys import Signer, signed_by, verify
+from palmatch.live.topics import Topic
+
+_CONTEXT = "trust"
+CERTIFICATE = "certificate"
+
+_Kind = TypeVar("_Kind", bound=m.Message)
+
+
+class Trust(m.Message, frozen=True):
+    """The trust anchor: public keys (Ed25519) and the one partition that games may use."""
+
+    operator: m.Key
+    board: m.Key
+    issuer: m.Key
+    partition: m.Partition
+    witnesses: tuple[m.Key, ...] = ()
+
+    def board_says(self, envelope: Envelope, kind: type[_Kind]) -> _Kind:
+        """Return a statement of the board."""
+        return _typed(verify(envelope, self.board), kind)
+
+    def issuer_says(self, envelope: Envelope) -> m.IssuerKey:
+        """Return the issuer's key for a game."""
+        return _typed(verify(envelope, self.issuer), m.IssuerKey)
+
+    def opened(self, envelope: Envelope) -> m.Open:
+        """Return the opening of a game; its partition must be the pinned one."""
+        opening = self.board_says(envelope, m.Open)
+        if opening.partition != self.partition:
+            raise ProtocolError("The board's partition is not the one in the trust file: do not play.")
+        return opening
+
+    def certified(self, envelope: Envelope, now: int) -> m.Certificate:
+        """Return a resource's keys, on the operator's word; `now` is in milliseconds since 1970."""
+        certificate = _typed(verify(envelope, self.operator, CERTIFICATE), m.Certificate)
+        if certificate.name != envelope.topic.name:
+            raise ProtocolError("The certificate is another resource's.")
+        if certificate.until < now:
+            raise ProtocolError("The resource's certificate has expired.")
+        return certificate
+
+
+class _File(m.Message, frozen=True):
+    trust: Trust
+    signature: m.Signature
+
+
+def certificate(operator: Signer, game: str, content: m.Certificate) -> bytes:
+    """Return the packet with which a resource shows its keys; the signature in it is valid in every game."""
+    return operator.packet(Topic(game, "resource", content.name), content, context=CERTIFICATE)
+
+
+def save_trust(path: Path, operator: Signer, trust: Trust) -> None:
+    """Sign a trust file and write it."""
+    if trust.operator != operator.public:
+        raise InputError("The trust file names another operator than the key that signs it.")
+    signed = _File(trust=trust, signature=operator.sign(_CONTEXT, body_of(trust)))
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(signed)) + b"\n")
+
+
+def load_trust(path: Path, operator: bytes | None = None) -> Trust:
+    """Read a trust file; `operator` is the key that it must be signed by, if one is known already."""
+    try:
+        content: Any = msgspec.json.decode(path.read_bytes(), type=_File)
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the trust file: {error.strerror}.") from None
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{path}: not a trust file: {str(error).rstrip('.')}.") from None
+    trust: Trust = content.trust
+    if operator is not None and trust.operator != operator:
+        raise InputError(f"{path}: found another operator's trust file; ask the operator that you trust for its own.")
+    if not signed_by(trust.operator, content.signature, signed_bytes(_CONTEXT, body_of(trust))):
+        raise InputError(f"{path}: the operator's signature does not fit; get the file again.")
+    return trust
+
+
+def _typed(envelope: Envelope, kind: type[_Kind]) -> _Kind:
+    if not isinstance(envelope.message, kind):
+        raise ProtocolError(f"Expected a message {kind.__name__}, found {type(envelope.message).__name__}.")
+    return envelope.message

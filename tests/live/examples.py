@@ -1,0 +1,102 @@
+"""One valid message of each kind, with every optional field filled, and the topic that it belongs to."""
+
+from __future__ import annotations
+
+from palmatch.live import messages as m
+from palmatch.live.packing import pack
+from palmatch.live.topics import KINDS, Topic
+
+HASH, TAG, KEY = bytes(range(32)), b"abcdefgh", bytes(range(32, 64))
+PARTITION = m.Partition(edge=1000.0, origin=(40.7, -74.0), spacing=100.0)
+TOKEN = m.Token(prefix=bytes(32), signature=bytes(256))
+ROUNDS = m.RoundsTable(
+    offsets=pack("I", [0, 1, 2]),
+    entries=pack("I", [0, 1]),
+    selection_below=pack("Q", [2**53, 5]),
+    backoff=pack("Q", [1, 2]),
+    first_units=3,
+    selection_units=pack("Q", [4, 5]),
+    backoff_units=pack("Q", [6, 7]),
+    truth_selection=8,
+    truth_backoff=9,
+    gamma=0.5,
+    spent_backoff=0,
+)
+CHANNEL = m.Channel(
+    epsilon_class=0,
+    reports=2,
+    cell_of=pack("I", [0, 1, 1]),
+    chances=pack("Q", [2**52, 2**52, 2**52, 2**52]),
+    values=pack("d", [0.25, 0.5, 0.75, 1.0]),
+)
+STATEMENT = m.Statement(topic="bulletin/a", sequence=3, hash=HASH)
+
+MESSAGES: dict[str, m.Message] = {
+    "open": m.Open(
+        protocol="report",
+        method="once",
+        classes=(0.5, 1.0),
+        partition=PARTITION,
+        joins_close=1_700_000_000_000,
+        start=1_700_000_001_000,
+        slot=0.5,
+        slots=100,
+        issuer=b"key",
+        resources=HASH,
+        commitment=HASH,
+    ),
+    "resources": m.ResourceList(names=("v1", "v 2/ü"), at=pack("d", [1, 2, 3, 4]), capacities=pack("I", [1, 1])),
+    "resource": m.Certificate(name="v1", signing=KEY, sealing=KEY, until=1_800_000_000_000),
+    "issuer": m.IssuerKey(key=b"key"),
+    "join": m.Join(token=TOKEN, key=KEY, region="1000 m (3, 5)", epsilon_class=1),
+    "roster": m.Roster(opened=HASH, randomness=HASH, regions=(m.RegionCount(region="a", counts=(1, 2), members=HASH),)),
+    "members": m.Members(region="a", tags=TAG, classes=b"\0"),
+    "tables": m.Tables(roster=HASH, tables=(m.TableHash(region="a", table=HASH),)),
+    "table": m.Table(
+        region="a",
+        roster=HASH,
+        resources=("v1", "v2"),
+        opening=pack("d", [0.0, 0.1]),
+        channels=(CHANNEL,),
+        rounds=ROUNDS,
+    ),
+    "report": m.Report(sequence=1, tag=TAG, report=7),
+    "bid": m.Bid(sequence=1, tag=TAG, offer=0.7),
+    "claim": m.Claim(sequence=1, tag=TAG),
+    "cancel": m.Cancel(sequence=1, tag=TAG),
+    "bulletin": m.Bulletin(
+        region="a",
+        sequence=2,
+        previous=HASH,
+        holders=TAG + bytes(8),
+        prices=pack("d", [0.5, 0.25]),
+        attempted=b"\1",
+        over=True,
+    ),
+    "result": m.Result(
+        roster=HASH,
+        matched=1,
+        transcript=HASH,
+        bulletins=(m.RegionHead(region="a", sequence=2, bulletin=HASH),),
+    ),
+    "transcript": m.Transcript(
+        method="hungarian-once",
+        tags=TAG,
+        region=pack("I", [0]),
+        epsilon_class=b"\1",
+        reports=pack("i", [1]),
+        assigned=pack("i", [-1]),
+        prices=pack("d", [0.5, 0.25]),
+    ),
+    "handover": m.Handover(tag=TAG, sealed=bytes(144)),
+    "answer": m.Answer(tag=TAG, status="Accepted"),
+    "head": m.Head(sequence=1, statements=(STATEMENT,), conflicts=(STATEMENT,)),
+    "fence": m.Fence(nonce=bytes(16)),
+}
+
+assert set(MESSAGES) == set(KINDS)
+
+
+def topic(kind: str) -> Topic:
+    names = {"region": "a", "resource": "v1", "witness": "w", "nonce": "n"}
+    return Topic("morning", kind, names.get(KINDS[kind].parameter or ""))

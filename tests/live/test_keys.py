@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from live.examples import MESSAGES, PARTITION, TAG, topic
+from palmatch.errors import InputError, ProtocolError
+from palmatch.live import messages as m
+from palmatch.live import tokens
+from palmatch.live.codec import Envelope, decode
+from palmatch.live.keys import (
+    Chain,
+    Opener,
+    Signer,
+    load_secret,
+    open_position,
+    save_secret,
+    seal,
+    seal_position,
+    tag_of,
+    verify,
+)
+from palmatch.live.topics import Topic
+from palmatch.live.trust import Trust, certificate, load_trust, save_trust
+
+VECTOR = json.loads((Path(__file__).parent / "vectors" / "rfc9474.json").read_text())
+
+
+def number(name: str) -> int:
+    return int(VECTOR[name], 16)
+
+
+def rfc_key() -> rsa.RSAPrivateKey:
+    p, q, d = number("p"), number("q"), number("d")
+    numbers = rsa.RSAPrivateNumbers(
+        p, q, d, d % (p - 1), d % (q - 1), pow(q, -1, p), rsa.RSAPublicNumbers(number("e"), number("n"))
+    )
+    return numbers.private_key()
+
+
+def test_blind_tokens_give_the_vectors_of_the_rfc() -> None:
+    key = rfc_key()
+    data = {name: bytes.fromhex(VECTOR[name]) for name in ("prepared_msg", "salt", "blinded_msg", "blind_sig", "sig")}
+    blinded = tokens.blind(key.public_key(), data["prepared_msg"], data["salt"], number("inv"))
+    assert blinded == data["blinded_msg"]
+    assert tokens.blind_sign(key, blinded) == data["blind_sig"]
+    assert tokens.finalize(key.public_key(), data["blind_sig"], number("inv")) == data["sig"]
+    assert tokens.verifies(key.public_key(), data["prepared_msg"], data["sig"])
+    assert not tokens.verifies(key.public_key(), data["prepared_msg"] + b"x", data["sig"])
+
+
+@pytest.fixture(scope="module")
+def issuer() -> rsa.RSAPrivateKey:
+    return tokens.new_key()
+
+
+def test_a_token_is_good_for_one_key_in_one_game(issuer: rsa.RSAPrivateKey) -> None:
+    der, key = tokens.public_der(issuer), Signer.fresh().public
+    kept = tokens.request(der, "g", key)
+    token = tokens.token_of(der, "g", key, kept, tokens.blind_sign(issuer, kept.blinded))
+    assert tokens.is_valid(der, "g", key, token)
+    assert not tokens.is_valid(der, "h", key, token)
+    assert not tokens.is_valid(der, "g", Signer.fresh().public, token)
+    assert not tokens.is_valid(tokens.public_der(tokens.new_key()), "g", key, token)
+
+
+def test_the_issuer_cannot_tell_which_request_a_token_came_from(issuer: rsa.RSAPrivateKey) -> None:
+    """For every pair of a request and a token there is a factor that explains it: all pairings are possible."""
+    der, n, e = tokens.public_der(issuer), issuer.public_key().public_numbers().n, 65537
+    keys = [Signer.fresh().public for _ in range(2)]
+    kept = [tokens.request(der, "g", key) for key in keys]
+    assert kept[0].blinded != kept[1].blinded
+    for request in kept:
+        for key, own in zip(keys, kept, strict=True):
+            token = tokens.token_of(der, "g", key, own, tokens.blind_sign(issuer, own.blinded))
+            # The factor r with blinded = encoded · r^e, from the signature alone: blinded^d = signature · r.
+            blind_signature = int.from_bytes(tokens.blind_sign(issuer, request.blinded))
+            factor = blind_signature * pow(int.from_bytes(token.signature), -1, n) % n
+            encoded = pow(int.from_bytes(token.signature), e, n)
+            assert encoded * pow(factor, e, n) % n == int.from_bytes(request.blinded)
+
+
+def test_a_cheating_issuer_is_noticed(issuer: rsa.RSAPrivateKey) -> None:
+    der, key = tokens.public_der(issuer), Signer.fresh().public
+    kept = tokens.request(der, "g", key)
+    for answer in (tokens.blind_sign(tokens.new_key(), kept.blinded)[:256], bytes(256), b""):
+        with pytest.raises(ProtocolError):
+            tokens.token_of(der, "g", key, kept, answer)
+
+
+def test_an_unusual_issuer_key_is_refused() -> None:
+    small = rsa.generate_private_key(public_exponent=65537, key_size=1024)
+    odd = rsa.generate_private_key(public_exponent=3, key_size=2048)
+    for der in (tokens.public_der(small), tokens.public_der(odd), b"no key"):
+        with pytest.raises(ProtocolError):
+            tokens.read_public(der)
+
+
+def signed(signer: Signer, kind: str = "report") -> Envelope:
+    return decode(topic(kind), signer.packet(topic(kind), MESSAGES[kind]))
+
+
+def test_a_signature_holds_for_its_key_its_bytes_and_its_topic() -> None:
+    signer = Signer.fresh()
+    good = signed(signer)
+    assert verify(good, signer.public) is good
+    other_game = Envelope(Topic("evening", "report"), good.message, good.body, good.signature)
+    other_body = Envelope(good.topic, good.message, good.body + b" ", good.signature)
+    for envelope, key in ((good, Signer.fresh().public), (other_game, signer.public), (other_body, signer.public)):
+        with pytest.raises(ProtocolError, match="signature"):
+            verify(envelope, key)
+    with pytest.raises(ProtocolError):
+        verify(good, b"short")
+
+
+def test_secrets_do_not_show_up_in_a_representation() -> None:
+    signer, opener = Signer.fresh(), Opener.fresh()
+    assert str(signer.secret) not in repr(signer)
+    assert str(opener.secret) not in repr(opener)
+    assert "inverse" not in repr(tokens.Blinded(b"", b"", 5))
+
+
+def test_a_tag_depends_on_game_and_key() -> None:
+    key = Signer.fresh().public
+    assert len({tag_of("g", key), tag_of("h", key), tag_of("g", Signer.fresh().public)}) == 3
+    assert len(tag_of("g", key)) == 8
+
+
+def test_a_chain_notices_a_board_that_contradicts_itself() -> None:
+    def after(*numbers: int) -> Chain:
+        chain = Chain()
+        for number in numbers:
+            assert chain.accept(number, chain.hash, b"%032d" % number)
+        return chain
+
+    assert not after(0, 1).accept(1, b"%032d" % 0, b"%032d" % 1)
+    assert not after(0, 1).accept(0, bytes(32), b"anything")
+    assert after(0, 1).accept(5, b"not known", b"%032d" % 5)
+    for number, previous in ((1, b"%032d" % 0), (2, b"another")):
+        with pytest.raises(ProtocolError, match="contradicts itself"):
+            after(0, 1).accept(number, previous, b"another")
+    with pytest.raises(ProtocolError):
+        Chain().accept(0, b"x" * 32, b"first")
+
+
+HANDOVER = topic("handover")
+
+
+def test_only_the_resource_reads_a_position_and_all_have_one_size() -> None:
+    opener = Opener.fresh()
+    sealed = seal_position(opener.public, HANDOVER, TAG, 40.75, -73.98)
+    assert open_position(opener, HANDOVER, TAG, sealed) == (40.75, -73.98)
+    assert sealed != seal_position(opener.public, HANDOVER, TAG, 40.75, -73.98)
+    assert {len(seal(opener.public, HANDOVER, TAG, bytes(size))) for size in range(96)} == {len(sealed)}
+    assert len(sealed) <= 256
+    changed = bytes([sealed[0] ^ 1]) + sealed[1:]
+    for who, where, tag, what in (
+        (Opener.fresh(), HANDOVER, TAG, sealed),
+        (opener, Topic("evening", "handover", "v1"), TAG, sealed),
+        (opener, HANDOVER, b"12345678", sealed),
+        (opener, HANDOVER, TAG, changed),
+        (opener, HANDOVER, TAG, b""),
+    ):
+        with pytest.raises(ProtocolError):
+            open_position(who, where, tag, what)
+
+
+def test_what_is_no_position_is_refused() -> None:
+    opener = Opener.fresh()
+    for text in (b"", bytes(15), b"\xff" * 16):
+        with pytest.raises(ProtocolError, match="not a position"):
+            open_position(opener, HANDOVER, TAG, seal(opener.public, HANDOVER, TAG, text))
+    with pytest.raises(ProtocolError):
+        seal(opener.public, HANDOVER, TAG, bytes(96))
+    with pytest.raises(ProtocolError, match="usable"):
+        seal(bytes(32), HANDOVER, TAG, b"to a key of small order")
+
+
+@pytest.fixture
+def parties() -> dict[str, Signer]:
+    return {name: Signer.fresh() for name in ("operator", "board", "issuer")}
+
+
+def trust_in(parties: dict[str, Signer]) -> Trust:
+    return Trust(**{name: signer.public for name, signer in parties.items()}, partition=PARTITION)  # type: ignore[arg-type]
+
+
+def test_a_trust_file_is_read_back_and_a_changed_one_is_not(tmp_path: Path, parties: dict[str, Signer]) -> None:
+    trust, path = trust_in(parties), tmp_path / "trust.json"
+    save_trust(path, parties["operator"], trust)
+    assert load_trust(path) == load_trust(path, parties["operator"].public) == trust
+    text = path.read_text()
+    path.write_text(text.replace("1000.0", "999.0"))
+    with pytest.raises(InputError, match="signature does not fit"):
+        load_trust(path)
+    for bad in ("", "{}", text.replace("edge", "side")):
+        path.write_text(bad)
+        with pytest.raises(InputError, match="not a trust file"):
+            load_trust(path)
+    path.write_text(text)
+    with pytest.raises(InputError, match="another operator"):
+        load_trust(path, Signer.fresh().public)
+    with pytest.raises(InputError, match="another operator"):
+        save_trust(path, Signer.fresh(), trust)
+
+
+def test_a_shifted_partition_is_refused(parties: dict[str, Signer]) -> None:
+    trust = trust_in(parties)
+    opening = MESSAGES["open"]
+    assert isinstance(opening, m.Open)
+    assert trust.opened(decode(topic("open"), parties["board"].packet(topic("open"), opening))) == opening
+    for change in ({"edge": 999.0}, {"origin": (40.7, -74.001)}, {"spacing": 50.0}):
+        fields = {name: getattr(PARTITION, name) for name in PARTITION.__struct_fields__} | change
+        shifted = m.Open(
+            **{name: getattr(opening, name) for name in opening.__struct_fields__}
+            | {"partition": m.Partition(**fields)}
+        )
+        with pytest.raises(ProtocolError, match="partition"):
+            trust.opened(decode(topic("open"), parties["board"].packet(topic("open"), shifted)))
+    with pytest.raises(ProtocolError, match="signature"):
+        trust.opened(decode(topic("open"), parties["issuer"].packet(topic("open"), opening)))
+
+
+def test_a_resource_key_counts_on_the_operators_word_only(parties: dict[str, Signer]) -> None:
+    trust, content = trust_in(parties), MESSAGES["resource"]
+    assert isinstance(content, m.Certificate)
+    good = certificate(parties["operator"], "morning", content)
+    assert trust.certified(decode(topic("resource"), good), now=0) == content
+    # The operator's signature is the same in every game.
+    other_day = Topic("evening", "resource", "v1")
+    assert trust.certified(decode(other_day, good), now=0) == content
+    for wrong in (
+        decode(topic("resource"), certificate(parties["board"], "morning", content)),
+        decode(topic("resource"), parties["operator"].packet(topic("resource"), content)),
+        decode(Topic("morning", "resource", "v2"), good),
+    ):
+        with pytest.raises(ProtocolError):
+            trust.certified(wrong, now=0)
+    with pytest.raises(ProtocolError, match="expired"):
+        trust.certified(decode(topic("resource"), good), now=content.until + 1)
+
+
+def test_a_secret_is_kept_from_others_and_never_overwritten(tmp_path: Path) -> None:
+    path, secret = tmp_path / "key", Signer.fresh().secret
+    save_secret(path, secret)
+    assert load_secret(path) == secret
+    with pytest.raises(InputError, match="never overwritten"):
+        save_secret(path, secret)
+    path.chmod(0o644)
+    with pytest.raises(InputError, match="chmod 600"):
+        load_secret(path)
+    path.chmod(0o600)
+    path.write_text("no key")
+    with pytest.raises(InputError, match="64 hexadecimal"):
+        load_secret(path)
