@@ -6,6 +6,7 @@ The hub's checks, Mosquitto's access list, the codec's size limits and the Async
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 from urllib.parse import quote, unquote
 
@@ -113,13 +114,14 @@ class Topic:
         """The row of the table of topics."""
         return KINDS[self.kind]
 
-    @classmethod
-    def parse(cls, text: str) -> Topic:
+    @staticmethod
+    @lru_cache(maxsize=4096)
+    def parse(text: str) -> Topic:
         """Read a topic; raise ProtocolError for any that the table does not have."""
-        parts = text.split("/")
+        parts = text.split("/", 5)
         if len(text) > 1024 or not 4 <= len(parts) <= 5 or parts[:2] != _PREFIX.split("/"):
             raise ProtocolError(f"Expected a topic {_PREFIX}/GAME/KIND or {_PREFIX}/GAME/KIND/NAME.")
-        topic = cls(unquote(parts[2]), parts[3], unquote(parts[4]) if len(parts) == 5 else None)
+        topic = Topic(unquote(parts[2]), parts[3], unquote(parts[4]) if len(parts) == 5 else None)
         if str(topic) != text:
             # Two spellings of one topic would be two places to retain and to subscribe.
             raise ProtocolError("Expected a topic whose names are percent-encoded.")

@@ -1,0 +1,151 @@
+"""The issuer: one blind token for each registered member and game. It knows who takes part, but not as whom.
+
+A member asks with its lasting key; what it gets signed is blinded, so that no token can be linked to its request. The
+journal is written before the answer is given, and the same request gets the same answer again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from palmatch.errors import InputError, ProtocolError
+from palmatch.live import messages as m
+from palmatch.live import tokens
+from palmatch.live.codec import body_of, read_body, signed_bytes
+from palmatch.live.keys import Signer, signed_by
+from palmatch.live.topics import Topic
+
+_LOG = logging.getLogger(__name__)
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS member (key BLOB PRIMARY KEY) WITHOUT ROWID, STRICT;
+CREATE TABLE IF NOT EXISTS game (name TEXT PRIMARY KEY, key BLOB NOT NULL) WITHOUT ROWID, STRICT;
+CREATE TABLE IF NOT EXISTS token (
+    game TEXT NOT NULL, member BLOB NOT NULL, blinded BLOB NOT NULL, signature BLOB NOT NULL,
+    PRIMARY KEY (game, member)
+) WITHOUT ROWID, STRICT;
+"""
+_CONTEXT = "token"
+_LARGEST_REQUEST = 2048
+
+
+class Issuer:
+    """The issuer's books, in an SQLite file, and its keys: a lasting one to sign with, and one for each game."""
+
+    def __init__(self, path: Path, signer: Signer) -> None:
+        self.signer = signer
+        try:
+            self._books = sqlite3.connect(path, isolation_level=None)
+            self._books.execute("PRAGMA journal_mode = WAL")
+            self._books.execute("PRAGMA synchronous = FULL")
+            self._books.executescript(_TABLES)
+        except sqlite3.Error as error:
+            raise InputError(f"{path}: cannot be used as the issuer's journal: {error}.") from None
+        self._keys: dict[str, rsa.RSAPrivateKey] = {}
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._books.close()
+
+    def register(self, members: Iterable[bytes]) -> None:
+        """Add members by their lasting keys."""
+        rows = [(key,) for key in members]
+        if any(len(key) != m.KEY for (key,) in rows):
+            raise InputError(f"Expected keys of {m.KEY} bytes.")
+        with self._books:
+            self._books.executemany("INSERT OR IGNORE INTO member VALUES (?)", rows)
+
+    def key(self, game: str) -> bytes:
+        """Return the public key for a game (DER), made when it is asked for the first time."""
+        return tokens.public_der(self._private(game))
+
+    def announcement(self, game: str) -> tuple[Topic, bytes]:
+        """Return the topic and packet with which the game's key is published."""
+        topic = Topic(game, "issuer")
+        return topic, self.signer.packet(topic, m.IssuerKey(key=self.key(game)))
+
+    def answer(self, body: bytes, signature: bytes) -> m.TokenReply:
+        """Sign a member's blinded token: its first of the game, or the same one again."""
+        request = read_body(m.TokenRequest, body, "token request")
+        assert isinstance(request, m.TokenRequest)
+        if not signed_by(request.member, signature, signed_bytes(_CONTEXT, body)):
+            raise ProtocolError("The request is not signed by the member that it names.")
+        if not self._books.execute("SELECT 1 FROM member WHERE key = ?", (request.member,)).fetchone():
+            raise ProtocolError("The request is not by a registered member.")
+        if not self._books.execute("SELECT 1 FROM game WHERE name = ?", (request.game,)).fetchone():
+            raise ProtocolError("There is no such game.")
+        row = (request.game, request.member, request.blinded)
+        signed = tokens.blind_sign(self._private(request.game), request.blinded)
+        # The first request is the one that counts, also if two come at once.
+        self._books.execute("INSERT OR IGNORE INTO token VALUES (?, ?, ?, ?)", (*row, signed))
+        found = self._books.execute("SELECT blinded, signature FROM token WHERE game = ? AND member = ?", row[:2])
+        blinded, signed = found.fetchone()
+        if blinded != request.blinded:
+            raise ProtocolError("This member has had its token for this game.")
+        return m.TokenReply(blind_signature=signed)
+
+    def forget(self, game: str) -> None:
+        """Drop a game's key and journal, once no token of it can be used any more."""
+        with self._books:
+            self._books.execute("DELETE FROM token WHERE game = ?", (game,))
+            self._books.execute("DELETE FROM game WHERE name = ?", (game,))
+        self._keys.pop(game, None)
+
+    def route(self) -> Route:
+        """Return the HTTP endpoint `POST /token`: the signature's 64 bytes, then the request's body."""
+        return Route("/token", self._respond, methods=["POST"])
+
+    async def _respond(self, request: Request) -> Response:
+        data = b""
+        async for part in request.stream():
+            data += part
+            if len(data) > _LARGEST_REQUEST:
+                return Response("The request is too large.", 413)
+        try:
+            reply = self.answer(data[m.SIGNATURE :], data[: m.SIGNATURE])
+        except ProtocolError as error:
+            _LOG.warning("refused", extra={"kind": "token", "reason": str(error)})
+            return Response(str(error), 403)
+        return Response(body_of(reply), media_type="application/cbor")
+
+    def _private(self, game: str) -> rsa.RSAPrivateKey:
+        if game not in self._keys:
+            with closing(self._books.execute("SELECT key FROM game WHERE name = ?", (game,))) as found:
+                row = found.fetchone()
+            if row is None:
+                row = (_der(tokens.new_key()),)
+                self._books.execute("INSERT OR IGNORE INTO game VALUES (?, ?)", (game, *row))
+                row = self._books.execute("SELECT key FROM game WHERE name = ?", (game,)).fetchone()
+            key = serialization.load_der_private_key(row[0], None)
+            assert isinstance(key, rsa.RSAPrivateKey)
+            self._keys[game] = key
+        return self._keys[game]
+
+
+def token_request(member: Signer, game: str, blinded: bytes) -> bytes:
+    """Return what a member posts to the issuer."""
+    body = body_of(m.TokenRequest(game=game, member=member.public, blinded=blinded))
+    return member.sign(_CONTEXT, body) + body
+
+
+def read_reply(data: bytes) -> bytes:
+    """Return the blind signature in the issuer's answer."""
+    reply = read_body(m.TokenReply, data, "token reply")
+    assert isinstance(reply, m.TokenReply)
+    return reply.blind_signature
+
+
+def _der(key: rsa.RSAPrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )

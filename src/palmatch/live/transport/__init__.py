@@ -1,0 +1,56 @@
+"""Transports: three ways to the same bus. `connect` makes the one that an address names."""
+
+from __future__ import annotations
+
+import ssl
+from urllib.parse import urlsplit
+
+from palmatch.errors import InputError
+from palmatch.live.transport.base import Handler, Reconnecting, Transport
+from palmatch.live.transport.exchange import Access
+from palmatch.live.transport.hub import Hub, is_loopback
+from palmatch.live.transport.mqtt import MqttTransport
+from palmatch.live.transport.websocket import Credentials, HubTransport
+
+__all__ = ["Access", "Credentials", "Handler", "Hub", "HubTransport", "MqttTransport", "Transport", "connect"]
+
+_PORTS = {"ws": 80, "wss": 443, "mqtt": 1883, "mqtts": 8883}
+
+
+async def connect(
+    url: str,
+    *,
+    credentials: Credentials | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    allow_plain: bool = False,
+) -> Transport:
+    """Connect to a hub (ws, wss) or to an MQTT broker (mqtt, mqtts).
+
+    Parameters
+    ----------
+    url:
+        For example `wss://city.example/bus` or `mqtts://city.example`.
+    credentials, user, password:
+        What a party other than a device shows: its key to a hub, a user name and a password to a broker.
+    tls:
+        How to check the server's certificate; the system's authorities unless told otherwise.
+    allow_plain:
+        Whether to connect without TLS to other machines. Anybody on the way could then see who takes part, and when.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise InputError(f"Found the address {url!r}, expected ws://, wss://, mqtt:// or mqtts:// and a host.")
+    secure = parts.scheme in ("wss", "mqtts")
+    if not secure and not allow_plain and not is_loopback(parts.hostname):
+        raise InputError(f"{url} is not encrypted: use {parts.scheme}s://, or allow plain connections explicitly.")
+    context = (tls or ssl.create_default_context()) if secure else None
+    transport: Reconnecting
+    if parts.scheme in ("ws", "wss"):
+        transport = HubTransport(url, credentials, context)
+    else:
+        port = parts.port or _PORTS[parts.scheme]
+        transport = MqttTransport(parts.hostname, port, tls=context, user=user, password=password)
+    await transport.open()
+    return transport

@@ -1,0 +1,216 @@
+"""What every transport can do: publish, subscribe, the retained value, a fence. Packets are bytes here, not messages.
+
+A transport delivers at most once and may lose, delay or double: the layers above are made for that. What it keeps is
+the order of what one broker delivers to one client, which is what the fence relies on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+
+from palmatch.errors import ProtocolError, TransportError
+from palmatch.live.keys import Signer
+from palmatch.live.messages import Fence
+from palmatch.live.topics import Topic, matches
+
+Handler = Callable[[str, bytes], None]
+
+_LOG = logging.getLogger(__name__)
+
+# A publish waits this long for a connection that is being made again.
+_PATIENCE_SECONDS = 15.0
+# A broker that restarts must not be met by everybody at once: its listen backlog is 100.
+_SHORTEST_DELAY, _LONGEST_DELAY = 0.2, 10.0
+
+
+class Transport(ABC):
+    """A client of a broker. Handlers run in the event loop and must not block."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, list[Handler]] = {}
+        self._wildcards: list[str] = []
+        self._connected: list[Callable[[], None]] = []
+
+    async def publish(self, topic: Topic | str, packet: bytes, *, retain: bool | None = None) -> None:
+        """Send a packet; it is retained if its kind is, unless told otherwise."""
+        if retain is None:
+            retain = (Topic.parse(topic) if isinstance(topic, str) else topic).rule.retained
+        await self._publish(str(topic), packet, retain)
+
+    async def subscribe(self, pattern: Topic | str, handler: Handler) -> None:
+        """Call `handler(topic, packet)` for what matches from now on, the retained values first."""
+        text = str(pattern)
+        self._handlers.setdefault(text, []).append(handler)
+        if ("+" in text or "#" in text) and text not in self._wildcards:
+            self._wildcards.append(text)
+        await self._subscribe(text)
+
+    async def unsubscribe(self, pattern: Topic | str, handler: Handler) -> None:
+        """Stop calling this handler for this pattern."""
+        text = str(pattern)
+        handlers = self._handlers.get(text, [])
+        if handler in handlers:
+            handlers.remove(handler)
+        if not handlers and self._handlers.pop(text, None) is not None:
+            if text in self._wildcards:
+                self._wildcards.remove(text)
+            await self._unsubscribe(text)
+
+    async def value(self, topic: Topic | str, timeout_seconds: float = 5.0) -> bytes | None:
+        """Return the retained value of a topic, or the first one that comes in time, or None."""
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[bytes] = loop.create_future()
+
+        def handler(_: str, packet: bytes) -> None:
+            if not found.done():
+                found.set_result(packet)
+
+        await self.subscribe(topic, handler)
+        try:
+            with suppress(TimeoutError):
+                return await asyncio.wait_for(found, timeout_seconds)
+            return None
+        finally:
+            await self.unsubscribe(topic, handler)
+
+    async def fence(self, game: str, signer: Signer, timeout_seconds: float = 30.0) -> None:
+        """Return once a marker has gone through the broker and back: all that it had received before is delivered.
+
+        A lost marker is sent again; a broker that does not answer is a TransportError.
+        """
+        passed = asyncio.Event()
+        nonce = secrets.token_bytes(16)
+        topic = Topic(game, "fence", nonce.hex())
+        packet = signer.packet(topic, Fence(nonce=nonce))
+
+        def handler(_: str, found: bytes) -> None:
+            # Anybody could guess the topic's shape, but not this packet.
+            if found == packet:
+                passed.set()
+
+        await self.subscribe(topic, handler)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while not passed.is_set():
+                    await self._publish(str(topic), packet, False)
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(passed.wait(), min(timeout_seconds, 2.0))
+        except TimeoutError:
+            raise TransportError(f"The broker has not answered for {timeout_seconds:g} s.") from None
+        finally:
+            await self.unsubscribe(topic, handler)
+
+    def on_connect(self, callback: Callable[[], None]) -> None:
+        """Call this after every new connection, for what has to be published again if the broker lost it."""
+        self._connected.append(callback)
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End the connection; nothing is delivered afterwards."""
+
+    @abstractmethod
+    async def _publish(self, topic: str, packet: bytes, retain: bool) -> None: ...
+
+    @abstractmethod
+    async def _subscribe(self, pattern: str) -> None: ...
+
+    @abstractmethod
+    async def _unsubscribe(self, pattern: str) -> None: ...
+
+    def _deliver(self, topic: str, packet: bytes) -> None:
+        """Hand a packet to its handlers; what one of them refuses does not concern the others."""
+        patterns = [topic, *(pattern for pattern in self._wildcards if matches(pattern, topic))]
+        for pattern in patterns:
+            for handler in tuple(self._handlers.get(pattern, ())):
+                try:
+                    handler(topic, packet)
+                except ProtocolError as error:
+                    _LOG.warning("refused", extra={"reason": str(error)})
+
+
+class Reconnecting(Transport):
+    """A transport whose connection is made again, after a random delay, for as long as it is not closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._up = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Connect for the first time; raise TransportError if that fails."""
+        try:
+            lost = await self._connect()
+        except TransportError:
+            raise
+        except OSError as error:
+            raise TransportError(f"Cannot connect to {self._where()}: {_reason(error)}.") from None
+        self._keeper = asyncio.create_task(self._keep(lost))
+
+    async def close(self) -> None:
+        """End the connection."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keeper
+        self._up.clear()
+        await self._disconnect()
+
+    async def _keep(self, lost: asyncio.Future[None]) -> None:
+        while True:
+            self._up.set()
+            for callback in self._connected:
+                callback()
+            # Not `await lost`: that would end the reader along with this task.
+            await asyncio.wait([lost])
+            self._up.clear()
+            lost = await self._connected_again()
+
+    async def _connected_again(self) -> asyncio.Future[None]:
+        delay = _SHORTEST_DELAY
+        while True:
+            await asyncio.sleep(random.uniform(0, delay))
+            delay = min(2 * delay, _LONGEST_DELAY)
+            try:
+                lost = await self._connect()
+                for pattern in tuple(self._handlers):
+                    await self._subscribe_now(pattern)
+            except (OSError, ProtocolError) as error:
+                _LOG.info("reconnect failed", extra={"reason": _reason(error)})
+                await self._disconnect()
+            else:
+                return lost
+
+    async def _ready(self) -> None:
+        """Wait until there is a connection."""
+        if not self._up.is_set():
+            try:
+                await asyncio.wait_for(self._up.wait(), _PATIENCE_SECONDS)
+            except TimeoutError:
+                raise TransportError(f"There is no connection to {self._where()}.") from None
+
+    async def _subscribe(self, pattern: str) -> None:
+        await self._ready()
+        await self._subscribe_now(pattern)
+
+    @abstractmethod
+    def _where(self) -> str: ...
+
+    @abstractmethod
+    async def _connect(self) -> asyncio.Future[None]:
+        """Connect; return what is done when the connection ends. Raise OSError if there is none."""
+
+    @abstractmethod
+    async def _disconnect(self) -> None: ...
+
+    @abstractmethod
+    async def _subscribe_now(self, pattern: str) -> None: ...
+
+
+def _reason(error: BaseException) -> str:
+    return str(getattr(error, "strerror", None) or error or type(error).__name__).rstrip(".")

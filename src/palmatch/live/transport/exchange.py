@@ -1,0 +1,158 @@
+"""A broker's inside: who is subscribed to what, what is retained, who may do what, and how much of it.
+
+No I/O: the WebSocket hub, the in-memory broker and the board that shares a process with its hub are ports of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from time import monotonic
+
+from palmatch.errors import ProtocolError
+from palmatch.live.metrics import Metrics
+from palmatch.live.topics import Role, Topic, covers, matches, readable
+
+_LOG = logging.getLogger(__name__)
+
+# A device needs about a dozen subscriptions and one message a slot; the board is not limited.
+_MOST_SUBSCRIPTIONS = 256
+_RATE, _BURST = 50.0, 200.0
+
+
+class RateExceeded(ProtocolError):
+    """More messages than a connection may send; it is to be closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a connection may do: its role, and the names that it may use where a role is bound to its own."""
+
+    role: Role = "device"
+    names: tuple[str, ...] = ()
+
+    def may_publish(self, topic: Topic) -> bool:
+        """Tell whether this role publishes on this topic."""
+        return topic.rule.writer == self.role and (not topic.rule.write_own or topic.name in self.names)
+
+    def may_subscribe(self, pattern: str) -> bool:
+        """Tell whether every topic that the pattern receives may be read."""
+        return any(covers(allowed, pattern) for allowed in readable(self.role, self.names))
+
+
+class Exchange:
+    """Ports, their subscriptions and the retained values."""
+
+    def __init__(self, metrics: Metrics | None = None, clock: Callable[[], float] = monotonic) -> None:
+        self.metrics = metrics or Metrics()
+        self.retained: dict[str, bytes] = {}
+        self.clock = clock
+        self._ports: defaultdict[str, dict[Port, None]] = defaultdict(dict)
+
+    def attach(self, access: Access, deliver: Callable[[str, bytes, bool], None]) -> Port:
+        """Return a port; `deliver(topic, packet, retained)` is called for what it is subscribed to."""
+        self.metrics.add("palmatch_connections", 1, role=access.role)
+        return Port(self, access, deliver)
+
+    def route(self, topic: str, packet: bytes) -> None:
+        """Hand a packet to every port that is subscribed to its topic, once."""
+        ports: dict[Port, None] = {}
+        for pattern in _patterns_of(topic):
+            ports |= self._ports.get(pattern, {})
+        for port in ports:
+            port.deliver(topic, packet, False)
+        self.metrics.add("palmatch_delivered_total", len(ports))
+        self.metrics.add("palmatch_delivered_bytes_total", len(ports) * len(packet))
+
+    def subscribe(self, port: Port, pattern: str) -> None:
+        """Subscribe a port and hand it what is retained."""
+        self._ports[pattern][port] = None
+        for topic in [topic for topic in self.retained if matches(pattern, topic)] if "+" in pattern else [pattern]:
+            if topic in self.retained:
+                port.deliver(topic, self.retained[topic], True)
+
+    def unsubscribe(self, port: Port, pattern: str) -> None:
+        """Undo a subscription."""
+        self._ports[pattern].pop(port, None)
+        if not self._ports[pattern]:
+            del self._ports[pattern]
+
+
+class Port:
+    """One connection's view of the exchange; raises ProtocolError for what it may not do."""
+
+    __slots__ = ("_allowed", "_exchange", "_when", "access", "deliver", "patterns")
+
+    def __init__(self, exchange: Exchange, access: Access, deliver: Callable[[str, bytes, bool], None]) -> None:
+        self._exchange = exchange
+        self.access = access
+        self.deliver = deliver
+        self.patterns: set[str] = set()
+        self._allowed = _BURST
+        self._when = exchange.clock()
+
+    def publish(self, text: str, packet: bytes, retain: bool) -> None:
+        """Publish, if role, topic, size and rate allow it."""
+        self._spend()
+        topic = Topic.parse(text)
+        rule = topic.rule
+        if not self.access.may_publish(topic):
+            raise self._refused("publish", f"A {self.access.role} may not publish on {rule.name}.")
+        if len(packet) > rule.limit or (rule.padded and len(packet) != rule.padded):
+            raise self._refused("size", f"A packet of {len(packet)} bytes is not allowed on {rule.name}.")
+        if retain and not rule.retained:
+            raise self._refused("retain", f"Nothing is retained on {rule.name}.")
+        self._exchange.metrics.add("palmatch_received_total", 1, kind=rule.name)
+        self._exchange.metrics.add("palmatch_received_bytes_total", len(packet))
+        if retain:
+            self._exchange.retained[text] = packet
+        self._exchange.route(text, packet)
+
+    def subscribe(self, pattern: str) -> None:
+        """Subscribe, if every topic that this receives may be read."""
+        self._spend()
+        if not self.access.may_subscribe(pattern):
+            raise self._refused("subscribe", f"A {self.access.role} may not read all that was asked for.")
+        if self.access.role != "board" and len(self.patterns) >= _MOST_SUBSCRIPTIONS and pattern not in self.patterns:
+            raise self._refused("subscriptions", f"Expected at most {_MOST_SUBSCRIPTIONS} subscriptions.")
+        self.patterns.add(pattern)
+        self._exchange.subscribe(self, pattern)
+
+    def unsubscribe(self, pattern: str) -> None:
+        """End a subscription."""
+        self._spend()
+        self.patterns.discard(pattern)
+        self._exchange.unsubscribe(self, pattern)
+
+    def close(self) -> None:
+        """Forget the port."""
+        for pattern in self.patterns:
+            self._exchange.unsubscribe(self, pattern)
+        self.patterns.clear()
+        self._exchange.metrics.add("palmatch_connections", -1, role=self.access.role)
+
+    def _spend(self) -> None:
+        """Take one from the allowance, which grows by the rate; the board's is not limited."""
+        if self.access.role == "board":
+            return
+        now = self._exchange.clock()
+        self._allowed = min(_BURST, self._allowed + (now - self._when) * _RATE) - 1.0
+        self._when = now
+        if self._allowed < 0:
+            self._refused("rate", "")
+            raise RateExceeded(f"Expected at most {_RATE:g} messages a second.")
+
+    def _refused(self, reason: str, sentence: str) -> ProtocolError:
+        self._exchange.metrics.add("palmatch_refused_total", 1, reason=reason)
+        return ProtocolError(sentence)
+
+
+@lru_cache(maxsize=4096)
+def _patterns_of(topic: str) -> tuple[str, ...]:
+    """Return every allowed pattern that receives a topic: a role may leave open the game, the name, or both."""
+    start, version, game, kind, *name = topic.split("/")
+    names = [f"/{name[0]}", "/+"] if name else [""]
+    return tuple(f"{start}/{version}/{any_game}/{kind}{end}" for any_game in (game, "+") for end in names)

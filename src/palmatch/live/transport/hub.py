@@ -1,0 +1,307 @@
+"""The WebSocket hub: a broker in a Starlette application, to be embedded; nothing to install, browsers use it as it is.
+
+It knows roles and sizes, not games: what a packet says is for its readers to check. Compression stays off, since the
+size of a compressed packet depends on what is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import secrets
+import socket
+from collections import deque
+from collections.abc import Iterator, Sequence
+from time import time
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from palmatch.errors import ProtocolError, TransportError
+from palmatch.live.codec import decode, signed_bytes
+from palmatch.live.keys import signed_by
+from palmatch.live.topics import Topic
+from palmatch.live.transport.base import Transport
+from palmatch.live.transport.exchange import Access, Exchange, RateExceeded
+from palmatch.live.transport.frames import CBOR, HELLO, JSON, PATH, Hello, Op, frame, read_frame, read_text, text
+from palmatch.live.trust import Trust
+
+_LOG = logging.getLogger(__name__)
+
+# What may wait for one slow reader, and what one may do wrong, before its connection is closed.
+_MOST_WAITING = 16 * 2**20
+_MOST_REFUSALS = 20
+_POLICY, _TRY_LATER = 1008, 1013
+
+
+class Hub:
+    """A broker for WebSocket clients; `trust` says which keys are the board's, the issuer's and the witnesses'.
+
+    Without `trust` all connections are devices', and the other parties share the hub's process (`local`).
+    """
+
+    def __init__(self, trust: Trust | None = None, *, largest: int = 64 * 1024) -> None:
+        self.exchange = Exchange()
+        self.trust = trust
+        self.largest = largest
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    def app(self, routes: Sequence[BaseRoute] = ()) -> Starlette:
+        """Return the application: the bus, metrics, health, and whatever else is to be served beside them."""
+        own = [
+            WebSocketRoute(PATH, self._connection),
+            Route("/metrics", self._metrics),
+            Route("/healthz", lambda _: PlainTextResponse("ok\n")),
+        ]
+        return Starlette(routes=[*own, *routes])
+
+    def local(self, access: Access) -> LocalTransport:
+        """Return a transport for a party in the hub's own process."""
+        return LocalTransport(self.exchange, access)
+
+    async def start(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        certificate: str | None = None,
+        key: str | None = None,
+        routes: Sequence[BaseRoute] = (),
+        allow_plain: bool = False,
+    ) -> str:
+        """Listen, and return the hub's address; port 0 is any that is free. TLS with a certificate and its key."""
+        if certificate is None and not allow_plain and not is_loopback(host):
+            raise TransportError(f"{host} is not the loopback: give the hub a certificate, or allow plain connections.")
+        listening = _listen(host, port)
+        config = uvicorn.Config(
+            self.app(routes),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="websockets-sansio",
+            ws_max_size=self.largest,
+            ws_per_message_deflate=False,
+            backlog=4096,
+            timeout_graceful_shutdown=1,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
+        )
+        self._server = _Server(config)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
+        while not self._server.started:
+            if self._serving.done():
+                self._serving.result()
+                raise TransportError(f"The hub cannot listen on {host}:{port}.")
+            await asyncio.sleep(0.01)
+        name = f"[{host}]" if ":" in host else host
+        return f"{'ws' if certificate is None else 'wss'}://{name}:{listening.getsockname()[1]}{PATH}"
+
+    async def stop(self) -> None:
+        """Close all connections and stop listening."""
+        if self._server is not None and self._serving is not None:
+            self._server.should_exit = True
+            await self._serving
+
+    async def _metrics(self, _: Request) -> PlainTextResponse:
+        return PlainTextResponse(self.exchange.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def _connection(self, websocket: WebSocket) -> None:
+        offered = websocket.scope.get("subprotocols", [])
+        agreed = next((name for name in (CBOR, JSON) if name in offered), None)
+        if agreed is None:
+            await websocket.close(_POLICY, "expected a subprotocol palmatch.cbor or palmatch.json")
+            return
+        await websocket.accept(subprotocol=agreed)
+        connection = _Connection(self, websocket, agreed == JSON)
+        try:
+            await connection.run()
+        finally:
+            connection.port.close()
+
+    def admit(self, payload: bytes, challenge: bytes) -> Access:
+        """Return what a client that proves to hold a key may do."""
+        try:
+            said = msgspec.json.decode(payload, type=Hello)
+        except msgspec.MsgspecError:
+            raise ProtocolError("Expected a hello.") from None
+        if self.trust is None or not signed_by(said.key, said.signature, signed_bytes(HELLO, challenge)):
+            raise ProtocolError("The hello is not signed by the key that it names.")
+        if (said.role == "board" and said.key == self.trust.board) or (
+            said.role == "issuer" and said.key == self.trust.issuer
+        ):
+            return Access(said.role)
+        if said.role == "witness" and said.key in self.trust.witnesses:
+            return Access("witness", (said.name,))
+        if said.role == "resource":
+            return Access("resource", tuple(self._certified(packet, said.key) for packet in said.certificates))
+        raise ProtocolError(f"This key is not that of a {said.role} of this hub.")
+
+    def _certified(self, packet: bytes, key: bytes) -> str:
+        """Return the name of the resource whose signing key this is, on the operator's word."""
+        assert self.trust is not None
+        # A certificate is valid in every game, so its topic is found by trying the name that it states.
+        envelope = decode(Topic("hub", "resource", "hub"), packet)
+        stated = Topic("hub", "resource", str(getattr(envelope.message, "name", "")))
+        certificate = self.trust.certified(decode(stated, packet), now=int(time() * 1000))
+        if certificate.signing != key:
+            raise ProtocolError("The certificate is for another key.")
+        return certificate.name
+
+
+class _Connection:
+    """One client: reads what it says, and writes to it at its own pace."""
+
+    def __init__(self, hub: Hub, websocket: WebSocket, speaks_json: bool) -> None:
+        self.hub, self.websocket, self.speaks_json = hub, websocket, speaks_json
+        self.port = hub.exchange.attach(Access(), self._deliver)
+        self._challenge = secrets.token_bytes(32)
+        self._waiting: deque[bytes | str] = deque()
+        self._size = 0
+        self._writer: asyncio.Task[None] | None = None
+        self._refusals = 0
+        self._closed = False
+
+    async def run(self) -> None:
+        """Read until the client goes or has to."""
+        if not self.speaks_json:
+            self._say(Op.CHALLENGE, "", self._challenge)
+        while not self._closed:
+            received = await self.websocket.receive()
+            if received["type"] != "websocket.receive":
+                break
+            await self._handle(received.get("bytes"), received.get("text"))
+        self._closed = True
+        if self._writer is not None:
+            self._writer.cancel()
+
+    async def _handle(self, data: bytes | None, said: str | None) -> None:
+        op, topic = Op.HELLO, ""
+        try:
+            if (said if self.speaks_json else data) is None:
+                raise ProtocolError("Expected text for JSON and bytes for CBOR.")
+            op, topic, payload = read_text(said or "") if self.speaks_json else read_frame(data or b"")
+            self._do(op, topic, payload)
+        except ProtocolError as error:
+            self._refusals += 1
+            _LOG.warning("refused", extra={"reason": str(error), "role": self.port.access.role})
+            self._say(Op.NOT_SUBSCRIBED if op is Op.SUBSCRIBE else Op.REFUSED, topic, str(error).encode())
+            if isinstance(error, RateExceeded) or self._refusals > _MOST_REFUSALS:
+                await self._close(_POLICY)
+
+    def _do(self, op: Op, topic: str, payload: bytes) -> None:
+        match op:
+            case Op.HELLO:
+                access = self.hub.admit(payload, self._challenge)
+                self.port.close()
+                self.port = self.hub.exchange.attach(access, self._deliver)
+                self._say(Op.WELCOME, "", b"")
+            case Op.SUBSCRIBE:
+                self.port.subscribe(topic)
+                self._say(Op.SUBSCRIBED, topic, b"")
+            case Op.UNSUBSCRIBE:
+                self.port.unsubscribe(topic)
+            case _:
+                self.port.publish(topic, payload, op is Op.PUBLISH_RETAINED)
+
+    def _deliver(self, topic: str, packet: bytes, retained: bool) -> None:
+        self._say(Op.RETAINED if retained else Op.MESSAGE, topic, packet)
+
+    def _say(self, op: Op, topic: str, payload: bytes) -> None:
+        if self._closed:
+            return
+        try:
+            said: bytes | str = text(op, topic, payload) if self.speaks_json else frame(op, topic, payload)
+        except ProtocolError:
+            # A packet that cannot be read has no JSON; a browser could do nothing with it.
+            return
+        self._size += len(said)
+        if self._size > _MOST_WAITING:
+            self.hub.exchange.metrics.add("palmatch_refused_total", 1, reason="slow")
+            self._closed = True
+            self._writer = asyncio.create_task(self._close(_TRY_LATER))
+            return
+        self._waiting.append(said)
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        with contextlib.suppress(Exception):
+            while self._waiting:
+                said = self._waiting.popleft()
+                self._size -= len(said)
+                await (self.websocket.send_text(said) if isinstance(said, str) else self.websocket.send_bytes(said))
+
+    async def _close(self, code: int) -> None:
+        self._closed = True
+        with contextlib.suppress(RuntimeError):
+            await self.websocket.close(code)
+
+
+class LocalTransport(Transport):
+    """A transport within the hub's process: for the board that the hub is embedded in."""
+
+    def __init__(self, exchange: Exchange, access: Access) -> None:
+        super().__init__()
+        self._port = exchange.attach(access, self._arrives)
+        self._closed = False
+
+    async def close(self) -> None:
+        """End the connection."""
+        if not self._closed:
+            self._closed = True
+            self._port.close()
+
+    async def _publish(self, topic: str, packet: bytes, retain: bool) -> None:
+        self._port.publish(topic, packet, retain)
+
+    async def _subscribe(self, pattern: str) -> None:
+        self._port.subscribe(pattern)
+
+    async def _unsubscribe(self, pattern: str) -> None:
+        if not self._closed:
+            self._port.unsubscribe(pattern)
+
+    def _arrives(self, topic: str, packet: bytes, _: bool) -> None:
+        # Not at once: a handler that publishes must not be called from within its own publish.
+        asyncio.get_running_loop().call_soon(self._handle, topic, packet)
+
+    def _handle(self, topic: str, packet: bytes) -> None:
+        if not self._closed:
+            self._deliver(topic, packet)
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn within a program that has its own way to stop."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals alone."""
+        yield
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine, by its name or address, without asking the network."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host.strip("[]"), port))
+    except OSError as error:
+        listening.close()
+        raise TransportError(f"The hub cannot listen on {host}:{port}: {error.strerror}.") from None
+    return listening

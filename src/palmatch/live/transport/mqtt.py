@@ -1,0 +1,103 @@
+"""A client of an MQTT broker: version 3.1.1, quality of service 0, retained messages, and nothing else of it.
+
+That much is common to Mosquitto, NATS, EMQX, VerneMQ and HiveMQ. A new client is made for each connection, so that
+nothing of an old session comes back; its id is random, since a guessed id would throw the other client out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import ssl
+
+from gmqtt import Client, Subscription
+from gmqtt.mqtt.constants import MQTTv311
+from gmqtt.mqtt.handler import MQTTConnectError
+
+from palmatch.errors import TransportError
+from palmatch.live.transport.base import Reconnecting
+
+_ANSWER_SECONDS = 15.0
+
+# The library logs whole packets; ours says what matters.
+_SILENT = logging.getLogger("palmatch.gmqtt")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+_SILENT.setLevel(logging.CRITICAL)
+
+
+class MqttTransport(Reconnecting):
+    """A connection to a broker, made again when it is lost."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        user: str | None = None,
+        password: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._host, self._port, self._tls = host, port, tls
+        self._user, self._password = user, password
+        self._client: Client | None = None
+        self._answers: dict[int, asyncio.Event] = {}
+
+    def _where(self) -> str:
+        return f"{self._host}:{self._port}"
+
+    async def _connect(self) -> asyncio.Future[None]:
+        client = Client(secrets.token_hex(11), clean_session=True, logger=_SILENT)
+        # The library would reconnect by itself, at once and with a session that queues; -2 is never.
+        client.set_config({"reconnect_retries": -2})
+        if self._user is not None:
+            client.set_auth_credentials(self._user, self._password)
+        lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        client.on_message = self._received
+        client.on_subscribe = self._subscribed
+        client.on_disconnect = lambda *_: None if lost.done() else lost.set_result(None)
+        try:
+            await asyncio.wait_for(
+                client.connect(self._host, self._port, ssl=self._tls or False, keepalive=30, version=MQTTv311),
+                _ANSWER_SECONDS,
+            )
+        except MQTTConnectError as error:
+            await client.disconnect()
+            raise TransportError(f"The broker at {self._where()} refuses the connection: {error}.") from None
+        except TimeoutError:
+            await client.disconnect()
+            raise ConnectionError("no answer") from None
+        self._client = client
+        return lost
+
+    async def _disconnect(self) -> None:
+        if self._client is not None:
+            await self._client.disconnect()
+
+    def _received(self, _client: Client, topic: str, packet: bytes, _qos: int, _properties: object) -> int:
+        self._deliver(topic, bytes(packet))
+        return 0
+
+    def _subscribed(self, _client: Client, number: int, _qos: object, _properties: object) -> None:
+        if number in self._answers:
+            self._answers.pop(number).set()
+
+    async def _publish(self, topic: str, packet: bytes, retain: bool) -> None:
+        await self._ready()
+        assert self._client is not None
+        self._client.publish(topic, packet, qos=0, retain=retain)
+
+    async def _subscribe_now(self, pattern: str) -> None:
+        assert self._client is not None
+        answered = asyncio.Event()
+        self._answers[self._client.subscribe(Subscription(pattern, qos=0))] = answered
+        try:
+            await asyncio.wait_for(answered.wait(), _ANSWER_SECONDS)
+        except TimeoutError:
+            raise TransportError(f"The broker at {self._where()} has not answered.") from None
+
+    async def _unsubscribe(self, pattern: str) -> None:
+        if self._up.is_set() and self._client is not None:
+            self._client.unsubscribe(pattern)

@@ -1,0 +1,142 @@
+"""A client of the WebSocket hub."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, WebSocketException
+from websockets.typing import Subprotocol
+
+from palmatch.errors import ProtocolError, TransportError
+from palmatch.live.keys import Signer
+from palmatch.live.topics import LARGEST, Role
+from palmatch.live.transport.base import Reconnecting
+from palmatch.live.transport.frames import CBOR, Op, frame, hello, read_frame
+
+_LOG = logging.getLogger(__name__)
+
+_FROM_HUB = (Op.CHALLENGE, Op.WELCOME, Op.MESSAGE, Op.RETAINED, Op.SUBSCRIBED, Op.NOT_SUBSCRIBED, Op.REFUSED)
+_ANSWER_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a party other than a device shows to the hub."""
+
+    role: Role
+    signer: Signer
+    name: str = ""
+    certificates: tuple[bytes, ...] = ()
+
+
+class HubTransport(Reconnecting):
+    """A connection to the hub, made again when it is lost."""
+
+    def __init__(self, url: str, credentials: Credentials | None = None, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__()
+        self._url, self._credentials, self._tls = url, credentials, tls
+        self._socket: ClientConnection | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._answers: dict[str, asyncio.Future[None]] = {}
+
+    def _where(self) -> str:
+        return self._url
+
+    async def _connect(self) -> asyncio.Future[None]:
+        try:
+            self._socket = await connect(
+                self._url,
+                subprotocols=[Subprotocol(CBOR)],
+                compression=None,
+                max_size=LARGEST + 4096,
+                ssl=self._tls,
+                open_timeout=_ANSWER_SECONDS,
+            )
+            await self._introduce(self._socket)
+        except (InvalidHandshake, ConnectionClosed, TimeoutError) as error:
+            raise ConnectionError(str(error) or "no answer") from None
+        self._reader = asyncio.create_task(self._read(self._socket))
+        return self._reader
+
+    async def _introduce(self, socket: ClientConnection) -> None:
+        """Answer the hub's challenge, for a role that needs a key."""
+        _, _, challenge = read_frame(_bytes(await asyncio.wait_for(socket.recv(), _ANSWER_SECONDS)), (Op.CHALLENGE,))
+        if (shown := self._credentials) is None:
+            return
+        body = hello(shown.signer, challenge, shown.role, shown.name, shown.certificates)
+        await socket.send(frame(Op.HELLO, "", body))
+        answer = _bytes(await asyncio.wait_for(socket.recv(), _ANSWER_SECONDS))
+        op, _, reason = read_frame(answer, (Op.WELCOME, Op.REFUSED))
+        if op is Op.REFUSED:
+            await socket.close()
+            raise TransportError(f"The hub refuses the connection: {reason.decode(errors='replace')}")
+
+    async def _read(self, socket: ClientConnection) -> None:
+        with suppress(ConnectionClosed):
+            while True:
+                try:
+                    op, topic, payload = read_frame(_bytes(await socket.recv()), _FROM_HUB)
+                except ProtocolError as error:
+                    _LOG.warning("refused", extra={"reason": str(error)})
+                    continue
+                if op in (Op.MESSAGE, Op.RETAINED):
+                    self._deliver(topic, payload)
+                else:
+                    self._answered(op, topic, payload.decode(errors="replace"))
+
+    def _answered(self, op: Op, topic: str, reason: str) -> None:
+        if op is Op.REFUSED:
+            _LOG.warning("refused", extra={"reason": reason})
+            return
+        waiting = self._answers.pop(topic, None)
+        if waiting is not None and not waiting.done():
+            if op is Op.SUBSCRIBED:
+                waiting.set_result(None)
+            else:
+                waiting.set_exception(ProtocolError(reason))
+
+    async def _disconnect(self) -> None:
+        if self._socket is not None:
+            await self._socket.close()
+        if self._reader is not None:
+            await self._reader
+
+    async def _publish(self, topic: str, packet: bytes, retain: bool) -> None:
+        await self._send(frame(Op.PUBLISH_RETAINED if retain else Op.PUBLISH, topic, packet))
+
+    async def _subscribe_now(self, pattern: str) -> None:
+        assert self._socket is not None
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._answers[pattern] = answer
+        try:
+            await self._socket.send(frame(Op.SUBSCRIBE, pattern, b""))
+            await asyncio.wait_for(answer, _ANSWER_SECONDS)
+        except (TimeoutError, WebSocketException):
+            self._answers.pop(pattern, None)
+            raise TransportError(f"The hub at {self._url} has not answered.") from None
+
+    async def _unsubscribe(self, pattern: str) -> None:
+        with suppress(WebSocketException, TransportError):
+            await self._send(frame(Op.UNSUBSCRIBE, pattern, b""))
+
+    async def _send(self, data: bytes) -> None:
+        """Send, once more if the connection ends just now: what is sent twice is as good as sent once."""
+        for _ in range(2):
+            await self._ready()
+            assert self._socket is not None
+            try:
+                await self._socket.send(data)
+            except ConnectionClosed:
+                self._up.clear()
+            else:
+                return
+        raise TransportError(f"The connection to {self._url} was lost.")
+
+
+def _bytes(data: bytes | str) -> bytes:
+    return data if isinstance(data, bytes) else data.encode()

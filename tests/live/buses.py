@@ -1,0 +1,127 @@
+"""The same bus three times: in memory, over a WebSocket hub, over Mosquitto; a test of one is a test of all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+from live.examples import PARTITION
+from palmatch.live import messages as m
+from palmatch.live.keys import Signer
+from palmatch.live.transport import Access, Credentials, Hub, Transport, connect
+from palmatch.live.transport.memory import MemoryBroker, run_virtual
+from palmatch.live.trust import Trust, certificate
+
+KEYS = {name: Signer.fresh() for name in ("operator", "board", "issuer", "w", "v1", "v2")}
+TRUST = Trust(
+    operator=KEYS["operator"].public,
+    board=KEYS["board"].public,
+    issuer=KEYS["issuer"].public,
+    partition=PARTITION,
+    witnesses=(KEYS["w"].public,),
+)
+GATEWAYS = {"v1": ("v1",), "v2": ("v2",)}
+
+
+def certified(name: str) -> bytes:
+    return certificate(
+        KEYS["operator"],
+        "any",
+        m.Certificate(name=name, signing=KEYS[name].public, sealing=bytes(32), until=2**50),
+    )
+
+
+def credentials(role: str, name: str) -> Credentials | None:
+    match role:
+        case "device":
+            return None
+        case "resource":
+            return Credentials("resource", KEYS[name], certificates=(certified(name),))
+        case "witness":
+            return Credentials("witness", KEYS[name], name)
+        case _:
+            return Credentials(role, KEYS[role])  # type: ignore[arg-type]
+
+
+class Join(Protocol):
+    async def __call__(self, role: str = "device", name: str = "") -> Transport: ...
+
+
+class Bus:
+    """How to run a test and how to join the bus in it."""
+
+    name = ""
+
+    def run(self, main: Callable[[Join], Coroutine[Any, Any, None]]) -> None:
+        asyncio.run(asyncio.wait_for(self._within(main), 60))
+
+    async def _within(self, main: Callable[[Join], Coroutine[Any, Any, None]]) -> None:
+        async with self.open() as connected:
+            opened: list[Transport] = []
+
+            async def join(role: str = "device", name: str = "") -> Transport:
+                opened.append(await connected(role, name))
+                return opened[-1]
+
+            try:
+                await main(join)
+            finally:
+                for transport in opened:
+                    await transport.close()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Join]:
+        raise NotImplementedError
+        yield
+
+
+class MemoryBus(Bus):
+    name = "memory"
+
+    def run(self, main: Callable[[Join], Coroutine[Any, Any, None]]) -> None:
+        run_virtual(self._within(main))
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Join]:
+        broker = MemoryBroker(0, lambda random: random.uniform(0, 0.1))
+
+        async def join(role: str = "device", name: str = "") -> Transport:
+            return broker.connect(Access(role, (name,)))  # type: ignore[arg-type]
+
+        yield join
+
+
+class HubBus(Bus):
+    name = "hub"
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Join]:
+        hub = Hub(TRUST, largest=2**23)
+        url = await hub.start()
+
+        async def join(role: str = "device", name: str = "") -> Transport:
+            return await connect(url, credentials=credentials(role, name))
+
+        try:
+            yield join
+        finally:
+            await hub.stop()
+
+
+class MqttBus(Bus):
+    name = "mqtt"
+
+    def __init__(self, start_broker: Callable[..., Any]) -> None:
+        self.broker = start_broker(gateways=GATEWAYS, witnesses=("w",))
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Join]:
+        url = f"mqtt://127.0.0.1:{self.broker.configuration.port}"
+
+        async def join(role: str = "device", name: str = "") -> Transport:
+            user = None if role == "device" else name or role
+            return await connect(url, user=user, password=self.broker.passwords.get(user))
+
+        yield join

@@ -1,0 +1,83 @@
+"""Real brokers on the loopback: a Mosquitto for the tests that need one, and a hub."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from live.buses import Bus, HubBus, MemoryBus, MqttBus
+from palmatch.live.mosquitto import Mosquitto
+
+_PLACES = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/sbin"
+MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path=_PLACES)
+
+# A broker started by root would change to a user that cannot read the tests' folder.
+RUN_AS = "root" if os.geteuid() == 0 else ""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Broker:
+    """A Mosquitto process that can be killed and started again."""
+
+    def __init__(self, configuration: Mosquitto, folder: Path) -> None:
+        self.configuration = configuration
+        self.passwords = configuration.write(folder)
+        self.file = folder / "mosquitto.conf"
+        self.log = (folder / "log").open("wb")
+        self.start()
+
+    def start(self) -> None:
+        assert MOSQUITTO is not None
+        self.process = subprocess.Popen([MOSQUITTO, "-c", self.file], stdout=self.log, stderr=self.log)
+        for _ in range(200):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.configuration.port)) == 0:
+                    return
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.05)
+        raise RuntimeError(f"Mosquitto did not start: {Path(self.log.name).read_text()}")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
+    if MOSQUITTO is None:
+        pytest.skip("Mosquitto is not installed (apt-get install mosquitto)")
+    brokers: list[Broker] = []
+
+    def start(**options: object) -> Broker:
+        folder = tmp_path / f"broker{len(brokers)}"
+        brokers.append(Broker(Mosquitto(port=free_port(), run_as=RUN_AS, **options), folder))  # type: ignore[arg-type]
+        return brokers[-1]
+
+    yield start
+    for broker in brokers:
+        broker.kill()
+        broker.log.close()
+
+
+@pytest.fixture(params=["memory", "hub", "mqtt"])
+def bus(request: pytest.FixtureRequest) -> Bus:
+    match request.param:
+        case "memory":
+            return MemoryBus()
+        case "hub":
+            return HubBus()
+        case _:
+            return MqttBus(request.getfixturevalue("start_broker"))

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from palmatch.live.asyncapi import document
+from palmatch.live.topics import KINDS
+
+FILE = Path(__file__).parents[2] / "docs" / "live.asyncapi.yaml"
+
+
+def test_the_published_protocol_is_the_one_that_is_spoken() -> None:
+    assert yaml.safe_load(FILE.read_text()) == document(), "python -m palmatch.live.asyncapi > docs/live.asyncapi.yaml"
+
+
+def test_every_reference_leads_somewhere() -> None:
+    root = document()
+
+    def follow(item: object) -> int:
+        if isinstance(item, list):
+            return sum(map(follow, item))
+        if not isinstance(item, dict):
+            return 0
+        if "$ref" in item:
+            found: object = root
+            for part in item["$ref"].removeprefix("#/").split("/"):
+                assert isinstance(found, dict)
+                found = found[part]
+            return 1
+        return sum(map(follow, item.values()))
+
+    assert follow(root) > 3 * len(KINDS)
+    assert set(root["channels"]) == set(KINDS)

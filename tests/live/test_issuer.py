@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+from starlette.applications import Starlette
+
+from live.buses import KEYS, TRUST, Bus, Join
+from live.examples import MESSAGES, topic
+from palmatch.errors import InputError, ProtocolError
+from palmatch.live import messages as m
+from palmatch.live import tokens
+from palmatch.live.codec import Envelope, decode
+from palmatch.live.issuer import Issuer, read_reply, token_request
+from palmatch.live.keys import Signer, verify
+from palmatch.live.topics import Topic
+from palmatch.live.witness import Watch, Witness
+
+MEMBER = Signer.fresh()
+
+
+@pytest.fixture
+def issuer(tmp_path: Path) -> Issuer:
+    issuer = Issuer(tmp_path / "issuer.db", KEYS["issuer"])
+    issuer.register([MEMBER.public])
+    issuer.key("g")
+    return issuer
+
+
+def ask(issuer: Issuer, member: Signer, blinded: bytes, game: str = "g") -> bytes:
+    data = token_request(member, game, blinded)
+    return issuer.answer(data[64:], data[:64]).blind_signature
+
+
+def test_a_member_gets_one_token_a_game_and_the_same_answer_again(issuer: Issuer, tmp_path: Path) -> None:
+    key, one_time = issuer.key("g"), Signer.fresh().public
+    kept = tokens.request(key, "g", one_time)
+    first = ask(issuer, MEMBER, kept.blinded)
+    assert tokens.is_valid(key, "g", one_time, tokens.token_of(key, "g", one_time, kept, first))
+    issuer.close()
+    again = Issuer(tmp_path / "issuer.db", KEYS["issuer"])
+    assert again.key("g") == key
+    assert ask(again, MEMBER, kept.blinded) == first
+    with pytest.raises(ProtocolError, match="has had its token"):
+        ask(again, MEMBER, tokens.request(key, "g", one_time).blinded)
+    other = tokens.request(again.key("h"), "h", one_time)
+    assert again.key("h") != key
+    ask(again, MEMBER, other.blinded, "h")
+
+
+def test_strangers_and_forged_requests_get_nothing(issuer: Issuer) -> None:
+    blinded = tokens.request(issuer.key("g"), "g", bytes(32)).blinded
+    with pytest.raises(ProtocolError, match="registered"):
+        ask(issuer, Signer.fresh(), blinded)
+    with pytest.raises(ProtocolError, match="no such game"):
+        ask(issuer, MEMBER, blinded, "unknown")
+    data = token_request(MEMBER, "g", blinded)
+    with pytest.raises(ProtocolError, match="not signed"):
+        issuer.answer(data[64:], bytes(64))
+    with pytest.raises(ProtocolError):
+        issuer.answer(b"nonsense", data[:64])
+    with pytest.raises(ProtocolError, match="modulus"):
+        ask(issuer, MEMBER, b"\xff" * 256)
+
+
+def test_the_journal_never_holds_what_a_token_covers(issuer: Issuer, tmp_path: Path) -> None:
+    key, one_time = issuer.key("g"), Signer.fresh().public
+    kept = tokens.request(key, "g", one_time)
+    token = tokens.token_of(key, "g", one_time, kept, ask(issuer, MEMBER, kept.blinded))
+    issuer.close()
+    stored = b"".join(path.read_bytes() for path in tmp_path.glob("issuer.db*"))
+    assert kept.blinded in stored
+    for secret in (one_time, token.signature, token.prefix):
+        assert secret not in stored
+
+
+def test_tokens_are_given_out_over_http(issuer: Issuer) -> None:
+    async def main() -> None:
+        app = Starlette(routes=[issuer.route()])
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://issuer") as client:
+            kept = tokens.request(issuer.key("g"), "g", bytes(32))
+            answer = await client.post("/token", content=token_request(MEMBER, "g", kept.blinded))
+            tokens.token_of(issuer.key("g"), "g", bytes(32), kept, read_reply(answer.content))
+            assert (await client.post("/token", content=b"x" * 100)).status_code == 403
+            assert (await client.post("/token", content=b"x" * 100_000)).status_code == 413
+
+    asyncio.run(main())
+
+
+def test_the_games_key_is_published_under_the_issuers_lasting_key(issuer: Issuer) -> None:
+    where, packet = issuer.announcement("g")
+    assert TRUST.issuer_says(decode(where, packet)).key == issuer.key("g")
+    issuer.forget("g")
+    assert issuer.key("g") != TRUST.issuer_says(decode(where, packet)).key
+
+
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "issuer.db").write_text("not a database, but long enough to look like something else" * 20)
+    with pytest.raises(InputError, match="journal"):
+        Issuer(tmp_path / "issuer.db", KEYS["issuer"])
+    with pytest.raises(InputError, match="32 bytes"):
+        Issuer(tmp_path / "other.db", KEYS["issuer"]).register([b"short"])
+
+
+def said(kind: str, message: m.Message | None = None, signer: Signer = KEYS["board"]) -> Envelope:
+    return decode(topic(kind), signer.packet(topic(kind), message or MESSAGES[kind]))
+
+
+def bulletin(sequence: int, previous: bytes, over: bool = False) -> Envelope:
+    return said(
+        "bulletin", msgspec.structs.replace(MESSAGES["bulletin"], sequence=sequence, previous=previous, over=over)
+    )
+
+
+def test_two_boards_that_say_different_things_are_found_out() -> None:
+    watch = Watch(KEYS["board"].public)
+    opened = said("open")
+    assert watch.see(opened)
+    assert not watch.see(said("open"))
+    other = said("open", msgspec.structs.replace(MESSAGES["open"], slots=99))
+    assert watch.see(other)
+    [conflict] = watch.conflicts
+    assert (conflict.first.hash, conflict.second.hash) == (opened.hash, other.hash)
+    for side in (conflict.first, conflict.second):
+        verify(side, KEYS["board"].public)
+
+
+def test_a_bulletin_that_does_not_follow_is_found_in_any_order() -> None:
+    first = bulletin(0, bytes(32))
+    second = bulletin(1, first.hash)
+    forked = bulletin(2, bytes(32))
+    for order in ((first, second, forked), (forked, second, first), (second, forked, first)):
+        watch = Watch(KEYS["board"].public)
+        for one in order:
+            watch.see(one)
+        assert len(watch.conflicts) == 1
+    watch = Watch(KEYS["board"].public)
+    for one in (first, second, bulletin(2, second.hash), second, first):
+        watch.see(one)
+    assert not watch.conflicts
+    assert watch.newest["bulletin/a"][0] == 2
+
+
+def test_what_the_board_did_not_sign_is_no_evidence_against_it() -> None:
+    watch = Watch(KEYS["board"].public)
+    watch.see(said("open"))
+    with pytest.raises(ProtocolError, match="signature"):
+        watch.see(said("open", msgspec.structs.replace(MESSAGES["open"], slots=99), KEYS["issuer"]))
+    assert not watch.conflicts
+
+
+def test_a_device_compares_what_it_was_told_with_the_witness(bus: Bus) -> None:
+    async def main(join: Join) -> None:
+        witness = Witness("w", KEYS["w"], KEYS["board"].public)
+        board, watcher, device = await join("board"), await join("witness", "w"), await join()
+        await witness.watch([watcher])
+        await board.publish(topic("open"), KEYS["board"].packet(topic("open"), MESSAGES["open"]))
+        for _ in range(200):
+            if witness.games:
+                break
+            await asyncio.sleep(0.02)
+        await witness.publish([watcher])
+        packet = await device.value(Topic("morning", "head", "w"))
+        assert packet is not None
+        head = verify(decode(Topic("morning", "head", "w"), packet), KEYS["w"].public).message
+        assert isinstance(head, m.Head)
+        same, other = Watch(KEYS["board"].public), Watch(KEYS["board"].public)
+        same.see(said("open"))
+        same.compare(head)
+        other.see(said("open", msgspec.structs.replace(MESSAGES["open"], slots=99)))
+        with pytest.raises(ProtocolError, match="told a witness another open"):
+            other.compare(head)
+        witness.games["morning"].see(said("open", msgspec.structs.replace(MESSAGES["open"], slots=98)))
+        with pytest.raises(ProtocolError, match="contradict itself"):
+            same.compare(witness.games["morning"].head(1))
+
+    bus.run(main)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from live.buses import KEYS
+from live.conftest import free_port
+from live.examples import MESSAGES, topic
+from palmatch.errors import InputError, TransportError
+from palmatch.live.mosquitto import Mosquitto
+from palmatch.live.transport import Access, Hub, connect
+
+OPENED = KEYS["board"].packet(topic("open"), MESSAGES["open"])
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def files(authority: trustme.CA, tmp_path: Path) -> tuple[Path, Path]:
+    issued = authority.issue_cert("127.0.0.1", "localhost")
+    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    chain.write_bytes(b"".join(part.bytes() for part in issued.cert_chain_pems))
+    key.write_bytes(issued.private_key_pem.bytes())
+    return chain, key
+
+
+def trusting(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context
+
+
+def test_a_hub_over_tls_is_reached_by_those_who_trust_its_authority(
+    authority: trustme.CA, files: tuple[Path, Path]
+) -> None:
+    async def main() -> None:
+        hub = Hub()
+        url = await hub.start(certificate=str(files[0]), key=str(files[1]))
+        assert url.startswith("wss://")
+        await hub.local(Access("board")).publish(topic("open"), OPENED)
+        device = await connect(url, tls=trusting(authority))
+        assert await device.value(topic("open")) == OPENED
+        with pytest.raises(TransportError, match="certificate verify failed"):
+            await connect(url)
+        await device.close()
+        await hub.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_broker_over_tls_is_reached_by_those_who_trust_its_authority(
+    authority: trustme.CA, files: tuple[Path, Path], start_broker: Callable[..., Any]
+) -> None:
+    async def main() -> None:
+        broker = start_broker(certificate=files[0], key=files[1])
+        url = f"mqtts://127.0.0.1:{broker.configuration.port}"
+        board = await connect(url, tls=trusting(authority), user="board", password=broker.passwords["board"])
+        await board.publish(topic("open"), OPENED)
+        device = await connect(url, tls=trusting(authority))
+        assert await device.value(topic("open")) == OPENED
+        with pytest.raises(TransportError, match="certificate verify failed"):
+            await connect(url)
+        await device.close()
+        await board.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_wrong_password_is_refused(start_broker: Callable[..., Any]) -> None:
+    async def main() -> None:
+        url = f"mqtt://127.0.0.1:{start_broker().configuration.port}"
+        with pytest.raises(TransportError, match="refuses the connection"):
+            await connect(url, user="board", password="guessed")
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_mosquitto_takes_the_whole_configuration_without_a_warning(start_broker: Callable[..., Any]) -> None:
+    broker = start_broker(
+        gateways={"depot": ("v 1", "v/2", "ü%u", "a+#")}, witnesses=("w",), websockets=free_port(), allow_plain=True
+    )
+    broker.kill()
+    lines = Path(broker.log.name).read_text().splitlines()
+    assert [line for line in lines if "should not be run as root" not in line] == []
+
+
+def test_passwords_are_kept_from_others(tmp_path: Path) -> None:
+    passwords = Mosquitto().write(tmp_path)
+    assert set(passwords) == {"board", "issuer"}
+    for name in ("users", "passwords", "access"):
+        assert (tmp_path / name).stat().st_mode & 0o077 == 0
+    assert passwords["board"] not in (tmp_path / "users").read_text()
+    assert passwords["board"] not in (tmp_path / "mosquitto.conf").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"host": "0.0.0.0"}, "without TLS"),
+        ({"websockets": 9001}, "without TLS"),
+        ({"certificate": Path("c.pem")}, "its key"),
+        ({"gateways": {"a:b": ("v1",)}}, "access list"),
+        ({"gateways": {"a\nuser board": ("v1",)}}, "access list"),
+    ],
+)
+def test_an_unsafe_configuration_is_not_written(tmp_path: Path, options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        Mosquitto(**options).write(tmp_path)
+    assert list(tmp_path.iterdir()) == []

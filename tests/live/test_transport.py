@@ -1,0 +1,436 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from base64 import b64encode
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import httpx
+import pytest
+import websockets
+
+from live.buses import KEYS, TRUST, Bus, HubBus, Join, certified
+from live.examples import MESSAGES, topic
+from palmatch.errors import InputError, ProtocolError, TransportError
+from palmatch.live.codec import decode
+from palmatch.live.keys import Signer, verify
+from palmatch.live.topics import KINDS, ROLES, Topic, covers, matches, readable, writable
+from palmatch.live.transport import Access, Credentials, Hub, Transport, connect
+from palmatch.live.transport.faults import Faults, Faulty
+from palmatch.live.transport.frames import JSON, Op, frame, read_frame, read_text
+from palmatch.live.transport.memory import MemoryBroker, Seen, run_virtual
+
+DEVICE = Signer.fresh()
+
+
+def packet(kind: str, signer: Signer = DEVICE) -> bytes:
+    return signer.packet(topic(kind), MESSAGES[kind])
+
+
+class Inbox:
+    """What has come to a subscriber, and a way to wait for more."""
+
+    def __init__(self) -> None:
+        self.items: list[tuple[str, bytes]] = []
+        self._more = asyncio.Event()
+
+    def __call__(self, topic: str, packet: bytes) -> None:
+        self.items.append((topic, packet))
+        self._more.set()
+
+    async def wait(self, count: int) -> list[tuple[str, bytes]]:
+        while len(self.items) < count:
+            self._more.clear()
+            await asyncio.wait_for(self._more.wait(), 20)
+        return self.items
+
+
+async def settled(board: Transport) -> None:
+    await board.fence("morning", KEYS["board"])
+
+
+def test_what_a_device_sends_reaches_the_board(bus: Bus) -> None:
+    async def main(join: Join) -> None:
+        board, device, inbox = await join("board"), await join(), Inbox()
+        await board.subscribe(topic("report"), inbox)
+        await device.publish(topic("report"), packet("report"))
+        [(name, found)] = await inbox.wait(1)
+        assert (name, verify(decode(name, found), DEVICE.public).message) == (str(topic("report")), MESSAGES["report"])
+
+    bus.run(main)
+
+
+def test_the_last_statement_is_there_for_those_who_come_later(bus: Bus) -> None:
+    async def main(join: Join) -> None:
+        board = await join("board")
+        for sequence in (KEYS["issuer"], KEYS["board"]):
+            await board.publish(topic("open"), packet("open", sequence))
+        await settled(board)
+        device = await join()
+        assert await device.value(topic("open")) == packet("open", KEYS["board"])
+        assert await device.value(topic("result"), timeout_seconds=0.2) is None
+
+    bus.run(main)
+
+
+def test_a_fence_comes_after_all_that_was_sent_before(bus: Bus) -> None:
+    async def main(join: Join) -> None:
+        board, inbox = await join("board"), Inbox()
+        await board.subscribe("pm/1/morning/claim/+", inbox)
+        devices = [await join() for _ in range(5)]
+        sent = [packet("claim", Signer.fresh()) for _ in range(20)]
+        for number, one in enumerate(sent):
+            await devices[number % 5].publish(topic("claim"), one)
+        # What a device has sent is at the broker once the broker has answered the same device.
+        for device in devices:
+            await device.value(topic("open"), timeout_seconds=0.3)
+        await settled(board)
+        assert sorted(found for _, found in inbox.items) == sorted(sent)
+
+    bus.run(main)
+
+
+def test_order_is_kept_from_one_sender_to_one_reader(bus: Bus) -> None:
+    async def main(join: Join) -> None:
+        board, device, inbox = await join("board"), await join(), Inbox()
+        await board.subscribe(topic("claim"), inbox)
+        sent = [packet("claim", Signer.fresh()) for _ in range(50)]
+        for one in sent:
+            await device.publish(topic("claim"), one)
+        assert [found for _, found in await inbox.wait(50)] == sent
+
+    bus.run(main)
+
+
+@pytest.mark.parametrize(
+    "kind", ["open", "roster", "table", "bulletin", "result", "head", "answer", "resource", "fence"]
+)
+def test_a_device_cannot_speak_for_others(bus: Bus, kind: str) -> None:
+    async def main(join: Join) -> None:
+        board, device, inbox = await join("board"), await join(), Inbox()
+        await board.subscribe(topic(kind), inbox)
+        await board.subscribe(topic("join"), inbox)
+        await device.publish(topic(kind), packet(kind), retain=False)
+        await device.publish(topic("join"), packet("join"))
+        assert [name for name, _ in await inbox.wait(1)] == [str(topic("join"))]
+
+    bus.run(main)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["#", "pm/#", "pm/1/morning/#", "pm/1/morning/+", "pm/1/morning/+/+", "pm/1/morning/report", "pm/1/+/join",
+     "pm/1/morning/handover/v1", "pm/1/+/handover/+", "pm/1/morning/bid/+", "pm/1/morning/claim/v1"],
+)  # fmt: skip
+def test_a_device_cannot_read_what_others_send(bus: Bus, pattern: str) -> None:
+    async def main(join: Join) -> None:
+        board, device, spy, inbox, stolen = await join("board"), await join(), await join(), Inbox(), Inbox()
+        for kind in ("join", "report", "bid", "claim"):
+            await board.subscribe(topic(kind), inbox)
+        try:
+            await spy.subscribe(pattern, stolen)
+        except ProtocolError:
+            assert bus.name != "mqtt"
+        for kind in ("handover", "join", "report", "bid", "claim"):
+            await device.publish(topic(kind), packet(kind))
+        await inbox.wait(4)
+        await spy.value(topic("open"), timeout_seconds=0.2)
+        assert stolen.items == []
+
+    bus.run(main)
+
+
+def test_only_its_own_resource_reads_a_handover(bus: Bus) -> None:
+    async def main(join: Join) -> None:
+        resource, other, device = await join("resource", "v1"), await join("resource", "v2"), await join()
+        inbox, stolen = Inbox(), Inbox()
+        await resource.subscribe(topic("handover"), inbox)
+        try:
+            await other.subscribe(topic("handover"), stolen)
+        except ProtocolError:
+            assert bus.name != "mqtt"
+        await device.publish(topic("handover"), packet("handover"))
+        await inbox.wait(1)
+        await other.value(topic("open"), timeout_seconds=0.2)
+        assert stolen.items == []
+
+    bus.run(main)
+
+
+def test_all_parties_can_say_and_read_what_their_role_needs(bus: Bus) -> None:
+    """Every kind goes from its writer to each of its readers."""
+
+    async def main(join: Join) -> None:
+        names = {"resource": "v1", "witness": "w"}
+        parties = {role: await join(role, names.get(role, "")) for role in ROLES}
+        for kind, rule in KINDS.items():
+            inboxes = {role: Inbox() for role in rule.readers}
+            for role, inbox in inboxes.items():
+                await parties[role].subscribe(topic(kind), inbox)
+            await parties[rule.writer].publish(topic(kind), packet(kind))
+            for inbox in inboxes.values():
+                assert await inbox.wait(1) == [(str(topic(kind)), packet(kind))]
+
+    bus.run(main)
+
+
+def test_a_handler_that_refuses_a_packet_does_not_stop_the_others(bus: Bus) -> None:
+    async def main(join: Join) -> None:
+        board, device, inbox = await join("board"), await join(), Inbox()
+
+        def refuse(*_: object) -> None:
+            raise ProtocolError("not this one")
+
+        await board.subscribe(topic("report"), refuse)
+        await board.subscribe(topic("report"), inbox)
+        await device.publish(topic("report"), packet("report"))
+        await device.publish(topic("report"), packet("report"))
+        await inbox.wait(2)
+
+    bus.run(main)
+
+
+def test_a_flood_costs_its_sender_the_connection_and_others_nothing() -> None:
+    async def main(join: Join) -> None:
+        board, device, flood, inbox = await join("board"), await join(), await join(), Inbox()
+        await board.subscribe(topic("report"), inbox)
+        # The flooding client reconnects each time that it is closed, and is closed again.
+        one = packet("report", Signer.fresh())
+        for _ in range(20_000):
+            await flood.publish(topic("report"), one)
+        await device.publish(topic("report"), packet("report"))
+        while (str(topic("report")), packet("report")) not in inbox.items:
+            await inbox.wait(len(inbox.items) + 1)
+        await settled(board)
+        assert len(inbox.items) < 10_000
+
+    HubBus().run(main)
+
+
+def test_a_hub_admits_parties_by_their_keys_only() -> None:
+    async def main() -> None:
+        hub = Hub(TRUST)
+        url = await hub.start()
+        wrong = Signer.fresh()
+        try:
+            for role in ("board", "issuer", "witness"):
+                with pytest.raises(TransportError, match="refuses the connection"):
+                    await connect(url, credentials=Credentials(role, wrong, "w"))  # type: ignore[arg-type]
+            with pytest.raises(TransportError, match="refuses the connection"):
+                await connect(url, credentials=Credentials("resource", wrong, certificates=(certified("v1"),)))
+        finally:
+            await hub.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_browser_plays_with_json_as_it_is() -> None:
+    async def main() -> None:
+        hub = Hub()
+        url = await hub.start()
+        board, inbox = hub.local(Access("board")), Inbox()
+        await board.subscribe(topic("report"), inbox)
+        await board.publish(topic("open"), packet("open", KEYS["board"]))
+        async with websockets.connect(url, subprotocols=[JSON], compression=None) as browser:  # type: ignore[list-item]
+            await browser.send(json.dumps({"op": "subscribe", "topic": str(topic("open"))}))
+            opened = json.loads(await browser.recv())
+            assert (opened["op"], opened["retained"]) == ("message", True)
+            assert opened["packet"]["message"]["protocol"] == "report"
+            assert json.loads(await browser.recv())["op"] == "subscribed"
+            body = json.dumps({"sequence": 1, "tag": b64encode(b"abcdefgh").decode(), "report": 7}).encode()
+            sent = {
+                "version": 1,
+                "body": b64encode(body).decode(),
+                "signature": b64encode(DEVICE.sign(topic("report"), body)).decode(),
+            }
+            say = {"op": "publish", "topic": str(topic("report")), "packet": sent, "padding": "x" * 20}
+            await browser.send(json.dumps(say))
+            [(name, found)] = await inbox.wait(1)
+            assert verify(decode(name, found), DEVICE.public).message == MESSAGES["report"]
+            await browser.send(json.dumps({"op": "publish", "topic": str(topic("open")), "packet": sent}))
+            assert json.loads(await browser.recv())["op"] == "refused"
+            await browser.send(json.dumps(say | {"packet": sent | {"version": 2}}))
+            assert "update palmatch" in json.loads(await browser.recv())["reason"]
+        await hub.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_metrics_count_what_happens_and_name_nobody() -> None:
+    async def main() -> None:
+        hub = Hub()
+        url = await hub.start()
+        device = await connect(url)
+        await device.publish(topic("report"), packet("report"))
+        await device.publish(topic("open"), packet("open"), retain=False)
+        await device.value(topic("open"), timeout_seconds=0.1)
+        address = url.replace("ws://", "http://").replace("/bus", "")
+        async with httpx.AsyncClient() as client:
+            text = (await client.get(address + "/metrics")).text
+            assert (await client.get(address + "/healthz")).text == "ok\n"
+        assert 'palmatch_received_total{kind="report"} 1' in text
+        assert 'palmatch_refused_total{reason="publish"} 1' in text
+        assert 'palmatch_connections{role="device"} 1' in text
+        assert "morning" not in text
+        await device.close()
+        await hub.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_frames_that_are_no_frames_are_refused() -> None:
+    random = Random(3)
+    good = frame(Op.PUBLISH, str(topic("report")), packet("report"))
+    for _ in range(3000):
+        data = bytearray(good[: random.randrange(len(good))])
+        for _ in range(random.randint(0, 3)):
+            data[random.randrange(len(data)) if data else 0 :][:1] = random.randbytes(1)
+        for read in (lambda: read_frame(bytes(data)), lambda: read_text(bytes(data).decode("latin-1"))):  # noqa: B023
+            with suppress(ProtocolError):
+                read()
+
+
+def test_clients_come_back_when_the_broker_was_killed(start_broker: Callable[..., Any]) -> None:
+    async def main() -> None:
+        broker = start_broker()
+        url = f"mqtt://127.0.0.1:{broker.configuration.port}"
+        board = await connect(url, user="board", password=broker.passwords["board"])
+        device, inbox, opened = await connect(url), Inbox(), Inbox()
+        again = asyncio.Event()
+        await board.subscribe(topic("report"), inbox)
+        await device.subscribe(topic("open"), opened)
+        board.on_connect(again.set)
+        for number in range(1, 3):
+            again.clear()
+            broker.kill()
+            broker.start()
+            await asyncio.wait_for(again.wait(), 30)
+            # A broker that was killed has forgotten what it retained: the board says it again.
+            await board.publish(topic("open"), packet("open", KEYS["board"]))
+            await opened.wait(number)
+            await device.publish(topic("report"), packet("report"))
+            await inbox.wait(number)
+        await device.close()
+        await board.close()
+
+    asyncio.run(asyncio.wait_for(main(), 90))
+
+
+def test_clients_come_back_when_the_hub_was_stopped() -> None:
+    async def main() -> None:
+        hub = Hub()
+        url = await hub.start()
+        port = int(url.split(":")[2].split("/")[0])
+        device, opened = await connect(url), Inbox()
+        await device.subscribe(topic("open"), opened)
+        await hub.stop()
+        again = Hub()
+        await again.start(port=port)
+        await again.local(Access("board")).publish(topic("open"), packet("open", KEYS["board"]))
+        await opened.wait(1)
+        await device.close()
+        await again.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_plain_connections_leave_the_machine_only_when_told() -> None:
+    async def main() -> None:
+        for url in ("ws://192.0.2.1/bus", "mqtt://broker.example:1883"):
+            with pytest.raises(InputError, match="not encrypted"):
+                await connect(url)
+        for url in ("http://127.0.0.1", "ws://", "nonsense"):
+            with pytest.raises(InputError, match="expected ws://"):
+                await connect(url)
+        with pytest.raises(TransportError, match="not the loopback"):
+            await Hub().start("0.0.0.0")
+        for url in ("ws://127.0.0.1:1/bus", "mqtt://127.0.0.1:1"):
+            with pytest.raises(TransportError, match="Cannot connect"):
+                await connect(url)
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_patterns_match_as_in_mqtt() -> None:
+    assert matches("a/+/c", "a/b/c")
+    assert matches("a/#", "a/b/c")
+    assert not matches("a/+", "a/b/c")
+    assert not matches("a/b/c", "a/b")
+    assert covers("a/+", "a/b")
+    assert covers("a/#", "a/+/c")
+    assert not covers("a/+", "a/#")
+    assert not covers("a/b", "a/+")
+    assert not covers("a/+/c", "a/b")
+
+
+def test_no_two_roles_write_one_topic_and_private_ones_have_few_readers() -> None:
+    for kind in ("join", "report", "bid", "cancel"):
+        assert KINDS[kind].readers == ("board",)
+    assert KINDS["handover"].readers == ("resource",)
+    assert not [pattern for pattern in readable("board") if "handover" in pattern]
+    assert len([pattern for role in ROLES for pattern in writable(role, ("n",))]) == len(KINDS)
+
+
+def run_faulty(seed: int) -> list[tuple[str, bytes]]:
+    async def main() -> list[tuple[str, bytes]]:
+        broker, inbox = MemoryBroker(seed, lambda random: random.expovariate(20)), Inbox()
+        board = broker.connect(Access("board"))
+        await board.subscribe("pm/1/+/claim/+", inbox)
+        device = Faulty(broker.connect(), Faults(0.2, 0.2, 0.2), Random(seed))
+        for number in range(200):
+            await asyncio.sleep(0.1)
+            await device.publish(Topic("g", "claim", f"r{number}"), packet("claim"))
+        await asyncio.sleep(10)
+        return inbox.items
+
+    return run_virtual(main())
+
+
+def test_faults_lose_delay_and_double_and_a_seed_repeats_them() -> None:
+    found = [name for name, _ in run_faulty(1)]
+    assert 130 < len(set(found)) < 190
+    assert len(found) > len(set(found))
+    assert found != sorted(found, key=lambda name: int(name.rsplit("r", 1)[1]))
+    assert found == [name for name, _ in run_faulty(1)] != [name for name, _ in run_faulty(2)]
+
+
+def test_virtual_time_takes_none_and_a_deadlock_is_an_error() -> None:
+    async def a_day() -> float:
+        await asyncio.sleep(86_400)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(a_day()) == pytest.approx(86_400)
+
+    async def forever() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(TransportError, match="Nothing can happen"):
+        run_virtual(forever())
+
+
+def test_an_observer_sees_time_client_topic_and_packet() -> None:
+    seen: list[Seen] = []
+
+    async def main() -> None:
+        broker = MemoryBroker(0, lambda _: 0.5, seen.append)
+        device = broker.connect()
+        await device.publish(topic("report"), packet("report"))
+        await asyncio.sleep(1)
+
+    run_virtual(main())
+    assert seen == [Seen(0.5, 0, str(topic("report")), packet("report"))]
+
+
+def test_a_refusal_is_logged_without_what_was_refused(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(join: Join) -> None:
+        device = await join()
+        with caplog.at_level(logging.WARNING, "palmatch"):
+            await device.publish(topic("open"), packet("open"), retain=False)
+            await device.value(topic("open"), timeout_seconds=0.1)
+
+    HubBus().run(main)
+    assert any("may not publish" in record.__dict__.get("reason", "") for record in caplog.records)
