@@ -25,3 +25,17 @@ class ProtocolError(PalmatchError, ValueError):
 
 class TransportError(PalmatchError, OSError):
     """A live transport cannot be reached or has refused what was asked of it."""
+
+
+class Refused(PalmatchError):
+    """A device was given something that it must not act on: nothing was charged and nothing was sent.
+
+    `code` names the rule in one word, the same in Python and in JavaScript.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __reduce__(self) -> tuple[type[Refused], tuple[str, str]]:
+        return type(self), (self.code, str(self))

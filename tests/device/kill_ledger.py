@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from palmatch.device.ledger import BudgetExhausted, Ledger
+from palmatch.device.ledger import BudgetExhausted, Ledger, LedgerError
 
 LIFETIME = 200
 PRICE = 3
@@ -151,6 +151,131 @@ def share(folder: Path, lifetime: int, contenders: int) -> None:
     assert sum(statuses([start(spend) for _ in range(contenders)])) == lifetime
 
 
+def crash(folder: Path, *, torn: bool) -> int:
+    """Die in the middle of a charge; torn: when some of the file's pages are new already, and others are not."""
+    with open_ledger(folder, lifetime=10**6) as ledger:
+        file = ledger._file
+        if torn:
+            file._run("PRAGMA cache_size = 1")
+        with file.transaction():
+            append(ledger, 400 if torn else 1)
+            os.kill(os.getpid(), signal.SIGKILL)
+    return 1
+
+
+def append(ledger: Ledger, rows: int) -> None:
+    tip = ledger._file.tip()
+    for _ in range(rows):
+        tip = ledger._file.append(tip, kind="charged", units=0)
+
+
+def fill(folder: Path) -> None:
+    """Make a ledger so long that a transaction can leave some of its pages new and others old."""
+    with open_ledger(folder, lifetime=10**6) as ledger, ledger._file.transaction():
+        append(ledger, 400)
+
+
+def die(folder: Path, *, torn: bool) -> None:
+    assert statuses([start(partial(crash, folder, torn=torn))]) == [-signal.SIGKILL]
+    assert (folder / "ledger.db-journal").stat().st_size > 0, "no journal was left, so nothing is tested"
+
+
+def pay(folder: Path, charges: int) -> int:
+    """Charge this often; give what the ledger then says is spent."""
+    with open_ledger(folder, lifetime=10**6) as ledger:
+        for _ in range(charges):
+            ledger.charge(1, matching="m", purpose="pick")
+        return ledger.spent()
+
+
+def is_refused(folder: Path) -> bool:
+    try:
+        open_ledger(folder, lifetime=10**6).close()
+    except LedgerError:
+        return True
+    return False
+
+
+def move(here: Path, there: Path) -> None:
+    (here / "ledger.db").rename(there / "ledger.db")
+
+
+def come_back(folder: Path, before: int, after: int) -> None:
+    """Crash; the one file is moved, charged there and moved back beside the journal of the crash."""
+    here, there = two_folders(folder)
+    pay(here, before)
+    die(here, torn=False)
+    move(here, there)
+    assert pay(there, 300) == before + 300
+    move(there, here)
+    assert pay(here, after) == before + 300 + after
+    with open_ledger(here, lifetime=10**6) as ledger:
+        assert ledger.verify() == 1 + before + 300 + after
+
+
+def torn(folder: Path, charges: int, _: int) -> None:
+    here, there = two_folders(folder)
+    fill(here)
+    pay(here, charges)
+    die(here, torn=True)
+    move(here, there)
+    assert is_refused(there)
+    move(there, here)
+    moved = folder / "moved"
+    here.rename(moved)  # the whole folder: file, journal and home stay together
+    assert pay(moved, 1) == charges + 1
+
+
+def twice(folder: Path, before: int, between: int) -> None:
+    """Crash here, charge there, crash there as well, and bring the torn file back to the first journal."""
+    here, there = two_folders(folder)
+    fill(here)
+    pay(here, before)
+    die(here, torn=False)
+    move(here, there)
+    pay(there, between)
+    die(there, torn=True)
+    move(there, here)
+    assert is_refused(here)
+    move(here, there)
+    assert pay(there, 1) == before + between + 1
+
+
+def wander(folder: Path, journeys: int, seed: int) -> None:
+    """Charges, crashes and moves at random, of the one file or of all three: no receipt is ever lost."""
+    random = Random(seed)
+    refused = 0
+    for journey in range(journeys):
+        here, there = two_folders(folder / str(journey))
+        fill(here)
+        receipts = 0
+        for _ in range(12):
+            what = random.choice(["pay", "pay", "crash", "tear", "move", "move all"])
+            if what == "pay":
+                if is_refused(here):
+                    refused += 1
+                    continue
+                receipts += 1
+                assert pay(here, 1) == receipts
+            elif what in ("crash", "tear") and not is_refused(here):
+                die(here, torn=what == "tear")
+            elif what == "move" and (here / "ledger.db").exists():
+                move(here, there)
+                here, there = there, here
+            elif what == "move all":
+                for file in here.glob("ledger.db*"):
+                    file.rename(there / file.name)
+                here, there = there, here
+        assert is_refused(here) or pay(here, 0) == receipts
+    assert refused < journeys, "it was refused nearly always, so little was tested"
+
+
+def two_folders(folder: Path) -> tuple[Path, Path]:
+    for name in ("here", "there"):
+        (folder / name).mkdir(parents=True)
+    return folder / "here", folder / "there"
+
+
 if __name__ == "__main__":
-    what = {"kill": kill, "race": race, "share": share}[sys.argv[1]]
+    what = globals()[sys.argv[1]]
     what(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

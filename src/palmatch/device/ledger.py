@@ -1,8 +1,8 @@
 """The privacy budget of one agent, kept on its own device for its whole life and across all its matchings.
 
-The rule is charge first, act second: `Ledger.charge` returns a `Receipt` only after the charge is on the
-disk, so a crash at any instant may lose budget, never privacy. This room counts whole units; it may not know
-what an action is, what it costs, or why an agent wants to act.
+The rule is charge first, act second: `Ledger.charge` returns a `Receipt` only after the charge is on the disk, with
+whatever the act needs to be repeated, so a crash at any instant may lose budget, never privacy. This module counts
+whole units; it may not know what an action is, what it costs, or why an agent wants to act.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import operator
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, Self
 
 from palmatch.device.ledger_file import Entry, LedgerError, LedgerFile
-from palmatch.errors import InputError, PalmatchError
+from palmatch.errors import InputError, PalmatchError, Refused
 
 __all__ = [
     "BudgetExhausted",
@@ -44,12 +44,12 @@ LimitName = Literal["period", "lifetime"]
 
 
 class BudgetExhausted(PalmatchError):
-    """The charge would pass a limit; nothing was written, so the agent must not act."""
+    """The charge would pass a limit; nothing was written, so the agent must not act. Attributes are in units."""
 
     def __init__(self, limit: LimitName, *, spent: int, requested: int, remaining: int) -> None:
         super().__init__(
-            f"The {limit} budget is exhausted: {spent} units are spent and {remaining} remain,"
-            f" but {requested} were requested."
+            f"The {limit} budget is exhausted: ε = {epsilon_text(spent)} is spent and "
+            f"{epsilon_text(remaining, up=False)} remains, but {epsilon_text(requested)} was requested."
         )
         self.limit, self.spent, self.requested, self.remaining = limit, spent, requested, remaining
 
@@ -112,6 +112,12 @@ def epsilon_of(units: int) -> float:
     return nearest if math.ldexp(nearest, UNIT_BITS) >= units else math.nextafter(nearest, math.inf)
 
 
+def epsilon_text(units: int, *, up: bool = True) -> str:
+    """Give units as ε with up to six digits after the point; rounded up, or down for what remains."""
+    millionths = -(-units * 10**6 // 2**UNIT_BITS) if up else units * 10**6 // 2**UNIT_BITS
+    return f"{millionths // 10**6}.{millionths % 10**6:06d}".rstrip("0").rstrip(".")
+
+
 def wall_clock() -> int:
     """Give the seconds since 1970, as the device has them."""
     return int(time.time())
@@ -132,6 +138,10 @@ class Ledger:
     one period past `per_period`; the end of one period and the start of the next may together hold twice
     that. Whether a charge passes depends on earlier charges, limits and clock alone: where these are public,
     so is a refusal.
+
+    Moving: close every program that uses it and move the one file, or move it with its `-journal` and `-home`. A
+    journal that is left behind, or found at the new place, never gives a charge back. A file that was moved alone in
+    the middle of a transaction is refused until it is back beside its journal.
 
     What a file alone cannot know: restoring an old copy of it, or deleting it, gives budget back unnoticed,
     except by a process that still has it open, or with a receipt kept elsewhere (`verify(kept=receipt)`). The
@@ -192,8 +202,11 @@ class Ledger:
         """Let go of the file; every receipt stays valid."""
         self._file.close()
 
-    def charge(self, units: int, *, matching: str, purpose: str) -> Receipt:
+    def charge(self, units: int, *, matching: str, purpose: str, keep: Mapping[str, str] | None = None) -> Receipt:
         """Record a charge and, once it is on the disk, give the permission to act.
+
+        `keep` holds what has to be remembered with the act, by name: both are on the disk, or neither is. A name that
+        is known already gets the new value.
 
         Raises `BudgetExhausted` or `LedgerError`; after either, do not act. A refusal is not final, since a
         smaller charge may still pass: a policy whose proof needs exhaustion to be final has to remember it.
@@ -210,9 +223,24 @@ class Ledger:
                     raise BudgetExhausted(limit, spent=spent, requested=units, remaining=remaining)
             row = {"kind": "charged", "time": now, "matching": matching, "purpose": purpose}
             entry = self._file.append(tip, **row, units=units, spent=tip.spent + units)
+            for name, value in (keep or {}).items():
+                self._file.keep(_text(name, "name"), value, entry)
         self._file.confirm(entry)
         left = min(remaining for _, remaining in standing.values()) - units
         return Receipt(entry.number, now, matching, purpose, units, left, entry.digest)
+
+    def kept(self, name: str) -> str | None:
+        """Give what was remembered under a name, or None."""
+        return self._file.kept(name)
+
+    def pin(self, name: str, value: str) -> None:
+        """Remember a public fact for good, or refuse one that differs from what is remembered."""
+        with self._file.transaction():
+            known = self._file.kept(name)
+            if known is None:
+                self._file.keep(_text(name, "name"), value, self._file.tip())
+        if known is not None and known != value:
+            raise Refused(name, f"{self._file.path}: found another {name} than the one that the ledger knows, refused.")
 
     def spent(self) -> int:
         """Units charged since the ledger was made."""
