@@ -755,7 +755,7 @@ def test_a_ledger_that_crashed_at_two_places_gives_no_charge_back(tmp_path: Path
 
 @forks
 def test_whatever_crashes_and_moves_happen_no_receipt_is_lost(tmp_path: Path) -> None:
-    run_alone("wander", tmp_path, 40, 2022)
+    run_alone("wander", tmp_path, 12, 2022)
 
 
 @pytest.mark.skipif(not hasattr(os, "link"), reason="no hard links here")

@@ -69,18 +69,44 @@ class Look:
     resource: int
 
 
+@dataclass(frozen=True, slots=True)
+class AgentState:
+    """All that changes in an agent: enough to go on after a restart without drawing anything again."""
+
+    spent: int
+    actions: int
+    exhausted: bool
+    rank: int
+    held: int | None
+    entry: int
+    attempting: bool
+
+
 class Agent:
     """An agent of PALMA (Alg. 1): it has a strategy, a rank, and units spent of a budget.
 
-    Call `decide(step)` for what to do, then one of `won` and `collided` after an attempt, `saw` after a look.
+    Call `decide(step)` for what to do, then one of `won` and `collided` after an attempt, `saw` after a look. With a
+    `state` it goes on from there.
     """
 
-    def __init__(self, region: RegionTables, own: Sequence[float], budget: int, *, rules: Rules, draw: Draw) -> None:
+    def __init__(
+        self,
+        region: RegionTables,
+        own: Sequence[float],
+        budget: int,
+        *,
+        rules: Rules,
+        draw: Draw,
+        state: AgentState | None = None,
+    ) -> None:
         self.region = region
         self.own = own
         self.budget = budget
         self.rules = rules
         self.draw = draw
+        if state is not None:
+            self.state = state
+            return
         self.spent = 0
         self.actions = 0
         # Once an agent plays noise it never plays truth again: whether it still has budget must not be told from
@@ -91,6 +117,16 @@ class Agent:
         # Alg. 1, line 1: the first strategy is drawn from P_S at s = 1.
         self.entry: int = self._select(0, region.first_units)
         self.attempting = True
+
+    @property
+    def state(self) -> AgentState:
+        """What has changed since the agent was made."""
+        return AgentState(self.spent, self.actions, self.exhausted, self.rank, self.held, self.entry, self.attempting)
+
+    @state.setter
+    def state(self, state: AgentState) -> None:
+        self.spent, self.actions, self.exhausted = state.spent, state.actions, state.exhausted
+        self.rank, self.held, self.entry, self.attempting = state.rank, state.held, state.entry, state.attempting
 
     def decide(self, step: int, held: Container[int] = ()) -> Attempt | Look:
         """Return this step's action; `held` is what anybody can see to be held, once the step's attempts are made."""

@@ -1,0 +1,76 @@
+"""Is a published matching one that its prices support? A device asks before it hands over where it is.
+
+If prices support a matching, no agent would rather have another resource at its price, and what nobody has costs
+nothing; then no matching of the same reports is worth more. A board that wants to steer a device to a resource of its
+choice would have to publish reports or prices that do not fit. Linear in the table and in the lines of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+
+from palmatch.device.records import Assigned, Result
+from palmatch.device.report import ReportTable
+from palmatch.errors import Refused
+
+# What a resource that is not in an agent's table is worth to it: better than nothing.
+OUTSIDE = 1e-12
+
+
+def check_result(result: Result, table: ReportTable, channel: str, *, agents: int, slack: float, tag: str) -> Assigned:
+    """Refuse a result that its prices do not support for the agents of one table; return the line of one of them.
+
+    Parameters
+    ----------
+    channel:
+        The digest of the table.
+    agents:
+        How many agents of the region and ε take part, by the roster.
+    """
+    prices = dict(result.prices)
+    if len(prices) != len(result.prices) or not all(isfinite(price) and price >= 0 for price in prices.values()):
+        raise Refused("price", "A price is not a number of at least 0, or a resource has two.")
+    if not prices.keys() >= set(table.resources):
+        raise Refused("price", "A resource of the region has no price.")
+    got = [line.resource for line in result.assigned if line.resource is not None]
+    if len(set(got)) != len(got) or not prices.keys() >= set(got):
+        raise Refused("result", "A resource was given away twice, or is not among the resources.")
+    taken = set(got)
+    if any(prices[resource] > slack for resource in table.resources if resource not in taken):
+        raise Refused("price", "A resource that nobody has costs something.")
+    mine = [line for line in result.assigned if line.tag == tag]
+    ours = [line for line in result.assigned if (line.region, line.epsilon) == (table.region, table.epsilon)]
+    if len(mine) != 1 or mine[0] not in ours:
+        raise Refused("result", "The result does not name this device once.")
+    if len(ours) > agents or len({line.tag for line in ours}) != len(ours):
+        raise Refused("roster", "The result has more agents of this region than its roster.")
+    worth = {channel: table.values} | {earlier.channel: earlier.values for earlier in table.earlier}
+    _check_gains(ours, table, worth, prices, slack)
+    return mine[0]
+
+
+def _check_gains(
+    lines: list[Assigned],
+    table: ReportTable,
+    worth: Mapping[str, tuple[tuple[float, ...], ...]],
+    prices: Mapping[str, float],
+    slack: float,
+) -> None:
+    place = {resource: number for number, resource in enumerate(table.resources)}
+    best: dict[tuple[str, int], float] = {}
+    for line in lines:
+        rows = worth.get(line.channel, ())
+        if not 0 <= line.report < len(rows):
+            raise Refused("result", "The result has a report that no table knows.")
+        values, key = rows[line.report], (line.channel, line.report)
+        if key not in best:
+            # Going without is worth nothing.
+            gains = (value - prices[resource] for value, resource in zip(values, table.resources, strict=True))
+            best[key] = max(0.0, *gains)
+        gain = 0.0
+        if line.resource is not None:
+            number = place.get(line.resource)
+            gain = (OUTSIDE if number is None else values[number]) - prices[line.resource]
+        if gain < best[key] - slack:
+            raise Refused("steered", "An agent with this table should have got something better at these prices.")

@@ -1,0 +1,343 @@
+"""A device in a game: records in, messages out, for the protocols `report` and `bids`; `rounds` is in `rounds.py`.
+
+A machine checks whatever the board says before it charges its ledger, charges before it hands out a message that
+depends on the truth, and decides everything after the report from the report alone. It does no input or output: a
+driver hands over records, each with the digest of the bytes it came in, and sends what it gets back.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass
+from math import inf, isfinite
+from typing import Literal, Protocol
+
+from palmatch.device.agent import Draw, system_draw
+from palmatch.device.bid import best_bid, call_number
+from palmatch.device.grid import Partition, Place
+from palmatch.device.ledger import units_of
+from palmatch.device.prices import RoundsTable
+from palmatch.device.records import (
+    VERSION,
+    Bid,
+    Bulletin,
+    Count,
+    Handover,
+    Join,
+    Message,
+    Open,
+    Received,
+    Report,
+    Result,
+    Roster,
+    Send,
+)
+from palmatch.device.report import ReportTable, check_table, draw_report
+from palmatch.device.result import check_result
+from palmatch.errors import InputError, Refused
+
+# What the draw of a report is for, beside those of `agent`.
+REPORT = 6
+
+
+class Store(Protocol):
+    """What a machine needs of a ledger."""
+
+    def charge(self, units: int, *, matching: str, purpose: str, keep: Mapping[str, str] | None = None) -> object:
+        """Write a charge and what is to be remembered with it; return only when both are on the disk."""
+
+    def kept(self, name: str) -> str | None:
+        """Return what is remembered."""
+
+    def pin(self, name: str, value: str) -> None:
+        """Remember a fact for good, or refuse another one."""
+
+    def remaining(self) -> int:
+        """Return how many units are left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """What a device acts for: one request, from one place, with one budget.
+
+    Attributes
+    ----------
+    request:
+        A name that the owner chose for this wish; never sent. As long as it is not fulfilled the agent waits, game
+        after game, with the report that it drew for it.
+    place, partition:
+        The place that the request is about, and the public partition in which it was found (`grid.locate`).
+    spots:
+        How many possible types the region has: `partition.spots`.
+    when_spent:
+        What to do when the budget does not suffice: take part with ε = 0, or leave. Chosen beforehand.
+    tag:
+        The name of the one-time key of this game.
+    """
+
+    request: str
+    place: Place
+    partition: Partition
+    spots: int
+    epsilon: float
+    tag: str
+    when_spent: Literal["zero", "leave"] = "zero"
+
+
+def system_offset() -> float:
+    """Return a share of a slot from the operating system."""
+    return secrets.randbits(53) / 2**53
+
+
+class Machine:
+    """What all protocols have in common: announcement, roster, table, each taken once and checked.
+
+    `receive` returns the messages to send; it raises `Refused` where a device must not go on, and then nothing was
+    charged. A record that was seen before is ignored.
+    """
+
+    protocol: Literal["report", "bids", "rounds"]
+
+    def __init__(
+        self, owner: Owner, store: Store, *, draw: Draw = system_draw, offset: Callable[[], float] = system_offset
+    ) -> None:
+        self.owner, self.store = owner, store
+        self._draw, self._offset = draw, offset
+        self._seen: dict[type, str] = {}
+        self._open: Open | None = None
+        self._count: Count | None = None
+        self.epsilon = 0.0
+        self.left = False
+        self.done = False
+        store.pin("partition", json.dumps(astuple(owner.partition)))
+        self._kept = _kept_request(store, owner)
+
+    def receive(self, record: Received, digest: str) -> tuple[Send, ...]:
+        """Take one record, with the digest of its bytes."""
+        if self.left or self.done:
+            return ()
+        # Drawn first, for every record alike: when a message leaves says nothing about what was decided.
+        offset = self._offset()
+        if isinstance(record, Open | Roster | ReportTable | RoundsTable):
+            known = self._seen.get(type(record))
+            if known is not None:
+                if known != digest:
+                    raise Refused("announcement", f"A second {type(record).__name__.lower()} of game {record.game}.")
+                return ()
+        messages = self._take(record, digest)
+        self._seen[type(record)] = digest
+        return tuple(Send(message, offset) for message in messages)
+
+    def _take(self, record: Received, digest: str) -> tuple[Message, ...]:
+        match record:
+            case Open():
+                return self._announced(record)
+            case Roster():
+                self._settled(record)
+                return ()
+            case ReportTable() | RoundsTable():
+                return self._given(record, digest)
+            case Bulletin():
+                return self._bulletin(record, digest)
+            case Result():
+                return self._result(record)
+
+    def _announced(self, record: Open) -> tuple[Message, ...]:
+        if record.version != VERSION:
+            raise Refused("version", f"The board speaks version {record.version}, this device {VERSION}; update it.")
+        if record.protocol != self.protocol:
+            raise Refused("protocol", f"The game is played by {record.protocol}, expected {self.protocol}.")
+        if record.partition != self.owner.partition:
+            raise Refused("partition", "The game has another partition than the one that this device knows.")
+        if not (isfinite(record.slack) and 0 <= record.slack <= 1 and isfinite(record.step) and record.step > 0):
+            raise Refused("range", "The game's step or slack is out of range.")
+        wanted = self.owner.epsilon
+        if self._kept is None and self.store.remaining() < units_of(wanted):
+            if self.owner.when_spent == "leave":
+                self.left = True
+                return ()
+            wanted = 0.0
+        if wanted not in record.classes:
+            raise Refused("epsilon", f"The game has no place for ε = {wanted}.")
+        self._open, self.epsilon = record, wanted
+        return (Join(record.game, self.owner.place.region, wanted),)
+
+    def _settled(self, record: Roster) -> None:
+        game = self._in_game(record.game)
+        mine = [c for c in record.counts if (c.region, c.epsilon) == (self.owner.place.region, self.epsilon)]
+        if len(mine) != 1 or mine[0].agents < 1:
+            raise Refused("roster", f"The roster of game {game.game} does not count this agent once.")
+        self._count = mine[0]
+
+    def _given(self, record: ReportTable | RoundsTable, digest: str) -> tuple[Message, ...]:
+        game = self._in_game(record.game)
+        if self._count is None:
+            raise Refused("roster", f"A table of game {game.game} came before its roster.")
+        if digest != self._count.table or record.region != self.owner.place.region:
+            raise Refused("hash", f"The table of game {game.game} is not the one that its roster announced.")
+        return self._accept(record, digest)
+
+    def _in_game(self, name: str) -> Open:
+        if self._open is None or self._open.game != name:
+            raise Refused("game", f"A record of game {name}, which this device did not join.")
+        return self._open
+
+    def _accept(self, record: ReportTable | RoundsTable, digest: str) -> tuple[Message, ...]:
+        raise NotImplementedError
+
+    def _bulletin(self, record: Bulletin, digest: str) -> tuple[Message, ...]:
+        raise NotImplementedError
+
+    def _result(self, record: Result) -> tuple[Message, ...]:
+        raise NotImplementedError
+
+
+class ReportMachine(Machine):
+    """One report, then the result: the protocol `report`."""
+
+    protocol: Literal["report", "bids", "rounds"] = "report"
+    report: int
+    channel: str
+    values: tuple[float, ...]
+    table: ReportTable
+
+    def _accept(self, record: ReportTable | RoundsTable, digest: str) -> tuple[Message, ...]:
+        if not isinstance(record, ReportTable):
+            raise Refused("protocol", "Expected a table of reports.")
+        check_table(record, epsilon=self.epsilon, spots=self.owner.spots)
+        if self._kept is None and self.epsilon > 0:
+            self._kept = self._drawn(record, digest)
+        self.table = record
+        self.channel, self.report = (digest, 0) if self._kept is None else self._kept
+        self.values = self._values(record, digest)
+        return self._told()
+
+    def _drawn(self, table: ReportTable, digest: str) -> tuple[str, int]:
+        """Draw the report of this request, and return it once it is stored with its charge."""
+        if len(table.values) == 1:
+            return digest, 0
+        owner = self.owner
+        report = draw_report(table.chances[table.cell_of[owner.place.spot]], self._draw(0, REPORT))
+        keep = {_name(owner): json.dumps([owner.place.region, owner.place.spot, digest, report])}
+        self.store.charge(units_of(self.epsilon), matching=table.game, purpose="report", keep=keep)
+        return digest, report
+
+    def _values(self, table: ReportTable, digest: str) -> tuple[float, ...]:
+        if self.channel == digest:
+            rows = table.values
+        else:
+            rows = next((earlier.values for earlier in table.earlier if earlier.channel == self.channel), ())
+        if not 0 <= self.report < len(rows):
+            raise Refused("channel", "The table does not say what the report of this request is worth.")
+        return rows[self.report]
+
+    def _told(self) -> tuple[Message, ...]:
+        return (Report(self.table.game, 0, self.owner.tag, self.channel, self.report),)
+
+    def _bulletin(self, record: Bulletin, digest: str) -> tuple[Message, ...]:  # noqa: ARG002 - for `bids`
+        self._in_game(record.game)
+        return ()
+
+    def _result(self, record: Result) -> tuple[Message, ...]:
+        game = self._in_game(record.game)
+        if self._count is None or not hasattr(self, "table"):
+            raise Refused("result", f"A result of game {game.game} came before its table.")
+        channel = self._seen[ReportTable]
+        mine = check_result(
+            record, self.table, channel, agents=self._count.agents, slack=game.slack, tag=self.owner.tag
+        )
+        if (mine.channel, mine.report) != (self.channel, self.report):
+            raise Refused("result", "The result has another report of this device than the one that it sent.")
+        self.done = True
+        return () if mine.resource is None else (Handover(game.game, self.owner.tag, mine.resource),)
+
+
+class BidMachine(ReportMachine):
+    """The report stays on the device, which bids at posted prices, slot by slot: the protocol `bids`."""
+
+    protocol: Literal["report", "bids", "rounds"] = "bids"
+
+    def __init__(
+        self, owner: Owner, store: Store, *, draw: Draw = system_draw, offset: Callable[[], float] = system_offset
+    ) -> None:
+        super().__init__(owner, store, draw=draw, offset=offset)
+        self._last: tuple[Bulletin, str] | None = None
+        self._offer: tuple[str, float] | None = None
+        self.held: str | None = None
+
+    def _told(self) -> tuple[Message, ...]:
+        return ()
+
+    def _bulletin(self, record: Bulletin, digest: str) -> tuple[Message, ...]:
+        game = self._in_game(record.game)
+        if not hasattr(self, "table"):
+            raise Refused("hash", f"A bulletin of game {record.game} came before its table.")
+        if self._last is not None and record.sequence <= self._last[0].sequence:
+            if record.sequence == self._last[0].sequence and digest != self._last[1]:
+                raise Refused("announcement", f"A second bulletin {record.sequence} of game {record.game}.")
+            return ()
+        self._check_bulletin(record)
+        self.held = self._holding(record)
+        self._last = record, digest
+        if record.over:
+            self.done = True
+            return () if self.held is None else (Handover(record.game, self.owner.tag, self.held),)
+        return () if self.held is not None else self._bid(record, game)
+
+    def _check_bulletin(self, record: Bulletin) -> None:
+        table = self.table
+        if record.region != table.region or not len(record.prices) == len(record.holders) == len(table.resources):
+            raise Refused("shape", "The bulletin does not have one price and one holder for each resource.")
+        if not all(price is None or (isfinite(price) and price >= 0) for price in record.prices):
+            raise Refused("price", "A price is not a number of at least 0.")
+        if not 0 <= record.call <= record.sequence:
+            raise Refused("sequence", "The bulletin's call is out of range.")
+        if self._last is None:
+            return
+        before, digest = self._last
+        if record.sequence == before.sequence + 1 and record.previous != digest:
+            raise Refused("chain", "The bulletin does not follow the one before.")
+        prices = list(zip(before.prices, record.prices, strict=True))
+        back = any(old is None and new is not None for old, new in prices)
+        falls = any(old is not None and new is not None and new < old for old, new in prices)
+        if back or record.call < before.call or (falls and record.call == before.call):
+            raise Refused("price", "A price fell within a call, or something that was sold is offered again.")
+
+    def _holding(self, record: Bulletin) -> str | None:
+        places = [place for place, tag in enumerate(record.holders) if tag == self.owner.tag]
+        if not places:
+            return None
+        resource, price = self.table.resources[places[0]], record.prices[places[0]]
+        # After a restart the offer is not known any more; then what it would have offered at most has to do.
+        known = self._offer is not None and self._offer[0] == resource and price in (None, self._offer[1])
+        if len(places) > 1 or not (known or self._offer is None or self.held == resource):
+            raise Refused("holder", "The bulletin says that this device holds something that it did not bid for.")
+        return resource
+
+    def _bid(self, record: Bulletin, game: Open) -> tuple[Message, ...]:
+        count = len(self.table.resources)
+        prices = [inf if price is None else price for price in record.prices]
+        step = call_number(record.call, game.step, game.patience).step
+        place, offer = best_bid(self.values, range(count), prices, 0, count, step)
+        if place < 0:
+            return ()
+        self._offer = self.table.resources[place], offer
+        return (Bid(record.game, record.sequence + 1, self.owner.tag, self._offer[0], offer),)
+
+
+def _name(owner: Owner) -> str:
+    return f"request {owner.request}"
+
+
+def _kept_request(store: Store, owner: Owner) -> tuple[str, int] | None:
+    """Return (channel, report) of a request that has drawn its report already."""
+    kept = store.kept(_name(owner))
+    if kept is None:
+        return None
+    region, spot, channel, report = json.loads(kept)
+    if Place(region, spot) != owner.place:
+        # To tell by the report that an agent has moved would tell where it was and is: a request has one place.
+        raise InputError(f"Request {owner.request!r} was made from another place; make a new request.")
+    return channel, report
