@@ -48,7 +48,8 @@ class RoundsMachine(Machine):
         if kept is not None:
             self.slot, state = kept
             self.agent = self._agent(state)
-            self.done = state.held is not None
+            if state.held is not None:
+                return self._handover(record)
         else:
             self.agent = self._agent(None)
             self._store(None, 1, digest)
@@ -77,9 +78,14 @@ class RoundsMachine(Machine):
         self._store(before, record.sequence + 1, self._seen[RoundsTable], record)
         self._last = record, digest
         if self.agent.held is not None:
-            self.done = True
-            return (Handover(record.game, self.owner.tag, self.table.resources[self.agent.held]),)
+            return self._handover(self.table)
         return () if self.done else self._claim()
+
+    def _handover(self, table: RoundsTable) -> tuple[Message, ...]:
+        assert self.agent is not None
+        assert self.agent.held is not None
+        self.done = True
+        return (Handover(table.game, self.owner.tag, table.resources[self.agent.held]),)
 
     def _check_bulletin(self, record: Bulletin) -> None:
         assert self.table is not None
@@ -135,6 +141,10 @@ class RoundsMachine(Machine):
         state = json.dumps([self.table.game, digest, self.slot, list(astuple(self.agent.state))])
         keep = {f"rounds {self.owner.request}": state}
         self.store.charge(units, matching=self.table.game, purpose="rounds", keep=keep)
+
+    def _is_paid(self, game: str) -> bool:
+        kept = self.store.kept(f"rounds {self.owner.request}")
+        return kept is not None and json.loads(kept)[0] == game
 
     def _resumed(self, digest: str) -> tuple[int, AgentState] | None:
         assert self.table is not None

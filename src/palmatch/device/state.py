@@ -154,7 +154,7 @@ class Machine:
         if not (isfinite(record.slack) and 0 <= record.slack <= 1 and isfinite(record.step) and record.step > 0):
             raise Refused("range", "The game's step or slack is out of range.")
         wanted = self.owner.epsilon
-        if self._kept is None and self.store.remaining() < units_of(wanted):
+        if not self._is_paid(record.game) and self.store.remaining() < units_of(wanted):
             if self.owner.when_spent == "leave":
                 self.left = True
                 return ()
@@ -163,6 +163,9 @@ class Machine:
             raise Refused("epsilon", f"The game has no place for ε = {wanted}.")
         self._open, self.epsilon = record, wanted
         return (Join(record.game, self.owner.place.region, wanted),)
+
+    def _is_paid(self, game: str) -> bool:  # noqa: ARG002 - a report is good for any game
+        return self._kept is not None
 
     def _settled(self, record: Roster) -> None:
         game = self._in_game(record.game)
