@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from palmatch.methods import METHODS, Ground, Settings, match, prepare
     from palmatch.problem import Domain, Matching, Partition, Problem, Utility, make_problem
     from palmatch.studies.compare import compare
+    from palmatch.studies.limit import limit
     from palmatch.trace import Outcome, Trace
 
 __version__ = "0.1.0"
@@ -39,6 +40,7 @@ _HOME = {
     "Utility": "palmatch.problem",
     "compare": "palmatch.studies.compare",
     "data": "palmatch.",
+    "limit": "palmatch.studies.limit",
     "make_problem": "palmatch.problem",
     "match": "palmatch.methods",
     "mobility": "palmatch.domains.",
@@ -64,6 +66,7 @@ __all__ = [
     "Utility",
     "compare",
     "data",
+    "limit",
     "make_problem",
     "match",
     "mobility",

@@ -16,6 +16,7 @@ COMMANDS = (
     "match",
     "compare",
     "frontier",
+    "limit",
     "plan",
     "audit",
     "bench",

@@ -1,0 +1,158 @@
+"""palmatch limit: how good any method with a given guarantee can be, with a proof that can be checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from palmatch.cli import options, show
+from palmatch.cli.frontier import made_up_inputs
+from palmatch.cli.inputs import read_inputs
+from palmatch.cli.outputs import check_outputs
+from palmatch.errors import InputError
+from palmatch.privacy.limit_certificate import to_json
+from palmatch.problem import Problem
+from palmatch.studies.limit import CONFIDENCE, CROWDS, Bound, Limit
+from palmatch.studies.limit import limit as find_limit
+
+NAME = "limit"
+HELP = "Bound how good any private method can be, with or without a centre, and prove it."
+EXAMPLES = (
+    "Example: palmatch limit agents.csv vehicles.csv --edge 1000,2000 --epsilon 0.5,1,2 --json limit.json\n\n"
+    "Without files it is about a made-up city, or with --domain papers about a made-up conference. "
+    "palmatch.limit.check(row['certificate']) checks the proof of a row of the JSON without the solver."
+)
+
+
+def command(
+    agents: Annotated[Path | None, typer.Argument(help="Agents, as for match; a made-up city unless given.")] = None,
+    resources: Annotated[Path | None, typer.Argument(help="Resources, in the same form.")] = None,
+    domain: options.Domain = options.DomainName.mobility,
+    edge: options.Edges = "1000",
+    areas: options.AreasList = "3",
+    types: options.Types = None,
+    epsilon: Annotated[str, typer.Option("--epsilon", help="Budgets with commas between them.")] = "1",
+    delta: Annotated[float, typer.Option("--delta", help="Failure probability that methods may have.")] = 0.0,
+    crowds: Annotated[
+        int, typer.Option("--crowds", help="Crowds drawn from the prior to estimate the expected optimum.", min=0)
+    ] = CROWDS,
+    interest: options.Interest = None,
+    alpha: options.Alpha = 4000.0,
+    spacing: options.Spacing = 100.0,
+    origin: options.Origin = options.ORIGIN,
+    seed: options.Seed = 0,
+    json: options.Json = None,
+) -> None:
+    """Find the limit."""
+    check_outputs(agents, resources, types, json=json)
+    budgets, start = options.numbers(epsilon, "--epsilon"), options.place(origin)
+    if (agents is None) != (resources is None):
+        raise InputError("AGENTS and RESOURCES go together: give both files, or neither for a made-up city.")
+    if agents is not None and resources is not None:
+        inputs = read_inputs(
+            agents, resources, domain, types=types, interest=interest, alpha=alpha, spacing=spacing, origin=start
+        )
+    elif domain is options.DomainName.table or types is not None:
+        raise InputError("--domain table needs AGENTS, RESOURCES and --types FILE: there is no made-up table.")
+    else:
+        inputs = made_up_inputs(domain, seed=seed, interest=interest, alpha=alpha, spacing=spacing, origin=start)
+    results = []
+    for size in _sizes(domain, edge, areas):
+        problem = inputs.problem(size, seed)
+        with show.progress_bar(_title(domain, size)) as report:
+            found = find_limit(problem, budgets, delta=delta, crowds=crowds, seed=seed, report=report)
+        results.append((size, problem, found))
+    if str(json) != "-":
+        _tell(results, domain, delta)
+    rows = [row for size, _, found in results for row in figures(found, **_size(domain, size))]
+    show.write_json(json, {"confidence": CONFIDENCE, "seed": seed, "rows": rows})
+
+
+def _sizes(domain: options.DomainName, edge: str, areas: str) -> Sequence[float]:
+    if domain is options.DomainName.mobility:
+        return options.different(options.numbers(edge, "--edge"), "--edge", edge)
+    if domain is options.DomainName.papers:
+        return options.different(options.whole_numbers(areas, "--areas"), "--areas", areas)
+    return [0]
+
+
+def _size(domain: options.DomainName, size: float) -> dict[str, float | None]:
+    return {
+        "edge": size if domain is options.DomainName.mobility else None,
+        "areas": int(size) if domain is options.DomainName.papers else None,
+    }
+
+
+def _title(domain: options.DomainName, size: float) -> str:
+    if domain is options.DomainName.papers:
+        return show.counted(int(size), "area")
+    return f"{size:g} m" if domain is options.DomainName.mobility else "table"
+
+
+def _tell(results: Sequence[tuple[float, Problem, Limit]], domain: options.DomainName, delta: float) -> None:
+    show.say(show.size_of(results[0][1]) if len(results) == 1 else show.sides_of(results[0][1]))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("regions", no_wrap=True)
+    for name in ("ε", "loss % ≥", "welfare ≤", "optimum", "±", "gap", "seconds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for size, _, found in results:
+        for bound in found.bounds:
+            table.add_row(_title(domain, size), *_cells(bound, found))
+    show.out().print(table)
+    crowds = results[0][2].optimum.crowds
+    show.say(
+        f"No method with ε-PLDP{f' and δ = {delta:g}' if delta else ''}, interactive or centralised, loses less in "
+        "expectation over agents that are drawn from the public prior, when it is observed which agent holds which "
+        "resource. gap: points between the bound and what channels reach that meet capacity in expectation."
+    )
+    if crowds:
+        show.say(
+            f"The loss is against the expected full-information optimum, of which {crowds:,} drawn crowds give the "
+            f"lower end of a {100 * CONFIDENCE:g} % confidence interval (optimum ±)."
+        )
+    wide = max(100 * bound.gap for _, _, found in results for bound in found.bounds)
+    if wide > 0.2:
+        show.say(f"The solver stopped at a gap of {wide:.2f} points: the bound holds, but a sharper one may exist.")
+
+
+def _cells(bound: Bound, found: Limit) -> list[str]:
+    known = found.optimum.crowds > 0
+    return [
+        f"{bound.epsilon:g}",
+        f"{100 * bound.loss:.2f}" if known else "-",
+        f"{bound.welfare:.3f}",
+        f"{found.optimum.mean:.3f}" if known else "-",
+        f"{found.optimum.mean - found.optimum.low:.3f}" if known else "-",
+        f"{100 * bound.gap:.2f}",
+        f"{bound.seconds:.1f}",
+    ]
+
+
+def figures(found: Limit, *, edge: float | None = None, areas: float | None = None) -> list[dict[str, Any]]:
+    """Return the limit as plain data: a row for each ε, in the form of a comparison's rows and with its certificate."""
+    optimum = found.optimum
+    return [
+        {
+            "method": NAME,
+            "edge": edge,
+            "areas": areas,
+            "epsilon": bound.epsilon,
+            "delta": bound.delta,
+            "runs": optimum.crowds,
+            "loss_mean": bound.loss,
+            "welfare_at_most": bound.welfare,
+            "certified": bound.certified,
+            "reached": bound.reached,
+            "gap": bound.gap,
+            "optimum": {"mean": optimum.mean, "low": optimum.low, "high": optimum.high, "crowds": optimum.crowds},
+            "seconds_mean": bound.seconds,
+            "prices": bound.prices.tolist(),
+            "certificate": to_json(bound.certificate),
+        }
+        for bound in found.bounds
+    ]

@@ -1,0 +1,280 @@
+"""A proof of the limit that anybody can check: whole numbers only, and no solver.
+
+Utilities are rounded up, priors, prices and multipliers are whole numbers of small units, and e^ε is replaced by a
+rational number that is not below it, so that `check` is exact: for every group and resource it compares two integers.
+docs/limit.md proves that the bound then holds. This module must not know how prices and multipliers were found.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from fractions import Fraction
+from math import inf, isinf, nextafter
+from typing import Any
+
+import numpy as np
+
+from palmatch.errors import InputError
+from palmatch.privacy.limit_kernels import raises
+from palmatch.privacy.limit_program import Group, Program, layout_of
+from palmatch.privacy.limit_solver import Solution
+from palmatch.problem import FloatArray, IntArray
+
+FORMAT = "palmatch-limit-1"
+
+# Utilities are multiples of 1 / 65535, rounded up; prices and multipliers are 4096 times finer; priors sum to 2^32.
+# With these, every sum that `check` forms fits into 63 bits.
+STEPS, FINER, MASS = 65535, 4096, 2**32
+UNIT = STEPS * FINER
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupProof:
+    """One group of a certificate, in whole numbers.
+
+    Attributes
+    ----------
+    region, agents, epsilon:
+        The region's name, how many agents it has with this ε, and that ε.
+    resources:
+        Row numbers of the resources that its agents may hold.
+    utilities:
+        (types, resources): multiples of 1 / `STEPS`, not below the true ones.
+    weights:
+        The prior, up to a common factor.
+    multipliers:
+        λ of each type, in multiples of 1 / `UNIT`.
+    """
+
+    region: str
+    agents: int
+    epsilon: float
+    resources: IntArray
+    utilities: IntArray
+    weights: IntArray
+    multipliers: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Certificate:
+    """Prices and multipliers that prove `bound`: no method with this guarantee has a larger expected welfare.
+
+    `prices` are multiples of 1 / `UNIT`, one for each resource; `capacities` say how many agents may hold each.
+    """
+
+    groups: tuple[GroupProof, ...]
+    prices: IntArray
+    capacities: IntArray
+    delta: float
+    bound: float
+
+
+def certify(program: Program, solution: Solution) -> Certificate:
+    """Return a certificate with the prices of a solution and multipliers that are just large enough."""
+    prices = np.clip(np.ceil(solution.prices * UNIT), 0, UNIT).astype(np.int64)
+    rounded = [_rounded(group) for group in program.groups]
+    coarse = [
+        Group(g.region, g.agents, g.epsilon, w / w.sum(), u / STEPS, g.resources)
+        for g, (u, w) in zip(program.groups, rounded, strict=True)
+    ]
+    kept = [own[w > 0] for own, (_, w) in zip(solution.multipliers, rounded, strict=True)]
+    layout = layout_of(Program(tuple(coarse), program.capacities))
+    needed = raises(layout, np.concatenate(kept), prices / UNIT)
+    proofs = []
+    for group, (utilities, weights), own, more in zip(
+        program.groups, rounded, solution.multipliers, needed, strict=True
+    ):
+        proofs.append(_proof(group, utilities, weights, own + more, prices))
+    capacities = program.capacities.astype(np.int64)
+    draft = Certificate(tuple(proofs), prices, capacities, program.delta, inf)
+    return Certificate(draft.groups, prices, capacities, program.delta, above(_value(draft)))
+
+
+def _rounded(group: Group) -> tuple[IntArray, IntArray]:
+    utilities = np.clip(np.ceil(group.utilities * (STEPS * (1 + 1e-12))), 0, STEPS).astype(np.int64)
+    return utilities, np.rint(group.prior * MASS).astype(np.int64)
+
+
+def _proof(
+    group: Group, utilities: IntArray, weights: IntArray, multipliers: FloatArray, prices: IntArray
+) -> GroupProof:
+    """Return the group's part, with multipliers raised by as few units as make every comparison hold."""
+    whole = np.ceil(np.clip(multipliers, 0.0, 1.0) * UNIT).astype(np.int64)
+    more = 0
+    while True:
+        lifted = np.minimum(whole + more, UNIT)
+        proof = GroupProof(group.region, group.agents, group.epsilon, group.resources, utilities, weights, lifted)
+        # At λ = 1 everything holds, since no utility is above 1.
+        if _first_failure(proof, prices) is None or (lifted == UNIT).all():
+            return proof
+        more = 2 * more + 1
+
+
+def check(certificate: Certificate | Mapping[str, Any]) -> Fraction:
+    """Return the bound that a certificate proves, in exact arithmetic.
+
+    Parameters
+    ----------
+    certificate:
+        A `Certificate`, or what stands under "certificate" in the JSON of `palmatch limit`.
+
+    Returns
+    -------
+    The expected welfare that no method exceeds. An `InputError` says where a certificate proves nothing, or less than
+    it states.
+
+    References
+    ----------
+    docs/limit.md, Theorem 1.
+    """
+    proof = certificate if isinstance(certificate, Certificate) else from_json(certificate)
+    resources = len(proof.capacities)
+    if proof.prices.shape != (resources,) or not ((proof.prices >= 0) & (proof.prices <= UNIT)).all():
+        raise InputError(f"The certificate proves nothing: expected {resources} prices from 0 to 1.")
+    if not (proof.capacities >= 0).all() or not 0.0 <= proof.delta < 1.0:
+        raise InputError("The certificate proves nothing: expected capacities of at least 0 and delta from 0 to 1.")
+    for group in proof.groups:
+        _check_group(group, proof.prices)
+    value = _value(proof)
+    if not value <= Fraction(proof.bound):
+        raise InputError(
+            f"The certificate states {proof.bound}, but its prices and multipliers prove {above(value)} only."
+        )
+    return value
+
+
+def _check_group(group: GroupProof, prices: IntArray) -> None:
+    types, columns = len(group.weights), len(group.resources)
+    where = f"The certificate proves nothing in region {group.region}: "
+    if group.utilities.shape != (types, columns) or group.multipliers.shape != (types,):
+        raise InputError(where + f"expected utilities and multipliers of {types} types and {columns} resources.")
+    if (
+        len(set(group.resources.tolist())) < columns
+        or not ((group.resources >= 0) & (group.resources < len(prices))).all()
+    ):
+        raise InputError(where + "expected different resources that have a price.")
+    if not (
+        group.agents >= 0 and group.epsilon >= 0 and (group.weights >= 0).all() and 0 < group.weights.sum() < 2**33
+    ):
+        raise InputError(where + "expected weights, agents and epsilon of at least 0.")
+    if not (((group.utilities >= 0) & (group.utilities <= STEPS)).all()):
+        raise InputError(where + "expected utilities from 0 to 1.")
+    if not ((group.multipliers >= 0) & (group.multipliers <= UNIT)).all():
+        raise InputError(where + "expected multipliers from 0 to 1.")
+    failure = _first_failure(group, prices)
+    if failure is not None:
+        raise InputError(where + f"a channel gains on resource {group.resources[failure]} at these prices.")
+
+
+def _first_failure(group: GroupProof, prices: IntArray) -> int | None:
+    """Return a column on which some channel gains, None where Σ w φ(λ + p - u) >= 0 for all of them."""
+    with_room, without = _sides(group, prices)
+    if isinf(group.epsilon):
+        failing = np.flatnonzero(without > 0)
+        return int(failing[0]) if len(failing) else None
+    ratio = exp_above(group.epsilon)
+    for column, (room, gain) in enumerate(zip(with_room.tolist(), without.tolist(), strict=True)):
+        if room * ratio.denominator < gain * ratio.numerator:
+            return column
+    return None
+
+
+def _sides(group: GroupProof, prices: IntArray) -> tuple[IntArray, IntArray]:
+    """Return Σ w (λ + p - u)_+ and Σ w (u - λ - p)_+ of every column, in units of 1 / (weights · UNIT)."""
+    room = group.multipliers[:, None] + prices[group.resources][None, :] - FINER * group.utilities
+    return group.weights @ np.maximum(room, 0), group.weights @ np.maximum(-room, 0)
+
+
+def _value(proof: Certificate) -> Fraction:
+    """Return Σ capacity·p + Σ agents (Σ π λ + δ Σ π (u - λ - p)_+)."""
+    total = Fraction(sum(int(c) * int(p) for c, p in zip(proof.capacities, proof.prices, strict=True)), UNIT)
+    for group in proof.groups:
+        mass = int(group.weights.sum()) * UNIT
+        own = Fraction(sum(int(w) * int(m) for w, m in zip(group.weights, group.multipliers, strict=True)), mass)
+        if proof.delta > 0:
+            own += Fraction(proof.delta) * Fraction(sum(_sides(group, proof.prices)[1].tolist()), mass)
+        total += group.agents * own
+    return total
+
+
+def exp_above(epsilon: float) -> Fraction:
+    """Return a rational number that is not below e^ε and above it by less than one part in 10^50."""
+    # Decimal's exponential is correctly rounded at any precision.
+    rounded = Context(prec=60, Emax=10**6, Emin=-(10**6)).exp(Decimal(epsilon))
+    return Fraction(rounded) * (1 + Fraction(1, 10**55)) if epsilon else Fraction(1)
+
+
+def above(value: Fraction) -> float:
+    """Return a floating-point number that is not below a rational one."""
+    near = float(value)
+    return near if Fraction(near) >= value else nextafter(near, inf)
+
+
+def to_json(certificate: Certificate) -> dict[str, Any]:
+    """Return a certificate as plain data; arrays are compressed."""
+    return {
+        "format": FORMAT,
+        "bound": certificate.bound,
+        "delta": certificate.delta,
+        "capacities": _packed(certificate.capacities),
+        "prices": _packed(certificate.prices),
+        "groups": [
+            {
+                "region": group.region,
+                "agents": group.agents,
+                "epsilon": "inf" if isinf(group.epsilon) else group.epsilon,
+                "types": len(group.weights),
+                "resources": _packed(group.resources),
+                "weights": _packed(group.weights),
+                "multipliers": _packed(group.multipliers),
+                "utilities": _packed(group.utilities),
+            }
+            for group in certificate.groups
+        ],
+    }
+
+
+def from_json(content: Mapping[str, Any]) -> Certificate:
+    """Return the certificate that `to_json` wrote."""
+    try:
+        if content["format"] != FORMAT:
+            raise InputError(f"Expected a certificate of format {FORMAT}, got {content['format']!r}.")
+        return Certificate(
+            groups=tuple(_group_from(group) for group in content["groups"]),
+            prices=_unpacked(content["prices"]),
+            capacities=_unpacked(content["capacities"]),
+            delta=float(content["delta"]),
+            bound=float(content["bound"]),
+        )
+    except (KeyError, TypeError, ValueError, zlib.error) as error:
+        raise InputError(f"This is no certificate of `palmatch limit`: {error!r}.") from None
+
+
+def _group_from(content: Mapping[str, Any]) -> GroupProof:
+    resources = _unpacked(content["resources"])
+    return GroupProof(
+        region=str(content["region"]),
+        agents=int(content["agents"]),
+        epsilon=float(content["epsilon"]),
+        resources=resources,
+        utilities=_unpacked(content["utilities"]).reshape(-1, len(resources)),
+        weights=_unpacked(content["weights"]),
+        multipliers=_unpacked(content["multipliers"]),
+    )
+
+
+def _packed(values: IntArray) -> str:
+    """Return whole numbers as base64 of compressed little-endian bytes, after the width of a number and a colon."""
+    width = next(w for w in (2, 4, 8) if values.size == 0 or values.max() < 2 ** (8 * w - (w == 8)))
+    return f"{width}:" + base64.b64encode(zlib.compress(values.astype(f"<u{width}").tobytes(), 9)).decode("ascii")
+
+
+def _unpacked(text: str) -> IntArray:
+    width, _, body = text.partition(":")
+    if width not in ("2", "4", "8"):
+        raise ValueError("a list of numbers that begins with its width")
+    return np.frombuffer(zlib.decompress(base64.b64decode(body)), dtype=f"<u{width}").astype(np.int64)

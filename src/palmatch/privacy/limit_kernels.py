@@ -1,0 +1,268 @@
+"""Compiled arithmetic of the limit: channels with columns within a factor e^ε, and multipliers that bound them.
+
+Arrays only; what a row or a column stands for is `limit_program`'s business. A column holds one number for each
+possible type of a group, and a group is the agents of one region with one ε.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from palmatch.problem import FloatArray, IntArray
+
+# A ratio above this is none: the columns are then only kept from being negative.
+UNBOUNDED = 1e12
+
+_NEWTON_STEPS = 60
+
+
+class Layout(NamedTuple):
+    """All groups in flat arrays.
+
+    Attributes
+    ----------
+    table:
+        Utilities, column by column: column k is `table[at[k] : at[k] + types of its group]`.
+    at, group, resource:
+        Where each column begins, its group, and its resource.
+    rows:
+        Group g has the types `rows[g]` to `rows[g + 1]`.
+    weight:
+        For each type the expected number of agents of that type.
+    ratio:
+        e^ε of each group.
+    delta:
+        δ: an entry may exceed e^ε times the smallest one of its column by this much.
+    """
+
+    table: FloatArray
+    at: IntArray
+    group: IntArray
+    resource: IntArray
+    rows: IntArray
+    weight: FloatArray
+    ratio: FloatArray
+    delta: float
+
+
+@numba.njit(cache=True)
+def project(wanted, weight, ratio, delta, start, column):  # type: ignore[no-untyped-def]  # compiled
+    """Write the nearest column with entries between some m >= 0 and ratio·m + δ; return m.
+
+    For given m the nearest entries are `wanted` clipped to that interval; the derivative of the weighted squared
+    distance in m increases and is piecewise linear, so a Newton step inside a bracket finds its root.
+    """
+    above, below, high, low = 0.0, 0.0, 0.0, 0.0
+    for x in range(len(wanted)):
+        if wanted[x] > delta:
+            above += weight[x] * (wanted[x] - delta)
+            high = max(high, wanted[x])
+        elif wanted[x] < 0.0:
+            below -= weight[x] * wanted[x]
+    if ratio * above <= below:
+        for x in range(len(wanted)):
+            column[x] = min(max(wanted[x], 0.0), delta)
+        return 0.0
+    if ratio > UNBOUNDED:
+        for x in range(len(wanted)):
+            column[x] = max(wanted[x], 0.0)
+        return 0.0
+    least = start if 0.0 < start < high else high / ratio
+    for _ in range(_NEWTON_STEPS):
+        slope, change = 0.0, 0.0
+        for x in range(len(wanted)):
+            if wanted[x] < least:
+                slope += weight[x] * (least - wanted[x])
+                change += weight[x]
+            elif wanted[x] > ratio * least + delta:
+                slope += ratio * weight[x] * (ratio * least + delta - wanted[x])
+                change += ratio * ratio * weight[x]
+        if slope > 0.0:
+            high = least
+        else:
+            low = least
+        following = least - slope / change if change > 0.0 else least
+        if following < low or following > high:
+            following = 0.5 * (low + high)
+        done = abs(following - least) <= 1e-14 * high
+        least = following
+        if done:
+            break
+    for x in range(len(wanted)):
+        column[x] = min(max(wanted[x], least), ratio * least + delta)
+    return least
+
+
+@numba.njit(cache=True)
+def primal_step(layout, channels, minima, multipliers, prices, step, share, average, filled, used):  # type: ignore[no-untyped-def]  # compiled
+    """Move every column along its gain and back into its cone; return the squared length of the move.
+
+    `filled` becomes the row sums and `used` the expected use of each resource; `average` grows by `share` times the
+    columns. A negative entry of `minima` marks a column of zeros, which is not touched while it stays one.
+    """
+    filled[:] = 0.0
+    used[:] = 0.0
+    moved = 0.0
+    widest = 0
+    for group in range(len(layout.rows) - 1):
+        widest = max(widest, layout.rows[group + 1] - layout.rows[group])
+    wanted, column = np.empty(widest), np.empty(widest)
+    for k in range(len(layout.at)):
+        group = layout.group[k]
+        first, count, at = layout.rows[group], layout.rows[group + 1] - layout.rows[group], layout.at[k]
+        price, weight = prices[layout.resource[k]], layout.weight[first : first + count]
+        if minima[k] < 0.0:
+            above, below = 0.0, 0.0
+            for x in range(count):
+                gain = layout.table[at + x] - multipliers[first + x] - price
+                if gain > 0.0:
+                    above += weight[x] * gain
+                else:
+                    below -= weight[x] * gain
+            if above == 0.0 or (layout.delta == 0.0 and layout.ratio[group] * above <= below):
+                continue
+        for x in range(count):
+            wanted[x] = channels[at + x] + step * (layout.table[at + x] - multipliers[first + x] - price)
+        minima[k] = project(wanted[:count], weight, layout.ratio[group], layout.delta, minima[k], column[:count])
+        total = 0.0
+        for x in range(count):
+            moved += weight[x] * (column[x] - channels[at + x]) ** 2
+            channels[at + x] = column[x]
+            average[at + x] += share * column[x]
+            filled[first + x] += column[x]
+            total += weight[x] * column[x]
+        used[layout.resource[k]] += total
+        if total == 0.0:
+            minima[k] = -1.0
+    return moved
+
+
+@numba.njit(cache=True)
+def sums(layout, channels, minima, filled, used):  # type: ignore[no-untyped-def]  # compiled
+    """Set the smallest entry of every column (-1 for a column of zeros), the row sums and the use of each resource."""
+    filled[:] = 0.0
+    used[:] = 0.0
+    for k in range(len(layout.at)):
+        first, last, at = layout.rows[layout.group[k]], layout.rows[layout.group[k] + 1], layout.at[k]
+        least, most = np.inf, 0.0
+        for x in range(first, last):
+            value = channels[at + x - first]
+            least, most = min(least, value), max(most, value)
+            filled[x] += value
+            used[layout.resource[k]] += layout.weight[x] * value
+        minima[k] = least if most > 0.0 else -1.0
+
+
+@numba.njit(cache=True)
+def distance(layout, one, other):  # type: ignore[no-untyped-def]  # compiled
+    """Return the weighted distance between two tables of channels."""
+    total = 0.0
+    for k in range(len(layout.at)):
+        first, last, at = layout.rows[layout.group[k]], layout.rows[layout.group[k] + 1], layout.at[k]
+        for x in range(first, last):
+            total += layout.weight[x] * (one[at + x - first] - other[at + x - first]) ** 2
+    return np.sqrt(total)
+
+
+@numba.njit(cache=True)
+def raises(layout, multipliers, prices):  # type: ignore[no-untyped-def]  # compiled
+    """Return by how much the multipliers of each group have to rise so that no column gains anything.
+
+    A column's slack Σ w φ(λ + t + p - u), with φ(v) = v for v >= 0 and e^ε v below, is concave and increasing in t, so
+    Newton's steps approach its root from the left and end after finitely many pieces.
+    """
+    needed = np.zeros(len(layout.rows) - 1)
+    for k in range(len(layout.at)):
+        group = layout.group[k]
+        first, last, at, price = layout.rows[group], layout.rows[group + 1], layout.at[k], prices[layout.resource[k]]
+        ratio = layout.ratio[group]
+        for _ in range(200):
+            slack, slope, largest = 0.0, 0.0, 0.0
+            for x in range(first, last):
+                room = multipliers[x] + needed[group] + price - layout.table[at + x - first]
+                if room >= 0.0:
+                    slack += layout.weight[x] * room
+                    slope += layout.weight[x]
+                elif ratio > UNBOUNDED:
+                    largest = max(largest, -room)
+                else:
+                    slack += ratio * layout.weight[x] * room
+                    slope += ratio * layout.weight[x]
+            if ratio > UNBOUNDED:
+                needed[group] += largest
+                break
+            if slack >= -1e-13 * slope:
+                break
+            needed[group] -= slack / slope
+    return needed
+
+
+@numba.njit(cache=True)
+def excess(layout, multipliers, prices):  # type: ignore[no-untyped-def]  # compiled
+    """Return Σ_j Σ_x w (u - λ - p)_+ of each group: what a unit of δ adds to its bound."""
+    total = np.zeros(len(layout.rows) - 1)
+    for k in range(len(layout.at)):
+        first, last, at = layout.rows[layout.group[k]], layout.rows[layout.group[k] + 1], layout.at[k]
+        for x in range(first, last):
+            gain = layout.table[at + x - first] - multipliers[x] - prices[layout.resource[k]]
+            if gain > 0.0:
+                total[layout.group[k]] += layout.weight[x] * gain
+    return total
+
+
+@numba.njit(cache=True)
+def keep_within(layout, channels, minima, filled, capacities, kept):  # type: ignore[no-untyped-def]  # compiled
+    """Write channels that keep every constraint, near the given ones (`minima` and `filled` are theirs).
+
+    Rows that sum to more than 1 are drawn towards the columns' minima, then columns that are used beyond capacity are
+    scaled down; both keep the ratio of every column. Return the expected welfare.
+    """
+    least = np.zeros(len(layout.rows) - 1)
+    for k in range(len(layout.at)):
+        least[layout.group[k]] += max(minima[k], 0.0)
+    used, value = np.zeros(len(capacities)), np.zeros(len(capacities))
+    for k in range(len(layout.at)):
+        group = layout.group[k]
+        first, last, at = layout.rows[group], layout.rows[group + 1], layout.at[k]
+        if minima[k] < 0.0:
+            kept[at : at + last - first] = 0.0
+            continue
+        scale = 1.0 / max(least[group], 1.0)
+        for x in range(first, last):
+            room = 1.0
+            if filled[x] * scale > 1.0:
+                room = max((1.0 - least[group] * scale) / ((filled[x] - least[group]) * scale), 0.0)
+            entry = scale * (minima[k] + room * (channels[at + x - first] - minima[k]))
+            kept[at + x - first] = entry
+            used[layout.resource[k]] += layout.weight[x] * entry
+            value[layout.resource[k]] += layout.weight[x] * entry * layout.table[at + x - first]
+    welfare = 0.0
+    for j in range(len(capacities)):
+        welfare += value[j] * (capacities[j] / used[j] if used[j] > capacities[j] else 1.0)
+    for k in range(len(layout.at)):
+        j = layout.resource[k]
+        if used[j] > capacities[j]:
+            count = layout.rows[layout.group[k] + 1] - layout.rows[layout.group[k]]
+            kept[layout.at[k] : layout.at[k] + count] *= capacities[j] / used[j]
+    return welfare
+
+
+@numba.njit(cache=True)
+def fill_rows(values, minima, ratio, channel):  # type: ignore[no-untyped-def]  # compiled
+    """Write the best channel (types x resources) with given column minima that sum to at most 1.
+
+    Each row is a fractional knapsack: entries start at the minima, and what is left of the row goes to entries in the
+    order of their value, up to ratio times the minimum each, while the value is above 0.
+    """
+    for x in range(len(values)):
+        left = 1.0 - minima.sum()
+        channel[x] = minima
+        for j in np.argsort(-values[x]):
+            if values[x, j] <= 0.0 or left <= 0.0:
+                break
+            more = min((ratio - 1.0) * minima[j], left) if ratio <= UNBOUNDED else left
+            channel[x, j] += more
+            left -= more

@@ -1,0 +1,240 @@
+"""Prices and multipliers that bound the welfare of every private method, and channels that come close to the bound.
+
+The saddle point of Σ w (Σ_j C(u - λ - p) + λ) + Σ capacity·p over channels C, multipliers λ >= 0 and prices p >= 0 is
+approached by a primal-dual gradient method with averages, restarts and step sizes from the moves themselves (Chambolle
+and Pock 2011; Applegate et al. 2021). Any prices and multipliers are repaired into a valid upper bound and any channels
+into a feasible lower one, so the gap between them is known at every moment and nothing rests on convergence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import exp, inf, isinf, log, sqrt
+
+import numpy as np
+
+from palmatch.privacy.limit_kernels import (
+    Layout,
+    distance,
+    excess,
+    fill_rows,
+    keep_within,
+    primal_step,
+    raises,
+    sums,
+)
+from palmatch.privacy.limit_program import Group, Program, channels_of, layout_of, make_program, rows_of
+from palmatch.problem import FloatArray
+
+Progress = Callable[[int, int], None]
+
+# Relative gap at which the solver stops: a twentieth of a point of loss.
+GAP = 5e-4
+
+_MOST_STEPS = 30_000
+
+# Bounds are looked at this often; a look costs as much as a few steps.
+_LOOK = 40
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """What the solver found.
+
+    Attributes
+    ----------
+    upper, lower:
+        No method's expected welfare is above `upper`; the channels reach `lower` in expectation, with resources held at
+        most as often as there is capacity, in expectation too.
+    prices:
+        One for each resource.
+    multipliers:
+        For each group, λ of each type.
+    channels:
+        For each group, the probability that an agent of a type gets each of the group's resources.
+    """
+
+    upper: float
+    lower: float
+    prices: FloatArray
+    multipliers: list[FloatArray]
+    channels: list[FloatArray]
+
+    @property
+    def gap(self) -> float:
+        """The gap as a share of the upper bound."""
+        return _relative(self.upper, self.lower)
+
+
+def solve(
+    program: Program,
+    *,
+    gap: float = GAP,
+    start: Solution | None = None,
+    most_steps: int = _MOST_STEPS,
+    progress: Progress | None = None,
+) -> Solution:
+    """Approach the value of the program from both sides until the relative gap is at most `gap`.
+
+    `start` is the solution of a similar program with the same groups, such as one at another ε.
+    """
+    search = _Search(program, start)
+    first = inf
+    while search.steps < most_steps and search.gap > gap:
+        for _ in range(_LOOK):
+            search.step()
+        search.look()
+        first = min(first, max(search.gap, 2 * gap))
+        if progress is not None:
+            progress(min(99, int(100 * log(first / search.gap) / log(first / gap))) if search.gap > gap else 100, 100)
+    return search.solution()
+
+
+def _relative(upper: float, lower: float) -> float:
+    # Where there is nothing to gain, a gap of next to nothing is none.
+    return max(upper - lower - 1e-9, 0.0) / max(upper, 1e-9)
+
+
+class _Search:
+    """The iterate, the averages since the last restart, and the best bounds so far."""
+
+    def __init__(self, program: Program, start: Solution | None) -> None:
+        self.program, self.layout = program, layout_of(program)
+        types, resources = int(self.layout.rows[-1]), len(program.capacities)
+        self.channels = np.zeros(len(self.layout.table))
+        self.minima = np.full(len(self.layout.at), -1.0)
+        self.filled, self.used = np.zeros(types), np.zeros(resources)
+        self.multipliers, self.prices = np.full(types, 0.5), np.full(resources, 0.3)
+        if start is not None:
+            self._begin_at(start)
+        self.length, self.balance = 0.3 / sqrt(resources), 1.0
+        self.steps = self.since = 0
+        self.last_gap = inf
+        self.upper, self.lower = inf, -inf
+        self.best_prices, self.best_multipliers = self.prices, self.multipliers
+        self.best_channels = np.zeros_like(self.channels)
+        self._clear()
+
+    def _begin_at(self, start: Solution) -> None:
+        groups = self.program.groups
+        self.prices = start.prices.copy()
+        self.multipliers = np.concatenate([own[g.prior > 0] for own, g in zip(start.multipliers, groups, strict=True)])
+
+    def _clear(self) -> None:
+        """Forget the averages, and remember where they begin."""
+        self.total = 0.0
+        self.channels_sum = np.zeros_like(self.channels)
+        self.multipliers_sum, self.prices_sum = np.zeros_like(self.multipliers), np.zeros_like(self.prices)
+        self.origin = (self.channels.copy(), self.multipliers.copy(), self.prices.copy())
+
+    @property
+    def gap(self) -> float:
+        return inf if isinf(self.upper) else _relative(self.upper, self.lower)
+
+    def step(self) -> None:
+        """Take one step of all three: channels against the current prices, prices against the extrapolated use."""
+        before_filled, before_used = self.filled.copy(), self.used.copy()
+        moved = primal_step(
+            self.layout,
+            self.channels,
+            self.minima,
+            self.multipliers,
+            self.prices,
+            self.length / self.balance,
+            self.length,
+            self.channels_sum,
+            self.filled,
+            self.used,
+        )
+        slope = self.length * self.balance
+        multipliers = np.maximum(self.multipliers + slope * (2 * self.filled - before_filled - 1.0), 0.0)
+        over = 2 * self.used - before_used - self.program.capacities
+        prices = np.maximum(self.prices + slope * over, 0.0)
+        change, dearer = multipliers - self.multipliers, prices - self.prices
+        self.multipliers, self.prices = multipliers, prices
+        self.multipliers_sum += self.length * multipliers
+        self.prices_sum += self.length * prices
+        self.total += self.length
+        self.steps += 1
+        self.since += 1
+        self._adapt(
+            self.balance * moved + float(self.layout.weight @ change**2 + dearer @ dearer) / self.balance,
+            float(self.layout.weight @ (change * (self.filled - before_filled)) + dearer @ (self.used - before_used)),
+        )
+
+    def _adapt(self, moved: float, interaction: float) -> None:
+        """Choose the next step's length: short enough that the last moves would not have worked against each other."""
+        number = self.steps + 1.0
+        most = moved / (2 * abs(interaction)) if interaction else inf
+        self.length = min((1 - number**-0.3) * most, (1 + number**-0.6) * self.length)
+
+    def look(self) -> None:
+        """Bound the value with the iterate and with the average, and restart from the better one when it pays."""
+        average = (self.channels_sum / self.total, self.multipliers_sum / self.total, self.prices_sum / self.total)
+        current_gap = self._bound(self.channels, self.multipliers, self.prices)
+        average_gap = self._bound(*average)
+        nearest = min(current_gap, average_gap)
+        if nearest > 0.5 * self.last_gap and self.since < 0.36 * self.steps:
+            return
+        if average_gap <= current_gap:
+            self.channels, self.multipliers, self.prices = average
+            sums(self.layout, self.channels, self.minima, self.filled, self.used)
+        channels, multipliers, prices = self.origin
+        primal = distance(self.layout, self.channels, channels)
+        change, dearer = self.multipliers - multipliers, self.prices - prices
+        dual = sqrt(float(self.layout.weight @ change**2 + dearer @ dearer))
+        if primal > 1e-9 and dual > 1e-9:
+            self.balance = exp(0.5 * log(dual / primal) + 0.5 * log(self.balance))
+        self.since, self.last_gap = 0, nearest
+        self._clear()
+
+    def _bound(self, channels: FloatArray, multipliers: FloatArray, prices: FloatArray) -> float:
+        """Return the gap between the bounds that these give, and keep them where they are the best."""
+        upper, raised = upper_bound(self.program, self.layout, multipliers, prices)
+        if upper < self.upper:
+            self.upper, self.best_prices, self.best_multipliers = upper, prices.copy(), raised
+        minima, kept = np.empty_like(self.minima), np.empty_like(channels)
+        filled, used = np.empty_like(self.filled), np.empty_like(self.used)
+        sums(self.layout, channels, minima, filled, used)
+        lower = float(keep_within(self.layout, channels, minima, filled, self.program.capacities, kept))
+        if lower > self.lower:
+            self.lower, self.best_channels = lower, kept
+        return upper - lower
+
+    def solution(self) -> Solution:
+        return Solution(
+            upper=self.upper,
+            lower=self.lower,
+            prices=self.best_prices,
+            multipliers=rows_of(self.program, self.layout, self.best_multipliers),
+            channels=channels_of(self.program, self.layout, self.best_channels),
+        )
+
+
+def upper_bound(
+    program: Program, layout: Layout, multipliers: FloatArray, prices: FloatArray
+) -> tuple[float, FloatArray]:
+    """Return a valid bound from any multipliers and prices, and the multipliers that it took."""
+    raised = multipliers + np.repeat(raises(layout, multipliers, prices), np.diff(layout.rows))
+    bound = float(program.capacities @ prices + layout.weight @ raised)
+    if program.delta > 0:
+        bound += program.delta * float(excess(layout, raised, prices).sum())
+    return bound, raised
+
+
+def best_response(group: Group, prices: FloatArray, *, gap: float = 1e-4) -> Solution:
+    """Solve one group's inner problem: the best channel of a single agent at fixed prices of the group's resources.
+
+    The upper and lower bounds are on Σ_x π(x) Σ_j C(x, j) (u_j(x) - p_j). The channel is the fractional knapsack of
+    every row over the column minima that the solver found.
+    """
+    net = Group(group.region, 1, group.epsilon, group.prior, group.utilities - prices, np.arange(len(prices)))
+    # One agent never holds more than one of anything, so a capacity of 2 has no price.
+    program = make_program([net], np.full(len(prices), 2.0))
+    nothing = Solution(inf, 0.0, np.zeros(len(prices)), [np.maximum(net.utilities.max(axis=1), 0.0)], [])
+    found = solve(program, gap=gap, start=nothing)
+    channel = np.empty_like(net.utilities)
+    fill_rows(net.utilities, found.channels[0].min(axis=0), net.ratio, channel)
+    lower = float(net.prior @ (channel * net.utilities).sum(axis=1))
+    return Solution(found.upper, max(lower, found.lower), prices, found.multipliers, [channel])

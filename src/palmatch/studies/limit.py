@@ -1,0 +1,283 @@
+"""The limit: a bound on the expected welfare of every method with a given guarantee, interactive or centralised.
+
+It is about crowds whose types are drawn from the public prior, and it is proved by a certificate that can be checked
+without the solver (docs/limit.md). The loss that goes with it needs the expected full-information optimum, which is
+estimated on drawn crowds and carries a confidence interval. This module must not know any method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import inf, nan, sqrt
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import linear_sum_assignment
+from scipy.stats import t as student
+
+from palmatch.errors import InputError
+from palmatch.ground import Ground, Report
+from palmatch.neighbourhood import Neighbourhood
+from palmatch.once import prior_of
+from palmatch.privacy.limit_certificate import Certificate, certify, check
+from palmatch.privacy.limit_program import Group, Program, make_program
+from palmatch.privacy.limit_solver import GAP, Solution, solve
+from palmatch.problem import FloatArray, IntArray, Problem, checked_utility
+
+# Two-sided.
+CONFIDENCE = 0.95
+
+# A number of crowds for which the interval of the expected optimum is a small part of a point.
+CROWDS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over drawn crowds with a confidence interval (Student's t at `CONFIDENCE`); no numbers for no crowds."""
+
+    mean: float
+    low: float
+    high: float
+    crowds: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bound:
+    """The limit at one ε.
+
+    Attributes
+    ----------
+    epsilon, delta:
+        The budget of agents that bring none of their own, and δ.
+    welfare:
+        No method's expected welfare is above this: the smaller of what the certificate proves and the upper confidence
+        bound of the expected full-information optimum.
+    loss:
+        No method loses less than this share of the expected optimum, by its lower confidence bound; never below 0.
+    certified, reached:
+        What the certificate proves, and what channels reach that meet capacity in expectation. The value of the linear
+        program is between the two.
+    prices:
+        The price of each resource that proves it.
+    certificate:
+        For `palmatch.limit.check`.
+    solution:
+        Prices, multipliers and channels as floating-point numbers.
+    """
+
+    epsilon: float
+    delta: float
+    welfare: float
+    loss: float
+    certified: float
+    reached: float
+    prices: FloatArray
+    certificate: Certificate
+    solution: Solution
+    seconds: float
+
+    @property
+    def gap(self) -> float:
+        """The gap between the two sides of the linear program as a share of its value."""
+        return (self.certified - self.reached) / self.certified if self.certified > 0 else 0.0
+
+    def __repr__(self) -> str:
+        return f"Bound(epsilon={self.epsilon:g}, loss={self.loss:.4f}, welfare={self.welfare:.3f}, gap={self.gap:.5f})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Limit:
+    """The limit at every ε that was asked for, and the expected full-information optimum that losses refer to."""
+
+    bounds: tuple[Bound, ...]
+    optimum: Estimate
+
+    def __repr__(self) -> str:
+        return (
+            f"Limit({', '.join(f'ε = {bound.epsilon:g}: loss >= {100 * bound.loss:.2f} %' for bound in self.bounds)})"
+        )
+
+
+class _Limit:
+    """`palmatch.limit`: call it for the bound; `palmatch.limit.check` checks a certificate."""
+
+    def __call__(
+        self,
+        problem: Problem,
+        epsilon: float | Sequence[float] = 1.0,
+        *,
+        delta: float = 0.0,
+        capacities: ArrayLike | None = None,
+        crowds: int = CROWDS,
+        seed: int = 0,
+        gap: float = GAP,
+        report: Report | None = None,
+    ) -> Limit:
+        """Bound the expected welfare of every (ε, δ)-PLDP method on crowds drawn from the public prior.
+
+        Parameters
+        ----------
+        problem:
+            Its regions, how many agents are in each, budgets, resources and prior count; the agents' types do not.
+        epsilon:
+            One budget or several, for agents that bring none of their own.
+        capacities:
+            How many agents may hold each resource; one unless given.
+        crowds:
+            On so many drawn crowds the expected optimum is estimated; 0 leaves losses out.
+        gap:
+            The relative gap between the two sides of the linear program at which the solver stops.
+
+        Examples
+        --------
+        >>> import palmatch as pm
+        >>> night = pm.data.city.batch(5.0)
+        >>> found = pm.limit(pm.mobility.problem(night.requests, night.vehicles, edge=2000), [0.5, 1.0], crowds=50)
+        >>> 0 < found.bounds[1].loss < found.bounds[0].loss < 1
+        True
+        >>> float(pm.limit.check(found.bounds[0].certificate)) <= found.bounds[0].certified
+        True
+
+        References
+        ----------
+        docs/limit.md.
+        """
+        budgets = [float(epsilon)] if isinstance(epsilon, int | float) else [float(value) for value in epsilon]
+        if not budgets or not crowds >= 0:
+            raise InputError(f"Expected at least one epsilon and crowds of at least 0, got crowds={crowds}.")
+        town = Town.of(problem, capacities, report)
+        optimum = town.optimum(crowds, seed, report)
+        bounds: list[Bound] = []
+        for value in budgets:
+            start = bounds[-1].solution if bounds else None
+            bounds.append(_bound(town, value, delta, optimum, gap, start, report))
+        return Limit(tuple(bounds), optimum)
+
+    @staticmethod
+    def check(certificate: Certificate | Mapping[str, Any]) -> Fraction:
+        """Return the bound that a certificate proves; see `palmatch.privacy.limit_certificate.check`."""
+        return check(certificate)
+
+
+limit = _Limit()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Town:
+    """What the public knows of a problem: regions, priors, how many agents are where, and how much there is to hold."""
+
+    problem: Problem
+    regions: tuple[Neighbourhood, ...]
+    priors: tuple[FloatArray, ...]
+    capacities: IntArray
+
+    @classmethod
+    def of(cls, problem: Problem, capacities: ArrayLike | None = None, report: Report | None = None) -> Town:
+        """Collect it."""
+        regions = Ground(problem, report).regions
+        priors = tuple(prior_of(problem, region) for region in regions)
+        return cls(problem, regions, priors, _checked(capacities, problem.resources))
+
+    def program(self, epsilon: float, delta: float = 0.0) -> Program:
+        """Return the linear program at one ε: a group for each region and budget that occur together."""
+        budgets = np.where(np.isnan(self.problem.epsilon), epsilon, self.problem.epsilon)
+        pairs, agents = np.unique(np.column_stack((self.problem.region_index, budgets)), axis=0, return_counts=True)
+        groups = []
+        for (place, budget), count in zip(pairs, agents, strict=True):
+            region, prior = self.regions[int(place)], self.priors[int(place)]
+            name = str(region.region)
+            groups.append(Group(name, int(count), float(budget), prior, region.utilities, region.resources))
+        return make_program(groups, self.capacities.astype(np.float64), delta=delta)
+
+    def crowds(self, count: int, seed: int) -> Iterator[Problem]:
+        """Yield the same problem with types drawn from the prior of every region, independently."""
+        chance = np.random.Generator(np.random.PCG64(seed))
+        members = [np.flatnonzero(self.problem.region_index == place) for place in range(len(self.regions))]
+        for _ in range(count):
+            types = np.empty_like(self.problem.types)
+            for region, prior, own in zip(self.regions, self.priors, members, strict=True):
+                types[own] = region.types[chance.choice(len(prior), size=len(own), p=prior)]
+            yield replace(self.problem, types=types, truth=types, uncovered=())
+
+    def best(self, crowd: Problem) -> float:
+        """Return the full-information optimum of one crowd."""
+        table = np.repeat(checked_utility(crowd.domain, crowd.truth), self.capacities, axis=1)
+        agents, places = linear_sum_assignment(table, maximize=True)
+        return float(table[agents, places].sum())
+
+    def optimum(self, crowds: int, seed: int, report: Report | None = None) -> Estimate:
+        """Estimate the expected full-information optimum."""
+        found = []
+        for number, crowd in enumerate(self.crowds(crowds, seed)):
+            found.append(self.best(crowd))
+            if report is not None:
+                report("crowds", number + 1, crowds)
+        return estimate(found)
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Return the mean with its confidence interval."""
+    if not values:
+        return Estimate(nan, nan, nan, 0)
+    mean = float(np.mean(values))
+    if len(values) == 1:
+        return Estimate(mean, -inf, inf, 1)
+    width = (
+        float(student.ppf(0.5 + CONFIDENCE / 2, len(values) - 1)) * float(np.std(values, ddof=1)) / sqrt(len(values))
+    )
+    return Estimate(mean, mean - width, mean + width, len(values))
+
+
+def _bound(
+    town: Town,
+    epsilon: float,
+    delta: float,
+    optimum: Estimate,
+    gap: float,
+    start: Solution | None,
+    report: Report | None,
+) -> Bound:
+    began = perf_counter()
+    program = town.program(epsilon, delta)
+    found = solve(
+        program, gap=gap, start=_usable(start, program), progress=_progress(report, f"limit at ε = {epsilon:g}")
+    )
+    certificate = certify(program, found)
+    welfare = certificate.bound if not optimum.crowds else min(certificate.bound, optimum.high)
+    return Bound(
+        epsilon=epsilon,
+        delta=delta,
+        welfare=welfare,
+        loss=nan if not optimum.crowds else max(1.0 - welfare / optimum.low, 0.0) if optimum.low > 0 else 0.0,
+        certified=certificate.bound,
+        reached=found.lower,
+        prices=found.prices,
+        certificate=certificate,
+        solution=found,
+        seconds=perf_counter() - began,
+    )
+
+
+def _usable(start: Solution | None, program: Program) -> Solution | None:
+    """Return a start if it has the program's groups, which another ε may have split or merged."""
+    if start is None:
+        return None
+    same = [len(own) for own in start.multipliers] == [len(group.prior) for group in program.groups]
+    return start if same else None
+
+
+def _progress(report: Report | None, what: str) -> Callable[[int, int], None] | None:
+    return None if report is None else lambda done, total: report(what, done, total)
+
+
+def _checked(capacities: ArrayLike | None, resources: int) -> IntArray:
+    if capacities is None:
+        return np.ones(resources, dtype=np.int64)
+    values = np.asarray(capacities)
+    if values.shape != (resources,) or not ((values >= 0) & (values == np.floor(values))).all():
+        raise InputError(f"Expected {resources} capacities, whole numbers of at least 0, got shape {values.shape}.")
+    return values.astype(np.int64)

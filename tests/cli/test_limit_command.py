@@ -1,0 +1,80 @@
+"""`palmatch limit` as a user meets it: a table, JSON whose proof can be checked, and a sentence for each mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from running import run
+
+import palmatch as pm
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("town")
+    batch = pm.data.city.batch(5.0)
+    for name, places in (("agents", batch.requests), ("vehicles", batch.vehicles)):
+        ids = [f"{name[0]}{n}" for n in range(len(places))]
+        pl.DataFrame({"id": ids, "lat": places[:, 0], "lon": places[:, 1]}).write_csv(folder / f"{name}.csv")
+    return folder
+
+
+def test_a_table_and_a_proof_come_of_two_files(town: Path) -> None:
+    words = ("limit", "agents.csv", "vehicles.csv", "--edge", "2000,4000", "--spacing", 400, "--epsilon", "0.5,1,8")
+    result = run(*words, "--crowds", 60, "--json", "limit.json", folder=town)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "…" not in result.stdout
+    rows = json.loads((town / "limit.json").read_text())["rows"]
+    assert [(row["method"], row["edge"], row["epsilon"]) for row in rows] == [
+        ("limit", edge, epsilon) for edge in (2000, 4000) for epsilon in (0.5, 1, 8)
+    ]
+    for row in rows:
+        assert pm.limit.check(row["certificate"]) <= row["certified"]
+        assert row["gap"] < 0.002
+        assert row["welfare_at_most"] == min(row["certified"], row["optimum"]["high"])
+        assert row["loss_mean"] == pytest.approx(max(0, 1 - row["welfare_at_most"] / row["optimum"]["low"]))
+        assert len(row["prices"]) == 17
+        assert f"{100 * row['loss_mean']:.2f}" in result.stdout
+    assert rows[0]["loss_mean"] > rows[1]["loss_mean"] > rows[2]["loss_mean"]
+
+
+def test_without_crowds_there_is_a_bound_and_no_loss(town: Path) -> None:
+    result = run(
+        "limit",
+        "agents.csv",
+        "vehicles.csv",
+        "--edge",
+        3000,
+        "--spacing",
+        500,
+        "--crowds",
+        0,
+        "--json",
+        "-",
+        folder=town,
+    )
+    (row,) = json.loads(result.stdout)["rows"]
+    assert row["loss_mean"] is None
+    assert row["welfare_at_most"] == row["certified"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("agents.csv",), "AGENTS and RESOURCES go together"),
+        (("--domain", "table"), "there is no made-up table"),
+        (("agents.csv", "vehicles.csv", "--epsilon", "-1"), "Expected epsilon of at least 0"),
+        (("agents.csv", "vehicles.csv", "--epsilon", "1,much"), "Expected numbers with commas"),
+        (("agents.csv", "vehicles.csv", "--delta", "2"), "Expected delta of at least 0 and below 1"),
+    ],
+)
+def test_a_mistake_is_answered_with_a_sentence(town: Path, words: tuple[str, ...], said: str) -> None:
+    result = run("limit", *words, "--spacing", 1000, "--edge", 3000, "--crowds", 2, folder=town)
+    assert result.returncode == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,259 @@
+"""The limit is what it says: sharp against another solver, proved in whole numbers, and never exceeded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations, product
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+
+from palmatch.errors import InputError
+from palmatch.privacy import limit_certificate
+from palmatch.privacy.limit_certificate import FINER, STEPS, UNIT, certify, check, exp_above, from_json, to_json
+from palmatch.privacy.limit_kernels import fill_rows, project
+from palmatch.privacy.limit_program import Group, make_program
+from palmatch.privacy.limit_solver import Solution, best_response, solve
+
+from .limit_oracles import random_program, trusted_centre, value
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def _rng(seed):
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("delta", [0.0, 0.05])
+def test_both_sides_agree_with_another_solver(seed, delta):
+    program = random_program(_rng(seed), groups=3, types=5, resources=4, delta=delta)
+    exact, found = value(program), solve(program, gap=1e-4)
+    assert found.upper >= exact - 1e-9
+    assert found.lower <= exact + 1e-9
+    assert found.upper - found.lower <= 1.1e-4 * found.upper + 1e-8
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_inner_problem_agrees_with_another_solver(seed):
+    rng = _rng(seed)
+    program = random_program(rng, groups=1, types=8, resources=5, most=1)
+    prices = rng.random(5)
+    found, exact = best_response(program.groups[0], prices), value(program, prices=prices)
+    assert found.lower - 1e-9 <= exact <= found.upper + 1e-9
+    assert found.upper - found.lower <= 2e-4 * found.upper + 1e-8
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_for_given_column_minima_agree_with_another_solver(seed):
+    rng = _rng(seed)
+    program = random_program(rng, groups=1, types=6, resources=5, epsilon=1.3, most=1)
+    group, prices, minima = program.groups[0], rng.random(5), rng.dirichlet(np.ones(6))[:5]
+    channel = np.empty_like(group.utilities)
+    fill_rows(group.utilities - prices, minima, group.ratio, channel)
+    gained = group.prior @ (channel * (group.utilities - prices)).sum(axis=1)
+    assert gained == pytest.approx(value(program, minima=minima, prices=prices), abs=1e-9)
+
+
+@given(SEEDS, st.sampled_from([1.0, 1.5, 20.0, 2000.0]), st.sampled_from([0.0, 0.1]))
+@settings(max_examples=50, deadline=None)
+def test_the_nearest_column_is_within_the_ratio_and_nothing_is_nearer(seed, ratio, delta):
+    rng = _rng(seed)
+    wanted, weight, column = rng.normal(0.1, 1.0, 7), rng.random(7) + 0.01, np.empty(7)
+    project(wanted, weight, ratio, delta, -1.0, column)
+    assert (column >= 0).all()
+    assert column.max() <= ratio * column.min() * (1 + 1e-12) + delta
+    away = weight @ (column - wanted) ** 2
+    for least in np.linspace(0, wanted.max() + 1, 400):
+        assert away <= weight @ (np.clip(wanted, least, ratio * least + delta) - wanted) ** 2 + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_without_a_budget_the_limit_is_a_centre_on_region_means(seed):
+    program = random_program(_rng(seed), groups=4, types=6, resources=6, epsilon=0.0, most=3)
+    means = np.concatenate([np.tile(g.prior @ g.utilities, (g.agents, 1)) for g in program.groups])
+    table = np.repeat(means, program.capacities.astype(int), axis=1)
+    agents, places = linear_sum_assignment(table, maximize=True)
+    found = solve(program, gap=1e-4)
+    assert found.upper == pytest.approx(table[agents, places].sum(), rel=2e-4)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_without_privacy_the_limit_is_the_fluid_optimum_and_covers_the_expected_optimum(seed):
+    program = random_program(_rng(seed), groups=2, types=3, resources=3, epsilon=np.inf)
+    found = solve(program, gap=1e-4)
+    assert found.upper == pytest.approx(value(program), rel=2e-4, abs=1e-8)
+    assert _expected_optimum(program) <= certify(program, found).bound
+
+
+def _expected_optimum(program):
+    agents = [group for group in program.groups for _ in range(group.agents)]
+    total = 0.0
+    for profile in product(*(range(len(agent.prior)) for agent in agents)):
+        table = np.array([agent.utilities[x] for agent, x in zip(agents, profile, strict=True)])
+        table = np.repeat(table, program.capacities.astype(int), axis=1)
+        rows, columns = linear_sum_assignment(table, maximize=True)
+        chance = np.prod([agent.prior[x] for agent, x in zip(agents, profile, strict=True)])
+        total += chance * table[rows, columns].sum()
+    return total
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("delta", [0.0, 0.02])
+def test_no_trusted_centre_beats_the_limit(seed, delta):
+    rng = _rng(seed)
+    program = random_program(rng, groups=2, types=2 + seed % 2, resources=2, delta=delta, most=1)
+    assert trusted_centre(program) <= certify(program, solve(program)).bound + 1e-9
+
+
+def test_different_budgets_in_one_region_are_bounded_together():
+    table, prior = np.array([[1.0, 0.2], [0.2, 1.0]]), np.array([0.5, 0.5])
+    groups = [Group("a", 1, epsilon, prior, table, np.arange(2)) for epsilon in (0.0, 2.0)]
+    program = make_program(groups, np.ones(2))
+    assert trusted_centre(program) <= certify(program, solve(program)).bound
+    mean = [solve(make_program([replace_epsilon(g, e) for g in groups], np.ones(2))).upper for e in (0.0, 2.0)]
+    assert mean[0] < solve(program).upper < mean[1]
+
+
+def replace_epsilon(group, epsilon):
+    return replace(group, epsilon=epsilon)
+
+
+@pytest.mark.parametrize("types", [2, 3])
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
+def test_no_report_by_an_extremal_channel_beats_the_limit(types, epsilon):
+    """All channels whose columns are 1 or e^ε times a minimum, two of them at a time, matched by a centre."""
+    rng = _rng(types)
+    prior, tables = rng.dirichlet(np.ones(types)), rng.random((types, 2)) * 0.9 + 0.1
+    program = make_program([Group("a", 2, epsilon, prior, tables, np.arange(2))], np.ones(2))
+    bound = certify(program, solve(program)).bound
+    most = 0.0
+    for one, other in product(_extremal(types, epsilon), repeat=2):
+        most = max(most, _matched_on_reports((one, other), prior, tables))
+    assert 0.0 < most <= bound
+
+
+def _extremal(types, epsilon):
+    """Yield all channels of two reports whose columns are extreme rays, and one that tells nothing."""
+    ratio = np.exp(epsilon)
+    yield np.ones((types, 1))
+    for size in range(1, types):
+        for chosen in combinations(range(types), size):
+            inside = np.isin(np.arange(types), chosen)
+            # The second column has to be what the first leaves of 1 and extremal too: m (1 + (r - 1) 1_S) for both.
+            yield np.column_stack((np.where(inside, ratio, 1.0), np.where(inside, 1.0, ratio))) / (1 + ratio)
+
+
+def _matched_on_reports(channels, prior, table):
+    total = 0.0
+    for reports in product(*(range(channel.shape[1]) for channel in channels)):
+        joint = [prior * channel[:, z] for channel, z in zip(channels, reports, strict=True)]
+        worth = np.array([own @ table / max(own.sum(), 1e-300) for own in joint])
+        rows, columns = linear_sum_assignment(worth, maximize=True)
+        total += np.prod([own.sum() for own in joint]) * worth[rows, columns].sum()
+    return total
+
+
+@given(SEEDS, st.sampled_from([0.0, 0.01]))
+@settings(max_examples=40, deadline=None)
+def test_any_prices_and_multipliers_become_a_certificate_that_holds(seed, delta):
+    rng = _rng(seed)
+    program = random_program(rng, groups=2, types=4, resources=3, delta=delta)
+    own = [rng.random(4) * rng.choice([0.0, 0.3, 1.0]) for _ in program.groups]
+    proof = certify(program, Solution(np.inf, 0.0, rng.random(3), own, []))
+    proved = check(proof)
+    assert proved == _naive(proof)
+    assert float(proved) >= value(program) - 1e-7
+    assert check(json.loads(json.dumps(to_json(proof)))) == proved
+
+
+def _naive(proof):
+    """Return the value of the dual by its definition, in fractions; every constraint is asserted."""
+    prices = [Fraction(int(p), UNIT) for p in proof.prices]
+    total = sum((int(c) * p for c, p in zip(proof.capacities, prices, strict=True)), Fraction(0))
+    for group in proof.groups:
+        mass = int(group.weights.sum())
+        prior = [Fraction(int(w), mass) for w in group.weights]
+        multipliers = [Fraction(int(m), UNIT) for m in group.multipliers]
+        more = Fraction(0)
+        for column, resource in enumerate(group.resources):
+            slack = Fraction(0)
+            for x, (share, multiplier) in enumerate(zip(prior, multipliers, strict=True)):
+                room = multiplier + prices[resource] - Fraction(int(group.utilities[x, column]), STEPS)
+                slack += share * (room if room >= 0 else exp_above(group.epsilon) * room)
+                more += share * max(-room, Fraction(0))
+            assert slack >= 0
+        own = sum((share * m for share, m in zip(prior, multipliers, strict=True)), Fraction(0))
+        total += group.agents * (own + Fraction(proof.delta) * more)
+    return total
+
+
+@given(st.floats(0, 60))
+def test_the_rational_exponential_is_just_above_the_true_one(epsilon):
+    with mpmath.workdps(80):
+        true, ours = mpmath.exp(mpmath.mpf(epsilon)), exp_above(epsilon)
+        above = mpmath.mpf(ours.numerator) / ours.denominator
+        assert true <= above <= true * (1 + mpmath.mpf(10) ** -50)
+
+
+def _small_proof():
+    program = random_program(_rng(5), groups=2, types=4, resources=3, epsilon=1.0)
+    return certify(program, solve(program))
+
+
+def _changed(proof, **group):
+    return replace(proof, groups=(replace(proof.groups[0], **group), *proof.groups[1:]))
+
+
+@pytest.mark.parametrize(
+    ("name", "tamper"),
+    [
+        ("smaller multipliers", lambda p: _changed(p, multipliers=np.maximum(p.groups[0].multipliers - UNIT // 50, 0))),
+        ("smaller prices", lambda p: replace(p, prices=np.maximum(p.prices - UNIT // 50, 0))),
+        ("a larger budget", lambda p: _changed(p, epsilon=4.0)),
+        ("more agents", lambda p: _changed(p, agents=p.groups[0].agents + 1)),
+        ("more capacity", lambda p: replace(p, capacities=p.capacities + 1)),
+        ("larger utilities", lambda p: _changed(p, utilities=np.minimum(p.groups[0].utilities + STEPS // 20, STEPS))),
+        ("a smaller bound", lambda p: replace(p, bound=p.bound * (1 - 1e-9))),
+        ("negative prices", lambda p: replace(p, prices=p.prices - UNIT)),
+        ("negative multipliers", lambda p: _changed(p, multipliers=p.groups[0].multipliers - UNIT)),
+        ("negative weights", lambda p: _changed(p, weights=p.groups[0].weights * np.array([-1, 1, 1, 1]))),
+        ("a resource twice", lambda p: _changed(p, resources=np.array([0, 0, 1]))),
+        ("a missing type", lambda p: _changed(p, multipliers=p.groups[0].multipliers[1:])),
+    ],
+)
+def test_a_certificate_that_was_tampered_with_is_refused(name, tamper):
+    proof = _small_proof()
+    assert check(proof) <= Fraction(proof.bound)
+    with pytest.raises(InputError, match="certificate"):
+        check(tamper(proof))
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "planted"),
+    [
+        ("gains are not weighed by the ratio", "exp_above", lambda epsilon: Fraction(1)),
+        ("gains are not seen", "_sides", lambda group, prices: (group.weights, 0 * group.weights)),
+    ],
+)
+def test_a_checker_with_a_planted_bug_is_told_from_a_sound_one(name, line, planted, monkeypatch):
+    group = Group("a", 1, 1.0, np.full(2, 0.5), np.array([[1.0, 0.2], [0.2, 1.0]]), np.arange(2))
+    program = make_program([group], np.ones(2))
+    proof = certify(program, solve(program))
+    low = _changed(proof, multipliers=proof.groups[0].multipliers - 100 * FINER)
+    with pytest.raises(InputError):
+        check(low)
+    monkeypatch.setattr(limit_certificate, line, planted)
+    check(low)
+
+
+def test_what_is_no_certificate_is_refused_in_words():
+    for content in ({}, {"format": "other"}, {**to_json(_small_proof()), "prices": "2:@"}):
+        with pytest.raises(InputError, match="certificate"):
+            from_json(content)
