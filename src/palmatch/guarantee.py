@@ -1,7 +1,7 @@
-"""What a matching promises to the people in it, in numbers and in words.
+"""What a matching guarantees to its agents, in numbers and in words.
 
-A promise is a record that travels with the matching, so that nobody has to remember which settings gave which figures.
-It knows nothing of how the promise is kept: the accountant that proves it fills it in.
+A guarantee is a record that travels with the matching, so that figures and the settings behind them stay together. It
+knows nothing of how the guarantee is proved: the accountant that proves it fills it in.
 """
 
 from __future__ import annotations
@@ -9,28 +9,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
+from math import exp, isinf
 
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """A promise: to whom, how strong, proved by what, under which assumptions.
+    """A guarantee: to whom, how strong, proved by what, under which assumptions.
 
     Attributes
     ----------
     epsilon, delta:
-        The largest budget of any agent, and the failure probability. `epsilon` is infinite where nothing is promised.
+        The largest ε of any agent, and the δ of (ε, δ)-PLDP. `epsilon` is infinite where nothing is guaranteed.
     notion:
-        The kind of privacy: "PLDP" (inside a public region), "geo-indistinguishability", or "none".
+        The kind of privacy: "PLDP" (between the possible agents of a public region), "geo-indistinguishability", or
+        "none".
     accountant:
         What adds up the cost: a name, or "nothing to add up" where nothing private is acted on.
     statement:
-        One sentence for the people concerned.
+        One sentence for the agents concerned.
     assumptions:
         What has to be true for the statement to hold.
     partition:
-        φ in words and numbers: the regions inside of which agents cannot be told apart.
+        φ in words and numbers: the regions between whose possible agents the statement holds.
     applies_to:
-        To whom the statement applies.
+        The agents to whom the statement applies; those in `uncovered` are excepted.
     not_covered:
         What it says nothing about.
     uncovered:
@@ -45,20 +47,40 @@ class Guarantee:
     assumptions: tuple[str, ...] = ()
     uncovered: tuple[str, ...] = ()
     partition: str = ""
-    applies_to: str = "everybody who takes part"
+    applies_to: str = "every agent that takes part"
     not_covered: tuple[str, ...] = ()
 
 
-# What no promise inside a region speaks of.
+# What no guarantee inside a region speaks of.
 NOT_COVERED = (
     "The region itself, and that an agent takes part.",
-    "Taking part again: promises to the same person add up, ε and δ alike; this is the promise for one matching.",
-    "How long a device takes to decide, and what a person tells the other side after the match.",
+    "Repeated participation: guarantees of one agent add up, ε and δ alike; this is the guarantee of one matching.",
+    "Timing side channels, and what an agent tells its resource after the match.",
+    "A process that simulates all agents, such as the command `match`: it reads every agent's private data.",
 )
 
 
-# Draws that can be computed again by whoever knows the seed are no secret, and used twice they no longer add up.
-SEED_IS_SECRET = "The seed is known to nobody and serves for this one matching: with a known one it is a simulation."
+# Draws that an observer can compute again protect nothing, and draws that are used twice no longer compose.
+SEED_IS_SECRET = "This is a simulation: draws from a given seed can be computed again, and protect no agent."
+
+FRESH_RANDOMNESS = "Each agent uses fresh, independent, private randomness."
+
+
+def pldp_statement(epsilon: float, delta: float = 0.0) -> str:
+    """Return (ε, δ)-PLDP in one sentence: in posterior odds for δ = 0; for δ > 0 these are not bounded."""
+    if epsilon == 0 and delta == 0:
+        return "Nothing is learnt about an agent beyond its region."
+    between = "For any two possible agents of a region"
+    if delta:
+        return (
+            f"{between} and any set S of observations, Pr[S | one] <= e^ε Pr[S | the other] + δ, "
+            f"with ε = {in_words(epsilon)} and δ = {in_words(delta)}."
+        )
+    factor = "" if epsilon > 50 else f" = {rounded_up(exp(epsilon), 3)}"
+    return (
+        f"{between}, posterior odds between them change by a factor of at most e^ε{factor}, with ε = "
+        f"{in_words(epsilon)} and δ = 0, whatever is observed."
+    )
 
 
 def in_words(epsilon: float) -> str:
@@ -69,9 +91,15 @@ def in_words(epsilon: float) -> str:
     >>> in_words(1.0), in_words(1.0000004), in_words(1e-5)
     ('1', '1.00001', '1e-05')
     """
-    if float(f"{epsilon:g}") >= epsilon:
-        return f"{epsilon:g}"
-    return f"{float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(epsilon)):g}"
+    return rounded_up(epsilon, 6)
+
+
+def rounded_up(value: float, digits: int) -> str:
+    """Return a number of at least 0 in so many significant digits, never below what it is."""
+    short = f"{value:.{digits}g}"
+    if isinf(value) or float(short) >= value:
+        return short
+    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(value)):.{digits}g}"
 
 
 def partition_in_words(types: Sequence[int]) -> str:
@@ -122,7 +150,7 @@ def with_disclosure(guarantee: Guarantee, disclosure: Disclosure | None) -> Guar
 
 
 def no_privacy(what: str) -> Guarantee:
-    """Return the promise of a method that acts on the truth: none."""
+    """Return the guarantee of a method that acts on the truth: none."""
     return Guarantee(
         epsilon=float("inf"),
         delta=0.0,
@@ -133,7 +161,7 @@ def no_privacy(what: str) -> Guarantee:
 
 
 def region_only(what: str) -> Guarantee:
-    """Return the promise of a method that uses nothing about an agent but its public region."""
+    """Return the guarantee of a method that uses nothing about an agent but its public region."""
     return Guarantee(
         epsilon=0.0,
         delta=0.0,

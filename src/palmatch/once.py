@@ -16,7 +16,7 @@ from palmatch.baselines.common import refuse_too_large
 from palmatch.baselines.hungarian import assign
 from palmatch.errors import InputError
 from palmatch.ground import Ground, Method, Settings, budgets
-from palmatch.guarantee import NOT_COVERED, Guarantee, in_words, no_privacy, partition_in_words
+from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, Guarantee, no_privacy, partition_in_words, pldp_statement
 from palmatch.neighbourhood import Neighbourhood, Progress
 from palmatch.policies.channel import Channel, report
 from palmatch.policies.once import Crowd, best_channel, like_others
@@ -238,16 +238,11 @@ def _guarantee(epsilon: float, plan: Reporting) -> Guarantee:
         delta=0.0,
         notion="PLDP",
         accountant="one report",
-        statement=(
-            "Whoever watches everything that an agent does can tell it from anybody else who could be in its region "
-            f"no better than ε = {in_words(epsilon)} allows, with no failure probability."
-        )
-        if epsilon > 0
-        else "Nothing is learnt about an agent beyond its region: nobody gives a report.",
+        statement=pldp_statement(epsilon),
         assumptions=(
             "Regions, how many agents are in each, possible types, resources and budgets are public.",
             "Every agent reports once, as the possible type of its region that is nearest to it, and keeps its report.",
-            "Each agent draws its own chance, independently and in secret.",
+            FRESH_RANDOMNESS,
         ),
         partition=partition_in_words(list(regions.values())),
         not_covered=NOT_COVERED,

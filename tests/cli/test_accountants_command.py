@@ -40,8 +40,8 @@ def test_match_promises_by_the_accountant_that_is_named(town, accountant, delta)
     assert "public regions with agents in them, of 121 possible types each" in promise["partition"]
     assert promise["partition"] in text
     assert any("add up" in line for line in promise["not_covered"])
-    assert "Not covered: Taking part again" in text
-    assert "Applies to: everybody who takes part" in text
+    assert "Not covered: Repeated participation" in text
+    assert "Applies to: every agent that takes part" in text
 
 
 def test_an_accountant_of_another_name_is_refused_in_a_sentence(town):
@@ -71,7 +71,8 @@ def test_compare_says_whose_epsilon_is_not_to_be_published(town):
     words = ("compare", "agents.csv", "vehicles.csv", "--runs", 1)
     ours = said(*words, "--methods", "palma,once", "--accountant", "pure", folder=town)
     paper = said(*words, "--methods", "once,published", "--json", "rows.json", folder=town)
-    assert "Not to be published" not in ours
+    assert "Not to be published: ε" not in ours
+    assert "Not to be published: welfare and losses" in ours
     assert "Not to be published: ε of single agents" in paper
     assert json.loads((town / "rows.json").read_text())["epsilon_not_to_be_published"] == ["published"]
 

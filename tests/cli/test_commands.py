@@ -99,7 +99,7 @@ def test_reviewers_without_primary_areas_are_refused_until_the_draw_is_asked_for
     words = ("match", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", 3, "--out", "pairs.csv")
     refused = run(*words, folder=conference)
     assert_one_sentence(refused, "reviewers.csv: found no column 'primary'", "add the column", "--draw-primary")
-    result = run(*words, "--draw-primary", "--json", "drawn.json", folder=conference)
+    result = run(*words, "--draw-primary", "--policy", "palma", "--json", "drawn.json", folder=conference)
     assert result.returncode == 0, result.stderr
     most = pm.data.conference.conference(reviewers=30, papers=12).reviewers.sum(axis=1).max()
     guarantee = json.loads((conference / "drawn.json").read_text())["guarantee"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from running import run
+
+from palmatch.cli import show
 
 PALMATCH = Path(sys.executable).with_name("palmatch")
 
@@ -46,3 +50,29 @@ def test_an_output_that_was_closed_beforehand_is_no_mistake() -> None:
     )
     assert ended.returncode == 0
     assert "Traceback" not in ended.stderr
+
+
+def test_commands_with_figures_from_the_truth_say_that_they_are_not_to_be_published(tmp_path: Path) -> None:
+    (tmp_path / "agents.csv").write_text("id,lat,lon\na,40.75,-73.99\nb,40.75,-73.98\n")
+    (tmp_path / "cars.csv").write_text("id,lat,lon\nc,40.75,-73.985\nd,40.751,-73.99\n")
+    files, few = ("agents.csv", "cars.csv"), ("--runs", 1)
+    for words in (
+        ("match", *files, "--out", "pairs.csv"),
+        ("compare", *files, *few),
+        ("frontier", *files, *few, "--epsilons", "1,2", "--methods", "once,random"),
+        ("demo", *few, "--hour", 5),
+    ):
+        told = " ".join(run(*words, "--json", "figures.json", folder=tmp_path).stdout.split())
+        assert "Not to be published: welfare and losses" in told, words
+        assert json.loads((tmp_path / "figures.json").read_text())["not_to_be_published"], words
+
+
+def test_an_epsilon_in_a_table_is_rounded_up() -> None:
+    assert [show._epsilon(value) for value in (1.0, 0.1, 1.0000004, 1.004, 0.0)] == [
+        "1.00",
+        "0.10",
+        "1.01",
+        "1.01",
+        "0.00",
+    ]
+    assert show._epsilon(float("inf")) == "none"

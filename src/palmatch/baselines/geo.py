@@ -17,7 +17,7 @@ from palmatch.baselines.hungarian import assign
 from palmatch.device.distribution import GRID
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
-from palmatch.guarantee import Guarantee
+from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, Guarantee, in_words
 from palmatch.problem import FloatArray, IntArray, Problem, checked_utility
 from palmatch.rounds.draws import ANGLE, RADIUS, Keys, draws, keys_of, streams
 
@@ -65,7 +65,7 @@ def obfuscate(problem: Problem, *, epsilon: FloatArray, seed: int, resources_too
         strength = np.full(problem.resources, float(np.median(epsilon / (edges / 2))))
         moved = city.vehicles + planar_laplace(~keys_of(problem.resource_ids), strength, seed=seed)
         city = replace(city, vehicles=moved, tree=cKDTree(moved))
-    return Obfuscated(city, types, _guarantee(float(epsilon.max()), float(edges.max())))
+    return Obfuscated(city, types, _guarantee(epsilon, edges))
 
 
 def hungarian_geo(problem: Problem, seen: Obfuscated) -> IntArray:
@@ -74,15 +74,26 @@ def hungarian_geo(problem: Problem, seen: Obfuscated) -> IntArray:
     return assign(checked_utility(seen.city, seen.types))
 
 
-def _guarantee(epsilon: float, edge: float) -> Guarantee:
+def _guarantee(epsilon: FloatArray, edges: FloatArray) -> Guarantee:
+    """Return what holds for every agent: the largest ε a metre of any of them, over the largest half edge."""
+    distance = float(edges.max()) / 2
+    worst = float((epsilon * (distance / (edges / 2))).max())
+    mixed = bool((edges < edges.max()).any())
     return Guarantee(
-        epsilon=epsilon,
+        epsilon=worst,
         delta=0.0,
         notion="geo-indistinguishability",
         accountant="one report",
         statement=(
-            f"Two places up to {edge / 2:g} m apart are told apart no better than ε = {epsilon:g} allows, "
-            "and the protection fades with distance."
+            f"Posterior odds between two places up to {distance:g} m apart change by a factor of at most e^ε, with ε = "
+            f"{in_words(worst)}; ε grows in proportion to the distance, without a bound."
         ),
-        assumptions=("A place is reported once.", "Across a whole region the ε is up to 2√2 times as large."),
+        assumptions=(
+            "A place is reported once.",
+            "Across a whole region the ε is up to 2√2 times as large.",
+            "The noise is a real number; what its rounding to floating point tells is not accounted for.",
+            *(("ε is that of the agent with the most per metre, which has a smaller square.",) if mixed else ()),
+            FRESH_RANDOMNESS,
+        ),
+        not_covered=NOT_COVERED,
     )

@@ -9,6 +9,7 @@ from typing import Annotated
 from palmatch.cli import options, show
 from palmatch.cli.inputs import Inputs, read_inputs
 from palmatch.cli.outputs import check_outputs
+from palmatch.guarantee import in_words
 from palmatch.methods import Report, Settings
 from palmatch.studies.compare import Comparison
 from palmatch.studies.compare import compare as compare_methods
@@ -108,9 +109,10 @@ def _compare(
 def _tell(results: Sequence[Comparison], runs: int, settings: Settings) -> None:
     problem = results[0].problem
     show.say(show.size_of(problem) if len(results) == 1 else show.sides_of(problem))
-    show.say(f"{show.counted(runs, 'run')}, ε = {settings.epsilon:g}, δ = {settings.delta:g}")
+    show.say(f"{show.counted(runs, 'run')}, ε = {in_words(settings.epsilon)}, δ = {in_words(settings.delta)}")
     show.show_rows([row for result in results for row in result.rows])
-    show.say("Loss is against the optimum that a centre would find if it knew everything.")
+    show.say("Loss is against the full-information optimum.")
+    show.say(show.FROM_THE_TRUTH)
     if _private_methods(results):
         show.say(f"Not to be published: {show.PRIVATE_EPSILON}")
     for note in dict.fromkeys(note for result in results for note in result.problem.notes):
@@ -134,6 +136,7 @@ def figures(results: Sequence[Comparison], seed: int) -> dict[str, object]:
             "seed": seed,
             "notes": problem.notes,
         },
+        "not_to_be_published": ["rows", "problem.notes", "problem.seed"],
         "epsilon_not_to_be_published": _private_methods(results),
         "rows": [asdict(row) for result in results for row in result.rows],
     }

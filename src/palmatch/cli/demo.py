@@ -57,7 +57,8 @@ def command(
     if str(json) != "-":
         show.say(f"A made-up city, {hour:g} o'clock: {show.size_of(problem)}")
         show.show_rows(sorted(result.rows, key=lambda row: row.loss_mean))
-        show.say("Loss is against the optimum that a centre would find if it knew everything.")
+        show.say("Loss is against the full-information optimum.")
+        show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is made up.")
         show.say(f"Open {next(path for path in written if path.suffix == '.html')} to see who got whom.")
     show.write_json(json, compare_figures([result], seed))
 

@@ -19,6 +19,7 @@ from palmatch.data import city
 from palmatch.data.conference import conference
 from palmatch.domains import mobility, papers
 from palmatch.errors import InputError
+from palmatch.guarantee import in_words
 from palmatch.methods import Settings
 from palmatch.problem import Problem
 from palmatch.report.frontier_figure import frontier_figure, words
@@ -171,10 +172,11 @@ def _draw(folder: Path, found: Frontier, where: str) -> Path:
 def _tell(found: Frontier, where: str, delta: float, picture: Path) -> None:
     runs = found.lines[0].rows[0].runs
     show.say(where)
-    show.say(f"Loss in % against the optimum, mean and spread of {show.counted(runs, 'run')}, δ = {delta:g}")
+    show.say(f"Loss in % against the optimum, mean and spread of {show.counted(runs, 'run')}, δ = {in_words(delta)}")
     for first, last in _blocks(found):
         _show(found, first, last)
     show.say(words(price(found)))
+    show.say(show.FROM_THE_TRUTH)
     for note in (*found.problem.notes, *_own_budgets(found.problem)):
         show.say(f"Note: {note}")
     show.say(f"Look at {picture}.")
@@ -196,7 +198,7 @@ def _blocks(found: Frontier) -> list[tuple[int, int]]:
 
 
 def _budget(epsilon: float) -> str:
-    return f"ε {epsilon:g}"
+    return f"ε {in_words(epsilon)}"
 
 
 def _cell(line: Line, number: int) -> str:
@@ -228,5 +230,6 @@ def figures(found: Frontier, seed: int) -> dict[str, object]:
     return compare_figures([found.comparison], seed) | {
         "epsilons": found.epsilons,
         "centralised": [line.method for line in found.lines if line.centralised],
+        "not_to_be_published": ["rows", "price", "problem.notes", "problem.seed"],
         "price": asdict(told) | {"words": words(told)},
     }

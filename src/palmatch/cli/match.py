@@ -33,8 +33,6 @@ _OPTIMUM_PAIRS = 4_000_000
 # So many tiles a cluster gets, if there are so many regions: more than workers even out what each has to do.
 _TILES = 8
 
-_PRIVATE = "welfare and the loss against the optimum are computed from everybody's true utilities."
-
 
 def command(
     agents: options.Agents,
@@ -114,7 +112,7 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path) -
     if without:
         show.say(f"{show.counted(without, 'agent')} {'goes' if without == 1 else 'go'} without a resource.")
     show.show_guarantee(matching.guarantee)
-    show.say(f"Not to be published: {_PRIVATE}")
+    show.say(show.FROM_THE_TRUTH)
     if not matching.epsilon_is_public:
         show.say(f"Not to be published: {show.PRIVATE_EPSILON}")
     for note in problem.notes:

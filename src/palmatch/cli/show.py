@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from palmatch.errors import InputError
-from palmatch.guarantee import Guarantee
+from palmatch.guarantee import Guarantee, in_words
 from palmatch.methods import Report
 from palmatch.problem import Problem
 from palmatch.report.style import counted as counted
@@ -25,6 +25,9 @@ from palmatch.studies.compare import Row
 from palmatch.studies.plan import RegionPlan
 
 WIDTH = 80
+
+# What commands say below figures that are computed from the truth.
+FROM_THE_TRUTH = "Not to be published: welfare and losses are computed from the agents' true utilities."
 
 PRIVATE_EPSILON = "ε of single agents, which `published` computes from their own utilities."
 
@@ -125,7 +128,7 @@ def show_plan(plans: Sequence[RegionPlan]) -> None:
             f"{line.selection_cost:.3g}",
             f"{line.backoff_cost:.3g}",
             "any" if line.unlimited else f"{line.actions:,}",
-            f"{line.worst_epsilon:.3f}",
+            _epsilon(line.worst_epsilon, 3),
         )
     out().print(table)
 
@@ -137,7 +140,7 @@ def show_accounts(plans: Sequence[RegionPlan]) -> None:
         bought = {name: _actions(count) for name, count in line.bought.items()}
         table.add_row(
             textwrap.shorten(line.region, 20, placeholder="..."),
-            f"{line.epsilon:g}",
+            in_words(line.epsilon),
             "any" if line.unlimited else f"{line.actions:,}",
             bought["pure"],
             bought["renyi"],
@@ -168,8 +171,12 @@ def show_guarantee(guarantee: Guarantee) -> None:
         say(f"  Agents to whom it does not apply ({len(guarantee.uncovered)}): {listed}", indent="    ")
 
 
-def _epsilon(value: float) -> str:
-    return "none" if math.isinf(value) else f"{value:.2f}"
+def _epsilon(value: float, digits: int = 2) -> str:
+    """Return an ε with so many decimals, rounded up."""
+    if math.isinf(value):
+        return "none"
+    short = f"{value:.{digits}f}"
+    return short if float(short) >= value else f"{float(short) + 10**-digits:.{digits}f}"
 
 
 def write_json(path: Path | None, content: dict[str, Any]) -> None:

@@ -62,8 +62,9 @@ def problem(
     regions:
         The public region of each agent.
     types:
-        For each region a (T, R) matrix: the utilities of everybody who could be there. An agent whose own row is not
-        among its region's types is named in `Problem.uncovered`: nothing is promised to it.
+        For each region a (T, R) matrix: the utilities of every possible agent. An agent whose own row is not among its
+        region's types is named in `Problem.uncovered`: methods that act as the nearest possible type cover it, others
+        do not.
     representatives:
         Which row of `types` stands for each region; the first one unless given.
 
@@ -104,12 +105,12 @@ def problem(
     )
 
 
-def _notes(strangers: int, everybody: int) -> tuple[str, ...]:
+def _notes(strangers: int, agents: int) -> tuple[str, ...]:
     if not strangers:
         return ()
     return (
-        f"{strangers} of {everybody} agents have utilities that are not among their region's possible types: "
-        "the guarantee does not cover them.",
+        f"{strangers} of {agents} agents have utilities that are not among their region's possible types: methods that "
+        "act as the nearest possible type (once, palma) cover them, others (published) do not.",
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from palmatch.errors import InputError
-from palmatch.guarantee import NOT_COVERED, Guarantee
+from palmatch.guarantee import NOT_COVERED, Guarantee, pldp_statement
 from palmatch.problem import FloatArray, IntArray
 
 # Stands for "no limit"; far above any number of actions, and far from overflowing when added to.
@@ -146,10 +146,7 @@ def _published_guarantee(epsilon: float, delta: float, uncovered: tuple[str, ...
         delta=delta,
         notion="PLDP",
         accountant="published",
-        statement=(
-            f"By the paper's accounting, watching an agent tells where in its region it stands no better than "
-            f"ε = {epsilon:g} allows, but for a failure probability of δ = {delta:g}."
-        ),
+        statement=f"By the paper's accounting, which does not hold as written: {pldp_statement(epsilon, delta)}",
         assumptions=(
             "The accounting is the paper's; it is there for comparison with the paper.",
             "The first pick is drawn in part from the truth and is not charged, as published.",
@@ -158,4 +155,5 @@ def _published_guarantee(epsilon: float, delta: float, uncovered: tuple[str, ...
         ),
         not_covered=NOT_COVERED,
         uncovered=uncovered,
+        applies_to="every agent that takes part" + ", but for those listed" * bool(uncovered),
     )

@@ -16,7 +16,7 @@ import numpy as np
 
 from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
-from palmatch.guarantee import NOT_COVERED, Guarantee, partition_in_words
+from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, Guarantee, partition_in_words, pldp_statement
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy
@@ -244,22 +244,18 @@ def _guarantee(accounts: Sequence[Account], epsilon: FloatArray, delta: float) -
     largest = float(epsilon.max())
     failing = 0.0 if all(account.pure for account in accounts) else delta
     names = ", ".join(sorted({account.name for account in accounts}))
-    but = f", but for a failure probability of δ = {failing:g}" if failing else ", with no failure probability"
     return Guarantee(
         epsilon=largest,
         delta=failing,
         notion="PLDP",
         accountant=names,
-        statement=(
-            "Whoever watches everything that an agent does can tell it from anybody else who could be in its region "
-            f"no better than ε = {largest:g} allows{but}."
-        ),
+        statement=pldp_statement(largest, failing),
         assumptions=(
             "Regions, possible types, resources, policy and budgets are public, and fixed before the agents act.",
             "Every agent acts as the possible type of its region that is nearest to it.",
-            "Each agent draws its own chance, independently and in secret.",
+            FRESH_RANDOMNESS,
         ),
-        applies_to="everybody who takes part; who has a budget of its own that is smaller, at that budget",
+        applies_to="every agent that takes part; an agent with a smaller budget of its own has that ε",
         partition=partition_in_words([account.types for account in accounts if account.types]),
         not_covered=NOT_COVERED,
     )

@@ -11,7 +11,7 @@ from math import isfinite
 
 from palmatch.domains.mobility import City
 from palmatch.domains.papers import Conference
-from palmatch.guarantee import Guarantee
+from palmatch.guarantee import Guarantee, in_words
 from palmatch.methods import METHODS, Settings, published_policy
 from palmatch.problem import Problem
 from palmatch.report.style import REGION_ONLY, kind_of, percent
@@ -118,7 +118,7 @@ def _promised(promise: Guarantee) -> str:
         return "It promises no privacy."
     if promise.epsilon == 0:
         return "What it promises is that nothing is learnt about anybody beyond the region (ε = 0)."
-    numbers = f"ε at most {promise.epsilon:g}" + (f", δ = {promise.delta:g}" if promise.delta else "")
+    numbers = f"ε at most {in_words(promise.epsilon)}" + (f", δ = {in_words(promise.delta)}" if promise.delta else "")
     if promise.notion == "PLDP":
         return (
             "What it promises is that watching somebody tells little of what sets them apart within their region "
@@ -167,7 +167,7 @@ def promise_numbers(promise: Guarantee) -> list[tuple[str, str]]:
         return []
     return [
         ("kind of privacy", promise.notion),
-        ("ε at most", f"{promise.epsilon:g}"),
+        ("ε at most", in_words(promise.epsilon)),
         ("δ", f"{promise.delta:g}"),
         ("added up by", promise.accountant),
     ]
