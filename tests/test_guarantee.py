@@ -46,7 +46,7 @@ def test_posterior_odds_are_only_spoken_of_where_they_are_bounded() -> None:
     # (ε, δ) leaves events of probability δ on which odds are unbounded, and these are not "failures of probability δ".
     with_delta = pldp_statement(1.0, 1e-5)
     assert "odds" not in with_delta
-    assert "Pr[S | one] <= e^ε Pr[S | the other] + δ" in with_delta
+    assert "Pr[S | one] ≤ e^ε Pr[S | the other] + δ" in with_delta
 
 
 def test_within_epsilon_and_delta_odds_may_change_more_than_epsilon_in_every_observation() -> None:

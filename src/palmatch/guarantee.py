@@ -73,7 +73,7 @@ def pldp_statement(epsilon: float, delta: float = 0.0) -> str:
     between = "For any two possible agents of a region"
     if delta:
         return (
-            f"{between} and any set S of observations, Pr[S | one] <= e^ε Pr[S | the other] + δ, "
+            f"{between} and any set S of observations, Pr[S | one] ≤ e^ε Pr[S | the other] + δ, "
             f"with ε = {in_words(epsilon)} and δ = {in_words(delta)}."
         )
     factor = "" if epsilon > 50 else f" = {rounded_up(exp(epsilon), 3)}"
