@@ -15,6 +15,10 @@ class InputError(PalmatchError, ValueError):
     """The user's file or argument cannot be used; the message says why and what to do."""
 
 
+class MeaninglessSetting(UserWarning):
+    """A setting under which the guarantee holds and says next to nothing; the message says why and what to do."""
+
+
 class DidNotConverge(PalmatchError, RuntimeError):
     """The rounds went on past the caller's limit; nothing about the unfinished matching is returned."""
 

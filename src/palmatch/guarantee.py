@@ -37,6 +37,8 @@ class Guarantee:
         What it says nothing about.
     uncovered:
         Ids of agents to whom the statement does not apply.
+    warnings:
+        Settings under which the statement holds and says next to nothing.
     """
 
     epsilon: float
@@ -49,6 +51,7 @@ class Guarantee:
     partition: str = ""
     applies_to: str = "every agent that takes part"
     not_covered: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 # What no guarantee inside a region speaks of.
@@ -112,6 +115,26 @@ def partition_in_words(types: Sequence[int]) -> str:
         f"{len(types):,} public region{'s' * (len(types) != 1)} with agents in {'them' if len(types) > 1 else 'it'}"
     )
     return f"{regions}, of {each} possible type{'s' * (many != 1)}{' each' * (len(types) > 1)}"
+
+
+# Above this ε even odds become 99.995 : 0.005 or worse.
+_LARGEST_EPSILON = 10.0
+
+
+def doubts(guarantee: Guarantee, agents: int) -> tuple[str, ...]:
+    """Return why figures of a guarantee say next to nothing, a sentence each; none where nothing is guaranteed."""
+    found = []
+    if guarantee.notion != "none" and guarantee.epsilon > _LARGEST_EPSILON:
+        found.append(
+            f"ε = {in_words(guarantee.epsilon)} guarantees next to nothing: posterior odds may change by a factor of "
+            f"e^ε; choose an ε of at most {_LARGEST_EPSILON:g}."
+        )
+    if guarantee.delta > 1 / agents:
+        found.append(
+            f"δ = {in_words(guarantee.delta)} is above 1/{agents:,}, one over the number of agents: a method that "
+            f"makes one agent's data public would satisfy it; choose a δ well below {1 / agents:.1g}."
+        )
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,17 @@ answer of any method to it. Neither knows how a matching is found.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+from warnings import warn
 
 import numpy as np
+import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from palmatch.errors import InputError
-from palmatch.guarantee import Disclosure, Guarantee, with_disclosure
+from palmatch.data.frames import Library
+from palmatch.errors import InputError, MeaninglessSetting
+from palmatch.guarantee import Disclosure, Guarantee, doubts, in_words, with_disclosure
 from palmatch.trace import Trace
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -96,7 +99,7 @@ class Snapping(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Problem:
     """Agents, resources, and what they mean to each other. Made by `make_problem`, or by a domain's `problem`.
 
@@ -118,6 +121,10 @@ class Problem:
     disclosure:
         What the regions themselves tell, where they were drawn from what is private; None where they come with the
         data.
+    warnings:
+        Why regions hide next to nothing, a sentence each.
+    library:
+        What the agents came as: `Matching.to_frame` gives back the same.
     """
 
     domain: Domain
@@ -133,6 +140,13 @@ class Problem:
     uncovered: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     disclosure: Disclosure | None = None
+    warnings: tuple[str, ...] = ()
+    library: Library = "polars"
+
+    def __repr__(self) -> str:
+        kind, regions = type(self.domain).__name__, len(self.regions)
+        interest = "" if self.interest is None else f", interest {self.interest:,}"
+        return f"Problem({kind}: {self.agents:,} agents, {self.resources:,} resources, {regions:,} regions{interest})"
 
     @property
     def agents(self) -> int:
@@ -168,7 +182,7 @@ class Problem:
         return gained
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Matching:
     """Who got what, at what price. Every method returns one.
 
@@ -185,6 +199,8 @@ class Matching:
         How many of each agent's actions were charged.
     rounds:
         Synchronous steps until nobody had anything left to do; 0 for a centralised method.
+    agent_ids, resource_ids:
+        The problem's ids, in its order; row numbers stand for them where they are empty.
     """
 
     method: str
@@ -195,7 +211,51 @@ class Matching:
     charged: IntArray
     rounds: int = 0
     epsilon_is_public: bool = True
-    trace: Trace | None = field(default=None, repr=False)
+    trace: Trace | None = None
+    agent_ids: tuple[str, ...] = ()
+    resource_ids: tuple[str, ...] = ()
+    library: Library = "polars"
+
+    def __repr__(self) -> str:
+        rounds = f" in {self.rounds:,} rounds" if self.rounds else ""
+        figures = "no privacy"
+        if self.guarantee.notion != "none":
+            figures = f"ε = {in_words(self.guarantee.epsilon)}, δ = {in_words(self.guarantee.delta)}"
+        return f"Matching({self.method}: {self.matched:,} of {len(self.resource_of):,} matched{rounds}, {figures})"
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """(agent, resource) ids of all agents that got a resource, in the problem's order."""
+        return [(agent, resource) for agent, resource in zip(*self._columns(), strict=True) if resource is not None]
+
+    def to_frame(self, library: Library | None = None) -> Any:
+        """Return a frame with columns `agent` and `resource`, a row for every agent; null for one without a resource.
+
+        Parameters
+        ----------
+        library:
+            "polars", "pandas" or "pyarrow"; what the agents came as unless given.
+        """
+        agents, resources = self._columns()
+        frame = pl.DataFrame(
+            {"agent": agents, "resource": resources}, schema={"agent": pl.String, "resource": pl.String}
+        )
+        wanted = library or self.library
+        if wanted == "pandas":
+            import pandas as pd  # only whoever asks for it needs it
+
+            return pd.DataFrame({"agent": agents, "resource": resources})
+        if wanted == "pyarrow":
+            return frame.to_arrow()
+        if wanted != "polars":
+            raise InputError(f"Expected library 'polars', 'pandas' or 'pyarrow', got library={wanted!r}.")
+        return frame
+
+    def _columns(self) -> tuple[list[str], list[str | None]]:
+        places = self.resource_of.tolist()
+        agents = list(self.agent_ids) or [str(row) for row in range(len(places))]
+        names = self.resource_ids
+        return agents, [None if place < 0 else names[place] if names else str(place) for place in places]
 
     @property
     def welfare(self) -> float:
@@ -210,12 +270,22 @@ class Matching:
 
 def finished(problem: Problem, matching: Matching) -> Matching:
     """Return a method's matching with what holds for the whole problem: every matching passes through here once."""
-    if problem.disclosure is None:
-        return matching
+    guarantee = with_disclosure(matching.guarantee, problem.disclosure)
+    found = doubts(guarantee, problem.agents)
+    if guarantee.notion == "PLDP":
+        found = (*problem.warnings, *found)
+    for doubt in found:
+        warn(doubt, MeaninglessSetting, stacklevel=4)
+    epsilon = matching.epsilon
+    if problem.disclosure is not None:
+        epsilon = epsilon + problem.disclosure.epsilon
     return replace(
         matching,
-        guarantee=with_disclosure(matching.guarantee, problem.disclosure),
-        epsilon=matching.epsilon + problem.disclosure.epsilon,
+        guarantee=replace(guarantee, warnings=found),
+        epsilon=epsilon,
+        agent_ids=problem.agent_ids,
+        resource_ids=problem.resource_ids,
+        library=problem.library,
     )
 
 
@@ -231,6 +301,8 @@ def make_problem(
     uncovered: Sequence[int] = (),
     notes: Sequence[str] = (),
     disclosure: Disclosure | None = None,
+    warnings: Sequence[str] | None = None,
+    library: Library = "polars",
 ) -> Problem:
     """Check the parts and put them together.
 
@@ -275,6 +347,27 @@ def make_problem(
         uncovered=tuple(uncovered),
         notes=tuple(notes),
         disclosure=disclosure,
+        warnings=_single_types(domain, regions) if warnings is None else tuple(warnings),
+        library=library,
+    )
+
+
+# Looking at all possible types of more regions would take longer than a matching may.
+_MOST_LOOKED_AT = 200
+
+
+def _single_types(domain: Domain, regions: tuple[Region, ...]) -> tuple[str, ...]:
+    """Return a warning where a region has a single possible type; a domain that knows better passes its own."""
+    alone = [region for region in regions[:_MOST_LOOKED_AT] if len(np.unique(domain.types_of(region), axis=0)) == 1]
+    return (single_type(str(alone[0]), len(alone)),) if alone else ()
+
+
+def single_type(region: str, regions: int = 1) -> str:
+    """Return the warning about regions with a single possible type."""
+    more = f" (and {regions - 1:,} more)" if regions > 1 else ""
+    return (
+        f"region {region}{more} has a single possible type, so that its agents' types are public with it, whatever ε "
+        "is; choose larger regions."
     )
 
 
@@ -295,10 +388,15 @@ def checked_utility(domain: Domain, types: FloatArray, columns: IntArray | None 
         row, column = np.argwhere(~((table > 0.0) & (table <= 1.0)))[0]
         resource = column if columns is None else columns[column]
         raise InputError(
-            f"Expected utilities in (0, 1], got {table[row, column]} for type {row} and resource {resource}: "
+            f"Expected utilities in (0, 1], got {_kind(table[row, column])} for row {row} and resource {resource}: "
             "scale the utilities, and give a small positive one to what is hardly wanted."
         )
     return table
+
+
+def _kind(value: float) -> str:
+    """Say what a wrong utility is without saying its value, which is private."""
+    return "no number" if np.isnan(value) else "a number of 0 or less" if value <= 0 else "a number above 1"
 
 
 def for_everybody(values: ArrayLike | None, agents: int) -> FloatArray | None:

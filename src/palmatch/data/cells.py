@@ -46,32 +46,51 @@ def need_column(sheet: Sheet, *synonyms: str) -> int:
     return position
 
 
-def refuse(sheet: Sheet, column: int, *, where: ArrayLike, expected: str, advice: str = "correct the cell") -> None:
+def refuse(
+    sheet: Sheet,
+    column: int,
+    *,
+    where: ArrayLike,
+    expected: str,
+    advice: str = "correct the cell",
+    public: bool = False,
+) -> None:
     """Raise for the first row where something is wrong, and say how many more there are."""
     rows = np.flatnonzero(np.asarray(where))
     if rows.size:
-        raise complaint(sheet, column, row=int(rows[0]), more=rows.size - 1, expected=expected, advice=advice)
+        row, more = int(rows[0]), rows.size - 1
+        raise complaint(sheet, column, row=row, more=more, expected=expected, advice=advice, public=public)
 
 
-def complaint(sheet: Sheet, column: int, *, row: int, more: int = 0, expected: str, advice: str) -> InputError:
-    """One sentence about one cell."""
+def complaint(
+    sheet: Sheet, column: int, *, row: int, more: int = 0, expected: str, advice: str, public: bool = False
+) -> InputError:
+    """One sentence about one cell; its value is quoted only where it is public, since messages end up in logs."""
     others = f" (and {more} more like it)" if more else ""
+    found = (_quoted if public else _kind)(sheet.columns[column][row])
     return InputError(
-        f"{sheet.source}, {sheet.place(row)}, column {sheet.names[column]!r}: found "
-        f"{_shown(sheet, column, row)}{others}, expected {expected}; {advice}."
+        f"{sheet.source}, {sheet.place(row)}, column {sheet.names[column]!r}: found {found}{others}, "
+        f"expected {expected}; {advice}."
     )
 
 
-def _shown(sheet: Sheet, column: int, row: int) -> str:
-    value: Any = sheet.columns[column][row]
-    if value is None:
+def _quoted(value: Any) -> str:
+    if value is None or not str(value).strip():
         return "an empty cell"
-    if not isinstance(value, str):
-        return str(value)
-    value = value.strip()
-    if len(value) > LONGEST_SHOWN:
-        value = value[:LONGEST_SHOWN] + "..."
-    return repr(value) if value else "an empty cell"
+    text = str(value).strip()
+    shown = text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
+    return repr(shown) if isinstance(value, str) else shown
+
+
+def _kind(value: Any) -> str:
+    """Say what kind of thing a cell holds, and not the thing itself."""
+    if value is None or not str(value).strip():
+        return "an empty cell"
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return "a text that is no number"
+    return "no finite number" if not np.isfinite(number) else "a number that does not fit"
 
 
 def texts(sheet: Sheet, column: int) -> pl.Series:
@@ -93,10 +112,12 @@ def _wrong_kind(sheet: Sheet, column: int, *, expected: str) -> InputError:
 def filled_texts(sheet: Sheet, column: int, *, expected: str) -> tuple[str, ...]:
     """Texts of which none may be empty or hold what cannot be printed on one line."""
     values = texts(sheet, column)
-    refuse(sheet, column, where=values == "", expected=expected, advice="fill it in")
+    refuse(sheet, column, where=values == "", expected=expected, advice="fill it in", public=True)
     # An id with a line break in it (Parquet allows it) could not be written to CSV and found again.
     odd = values.str.contains(r"\p{Cc}")
-    refuse(sheet, column, where=odd, expected=f"{expected} without control characters", advice="take them out")
+    refuse(
+        sheet, column, where=odd, expected=f"{expected} without control characters", advice="take them out", public=True
+    )
     return tuple(values.to_list())
 
 
@@ -104,6 +125,17 @@ def identifiers(sheet: Sheet) -> tuple[str, ...]:
     """Return the `id` column: none empty, none twice."""
     column = need_column(sheet, "id")
     ids = filled_texts(sheet, column, expected="an id")
+    return _each_once(sheet, column, ids)
+
+
+def identifiers_or_numbers(sheet: Sheet) -> tuple[str, ...]:
+    """Return the `id` column, or row numbers where there is none: for what comes from Python."""
+    if find_column(sheet, "id") is None:
+        return tuple(map(str, range(len(sheet.columns[0]))))
+    return identifiers(sheet)
+
+
+def _each_once(sheet: Sheet, column: int, ids: tuple[str, ...]) -> tuple[str, ...]:
     series = pl.Series(ids, dtype=pl.String)
     again = (~series.is_first_distinct()).arg_true()
     if len(again):
@@ -117,7 +149,9 @@ def identifiers(sheet: Sheet) -> tuple[str, ...]:
     return ids
 
 
-def numbers(sheet: Sheet, column: int, *, expected: str, may_be_empty: bool = False) -> NDArray[np.float64]:
+def numbers(
+    sheet: Sheet, column: int, *, expected: str, may_be_empty: bool = False, public: bool = False
+) -> NDArray[np.float64]:
     """Return a column of numbers, with NaN for an empty cell where a cell may be empty."""
     series = sheet.columns[column]
     if series.dtype.is_numeric():
@@ -130,12 +164,12 @@ def numbers(sheet: Sheet, column: int, *, expected: str, may_be_empty: bool = Fa
     doubtful = np.isnan(values)
     # Wide tables have thousands of columns, nearly all of them without a doubtful cell to look into.
     if doubtful.any():
-        _check_doubtful(sheet, column, doubtful=doubtful, expected=expected, may_be_empty=may_be_empty)
+        _check_doubtful(sheet, column, doubtful=doubtful, expected=expected, may_be_empty=may_be_empty, public=public)
     return values
 
 
 def _check_doubtful(
-    sheet: Sheet, column: int, *, doubtful: NDArray[np.bool_], expected: str, may_be_empty: bool
+    sheet: Sheet, column: int, *, doubtful: NDArray[np.bool_], expected: str, may_be_empty: bool, public: bool
 ) -> None:
     """Tell apart the cells that gave no number: a decimal comma, some other text, nothing."""
     series = sheet.columns[column]
@@ -145,8 +179,10 @@ def _check_doubtful(
         empty = written == ""
         comma = written.str.contains(DECIMAL_COMMA)
         advice = "write decimals with a point, not a comma"
-        refuse(sheet, column, where=comma, expected=expected, advice=advice)
-    refuse(sheet, column, where=doubtful & ~empty.to_numpy(), expected=expected)
+        refuse(sheet, column, where=comma, expected=expected, advice=advice, public=public)
+    # A missing number of a frame is NaN, not an empty text.
+    filled = ~empty.to_numpy() & ~(may_be_empty & series.dtype.is_float())
+    refuse(sheet, column, where=doubtful & filled, expected=expected, public=public)
     if not may_be_empty:
         refuse(sheet, column, where=empty, expected=expected, advice="fill it in")
 
@@ -156,8 +192,8 @@ def epsilons(sheet: Sheet, column: int | None) -> NDArray[np.float64] | None:
     if column is None:
         return None
     expected = "a privacy budget of 0 or more (inf for none, an empty cell for the default)"
-    values = numbers(sheet, column, expected=expected, may_be_empty=True)
-    refuse(sheet, column, where=values < 0, expected=expected)
+    values = numbers(sheet, column, expected=expected, may_be_empty=True, public=True)
+    refuse(sheet, column, where=values < 0, expected=expected, public=True)
     return values
 
 

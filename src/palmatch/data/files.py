@@ -61,8 +61,10 @@ class Sheet:
     columns
         One series a name. From CSV they hold text, from Parquet whatever the file holds.
     lines
-        Each row's physical line, the file's first line being 1; None for Parquet, which has rows but no
-        lines.
+        Each row's physical line, the file's first line being 1; None for Parquet and for frames, which have rows but
+        no lines.
+    first_row
+        What the first row is called where there are no lines: 1, or 0 for what comes from Python.
     """
 
     source: str
@@ -70,10 +72,11 @@ class Sheet:
     names: tuple[str, ...]
     columns: tuple[pl.Series, ...]
     lines: NDArray[np.int64] | None
+    first_row: int = 1
 
     def place(self, row: int) -> str:
-        """Where a row stands in the user's file, rows of Parquet counted from 1."""
-        return f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
+        """Where a row stands in the user's file; rows of Parquet are counted from 1, those of Python from 0."""
+        return f"row {row + self.first_row}" if self.lines is None else f"line {self.lines[row]}"
 
 
 def read_sheet(path: FilePath) -> Sheet:

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.data.cells import complaint, epsilons, find_column, identifiers, marks, need_column, texts
+from palmatch.data.cells import complaint, epsilons, find_column, identifiers, marks, texts
 from palmatch.data.files import FilePath, Sheet, listed, read_sheet
 from palmatch.errors import InputError
 
@@ -57,10 +57,14 @@ def read_labels(path: FilePath, *, role: Literal["agents", "resources"]) -> Labe
         With file, line and column, if any cell cannot be used.
     """
     sheet = read_sheet(path)
-    ids = identifiers(sheet)
+    return labels_of(sheet, identifiers(sheet), role=role)
+
+
+def labels_of(sheet: Sheet, ids: tuple[str, ...], *, role: Literal["agents", "resources"]) -> Labels:
+    """Check the columns of a file or frame and return the labels."""
     budget = find_column(sheet, "epsilon")
     first = find_column(sheet, "primary")
-    reserved = {need_column(sheet, "id"), budget, first}
+    reserved = {find_column(sheet, "id"), budget, first}
     columns = [position for position in range(len(sheet.names)) if position not in reserved]
     areas = _area_names(sheet, columns)
     marked = np.stack([marks(sheet, column) for column in columns], axis=1)
@@ -80,8 +84,8 @@ def need_primary(labels: Labels) -> None:
     if labels.primary is None:
         raise InputError(
             f"{labels.source}: found no column 'primary', expected each row's primary area, which is public; add the "
-            "column with the name of one of the row's own areas, or draw it with --draw-primary, which adds ln k to ε "
-            "for reviewers with up to k areas."
+            "column with the name of one of the row's own areas, or draw it with --draw-primary (draw_primary=True), "
+            "which adds ln k to ε for reviewers with up to k areas."
         )
 
 
@@ -123,13 +127,12 @@ def _primaries(
     own = (primary >= 0) & (marked[np.arange(len(primary)), primary] == 1)
     if not own.all():
         row = int(np.flatnonzero(~own)[0])
-        mine = listed([area for area, mark in zip(areas, marked[row], strict=True) if mark])
         raise complaint(
             sheet,
             column,
             row=row,
             more=int((~own).sum()) - 1,
-            expected=f"one of the row's own areas, {mine}",
+            expected="one of the row's own areas",
             advice="name one of these or mark the area",
         )
     return primary

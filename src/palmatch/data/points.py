@@ -68,13 +68,17 @@ def read_points(path: FilePath, *, role: Literal["agents", "resources"]) -> Poin
         With file, line and column, if any cell cannot be used.
     """
     sheet = read_sheet(path)
-    ids = identifiers(sheet)
+    return points_of(sheet, identifiers(sheet), role=role)
+
+
+def points_of(sheet: Sheet, ids: tuple[str, ...], *, role: Literal["agents", "resources"]) -> Points:
+    """Check the columns of a file or frame and return the points."""
     north = need_column(sheet, "lat", "latitude")
     east = need_column(sheet, "lon", "lng", "long", "longitude")
     side = find_column(sheet, "edge") if role == "agents" else None
     budget = find_column(sheet, "epsilon") if role == "agents" else None
     latitude, longitude = _positions(sheet, north=north, east=east)
-    used = {need_column(sheet, "id"), north, east, side, budget}
+    used = {find_column(sheet, "id"), north, east, side, budget}
     return Points(
         source=sheet.source,
         ids=ids,
@@ -108,8 +112,8 @@ def _edges(sheet: Sheet, column: int | None) -> NDArray[np.float64] | None:
     if column is None:
         return None
     expected = "the side of a region in metres, above 0 (an empty cell for the default)"
-    values = numbers(sheet, column, expected=expected, may_be_empty=True)
-    refuse(sheet, column, where=(values <= 0) | np.isinf(values), expected=expected)
+    values = numbers(sheet, column, expected=expected, may_be_empty=True, public=True)
+    refuse(sheet, column, where=(values <= 0) | np.isinf(values), expected=expected, public=True)
     return values
 
 
@@ -129,8 +133,8 @@ def check_not_swapped(agents: Points, resources: Points) -> None:
     else:
         culprit = "one of them looks swapped, so exchange the names of the two columns in the wrong one"
     raise InputError(
-        f"{agents.source} and {resources.source} lie {apart:,.0f} km apart but would meet if latitude and "
-        f"longitude were exchanged in one of them, expected two files about the same place; {culprit}."
+        f"{agents.source} and {resources.source} lie over {FAR_APART_KM:,.0f} km apart but would meet if latitude and "
+        f"longitude were exchanged in one of them, expected both about the same place; {culprit}."
     )
 
 

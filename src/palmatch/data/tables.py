@@ -82,7 +82,11 @@ def read_table(path: FilePath, *, resource_ids: Sequence[str]) -> Table:
         With file, line and column, if any cell cannot be used.
     """
     sheet = read_sheet(path)
-    ids = identifiers(sheet)
+    return table_of(sheet, identifiers(sheet), resource_ids=resource_ids)
+
+
+def table_of(sheet: Sheet, ids: tuple[str, ...], *, resource_ids: Sequence[str]) -> Table:
+    """Check the columns of a file or frame and return the table."""
     region = need_column(sheet, "region")
     return Table(
         source=sheet.source,
@@ -103,7 +107,11 @@ def read_types(path: FilePath, *, resource_ids: Sequence[str]) -> Types:
     InputError
         With file, line and column, if any cell cannot be used.
     """
-    sheet = read_sheet(path)
+    return types_of(read_sheet(path), resource_ids=resource_ids)
+
+
+def types_of(sheet: Sheet, *, resource_ids: Sequence[str]) -> Types:
+    """Check the columns of a file or frame and return the types."""
     region = need_column(sheet, "region")
     regions = filled_texts(sheet, region, expected="the name of a region")
     return Types(

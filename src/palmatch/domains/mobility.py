@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyproj
 from numpy.typing import ArrayLike
 from scipy.spatial import cKDTree
 
-from palmatch.data.points import Points
+from palmatch.data.cells import identifiers_or_numbers
+from palmatch.data.frames import is_frame, library_of, sheet_of, sheet_of_numbers
+from palmatch.data.points import Points, check_not_swapped, points_of
 from palmatch.domains.distance import nearest_rows, utility_of_pairs, utility_table
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
@@ -194,8 +196,9 @@ def problem(
     Parameters
     ----------
     requests, vehicles:
-        Arrays of (latitude, longitude), or data frames with columns `lat` and `lon` (and `id`; people also `edge` and
-        `epsilon`), or what `palmatch.data.points.read_points` returns.
+        Arrays of (latitude, longitude), or frames of polars, pandas, GeoPandas or Arrow with columns `lat` and `lon` or
+        points as geometry (and `id`; agents also `edge` and `epsilon`), or what `palmatch.data.points.read_points`
+        returns.
     edge:
         Edge of the square regions in metres, for those people who bring none of their own.
     origin:
@@ -215,12 +218,13 @@ def problem(
     for name, value in (("edge", edge), ("alpha", alpha), ("spacing", spacing)):
         if not (np.isfinite(value) and value > 0):
             raise InputError(f"Expected {name} above 0 metres, got {name}={value}.")
-    people, cars = _as_points(requests, "requests"), _as_points(vehicles, "vehicles")
+    people, cars = _as_points(requests, "requests", "agents"), _as_points(vehicles, "vehicles", "resources")
+    check_not_swapped(people, cars)
     _check_origin(origin)
     latitude, longitude = _middle(cars)
     places = _metres(people, latitude, longitude)
     parked = _metres(cars, latitude, longitude)
-    guess = None if likely is None else cKDTree(_metres(_as_points(likely, "likely"), latitude, longitude))
+    guess = None if likely is None else cKDTree(_metres(_as_points(likely, "likely", "resources"), latitude, longitude))
     city = City(parked, float(alpha), float(spacing), latitude, longitude, cKDTree(parked), origin, guess)
     edges = np.full(len(places), float(edge))
     if people.edge is not None:
@@ -233,6 +237,19 @@ def problem(
         resource_ids=cars.ids,
         epsilon=_budgets(people, epsilon),
         interest=interest,
+        warnings=_narrow(edges, spacing),
+        library=library_of(requests),
+    )
+
+
+def _narrow(edges: FloatArray, spacing: float) -> tuple[str, ...]:
+    """Return a warning where squares are narrower than the distance between possible agents."""
+    smallest = float(edges.min())
+    if smallest >= spacing:
+        return ()
+    return (
+        f"squares of {smallest:g} m are narrower than the {spacing:g} m between possible agents, so that the square, "
+        "which is public, already is the place, whatever ε is; choose a larger edge, or a smaller spacing.",
     )
 
 
@@ -312,75 +329,14 @@ def _metres(points: Points, latitude: float, longitude: float) -> FloatArray:
     if len(far):
         row = far[0]
         raise InputError(
-            f"{points.source}: {points.ids[row]!r} at latitude {points.latitude[row]:g}, longitude "
-            f"{points.longitude[row]:g} is more than {LARGEST_RADIUS / 1000:,.0f} km from the middle of the vehicles "
-            f"({latitude:g}, {longitude:g}): check the position, or match each city by itself."
+            f"{points.source}: {points.ids[row]!r} is more than {LARGEST_RADIUS / 1000:,.0f} km from the middle of the "
+            f"vehicles ({latitude:g}, {longitude:g}): check the position, or match each city by itself."
         )
     return places
 
 
-def _as_points(places: Places, source: str) -> Points:
+def _as_points(places: Places, source: str, role: Literal["agents", "resources"]) -> Points:
     if isinstance(places, Points):
         return places
-    if hasattr(places, "columns"):
-        return _from_frame(places, source)
-    table = _numbers(places, source, "positions")
-    if table.size == 0:
-        raise InputError(f"{source}: there are no rows.")
-    if table.ndim != 2 or table.shape[1] != 2:
-        raise InputError(f"{source}: expected rows of (latitude, longitude), got an array of shape {table.shape}.")
-    return _checked(_points(source, table[:, 0], table[:, 1]))
-
-
-def _numbers(values: Any, source: str, what: str) -> FloatArray:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{source}: expected numbers as {what}, got something else.") from None
-
-
-def _from_frame(frame: Any, source: str) -> Points:
-    names = {str(name).strip().lower(): name for name in frame.columns}
-
-    def numbers(*synonyms: str) -> FloatArray | None:
-        known = [name for name in synonyms if name in names]
-        return _numbers(frame[names[known[0]]], source, known[0]) if known else None
-
-    latitude, longitude = numbers("lat", "latitude"), numbers("lon", "lng", "long", "longitude")
-    if latitude is None or longitude is None:
-        raise InputError(f"{source}: expected columns lat and lon, found {', '.join(names) or 'none'}.")
-    if len(latitude) == 0:
-        raise InputError(f"{source}: there are no rows.")
-    ids = tuple(str(value) for value in frame[names["id"]]) if "id" in names else None
-    return _checked(_points(source, latitude, longitude, ids=ids, edge=numbers("edge"), epsilon=numbers("epsilon")))
-
-
-def _points(
-    source: str,
-    latitude: FloatArray,
-    longitude: FloatArray,
-    *,
-    ids: tuple[str, ...] | None = None,
-    edge: FloatArray | None = None,
-    epsilon: FloatArray | None = None,
-) -> Points:
-    names = tuple(map(str, range(len(latitude)))) if ids is None else ids
-    return Points(source, names, latitude, longitude, edge, epsilon, ())
-
-
-def _checked(points: Points) -> Points:
-    """Refuse positions that are not on Earth, and edges that are no lengths."""
-    for name, values, limit in (("latitude", points.latitude, 90), ("longitude", points.longitude, 180)):
-        wrong = np.flatnonzero(~(np.abs(values) <= limit))
-        if len(wrong):
-            swapped = limit == 90 and abs(values[wrong[0]]) <= 180 and abs(points.longitude[wrong[0]]) <= 90
-            hint = "; latitude and longitude look swapped" if swapped else ""
-            raise InputError(
-                f"{points.source}, row {wrong[0]}: expected a {name} between -{limit} and {limit}, "
-                f"found {values[wrong[0]]:g}{hint}."
-            )
-    edges = np.ones(1) if points.edge is None else points.edge
-    if ((edges <= 0) | np.isinf(edges)).any():
-        row = int(np.flatnonzero((edges <= 0) | np.isinf(edges))[0])
-        raise InputError(f"{points.source}, row {row}: expected an edge above 0 metres, found {edges[row]:g}.")
-    return points
+    sheet = sheet_of(places, source) if is_frame(places) else sheet_of_numbers(places, ("lat", "lon"), source)
+    return points_of(sheet, identifiers_or_numbers(sheet), role=role)

@@ -8,22 +8,28 @@ utility is the cosine of two such vectors. A region is a primary area; its possi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from palmatch.data.cells import identifiers_or_numbers
+from palmatch.data.frames import is_frame, library_of, sheet_of
+from palmatch.data.labels import Labels, check_same_areas, labels_of, need_primary
 from palmatch.errors import InputError
 from palmatch.guarantee import Disclosure
-from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
+from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem, single_type
 
 PRIMARY, SECONDARY, OTHER = 1.0, 0.5, 0.1
 
 # 25 areas with 4 further ones make 12,951 types; beyond this the tables no longer fit a common machine.
 _MOST_TYPES = 2_000_000
+
+
+Marks: TypeAlias = Labels | ArrayLike | Any
 
 
 class Area(NamedTuple):
@@ -76,8 +82,8 @@ class Conference:
 
 
 def problem(
-    reviewers: ArrayLike,
-    papers: ArrayLike,
+    reviewers: Marks,
+    papers: Marks,
     *,
     areas: int = 3,
     draw_primary: bool = False,
@@ -96,7 +102,8 @@ def problem(
     Parameters
     ----------
     reviewers, papers:
-        0/1 marks, one row each, one column an area.
+        0/1 marks, one row each, one column an area; or frames of polars, pandas or Arrow with these columns, named by
+        their areas (and `id`, `primary`; reviewers also `epsilon`), or what `palmatch.data.labels.read_labels` returns.
     areas:
         The most areas, the primary one included, of a possible reviewer: `--areas` of the command.
     draw_primary:
@@ -122,7 +129,11 @@ def problem(
     >>> [str(region) for region in meeting.regions]
     ['area 2']
     """
-    marks, paper_marks = _checked_marks(reviewers, "reviewers"), _checked_marks(papers, "papers")
+    own = _as_labels(reviewers, "reviewers", "agents", area_names, reviewer_ids, reviewer_primary)
+    other = _as_labels(papers, "papers", "resources", area_names, paper_ids, paper_primary)
+    if area_names is None and own.areas and other.areas:
+        other = check_same_areas(own, other)
+    marks, paper_marks = own.marks, other.marks
     if marks.shape[1] != paper_marks.shape[1]:
         raise InputError(
             f"Reviewers have {marks.shape[1]} areas and papers {paper_marks.shape[1]}: give both the same columns."
@@ -130,40 +141,68 @@ def problem(
     secondary = _checked_secondary(areas, marks.shape[1])
     if surplus not in ("drop", "keep"):
         raise InputError(f"Expected surplus 'drop' or 'keep', got surplus={surplus!r}.")
-    names = tuple(f"area {n + 1}" for n in range(marks.shape[1])) if area_names is None else tuple(map(str, area_names))
-    if len(names) != marks.shape[1]:
-        raise InputError(f"Expected a name for each of the {marks.shape[1]} areas, got {len(names)}.")
+    named = own.areas or other.areas or tuple(f"area {n + 1}" for n in range(marks.shape[1]))
     if not draw_primary:
-        _need_primaries(reviewers=reviewer_primary, papers=paper_primary)
+        need_primary(own)
+        need_primary(other)
     entropy = np.random.SeedSequence() if seed is None else np.random.SeedSequence([seed, 0x9A9E5])
     chance = np.random.Generator(np.random.PCG64(entropy))
-    primary = _primaries(marks, reviewer_primary, _tickets(marks, reviewer_ids, chance))
-    paper_first = _primaries(paper_marks, paper_primary, _tickets(paper_marks, paper_ids, chance))
-    tickets = _tickets(marks, reviewer_ids, chance)
+    primary = _primaries(marks, own.primary, _tickets(own, chance))
+    paper_first = _primaries(paper_marks, other.primary, _tickets(other, chance))
+    tickets = _tickets(own, chance)
     kept = marks if surplus == "keep" else _without_surplus(marks, primary, secondary, tickets)
     too_many = np.flatnonzero(marks.sum(axis=1) > areas)
     return make_problem(
-        Conference(_vectors(paper_marks, paper_first), names, secondary),
+        Conference(_vectors(paper_marks, paper_first), named, secondary),
         _vectors(kept, primary),
         truth=_vectors(marks, primary),
-        agent_ids=reviewer_ids,
-        resource_ids=tuple(str(n) for n in range(len(paper_marks))) if paper_ids is None else tuple(paper_ids),
-        epsilon=for_everybody(epsilon, len(marks)),
+        agent_ids=own.ids,
+        resource_ids=other.ids,
+        epsilon=own.epsilon if epsilon is None else for_everybody(epsilon, len(marks)),
         interest=interest,
         uncovered=too_many.tolist() if surplus == "keep" else (),
         notes=_notes(len(too_many), len(marks), areas, surplus),
-        disclosure=_of_draw(marks, areas, seeded=seed is not None) if reviewer_primary is None else None,
+        warnings=(single_type("of every primary area"),) if areas == 1 else (),
+        disclosure=_of_draw(marks, areas, seeded=seed is not None) if own.primary is None else None,
+        library=library_of(reviewers),
     )
 
 
-def _need_primaries(**given: ArrayLike | None) -> None:
-    for what, primary in given.items():
-        if primary is None:
-            raise InputError(
-                f"{what}: there are no primary areas, which decide the public regions: give a column `primary` with "
-                f"one of the row's own areas ({what[:-1]}_primary from Python), or have them drawn with --draw-primary "
-                "(draw_primary=True), which adds ln k to ε for reviewers with up to k areas."
-            )
+def _as_labels(
+    given: Marks,
+    source: str,
+    role: Literal["agents", "resources"],
+    names: Sequence[str] | None,
+    ids: Sequence[str] | None,
+    primary: ArrayLike | None,
+) -> Labels:
+    """Return the labels of a frame or an array; what is given beside it goes before what is in it."""
+    if isinstance(given, Labels):
+        labels = given
+    elif is_frame(given):
+        sheet = sheet_of(given, source)
+        labels = labels_of(sheet, identifiers_or_numbers(sheet), role=role)
+    else:
+        marks = _checked_marks(given, source)
+        labels = Labels(source, tuple(map(str, range(len(marks)))), (), marks, None, None)
+    if names is not None and len(names) != labels.marks.shape[1]:
+        raise InputError(f"Expected a name for each of the {labels.marks.shape[1]} areas, got {len(names)}.")
+    return replace(
+        labels,
+        ids=labels.ids if ids is None else tuple(map(str, ids)),
+        areas=labels.areas if names is None else tuple(map(str, names)),
+        primary=labels.primary if primary is None else _checked_primary(labels, primary),
+    )
+
+
+def _checked_primary(labels: Labels, primary: ArrayLike) -> IntArray:
+    rows, areas = labels.marks.shape
+    chosen = np.asarray(primary, dtype=np.int64)
+    if chosen.shape != (rows,) or chosen.min() < 0 or chosen.max() >= areas:
+        raise InputError(f"{labels.source}: expected a primary area from 0 to {areas - 1} for each of {rows} rows.")
+    if not labels.marks[np.arange(rows), chosen].all():
+        raise InputError(f"{labels.source}: a primary area has to be one of the row's own areas.")
+    return chosen
 
 
 def _of_draw(marks: NDArray[np.uint8], areas: int, *, seeded: bool) -> Disclosure:
@@ -221,25 +260,21 @@ def _checked_marks(marks: ArrayLike, what: str) -> NDArray[np.uint8]:
     return table.astype(np.uint8)
 
 
-def _tickets(marks: NDArray[np.uint8], ids: Sequence[str] | None, chance: np.random.Generator) -> FloatArray:
+def _tickets(labels: Labels, chance: np.random.Generator) -> FloatArray:
     """Return a random number for every mark, which depends on a row's id and not on its place in the file."""
-    order = np.arange(len(marks)) if ids is None else np.argsort(np.array([str(name) for name in ids]), kind="stable")
-    tickets = np.empty(marks.shape)
-    tickets[order] = chance.random(marks.shape)
+    numbered = labels.ids == tuple(map(str, range(len(labels.ids))))
+    order = np.arange(len(labels.ids)) if numbered else np.argsort(np.array(labels.ids), kind="stable")
+    tickets = np.empty(labels.marks.shape)
+    tickets[order] = chance.random(labels.marks.shape)
     return tickets
 
 
-def _primaries(marks: NDArray[np.uint8], given: ArrayLike | None, tickets: FloatArray) -> IntArray:
-    """Return a uniformly drawn area of each row, or the given ones."""
-    if given is None:
-        drawn: IntArray = np.where(marks == 1, tickets, -1.0).argmax(axis=1)
-        return drawn
-    chosen = np.asarray(given, dtype=np.int64)
-    if chosen.shape != (len(marks),) or chosen.min() < 0 or chosen.max() >= marks.shape[1]:
-        raise InputError(f"Expected a primary area between 0 and {marks.shape[1] - 1} for each of {len(marks)} rows.")
-    if not marks[np.arange(len(marks)), chosen].all():
-        raise InputError("A primary area has to be one of the row's own areas.")
-    return chosen
+def _primaries(marks: NDArray[np.uint8], given: IntArray | None, tickets: FloatArray) -> IntArray:
+    """Return the given primary areas, or a uniformly drawn area of each row."""
+    if given is not None:
+        return given
+    drawn: IntArray = np.where(marks == 1, tickets, -1.0).argmax(axis=1)
+    return drawn
 
 
 def _without_surplus(

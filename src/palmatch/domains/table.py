@@ -136,7 +136,7 @@ def _check_range(table: FloatArray, what: str) -> None:
     if len(wrong):
         row, column = wrong[0]
         raise InputError(
-            f"In {what}, row {row}, column {column}: expected a utility in (0, 1], got {table[row, column]:g}."
+            f"In {what}, row {row}, column {column}: expected a utility in (0, 1], found something else; scale it."
         )
 
 
