@@ -134,13 +134,21 @@ def test_welfare_is_the_sum_and_those_without_are_not_counted() -> None:
     assert matching.matched == 2
 
 
-@pytest.mark.parametrize(("value", "shown"), [(0.0, "0.0"), (-1.0, "-1.0"), (1.01, "1.01"), (np.nan, "nan")])
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "a number of 0 or less"),
+        (-1.0, "a number of 0 or less"),
+        (1.01, "a number above 1"),
+        (np.nan, "no number"),
+    ],
+)
 def test_utilities_out_of_range_are_refused_with_their_place(value: float, shown: str) -> None:
     types = TYPES.copy()
     types[2, 1] = value
-    with pytest.raises(InputError, match=rf"in \(0, 1\], got {shown} for type 2 and resource 1"):
+    with pytest.raises(InputError, match=rf"in \(0, 1\], got {shown} for row 2 and resource 1"):
         checked_utility(Numbers(), types)
-    with pytest.raises(InputError, match=r"for type 0 and resource 1"):
+    with pytest.raises(InputError, match=r"for row 0 and resource 1"):
         checked_utility(Numbers(), types[2:], np.array([2, 1]))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 from warnings import warn
 
@@ -237,14 +238,11 @@ class Matching:
             "polars", "pandas" or "pyarrow"; what the agents came as unless given.
         """
         agents, resources = self._columns()
-        frame = pl.DataFrame(
-            {"agent": agents, "resource": resources}, schema={"agent": pl.String, "resource": pl.String}
-        )
+        frame = pl.DataFrame({"agent": agents, "resource": pl.Series(resources, dtype=pl.String)})
         wanted = library or self.library
         if wanted == "pandas":
-            import pandas as pd  # only whoever asks for it needs it
-
-            return pd.DataFrame({"agent": agents, "resource": resources})
+            # Only a caller who has pandas asks for it.
+            return import_module("pandas").DataFrame({"agent": agents, "resource": resources})
         if wanted == "pyarrow":
             return frame.to_arrow()
         if wanted != "polars":

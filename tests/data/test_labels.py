@@ -59,8 +59,9 @@ def test_a_budget_in_a_file_of_resources_is_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cell", ["2", "yes", "", "1.0", "-1", "nan"])
 def test_a_mark_that_is_neither_0_nor_1_names_line_and_column(tmp_path: Path, cell: str) -> None:
     message = complaint_about(tmp_path, f"id,x,y\na,1,0\nb,1,{cell}\n")
-    found = repr(cell) if cell else "an empty cell"
-    assert f"line 3, column 'y': found {found}, expected 0 or 1" in message
+    assert "line 3, column 'y': found " in message
+    assert "expected 0 or 1" in message
+    assert not cell or f"found {cell!r}" not in message
 
 
 def test_a_row_without_any_area_names_its_line(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_a_row_without_any_area_names_its_line(tmp_path: Path) -> None:
 def test_a_primary_area_that_is_not_the_rows_own_names_its_line(tmp_path: Path, cell: str) -> None:
     message = complaint_about(tmp_path, f"id,x,y,primary\na,1,0,x\nb,1,0,{cell}\n")
     assert "line 3, column 'primary': found " in message
-    assert "expected one of the row's own areas, 'x'" in message
+    assert "expected one of the row's own areas;" in message
 
 
 def test_a_file_without_areas_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -69,13 +70,16 @@ def test_resources_have_no_edge_and_no_budget(tmp_path: Path) -> None:
 def test_a_coordinate_that_is_no_number_names_line_and_column(tmp_path: Path, column: str, cell: str) -> None:
     row = f"b,{cell},-73.9" if column == "lat" else f"b,40.7,{cell}"
     message = complaint_about(tmp_path, f"id,lat,lon\na,40.7,-73.9\n{row}\n")
-    found = repr(cell) if cell else "an empty cell"
-    assert f"line 3, column '{column}': found {found}, expected a l" in message
+    assert re.search(
+        f"line 3, column '{column}': found (an empty cell|a text that is no number|no finite number), ", message
+    )
+    assert "expected a l" in message
+    assert not cell or cell not in message.partition(": ")[2].replace("no finite", "")
 
 
 def test_further_wrong_cells_are_counted(tmp_path: Path) -> None:
     message = complaint_about(tmp_path, "id,lat,lon\na,x,1\nb,40,1\nc,y,1\nd,z,1\n")
-    assert "line 2, column 'lat': found 'x' (and 2 more like it)" in message
+    assert "line 2, column 'lat': found a text that is no number (and 2 more like it)" in message
 
 
 def test_a_long_cell_is_shortened(tmp_path: Path) -> None:
@@ -85,10 +89,16 @@ def test_a_long_cell_is_shortened(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("b,250,-73.9", "line 3, column 'lat': found '250', expected a latitude in degrees between -90 and 90"),
-        ("b,-95,120", "line 3, column 'lat': found '-95'"),
-        ("b,40.7,190", "line 3, column 'lon': found '190', expected a longitude in degrees between -180 and 180"),
-        ("b,4507523,500000", "line 3, column 'lat': found '4507523'"),
+        (
+            "b,250,-73.9",
+            "line 3, column 'lat': found a number that does not fit, expected a latitude in degrees",
+        ),
+        ("b,-95,120", "line 3, column 'lat': found a number"),
+        (
+            "b,40.7,190",
+            "line 3, column 'lon': found a number that does not fit, expected a longitude in degrees",
+        ),
+        ("b,4507523,500000", "line 3, column 'lat': found a number"),
     ],
 )
 def test_a_position_off_the_globe_names_line_and_column(tmp_path: Path, row: str, words: str) -> None:
@@ -99,7 +109,7 @@ def test_a_position_off_the_globe_names_line_and_column(tmp_path: Path, row: str
 
 def test_a_latitude_that_could_be_a_longitude_is_called_swapped(tmp_path: Path) -> None:
     message = complaint_about(tmp_path, "id,lat,lon\ntokyo,139.69,35.68\n")
-    assert "line 2, column 'lat': found '139.69'" in message
+    assert "line 2, column 'lat': found a number" in message
     assert "latitude and longitude look swapped" in message
 
 

@@ -156,7 +156,7 @@ def test_without_a_seed_areas_are_drawn_anew() -> None:
 def test_reviewers_or_papers_without_primary_areas_are_refused_and_told_how_to_add_them() -> None:
     one = [[1, 1, 0]]
     for present, missing in (({"paper_primary": [0]}, "reviewers"), ({"reviewer_primary": [0]}, "papers")):
-        with pytest.raises(InputError, match=f"^{missing}: there are no primary areas.*column `primary`.*draw_primary"):
+        with pytest.raises(InputError, match=f"^{missing}: found no column 'primary'.*add the column.*draw_primary"):
             pm.papers.problem(one, one, **present)
 
 

@@ -55,9 +55,8 @@ def complaint(*arguments: Any, **options: Any) -> str:
 
 @pytest.mark.parametrize("value", [0.0, -0.5, 1.5, float("nan"), float("inf")])
 def test_utilities_out_of_range_are_named(value: float) -> None:
-    assert f"row 0, column 1: expected a utility in (0, 1], got {value:g}" in complaint(
-        [[0.5, value]], ["north"], COULD_BE
-    )
+    message = complaint([[0.5, value]], ["north"], COULD_BE)
+    assert "row 0, column 1: expected a utility in (0, 1], found something else" in message
     message = complaint([[0.5, 0.5]], ["x"], {"x": [[0.5, 0.5], [value, 0.5]]})
     assert "In the types of region 'x', row 1, column 0" in message
 

@@ -87,8 +87,8 @@ def _kind(value: Any) -> str:
     if value is None or not str(value).strip():
         return "an empty cell"
     try:
-        number = float(value)
-    except (TypeError, ValueError):
+        number = float(str(value).replace("_", "x"))  # Python's thousands separator, which no file may use
+    except ValueError:
         return "a text that is no number"
     return "no finite number" if not np.isfinite(number) else "a number that does not fit"
 

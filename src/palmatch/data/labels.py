@@ -134,6 +134,7 @@ def _primaries(
             more=int((~own).sum()) - 1,
             expected="one of the row's own areas",
             advice="name one of these or mark the area",
+            public=True,
         )
     return primary
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from palmatch.data.cells import identifiers_or_numbers
+from palmatch.data.cells import find_column, identifiers_or_numbers
 from palmatch.data.frames import is_frame, library_of, sheet_of
 from palmatch.data.labels import Labels, check_same_areas, labels_of, need_primary
 from palmatch.errors import InputError
@@ -156,8 +156,8 @@ def problem(
         Conference(_vectors(paper_marks, paper_first), named, secondary),
         _vectors(kept, primary),
         truth=_vectors(marks, primary),
-        agent_ids=own.ids,
-        resource_ids=other.ids,
+        agent_ids=own.ids or None,
+        resource_ids=other.ids or tuple(map(str, range(len(paper_marks)))),
         epsilon=own.epsilon if epsilon is None else for_everybody(epsilon, len(marks)),
         interest=interest,
         uncovered=too_many.tolist() if surplus == "keep" else (),
@@ -176,15 +176,16 @@ def _as_labels(
     ids: Sequence[str] | None,
     primary: ArrayLike | None,
 ) -> Labels:
-    """Return the labels of a frame or an array; what is given beside it goes before what is in it."""
+    """Return the labels of a frame or an array, without ids where it has none; what is given beside it goes first."""
     if isinstance(given, Labels):
         labels = given
     elif is_frame(given):
         sheet = sheet_of(given, source)
         labels = labels_of(sheet, identifiers_or_numbers(sheet), role=role)
+        labels = labels if find_column(sheet, "id") is not None else replace(labels, ids=())
     else:
         marks = _checked_marks(given, source)
-        labels = Labels(source, tuple(map(str, range(len(marks)))), (), marks, None, None)
+        labels = Labels(source, (), (), marks, None, None)
     if names is not None and len(names) != labels.marks.shape[1]:
         raise InputError(f"Expected a name for each of the {labels.marks.shape[1]} areas, got {len(names)}.")
     return replace(
@@ -262,8 +263,7 @@ def _checked_marks(marks: ArrayLike, what: str) -> NDArray[np.uint8]:
 
 def _tickets(labels: Labels, chance: np.random.Generator) -> FloatArray:
     """Return a random number for every mark, which depends on a row's id and not on its place in the file."""
-    numbered = labels.ids == tuple(map(str, range(len(labels.ids))))
-    order = np.arange(len(labels.ids)) if numbered else np.argsort(np.array(labels.ids), kind="stable")
+    order = np.argsort(np.array(labels.ids), kind="stable") if labels.ids else np.arange(len(labels.marks))
     tickets = np.empty(labels.marks.shape)
     tickets[order] = chance.random(labels.marks.shape)
     return tickets

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from palmatch.data.cells import identifiers_or_numbers
+from palmatch.data.frames import is_frame, library_of, sheet_of
+from palmatch.data.tables import table_of, types_of
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
 
@@ -43,9 +47,9 @@ class Table:
 
 
 def problem(
-    utilities: ArrayLike,
-    regions: Sequence[str],
-    types: Mapping[str, ArrayLike],
+    utilities: Any,
+    regions: Sequence[str] | None = None,
+    types: Mapping[str, ArrayLike] | Any = None,
     *,
     representatives: Mapping[str, int] | None = None,
     agent_ids: Sequence[str] | None = None,
@@ -58,13 +62,15 @@ def problem(
     Parameters
     ----------
     utilities:
-        (N, R) in (0, 1]: what each agent gets from each resource.
+        (N, R) in (0, 1]: what each agent gets from each resource; or a frame of polars, pandas or Arrow with a column
+        `region`, one column a resource, named by its id (and `id`, `epsilon`).
     regions:
-        The public region of each agent.
+        The public region of each agent; not needed with a frame.
     types:
-        For each region a (T, R) matrix: the utilities of every possible agent. An agent whose own row is not among its
-        region's types is named in `Problem.uncovered`: methods that act as the nearest possible type cover it, others
-        do not.
+        For each region a (T, R) matrix: the utilities of every possible agent; or a frame with a column `region`, one
+        column a resource (and `representative`, 1 for the row that stands for its region). An agent whose own row is
+        not among its region's types is named in `Problem.uncovered`: methods that act as the nearest possible type
+        cover it, others do not.
     representatives:
         Which row of `types` stands for each region; the first one unless given.
 
@@ -75,7 +81,17 @@ def problem(
     >>> pm.table.problem([[0.9, 0.4], [0.5, 0.6]], ["north", "north"], could_be).agents
     2
     """
-    matrix = np.asarray(utilities, dtype=np.float64)
+    library = library_of(utilities)
+    if is_frame(utilities):
+        told = _agents_of(utilities, resource_ids)
+        utilities, regions = told.utilities, told.regions if regions is None else regions
+        agent_ids = told.ids if agent_ids is None else agent_ids
+        epsilon, resource_ids = told.epsilon if epsilon is None else epsilon, told.resources
+    if types is None or regions is None:
+        raise InputError("Expected the region of each agent, and the possible types of each region; give both.")
+    if not isinstance(types, Mapping):
+        types, representatives = _types_of(types, resource_ids, representatives)
+    matrix = _numbers(utilities, "the utility matrix")
     if matrix.ndim != 2 or matrix.size == 0:
         raise InputError(f"Expected a matrix of agents by resources, got shape {matrix.shape}.")
     if len(regions) != len(matrix):
@@ -102,7 +118,46 @@ def problem(
         epsilon=for_everybody(epsilon, len(matrix)),
         uncovered=strangers,
         notes=_notes(len(strangers), len(matrix)),
+        library=library,
     )
+
+
+class _Agents(NamedTuple):
+    """What a frame says of the agents."""
+
+    ids: tuple[str, ...]
+    regions: tuple[str, ...]
+    utilities: FloatArray
+    epsilon: FloatArray | None
+    resources: tuple[str, ...]
+
+
+def _agents_of(frame: Any, resource_ids: Sequence[str] | None) -> _Agents:
+    sheet = sheet_of(frame, "utilities")
+    names = tuple(name for name in sheet.names if name.casefold() not in ("id", "region", "epsilon"))
+    resources = names if resource_ids is None else tuple(map(str, resource_ids))
+    found = table_of(sheet, identifiers_or_numbers(sheet), resource_ids=resources)
+    return _Agents(found.ids, found.regions, found.utilities, found.epsilon, resources)
+
+
+def _types_of(
+    frame: Any, resource_ids: Sequence[str] | None, representatives: Mapping[str, int] | None
+) -> tuple[dict[str, FloatArray], Mapping[str, int]]:
+    if not is_frame(frame):
+        raise InputError("Expected types as a frame, or as one matrix for each region, got something else.")
+    sheet = sheet_of(frame, "types")
+    names = tuple(name for name in sheet.names if name.casefold() not in ("region", "representative"))
+    found = types_of(sheet, resource_ids=names if resource_ids is None else resource_ids)
+    rows = {name: np.flatnonzero(np.array(found.regions) == name) for name in sorted(set(found.regions))}
+    standing = {name: int(np.flatnonzero(found.representative[chosen])[0]) for name, chosen in rows.items()}
+    return {name: found.utilities[chosen] for name, chosen in rows.items()}, representatives or standing
+
+
+def _numbers(values: Any, what: str) -> FloatArray:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"In {what}: expected numbers, got something else.") from None
 
 
 def _notes(strangers: int, agents: int) -> tuple[str, ...]:
@@ -117,7 +172,7 @@ def _notes(strangers: int, agents: int) -> tuple[str, ...]:
 def _possible(name: str, types: Mapping[str, ArrayLike], resources: int) -> FloatArray:
     if name not in types:
         raise InputError(f"Region {name!r} has agents but no possible types: give the utilities of who could be there.")
-    rows = np.asarray(types[name], dtype=np.float64)
+    rows = _numbers(types[name], f"the types of region {name!r}")
     if rows.ndim != 2 or rows.shape[1] != resources or len(rows) == 0:
         raise InputError(f"Region {name!r}: expected types by {resources} resources, got shape {rows.shape}.")
     _check_range(rows, f"the types of region {name!r}")
