@@ -222,7 +222,7 @@ MISTAKES = [
     ("only a header", "id,lat,lon\n", ("agents.csv",)),
     ("a missing column", "id,lat\na,40.7\n", ("agents.csv", "lon")),
     ("not a number", "id,lat,lon\na,40.7,nan\n", ("line 2", "lon")),
-    ("a latitude of 400", "id,lat,lon\na,400,-74\n", ("line 2", "lat", "400")),
+    ("a latitude of 400", "id,lat,lon\na,400,-74\n", ("line 2", "lat", "between -90 and 90")),
     ("a duplicate id", "id,lat,lon\na,40.7,-74\na,40.8,-74\n", ("line 3", "'a'")),
     ("a swap", "id,lat,lon\na,-73.98,40.75\nb,-73.97,40.76\n", ("swapped",)),
     ("a place far away", "id,lat,lon\na,48.1,11.5\n", ("km",)),
