@@ -232,7 +232,7 @@ def problem(
     _check_grid(edges, spacing)
     return make_problem(
         city,
-        np.column_stack((places, edges, _squares(people, edges, origin))),
+        np.column_stack((places, edges, squares_of(people.latitude, people.longitude, edges, origin))),
         agent_ids=people.ids,
         resource_ids=cars.ids,
         epsilon=_budgets(people, epsilon),
@@ -303,14 +303,25 @@ def _middle(vehicles: Points) -> tuple[float, float]:
     return float(np.degrees(np.arctan2(z, np.hypot(x, y)))), float(np.degrees(np.arctan2(y, x)))
 
 
-def _squares(people: Points, edges: FloatArray, origin: tuple[float, float]) -> FloatArray:
-    """Return (column, row) of everybody's square."""
-    rows = np.floor((people.latitude - origin[0]) * _METRES_PER_DEGREE / edges)
-    columns = np.floor((people.longitude - origin[1]) * _metres_per_degree_east(rows, edges, origin[0]) / edges)
+def squares_of(
+    latitude: FloatArray, longitude: FloatArray, edges: FloatArray | float, origin: tuple[float, float] = ORIGIN
+) -> FloatArray:
+    """Return (column, row) of the square that each place is in; NaN for a place that is not a number."""
+    rows = np.floor((latitude - origin[0]) * _METRES_PER_DEGREE / edges)
+    columns = np.floor((longitude - origin[1]) * _metres_per_degree_east(rows, edges, origin[0]) / edges)
     return np.column_stack((columns, rows))
 
 
-def _metres_per_degree_east(rows: FloatArray, edges: FloatArray, latitude: float) -> FloatArray:
+def bounds_of(squares: FloatArray, edge: float, origin: tuple[float, float] = ORIGIN) -> tuple[FloatArray, FloatArray]:
+    """Return the south-western and the north-eastern corners, in degrees, of squares given as rows (column, row)."""
+    column, row = squares.T
+    degrees_east = edge / _metres_per_degree_east(row, edge, origin[0])
+    south, west = origin[0] + row * edge / _METRES_PER_DEGREE, origin[1] + column * degrees_east
+    corner = np.column_stack((south, west))
+    return corner, corner + np.column_stack((np.full(len(row), edge / _METRES_PER_DEGREE), degrees_east))
+
+
+def _metres_per_degree_east(rows: FloatArray, edges: FloatArray | float, latitude: float) -> FloatArray:
     """Return the length of a degree of longitude along the middle of each row of squares."""
     middle = latitude + (rows + 0.5) * edges / _METRES_PER_DEGREE
     length: FloatArray = _METRES_PER_DEGREE * np.maximum(np.cos(np.radians(middle)), 1e-3)

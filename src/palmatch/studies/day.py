@@ -1,8 +1,8 @@
-"""A day: batch after batch, vehicles move, people wait and are carried over, and everybody has one budget for the day.
+"""A day: batch after batch, vehicles move, agents wait and are carried over, and each has one budget for the day.
 
 Batches follow each other, so a day is played in order; each is kept the moment it is done (`day_store`), with only what
-is in the air (`day_state`). The same seed gives the same day, however often it was stopped. How the day is drawn is the
-report's business.
+is under way (`day_state`). Rows that may be published are kept apart from those that are computed from the truth. How
+the day is drawn as a figure is not known here.
 """
 
 from __future__ import annotations
@@ -16,63 +16,88 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from palmatch.studies.day_batch import BATCHES, PEOPLE, play_batch, rows_of
-from palmatch.studies.day_plan import Plan, check, promise, spread
-from palmatch.studies.day_state import State, fresh
+from palmatch.studies import day_truth
+from palmatch.studies.day_area import Area
+from palmatch.studies.day_batch import AGENTS, BATCHES, OUTCOMES, play_batch, rows_of
+from palmatch.studies.day_methods import Drawn
+from palmatch.studies.day_plan import Plan, check, guarantee, spread
+from palmatch.studies.day_state import State, fresh, packed_arrays, unpacked_arrays
 from palmatch.studies.day_store import DayFile
 from palmatch.studies.day_trips import HOUR, DayTrips
 
-Watch = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 
-OUTCOMES: Final = ("picked up", "gave up", "waiting")
+# What is in this folder of a day is computed from true places, or holds them.
+PRIVATE_FOLDER: Final = "do-not-publish"
+
+_TABLES: Final = {
+    "batches": BATCHES,
+    "agents": AGENTS,
+    "true_batches": day_truth.BATCHES,
+    "true_agents": day_truth.AGENTS,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Played:
-    """A day that was played: a row for each batch, a row for each person who asked, seconds by what took them.
+    """A day that was played: public rows, rows that are not to be published, and seconds by what took them.
 
-    A person's `outcome` is one of `OUTCOMES`; those who still wait at the end come last.
+    `batches` has a row for each batch, `agents` one for each agent that asked, in the order of asking, with an
+    `outcome` of `OUTCOMES`; `true_batches` and `true_agents` (of those who were matched) are computed from true places.
     """
 
     batches: pl.DataFrame
-    people: pl.DataFrame
+    agents: pl.DataFrame
+    true_batches: pl.DataFrame
+    true_agents: pl.DataFrame
     seconds: dict[str, float]
 
 
-def play_day(trips: DayTrips, plan: Plan, path: Path, *, watch: Watch | None = None) -> Played:
+def play_day(trips: DayTrips, plan: Plan, path: Path, *, progress: Progress | None = None) -> Played:
     """Play the batches that the file does not hold yet, and return all of them.
 
-    `watch` is told (batches done, batches in all) before every batch and at the end. `seconds` are those of this call.
+    `progress` is told (batches done, batches in all) before every batch and at the end. `seconds` are of this call.
     """
     check(plan)
-    clock = _Clock()
-    with DayFile(path, batches=BATCHES, people=PEOPLE) as file:
+    clock, area = _Clock(), Area(plan.edge, trips.about.made_up)
+    with DayFile(path, _TABLES) as file:
         packed = file.state()
-        state = _beginning(trips, plan) if packed is None else State.unpacked(packed)
+        state = _beginning(trips, plan, area) if packed is None else State.unpacked(packed)
         hour = _Hour(trips)
         for number in range(state.batch, plan.batches.stop):
-            if watch is not None:
-                watch(number - plan.batches.start, len(plan.batches))
+            if progress is not None:
+                progress(number - plan.batches.start, len(plan.batches))
             new = hour.between(number * plan.batch_seconds, (number + 1) * plan.batch_seconds)
             clock.lap("trips")
-            state, row, gone = play_batch(state, new, plan, made_up=trips.about.made_up, lap=clock.lap)
-            file.keep(state.packed(), row, gone)
+            ahead = _unpacked(file.ahead())
+            state, rows = play_batch(
+                state, new, plan, area, ahead=ahead, keep=lambda drawn: file.keep_ahead(_packed(drawn)), lap=clock.lap
+            )
+            file.keep(state.packed(), asdict(rows))
             clock.lap("keeping")
-        if watch is not None:
-            watch(len(plan.batches), len(plan.batches))
-        return Played(file.batches(), _everybody(file.people(), state, plan), clock.seconds)
+        if progress is not None:
+            progress(len(plan.batches), len(plan.batches))
+        tables = {name: file.table(name) for name in _TABLES}
+    waiting = pl.DataFrame(rows_of(state.agents, OUTCOMES[2], plan), schema=AGENTS, orient="row")
+    tables["agents"] = pl.concat([tables["agents"], waiting]).sort("agent")
+    tables["true_agents"] = tables["true_agents"].sort("agent")
+    return Played(**tables, seconds=clock.seconds)
 
 
-def _beginning(trips: DayTrips, plan: Plan) -> State:
-    return fresh(trips.fleet_places(plan.vehicles), batch=plan.batches.start, now=plan.start)
+def _beginning(trips: DayTrips, plan: Plan, area: Area) -> State:
+    return fresh(trips.stands(plan.vehicles, area), batch=plan.batches.start, now=plan.start)
 
 
-def _everybody(done: pl.DataFrame, state: State, plan: Plan) -> pl.DataFrame:
-    """Return those who are done and those who still wait, with what came of each."""
-    waiting = pl.DataFrame(rows_of(state.people, None, plan), schema=PEOPLE, orient="row")
-    picked_up, gave_up, waits = map(pl.lit, OUTCOMES)
-    outcome = pl.when(pl.col("picked_up").is_null()).then(gave_up).otherwise(picked_up)
-    return pl.concat([done.with_columns(outcome=outcome), waiting.with_columns(outcome=waits)])
+def _packed(drawn: Drawn) -> bytes:
+    key = np.frombuffer(drawn.key, dtype=np.uint8)
+    return packed_arrays({"key": key, "ties": np.uint64(drawn.ties), "reports": drawn.reports})
+
+
+def _unpacked(packed: bytes | None) -> Drawn | None:
+    if packed is None:
+        return None
+    parts = unpacked_arrays(packed)
+    return Drawn(parts["key"].tobytes(), int(parts["ties"]), parts["reports"])
 
 
 class _Hour:
@@ -103,36 +128,37 @@ class _Clock:
 
 
 def summary(trips: DayTrips, plan: Plan, played: Played) -> dict[str, Any]:
-    """Return the day in a few numbers, as plain data. Losses are fractions of the sum of the batches' optima."""
-    batches, people = played.batches, played.people
-    plays, spent = people["plays"].to_numpy(), people["epsilon"].to_numpy()
-    waits = (people["picked_up"] - people["asked"]).drop_nulls().to_numpy()
-    optimum = float(batches["optimum"].sum())
-    by_batch = (
-        batches.filter(pl.col("optimum") > 0).select(1 - pl.col("welfare") / pl.col("optimum")).to_series().to_numpy()
-    )
+    """Return the day in a few numbers that may be published, as plain data."""
+    batches, agents = played.batches, played.agents
+    plays, spent = agents["plays"].to_numpy(), agents["epsilon"].to_numpy()
+    waits = (agents["pick_up_by"] - agents["asked"]).drop_nulls().to_numpy()
     return {
         "source": trips.about.source,
         "date": trips.about.date or None,
         "made_up": trips.about.made_up,
-        "plan": asdict(plan),
+        "simulation": plan.seed is not None,
+        "plan": plan.as_dict(),
         "batches": len(batches),
         "asked": int(batches["asked"].sum()),
-        "picked_up": int(batches["matched"].sum()),
+        "matched": int(batches["matched"].sum()),
         "gave_up": int(batches["gave_up"].sum()),
         "waiting_at_the_end": int(batches["waiting"][-1]),
-        "loss": 1 - float(batches["welfare"].sum()) / optimum if optimum else None,
-        "loss_of_batches_sd": float(by_batch.std(ddof=1)) if len(by_batch) > 1 else None,
-        "wait_median_seconds": float(np.median(waits)) if len(waits) else None,
-        "wait_90_seconds": float(np.quantile(waits, 0.9)) if len(waits) else None,
+        "pick_up_by_median_seconds": float(np.median(waits)) if len(waits) else None,
+        "pick_up_by_90_seconds": float(np.quantile(waits, 0.9)) if len(waits) else None,
         "free_least": int(batches["free"].to_numpy().min()),
         "carried_over": int(batches["carried"].sum()),
         "plays_most": int(plays.max(initial=0)),
-        "played_without_budget": int((batches["playing"] - batches["paying"]).sum()),
+        "uncharged_plays": int((batches["playing"] - batches["paying"]).sum()),
         "epsilon_mean": float(spent.mean()) if len(spent) else None,
         "epsilon_max": float(spent.max()) if len(spent) else None,
+        "delta_max": float(agents["delta"].to_numpy().max(initial=0.0)),
         "spread": spread(plan),
-        "guarantee": asdict(promise(plan)),
+        "guarantee": asdict(guarantee(plan)),
         "notes": list(trips.about.notes),
-        "seconds": {what: round(seconds, 1) for what, seconds in played.seconds.items()},
     }
+
+
+def true_figures(played: Played) -> dict[str, Any]:
+    """Return what the day was truly worth, and how long it took to compute: not to be published."""
+    found = day_truth.figures(played.true_batches, played.true_agents, played.agents.select("agent", "asked"))
+    return found | {"seconds": {what: round(seconds, 1) for what, seconds in played.seconds.items()}}

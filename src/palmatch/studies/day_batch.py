@@ -1,30 +1,31 @@
-"""One batch of a day: who waits and what is free becomes a problem under one-time ids, is matched, and vehicles leave.
+"""One batch of a day: waiting agents and free vehicles become a problem under one-time ids, and vehicles leave.
 
-The link between a person and its ids of this and of other batches stays in here. Nothing is kept on the disk.
+The link between an agent and its ids of this and of other batches stays in here. Nothing is kept on the disk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 import numpy as np
 import polars as pl
 
-from palmatch.baselines.hungarian import assign
 from palmatch.data.points import Points
 from palmatch.device.ledger import UNIT_BITS, epsilon_of
 from palmatch.domains import mobility
-from palmatch.methods import Settings
+from palmatch.methods import Ground, Settings
 from palmatch.problem import FloatArray, IntArray, Problem
-from palmatch.rounds.draws import stream
-from palmatch.studies.day_methods import match_batch, pays
+from palmatch.studies import day_truth
+from palmatch.studies.day_area import Area
+from palmatch.studies.day_methods import Drawn, Ended, Memory, drawn, is_pure, play_other, play_reports, reports_once
 from palmatch.studies.day_plan import Plan
-from palmatch.studies.day_state import People, State, arrivals, offers, one_time_ids, send
+from palmatch.studies.day_state import Agents, State, arrivals, kept, offers, one_time_ids, send
 
 Lap: TypeAlias = Callable[[str], None]
-Number: TypeAlias = float | int | None
+Number: TypeAlias = float | int | str | None
+Row: TypeAlias = tuple[Number, ...]
 
 BATCHES: Final = pl.Schema(
     {
@@ -37,118 +38,158 @@ BATCHES: Final = pl.Schema(
         "gave_up": pl.Int64(),
         "waiting": pl.Int64(),
         "carried": pl.Int64(),
-        "welfare": pl.Float64(),
-        "optimum": pl.Float64(),
         "rounds": pl.Int64(),
         "paying": pl.Int64(),
     }
 )
 
-PEOPLE: Final = pl.Schema(
+AGENTS: Final = pl.Schema(
     {
-        "person": pl.Int64(),
+        "agent": pl.Int64(),
         "asked": pl.Float64(),
-        "picked_up": pl.Float64(),
+        "outcome": pl.String(),
+        "matched": pl.Float64(),
+        "pick_up_by": pl.Float64(),
         "plays": pl.Int64(),
         "paid": pl.Int64(),
         "epsilon": pl.Float64(),
+        "delta": pl.Float64(),
     }
 )
+
+OUTCOMES: Final = ("matched", "gave up", "waiting")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Posed:
-    """A batch as everybody may see it: a problem under one-time ids, and, private, who and what its rows are."""
+    """A batch as it is seen from outside: a problem under one-time ids, and, private, what its rows stand for."""
 
     problem: Problem
-    person_of: IntArray
+    agent_of: IntArray
     vehicle_of: IntArray
 
 
-def play_batch(
-    state: State, new: pl.DataFrame, plan: Plan, *, made_up: bool, lap: Lap
-) -> tuple[State, dict[str, Number], list[tuple[Number, ...]]]:
-    """Match everybody who waits at the end of a batch.
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a batch adds to each table: public rows, and those that are not to be published."""
 
-    Returns the state after it, the batch's row, and a row for each person who is done: picked up, or gave up.
+    batches: list[Row] = field(default_factory=list)
+    agents: list[Row] = field(default_factory=list)
+    true_batches: list[Row] = field(default_factory=list)
+    true_agents: list[Row] = field(default_factory=list)
+
+
+def play_batch(
+    state: State,
+    new: pl.DataFrame,
+    plan: Plan,
+    area: Area,
+    *,
+    ahead: Drawn | None,
+    keep: Callable[[Drawn], None],
+    lap: Lap,
+) -> tuple[State, Rows]:
+    """Match the agents that wait at the end of a batch.
+
+    `ahead` is what was drawn for this batch before, if it was interrupted; `keep` stores what is drawn now.
     """
     now = (state.batch + 1) * plan.batch_seconds
-    people = state.people.and_(arrivals(new, state.asked, units=plan.allowance))
-    share = plan.share if pays(plan.policy) else 0
-    offer = offers(people, units=share)
+    agents = state.agents.and_(arrivals(new, state.asked, area, units=plan.allowance))
+    offer = offers(agents, units=plan.share, memoises=plan.memoises)
     free = state.fleet.free(now)
-    vehicle_of, figures = _matched(people, offer, state, free, plan, lap=lap)
-    # Everybody who plays on its own place pays, whatever comes of it: what is charged must not tell what was done.
-    played = np.int64(len(free) > 0)
-    paid = played * (offer > 0)
-    people = replace(people, left=people.left - played * offer, plays=people.plays + played, paid=people.paid + paid)
-    happy = np.flatnonzero(vehicle_of >= 0)
-    fleet, picked = send(state.fleet, vehicle_of[happy], people.only(happy), now=now, speed=plan.speed, made_up=made_up)
-    tired = np.flatnonzero((vehicle_of < 0) & (now - people.asked >= plan.patience))
-    stays = np.flatnonzero((vehicle_of < 0) & (now - people.asked < plan.patience))
-    row: dict[str, Number] = {
-        "batch": state.batch,
-        "second": state.batch * plan.batch_seconds,
-        "asked": len(new),
-        "playing": len(people),
-        "free": len(free),
-        "matched": len(happy),
-        "gave_up": len(tired),
-        "waiting": len(stays),
-        # Those who have just asked come last.
-        "carried": int((stays >= len(people) - len(new)).sum()),
-        **figures,
-        "paying": int(paid.sum()),
-    }
-    gone = rows_of(people.only(happy), picked, plan) + rows_of(people.only(tired), None, plan)
-    lap("moving")
-    after = State(state.batch + 1, state.asked + len(new), fleet, people.only(stays))
-    return after, row, gone
-
-
-def _matched(
-    people: People, offer: IntArray, state: State, free: IntArray, plan: Plan, *, lap: Lap
-) -> tuple[IntArray, dict[str, Number]]:
-    """Return everybody's vehicle (-1: none), and what the matching was worth."""
-    vehicle_of = np.full(len(people), -1, dtype=np.int64)
-    if len(people) == 0 or len(free) == 0:
-        return vehicle_of, {"welfare": 0.0, "optimum": 0.0, "rounds": 0}
-    posed = pose(people, offer, state.fleet.place, free, plan, batch=state.batch)
-    lap("problem")
-    settings = Settings(epsilon=0.0, delta=plan.delta)
-    resource_of, rounds = match_batch(
-        posed.problem, plan.policy, settings=settings, seed=stream(plan.seed, state.batch)
+    vehicle_of = np.full(len(agents), -1, dtype=np.int64)
+    rounds, charged, worth, channels = 0, np.zeros(len(agents), dtype=np.int64), (0.0, 0.0), state.channels
+    if len(agents) and len(free):
+        draws = ahead or drawn(plan.seed, state.batch)
+        posed = pose(agents, offer, state.fleet.place, free, plan, area, key=draws.key)
+        lap("problem")
+        ended = _played(posed, replace(state, agents=agents), offer, plan, draws, keep)
+        lap("matching")
+        worth = day_truth.worth(posed.problem, ended.resource_of)
+        lap("optimum")
+        agents, charged = _remembered(agents, posed, ended, offer)
+        channels, rounds = ended.memory.channels, ended.rounds
+        got = np.flatnonzero(ended.resource_of >= 0)
+        vehicle_of[posed.agent_of[got]] = posed.vehicle_of[ended.resource_of[got]]
+    left = vehicle_of < 0
+    happy, tired = np.flatnonzero(~left), np.flatnonzero(left & (now - agents.asked >= plan.patience))
+    stays = np.flatnonzero(left & (now - agents.asked < plan.patience))
+    served = agents.only(happy)
+    fleet, leaves = send(
+        state.fleet,
+        vehicle_of[happy],
+        served.square,
+        served.to,
+        area,
+        batch=state.batch,
+        batch_seconds=plan.batch_seconds,
+        speed=plan.speed,
     )
-    lap("matching")
-    utility = posed.problem.true_utility()
-    best = assign(utility)
-    got, could = np.flatnonzero(resource_of >= 0), np.flatnonzero(best >= 0)
-    lap("optimum")
-    vehicle_of[posed.person_of[got]] = posed.vehicle_of[resource_of[got]]
-    figures: dict[str, Number] = {
-        "welfare": float(utility[got, resource_of[got]].sum()),
-        "optimum": float(utility[could, best[could]].sum()),
-        "rounds": rounds,
-    }
-    return vehicle_of, figures
+    true_times = day_truth.picked_up(state.fleet.place[vehicle_of[happy]], served.place, now=now, speed=plan.speed)
+    counts = (len(new), len(agents), len(free), len(happy), len(tired), len(stays))
+    # Agents that have just asked come last.
+    carried = int((stays >= len(agents) - len(new)).sum())
+    rows = Rows(
+        [(state.batch, state.batch * plan.batch_seconds, *counts, carried, rounds, int(charged.sum()))],
+        rows_of(served, "matched", plan, matched=np.full(len(happy), now), pick_up_by=leaves)
+        + rows_of(agents.only(tired), "gave up", plan),
+        [(state.batch, *worth)],
+        list(zip(served.number.tolist(), true_times.tolist(), strict=True)),
+    )
+    lap("moving")
+    after = State(state.batch + 1, state.asked + len(new), fleet, agents.only(stays), channels)
+    return kept(after), rows
 
 
-def pose(people: People, offer: IntArray, places: FloatArray, free: IntArray, plan: Plan, *, batch: int) -> Posed:
-    """Put people and free vehicles under ids of this batch alone, in the order of these ids."""
-    person_of, names = _shuffled(people.person, kind="person", batch=batch, seed=plan.seed)
-    vehicle_of, plates = _shuffled(free, kind="vehicle", batch=batch, seed=plan.seed)
+def _played(
+    posed: Posed, state: State, offer: IntArray, plan: Plan, draws: Drawn, keep: Callable[[Drawn], None]
+) -> Ended:
+    ground, settings = Ground(posed.problem), Settings(epsilon=0.0, delta=plan.delta)
+    agents = state.agents.only(posed.agent_of)
+    memory = Memory(agents.channel, agents.report, state.channels)
+    if reports_once(plan.policy):
+        ended = play_reports(ground, plan.policy, settings, draws, memory, seed=plan.seed, keep=keep)
+        return ended if plan.memoises else replace(ended, memory=memory)
+    resource_of, rounds = play_other(ground, plan.policy, settings, draws, seed=plan.seed)
+    # An agent with a share to act on is charged for it, whatever it did: the charge must not tell.
+    return Ended(resource_of, rounds, (offer[posed.agent_of] > 0).astype(np.int64), memory)
+
+
+def _remembered(agents: Agents, posed: Posed, ended: Ended, offer: IntArray) -> tuple[Agents, IntArray]:
+    """Return the agents after a batch, with what they spent and stored, and which of them were charged."""
+    charged, channel, report = (np.empty(len(agents), dtype=np.int64) for _ in range(3))
+    charged[posed.agent_of] = ended.charged
+    channel[posed.agent_of], report[posed.agent_of] = ended.memory.channel, ended.memory.report
+    after = replace(
+        agents,
+        left=agents.left - charged * offer,
+        plays=agents.plays + 1,
+        paid=agents.paid + charged,
+        channel=channel,
+        report=report,
+    )
+    return after, charged
+
+
+def pose(
+    agents: Agents, offer: IntArray, places: FloatArray, free: IntArray, plan: Plan, area: Area, *, key: bytes
+) -> Posed:
+    """Put agents and free vehicles under ids of this batch alone, in the order of these ids."""
+    agent_of, names = _shuffled(agents.number, kind="agent", key=key)
+    vehicle_of, plates = _shuffled(free, kind="vehicle", key=key)
     problem = mobility.problem(
-        _points("people", names, people.place[person_of]),
+        _points("agents", names, agents.place[agent_of]),
         _points("vehicles", plates, places[free[vehicle_of]]),
         edge=plan.edge,
         interest=plan.interest,
-        epsilon=np.ldexp(offer[person_of].astype(np.float64), -UNIT_BITS),
+        epsilon=np.ldexp(offer[agent_of].astype(np.float64), -UNIT_BITS),
+        likely=area.likely(),
     )
-    return Posed(problem, person_of, free[vehicle_of])
+    return Posed(problem, agent_of, free[vehicle_of])
 
 
-def _shuffled(numbers: IntArray, *, kind: str, batch: int, seed: int) -> tuple[IntArray, tuple[str, ...]]:
-    ids = one_time_ids(numbers, kind=kind, batch=batch, seed=seed)
+def _shuffled(numbers: IntArray, *, kind: str, key: bytes) -> tuple[IntArray, tuple[str, ...]]:
+    ids = one_time_ids(numbers, kind=kind, key=key)
     order = np.argsort(np.array(ids), kind="stable")
     return order.astype(np.int64), tuple(ids[place] for place in order)
 
@@ -157,9 +198,26 @@ def _points(source: str, ids: tuple[str, ...], places: FloatArray) -> Points:
     return Points(source, ids, places[:, 0], places[:, 1], None, None, ())
 
 
-def rows_of(people: People, picked: FloatArray | None, plan: Plan) -> list[tuple[Number, ...]]:
-    """Return a row of `PEOPLE` for each of them; `picked` is when each was picked up, if they were."""
-    times = [None] * len(people) if picked is None else picked.tolist()
-    spent = [epsilon_of(plan.allowance - left) for left in people.left.tolist()]
-    columns = (people.person.tolist(), people.asked.tolist(), times, people.plays.tolist(), people.paid.tolist(), spent)
+def rows_of(
+    agents: Agents,
+    outcome: str,
+    plan: Plan,
+    *,
+    matched: FloatArray | None = None,
+    pick_up_by: FloatArray | None = None,
+) -> list[Row]:
+    """Return a row of `AGENTS` for each of them."""
+    none: list[Number] = [None] * len(agents)
+    delta = 0.0 if is_pure(plan.policy) else plan.delta
+    columns = (
+        agents.number.tolist(),
+        agents.asked.tolist(),
+        [outcome] * len(agents),
+        none if matched is None else matched.tolist(),
+        none if pick_up_by is None else pick_up_by.tolist(),
+        agents.plays.tolist(),
+        agents.paid.tolist(),
+        [epsilon_of(plan.allowance - left) for left in agents.left.tolist()],
+        (delta * agents.paid).tolist(),
+    )
     return list(zip(*columns, strict=True))

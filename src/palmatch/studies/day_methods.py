@@ -1,38 +1,44 @@
-"""Methods for thousands of batches in a row: `once` with a way to report that is settled for the day.
+"""One batch of a day by any method: the functions of `palmatch match`, and reports that are drawn once and kept.
 
-`palmatch.once` tries out, for each region of each batch, which channel serves made-up crowds best, which takes seconds.
-Here it is randomised response over a number of cells that is a public function of ε alone, so that a batch is prepared
-in a fraction of a second; everything else, and the promise, is the same. Other methods are prepared as everywhere else.
+A stored report is about a place, in cells fixed by the table of the agent's first batch. In a later batch its values
+are the posterior means that the same channel and report imply for the vehicles of that batch: post-processing, so that
+it costs nothing. This module moves no vehicles and keeps nothing on the disk.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
 import numpy as np
+from numpy.typing import NDArray
 
 from palmatch import once
 from palmatch.errors import InputError
-from palmatch.methods import METHODS, Ground, Settings, budgets, prepare
-from palmatch.neighbourhood import Neighbourhood
-from palmatch.policies.channel import SMALLEST, Channel
-from palmatch.policies.once import response, silent
-from palmatch.problem import FloatArray, IntArray, Problem
+from palmatch.ground import Ground, Settings
+from palmatch.methods import METHODS, prepare
+from palmatch.once import Reporting
+from palmatch.policies.once import channel_for
+from palmatch.problem import IntArray
+from palmatch.rounds.draws import Keys, stream
 from palmatch.rounds.prices import sell
-
-# As many cells as did best on made-up cities, for budgets up to each of these.
-_CELLS = ((0.75, 2), (1.5, 3), (3.0, 4), (4.5, 9), (6.0, 16), (float("inf"), 36))
+from palmatch.studies.day_state import StoredChannel
 
 _REPORTING = ("once", "hungarian-once", "once-threshold", "palma-adaptive")
 _ACCOUNTED = ("palma", "published")
 _REGION_ONLY = ("noise", "noise-patient", "hungarian-region", "random")
 
 
-def check_policy(policy: str) -> None:
+def check_method(method: str) -> None:
     """Refuse what cannot be played for a day."""
-    if policy not in METHODS:
-        raise InputError(f"There is no method {policy!r}: choose from {', '.join(playable())}.")
-    if "-geo" in policy:
+    if method not in METHODS:
+        raise InputError(f"There is no method {method!r}: choose from {', '.join(playable())}.")
+    if "-geo" in method:
         raise InputError(
-            f"{policy} has no meaning for who has nothing left of the day's budget: "
+            f"{method} has no meaning for an agent that has nothing left of the day's budget: "
             f"choose from {', '.join(playable())}."
         )
 
@@ -42,56 +48,147 @@ def playable() -> list[str]:
     return [method for method in METHODS if "-geo" not in method]
 
 
-def pays(policy: str) -> bool:
-    """Say whether people pay for playing: where they do, everybody with something left pays their whole share."""
-    return policy in _REPORTING + _ACCOUNTED
+def pays(method: str) -> bool:
+    """Tell whether agents are charged."""
+    return method in _REPORTING + _ACCOUNTED
 
 
-def is_pure(policy: str) -> bool:
-    """Say whether a method has no failure probability: all that it tells is one report."""
-    return policy in _REPORTING
+def reports_once(method: str) -> bool:
+    """Tell whether all that a method tells is one report, which can be stored."""
+    return method in _REPORTING
 
 
-def is_public(policy: str) -> bool:
-    """Say whether a method looks at nothing but regions."""
-    return policy in _REGION_ONLY
+def is_pure(method: str) -> bool:
+    """Tell whether a method has no failure probability."""
+    return method in _REPORTING
 
 
-def match_batch(problem: Problem, policy: str, *, settings: Settings, seed: int) -> tuple[IntArray, int]:
-    """Return each agent's resource (-1: none) and the rounds of one batch."""
-    ground = Ground(problem)
-    if policy == "once":
-        plan = reporting(ground, settings)
-        table = once.stalls(plan, once.reports(plan, ground.keys, seed))
-        sale = sell(table, plan.opening, once.STEP, keys=ground.keys, seed=seed, patience=once.PATIENCE)
-        return sale.resource_of, sale.rounds
-    matching = prepare(ground, policy, settings=settings).play(seed)
+def is_public(method: str) -> bool:
+    """Tell whether a method looks at nothing but regions."""
+    return method in _REGION_ONLY
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """What a batch is played with, to be kept before it is played, so that nothing is ever drawn twice.
+
+    Attributes
+    ----------
+    key:
+        What the one-time ids of the batch are derived from.
+    ties:
+        Public: breaks ties between equal bids.
+    reports:
+        The report of each agent, in the order of its one-time ids; empty before they are drawn, or if there are none.
+    """
+
+    key: bytes
+    ties: int
+    reports: IntArray
+
+
+def drawn(seed: int | None, batch: int) -> Drawn:
+    """Return the draws of a batch without its reports: fresh, or a function of the seed."""
+    none = np.zeros(0, dtype=np.int64)
+    if seed is None:
+        return Drawn(secrets.token_bytes(16), secrets.randbits(63), none)
+    return Drawn(blake2b(f"{seed} {batch}".encode(), digest_size=16).digest(), stream(seed, batch), none)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Memory:
+    """The stored reports of a batch's agents: for each its channel (-1: none) and report, and the channels."""
+
+    channel: IntArray
+    report: IntArray
+    channels: tuple[StoredChannel, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ended:
+    """How a batch ended: each agent's resource (-1: none), rounds, which agents are charged, and what they stored."""
+
+    resource_of: IntArray
+    rounds: int
+    charged: IntArray
+    memory: Memory
+
+
+def play_reports(
+    ground: Ground,
+    method: str,
+    settings: Settings,
+    draws: Drawn,
+    memory: Memory,
+    *,
+    seed: int | None,
+    keep: Callable[[Drawn], None],
+) -> Ended:
+    """Play a batch of a method that gives reports.
+
+    Agents with a stored report use it; the others draw theirs from the channel of this batch, which is the one of
+    `match`. `keep` is given what was drawn before anything is done with it.
+    """
+    plan = once.reporting(ground, settings)
+    if len(draws.reports) == 0:
+        told = once.reports(plan, *_private(ground, seed=None if seed is None else draws.ties))
+        draws = replace(draws, reports=told)
+        keep(draws)
+    stored = memory.channel >= 0
+    tells = np.array([channel.reports > 1 for channel in plan.channels])[plan.channel_of] & ~stored
+    known = replace(memory, report=np.where(stored, memory.report, draws.reports))
+    resource_of, rounds = _ON_REPORTS[method](ground, with_stored(ground, plan, known), known.report, draws.ties)
+    return Ended(resource_of, rounds, tells.astype(np.int64), _stored(known, plan, tells))
+
+
+def play_other(
+    ground: Ground, method: str, settings: Settings, draws: Drawn, *, seed: int | None
+) -> tuple[IntArray, int]:
+    """Play a batch of any other method; return each agent's resource and the rounds."""
+    ground._keys = _private(ground, seed=None if seed is None else draws.ties)[0]
+    matching = prepare(ground, method, settings=settings).play(draws.ties)
     return matching.resource_of, matching.rounds
 
 
-def cells_for(epsilon: float) -> int:
-    """Return into how many cells a region is split for a budget: public, and the same everywhere and all day."""
-    return 1 if epsilon < SMALLEST else next(cells for most, cells in _CELLS if epsilon <= most)
+def with_stored(ground: Ground, plan: Reporting, memory: Memory) -> Reporting:
+    """Return the plan in which agents with a stored report have the channel that they drew it from.
+
+    Its values are computed anew for the vehicles of this batch, from the region's public table.
+    """
+    channels, owners = list(plan.channels), list(plan.region_of_channel)
+    channel_of = plan.channel_of.copy()
+    for number, channel in enumerate(memory.channels):
+        members = np.flatnonzero(memory.channel == number)
+        if len(members) == 0:
+            continue
+        region = ground.regions[int(ground.problem.region_index[members[0]])]
+        prior = once.prior_of(ground.problem, region)
+        channel_of[members] = len(channels)
+        channels.append(channel_for(region, channel.cell_of, channel.chances, prior=prior))
+        owners.append(region)
+    return replace(plan, channels=tuple(channels), region_of_channel=tuple(owners), channel_of=channel_of)
 
 
-def reporting(ground: Ground, settings: Settings) -> once.Reporting:
-    """Return everybody's way to report, with the number of cells settled by the budget alone."""
-    problem, regions = ground.problem, ground.regions
-    # Evenly: free vehicles, which a city takes for a hint, stand where people have just not been picked up.
-    priors = [np.full(len(region.types), 1.0 / len(region.types)) for region in regions]
-    opening, _ = once.opening_prices(problem, regions, priors, ground.keys)
-    together = np.column_stack((problem.region_index, budgets(problem, settings)))
-    pairs, place_of = np.unique(together, axis=0, return_inverse=True)
-    channel_of = place_of.ravel().astype(np.int64)
-    places, owners = pairs[:, 0].astype(np.int64), tuple(regions[int(place)] for place in pairs[:, 0])
-    channels = [
-        _channel(region, float(epsilon), priors[place])
-        for region, epsilon, place in zip(owners, pairs[:, 1], places, strict=True)
-    ]
-    cell = once.cells_of(problem, channels, owners, channel_of)
-    return once.Reporting(tuple(channels), owners, channel_of, cell, opening)
+def _stored(memory: Memory, plan: Reporting, tells: NDArray[np.bool_]) -> Memory:
+    """Return the memory with the reports that were given now."""
+    channel, channels = memory.channel.copy(), list(memory.channels)
+    for number in np.unique(plan.channel_of[tells]).tolist():
+        channel[tells & (plan.channel_of == number)] = len(channels)
+        channels.append(StoredChannel(plan.channels[number].cell_of, plan.channels[number].chances))
+    return Memory(channel, np.where(channel >= 0, memory.report, -1), tuple(channels))
 
 
-def _channel(region: Neighbourhood, epsilon: float, prior: FloatArray) -> Channel:
-    count = min(cells_for(epsilon), len(region.types))
-    return silent(region, prior=prior) if count == 1 else response(region, count, epsilon, prior=prior)
+def _private(ground: Ground, seed: int | None) -> tuple[Keys, int]:
+    """Return what the agents' draws are a hash of: for each agent fresh bits of its own, or a function of the seed."""
+    if seed is not None:
+        return ground.keys, seed
+    return np.frombuffer(os.urandom(8 * ground.problem.agents), dtype="<u8").astype(np.uint64), 0
+
+
+def _bids(ground: Ground, plan: Reporting, told: IntArray, ties: int) -> tuple[IntArray, int]:
+    table = once.stalls(plan, told)
+    sale = sell(table, plan.opening, once.STEP, keys=ground.keys, seed=ties, patience=once.PATIENCE)
+    return sale.resource_of, sale.rounds
+
+
+_ON_REPORTS = {"once": _bids}

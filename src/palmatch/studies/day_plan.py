@@ -1,22 +1,22 @@
-"""The public numbers of a day, and what they promise to a person over the whole of it.
+"""The public numbers of a day, and the guarantee that an agent has over the whole of it.
 
-Promises add up over the batches in which a person plays, so the day has a budget, and who has spent it plays what
-everybody in the region would play. This room knows no trips and plays nothing.
+An agent that waits takes part in several batches, so what it spends is limited for the day. This module knows no trips
+and plays nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from math import ceil, floor, ldexp
-from typing import TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from palmatch.device.ledger import UNIT_BITS, epsilon_of
 from palmatch.errors import InputError
-from palmatch.guarantee import Guarantee, no_privacy, region_only
-from palmatch.studies.day_methods import check_policy, is_public, is_pure, pays
+from palmatch.guarantee import Guarantee, in_words, no_privacy, region_only
+from palmatch.studies.day_methods import check_method, is_public, is_pure, pays, reports_once
 from palmatch.studies.day_trips import DAY, HOUR
 
 # A square of this edge is larger than any city.
@@ -24,6 +24,9 @@ _LARGEST_EDGE = 100_000
 
 # How a user wrote a field of the plan: its name, and the value as it was given.
 Said: TypeAlias = Mapping[str, tuple[str, str]]
+
+# What an agent that was carried over is matched by: its stored report, or its region alone once its budget is spent.
+Waiting: TypeAlias = Literal["memoised", "region"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +38,21 @@ class Plan:
     batch_seconds:
         How long requests are gathered before they are matched.
     epsilon, budget:
-        What a person spends in a batch, and at most in a day.
+        What an agent spends in a batch, and at most in a day.
     vehicles:
         How many there are.
     patience:
-        Seconds after which a person who has no vehicle gives up.
+        Seconds after which an agent that has no vehicle gives up.
     speed:
         Metres a second along the streets.
     interest:
-        How many of the nearest vehicles each possible person cares for.
+        How many of the nearest vehicles each possible agent cares for.
+    waiting:
+        What an agent that was carried over is matched by, for methods that give one report.
     start, end:
         Seconds after midnight between which batches are played.
+    seed:
+        Repeats a day, which is then a simulation; without one, randomness is fresh and is kept nowhere.
     """
 
     vehicles: int
@@ -58,9 +65,10 @@ class Plan:
     patience: float = 600.0
     speed: float = 5.0
     interest: int = 20
+    waiting: Waiting = "memoised"
     start: float = 0.0
     end: float = DAY
-    seed: int = 0
+    seed: int | None = None
 
     @property
     def batches(self) -> range:
@@ -69,13 +77,22 @@ class Plan:
 
     @property
     def share(self) -> int:
-        """What a person spends in a batch, in units of the ledger."""
-        return units_within(self.epsilon)
+        """What an agent spends in a batch, in units of the ledger."""
+        return units_within(self.epsilon) if pays(self.policy) else 0
 
     @property
     def allowance(self) -> int:
-        """What a person may spend in a day, in units of the ledger."""
+        """What an agent may spend in a day, in units of the ledger."""
         return units_within(self.budget)
+
+    @property
+    def memoises(self) -> bool:
+        """Whether an agent gives one report in the day and keeps it while it waits."""
+        return self.waiting == "memoised" and reports_once(self.policy)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the numbers as plain data, without a seed where there is none."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def units_within(epsilon: float) -> int:
@@ -85,7 +102,7 @@ def units_within(epsilon: float) -> int:
 
 def check(plan: Plan, *, said: Said | None = None) -> None:
     """Refuse numbers that mean nothing, in the words in which they were given (`said`), or else as fields."""
-    check_policy(plan.policy)
+    check_method(plan.policy)
     words = said or {}
     for name in ("batch_seconds", "speed"):
         _expect(plan, name, getattr(plan, name) > 0, "above 0", words)
@@ -103,6 +120,9 @@ def check(plan: Plan, *, said: Said | None = None) -> None:
         whole = getattr(plan, name) % plan.batch_seconds == 0
         _expect(plan, name, whole, f"at the beginning of a batch of {plan.batch_seconds:g} s", words)
     _expect(plan, "end", plan.start < plan.end, f"after {_said(plan, 'start', words)[1]}", words)
+    if plan.waiting not in get_args(Waiting):
+        word, value = words.get("waiting", ("waiting", plan.waiting))
+        raise InputError(f"Expected {word} to be one of {', '.join(get_args(Waiting))}, got {word} {value}.")
 
 
 def _expect(plan: Plan, name: str, holds: bool, what: str, said: Said) -> None:
@@ -117,68 +137,98 @@ def _said(plan: Plan, name: str, said: Said) -> tuple[str, str]:
     return word, f"{word} {value}" if name in said else f"{word}={value}"
 
 
-def paid_plays(plan: Plan) -> int:
-    """Return in how many batches of a day a person can play for its budget, at most."""
-    return ceil(plan.allowance / plan.share) if plan.share else 0
+def charged_batches(plan: Plan) -> int:
+    """Return in how many batches an agent is charged, at most: bounded by its budget and by how long it waits."""
+    if not (plan.share and plan.allowance):
+        return 0
+    if plan.memoises:
+        return 1
+    waits = 1 + ceil(plan.patience / plan.batch_seconds)
+    return min(ceil(plan.allowance / plan.share), waits, len(plan.batches))
 
 
 def spread(plan: Plan) -> str:
     """Say how the day's budget is spread over batches."""
     if not pays(plan.policy):
-        return "Nothing is spent: the method asks for no budget."
-    share = min(plan.epsilon, plan.budget)
+        return "Nothing is spent: the method uses no budget."
+    share = in_words(min(plan.epsilon, plan.budget))
+    if plan.memoises:
+        return (
+            f"An agent gives one report at ε = {share}, stores it, and is matched by the stored report as long as it "
+            "waits: it is charged once."
+        )
+    most = charged_batches(plan)
     return (
-        f"Everybody has ε = {plan.budget:g} for the day and spends ε = {share:g} in each batch, or what is left, so "
-        f"that {'one batch is' if paid_plays(plan) == 1 else f'up to {paid_plays(plan)} batches are'} paid for. "
-        "Who has nothing left plays with the region's noise (ε = 0)."
+        f"An agent has ε = {in_words(plan.budget)} for the day and spends ε = {share} in each batch, or what is left, "
+        f"so that it is charged in {'one batch' if most == 1 else f'up to {most} batches'}. Then it is matched by its "
+        "region alone (ε = 0)."
     )
 
 
-def promise(plan: Plan) -> Guarantee:
-    """Return what is promised to a person over the day: the sum over all batches in which it plays.
+def guarantee(plan: Plan) -> Guarantee:
+    """Return the guarantee of an agent over the day.
 
     Formal guarantees
     -----------------
-    A person's place does not change while it waits. Each batch in which it plays with a share ε_i is (ε_i, δ_i)-PLDP in
-    that place, whatever was seen before, so all of them together are (Σ ε_i, Σ δ_i)-PLDP (basic composition, which also
-    holds when later batches depend on earlier ones); the shares are paid from an account that is never overdrawn, and
-    whether a share is paid depends on public numbers and on who was seen to be matched. Batches that are played with
-    nothing look at nothing but the region.
+    An agent's place does not change while it waits. Each batch in which it is charged ε_i is (ε_i, δ_i)-PLDP in that
+    place, whatever was seen before, so all of them together are (Σ ε_i, Σ δ_i)-PLDP (basic composition, which also
+    holds when later batches depend on earlier ones); the ε_i are bounded by an account that is never overdrawn, and
+    whether an agent is charged depends on public numbers and on which agents were seen to be matched. A stored report
+    that is used again is post-processing. When and where a vehicle is free again is a function of squares, times and
+    matchings (`day_area`), so nothing else about a place reaches a later batch.
     """
-    if is_public(plan.policy):
-        return region_only("in every batch of the day, only the region is looked at")
-    if not pays(plan.policy):
+    found = _unconditional(plan)
+    if plan.seed is None or found.notion == "none":
+        return found
+    return replace(found, statement=f"{_SIMULATION} {found.statement}")
+
+
+def _unconditional(plan: Plan) -> Guarantee:
+    most = epsilon_of(min(plan.allowance, charged_batches(plan) * plan.share))
+    if not (is_public(plan.policy) or pays(plan.policy)):
         return no_privacy("the method acts on the truth in every batch")
-    most = epsilon_of(min(plan.allowance, paid_plays(plan) * plan.share))
-    delta = 0.0 if is_pure(plan.policy) else paid_plays(plan) * plan.delta
-    but = "with no failure probability" if delta == 0 else f"but for a failure probability of δ = {delta:g}"
-    by = "By the paper's accounting, whoever" if plan.policy == "published" else "Whoever"
+    about: dict[str, Any] = {
+        "assumptions": _ASSUMPTIONS,
+        "partition": f"squares of {plan.edge:g} m on a grid that is fixed for the whole Earth",
+        "applies_to": "every agent that asks for a vehicle on that day",
+        "not_covered": _NOT_COVERED,
+    }
+    if most == 0:
+        return replace(region_only("in every batch of the day, an agent is matched by its region alone"), **about)
+    delta = 0.0 if is_pure(plan.policy) else charged_batches(plan) * plan.delta
+    by = "By the paper's accounting, for" if plan.policy == "published" else "For"
+    bound = f"by a factor of at most e^ε, ε = {in_words(most)}"
+    bound += f", and an addition of δ = {in_words(delta)}" if delta else ""
     return Guarantee(
         epsilon=most,
         delta=delta,
         notion="PLDP",
-        accountant="sum over the batches of a day",
+        accountant="one stored report" if plan.memoises else "sum over the charged batches of a day",
         statement=(
-            f"{by} watches all batches of the day, and even links a person's one-time ids, can tell where in its "
-            f"region it stands no better than ε = {most:g} allows, {but}."
+            f"{by} any two places of an agent's square in the service area, the probabilities of everything that an "
+            "observer of all batches and of all published files can see, an agent's one-time ids linked, differ "
+            f"{bound}."
         ),
-        assumptions=_ASSUMPTIONS,
-        partition=f"squares of {plan.edge:g} m on a grid that is fixed for the whole Earth",
-        applies_to="everybody who asks for a vehicle on that day",
-        not_covered=_NOT_COVERED,
+        **about,
     )
 
 
-_ASSUMPTIONS = (
-    "What each batch promises holds as that method says; the shares of a person add up.",
-    "A person is one request of the records, which do not say who rides twice. Two rides of one person are about two "
-    "places; where one tells about the other, their budgets add up.",
-    "While a person waits, its place and its region stay the same.",
+_SIMULATION: Final = (
+    "This is a simulation: whoever knows the seed can repeat every draw, and nothing is guaranteed against them. Of the "
+    "same day without a seed:"
 )
 
-_NOT_COVERED = (
-    "The region, when a person asks, and how often it is carried over.",
-    "The street: who follows a vehicle sees where it stops. Vehicles stand in public at the ends of trips, without a "
-    "name that links one batch to the next.",
-    "Other days: their promises are added to this one.",
+_ASSUMPTIONS: Final = (
+    "Public: the square and the time of a request, the square of its destination or that it is not known, where "
+    "vehicles stand, all settings, and what follows from these and from the reports or actions of the agents.",
+    "Each agent uses fresh, independent, private randomness, and keeps its place while it waits.",
+    "An agent is one request of the records, which do not say who rides twice. Two rides of one person are about two "
+    "places; where one tells about the other, their ε and δ add up.",
+)
+
+_NOT_COVERED: Final = (
+    "That an agent takes part, and so that its place is in the service area.",
+    "The street: whoever follows a vehicle sees where it stops, and a driver learns the place of its passenger.",
+    "What is kept in the folder do-not-publish: it holds true places and figures computed from them.",
+    "Other days: their ε and δ are added to these.",
 )

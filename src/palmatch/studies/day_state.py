@@ -1,13 +1,14 @@
-"""Everything that is in the air at one moment of a day: vehicles, people who wait, and what they may still spend.
+"""Everything that is under way at one moment of a day: vehicles, agents that wait, their budgets and stored reports.
 
-The rules by which vehicles move and people give up are here, and they are public:
+The rules by which vehicles move and agents give up are here, and are functions of public things only:
 
-- A vehicle that is matched drives to the person, then where the person wants to go, and is free there.
-- Where that is off the island, or not on record, it drives on to its stand, the place where it began the day: never to
-  a place that would tell where somebody was.
-- A person who got no vehicle waits and plays again in the next batch, and gives up after a public time.
+- A vehicle that is matched drives to the agent. This leg is timed to the farthest point of the agent's square and
+  rounded up to whole batches, so that it does not tell where in the square the agent is.
+- It then drives to the destination's square, timed between public points, and is free at a public point there.
+- Where that square is not served, or not known, it drives on to its stand, the public point where it began the day.
+- An agent that got no vehicle waits and takes part in the next batch, and gives up after a public time.
 
-What is in here fits on one page however long the day is. It knows nothing of how anybody is matched.
+The state itself holds true places and is not to be published. It knows nothing of how anybody is matched.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import polars as pl
 
 from palmatch.device.ledger import UNIT_BITS
 from palmatch.problem import FloatArray, IntArray
-from palmatch.studies.day_trips import metres_between, on_the_island
+from palmatch.studies.day_area import Area, lots, metres_between
 
 # What is left of a budget below this is not worth a report.
 _CRUMB = 1 << (UNIT_BITS - 20)
@@ -43,24 +44,36 @@ class Fleet:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class People:
-    """Those who wait: who they are inside the simulation, their trip, and their budget of the day.
+class Agents:
+    """Agents that wait: their number, request, budget of the day and stored report.
 
-    `left` is what each may still spend, in units of the ledger; `plays` how often each has played, and `paid` how often
-    it paid for that.
+    Attributes
+    ----------
+    place:
+        Where each is: private to it.
+    square, to:
+        The squares of its place and of its destination (NaN where not known): public.
+    left:
+        What each may still spend, in units of the ledger.
+    plays, paid:
+        In how many batches each took part, and was charged.
+    channel, report:
+        The stored report and the number, in `State.channels`, of the channel that it was drawn from; -1 for none.
     """
 
-    person: IntArray
+    number: IntArray
     asked: FloatArray
     place: FloatArray
+    square: FloatArray
     to: FloatArray
-    seconds: FloatArray
     left: IntArray
     plays: IntArray
     paid: IntArray
+    channel: IntArray
+    report: IntArray
 
     def __len__(self) -> int:
-        return len(self.person)
+        return len(self.number)
 
     def only(self, chosen: IntArray) -> Self:
         """Return some of them."""
@@ -75,77 +88,134 @@ class People:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class StoredChannel:
+    """The channel of a stored report: the cell of each possible type, and the chances of each report; public."""
+
+    cell_of: IntArray
+    chances: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """What a day needs to go on: the next batch, the vehicles, the people who wait, and how many have asked so far."""
+    """What a day needs to go on: the next batch, how many have asked, vehicles, waiting agents, their channels."""
 
     batch: int
     asked: int
     fleet: Fleet
-    people: People
+    agents: Agents
+    channels: tuple[StoredChannel, ...] = ()
 
     def packed(self) -> bytes:
         """Return everything as bytes."""
-        parts: dict[str, Any] = {"numbers": np.array([self.batch, self.asked])}
-        for name, record in (("fleet", self.fleet), ("people", self.people)):
+        parts: dict[str, Any] = {"numbers": np.array([self.batch, self.asked, len(self.channels)])}
+        records: list[tuple[str, Any]] = [("fleet", self.fleet), ("agents", self.agents)]
+        records += [(f"channel{number}", channel) for number, channel in enumerate(self.channels)]
+        for name, record in records:
             parts |= {f"{name}.{part.name}": getattr(record, part.name) for part in fields(record)}
-        packed = io.BytesIO()
-        np.savez(packed, **parts)
-        return packed.getvalue()
+        return packed_arrays(parts)
 
     @classmethod
     def unpacked(cls, packed: bytes) -> Self:
         """Return what `packed` gave."""
-        with np.load(io.BytesIO(packed)) as parts:
-            batch, asked = parts["numbers"].tolist()
-            fleet = Fleet(**{part.name: parts[f"fleet.{part.name}"] for part in fields(Fleet)})
-            people = People(**{part.name: parts[f"people.{part.name}"] for part in fields(People)})
-        return cls(batch, asked, fleet, people)
+        parts = unpacked_arrays(packed)
+
+        def record(kind: Any, name: str) -> Any:
+            return kind(**{part.name: parts[f"{name}.{part.name}"] for part in fields(kind)})
+
+        batch, asked, channels = parts["numbers"].tolist()
+        stored = tuple(record(StoredChannel, f"channel{number}") for number in range(channels))
+        return cls(batch, asked, record(Fleet, "fleet"), record(Agents, "agents"), stored)
 
 
-def fresh(places: FloatArray, *, batch: int, now: float) -> State:
-    """Return the beginning: everybody's vehicle free at its stand, and nobody waiting."""
+def packed_arrays(parts: dict[str, Any]) -> bytes:
+    """Return arrays as bytes."""
+    packed = io.BytesIO()
+    np.savez(packed, **parts)
+    return packed.getvalue()
+
+
+def unpacked_arrays(packed: bytes) -> dict[str, Any]:
+    """Return what `packed_arrays` was given."""
+    with np.load(io.BytesIO(packed)) as parts:
+        return dict(parts.items())
+
+
+def fresh(stands: FloatArray, *, batch: int, now: float) -> State:
+    """Return the beginning: every vehicle free at its stand, and no agent waiting."""
     none = np.zeros(0)
     whole, pairs = none.astype(np.int64), none.reshape(0, 2)
-    people = People(whole, none, pairs, pairs, none, whole, whole, whole)
-    return State(batch, 0, Fleet(places.copy(), np.full(len(places), now), places.copy()), people)
+    agents = Agents(whole, none, pairs, pairs, pairs, whole, whole, whole, whole, whole)
+    return State(batch, 0, Fleet(stands.copy(), np.full(len(stands), now), stands.copy()), agents)
 
 
-def arrivals(trips: pl.DataFrame, first: int, *, units: int) -> People:
+def arrivals(trips: pl.DataFrame, first: int, area: Area, *, units: int) -> Agents:
     """Return those who ask now, numbered from `first` on, each with the day's budget in units."""
     count = len(trips)
-    return People(
-        person=np.arange(first, first + count),
+    place = trips.select("latitude", "longitude").to_numpy()
+    none, nothing = np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    return Agents(
+        number=np.arange(first, first + count),
         asked=trips["asked"].to_numpy(),
-        place=trips.select("latitude", "longitude").to_numpy(),
-        to=trips.select("to_latitude", "to_longitude").to_numpy(),
-        seconds=trips["seconds"].to_numpy(),
+        place=place,
+        square=area.squares(place),
+        to=area.squares(trips.select("to_latitude", "to_longitude").to_numpy()),
         left=np.full(count, units),
-        plays=np.zeros(count, dtype=np.int64),
-        paid=np.zeros(count, dtype=np.int64),
+        plays=nothing,
+        paid=nothing,
+        channel=none,
+        report=none,
     )
 
 
-def offers(people: People, *, units: int) -> IntArray:
-    """Return what each plays this batch with, in units: a batch's share, or what is left of the day."""
-    offer = np.minimum(people.left, units)
-    return np.where(offer < _CRUMB, 0, offer)
+def offers(agents: Agents, *, units: int, memoises: bool) -> IntArray:
+    """Return what each plays this batch with, in units: a batch's share, or what is left of the day.
+
+    Where reports are memoised, an agent that has given one gives no second one.
+    """
+    offer = np.minimum(agents.left, units)
+    done = (agents.channel >= 0) if memoises else np.zeros(len(agents), dtype=np.bool_)
+    return np.where((offer < _CRUMB) | done, 0, offer)
 
 
 def send(
-    fleet: Fleet, vehicles: IntArray, people: People, *, now: float, speed: float, made_up: bool
+    fleet: Fleet,
+    vehicles: IntArray,
+    square: FloatArray,
+    to: FloatArray,
+    area: Area,
+    *,
+    batch: int,
+    batch_seconds: float,
+    speed: float,
 ) -> tuple[Fleet, FloatArray]:
-    """Send a vehicle to each of these people; return the fleet, and when each person is picked up."""
-    picked = now + metres_between(fleet.place[vehicles], people.place) / speed
-    stays = on_the_island(people.to, made_up=made_up)
-    last = np.where(np.isnan(people.to), people.place, people.to)
-    home = np.where(stays, 0.0, metres_between(last, fleet.stand[vehicles]) / speed)
+    """Send vehicles to agents in these squares, and on to these; return the fleet, and when each agent is picked up.
+
+    An agent is picked up at that public time at the latest; the vehicle leaves with it then. No place of an agent is
+    given to this function.
+    """
+    now = (batch + 1) * batch_seconds
+    reach = area.farthest(fleet.place[vehicles], square) / speed
+    leaves = now + np.ceil(reach / batch_seconds) * batch_seconds
+    known, served = np.isfinite(to[:, 0]), area.serves(to)
+    last = np.where(known[:, None], area.stands(to, lots(vehicles, batch)), area.centres(square))
+    ride = np.where(known, area.ride(square, last), 0.0) / speed
+    home = np.where(served, 0.0, metres_between(last, fleet.stand[vehicles]) / speed)
     place, free_at = fleet.place.copy(), fleet.free_at.copy()
-    place[vehicles] = np.where(stays[:, None], people.to, fleet.stand[vehicles])
-    free_at[vehicles] = picked + people.seconds + home
-    return replace(fleet, place=place, free_at=free_at), picked
+    place[vehicles] = np.where(served[:, None], last, fleet.stand[vehicles])
+    free_at[vehicles] = leaves + ride + home
+    return replace(fleet, place=place, free_at=free_at), leaves
 
 
-def one_time_ids(numbers: Sequence[int] | IntArray, *, kind: str, batch: int, seed: int) -> list[str]:
-    """Return ids for one batch, which only who knows the seed can link to those of another batch."""
-    key = blake2b(f"{seed} {kind} {batch}".encode(), digest_size=16).digest()
-    return [blake2b(int(number).to_bytes(8, "little"), key=key, digest_size=8).hexdigest() for number in numbers]
+def kept(state: State) -> State:
+    """Return the state without the channels of agents that no longer wait."""
+    used, index = np.unique(state.agents.channel, return_inverse=True)
+    # -1, which stands for no report, comes first where it occurs.
+    none = int(len(used) > 0 and used[0] < 0)
+    channels = tuple(state.channels[number] for number in used[none:].tolist())
+    return replace(state, agents=replace(state.agents, channel=index.astype(np.int64) - none), channels=channels)
+
+
+def one_time_ids(numbers: Sequence[int] | IntArray, *, kind: str, key: bytes) -> list[str]:
+    """Return ids for one batch, which cannot be linked to those of another batch without the batch's key."""
+    keyed = blake2b(kind.encode(), key=key, digest_size=16).digest()
+    return [blake2b(int(number).to_bytes(8, "little"), key=keyed, digest_size=8).hexdigest() for number in numbers]

@@ -1,7 +1,8 @@
-"""A day on the disk: what has happened and what is in the air, in one file, a transaction for each batch.
+"""A day on the disk: what has happened and what is under way, in one file, a transaction for each batch.
 
-A kill at any instant loses at most the batch under way; two processes cannot play one day. This room stores rows and
-bytes; it knows nothing of what they mean.
+What was drawn for a batch is kept before the batch is played, so that it is never drawn again. A kill at any instant
+loses at most the batch under way; two processes cannot play one day. The file is not to be published. This module
+stores rows and bytes; it knows nothing of what they mean.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ import polars as pl
 
 from palmatch.errors import InputError
 
-Row: TypeAlias = Sequence[float | int | None]
+Row: TypeAlias = Sequence[float | int | str | None]
 
 
 class DayFile:
-    """The file of a day: two tables, one row for each batch and one for each person who is done, and the last state."""
+    """The file of a day: some tables, the last state, and what was drawn ahead for the batch after it."""
 
-    def __init__(self, path: Path, *, batches: pl.Schema, people: pl.Schema) -> None:
+    def __init__(self, path: Path, schemas: Mapping[str, pl.Schema]) -> None:
         self.path = path
-        self._schemas = {"batches": batches, "people": people}
+        self._schemas = dict(schemas)
         self._connection = sqlite3.connect(path, isolation_level=None, timeout=0.0)
         try:
             self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -44,7 +45,8 @@ class DayFile:
         for name, schema in self._schemas.items():
             columns = ", ".join(f'"{column}"' for column in schema)
             self._connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({columns})")
-        self._connection.execute("CREATE TABLE IF NOT EXISTS state (number INTEGER PRIMARY KEY, packed BLOB)")
+        for name in ("state", "ahead"):
+            self._connection.execute(f"CREATE TABLE IF NOT EXISTS {name} (number INTEGER PRIMARY KEY, packed BLOB)")
         self._connection.execute("COMMIT")
 
     def __enter__(self) -> Self:
@@ -59,27 +61,31 @@ class DayFile:
 
     def state(self) -> bytes | None:
         """Return the last state that was kept, if any."""
-        found = self._connection.execute("SELECT packed FROM state").fetchone()
-        return None if found is None else bytes(found[0])
+        return self._packed("state")
 
-    def keep(self, state: bytes, batch: Mapping[str, float | int | None], people: Sequence[Row]) -> None:
-        """Write a batch, the people who are done after it, and the state after it: all of it or nothing."""
-        marks = {name: ", ".join("?" * len(schema)) for name, schema in self._schemas.items()}
+    def ahead(self) -> bytes | None:
+        """Return what was drawn for the batch after that state, if it was."""
+        return self._packed("ahead")
+
+    def keep_ahead(self, drawn: bytes) -> None:
+        """Write what was drawn for the batch under way."""
+        self._connection.execute("INSERT OR REPLACE INTO ahead VALUES (1, ?)", (drawn,))
+
+    def keep(self, state: bytes, rows: Mapping[str, Sequence[Row]]) -> None:
+        """Write a batch's rows of each table, and the state after it: all of it or nothing."""
         self._connection.execute("BEGIN")
-        row = [batch[column] for column in self._schemas["batches"]]
-        self._connection.execute(f"INSERT INTO batches VALUES ({marks['batches']})", row)
-        self._connection.executemany(f"INSERT INTO people VALUES ({marks['people']})", people)
+        for name, schema in self._schemas.items():
+            marks = ", ".join("?" * len(schema))
+            self._connection.executemany(f"INSERT INTO {name} VALUES ({marks})", rows[name])
         self._connection.execute("INSERT OR REPLACE INTO state VALUES (1, ?)", (state,))
+        self._connection.execute("DELETE FROM ahead")
         self._connection.execute("COMMIT")
 
-    def batches(self) -> pl.DataFrame:
-        """Return the batches so far."""
-        return self._read("batches")
-
-    def people(self) -> pl.DataFrame:
-        """Return the people who are done."""
-        return self._read("people")
-
-    def _read(self, name: str) -> pl.DataFrame:
+    def table(self, name: str) -> pl.DataFrame:
+        """Return the rows of a table so far."""
         rows = self._connection.execute(f"SELECT * FROM {name} ORDER BY rowid").fetchall()
         return pl.DataFrame(rows, schema=self._schemas[name], orient="row")
+
+    def _packed(self, name: str) -> bytes | None:
+        found = self._connection.execute(f"SELECT packed FROM {name}").fetchone()
+        return None if found is None else bytes(found[0])
