@@ -12,6 +12,8 @@ from running import run
 from palmatch.cli.day import clock, seconds_of
 
 SMALL = ("day", "--start", "05:00", "--end", "05:03", "--out", "night")
+SEEDED = (*SMALL, "--seed", 0)
+PUBLIC = {"day.parquet", "agents.parquet", "summary.json", "day.png", "day.svg", "do-not-publish"}
 
 
 def test_without_a_file_the_made_up_city_has_its_day_and_the_title_says_so(tmp_path: Path) -> None:
@@ -19,35 +21,89 @@ def test_without_a_file_the_made_up_city_has_its_day_and_the_title_says_so(tmp_p
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith("A day of a made-up city: once, 6 batches of 30 s")
     assert max(map(len, result.stdout.splitlines())) <= 80
-    assert "no better than ε = 1" in " ".join(result.stdout.split())
+    words = " ".join(result.stdout.split())
+    assert "differ by a factor of at most e^ε, ε = 1." in words
+    assert "simulation" not in words
     told = json.loads((tmp_path / "numbers.json").read_text(encoding="utf-8"))
     assert told == json.loads((tmp_path / "night/summary.json").read_text(encoding="utf-8"))
     assert told["made_up"] is True
     assert told["guarantee"]["epsilon"] == 1.0
     rows = pl.read_parquet(tmp_path / "night/day.parquet")
-    assert len(pl.read_parquet(tmp_path / "night/people.parquet")) == told["asked"]
+    assert len(pl.read_parquet(tmp_path / "night/agents.parquet")) == told["asked"]
     assert len(rows) == 6
     assert rows["asked"].sum() == told["asked"] > 0
     assert (tmp_path / "night/day.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "night/day.svg").exists()
+    assert {path.name for path in (tmp_path / "night").iterdir()} == PUBLIC
+
+
+def test_what_is_computed_from_the_truth_is_in_a_folder_of_its_own_and_said_not_to_be_published(tmp_path: Path) -> None:
+    result = run(*SEEDED, folder=tmp_path)
+    private = tmp_path / "night/do-not-publish"
+    assert private.stat().st_mode & 0o077 == 0
+    assert (private / "README.txt").read_text(encoding="utf-8").startswith("NOT TO BE PUBLISHED")
+    true = json.loads((private / "true-summary.json").read_text(encoding="utf-8"))
+    assert "Not to be published" in true["not_to_be_published"]
+    assert 0 < true["loss"] < 1
+    assert set(pl.read_parquet(private / "true-day.parquet").columns) == {"batch", "welfare", "optimum"}
+    assert set(pl.read_parquet(private / "true-agents.parquet").columns) == {"agent", "picked_up"}
+    for name in ("day.parquet", "agents.parquet"):
+        found = pl.read_parquet(tmp_path / "night" / name).columns
+        assert not {"welfare", "optimum", "picked_up", "latitude", "seconds"} & set(found)
+    told = (tmp_path / "night/summary.json").read_text(encoding="utf-8")
+    assert not any(f'"{name}"' in told for name in ("loss", "welfare", "optimum", "seconds", "wait_median_seconds"))
+    before, _, after = result.stdout.partition("Not to be published")
+    assert "welfare" not in before
+    assert "welfare lost" in after
+    assert "Never publish night/do-not-publish" in " ".join(result.stdout.split())
+
+
+def test_without_a_seed_the_day_is_another_one_each_time_and_no_file_names_a_seed(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        assert run(*SMALL[:-1], name, folder=tmp_path).returncode == 0
+    one, two = (pl.read_parquet(tmp_path / name / "agents.parquet") for name in ("a", "b"))
+    assert not one.equals(two)
+    for path in (tmp_path / "a").rglob("*"):
+        assert path.is_dir() or b"seed" not in path.read_bytes().lower(), path
+    before = (tmp_path / "a/agents.parquet").read_bytes()
+    assert run(*SMALL[:-1], "a", folder=tmp_path).returncode == 0
+    assert (tmp_path / "a/agents.parquet").read_bytes() == before
+
+
+def test_with_a_seed_it_is_a_simulation_and_says_so(tmp_path: Path) -> None:
+    result = run(*SEEDED, folder=tmp_path)
+    assert "This is a simulation" in result.stdout
+    told = json.loads((tmp_path / "night/summary.json").read_text(encoding="utf-8"))
+    assert told["simulation"] is True
+    assert told["guarantee"]["statement"].startswith("This is a simulation")
 
 
 def test_the_same_command_gives_the_same_day_and_other_settings_are_refused(tmp_path: Path) -> None:
-    assert run(*SMALL, folder=tmp_path).returncode == 0
-    before = {name: (tmp_path / "night" / name).read_bytes() for name in ("day.parquet", "people.parquet", "day.png")}
-    assert run(*SMALL, folder=tmp_path).returncode == 0
+    names = (
+        "day.parquet",
+        "agents.parquet",
+        "day.png",
+        "do-not-publish/true-day.parquet",
+        "do-not-publish/true-day.png",
+    )
+    assert run(*SEEDED, folder=tmp_path).returncode == 0
+    before = {name: (tmp_path / "night" / name).read_bytes() for name in names}
+    assert run(*SEEDED, folder=tmp_path).returncode == 0
     for name, content in before.items():
         assert (tmp_path / "night" / name).read_bytes() == content
-    refused = run(*SMALL, "--policy", "noise", folder=tmp_path)
+    refused = run(*SEEDED, "--policy", "noise", folder=tmp_path)
     assert refused.returncode == 2
-    assert "policy is once there and noise here" in refused.stderr
-    refused = run(*SMALL, "--seed", 5, folder=tmp_path)
-    assert "seed is 0 there and 5 here" in refused.stderr
-    refused = run(*SMALL, "--patience", 5, folder=tmp_path)
-    assert "patience is 10.0 there and 5.0 here" in refused.stderr
-    refused = run(*SMALL, "--end", "05:04", folder=tmp_path)
-    assert "end is 05:03 there and 05:04 here" in refused.stderr
-    assert run(*SMALL, folder=tmp_path).returncode == 0
+    assert "method is once there and noise here" in refused.stderr
+    for words, sentence in (
+        ((*SMALL, "--seed", 5), "randomness is of seed 0 there and of seed 5 here"),
+        (SMALL, "randomness is of seed 0 there and fresh here"),
+        ((*SEEDED, "--waiting", "region"), "waiting is memoised there and region here"),
+        ((*SEEDED, "--patience", 5), "patience is 10.0 there and 5.0 here"),
+        ((*SEEDED, "--end", "05:04"), "end is 05:03 there and 05:04 here"),
+    ):
+        assert sentence in run(*words, folder=tmp_path).stderr
+    assert run(*SEEDED, folder=tmp_path).returncode == 0
+    for name, content in before.items():
+        assert (tmp_path / "night" / name).read_bytes() == content
 
 
 def test_a_taxi_file_is_played_on_the_day_that_is_asked_for(tmp_path: Path) -> None:
@@ -87,7 +143,8 @@ def test_a_taxi_file_is_played_on_the_day_that_is_asked_for(tmp_path: Path) -> N
         (("--vehicles", "0"), "Expected --vehicles of at least 1, got --vehicles 0."),
         (("--interest", "0"), "Expected --interest of at least 1, got --interest 0."),
         (("--epsilon", "-1"), "Expected --epsilon from 0 to 1000, got --epsilon -1."),
-        (("--policy", "alma-geo"), "nothing left of the day's budget"),
+        (("--method", "alma-geo"), "nothing left of the day's budget"),
+        (("--waiting", "x"), "Expected --waiting to be one of memoised, region, got --waiting x."),
         (("--budget-per-day", "-1"), "Expected --budget-per-day from 0 to 1000, got --budget-per-day -1."),
     ],
 )
@@ -99,15 +156,16 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, words: tuple[str, ...], sente
     assert not (tmp_path / "study/day.parquet").exists()
 
 
-def test_who_still_waits_at_the_end_is_in_the_file_and_counted_as_carried_over(tmp_path: Path) -> None:
-    result = run(*SMALL, "--end", "05:00:30", "--vehicles", 2, "--json", "numbers.json", folder=tmp_path)
+def test_an_agent_that_still_waits_at_the_end_is_in_the_file_and_counted_as_carried_over(tmp_path: Path) -> None:
+    words = (*SEEDED, "--end", "05:00:30", "--vehicles", 2)
+    result = run(*words, "--json", "numbers.json", folder=tmp_path)
     assert result.stdout.startswith("A day of a made-up city: once, 1 batch of 30 s")
     told = json.loads((tmp_path / "numbers.json").read_text(encoding="utf-8"))
-    people = pl.read_parquet(tmp_path / "night/people.parquet")
-    assert (people["outcome"] == "waiting").sum() == told["waiting_at_the_end"] == told["carried_over"] > 0
-    before = (tmp_path / "night/people.parquet").read_bytes()
-    assert run(*SMALL, "--end", "05:00:30", "--vehicles", 2, folder=tmp_path).returncode == 0
-    assert (tmp_path / "night/people.parquet").read_bytes() == before
+    agents = pl.read_parquet(tmp_path / "night/agents.parquet")
+    assert (agents["outcome"] == "waiting").sum() == told["waiting_at_the_end"] == told["carried_over"] > 0
+    before = (tmp_path / "night/agents.parquet").read_bytes()
+    assert run(*words, folder=tmp_path).returncode == 0
+    assert (tmp_path / "night/agents.parquet").read_bytes() == before
 
 
 def test_times_are_seconds_after_midnight() -> None:

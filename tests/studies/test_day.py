@@ -1,11 +1,8 @@
-"""A day of batches: nobody is lost, no vehicle is in two places, nobody spends more than a day's budget."""
+"""A day of batches: no agent is lost, no vehicle is in two places, no agent spends more than a day's budget."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -17,25 +14,48 @@ import palmatch as pm
 from palmatch.data import city
 from palmatch.device.ledger import UNIT_BITS
 from palmatch.errors import InputError
-from palmatch.methods import Settings
-from palmatch.studies.day import OUTCOMES, Played, play_day, summary
-from palmatch.studies.day_batch import pose
-from palmatch.studies.day_methods import match_batch, playable
-from palmatch.studies.day_plan import Plan, check, paid_plays, promise
-from palmatch.studies.day_state import Fleet, People, State, arrivals, fresh, one_time_ids, send
-from palmatch.studies.day_trips import SCHEMA, DayTrips, metres_between, trips_of_city, trips_of_file
+from palmatch.methods import Ground, Settings
+from palmatch.studies.day import Played, play_day, summary, true_figures
+from palmatch.studies.day_area import Area, lots, metres_between
+from palmatch.studies.day_batch import OUTCOMES, pose
+from palmatch.studies.day_methods import Memory, drawn, play_other, play_reports, playable, reports_once
+from palmatch.studies.day_plan import Plan, charged_batches, check, guarantee
+from palmatch.studies.day_state import (
+    Agents,
+    Fleet,
+    State,
+    StoredChannel,
+    arrivals,
+    fresh,
+    kept,
+    one_time_ids,
+    send,
+)
+from palmatch.studies.day_trips import SCHEMA, DayTrips, trips_of_city, trips_of_file
 
 UNIT = 1 << UNIT_BITS
 
-# Five minutes with too few vehicles, so that people wait, give up and run out of budget; at the speed of a helicopter,
+AREA = Area(1000.0, made_up=True)
+
+# Five minutes with too few vehicles, so that agents wait, give up and run out of budget; at the speed of a helicopter,
 # so that vehicles come back.
-SHORT = Plan(vehicles=9, start=8 * 3600.0, end=8 * 3600.0 + 300, patience=150.0, epsilon=0.5, budget=1.2, speed=50.0)
+SHORT = Plan(
+    vehicles=9,
+    method="palma",
+    start=8 * 3600.0,
+    end=8 * 3600.0 + 300,
+    patience=150.0,
+    epsilon=0.5,
+    budget=1.2,
+    speed=80.0,
+    seed=0,
+)
 
 
 @pytest.fixture(scope="module")
 def trips(tmp_path_factory: pytest.TempPathFactory) -> DayTrips:
     """A twentieth of what five minutes of the made-up city ask for."""
-    whole = trips_of_city(tmp_path_factory.mktemp("whole"), seed=3, speed=SHORT.speed, start=SHORT.start, end=SHORT.end)
+    whole = trips_of_city(tmp_path_factory.mktemp("whole"), seed=3, start=SHORT.start, end=SHORT.end)
     for number in range(24):
         path = whole.folder / f"{number:02d}.parquet"
         pl.read_parquet(path).gather_every(20).write_parquet(path)
@@ -51,31 +71,38 @@ def asked_in(trips: DayTrips) -> pl.DataFrame:
     return pl.concat([trips.hour(number) for number in range(24)])
 
 
-def test_everybody_who_asks_is_picked_up_gives_up_or_still_waits(trips: DayTrips, played: Played) -> None:
+def test_every_agent_that_asks_is_matched_gives_up_or_still_waits(trips: DayTrips, played: Played) -> None:
     rows = played.batches
     assert len(rows) == 10
     assert rows["asked"].sum() == len(asked_in(trips))
     assert rows["asked"].sum() == rows["matched"].sum() + rows["gave_up"].sum() + rows["waiting"][-1]
     before = [0, *rows["waiting"][:-1]]
     assert (rows["playing"] == rows["asked"] + pl.Series(before)).all()
-    assert sorted(played.people["person"]) == list(range(rows["asked"].sum()))
-    outcome = played.people["outcome"]
+    assert played.agents["agent"].to_list() == list(range(rows["asked"].sum()))
+    outcome = played.agents["outcome"]
     counts = {name: int((outcome == name).sum()) for name in OUTCOMES}
     assert counts == {
-        "picked up": rows["matched"].sum(),
+        "matched": rows["matched"].sum(),
         "gave up": rows["gave_up"].sum(),
         "waiting": rows["waiting"][-1],
     }
     assert all(counts.values())
-    assert ((outcome == "picked up") == played.people["picked_up"].is_not_null()).all()
+    assert ((outcome == "matched") == played.agents["matched"].is_not_null()).all()
+    assert (
+        played.true_agents["agent"].to_list() == played.agents.filter(pl.col("outcome") == "matched")["agent"].to_list()
+    )
+    both = played.agents.join(played.true_agents, on="agent")
+    # A vehicle is with its agent at the public time at the latest.
+    assert (both["picked_up"] <= both["pick_up_by"]).all()
+    assert (both["picked_up"] > both["matched"]).all()
 
 
 def test_those_who_still_wait_have_paid_for_what_they_played(trips: DayTrips, played: Played) -> None:
-    """Who waits at the end came too late to give up, and its row says what it has spent so far."""
-    waiting = played.people.filter(pl.col("outcome") == "waiting")
+    """An agent that waits at the end came too late to give up, and its row says what it has spent so far."""
+    waiting = played.agents.filter(pl.col("outcome") == "waiting")
     assert (SHORT.end - waiting["asked"] < SHORT.patience).all()
     asked = pl.concat([trips.hour(number) for number in range(24)])["asked"]
-    assert (waiting["asked"] == asked.gather(waiting["person"])).all()
+    assert (waiting["asked"] == asked.gather(waiting["agent"])).all()
     batches = np.ceil((SHORT.end - waiting["asked"].to_numpy()) / SHORT.batch_seconds)
     assert (waiting["plays"].to_numpy() <= batches).all()
     assert waiting["epsilon"].max() > 0
@@ -83,10 +110,18 @@ def test_those_who_still_wait_have_paid_for_what_they_played(trips: DayTrips, pl
 
 def naive_day(trips: DayTrips, plan: Plan) -> list[tuple[int, ...]]:
     """The same rules with one object each and the best pair first: (asked, free, matched, gave up, carried)."""
-    stands = [tuple(place) for place in trips.fleet_places(plan.vehicles)]
-    cars = [{"place": place, "stand": place, "free_at": plan.start} for place in stands]
+    stands = [tuple(place) for place in trips.stands(plan.vehicles, AREA)]
+    cars = [{"place": place, "stand": place, "free_at": plan.start, "number": n} for n, place in enumerate(stands)]
     waiting: list[dict[str, object]] = []
     rows = []
+    east = [111_195.08 * np.cos(np.radians(41 + (row + 0.5) * 1000 / 111_195.08)) for row in range(-60, 1)]
+
+    def square(place: tuple[float, float]) -> tuple[int, int]:
+        row = int(np.floor((place[0] - 41) * 111_195.08 / 1000))
+        return int(np.floor((place[1] + 74) * east[row + 60] / 1000)), row
+
+    def corner(column: int, row: int, right: float = 0.0, up: float = 0.0) -> tuple[float, float]:
+        return 41 + (row + up) * 1000 / 111_195.08, -74 + (column + right) * 1000 / east[row + 60]
 
     def metres(a: tuple[float, float], b: tuple[float, float]) -> float:
         return abs(a[0] - b[0]) * 111_050.0 + abs(a[1] - b[1]) * 84_400.0
@@ -101,20 +136,30 @@ def naive_day(trips: DayTrips, plan: Plan) -> list[tuple[int, ...]]:
             places = [(row["latitude"], row["longitude"]) for row in waiting]
             problem = pm.mobility.problem(places, [car["place"] for car in free], edge=plan.edge)
             table = problem.true_utility()
-            left_people, left_cars = set(range(len(waiting))), set(range(len(free)))
-            while left_people and left_cars:
-                person, car = max(((p, c) for p in left_people for c in left_cars), key=lambda pair: table[pair])
-                left_people.remove(person)
+            left_agents, left_cars = set(range(len(waiting))), set(range(len(free)))
+            while left_agents and left_cars:
+                agent, car = max(((p, c) for p in left_agents for c in left_cars), key=lambda pair: table[pair])
+                left_agents.remove(agent)
                 left_cars.remove(car)
-                happy.append(person)
-                row, vehicle = waiting[person], free[car]
-                picked = now + metres(vehicle["place"], places[person]) / plan.speed
-                to = (row["to_latitude"], row["to_longitude"])
-                vehicle["free_at"] = picked + row["seconds"]
-                if not city.inside(*to):
-                    vehicle["free_at"] += metres(to, vehicle["stand"]) / plan.speed
-                    to = vehicle["stand"]
-                vehicle["place"] = to
+                happy.append(agent)
+                row, vehicle = waiting[agent], free[car]
+                here = square(places[agent])
+                corners = [corner(*here, right, up) for right in (0, 1) for up in (0, 1)]
+                far = max(metres(vehicle["place"], point) for point in corners)
+                leaves = now + plan.batch_seconds * np.ceil(far / plan.speed / plan.batch_seconds)
+                there = square((row["to_latitude"], row["to_longitude"]))
+                middle = corner(*here, 0.5, 0.5)
+                grid = [corner(*there, right / 10, up / 10) for up in range(11) for right in range(11)]
+                inside = [point for point in grid if city.inside(*point)]
+                if inside:
+                    lot = int(lots(np.array([vehicle["number"]]), number)[0])
+                    end = inside[lot % len(inside)]
+                    vehicle["free_at"] = leaves + max(metres(middle, end), 2000 / 3) / plan.speed
+                    vehicle["place"] = end
+                else:
+                    end = corner(*there, 0.5, 0.5)
+                    way = max(metres(middle, end), 2000 / 3) + metres(end, vehicle["stand"])
+                    vehicle["free_at"], vehicle["place"] = leaves + way / plan.speed, vehicle["stand"]
         left = [row for place, row in enumerate(waiting) if place not in happy]
         waiting = [row for row in left if now - row["asked"] < plan.patience]
         carried = sum(any(row is other for other in waiting) for row in new)
@@ -122,68 +167,38 @@ def naive_day(trips: DayTrips, plan: Plan) -> list[tuple[int, ...]]:
     return rows
 
 
-def test_vehicles_and_people_follow_the_rules_as_a_plain_simulation_does(trips: DayTrips, tmp_path: Path) -> None:
-    plan = replace(SHORT, policy="greedy", vehicles=12, patience=60.0)
+def test_vehicles_and_agents_follow_the_rules_as_a_plain_simulation_does(trips: DayTrips, tmp_path: Path) -> None:
+    plan = replace(SHORT, method="greedy", vehicles=12, patience=60.0)
     again = play_day(trips, plan, tmp_path / "day.db")
     rows, naive = again.batches, naive_day(trips, plan)
     assert rows.select("asked", "free", "matched", "gave_up", "carried").rows() == naive
     assert rows["free"].n_unique() > 3
-    # Also who has not yet played again, since no vehicle was free or the day was over, was carried over.
+    # Also an agent that has not taken part again, since no vehicle was free or the day was over, was carried over.
     assert summary(trips, plan, again)["carried_over"] == sum(row[-1] for row in naive)
-    assert sum(row[-1] for row in naive) > (again.people["plays"] > 1).sum()
+    assert sum(row[-1] for row in naive) > (again.agents["plays"] > 1).sum()
 
 
-def test_nobody_spends_more_than_the_budget_of_the_day(played: Played) -> None:
-    people = played.people
-    assert people["epsilon"].max() <= 1.2
-    assert people["paid"].max() == 3
-    assert people["plays"].max() > 3
+def test_no_agent_spends_more_than_the_budget_of_the_day(played: Played) -> None:
+    agents = played.agents
+    assert agents["epsilon"].max() <= 1.2
+    assert agents["paid"].max() == 3
+    assert agents["plays"].max() > 3
     # 0.5, 0.5, and what is left of 1.2; then nothing.
-    expected = np.minimum(0.5 * people["plays"].to_numpy(), 1.2)
-    np.testing.assert_allclose(people["epsilon"].to_numpy(), expected, atol=1e-9)
-    assert (people["paid"] == people["plays"].clip(0, 3)).all()
-
-
-def test_a_day_is_the_same_after_a_kill(trips: DayTrips, played: Played, tmp_path: Path) -> None:
-    script = (
-        "import sys, time\n"
-        "from pathlib import Path\n"
-        "from palmatch.studies import day, day_store\n"
-        "from palmatch.studies.day_plan import Plan\n"
-        "from palmatch.studies.day_trips import trips_of_city\n"
-        "plan = Plan(**eval(sys.argv[3]))\n"
-        "trips = trips_of_city(Path(sys.argv[1]), seed=3, speed=50.0, start=plan.start, end=plan.end)\n"
-        "def watch(done, total):\n"
-        "    if done == 4:\n"
-        "        print('now', flush=True)\n"
-        "        time.sleep(600)\n"
-        "day.play_day(trips, plan, Path(sys.argv[2]), watch=watch)\n"
-    )
-    words = [sys.executable, "-c", script, str(trips.folder), str(tmp_path / "day.db"), repr(asdict(SHORT))]
-    child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    try:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "now\n"
-    finally:
-        child.send_signal(signal.SIGKILL)
-        child.communicate()
-    seen: list[int] = []
-    again = play_day(trips, SHORT, tmp_path / "day.db", watch=lambda done, total: seen.append(done))
-    assert seen == [4, 5, 6, 7, 8, 9, 10]
-    assert again.batches.equals(played.batches)
-    assert again.people.equals(played.people)
+    expected = np.minimum(0.5 * agents["plays"].to_numpy(), 1.2)
+    np.testing.assert_allclose(agents["epsilon"].to_numpy(), expected, atol=1e-9)
+    assert (agents["paid"] == agents["plays"].clip(0, 3)).all()
 
 
 def test_two_processes_cannot_play_one_day(trips: DayTrips, tmp_path: Path) -> None:
     path = tmp_path / "day.db"
 
-    def watch(done: int, total: int) -> None:
+    def progress(done: int, total: int) -> None:
         with pytest.raises(InputError, match="another palmatch day is at work"):
             play_day(trips, SHORT, path)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        play_day(trips, SHORT, path, watch=watch)
+        play_day(trips, SHORT, path, progress=progress)
 
 
 def test_a_file_that_is_no_day_is_refused_with_a_sentence(trips: DayTrips, tmp_path: Path) -> None:
@@ -192,126 +207,156 @@ def test_a_file_that_is_no_day_is_refused_with_a_sentence(trips: DayTrips, tmp_p
         play_day(trips, SHORT, tmp_path / "day.db")
 
 
-def people_at(places: list[tuple[float, float]]) -> People:
-    columns = dict(
-        zip(
-            SCHEMA,
-            ([0.0] * len(places), *np.transpose(places), *np.transpose(places), [60.0] * len(places)),
-            strict=True,
-        )
-    )
-    return arrivals(pl.DataFrame(columns, schema=SCHEMA), 0, units=UNIT)
+def agents_at(places: list[tuple[float, float]]) -> Agents:
+    rows = [(0.0, *place, *place) for place in places]
+    return arrivals(pl.DataFrame(rows, schema=SCHEMA, orient="row"), 0, AREA, units=UNIT)
 
 
 def test_ids_last_for_one_batch(trips: DayTrips) -> None:
-    people = people_at([(40.75, -73.98), (40.76, -73.97), (40.74, -73.99)])
-    places, free = trips.fleet_places(5), np.arange(5)
-    posed = [pose(people, np.full(3, UNIT), places, free, SHORT, batch=batch) for batch in range(4)]
+    agents = agents_at([(40.75, -73.98), (40.76, -73.97), (40.74, -73.99)])
+    places, free = trips.stands(5, AREA), np.arange(5)
+    posed = [pose(agents, np.full(3, UNIT), places, free, SHORT, AREA, key=drawn(1, batch).key) for batch in range(4)]
     ids = [name for one in posed for name in (*one.problem.agent_ids, *one.problem.resource_ids)]
     assert len(set(ids)) == len(ids) == 4 * 8
     for one in posed:
-        # Rows are in the order of the ids, which tells nothing about who is who.
+        # Rows are in the order of the ids, which tells nothing about which agent is which.
         assert list(one.problem.agent_ids) == sorted(one.problem.agent_ids)
         assert list(one.problem.resource_ids) == sorted(one.problem.resource_ids)
-        assert sorted(one.person_of) == [0, 1, 2]
-    assert len({tuple(one.person_of) for one in posed}) > 1
-    assert one_time_ids([7], kind="person", batch=1, seed=1) != one_time_ids([7], kind="person", batch=1, seed=2)
+        assert sorted(one.agent_of) == [0, 1, 2]
+    assert len({tuple(one.agent_of) for one in posed}) > 1
+    assert one_time_ids([7], kind="agent", key=b"1") != one_time_ids([7], kind="agent", key=b"2")
+    assert drawn(None, 1).key != drawn(None, 1).key
 
 
 @pytest.mark.parametrize(
-    "policy",
+    "method",
     ["once", "hungarian-once", "palma", "published", "noise", "noise-patient", "once-threshold", "palma-adaptive"],
 )
-def test_who_has_nothing_left_is_matched_by_its_region_alone(trips: DayTrips, policy: str) -> None:
-    """Two people who differ inside one square, both without budget: nothing that happens differs."""
+def test_an_agent_that_has_nothing_left_is_matched_by_its_region_alone(trips: DayTrips, method: str) -> None:
+    """Two agents that differ inside one square, both without budget: nothing that happens differs."""
     others = [(40.7512, -73.9811), (40.7609, -73.9706), (40.7441, -73.9904)]
     here, there = (40.7490, -73.9750), (40.7565, -73.9670)
-    places, free = trips.fleet_places(6), np.arange(6)
+    places, free = trips.stands(6, AREA), np.arange(6)
     outcomes = []
     for place in (here, there):
         offer = np.array([0, UNIT, UNIT, 0])
-        posed = pose(people_at([place, *others]), offer, places, free, SHORT, batch=2)
-        regions = posed.problem.regions
-        settings = Settings(epsilon=0.0)
-        results = [match_batch(posed.problem, policy, settings=settings, seed=seed) for seed in range(5)]
-        outcomes.append((regions, [(rows.tolist(), rounds) for rows, rounds in results]))
+        posed = pose(agents_at([place, *others]), offer, places, free, SHORT, AREA, key=b"key")
+        results = []
+        for seed in range(5):
+            ground, settings, draws = Ground(posed.problem), Settings(epsilon=0.0), drawn(seed, 2)
+            if reports_once(method):
+                memory = Memory(np.full(4, -1), np.full(4, -1), ())
+                ended = play_reports(ground, method, settings, draws, memory, seed=seed, keep=lambda drawn: None)
+                results.append((ended.resource_of.tolist(), ended.rounds, ended.charged.tolist()))
+            else:
+                resource_of, rounds = play_other(ground, method, settings, draws, seed=seed)
+                results.append((resource_of.tolist(), rounds))
+        outcomes.append((posed.problem.regions, results))
     assert outcomes[0] == outcomes[1]
 
 
-def test_a_vehicle_that_leaves_the_island_comes_back_to_its_stand_and_never_to_where_somebody_was() -> None:
+def test_a_vehicle_that_leaves_the_service_area_comes_back_to_its_stand() -> None:
     stand = np.array([(40.75, -73.99)])
     fleet = Fleet(stand.copy(), np.zeros(1), stand)
-    person = (40.76, -73.98)
+    square = AREA.squares(np.array([(40.76, -73.98)]))
     for to in ((40.65, -73.95), (np.nan, np.nan)):
-        people = replace(people_at([person]), to=np.array([to]), seconds=np.array([100.0]))
-        sent, picked = send(fleet, np.array([0]), people, now=30.0, speed=5.0, made_up=False)
-        approach = metres_between(stand, np.array([person]))[0] / 5
-        last = np.array([person if np.isnan(to[0]) else to])
-        assert picked[0] == 30.0 + approach
+        ends = AREA.squares(np.array([to]))
+        sent, leaves = send(fleet, np.array([0]), square, ends, AREA, batch=0, batch_seconds=30.0, speed=5.0)
         np.testing.assert_array_equal(sent.place, stand)
-        assert sent.free_at[0] == pytest.approx(30 + approach + 100 + metres_between(last, stand)[0] / 5)
+        assert leaves[0] % 30 == 0
+        # At least the way to the centre of the square and back.
+        there = metres_between(AREA.centres(square), stand)[0] / 5
+        assert leaves[0] > 30 + there
+        assert sent.free_at[0] >= leaves[0] + there
 
 
-def test_what_is_in_the_air_comes_back_from_the_disk_as_it_was() -> None:
-    state = replace(fresh(np.array([(40.75, -73.99), (40.7, -74.0)]), batch=5, now=150.0), people=people_at([(1, 2)]))
+def test_a_vehicle_stands_in_the_service_area_in_the_square_of_the_destination() -> None:
+    ends = AREA.squares(np.array([(40.7549, -73.9840), (40.7008, -74.0140), (40.8700, -73.9120)]))
+    for batch in range(20):
+        places = AREA.stands(ends, lots(np.arange(3), batch))
+        np.testing.assert_array_equal(AREA.squares(places + 1e-9 * (AREA.centres(ends) - places)), ends)
+        assert city.inside(places[:, 0], places[:, 1]).all()
+    beyond = AREA.squares(np.array([(40.65, -73.95)]))
+    assert not AREA.serves(beyond).any()
+    assert AREA.serves(ends).all()
+
+
+def test_what_is_under_way_comes_back_from_the_disk_as_it_was() -> None:
+    channels = (
+        StoredChannel(np.array([0, 1]), np.array([[3, 1], [1, 3]])),
+        StoredChannel(np.array([0]), np.array([[4]])),
+        StoredChannel(np.array([1, 0]), np.array([[1, 2], [2, 1]])),
+    )
+    agents = replace(agents_at([(40.7, -74.0), (40.8, -73.9)]), channel=np.array([-1, 2]), report=np.array([-1, 1]))
+    begun = fresh(np.array([(40.75, -73.99), (40.7, -74.0)]), batch=5, now=150.0)
+    state = replace(begun, agents=agents, channels=channels)
     again = State.unpacked(state.packed())
     assert (again.batch, again.asked) == (5, 0)
-    for name in ("place", "free_at", "stand"):
+    for name in Fleet.__slots__:
         np.testing.assert_array_equal(getattr(again.fleet, name), getattr(state.fleet, name))
-    for name in ("person", "asked", "place", "to", "seconds", "left", "plays", "paid"):
-        np.testing.assert_array_equal(getattr(again.people, name), getattr(state.people, name))
+    for name in Agents.__slots__:
+        np.testing.assert_array_equal(getattr(again.agents, name), getattr(state.agents, name))
+    for one, other in zip(again.channels, channels, strict=True):
+        np.testing.assert_array_equal(one.cell_of, other.cell_of)
+        np.testing.assert_array_equal(one.chances, other.chances)
+    few = kept(state)
+    assert few.agents.channel.tolist() == [-1, 0]
+    assert few.channels == (channels[2],)
+    assert kept(replace(state, agents=agents.only(np.array([0])))).channels == ()
 
 
-@pytest.mark.parametrize(
-    ("policy", "epsilon", "delta"),
-    [("once", 1.2, 0.0), ("palma", 1.2, 3e-5), ("published", 1.2, 3e-5), ("noise", 0.0, 0.0), ("alma", np.inf, 0.0)],
-)
-def test_the_promise_of_a_day_is_the_sum_over_its_batches(policy: str, epsilon: float, delta: float) -> None:
-    plan = replace(SHORT, policy=policy)
-    promised = promise(plan)
-    assert promised.epsilon == pytest.approx(epsilon, abs=1e-9)
-    assert promised.epsilon <= epsilon
-    assert promised.delta == pytest.approx(delta)
-    assert paid_plays(plan) == 3
-
-
-def test_a_batch_of_more_than_the_day_promises_no_more_than_the_day() -> None:
-    plan = replace(SHORT, epsilon=5.0, budget=1.0)
-    assert promise(plan).epsilon == 1.0
-    assert paid_plays(plan) == 1
+def test_a_share_of_more_than_the_day_guarantees_no_more_than_the_day() -> None:
+    for method in ("once", "palma"):
+        plan = replace(SHORT, method=method, epsilon=5.0, budget=1.0)
+        assert guarantee(plan).epsilon == 1.0
+        assert charged_batches(plan) == 1
 
 
 def test_the_summary_adds_up(trips: DayTrips, played: Played) -> None:
-    told = summary(trips, SHORT, played)
-    rows, people = played.batches, played.people
-    assert told["loss"] == pytest.approx(1 - rows["welfare"].sum() / rows["optimum"].sum())
-    assert 0 < told["loss"] < 1
-    assert told["epsilon_max"] == people["epsilon"].max()
-    assert told["played_without_budget"] == (rows["playing"] - rows["paying"]).sum() > 0
-    waits = [up - asked for up, asked in zip(people["picked_up"], people["asked"], strict=True) if up is not None]
-    assert told["wait_median_seconds"] == pytest.approx(np.median(waits))
-    assert told["picked_up"] == len(waits)
+    told, true = summary(trips, SHORT, played), true_figures(played)
+    rows, agents = played.batches, played.agents
+    assert true["loss"] == pytest.approx(
+        1 - played.true_batches["welfare"].sum() / played.true_batches["optimum"].sum()
+    )
+    assert 0 < true["loss"] < 1
+    assert told["epsilon_max"] == agents["epsilon"].max()
+    assert told["delta_max"] == agents["delta"].max() == pytest.approx(3e-5)
+    assert told["uncharged_plays"] == (rows["playing"] - rows["paying"]).sum() > 0
+    both = agents.join(played.true_agents, on="agent")
+    assert true["wait_median_seconds"] == pytest.approx(np.median(both["picked_up"] - both["asked"]))
+    assert told["pick_up_by_median_seconds"] == pytest.approx(np.median(both["pick_up_by"] - both["asked"]))
+    assert told["matched"] == len(both)
 
 
-@pytest.mark.parametrize("policy", playable())
-def test_every_method_can_be_played_for_a_day(trips: DayTrips, tmp_path: Path, policy: str) -> None:
-    plan = replace(SHORT, policy=policy, end=SHORT.start + 90)
-    rows = play_day(trips, plan, tmp_path / "day.db").batches
-    assert rows["matched"].sum() > 0
-    assert (rows["welfare"] <= rows["optimum"] + 1e-9).all()
+def test_nothing_that_is_computed_from_true_places_is_among_what_may_be_published(
+    trips: DayTrips, played: Played
+) -> None:
+    private = {"welfare", "optimum", "picked_up", "loss", "wait_median_seconds", "seconds"}
+    for columns in (played.batches.columns, played.agents.columns, summary(trips, SHORT, played)):
+        assert not private & set(columns)
+
+
+@pytest.mark.parametrize("method", playable())
+def test_every_method_can_be_played_for_a_day(trips: DayTrips, tmp_path: Path, method: str) -> None:
+    plan = replace(SHORT, method=method, end=SHORT.start + 90)
+    for seed in (0, None):
+        played = play_day(trips, replace(plan, seed=seed), tmp_path / f"{seed}.db")
+        assert played.batches["matched"].sum() > 0
+        assert (played.true_batches["welfare"] <= played.true_batches["optimum"] + 1e-9).all()
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"policy": "hungarian-geo"}, "nothing left of the day's budget"),
-        ({"policy": "best"}, "no method 'best'"),
+        ({"method": "hungarian-geo"}, "nothing left of the day's budget"),
+        ({"method": "best"}, "no method 'best'"),
         ({"vehicles": 0}, "vehicles of at least 1"),
         ({"batch_seconds": 7.0}, "Expected batch_seconds in seconds that fill an hour.* got batch_seconds=7"),
         ({"epsilon": -1.0}, "epsilon from 0"),
         ({"budget": float("nan")}, "budget from 0"),
         ({"end": SHORT.start}, "Expected end after start=28800, got end=28800"),
         ({"start": SHORT.start + 1}, "Expected start at the beginning of a batch of 30 s, got start=28801"),
+        ({"waiting": "never"}, "Expected waiting to be one of memoised, region, got waiting never"),
         ({"end": 90000.0}, "Expected end within the day, got end=90000"),
     ],
 )
@@ -323,7 +368,7 @@ def test_numbers_that_mean_nothing_are_refused(change: dict[str, object], senten
 def taxi_file(path: Path) -> Path:
     rows = [
         # pick-up, drop-off, from, to: the second leaves the island, the third does not say where it ends, the fourth
-        # begins elsewhere, the fifth is of another day, the meter of the sixth was not switched off.
+        # begins elsewhere, the fifth is of another day.
         ("2016-01-15 08:00:01", "2016-01-15 08:10:01", (40.75, -73.98), (40.76, -73.97)),
         ("2016-01-15 08:00:02", "2016-01-15 08:30:02", (40.75, -73.99), (40.6413, -73.7781)),
         ("2016-01-15 08:00:40", "2016-01-15 08:05:40", (40.74, -73.99), (0.0, 0.0)),
@@ -346,39 +391,42 @@ def taxi_file(path: Path) -> Path:
 
 def test_a_day_of_a_taxi_file_holds_the_requests_of_manhattan_in_order(tmp_path: Path) -> None:
     path = taxi_file(tmp_path / "taxi.csv")
-    found = trips_of_file(path, date(2016, 1, 15), tmp_path / "trips", speed=5.0)
+    found = trips_of_file(path, date(2016, 1, 15), tmp_path / "trips")
     rows = asked_in(found)
     assert rows["asked"].to_list() == [7 * 3600 + 59 * 60, 8 * 3600 + 1, 8 * 3600 + 2, 8 * 3600 + 40]
-    assert rows["seconds"].to_list()[1:] == [600, 1800, 300]
-    assert rows["seconds"][0] == pytest.approx(0.01 * 111_050 / 5)
-    assert found.about.under_way == 4
+    island = Area(1000.0, made_up=False)
+    assert found.under_way(island, speed=5.0) == 4
     assert any("outside Manhattan, left out: 1" in note for note in found.about.notes)
-    assert found.fleet_places(3).tolist() == [[40.76, -73.98], [40.76, -73.97], [40.76, -73.98]]
+    ends = np.array([(40.76, -73.98), (40.76, -73.97), (40.76, -73.98)])
+    stands = found.stands(3, island)
+    inner = stands + 1e-9 * (island.centres(island.squares(ends)) - stands)
+    np.testing.assert_array_equal(island.squares(inner), island.squares(ends))
+    assert not (stands == ends).any()
 
 
 def test_a_taxi_file_is_read_once_and_again_when_it_has_changed(tmp_path: Path) -> None:
     path = taxi_file(tmp_path / "taxi.csv")
-    found = trips_of_file(path, date(2016, 1, 15), tmp_path / "trips", speed=5.0)
+    found = trips_of_file(path, date(2016, 1, 15), tmp_path / "trips")
     before = {file.name: file.stat().st_mtime_ns for file in found.folder.iterdir()}
-    assert trips_of_file(path, date(2016, 1, 15), tmp_path / "trips", speed=5.0).about == found.about
+    assert trips_of_file(path, date(2016, 1, 15), tmp_path / "trips").about == found.about
     assert {file.name: file.stat().st_mtime_ns for file in found.folder.iterdir()} == before
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    assert trips_of_file(path, date(2016, 1, 15), tmp_path / "trips", speed=5.0).about.trips == found.about.trips - 1
+    assert trips_of_file(path, date(2016, 1, 15), tmp_path / "trips").about.trips == found.about.trips - 1
 
 
 def test_without_a_day_it_is_the_first_of_the_file_and_an_empty_one_is_refused(tmp_path: Path) -> None:
     path = taxi_file(tmp_path / "taxi.csv")
-    assert trips_of_file(path, None, tmp_path / "first", speed=5.0).about.date == "2016-01-15"
+    assert trips_of_file(path, None, tmp_path / "first").about.date == "2016-01-15"
     with pytest.raises(InputError, match=r"no request in Manhattan from 2016-03-01 .*pick-ups from 2016-01-15"):
-        trips_of_file(path, date(2016, 3, 1), tmp_path / "none", speed=5.0)
+        trips_of_file(path, date(2016, 3, 1), tmp_path / "none")
 
 
 def test_trips_that_were_damaged_from_outside_are_read_again(tmp_path: Path) -> None:
     path = taxi_file(tmp_path / "taxi.csv")
-    found = trips_of_file(path, date(2016, 1, 15), tmp_path / "trips", speed=5.0)
+    found = trips_of_file(path, date(2016, 1, 15), tmp_path / "trips")
     for damaged in ("", "{}", "[1, 2]"):
         (tmp_path / "trips/trips.json").write_text(damaged)
-        assert trips_of_file(path, date(2016, 1, 15), tmp_path / "trips", speed=5.0).about == found.about
+        assert trips_of_file(path, date(2016, 1, 15), tmp_path / "trips").about == found.about
 
 
 def test_a_day_without_a_place_says_what_was_left_out(tmp_path: Path) -> None:
@@ -387,11 +435,17 @@ def test_a_day_without_a_place_says_what_was_left_out(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"pick-ups from 2016-01-15 07:59:00 to .*left out for position outside New York"
     ):
-        trips_of_file(path, date(2016, 1, 15), tmp_path / "trips", speed=5.0)
+        trips_of_file(path, date(2016, 1, 15), tmp_path / "trips")
 
 
 def test_the_made_up_day_is_the_same_every_time(tmp_path: Path) -> None:
-    one, two = (trips_of_city(tmp_path / name, seed=1, speed=5.0, start=0.0, end=60.0) for name in ("a", "b"))
+    one, two = (trips_of_city(tmp_path / name, seed=1, start=0.0, end=60.0) for name in ("a", "b"))
     assert one.about == two.about
-    other = trips_of_city(tmp_path / "c", seed=2, speed=5.0, start=0.0, end=60.0)
+    other = trips_of_city(tmp_path / "c", seed=2, start=0.0, end=60.0)
     assert other.about.digest != one.about.digest
+
+
+def test_without_a_seed_the_made_up_day_is_another_one_but_the_folder_keeps_it(tmp_path: Path) -> None:
+    one, two, again = (trips_of_city(tmp_path / name, seed=None, start=0.0, end=60.0) for name in ("a", "b", "a"))
+    assert one.about == again.about
+    assert one.about.digest != two.about.digest

@@ -1,4 +1,8 @@
-"""palmatch day: all batches of a day in a row, with vehicles that move, people who wait, and budgets for the day."""
+"""palmatch day: all batches of a day in a row, with vehicles that move, agents that wait, and budgets for the day.
+
+What may be published is written to the folder itself; what is computed from true places, or holds them, to a folder of
+its own inside, which says so.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date as calendar_date
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, cast
 
 import typer
 from rich import box
@@ -16,23 +20,32 @@ import palmatch
 from palmatch.cli import options, show
 from palmatch.cli.outputs import check_outputs
 from palmatch.errors import InputError
-from palmatch.report.day_figures import day_figure
+from palmatch.report.day_figures import day_figure, true_figure
 from palmatch.report.paper_figures import save_both
-from palmatch.studies.cells import Setting, check_settings, write_rows
-from palmatch.studies.day import Played, play_day, summary
-from palmatch.studies.day_plan import Plan, check, promise, spread
+from palmatch.studies.cells import Setting, check_settings, write_rows, write_words
+from palmatch.studies.day import PRIVATE_FOLDER, Played, play_day, summary, true_figures
+from palmatch.studies.day_area import Area
+from palmatch.studies.day_plan import Plan, Waiting, check, guarantee, spread
 from palmatch.studies.day_trips import DAY, DayTrips, trips_of_city, trips_of_file
 
 NAME = "day"
-HELP = "Play a whole day of taxi requests: vehicles move, people wait, everybody has one budget for the day."
+HELP = "Play a whole day of taxi requests: vehicles move, agents wait, each has one budget for the day."
 EXAMPLES = (
     "Example: palmatch day --trips yellow_tripdata_2016-01.csv --date 2016-01-15 --out day\n\n"
     "Example: palmatch day --start 08:00 --end 08:30 --out morning\n\n"
-    "Without --trips it is a day of a made-up city. A day that was stopped goes on with the same command."
+    "Without --trips it is a day of a made-up city. A day that was stopped goes on with the same command. The folder "
+    f"{PRIVATE_FOLDER} inside of --out holds true places and figures computed from them: never publish it."
 )
 
-# So many times the trips that were under way at once are needed, since vehicles also drive to people, and back.
+# So many times the trips that are under way at once are needed, since vehicles also drive back to where they began.
 _SPARE = 1.1
+
+_README: Final = (
+    "NOT TO BE PUBLISHED\n\n"
+    "This folder holds the true places of the agents, the state of the day, and figures computed from true places\n"
+    "(welfare, loss, when an agent was truly picked up). The guarantee in ../summary.json does not cover any of it.\n"
+    "What may be published is in the folder above: day.parquet, agents.parquet, summary.json, day.png, day.svg.\n"
+)
 
 
 def command(
@@ -43,31 +56,39 @@ def command(
         str | None, typer.Option("--date", help="The day, as 2016-01-15; the file's first unless given.")
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="The folder for the results.")] = Path("day"),
-    policy: Annotated[str, typer.Option("--policy", help="The method of every batch.")] = "once",
+    method: Annotated[str, typer.Option("--method", "--policy", help="The method of every batch.")] = "once",
     batch: Annotated[float, typer.Option("--batch", help="Seconds of a batch.")] = 30.0,
     edge: options.Edge = 1000.0,
-    epsilon: Annotated[float, typer.Option("--epsilon", help="What a person spends in a batch.")] = 1.0,
+    epsilon: Annotated[float, typer.Option("--epsilon", help="What an agent spends in a batch.")] = 1.0,
     budget: Annotated[
-        float, typer.Option("--budget-per-day", help="What a person may spend in the day; then ε = 0.")
+        float, typer.Option("--budget-per-day", help="What an agent may spend in the day; then ε = 0.")
     ] = 1.0,
+    waiting: Annotated[
+        str,
+        typer.Option(
+            "--waiting",
+            help="Match a waiting agent by its stored report (memoised), or anew until its budget is spent and then by "
+            "its region (region).",
+        ),
+    ] = "memoised",
     delta: options.Delta = 1e-5,
     vehicles: Annotated[
         int | None,
-        typer.Option("--vehicles", help="How many; 1.1 times the trips on record that were under way at once."),
+        typer.Option("--vehicles", help="How many; 1.1 times the trips that are under way at once unless given."),
     ] = None,
-    patience: Annotated[float, typer.Option("--patience", help="Minutes after which a person gives up.")] = 10.0,
+    patience: Annotated[float, typer.Option("--patience", help="Minutes after which an agent gives up.")] = 10.0,
     speed: Annotated[float, typer.Option("--speed", help="Kilometres an hour along the streets.")] = 18.0,
-    interest: Annotated[int, typer.Option("--interest", help="Nearest vehicles that each person cares for.")] = 20,
+    interest: Annotated[int, typer.Option("--interest", help="Nearest vehicles that each agent cares for.")] = 20,
     start: Annotated[str, typer.Option("--start", help="Time of the first batch, as 08:00.")] = "00:00",
     end: Annotated[str, typer.Option("--end", help="Time at which the last batch ends, as 24:00.")] = "24:00",
-    seed: options.Seed = 0,
+    seed: options.SecretSeed = None,
     json: options.Json = None,
 ) -> None:
     """Play a day."""
     first, last = seconds_of(start, "--start"), seconds_of(end, "--end")
     plan = Plan(
         vehicles=vehicles if vehicles is not None else 1,
-        policy=policy,
+        method=method,
         batch_seconds=batch,
         edge=edge,
         epsilon=epsilon,
@@ -76,6 +97,7 @@ def command(
         patience=60 * patience,
         speed=speed / 3.6,
         interest=interest,
+        waiting=cast(Waiting, waiting),
         start=first,
         end=last,
         seed=seed,
@@ -89,23 +111,31 @@ def command(
         "patience": patience,
         "speed": speed,
         "interest": interest,
+        "waiting": waiting,
         "start": clock(first),
         "end": clock(last),
     }
     check_outputs(trips, json=json)
     check(plan, said=_said(typed | {"vehicles": plan.vehicles}))
-    records = _records(trips, date, plan, out)
+    private = private_folder(out)
+    records = _records(trips, date, plan, private)
     if vehicles is None:
-        plan = replace(plan, vehicles=max(1, round(_SPARE * records.about.under_way)))
+        under_way = records.under_way(Area(plan.edge, records.about.made_up), speed=plan.speed)
+        plan = replace(plan, vehicles=max(1, round(_SPARE * under_way)))
     # What follows from others comes last, so that a refusal names what the user has changed.
-    settings = {"study": NAME, "policy": policy, "seed": seed, **typed, "vehicles": plan.vehicles}
-    check_settings(out, settings | {"trips": records.about.digest, "palmatch": palmatch.__version__})
-    with show.progress_bar("day") as report:
-        played = play_day(records, plan, out / "day.db", watch=lambda done, total: report("batches", done, total))
-    told = summary(records, plan, played)
-    _write(out, played, told)
+    drawn = "fresh" if seed is None else f"of seed {seed}"
+    settings = {"study": NAME, "method": method, "randomness": drawn, **typed, "vehicles": plan.vehicles}
+    check_settings(private, settings | {"trips": records.about.digest, "palmatch": palmatch.__version__})
+    with show.progress_bar("day") as progress:
+        played = play_day(records, plan, private / "day.db", progress=lambda *done: progress("batches", *done))
+    told, true = summary(records, plan, played), true_figures(played)
+    try:
+        write_tables(out, played, told, true)
+        _draw(out, played, told, true)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written to ({error.strerror}); choose another --out.") from None
     if str(json) != "-":
-        _tell(told, plan, out)
+        _tell(told, true, plan, out)
     show.write_json(json, told)
 
 
@@ -136,15 +166,26 @@ def _said(typed: Mapping[str, Setting]) -> dict[str, tuple[str, str]]:
     }
 
 
-def _records(path: Path | None, day: str | None, plan: Plan, out: Path) -> DayTrips:
+def private_folder(out: Path) -> Path:
+    """Make the folder for what is not to be published, which nobody else may enter, and say so in it."""
+    private = out / PRIVATE_FOLDER
+    try:
+        private.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_words(private / "README.txt", _README)
+    except OSError as error:
+        raise InputError(f"{private}: cannot be made a folder ({error.strerror}); choose another --out.") from None
+    return private
+
+
+def _records(path: Path | None, day: str | None, plan: Plan, private: Path) -> DayTrips:
     """Read or draw the trips."""
     if path is None and day is not None:
         raise InputError("--date goes with --trips FILE: the made-up city has one day.")
     wanted = None if day is None else _date(day)
-    span = {"speed": plan.speed, "start": plan.start, "end": plan.end}
+    span = {"start": plan.start, "end": plan.end}
     if path is None:
-        return trips_of_city(out / "trips", seed=plan.seed, **span)
-    return trips_of_file(path, wanted, out / "trips", **span)
+        return trips_of_city(private / "trips", seed=plan.seed, **span)
+    return trips_of_file(path, wanted, private / "trips", **span)
 
 
 def _date(text: str) -> calendar_date:
@@ -154,56 +195,80 @@ def _date(text: str) -> calendar_date:
         raise InputError(f"Expected a day such as 2016-01-15, got --date {text!r}.") from None
 
 
-def _write(out: Path, played: Played, told: dict[str, Any]) -> None:
-    try:
-        for name, rows in (("day", played.batches), ("people", played.people)):
-            write_rows(out / f"{name}.parquet", rows)
-        show.write_json(out / "summary.json", told)
-        save_both(day_figure(played.batches, played.people, told), out, "day")
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written to ({error.strerror}); choose another --out.") from None
+def write_tables(out: Path, played: Played, told: dict[str, Any], true: dict[str, Any]) -> None:
+    """Write what may be published to a folder, and the rest to the one inside that is not to be."""
+    private = out / PRIVATE_FOLDER
+    write_rows(out / "day.parquet", played.batches)
+    write_rows(out / "agents.parquet", played.agents)
+    show.write_json(out / "summary.json", told)
+    write_rows(private / "true-day.parquet", played.true_batches)
+    write_rows(private / "true-agents.parquet", played.true_agents)
+    show.write_json(private / "true-summary.json", true)
 
 
-def _tell(told: dict[str, Any], plan: Plan, out: Path) -> None:
+def _draw(out: Path, played: Played, told: dict[str, Any], true: dict[str, Any]) -> None:
+    save_both(day_figure(played.batches, played.agents, told), out, "day")
+    batches = played.batches.join(played.true_batches, on="batch")
+    agents = played.agents.join(played.true_agents, on="agent", how="left")
+    save_both(true_figure(batches, agents, told, true), out / PRIVATE_FOLDER, "true-day")
+
+
+def _tell(told: dict[str, Any], true: dict[str, Any], plan: Plan, out: Path) -> None:
     where = "a made-up city" if told["made_up"] else f"{told['source']}, {told['date']}"
     batches = show.counted(told["batches"], "batch", "batches")
-    show.say(f"A day of {where}: {plan.policy}, {batches} of {plan.batch_seconds:g} s")
+    show.say(f"A day of {where}: {plan.method}, {batches} of {plan.batch_seconds:g} s")
+    _table(_lines(told))
+    if true["loss"] is not None:
+        show.say("Not to be published, since it is computed from the true places of the agents:")
+        _table(_true_lines(true))
+    show.say(spread(plan))
+    show.show_guarantee(guarantee(plan))
+    for note in told["notes"]:
+        show.say(f"Note: {note}")
+    show.say(
+        f"To be published as you like: {out / 'day.parquet'}, agents.parquet, summary.json, day.png and day.svg. Never "
+        f"publish {out / PRIVATE_FOLDER}: it holds true places and figures computed from them."
+    )
+
+
+def _table(lines: list[tuple[str, str]]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("what")
     table.add_column("", justify="right", no_wrap=True)
-    for what, value in _lines(told):
+    for what, value in lines:
         table.add_row(what, value)
     show.out().print(table)
-    show.say(spread(plan))
-    show.show_guarantee(promise(plan))
-    for note in told["notes"]:
-        show.say(f"Note: {note}")
-    show.say(f"Look at {out / 'day.png'}; the numbers are in {out / 'day.parquet'}, {out / 'people.parquet'}.")
 
 
 def _lines(told: dict[str, Any]) -> list[tuple[str, str]]:
     patience = told["plan"]["patience"] / 60
     lines = [
-        ("people who asked", f"{told['asked']:,}"),
-        ("picked up", f"{told['picked_up']:,}"),
+        ("agents that asked", f"{told['asked']:,}"),
+        ("matched", f"{told['matched']:,}"),
         (f"gave up after {patience:g} minute{'s' * (patience != 1)}", f"{told['gave_up']:,}"),
         ("still waiting at the end", f"{told['waiting_at_the_end']:,}"),
         ("vehicles, and the fewest that were free", f"{told['plan']['vehicles']:,}, {told['free_least']:,}"),
     ]
-    if told["loss"] is not None:
-        spread_of_batches = told["loss_of_batches_sd"]
-        plus = "" if spread_of_batches is None else f" ± {100 * spread_of_batches:.1f}"
-        lines.append(("welfare lost against the optimum of each batch, in %", f"{100 * told['loss']:.1f}{plus}"))
-    if told["wait_median_seconds"] is not None:
-        waits = f"{told['wait_median_seconds'] / 60:.1f}, {told['wait_90_seconds'] / 60:.1f}"
-        lines.append(("minutes until picked up: median, slowest tenth", waits))
+    if told["pick_up_by_median_seconds"] is not None:
+        waits = f"{told['pick_up_by_median_seconds'] / 60:.1f}, {told['pick_up_by_90_seconds'] / 60:.1f}"
+        lines.append(("minutes until the latest pick-up: median, slowest tenth", waits))
     if told["epsilon_max"] is not None:
         lines.append(("carried over to a later batch", f"{told['carried_over']:,}"))
-        lines.append(("times that somebody played with ε = 0", f"{told['played_without_budget']:,}"))
-        lines.append(
-            ("ε of a person over the day: mean, most", f"{told['epsilon_mean']:.2f}, {told['epsilon_max']:.2f}")
-        )
-    took = told["seconds"]
+        lines.append(("times that an agent took part without a charge", f"{told['uncharged_plays']:,}"))
+        spent = f"{told['epsilon_mean']:.2f}, {told['epsilon_max']:.2f}"
+        lines.append(("ε charged to an agent over the day: mean, most", spent))
+    if told["delta_max"]:
+        lines.append(("δ charged to an agent over the day, most", f"{told['delta_max']:.2g}"))
+    return lines
+
+
+def _true_lines(true: dict[str, Any]) -> list[tuple[str, str]]:
+    spread_of_batches, took = true["loss_of_batches_sd"], true["seconds"]
+    plus = "" if spread_of_batches is None else f" ± {100 * spread_of_batches:.1f}"
+    lines = [("welfare lost against the optimum of each batch, in %", f"{100 * true['loss']:.1f}{plus}")]
+    if true["wait_median_seconds"] is not None:
+        waits = f"{true['wait_median_seconds'] / 60:.1f}, {true['wait_90_seconds'] / 60:.1f}"
+        lines.append(("minutes until picked up: median, slowest tenth", waits))
     if took:
         longest = max(took, key=lambda what: took[what])
         lines.append((f"seconds of this run, of which {longest}", f"{sum(took.values()):,.0f}, {took[longest]:,.0f}"))

@@ -147,10 +147,10 @@ def _played(
     ground, settings = Ground(posed.problem), Settings(epsilon=0.0, delta=plan.delta)
     agents = state.agents.only(posed.agent_of)
     memory = Memory(agents.channel, agents.report, state.channels)
-    if reports_once(plan.policy):
-        ended = play_reports(ground, plan.policy, settings, draws, memory, seed=plan.seed, keep=keep)
+    if reports_once(plan.method):
+        ended = play_reports(ground, plan.method, settings, draws, memory, seed=plan.seed, keep=keep)
         return ended if plan.memoises else replace(ended, memory=memory)
-    resource_of, rounds = play_other(ground, plan.policy, settings, draws, seed=plan.seed)
+    resource_of, rounds = play_other(ground, plan.method, settings, draws, seed=plan.seed)
     # An agent with a share to act on is charged for it, whatever it did: the charge must not tell.
     return Ended(resource_of, rounds, (offer[posed.agent_of] > 0).astype(np.int64), memory)
 
@@ -208,7 +208,7 @@ def rows_of(
 ) -> list[Row]:
     """Return a row of `AGENTS` for each of them."""
     none: list[Number] = [None] * len(agents)
-    delta = 0.0 if is_pure(plan.policy) else plan.delta
+    delta = 0.0 if is_pure(plan.method) else plan.delta
     columns = (
         agents.number.tolist(),
         agents.asked.tolist(),

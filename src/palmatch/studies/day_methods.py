@@ -55,7 +55,7 @@ def pays(method: str) -> bool:
 
 def reports_once(method: str) -> bool:
     """Tell whether all that a method tells is one report, which can be stored."""
-    return method in _REPORTING
+    return method in _ON_REPORTS
 
 
 def is_pure(method: str) -> bool:

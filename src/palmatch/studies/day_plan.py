@@ -56,7 +56,7 @@ class Plan:
     """
 
     vehicles: int
-    policy: str = "once"
+    method: str = "once"
     batch_seconds: float = 30.0
     edge: float = 1000.0
     epsilon: float = 1.0
@@ -78,7 +78,7 @@ class Plan:
     @property
     def share(self) -> int:
         """What an agent spends in a batch, in units of the ledger."""
-        return units_within(self.epsilon) if pays(self.policy) else 0
+        return units_within(self.epsilon) if pays(self.method) else 0
 
     @property
     def allowance(self) -> int:
@@ -88,7 +88,7 @@ class Plan:
     @property
     def memoises(self) -> bool:
         """Whether an agent gives one report in the day and keeps it while it waits."""
-        return self.waiting == "memoised" and reports_once(self.policy)
+        return self.waiting == "memoised" and reports_once(self.method)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers as plain data, without a seed where there is none."""
@@ -102,7 +102,7 @@ def units_within(epsilon: float) -> int:
 
 def check(plan: Plan, *, said: Said | None = None) -> None:
     """Refuse numbers that mean nothing, in the words in which they were given (`said`), or else as fields."""
-    check_method(plan.policy)
+    check_method(plan.method)
     words = said or {}
     for name in ("batch_seconds", "speed"):
         _expect(plan, name, getattr(plan, name) > 0, "above 0", words)
@@ -149,7 +149,7 @@ def charged_batches(plan: Plan) -> int:
 
 def spread(plan: Plan) -> str:
     """Say how the day's budget is spread over batches."""
-    if not pays(plan.policy):
+    if not pays(plan.method):
         return "Nothing is spent: the method uses no budget."
     share = in_words(min(plan.epsilon, plan.budget))
     if plan.memoises:
@@ -185,7 +185,7 @@ def guarantee(plan: Plan) -> Guarantee:
 
 def _unconditional(plan: Plan) -> Guarantee:
     most = epsilon_of(min(plan.allowance, charged_batches(plan) * plan.share))
-    if not (is_public(plan.policy) or pays(plan.policy)):
+    if not (is_public(plan.method) or pays(plan.method)):
         return no_privacy("the method acts on the truth in every batch")
     about: dict[str, Any] = {
         "assumptions": _ASSUMPTIONS,
@@ -195,8 +195,8 @@ def _unconditional(plan: Plan) -> Guarantee:
     }
     if most == 0:
         return replace(region_only("in every batch of the day, an agent is matched by its region alone"), **about)
-    delta = 0.0 if is_pure(plan.policy) else charged_batches(plan) * plan.delta
-    by = "By the paper's accounting, for" if plan.policy == "published" else "For"
+    delta = 0.0 if is_pure(plan.method) else charged_batches(plan) * plan.delta
+    by = "By the paper's accounting, for" if plan.method == "published" else "For"
     bound = f"by a factor of at most e^ε, ε = {in_words(most)}"
     bound += f", and an addition of δ = {in_words(delta)}" if delta else ""
     return Guarantee(
@@ -214,8 +214,8 @@ def _unconditional(plan: Plan) -> Guarantee:
 
 
 _SIMULATION: Final = (
-    "This is a simulation: whoever knows the seed can repeat every draw, and nothing is guaranteed against them. Of the "
-    "same day without a seed:"
+    "This is a simulation: whoever knows the seed can repeat every draw, and nothing is guaranteed against them. "
+    "Without a seed:"
 )
 
 _ASSUMPTIONS: Final = (

@@ -150,7 +150,7 @@ def trips_of_city(folder: Path, *, seed: int | None, start: float = 0.0, end: fl
 
     Without a seed the places are drawn afresh, unless the folder holds such a day already; the seed is kept nowhere.
     """
-    wanted = f"city {'of no seed' if seed is None else seed}, {start} to {end} s"
+    wanted = f"city {'drawn afresh' if seed is None else seed}, {start} to {end} s"
     known = _known(folder, wanted)
     if known is not None:
         return known
