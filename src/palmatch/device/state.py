@@ -223,7 +223,8 @@ class ReportMachine(Machine):
             return digest, 0
         owner = self.owner
         report = draw_report(table.chances[table.cell_of[owner.place.spot]], self._draw(0, REPORT))
-        keep = {_name(owner): json.dumps([owner.place.region, owner.place.spot, digest, report])}
+        facts = [owner.place.region, owner.place.spot, digest, report]
+        keep = {_name(owner): json.dumps(facts, separators=(",", ":"))}
         self.store.charge(units_of(self.epsilon), matching=table.game, purpose="report", keep=keep)
         return digest, report
 

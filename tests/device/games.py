@@ -1,0 +1,315 @@
+"""Games at random for a device: honest ones, and ones in which the board lies in one place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
+from math import exp, inf
+from random import Random
+from typing import Any
+
+from palmatch.device.bid import best_bid, call_number
+from palmatch.device.distribution import GRID
+from palmatch.device.grid import Partition, Place
+from palmatch.device.ledger import BudgetExhausted, units_of
+from palmatch.device.records import Assigned, Bulletin, Count, Open, Result, Roster
+from palmatch.device.report import Earlier, ReportTable
+from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine
+from palmatch.errors import InputError, Refused
+
+KINDS = {Open: "open", Roster: "roster", ReportTable: "table", Bulletin: "bulletin", Result: "result"}
+
+
+class MemoryStore:
+    """A ledger without a file: what `device.mjs` calls a memory ledger."""
+
+    def __init__(self, lifetime: int) -> None:
+        self.lifetime, self.spent = lifetime, 0
+        self.values: dict[str, str] = {}
+        self.charges: list[int] = []
+
+    def charge(self, units: int, *, matching: str, purpose: str, keep: Any = None) -> None:  # noqa: ARG002
+        if self.spent + units > self.lifetime:
+            raise BudgetExhausted(
+                "lifetime", spent=self.spent, requested=units, remaining=max(0, self.lifetime - self.spent)
+            )
+        self.spent += units
+        self.charges.append(units)
+        self.values |= keep or {}
+
+    def kept(self, name: str) -> str | None:
+        return self.values.get(name)
+
+    def pin(self, name: str, value: str) -> None:
+        if self.values.setdefault(name, value) != value:
+            raise Refused(name, "pinned")
+
+    def remaining(self) -> int:
+        return max(0, self.lifetime - self.spent)
+
+
+def chances_at_random(random: Random, cells: int, reports: int, epsilon: float) -> tuple[tuple[int, ...], ...]:
+    """Chances that keep ε: a common column of weights, each cell's within half of ε of it before it is scaled."""
+    base = [random.random() + 0.05 for _ in range(reports)]
+    rows = []
+    for _ in range(cells):
+        row = [weight * exp(random.uniform(-0.24, 0.24) * epsilon) for weight in base]
+        whole = [int(weight / sum(row) * GRID * (1 - 1e-12)) for weight in row]
+        whole[-1] += GRID - sum(whole)
+        rows.append(tuple(whole))
+    return tuple(rows)
+
+
+def table_at_random(random: Random, game: str, place: Place, spots: int, epsilon: float) -> ReportTable:
+    resources = random.randint(1, 7)
+    reports = random.randint(1, 5) if epsilon > 0 else 1
+    cells = random.randint(1, 4) if epsilon > 0 else 1
+    values = tuple(
+        tuple(random.choice([random.random() + 1e-9, 0.5, 0.25]) % 1 + 1e-9 for _ in range(resources))
+        for _ in range(reports)
+    )
+    return ReportTable(
+        game=game,
+        region=place.region,
+        epsilon=epsilon,
+        resources=tuple(f"r{number}" for number in range(resources)),
+        cell_of=tuple(random.randrange(cells) for _ in range(spots)),
+        chances=chances_at_random(random, cells, reports, epsilon) if reports > 1 else ((GRID,),) * cells,
+        values=values,
+        opening=tuple(random.choice([0.0, random.random()]) for _ in range(resources)),
+    )
+
+
+def spoiled(random: Random, table: ReportTable) -> ReportTable:
+    """A table with one thing wrong, or with something that only looks wrong."""
+    rows = [list(row) for row in table.chances]
+    row, column = random.randrange(len(rows)), random.randrange(len(rows[0]))
+    other = random.randrange(len(rows[0]))
+    kind = random.randrange(9)
+    if kind == 0:
+        # Above 2^53 a double holds even numbers only: what a browser then checks is what it then draws from.
+        rows[row][column] += random.choice([2, -1, 2**20])
+    elif kind == 1 and other != column:
+        moved = random.choice([1, rows[row][column] // 100, rows[row][column]])
+        rows[row][column] -= moved
+        rows[row][other] += moved
+    elif kind == 2:
+        rows[row] = rows[row][:-1]
+    elif kind == 3:
+        return replace(table, values=(*table.values, table.values[0]))
+    elif kind == 4:
+        return replace(
+            table, values=tuple(tuple(random.choice([0.0, 1.5, -0.5, v]) for v in vs) for vs in table.values)
+        )
+    elif kind == 5:
+        return replace(table, opening=(*table.opening[:-1], -1.0))
+    elif kind == 6:
+        return replace(table, cell_of=(*table.cell_of[:-1], len(rows)))
+    elif kind == 7:
+        return replace(table, cell_of=table.cell_of[:-1])
+    else:
+        return replace(table, epsilon=table.epsilon * random.choice([0.99, 1.01]))
+    return replace(table, chances=tuple(map(tuple, rows)))
+
+
+def play(
+    machine: type[Machine], owner: Owner, store: Any, draw: int, records: list[Any], restarts: list[int]
+) -> list[dict[str, Any]]:
+    """Give a machine these records, with a restart before some of them; say what came of each."""
+
+    def start() -> tuple[Machine | None, dict[str, Any]]:
+        made = outcome(lambda: machine(owner, store, draw=lambda _step, _purpose: draw, offset=lambda: 0.5))
+        return made.pop("value", None), made
+
+    alive, failed = start()
+    told = []
+    for number, (record, digest) in enumerate(records):
+        if number in restarts:
+            alive, failed = start()
+        told.append(failed if alive is None else outcome(partial(received, alive, record, digest)))
+    return told
+
+
+def received(machine: Machine, record: Any, digest: str) -> list[Any]:
+    return as_json(machine.receive(record, digest))
+
+
+def outcome(work: Callable[[], Any]) -> dict[str, Any]:
+    try:
+        return {"value": work()}
+    except Refused as refusal:
+        return {"refused": refusal.code}
+    except BudgetExhausted:
+        return {"exhausted": True}
+    except InputError:
+        return {"input": True}
+
+
+def as_json(sends: Any) -> list[Any]:
+    return [
+        {"message": {"kind": type(send.message).__name__.lower()} | asdict(send.message), "offset": send.offset}
+        for send in sends
+    ]
+
+
+def record_json(record: Any) -> dict[str, Any]:
+    return {"kind": KINDS[type(record)]} | json.loads(json.dumps(asdict(record)))
+
+
+def game_at_random(random: Random, number: int) -> tuple[type[Machine], Owner, int, int, list[Any], list[int]]:
+    """A machine, its owner and budget, a draw, and the records of a game, in which something may be wrong."""
+    bids = random.random() < 0.6
+    partition = Partition(1000.0, random.choice([100.0, 500.0, 300.0]), 41.0, -74.0)
+    epsilon = random.choice([0.5, 1.0, 3.0])
+    place = Place("0,-28", random.randrange(partition.spots))
+    owner = Owner(f"wish {number}", place, partition, partition.spots, epsilon, "me", random.choice(["zero", "leave"]))
+    lifetime = random.choice([units_of(epsilon), units_of(10.0), units_of(epsilon) - 1])
+    paid = lifetime >= units_of(epsilon)
+    taken = epsilon if paid else 0.0
+    game = f"game {number}"
+    partition_told = partition if random.random() < 0.95 else replace(partition, latitude=41.5)
+    opened = Open(
+        version=1 if random.random() < 0.98 else 2,
+        game=game,
+        protocol="bids" if bids else "report",
+        partition=partition_told,
+        classes=(0.0, 0.5, 1.0, 3.0) if random.random() < 0.95 else (0.25,),
+        resources="list",
+        start=0.0,
+        slot=1.0,
+        slots=100,
+    )
+    table = table_at_random(random, game, place, partition.spots, taken)
+    if random.random() < 0.15:
+        table = replace(table, earlier=(Earlier("an earlier table", table.values),))
+    announced = "table" if random.random() < 0.95 else "another"
+    if random.random() < 0.25:
+        table = spoiled(random, table)
+    roster = Roster(
+        game, (Count(place.region, taken, random.choice([1, 4, 4]), announced), Count("1,1", taken, 3, "x"))
+    )
+    records: list[Any] = [(opened, "open"), (roster, "roster"), (table, "table")]
+    draw = random.randrange(GRID)
+    if bids:
+        records += bulletins_at_random(random, owner, lifetime, draw, opened, records)
+    else:
+        records.append((result_at_random(random, game, place, taken, table, draw), "result"))
+    for _ in range(random.choice([0, 0, 1, 2])):
+        again = random.choice(records)
+        records.insert(random.randrange(len(records) + 1), (again[0], random.choice([again[1], "other"])))
+    if random.random() < 0.05:
+        random.shuffle(records)
+    restarts = sorted({random.randrange(len(records)) for _ in range(random.choice([0, 0, 1]))})
+    return BidMachine if bids else ReportMachine, owner, lifetime, draw, records, restarts
+
+
+def bulletins_at_random(
+    random: Random, owner: Owner, lifetime: int, draw: int, opened: Open, records: list[Any]
+) -> list[Any]:
+    """Bulletins in which the device wins and loses, prices rise, and calls follow each other; some are wrong."""
+    machine = BidMachine(owner, MemoryStore(lifetime), draw=lambda _step, _purpose: draw)
+    table: ReportTable = records[-1][0]
+    prices: list[float | None] = list(table.opening)
+    holders: list[str | None] = [None] * len(table.resources)
+    made, call, bid, before = [], 0, None, ""
+    for record, digest in records:
+        outcome(lambda record=record, digest=digest: machine.receive(record, digest))
+    sequence = 0
+    for _ in range(random.randint(1, 12)):
+        if bid is not None and random.random() < 0.5:
+            place = table.resources.index(bid.resource)
+            holders = [None if tag == "me" else tag for tag in holders]
+            holders[place], prices[place] = "me", bid.offer
+        for place in range(len(prices)):
+            if random.random() < 0.3 and prices[place] is not None:
+                prices[place] = prices[place] + random.random() * 0.2
+                holders[place] = "other"
+        if random.random() < 0.1 and sequence > call:
+            call += 1
+            prices = [None if tag is not None else 0.0 for tag in holders]
+        shown, held = list(prices), list(holders)
+        wrong = random.random()
+        if wrong < 0.03:
+            shown[0] = -1.0
+        elif wrong < 0.06:
+            held[random.randrange(len(held))] = "me"
+        elif wrong < 0.09:
+            shown[-1] = 0.0
+        elif wrong < 0.11:
+            shown = shown[:-1]
+        previous = before if random.random() < 0.97 else "elsewhere"
+        bulletin = Bulletin(
+            opened.game, table.region, sequence, previous, tuple(held), call, tuple(shown), over=random.random() < 0.1
+        )
+        made.append((bulletin, f"bulletin {sequence}"))
+        sent = outcome(lambda bulletin=bulletin, sequence=sequence: machine.receive(bulletin, f"bulletin {sequence}"))
+        bid = sent["value"][0].message if sent.get("value") and hasattr(sent["value"][0].message, "offer") else None
+        before = f"bulletin {sequence}"
+        sequence += random.choice([1, 1, 1, 2])
+    return made
+
+
+def result_at_random(random: Random, game: str, place: Place, epsilon: float, table: ReportTable, draw: int) -> Result:
+    """What an auction of a few agents ends in, with prices that support it; now and then something is wrong."""
+    channel = "table"
+    row = (
+        table.chances[table.cell_of[place.spot] % len(table.chances)]
+        if place.spot < len(table.cell_of)
+        else table.chances[0]
+    )
+    mine = next((n for n in range(len(row)) if draw < sum(row[: n + 1])), 0)
+    reports = [mine if epsilon > 0 else 0, *(random.randrange(len(table.values)) for _ in range(random.randint(0, 3)))]
+    holder, prices = auction(table, reports)
+    lines = [
+        Assigned(
+            "me" if n == 0 else f"tag {n}",
+            place.region,
+            epsilon,
+            channel,
+            report,
+            next((table.resources[r] for r, h in holder.items() if h == n), None),
+        )
+        for n, report in enumerate(reports)
+    ]
+    priced = [(resource, price) for resource, price in zip(table.resources, prices, strict=True)]
+    wrong = random.random()
+    if wrong < 0.08:
+        lines[0] = replace(lines[0], resource=random.choice(table.resources))
+    elif wrong < 0.12:
+        lines[0] = replace(lines[0], report=lines[0].report + 1)
+    elif wrong < 0.15:
+        priced = priced[:-1]
+    elif wrong < 0.18:
+        lines = lines[1:]
+    elif wrong < 0.24:
+        place_wrong = random.randrange(len(priced))
+        priced[place_wrong] = (priced[place_wrong][0], priced[place_wrong][1] + 0.1)
+    return Result(game, tuple(lines), tuple(priced))
+
+
+def auction(table: ReportTable, reports: list[int]) -> tuple[dict[int, int], list[float]]:
+    """Let agents with these reports bid with a tiny step until all of them hold something or give up."""
+    count = len(table.resources)
+    prices, holder = [0.0] * count, {}
+    free = list(range(len(reports)))
+    for _ in range(4000):
+        if not free:
+            break
+        agent = free.pop()
+        values = table.values[reports[agent]] if len(table.values[reports[agent]]) == count else (0.5,) * count
+        place, offer = best_bid(values, range(count), prices, 0, count, 1e-3)
+        if place >= 0:
+            if place in holder:
+                free.append(holder[place])
+            holder[place], prices[place] = agent, offer
+    return holder, prices
+
+
+def step_of(call: int, opened: Open) -> float:
+    return call_number(call, opened.step, opened.patience).step
+
+
+def finite(prices: list[float | None]) -> list[float]:
+    return [inf if price is None else price for price in prices]

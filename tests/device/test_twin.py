@@ -1,0 +1,151 @@
+"""The browser's device decides as Python's does: 0 differences in more than 100,000 random steps."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import palmatch.device
+from palmatch.device.bid import best_bid
+from palmatch.device.distribution import GRID
+from palmatch.device.grid import Partition, Place, locate, spot_position
+from palmatch.device.ledger import units_of
+from palmatch.device.report import check_table, draw_report, power_below
+
+from .games import (
+    MemoryStore,
+    chances_at_random,
+    finite,
+    game_at_random,
+    outcome,
+    play,
+    record_json,
+    spoiled,
+    table_at_random,
+)
+
+NODE = shutil.which("node")
+MODULE = Path(palmatch.device.__file__).with_name("device.mjs")
+pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
+
+
+def in_node(cases: list[Any], folder: Path) -> list[Any]:
+    """Let device.mjs do the cases."""
+    assert NODE is not None
+    (folder / "cases.json").write_text(json.dumps(cases))
+    twin = Path(__file__).with_name("twin.mjs")
+    command = [NODE, str(twin), str(MODULE), str(folder / "cases.json"), str(folder / "results.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "results.json").read_text())
+
+
+def compare(cases: list[Any], expected: list[Any], folder: Path) -> None:
+    """Both languages agree in every case, doubles to the last bit."""
+    found = in_node(cases, folder)
+    assert len(found) == len(expected)
+    different = [
+        (case, a, b) for case, a, b in zip(cases, expected, found, strict=True) if json.loads(json.dumps(a)) != b
+    ]
+    assert not different, (len(different), different[0])
+
+
+def partitions(random: Random) -> Partition:
+    return Partition(
+        random.choice([1000.0, 2000.0, 730.0, 999.9, 250.0]),
+        random.choice([100.0, 130.0, 33.3, 250.0]),
+        random.choice([41.0, 0.0, -60.5, 88.0]),
+        random.choice([-74.0, 0.0, 179.0]),
+    )
+
+
+def test_positions_are_snapped_alike(tmp_path):
+    random = Random(1)
+    cases, expected = [], []
+    for number in range(40_000):
+        partition = partitions(random)
+        latitude, longitude = random.uniform(-90, 90), random.uniform(-180, 180)
+        if number % 2:  # on the grid's points and on its borders, where rounding decides
+            column, row, spot = random.randint(-99, 99), random.randint(-99, 99), random.randrange(partition.spots)
+            latitude, longitude = spot_position(partition, column, row, spot)
+        cases.append(["locate", asdict(partition), latitude, longitude])
+        expected.append(outcome(lambda p=partition, a=latitude, o=longitude: asdict(locate(p, a, o))))
+        cases.append(["spots", asdict(partition)])
+        expected.append(partition.spots)
+    compare(cases, expected, tmp_path)
+
+
+def test_tables_are_accepted_and_refused_alike(tmp_path):
+    random = Random(2)
+    cases, expected = [], []
+    place = Place("0,-28", 0)
+    for number in range(8_000):
+        epsilon = random.choice([1e-9, 0.1, 1.0, 2.5, 8.0])
+        table = table_at_random(random, "game", place, 9, epsilon)
+        if number % 2:
+            table = spoiled(random, table)
+        cases.append(["check", record_json(table), epsilon, 9])
+        expected.append(outcome(lambda t=table, e=epsilon: check_table(t, epsilon=e, spots=9)))
+        wanted = random.choice([epsilon, random.uniform(0, 50), random.random() * 1e-9, 5e-324])
+        cases.append(["power", wanted])
+        expected.append(str(power_below(wanted)[0]))
+    told = Counter(next(iter(one.values())) for one in expected if isinstance(one, dict))
+    assert {None, "sum", "ratio", "shape", "value", "price", "range", "epsilon"} <= told.keys(), told
+    compare(cases, expected, tmp_path)
+
+
+def test_reports_bids_and_charges_are_the_same(tmp_path):
+    random = Random(3)
+    cases, expected = [], []
+    for _ in range(30_000):
+        count = random.randint(1, 9)
+        values = [random.choice([random.random(), 0.5]) for _ in range(count)]
+        prices = [random.choice([random.random(), 0.25, 0.0, None]) for _ in range(count)]
+        step = random.choice([0.03, 0.06, random.random()])
+        cases.append(["bid", values, prices, step])
+        expected.append(list(best_bid(values, range(count), finite(prices), 0, count, step)))
+        row = chances_at_random(random, 1, random.randint(1, 6), 1.0)[0]
+        draw = random.choice([random.randrange(GRID), 0, GRID - 1, row[0] - 1, row[0] % GRID])
+        cases.append(["report", list(row), draw])
+        expected.append(draw_report(row, draw))
+        epsilon = random.choice([random.random(), random.uniform(0, 1e6), 1.0])
+        cases.append(["units", epsilon])
+        expected.append(units_of(epsilon))
+    compare(cases, expected, tmp_path)
+
+
+def test_whole_games_with_lying_boards_and_restarts_are_played_alike(tmp_path):
+    random = Random(4)
+    cases, expected, steps, seen = [], [], 0, Counter()
+    for number in range(3_000):
+        machine, owner, lifetime, draw, records, restarts = game_at_random(random, number)
+        store = MemoryStore(lifetime)
+        told = play(machine, owner, store, draw, records, restarts)
+        as_records = [[record_json(record), digest] for record, digest in records]
+        game = {
+            "machine": machine.__name__,
+            "owner": asdict(owner),
+            "lifetime": lifetime,
+            "draw": draw,
+            "records": as_records,
+            "restarts": restarts,
+        }
+        cases.append(["session", game])
+        expected.append([told, store.remaining(), store.kept(f"request {owner.request}")])
+        steps += len(records)
+        for one in told:
+            seen.update(
+                [one["refused"]] if "refused" in one else [send["message"]["kind"] for send in one.get("value", [])]
+            )
+    assert steps > 20_000
+    kinds = {"join", "report", "bid", "handover", "announcement", "hash", "partition", "chain", "holder", "steered"}
+    assert kinds <= seen.keys(), seen
+    compare(cases, expected, tmp_path)

@@ -1,0 +1,44 @@
+// Runs the cases of a file with device.mjs and writes what came of each; test_twin.py compares that with Python.
+import { readFileSync, writeFileSync } from "node:fs";
+
+const [module, input, output] = process.argv.slice(2);
+const device = await import(module);
+
+const outcome = async (work) => {
+  try {
+    return { value: await work() };
+  } catch (error) {
+    if (error instanceof device.Refused) return { refused: error.code };
+    if (error instanceof device.BudgetExhausted) return { exhausted: true };
+    if (error instanceof RangeError) return { input: true };
+    throw error;
+  }
+};
+
+async function session({ machine, owner, lifetime, draw, records, restarts }) {
+  const ledger = device.memoryLedger(lifetime);
+  const settings = { draw: () => draw, offset: () => 0.5 };
+  const start = () => outcome(() => device[machine].start(owner, ledger, settings));
+  let { value: alive, ...failed } = await start();
+  const told = [];
+  for (const [number, [record, digest]] of records.entries()) {
+    if (restarts.includes(number)) ({ value: alive, ...failed } = await start());
+    told.push(alive ? await outcome(() => alive.receive(record, digest)) : failed);
+  }
+  return [told, await ledger.remaining(), await ledger.kept(`request ${owner.request}`)];
+}
+
+const kinds = {
+  locate: ([partition, latitude, longitude]) => outcome(() => device.locate(partition, latitude, longitude)),
+  spots: ([partition]) => device.spotsOf(partition),
+  power: ([epsilon]) => device.powerBelow(epsilon).toString(),
+  check: ([table, epsilon, spots]) => outcome(() => device.checkTable(table, epsilon, spots) ?? null),
+  report: ([chances, draw]) => device.drawReport(chances, draw),
+  bid: ([values, prices, step]) => device.bestBid(values, prices.map((price) => price ?? Infinity), step),
+  units: ([epsilon]) => device.unitsOf(epsilon),
+  session: ([game]) => session(game),
+};
+
+const results = [];
+for (const [kind, ...args] of JSON.parse(readFileSync(input, "utf8"))) results.push(await kinds[kind](args));
+writeFileSync(output, JSON.stringify(results));
