@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog
+from scipy.optimize import linear_sum_assignment, linprog
 
 import palmatch as pm
 from palmatch.device.distribution import GRID
 from palmatch.guarantee import in_words
 from palmatch.methods import Ground, Settings
 from palmatch.once import reporting, reports
+from palmatch.policies import once as policies_once
 from palmatch.policies.channel import Channel, keeps, randomised_response, report, sealed
 from palmatch.policies.once import CELLS, channel_for, response, similar_cells, tailored
 from palmatch.rounds.draws import keys_of
@@ -206,7 +207,7 @@ def test_chances_that_are_none_are_refused(wanted):
 
 
 def test_a_budget_is_never_said_to_be_smaller_than_it_is():
-    assert [in_words(epsilon) for epsilon in (1.0, 0.5, 1.0000049, 2.9999999)] == ["1", "0.5", "1.0000049", "3"]
+    assert [in_words(epsilon) for epsilon in (1.0, 0.5, 1.0000049, 2.9999999)] == ["1", "0.5", "1.00001", "3"]
 
 
 def test_a_budget_without_end_is_no_promise():
@@ -214,3 +215,23 @@ def test_a_budget_without_end_is_no_promise():
     matching = pm.match(pm.mobility.problem(batch.requests, batch.vehicles, edge=3000), epsilon=float("inf"), seed=2)
     assert matching.guarantee.notion == "none"
     assert matching.guarantee.statement.startswith("No privacy")
+
+
+@pytest.mark.parametrize("size", [2, 3, 7])
+def test_made_up_crowds_are_matched_as_one_by_one(size: int) -> None:
+    """The welfare on which channels are chosen is that of a loop over crowds, to the last bit."""
+    morning = pm.data.city.batch(8.0, seed=1)
+    region = max(
+        Ground(pm.mobility.problem(morning.requests, morning.vehicles)).regions, key=lambda r: len(r.resources)
+    )
+    wanted = np.arange(5, 5 + size)
+    channel = response(region, 4, 1.0)
+    chance = np.random.default_rng(size)
+    crowds = chance.integers(len(region.types), size=(200, size))
+    draws = chance.integers(GRID, size=crowds.shape)
+    total = 0.0
+    for crowd, drawn in zip(crowds, draws, strict=True):
+        told = report(channel, channel.cell_of[crowd], drawn)
+        agents, places = linear_sum_assignment(channel.values[np.ix_(told, wanted)], maximize=True)
+        total += float(region.utilities[crowd[agents], wanted[places]].sum())
+    assert policies_once._tried(region, channel, crowds, draws, wanted) == total

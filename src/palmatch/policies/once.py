@@ -202,12 +202,13 @@ def _candidates(crowd: Crowd, tailor: bool) -> Iterator[Channel]:
 
 def _tried(region: Neighbourhood, channel: Channel, people: IntArray, draws: IntArray, wanted: IntArray) -> float:
     """Return the true welfare of made-up crowds that are matched on their reports."""
-    total = 0.0
-    for crowd, drawn in zip(people, draws, strict=True):
-        reports = report(channel, channel.cell_of[crowd], drawn)
-        agents, places = linear_sum_assignment(channel.values[np.ix_(reports, wanted)], maximize=True)
-        total += float(region.utilities[crowd[agents], wanted[places]].sum())
-    return total
+    reports = report(channel, channel.cell_of[people.ravel()], draws.ravel()).reshape(people.shape)
+    values, utilities = channel.values[:, wanted], region.utilities[:, wanted]
+    # A matching depends on the reports alone, and small crowds often give the same ones.
+    different, which = np.unique(reports, axis=0, return_inverse=True)
+    pairs = np.array([linear_sum_assignment(values[told], maximize=True) for told in different])
+    agents, places = pairs[which.ravel()].transpose(1, 0, 2)
+    return float(sum(utilities[np.take_along_axis(people, agents, axis=1), places].sum(axis=1).tolist()))
 
 
 def similar_cells(utilities: FloatArray, count: int, weight: FloatArray) -> IntArray:
