@@ -10,24 +10,24 @@ HASH, TAG, KEY = bytes(range(32)), b"abcdefgh", bytes(range(32, 64))
 PARTITION = m.Partition(edge=1000.0, origin=(40.7, -74.0), spacing=100.0)
 TOKEN = m.Token(prefix=bytes(32), signature=bytes(256))
 ROUNDS = m.RoundsTable(
+    utilities=pack("d", [0.5, 0.25]),
     offsets=pack("I", [0, 1, 2]),
     entries=pack("I", [0, 1]),
-    selection_below=pack("Q", [2**53, 5]),
+    selection=pack("Q", [2**53, 5]),
     backoff=pack("Q", [1, 2]),
-    first_units=3,
-    selection_units=pack("Q", [4, 5]),
-    backoff_units=pack("Q", [6, 7]),
     truth_selection=8,
     truth_backoff=9,
     gamma=0.5,
     spent_backoff=0,
+    selection_units=pack("Q", [4, 5]),
+    backoff_units=pack("Q", [6, 7]),
 )
 CHANNEL = m.Channel(
-    epsilon_class=0,
-    reports=2,
     cell_of=pack("I", [0, 1, 1]),
     chances=pack("Q", [2**52, 2**52, 2**52, 2**52]),
     values=pack("d", [0.25, 0.5, 0.75, 1.0]),
+    opening=pack("d", [0.0, 0.1]),
+    earlier=(m.Earlier(channel=HASH, values=pack("d", [0.25, 0.5])),),
 )
 STATEMENT = m.Statement(topic="bulletin/a", sequence=3, hash=HASH)
 
@@ -51,16 +51,17 @@ MESSAGES: dict[str, m.Message] = {
     "join": m.Join(token=TOKEN, key=KEY, region="1000 m (3, 5)", epsilon_class=1),
     "roster": m.Roster(opened=HASH, randomness=HASH, regions=(m.RegionCount(region="a", counts=(1, 2), members=HASH),)),
     "members": m.Members(region="a", tags=TAG, classes=b"\0"),
-    "tables": m.Tables(roster=HASH, tables=(m.TableHash(region="a", table=HASH),)),
+    "tables": m.Tables(roster=HASH, tables=(m.TableHash(region="a", epsilon_class=0, table=HASH),)),
     "table": m.Table(
         region="a",
+        epsilon_class=0,
+        epsilon=1.0,
         roster=HASH,
         resources=("v1", "v2"),
-        opening=pack("d", [0.0, 0.1]),
-        channels=(CHANNEL,),
+        channel=CHANNEL,
         rounds=ROUNDS,
     ),
-    "report": m.Report(sequence=1, tag=TAG, report=7),
+    "report": m.Report(sequence=1, tag=TAG, channel=HASH, report=7),
     "bid": m.Bid(sequence=1, tag=TAG, offer=0.7),
     "claim": m.Claim(sequence=1, tag=TAG),
     "cancel": m.Cancel(sequence=1, tag=TAG),
@@ -70,7 +71,8 @@ MESSAGES: dict[str, m.Message] = {
         previous=HASH,
         holders=TAG + bytes(8),
         prices=pack("d", [0.5, 0.25]),
-        attempted=b"\1",
+        attempted=b"\1\0",
+        call=1,
         over=True,
     ),
     "result": m.Result(
@@ -84,6 +86,8 @@ MESSAGES: dict[str, m.Message] = {
         tags=TAG,
         region=pack("I", [0]),
         epsilon_class=b"\1",
+        channels=(HASH,),
+        channel=pack("i", [0]),
         reports=pack("i", [1]),
         assigned=pack("i", [-1]),
         prices=pack("d", [0.5, 0.25]),
@@ -98,5 +102,5 @@ assert set(MESSAGES) == set(KINDS)
 
 
 def topic(kind: str) -> Topic:
-    names = {"region": "a", "resource": "v1", "witness": "w", "nonce": "n"}
+    names = {"region": "a", "table": "a~0", "resource": "v1", "witness": "w", "nonce": "n"}
     return Topic("morning", kind, names.get(KINDS[kind].parameter or ""))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.examples import MESSAGES, TAG, topic
+from live.examples import HASH, MESSAGES, TAG, topic
 from palmatch.errors import ProtocolError
 from palmatch.live import messages as m
 from palmatch.live.codec import body_of, decode, from_json, packet_of, read_body, to_json, view
@@ -67,8 +67,8 @@ def test_packed_numbers_must_be_finite(number: float) -> None:
 
 def test_everything_a_device_sends_in_a_game_has_one_size() -> None:
     said = [
-        m.Report(sequence=0, tag=TAG, report=0),
-        m.Report(sequence=2**53, tag=TAG, report=65_535),
+        m.Report(sequence=0, tag=TAG, channel=HASH, report=0),
+        m.Report(sequence=2**53, tag=TAG, channel=HASH, report=65_535),
         m.Bid(sequence=1, tag=TAG, offer=0.1),
         m.Bid(sequence=1, tag=TAG, offer=1.0),
         m.Claim(sequence=1, tag=TAG),

@@ -14,7 +14,7 @@ import pytest
 import websockets
 
 from live.buses import KEYS, TRUST, Bus, HubBus, Join, certified
-from live.examples import MESSAGES, topic
+from live.examples import HASH, MESSAGES, TAG, topic
 from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live.codec import decode
 from palmatch.live.keys import Signer, verify
@@ -241,7 +241,8 @@ def test_a_browser_plays_with_json_as_it_is() -> None:
             assert (opened["op"], opened["retained"]) == ("message", True)
             assert opened["packet"]["message"]["protocol"] == "report"
             assert json.loads(await browser.recv())["op"] == "subscribed"
-            body = json.dumps({"sequence": 1, "tag": b64encode(b"abcdefgh").decode(), "report": 7}).encode()
+            said = {"sequence": 1, "tag": b64encode(TAG).decode(), "channel": b64encode(HASH).decode(), "report": 7}
+            body = json.dumps(said).encode()
             sent = {
                 "version": 1,
                 "body": b64encode(body).decode(),

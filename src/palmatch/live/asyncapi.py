@@ -16,6 +16,7 @@ from palmatch.live.topics import KINDS, Kind
 _PARAMETERS = {
     "game": "The name of a game, percent-encoded.",
     "region": "The name of a region, percent-encoded.",
+    "table": "The name of a region, a tilde and the number of an ε class, percent-encoded.",
     "resource": "The name of a resource, percent-encoded.",
     "witness": "The name of a witness, percent-encoded.",
     "nonce": "The marker's random number, in hexadecimal.",

@@ -94,6 +94,10 @@ class Open(Message, frozen=True):
     issuer: Annotated[bytes, Meta(min_length=1, max_length=2048)]
     resources: Hash
     commitment: Hash
+    # Of the auction's first call, and what a published result may fall short of its prices.
+    step: Annotated[float, Meta(gt=0, le=1)] = 0.03
+    patience: Annotated[int, Meta(ge=1, le=100_000)] = 100
+    slack: Annotated[float, Meta(ge=0, le=1)] = 1e-9
 
 
 class ResourceList(Message, frozen=True):
@@ -174,9 +178,10 @@ class Members(Message, frozen=True):
 
 
 class TableHash(Message, frozen=True):
-    """The hash of one region's table."""
+    """The hash of the table of one region and ε class."""
 
     region: Name
+    epsilon_class: Class
     table: Hash
 
 
@@ -187,48 +192,58 @@ class Tables(Message, frozen=True):
     tables: Annotated[tuple[TableHash, ...], Meta(max_length=MANY)]
 
 
-class Channel(Message, frozen=True):
-    """How agents of one ε class report: cells of possible places, chances over 2^53, and what a report is worth."""
+class Earlier(Message, frozen=True):
+    """What the reports of an earlier table are worth in this game, row by row, for agents that kept their report."""
 
-    epsilon_class: Class
-    reports: Annotated[int, Meta(ge=1, le=65_536)]
-    cell_of: Indices
-    chances: Wholes
+    channel: Hash
     values: Floats
 
 
-class RoundsTable(Message, frozen=True):
-    """PALMA's public tables of a region, as `palmatch.device.agent` names them."""
+class Channel(Message, frozen=True):
+    """How agents report: cells of possible places, chances over 2^53 row by row, and what each report is worth."""
 
+    cell_of: Indices
+    chances: Wholes
+    values: Floats
+    opening: Floats
+    earlier: Annotated[tuple[Earlier, ...], Meta(max_length=1000)] = ()
+
+
+class RoundsTable(Message, frozen=True):
+    """PALMA's public tables of a region, as `palmatch.device.prices` names them; utilities row by row."""
+
+    utilities: Floats
     offsets: Indices
     entries: Indices
-    selection_below: Wholes
+    selection: Wholes
     backoff: Wholes
-    first_units: Whole
-    selection_units: Wholes
-    backoff_units: Wholes
     truth_selection: Whole
     truth_backoff: Whole
     gamma: Annotated[float, Meta(ge=-1e6, le=1e6)]
     spent_backoff: Whole
+    selection_units: Wholes
+    backoff_units: Wholes
 
 
 class Table(Message, frozen=True):
-    """What is public about a region: its resources, and channels with opening prices or PALMA's tables."""
+    """What is public about a region for one ε class: its resources, and a channel or PALMA's tables."""
 
     region: Name
+    epsilon_class: Class
+    epsilon: Epsilon
     roster: Hash
     resources: Annotated[tuple[Name, ...], Meta(max_length=MANY)]
-    opening: Floats = b""
-    channels: Annotated[tuple[Channel, ...], Meta(max_length=256)] = ()
+    channel: Channel | None = None
     rounds: RoundsTable | None = None
 
 
 class Report(Message, frozen=True):
-    """The one private report of a device."""
+    """The one private report of a device; sent again, it is the same."""
 
     sequence: Whole
     tag: Tag
+    # The hash of the table that it was drawn from, in this game or in an earlier one.
+    channel: Hash
     report: Annotated[int, Meta(ge=0, le=65_535)]
 
 
@@ -262,7 +277,10 @@ class Bulletin(Message, frozen=True):
     previous: Hash
     # Tags of the holders, zeros where a resource is free: a bare bit would let two devices believe they hold it.
     holders: Tags
+    call: Whole = 0
+    # -1 for a resource that is sold for good.
     prices: Floats = b""
+    # One byte for each resource, 1 if anybody attempted it.
     attempted: Annotated[bytes, Meta(max_length=MANY)] = b""
     over: bool = False
 
@@ -287,14 +305,17 @@ class Result(Message, frozen=True):
 class Transcript(Message, frozen=True):
     """All that a matching is computed from and all that it came to, so that anybody can compute it again.
 
-    Agents are in the order of their tags; `region` and `assigned` count in the roster's and in the resource list's
-    order. Prices support the matching: no agent with its report would rather have had another resource.
+    Agents are in the order of their tags; `region`, `channel` and `assigned` count in the order of the roster, of
+    `channels` and of the resource list. Prices support the matching: no agent with its report would rather have had
+    another resource. An agent that sent nothing has report -1.
     """
 
     method: Name
     tags: Tags
     region: Indices
     epsilon_class: Annotated[bytes, Meta(max_length=1 << 20)]
+    channels: Annotated[tuple[Hash, ...], Meta(max_length=MANY)]
+    channel: Places
     reports: Places
     assigned: Places
     prices: Floats

@@ -51,7 +51,7 @@ class Kind:
     message: type[m.Message]
     writer: Role
     readers: tuple[Role, ...] = ROLES
-    parameter: Literal["region", "resource", "witness", "nonce"] | None = None
+    parameter: Literal["region", "table", "resource", "witness", "nonce"] | None = None
     retained: bool = False
     limit: int = 16 * _KIB
     padded: int = 0
@@ -74,7 +74,7 @@ KINDS: dict[str, Kind] = {
         Kind("roster", m.Roster, "board", retained=True, limit=LARGEST),
         Kind("members", m.Members, "board", parameter="region", retained=True, limit=LARGEST),
         Kind("tables", m.Tables, "board", retained=True, limit=LARGEST),
-        Kind("table", m.Table, "board", parameter="region", retained=True, limit=LARGEST),
+        Kind("table", m.Table, "board", parameter="table", retained=True, limit=LARGEST),
         Kind("report", m.Report, "device", _BOARD, limit=_PADDED, padded=_PADDED),
         Kind("bid", m.Bid, "device", _BOARD, parameter="resource", limit=_PADDED, padded=_PADDED),
         Kind(
@@ -126,6 +126,11 @@ class Topic:
             # Two spellings of one topic would be two places to retain and to subscribe.
             raise ProtocolError("Expected a topic whose names are percent-encoded.")
         return topic
+
+
+def table_name(region: str, epsilon_class: int) -> str:
+    """Return the name in the topic of a table."""
+    return f"{region}~{epsilon_class}"
 
 
 def segment(name: str) -> str:
