@@ -49,8 +49,9 @@ class Faulty(Transport):
         await self._inner.publish(topic, packet, retain=retain)
 
     async def _subscribe(self, pattern: str) -> None:
-        if len(self._handlers[pattern]) == 1:
-            await self._inner.subscribe(pattern, self._received)
+        # Once each, and anew each time, so that the retained value comes again.
+        await self._inner.unsubscribe(pattern, self._received)
+        await self._inner.subscribe(pattern, self._received)
 
     async def _unsubscribe(self, pattern: str) -> None:
         await self._inner.unsubscribe(pattern, self._received)

@@ -121,11 +121,11 @@ class MemoryTransport(Transport):
         if self._broker.observer is not None:
             now = asyncio.get_running_loop().time()
             self._broker.observer(Seen(now, self._number, topic, packet))
-        if not self._closed:
-            try:
-                self._port.publish(topic, packet, retain)
-            except ProtocolError as error:
-                _LOG.warning("refused", extra={"reason": str(error)})
+        # Also after the client is gone: what it had sent is on its way.
+        try:
+            self._port.publish(topic, packet, retain)
+        except ProtocolError as error:
+            _LOG.warning("refused", extra={"reason": str(error)})
 
     def _arrives(self, topic: str, packet: bytes, _: bool) -> None:
         self._free_down = self._later(self._free_down, lambda: None if self._closed else self._deliver(topic, packet))

@@ -1,0 +1,488 @@
+"""The board: opens games, fixes rosters and tables, closes slots, publishes results. It is trusted with nothing.
+
+The order of a game is here, for all three protocols; what a table holds and what a slot comes to are for `Rules`, which
+see public things only: counts, reports, offers, attempts. Every statement is in the journal before it is on the bus, so
+that a board that was killed says the same again and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeVar
+
+from palmatch.errors import ProtocolError
+from palmatch.live import messages as m
+from palmatch.live import tokens
+from palmatch.live.codec import Envelope, decode
+from palmatch.live.journal import Journal
+from palmatch.live.keys import Signer, tag_of, verify
+from palmatch.live.metrics import Metrics
+from palmatch.live.packing import pack
+from palmatch.live.topics import Topic, table_name
+from palmatch.live.transport.base import Transport
+
+_LOG = logging.getLogger(__name__)
+
+_Value = TypeVar("_Value")
+
+_JOINING = -1
+_KIND = {"report": "report", "bids": "bid", "rounds": "claim"}
+# What a board that was killed may lose of what it was told; devices send again.
+_COMMIT_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An accepted message of a device: a `Report`, a `Bid` or a `Claim`, the latter two with their resource."""
+
+    tag: bytes
+    message: m.Message
+    resource: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Regional:
+    """What a slot came to in a region, in the order of its table: tags of the holders (None: free), and the rest."""
+
+    holders: Sequence[bytes | None]
+    call: int = 0
+    prices: Sequence[float] = ()
+    attempted: Sequence[bool] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The matching: the resource of each agent that has one, the price of each resource, and each agent's report."""
+
+    assigned: Mapping[bytes, str]
+    prices: Mapping[str, float]
+    reports: Mapping[bytes, tuple[bytes, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """What is public once the joins have closed: the tags of each region and ε class, and the game's randomness."""
+
+    game: str
+    roster: bytes
+    classes: tuple[float, ...]
+    members: Mapping[tuple[str, int], tuple[bytes, ...]]
+    randomness: bytes
+
+
+class Rules(Protocol):
+    """A method, as a board plays it. All of it must follow from the arguments: a board that resumes calls it again."""
+
+    def has_region(self, region: str) -> bool:
+        """Tell whether agents may join in a region of this name."""
+        ...
+
+    def tables(self, crowd: Crowd) -> Mapping[tuple[str, int], m.Table]:
+        """Return the table of each region and ε class in which there is anybody."""
+        ...
+
+    def begin(self) -> Mapping[str, Regional]:
+        """Return what each region's bulletin 0 says, before the first slot; nothing where none is needed."""
+        ...
+
+    def close(self, slot: int, said: Sequence[Said]) -> tuple[Mapping[str, Regional], bool]:
+        """Return what a slot came to in each region, and whether the game is over."""
+        ...
+
+    def outcome(self) -> Outcome:
+        """Return the matching."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a board opens a game with; times are in seconds."""
+
+    protocol: Literal["report", "bids", "rounds"]
+    method: str
+    classes: tuple[float, ...]
+    partition: m.Partition
+    resources: m.ResourceList
+    issuer: bytes
+    rules: Rules
+    joining: float = 5.0
+    preparing: float = 5.0
+    slot: float = 1.0
+    slots: int = 1
+
+
+@dataclass(slots=True)
+class _Game:
+    """A game under way."""
+
+    name: str
+    opening: m.Open
+    opened: bytes
+    resources: m.ResourceList
+    rules: Rules
+    keys: dict[bytes, bytes] = field(default_factory=dict)
+    joins: dict[bytes, m.Join] = field(default_factory=dict)
+    slot: int = _JOINING
+    accepting: bool = False
+    # Tags that have spoken in this slot, or at all for a report.
+    spoken: set[bytes] = field(default_factory=set)
+    chain: dict[str, bytes] = field(default_factory=dict)
+    tables: dict[tuple[str, int], tuple[bytes, m.Table]] = field(default_factory=dict)
+
+
+class Board:
+    """A board on a transport.
+
+    `clock` gives the time of day in seconds, which the schedule is written in. With `threads` the method is computed
+    beside the event loop; in virtual time it cannot be.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        signer: Signer,
+        journal: Journal,
+        *,
+        metrics: Metrics | None = None,
+        clock: Callable[[], float] = time.time,
+        threads: bool = True,
+    ) -> None:
+        self.transport, self.signer, self.journal = transport, signer, journal
+        self.metrics = metrics or Metrics()
+        self._clock = clock
+        self._threads = threads
+        self._pending: list[tuple[Topic, bytes]] = []
+        self._game: _Game | None = None
+        self._republishing: set[asyncio.Task[None]] = set()
+        transport.on_connect(self._republish)
+
+    async def play(self, name: str, opening: Opening) -> m.Result:
+        """Play a game from its opening to its result; one that the journal knows is resumed where it was."""
+        begun = self.journal.begin(name, secrets.token_bytes(32))
+        game = self._game = self._opened(begun.name, begun.randomness, opening)
+        try:
+            self.journal.commit()
+            self._pending.clear()
+            await self._publish_again(name)
+            kind = _KIND[game.opening.protocol]
+            told = [f"{Topic(name, 'join')}", f"{Topic(name, kind)}" if kind == "report" else f"pm/1/{name}/{kind}/+"]
+            for pattern in told:
+                await self.transport.subscribe(pattern, self._receive)
+            await self._join(game)
+            await self._prepare(game, begun.randomness)
+            await self._publish_bulletins(game, 0, game.rules.begin(), over=False)
+            for slot in range(game.opening.slots):
+                if await self._slot(game, slot):
+                    break
+            result = await self._finish(game)
+            for pattern in told:
+                await self.transport.unsubscribe(pattern, self._receive)
+            return result
+        finally:
+            self._game = None
+            self._pending.clear()
+
+    # --- opening -----------------------------------------------------------------------------------------------
+
+    def _opened(self, name: str, randomness: bytes, opening: Opening) -> _Game:
+        """Open a game, or read its opening from the journal."""
+        for envelope in self.journal.said(name):
+            if isinstance(envelope.message, m.Open):
+                return _Game(name, envelope.message, envelope.hash, opening.resources, opening.rules)
+        listed = self._say(Topic(name, "resources"), opening.resources)
+        joins_close = self._clock() + opening.joining
+        content = m.Open(
+            protocol=opening.protocol,
+            method=opening.method,
+            classes=opening.classes,
+            partition=opening.partition,
+            joins_close=int(joins_close * 1000),
+            start=int((joins_close + opening.preparing) * 1000),
+            slot=opening.slot,
+            slots=opening.slots,
+            issuer=opening.issuer,
+            resources=listed.hash,
+            commitment=hashlib.sha256(randomness).digest(),
+        )
+        envelope = self._say(Topic(name, "open"), content)
+        return _Game(name, content, envelope.hash, opening.resources, opening.rules)
+
+    # --- joining -----------------------------------------------------------------------------------------------
+
+    async def _join(self, game: _Game) -> None:
+        for envelope in self.journal.told(game.name, _JOINING):
+            self._accept_join(game, envelope)
+        if self.journal.is_closed(game.name, _JOINING):
+            return
+        game.accepting = True
+        await self._until(game.opening.joins_close / 1000)
+        await self._closed(game)
+
+    def _accept_join(self, game: _Game, envelope: Envelope) -> bool:
+        join = envelope.message
+        assert isinstance(join, m.Join)
+        tag = tag_of(game.name, join.key)
+        if tag in game.joins:
+            return False
+        verify(envelope, join.key)
+        if join.epsilon_class >= len(game.opening.classes):
+            raise ProtocolError("There is no such ε class in this game.")
+        if not game.rules.has_region(join.region):
+            raise ProtocolError("There is no such region.")
+        if not tokens.is_valid(game.opening.issuer, game.name, join.key, join.token):
+            raise ProtocolError("The token is not valid for this game and key.")
+        game.joins[tag], game.keys[tag] = join, join.key
+        return True
+
+    # --- roster and tables ---------------------------------------------------------------------------------------
+
+    async def _prepare(self, game: _Game, randomness: bytes) -> None:
+        """Fix the roster, compute the tables from it, publish both; what is in the journal is only read."""
+        known = {str(envelope.topic): envelope for envelope in self.journal.said(game.name)}
+        members = _members(game)
+        roster = known.get(str(Topic(game.name, "roster"))) or self._say_roster(game, members, randomness)
+        await self._flush()
+        crowd = Crowd(game.name, roster.hash, game.opening.classes, members, randomness)
+        tables = await self._computed(lambda: game.rules.tables(crowd))
+        for (region, number), table in sorted(tables.items()):
+            topic = Topic(game.name, "table", table_name(region, number))
+            envelope = known.get(str(topic)) or self._say(topic, table)
+            assert isinstance(envelope.message, m.Table)
+            game.tables[region, number] = (envelope.hash, envelope.message)
+        topic = Topic(game.name, "tables")
+        if str(topic) not in known:
+            hashes = [
+                m.TableHash(region=region, epsilon_class=number, table=found)
+                for (region, number), (found, _) in sorted(game.tables.items())
+            ]
+            self._say(topic, m.Tables(roster=roster.hash, tables=tuple(hashes)))
+        await self._flush()
+
+    def _say_roster(
+        self, game: _Game, members: Mapping[tuple[str, int], tuple[bytes, ...]], randomness: bytes
+    ) -> Envelope:
+        counts = []
+        for region in sorted({region for region, _ in members}):
+            listed = sorted(
+                (tag, number) for (found, number), tags in members.items() if found == region for tag in tags
+            )
+            content = m.Members(
+                region=region,
+                tags=b"".join(tag for tag, _ in listed),
+                classes=bytes(number for _, number in listed),
+            )
+            envelope = self._say(Topic(game.name, "members", region), content)
+            numbers = range(len(game.opening.classes))
+            count = tuple(len(members.get((region, number), ())) for number in numbers)
+            counts.append(m.RegionCount(region=region, counts=count, members=envelope.hash))
+        content_of_all = m.Roster(opened=game.opened, randomness=randomness, regions=tuple(counts))
+        return self._say(Topic(game.name, "roster"), content_of_all)
+
+    # --- slots ---------------------------------------------------------------------------------------------------
+
+    async def _slot(self, game: _Game, slot: int) -> bool:
+        """Collect what is told in a slot, close it, and publish what it came to; tell whether the game is over."""
+        game.slot = slot
+        if game.opening.protocol != "report":
+            game.spoken.clear()
+        for envelope in self.journal.told(game.name, slot):
+            self._accept(game, envelope)
+        if not self.journal.is_closed(game.name, slot):
+            game.accepting = True
+            # A slot lasts its whole length after the bulletin before it, also after a restart.
+            await self._until(max(game.opening.start / 1000, self._clock()) + game.opening.slot)
+            await self._closed(game)
+        said = [_said(envelope) for envelope in self.journal.told(game.name, slot)]
+        regional, over = await self._computed(lambda: game.rules.close(slot, said))
+        over = over or slot + 1 == game.opening.slots
+        await self._publish_bulletins(game, slot + 1, regional, over)
+        return over
+
+    async def _closed(self, game: _Game) -> None:
+        """Close a slot: what the broker had received before the marker counts, and nothing else."""
+        await self.transport.fence(game.name, self.signer)
+        game.accepting = False
+        self.journal.close_slot(game.name, game.slot)
+        self.journal.commit()
+
+    def _accept(self, game: _Game, envelope: Envelope) -> bool:
+        """Check a report, bid or claim; tell whether it is the first one of its tag and slot."""
+        message = envelope.message
+        assert isinstance(message, m.Report | m.Bid | m.Claim)
+        key = game.keys.get(message.tag)
+        if key is None:
+            raise ProtocolError("The tag is not on the roster.")
+        if message.tag in game.spoken or (not isinstance(message, m.Report) and message.sequence != game.slot + 1):
+            return False
+        verify(envelope, key)
+        if isinstance(message, m.Report):
+            self._check_report(game, message)
+        game.spoken.add(message.tag)
+        return True
+
+    def _check_report(self, game: _Game, message: m.Report) -> None:
+        join = game.joins[message.tag]
+        found, table = game.tables[join.region, join.epsilon_class]
+        if table.channel is None:
+            raise ProtocolError("There are no reports in this game.")
+        rows = {found: table.channel.values} | {item.channel: item.values for item in table.channel.earlier}
+        width = 8 * len(table.resources)
+        if message.report >= len(rows.get(message.channel, b"")) // max(width, 1):
+            raise ProtocolError("There is no such report in the table that it names.")
+
+    async def _publish_bulletins(
+        self, game: _Game, sequence: int, regional: Mapping[str, Regional], over: bool
+    ) -> None:
+        known = {
+            envelope.topic.name: envelope
+            for envelope in self.journal.said(game.name)
+            if isinstance(envelope.message, m.Bulletin) and envelope.message.sequence == sequence
+        }
+        for region, part in sorted(regional.items()):
+            content = m.Bulletin(
+                region=region,
+                sequence=sequence,
+                previous=game.chain.get(region, bytes(m.HASH)),
+                holders=b"".join(tag or bytes(m.TAG) for tag in part.holders),
+                call=part.call,
+                prices=pack("d", part.prices),
+                attempted=bytes(part.attempted),
+                over=over,
+            )
+            topic = Topic(game.name, "bulletin", region)
+            envelope = known.get(region) or self._say(topic, content)
+            game.chain[region] = envelope.hash
+        await self._flush()
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    async def _finish(self, game: _Game) -> m.Result:
+        known = list(self.journal.said(game.name))
+        results = [item.message for item in known if isinstance(item.message, m.Result)]
+        result = results[0] if results else await self._concluded(game, known)
+        await self._flush()
+        # Over only once the broker has it: what was written to a socket may still be lost with the process.
+        await self.transport.fence(game.name, self.signer)
+        self.journal.finish(game.name)
+        self.journal.commit()
+        self.metrics.add("palmatch_games_total", 1, outcome="finished")
+        self.metrics.add("palmatch_agents_matched_total", result.matched)
+        _LOG.info("game over", extra={"game": game.name, "matched": result.matched, "agents": len(game.joins)})
+        return result
+
+    async def _concluded(self, game: _Game, known: Sequence[Envelope]) -> m.Result:
+        """Write the transcript, and the result that names it."""
+        outcome = await self._computed(game.rules.outcome)
+        transcript = self._say(Topic(game.name, "transcript"), _transcript(game, outcome))
+        roster = next(item for item in known if isinstance(item.message, m.Roster))
+        newest = {
+            item.message.region: (item.message.sequence, item.hash)
+            for item in known
+            if isinstance(item.message, m.Bulletin)
+        }
+        result = m.Result(
+            roster=roster.hash,
+            matched=len(outcome.assigned),
+            transcript=transcript.hash,
+            bulletins=tuple(
+                m.RegionHead(region=region, sequence=sequence, bulletin=found)
+                for region, (sequence, found) in sorted(newest.items())
+            ),
+        )
+        self._say(Topic(game.name, "result"), result)
+        return result
+
+    # --- the bus -------------------------------------------------------------------------------------------------
+
+    def _receive(self, topic: str, packet: bytes) -> None:
+        """Take a message of a device into the journal, if it is for now and as it should be."""
+        game = self._game
+        if game is None or not game.accepting:
+            return
+        envelope = decode(topic, packet)
+        if envelope.topic.game != game.name:
+            return
+        try:
+            if isinstance(envelope.message, m.Join):
+                new = game.slot == _JOINING and self._accept_join(game, envelope)
+            else:
+                new = game.slot != _JOINING and self._accept(game, envelope)
+        except ProtocolError as error:
+            _LOG.warning("refused", extra={"game": game.name, "kind": envelope.topic.kind, "reason": str(error)})
+            self.metrics.add("palmatch_refused_total", 1, reason=envelope.topic.kind)
+            return
+        if new:
+            self.journal.hear(game.slot, envelope.topic, packet)
+
+    def _say(self, topic: Topic, message: m.Message) -> Envelope:
+        """Sign a statement and write it down; it is published after the next commit."""
+        packet = self.signer.packet(topic, message)
+        self.journal.say(topic, packet)
+        self._pending.append((topic, packet))
+        return decode(topic, packet)
+
+    async def _flush(self) -> None:
+        """Write ahead, then publish."""
+        self.journal.commit()
+        while self._pending:
+            topic, packet = self._pending.pop(0)
+            await self.transport.publish(topic, packet)
+
+    async def _publish_again(self, name: str) -> None:
+        for topic, packet in self.journal.packets(name):
+            await self.transport.publish(topic, packet)
+
+    def _republish(self) -> None:
+        """Publish everything again after a new connection: the broker may have lost what it retained."""
+        if self._game is not None:
+            task = asyncio.get_running_loop().create_task(self._publish_again(self._game.name))
+            self._republishing.add(task)
+            task.add_done_callback(self._republishing.discard)
+
+    async def _computed(self, work: Callable[[], _Value]) -> _Value:
+        return await asyncio.to_thread(work) if self._threads else work()
+
+    async def _until(self, when: float) -> None:
+        """Wait, and make what comes in last meanwhile."""
+        while (left := when - self._clock()) > 0:
+            await asyncio.sleep(min(left, _COMMIT_SECONDS))
+            self.journal.commit()
+
+
+def _members(game: _Game) -> dict[tuple[str, int], tuple[bytes, ...]]:
+    found: dict[tuple[str, int], list[bytes]] = {}
+    for tag, join in sorted(game.joins.items()):
+        found.setdefault((join.region, join.epsilon_class), []).append(tag)
+    return {place: tuple(tags) for place, tags in found.items()}
+
+
+def _said(envelope: Envelope) -> Said:
+    message = envelope.message
+    assert isinstance(message, m.Report | m.Bid | m.Claim)
+    return Said(message.tag, message, envelope.topic.name)
+
+
+def _transcript(game: _Game, outcome: Outcome) -> m.Transcript:
+    tags = sorted(game.joins)
+    regions = {region: number for number, region in enumerate(sorted({join.region for join in game.joins.values()}))}
+    place = {name: number for number, name in enumerate(game.resources.names)}
+    channels = sorted({channel for channel, _ in outcome.reports.values()})
+    number_of = {channel: number for number, channel in enumerate(channels)}
+    reported = [outcome.reports.get(tag) for tag in tags]
+    return m.Transcript(
+        method=game.opening.method,
+        tags=b"".join(tags),
+        region=pack("I", [regions[game.joins[tag].region] for tag in tags]),
+        epsilon_class=bytes(game.joins[tag].epsilon_class for tag in tags),
+        channels=tuple(channels),
+        channel=pack("i", [-1 if found is None else number_of[found[0]] for found in reported]),
+        reports=pack("i", [-1 if found is None else found[1] for found in reported]),
+        assigned=pack("i", [place.get(outcome.assigned.get(tag, ""), -1) for tag in tags]),
+        prices=pack("d", [outcome.prices.get(name, 0.0) for name in game.resources.names]),
+    )

@@ -1,0 +1,129 @@
+"""The board's journal: what it has said and what it has been told, in SQLite, written before anything is published.
+
+A board that was killed at any instant reads it and goes on as if nothing had happened. It holds nothing that is not on
+the bus, but for the randomness of a game until its roster is published.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from palmatch.errors import InputError
+from palmatch.live.codec import Envelope, decode
+from palmatch.live.topics import Topic
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS game (
+    name TEXT PRIMARY KEY, number INTEGER NOT NULL UNIQUE, randomness BLOB NOT NULL, over INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE TABLE IF NOT EXISTS said (
+    number INTEGER PRIMARY KEY, game TEXT NOT NULL, topic TEXT NOT NULL, packet BLOB NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS said_in ON said (game, number);
+CREATE TABLE IF NOT EXISTS told (
+    number INTEGER PRIMARY KEY, game TEXT NOT NULL, slot INTEGER NOT NULL, topic TEXT NOT NULL, packet BLOB NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS told_in ON told (game, slot, number);
+CREATE TABLE IF NOT EXISTS closed (game TEXT NOT NULL, slot INTEGER NOT NULL, PRIMARY KEY (game, slot)) STRICT;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A game in the journal; `over` once its result is published."""
+
+    name: str
+    randomness: bytes
+    over: bool
+
+
+class Journal:
+    """One board's journal. Nothing counts until `commit`, which is one fsync."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._books = sqlite3.connect(path, timeout=1.0)
+            self._books.execute("PRAGMA journal_mode = WAL")
+            self._books.execute("PRAGMA synchronous = FULL")
+            self._books.executescript(_TABLES)
+            # A second board on the same journal would say other things under the same key.
+            self._books.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._books.execute("BEGIN IMMEDIATE")
+            self._books.commit()
+        except sqlite3.Error as error:
+            raise InputError(f"{path}: cannot be used as a board's journal: {error}.") from None
+
+    def close(self) -> None:
+        """Close the journal; what is not committed is lost, as if the board had been killed."""
+        self._books.close()
+
+    def commit(self) -> None:
+        """Make all of it last."""
+        self._books.commit()
+
+    def begin(self, game: str, randomness: bytes) -> Begun:
+        """Return a game, a new one with this randomness if it is not known."""
+        self._books.execute(
+            "INSERT OR IGNORE INTO game (name, number, randomness) "
+            "VALUES (?, (SELECT coalesce(max(number), -1) + 1 FROM game), ?)",
+            (game, randomness),
+        )
+        row = self._books.execute("SELECT randomness, over FROM game WHERE name = ?", (game,)).fetchone()
+        return Begun(game, row[0], bool(row[1]))
+
+    def unfinished(self) -> list[str]:
+        """Return the games that are not over, the oldest first."""
+        return [name for (name,) in self._books.execute("SELECT name FROM game WHERE NOT over ORDER BY number")]
+
+    def games(self) -> int:
+        """Return how many games there have been."""
+        return int(self._books.execute("SELECT count(*) FROM game").fetchone()[0])
+
+    def finish(self, game: str) -> None:
+        """Note that a game's result is published."""
+        self._books.execute("UPDATE game SET over = 1 WHERE name = ?", (game,))
+
+    def say(self, topic: Topic, packet: bytes) -> None:
+        """Note what is about to be published."""
+        self._books.execute("INSERT INTO said (game, topic, packet) VALUES (?, ?, ?)", (topic.game, str(topic), packet))
+
+    def said(self, game: str) -> Iterator[Envelope]:
+        """Return what was published in a game, in its order."""
+        found = self._books.execute("SELECT topic, packet FROM said WHERE game = ? ORDER BY number", (game,))
+        for topic, packet in found.fetchall():
+            yield decode(topic, packet)
+
+    def packets(self, game: str) -> list[tuple[str, bytes]]:
+        """Return the last packet of each topic, to be published again."""
+        found = self._books.execute("SELECT topic, packet FROM said WHERE game = ? ORDER BY number", (game,))
+        return list(dict(found.fetchall()).items())
+
+    def hear(self, slot: int, topic: Topic, packet: bytes) -> None:
+        """Note an accepted message of a device; joins have slot -1."""
+        self._books.execute(
+            "INSERT INTO told (game, slot, topic, packet) VALUES (?, ?, ?, ?)", (topic.game, slot, str(topic), packet)
+        )
+
+    def told(self, game: str, slot: int) -> list[Envelope]:
+        """Return the accepted messages of a slot, in their order."""
+        found = self._books.execute(
+            "SELECT topic, packet FROM told WHERE game = ? AND slot = ? ORDER BY number", (game, slot)
+        )
+        return [decode(topic, packet) for topic, packet in found.fetchall()]
+
+    def close_slot(self, game: str, slot: int) -> None:
+        """Note that nothing more is accepted for a slot."""
+        self._books.execute("INSERT OR IGNORE INTO closed VALUES (?, ?)", (game, slot))
+
+    def is_closed(self, game: str, slot: int) -> bool:
+        """Tell whether a slot is closed; that of the joins is -1."""
+        found = self._books.execute("SELECT 1 FROM closed WHERE game = ? AND slot = ?", (game, slot))
+        return found.fetchone() is not None
+
+    def forget(self, game: str) -> None:
+        """Drop what was said and told in a game that is over; its name stays, so that it is never opened again."""
+        for table in ("said", "told", "closed"):
+            self._books.execute(f"DELETE FROM {table} WHERE game = ?", (game,))

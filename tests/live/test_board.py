@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from itertools import permutations
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from live.buses import KEYS, Bus, Join, MemoryBus
+from live.examples import PARTITION
+from live.table_rules import NAMES, REPORTS, TableRules
+from palmatch.errors import InputError, ProtocolError, TransportError
+from palmatch.live import messages as m
+from palmatch.live import tokens
+from palmatch.live.board import Board, Opening
+from palmatch.live.codec import Envelope, decode
+from palmatch.live.journal import Journal
+from palmatch.live.keys import Signer, tag_of, verify
+from palmatch.live.packing import split, unpack
+from palmatch.live.topics import Topic, table_name
+from palmatch.live.transport import Access, Transport
+from palmatch.live.transport.faults import Faults, Faulty
+from palmatch.live.transport.memory import MemoryBroker, run_virtual
+from palmatch.live.witness import STATEMENTS, Watch
+
+GAME = "morning"
+BOARD = KEYS["board"]
+
+
+@pytest.fixture(scope="module")
+def issuer() -> rsa.RSAPrivateKey:
+    return tokens.new_key()
+
+
+@pytest.fixture(scope="module")
+def people(issuer: rsa.RSAPrivateKey) -> list[tuple[Signer, m.Token]]:
+    """Six one-time keys with their tokens."""
+    found, der = [], tokens.public_der(issuer)
+    for _ in range(6):
+        signer = Signer.fresh()
+        kept = tokens.request(der, GAME, signer.public)
+        blind = tokens.blind_sign(issuer, kept.blinded)
+        found.append((signer, tokens.token_of(der, GAME, signer.public, kept, blind)))
+    return found
+
+
+def opening(issuer: rsa.RSAPrivateKey, **more: float) -> Opening:
+    return Opening(
+        protocol="report",
+        method="test",
+        classes=(0.0, 1.0),
+        partition=PARTITION,
+        resources=m.ResourceList(names=NAMES),
+        issuer=tokens.public_der(issuer),
+        rules=TableRules(),
+        **({"joining": 1.0, "preparing": 0.5, "slot": 1.0} | more),  # type: ignore[arg-type]
+    )
+
+
+def join_message(signer: Signer, token: m.Token, region: str = "a", epsilon_class: int = 1) -> tuple[Topic, bytes]:
+    topic = Topic(GAME, "join")
+    content = m.Join(token=token, key=signer.public, region=region, epsilon_class=epsilon_class)
+    return topic, signer.packet(topic, content)
+
+
+async def device(transport: Transport, number: int, signer: Signer, token: m.Token, every: float = 0.2) -> None:
+    """Join and report, again and again, as a device on a lossy network would."""
+    region, table = "ab"[number % 2], None
+    where, packet = join_message(signer, token, region)
+    place = Topic(GAME, "table", table_name(region, 1))
+    while table is None:
+        await transport.publish(where, packet)
+        table = await transport.value(place, every)
+    where = Topic(GAME, "report")
+    channel = verify(decode(place, table), BOARD.public).hash
+    content = m.Report(sequence=0, tag=tag_of(GAME, signer.public), channel=channel, report=number % REPORTS)
+    packet = signer.packet(where, content)
+    while True:
+        await transport.publish(where, packet)
+        await asyncio.sleep(every)
+
+
+def pairs(transcript: m.Transcript) -> dict[bytes, str]:
+    placed = zip(split(transcript.tags, 8), unpack("i", transcript.assigned), strict=True)
+    return {tag: NAMES[int(place)] for tag, place in placed if place >= 0}
+
+
+def best(people: list[tuple[Signer, m.Token]]) -> dict[bytes, str]:
+    """Return the best matching of what `device` reports, by trying all."""
+    values = {
+        region: np.random.default_rng(number).uniform(0.1, 1, (REPORTS, len(NAMES)))
+        for number, region in enumerate("ab")
+    }
+    rows = [values["ab"[number % 2]][number % REPORTS] for number in range(len(people))]
+    options = permutations([0, 1, 2, 3, None, None], len(people))
+    chosen = max(options, key=lambda option: sum(rows[i][j] for i, j in enumerate(option) if j is not None))
+    tags = [tag_of(GAME, signer.public) for signer, _ in people]
+    return {tag: NAMES[place] for tag, place in zip(tags, chosen, strict=True) if place is not None}
+
+
+class Listener:
+    """Everything that the board says on the bus, compared by a witness."""
+
+    def __init__(self) -> None:
+        self.watch = Watch(BOARD.public)
+        self.last: dict[str, Envelope] = {}
+
+    async def listen(self, transport: Transport) -> None:
+        for kind in (*STATEMENTS, "transcript"):
+            await transport.subscribe(f"pm/1/{GAME}/{kind}" + ("/+" if kind == "bulletin" else ""), self._hear)
+
+    def _hear(self, topic: str, packet: bytes) -> None:
+        envelope = verify(decode(topic, packet), BOARD.public)
+        self.last[envelope.topic.kind] = envelope
+        self.watch.see(envelope)
+
+    @property
+    def transcript(self) -> m.Transcript:
+        message = self.last["transcript"].message
+        assert isinstance(message, m.Transcript)
+        return message
+
+
+def clock() -> float:
+    return 1_000_000 + asyncio.get_running_loop().time()
+
+
+def test_a_game_goes_from_its_opening_to_a_result_that_can_be_checked(
+    bus: Bus, tmp_path: Path, issuer: rsa.RSAPrivateKey, people: list[tuple[Signer, m.Token]]
+) -> None:
+    async def main(join: Join) -> None:
+        board_end, listener = await join("board"), Listener()
+        await listener.listen(await join())
+        devices = [asyncio.create_task(device(await join(), number, *person)) for number, person in enumerate(people)]
+        journal = Journal(tmp_path / "board.db")
+        board = Board(board_end, BOARD, journal, clock=clock, threads=not isinstance(bus, MemoryBus))
+        result = await board.play(GAME, opening(issuer))
+        await asyncio.sleep(0.5)
+        for task in devices:
+            task.cancel()
+        assert result.matched == 4
+        assert pairs(listener.transcript) == best(people)
+        assert result.transcript == listener.last["transcript"].hash
+        roster = listener.last["roster"].message
+        assert isinstance(roster, m.Roster)
+        assert [count.counts for count in roster.regions] == [(0, 3), (0, 3)]
+        bulletin = listener.last["bulletin"].message
+        assert isinstance(bulletin, m.Bulletin)
+        assert bulletin.over
+        holders = dict(zip(NAMES, split(bulletin.holders, 8), strict=True))
+        assert {name: tag for tag, name in pairs(listener.transcript).items()} == holders
+        assert not listener.watch.conflicts
+        assert journal.unfinished() == []
+        journal.close()
+
+    bus.run(main)
+
+
+class Killed(BaseException):
+    """The board's process ends here."""
+
+
+class Killer:
+    """Ends a board at one of its actions (writes, commits, publications), before or after it has acted."""
+
+    def __init__(self, countdown: int, after: bool) -> None:
+        self.countdown, self.after = countdown, after
+        self.task: asyncio.Task[m.Result] | None = None
+
+    def watch(self, owner: object, name: str) -> None:
+        act = getattr(owner, name)
+
+        def wrapped(*arguments: object) -> object:
+            self.countdown -= 1
+            if self.countdown == 0 and not self.after:
+                self.kill()
+            result = act(*arguments)
+            if self.countdown == 0:
+                self.kill()
+            return result
+
+        async def wrapped_async(*arguments: object) -> None:
+            self.countdown -= 1
+            if self.countdown == 0 and not self.after:
+                self.kill()
+            await act(*arguments)
+            if self.countdown == 0:
+                self.kill()
+
+        setattr(owner, name, wrapped_async if asyncio.iscoroutinefunction(act) else wrapped)
+
+    def kill(self) -> None:
+        # The action may be in a handler, of which the board's task knows nothing.
+        assert self.task is not None
+        self.task.cancel()
+        raise Killed
+
+
+def play_with_kills(
+    path: Path, kills: list[tuple[int, bool]], issuer: rsa.RSAPrivateKey, people: list[tuple[Signer, m.Token]]
+) -> tuple[Listener, int]:
+    """Play a game whose board is killed at these actions, one run after the other; return how often it was."""
+    listener, killed = Listener(), 0
+
+    async def main() -> None:
+        nonlocal killed
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        broker = MemoryBroker(0, lambda random: random.uniform(0, 0.05))
+        await listener.listen(broker.connect())
+        for number, person in enumerate(people):
+            asyncio.get_running_loop().create_task(device(broker.connect(), number, *person))
+        for countdown, after in [*kills, (0, False)]:
+            journal, end, killer = Journal(path), broker.connect(Access("board")), Killer(countdown, after)
+            for name in ("commit", "say", "hear", "close_slot", "finish"):
+                killer.watch(journal, name)
+            killer.watch(end, "_publish")
+            board = Board(end, BOARD, journal, clock=clock, threads=False)
+            killer.task = asyncio.create_task(board.play(GAME, opening(issuer, joining=0.5, preparing=0.1, slot=0.5)))
+            try:
+                await killer.task
+                break
+            except (Killed, asyncio.CancelledError):
+                killed += 1
+            finally:
+                journal.close()
+                await end.close()
+        await asyncio.sleep(1)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    run_virtual(main())
+    return listener, killed
+
+
+def test_a_board_that_is_killed_at_any_instant_resumes_with_the_same_result(
+    memory_folder: Path, issuer: rsa.RSAPrivateKey, people: list[tuple[Signer, m.Token]]
+) -> None:
+    expected, number, killed = best(people), 0, 1
+    while killed:
+        number += 1
+        listener, killed = play_with_kills(memory_folder / f"{number}.db", [(number, number % 2 == 1)], issuer, people)
+        assert not listener.watch.conflicts, number
+        assert pairs(listener.transcript) == expected, number
+    assert number > 50
+
+
+def test_a_board_that_is_killed_again_and_again_comes_to_the_same_result(
+    memory_folder: Path, issuer: rsa.RSAPrivateKey, people: list[tuple[Signer, m.Token]]
+) -> None:
+    random = Random(5)
+    for number in range(10):
+        kills = [(random.randint(1, 40), random.random() < 0.5) for _ in range(6)]
+        listener, killed = play_with_kills(memory_folder / f"{number}.db", kills, issuer, people)
+        assert killed > 1
+        assert not listener.watch.conflicts
+        assert pairs(listener.transcript) == best(people)
+
+
+def test_reports_that_are_lost_late_or_doubled_come_to_the_same_result(
+    memory_folder: Path, issuer: rsa.RSAPrivateKey, people: list[tuple[Signer, m.Token]]
+) -> None:
+    async def main(seed: int) -> Listener:
+        broker, listener = MemoryBroker(seed, lambda random: random.uniform(0, 0.05)), Listener()
+        await listener.listen(broker.connect())
+        faults = Faults(0.2, 0.2, 0.2, delay=0.5)
+        tasks = [
+            asyncio.create_task(device(Faulty(broker.connect(), faults, Random(seed + number)), number, *person, 0.1))
+            for number, person in enumerate(people)
+        ]
+        journal = Journal(memory_folder / f"{seed}.db")
+        board = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
+        await board.play(GAME, opening(issuer, joining=3.0, slot=5.0))
+        await asyncio.sleep(1)
+        journal.close()
+        for task in tasks:
+            task.cancel()
+        return listener
+
+    for seed in range(20):
+        listener = run_virtual(main(seed))
+        assert pairs(listener.transcript) == best(people)
+        assert not listener.watch.conflicts
+
+
+def hostile(people: list[tuple[Signer, m.Token]], table: bytes) -> list[tuple[Topic, bytes]]:
+    """What somebody without a token of their own could send."""
+    thief, (victim, token) = Signer.fresh(), people[0]
+    stolen = m.Join(token=token, key=victim.public, region="a", epsilon_class=0)
+    tag, report = tag_of(GAME, victim.public), Topic(GAME, "report")
+    good = m.Report(sequence=0, tag=tag, channel=table, report=0)
+    forged = m.Token(prefix=bytes(32), signature=bytes(256))
+    return [
+        join_message(thief, token),
+        join_message(thief, forged),
+        (Topic(GAME, "join"), thief.packet(Topic(GAME, "join"), stolen)),
+        (report, thief.packet(report, good)),
+        (report, thief.packet(report, m.Report(sequence=0, tag=tag_of(GAME, thief.public), channel=table, report=0))),
+        (report, victim.packet(Topic("evening", "report"), good)),
+        (report, victim.packet(report, m.Report(sequence=0, tag=tag, channel=table, report=REPORTS))),
+        (report, victim.packet(report, m.Report(sequence=0, tag=tag, channel=bytes(32), report=0))),
+        (report, bytes(512)),
+    ]  # fmt: skip
+
+
+def test_a_hostile_client_changes_nothing_for_the_others(
+    bus: Bus, tmp_path: Path, issuer: rsa.RSAPrivateKey, people: list[tuple[Signer, m.Token]]
+) -> None:
+    async def attack(transport: Transport) -> None:
+        table = await transport.value(Topic(GAME, "table", "a~1"), 0.3)
+        while True:
+            found = bytes(32) if table is None else decode(Topic(GAME, "table", "a~1"), table).hash
+            for topic, packet in hostile(people, found):
+                with suppress(TransportError, ProtocolError):
+                    await transport.publish(topic, packet)
+            await asyncio.sleep(0.1)
+            table = table or await transport.value(Topic(GAME, "table", "a~1"), 0.1)
+
+    async def main(join: Join) -> None:
+        board_end, listener = await join("board"), Listener()
+        await listener.listen(await join())
+        tasks = [asyncio.create_task(attack(await join()))]
+        tasks += [asyncio.create_task(device(await join(), number, *person)) for number, person in enumerate(people)]
+        journal = Journal(tmp_path / "board.db")
+        board = Board(board_end, BOARD, journal, clock=clock, threads=not isinstance(bus, MemoryBus))
+        await board.play(GAME, opening(issuer))
+        await asyncio.sleep(0.5)
+        for task in tasks:
+            task.cancel()
+        assert pairs(listener.transcript) == best(people)
+        assert len(listener.transcript.tags) == 8 * len(people)
+        journal.close()
+
+    bus.run(main)
+
+
+def test_two_boards_cannot_use_one_journal(tmp_path: Path) -> None:
+    first = Journal(tmp_path / "board.db")
+    first.begin("g", bytes(32))
+    first.commit()
+    with pytest.raises(InputError, match="journal"):
+        Journal(tmp_path / "board.db")
+    first.close()
+    second = Journal(tmp_path / "board.db")
+    assert second.unfinished() == ["g"]
+    assert second.begin("g", b"x" * 32).randomness == bytes(32)
+    second.close()
