@@ -231,11 +231,8 @@ def time_left(elapsed: float, progress: cells.Progress) -> str:
 
 
 def _write(out: Path, rows: pl.DataFrame, write_page: Any) -> Path:
-    try:
-        cells.write_whole(out / "results.parquet", lambda draft: rows.write_parquet(draft, compression="zstd"))
-        page: Path = write_page()
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written to ({error.strerror}); choose another --out.") from None
+    cells.write_rows(out / "results.parquet", rows)
+    page: Path = write_page()
     return page
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from palmatch.errors import InputError
+from palmatch.data.whole import write_whole
 from palmatch.guarantee import Guarantee, in_words
 from palmatch.methods import Report
 from palmatch.problem import Problem
@@ -183,14 +183,22 @@ def write_json(path: Path | None, content: dict[str, Any]) -> None:
     """Write JSON to a file, or to the standard output for `-`; numbers that JSON lacks become null."""
     if path is None:
         return
-    text = json.dumps(_plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    if str(path) == "-":
+    to_output = str(path) == "-"
+    # What cannot be encoded for the output is escaped, which JSON knows how to.
+    text = json.dumps(_plain(content), indent=2, ensure_ascii=to_output and not _says("ε"), allow_nan=False) + "\n"
+    if to_output:
         sys.stdout.write(text)
-        return
+    else:
+        write_whole(path, text)
+
+
+def _says(text: str) -> bool:
+    """Say whether the output can show a text."""
     try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another --json file.") from None
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _plain(value: Any) -> Any:

@@ -12,10 +12,8 @@ import gzip
 import io
 import os
 import re
-import secrets
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from palmatch.data.whole import write_whole
 from palmatch.errors import InputError
 
 FilePath = str | os.PathLike[str]
@@ -274,8 +273,7 @@ def _clean(name: str) -> str:
 def write_rows(path: FilePath, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
     """Write columns of equal length as .csv or .parquet; the same content gives the same bytes.
 
-    The bytes go to a temporary file in the same folder first and are renamed when complete, so that a crash
-    leaves either the old file or the new one.
+    The file is written whole or not at all (`palmatch.data.whole`).
     """
     source = os.fspath(path)
     target = Path(source)
@@ -292,7 +290,7 @@ def write_rows(path: FilePath, columns: Mapping[str, Sequence[Any] | NDArray[Any
         frame.write_csv(buffer, line_terminator="\n")
     else:
         frame.write_parquet(buffer, compression="zstd")
-    _replace(target, buffer.getvalue())
+    write_whole(target, buffer.getvalue())
 
 
 def _frame_of(source: str, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> pl.DataFrame:
@@ -302,32 +300,5 @@ def _frame_of(source: str, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) 
     try:
         return pl.DataFrame({name: pl.Series(name, values) for name, values in columns.items()})
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{source} cannot be written: a column mixes kinds of values ({reason}).") from None
-
-
-def _replace(target: Path, content: bytes) -> None:
-    partial = None
-    try:
-        # A rename would put a plain file in the place of a link, so the file behind the link is the one to
-        # replace.
-        behind = target.resolve()
-        partial = behind.with_name(f".{behind.name[:200]}.{secrets.token_hex(4)}.part")
-        with partial.open("xb") as handle:
-            handle.write(content)
-            handle.flush()
-            os.fsync(handle.fileno())
-        partial.replace(behind)
-    except (
-        OSError,
-        RuntimeError,
-        ValueError,
-    ) as error:  # beside the disk's: a circle of links, a NUL in the name
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(
-            f"{target} cannot be written ({reason}); check its name, the folder's permissions and the free space."
-        ) from None
-    finally:
-        if partial is not None:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
+        kind = type(error).__name__
+        raise InputError(f"{source} cannot be written: a column mixes kinds of values ({kind}).") from None

@@ -9,10 +9,8 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
-import os
 import random
 import re
-import secrets
 import ssl
 import time
 import urllib.error
@@ -28,7 +26,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import urlencode, urlsplit
 
-from palmatch.errors import PalmatchError
+from palmatch.data.whole import write_whole
+from palmatch.errors import InputError, PalmatchError
 
 Report = Callable[[str, int, int], None]
 Answer = TypeVar("Answer")
@@ -218,10 +217,10 @@ class Door:
         try:
             page.parent.mkdir(parents=True, exist_ok=True)
             # The seal comes last: a page without one counts as not there.
-            _put(page, body)
-            _put(seal, _seal(address, body))
-        except OSError as error:
-            reason = error.strerror or error
+            write_whole(page, body)
+            write_whole(seal, _seal(address, body))
+        except (OSError, InputError) as error:
+            reason = getattr(error.__cause__ or error, "strerror", None) or error
             self.notes.append(f"Answers could not be kept in {self.cache} ({reason}); a cut download begins anew.")
             self.cache = None
 
@@ -236,19 +235,6 @@ class Door:
 def _seal(address: str, body: bytes) -> bytes:
     seal = {"address": address, "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}
     return (json.dumps(seal, indent=2) + "\n").encode()
-
-
-def _put(path: Path, content: bytes) -> None:
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with unfinished.open("xb") as handle:
-            handle.write(content)
-            handle.flush()
-            os.fsync(handle.fileno())
-        unfinished.replace(path)
-    finally:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
 
 
 def _asked_wait(headers: Message) -> float:

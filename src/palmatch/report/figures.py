@@ -6,6 +6,7 @@ here is computed that a study should have computed, and nothing touches pyplot's
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from numpy.typing import ArrayLike
 
+from palmatch.data.whole import write_whole
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
 from palmatch.methods import METHODS
@@ -56,7 +58,9 @@ _ROW = 0.46  # inches for one method among the bars
 @styled
 def save(figure: Figure, path: Path) -> None:
     """Write a PNG of 150 dots an inch that says neither when nor by what it was made."""
-    figure.savefig(path, format="png", dpi=DPI, metadata={"Software": None})
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=DPI, metadata={"Software": None})
+    write_whole(path, drawn.getvalue())
 
 
 @styled

@@ -18,6 +18,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
+from palmatch.data.whole import write_whole
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
 from palmatch.methods import Settings, budgets
@@ -99,7 +100,7 @@ def write_report(
         command=command,
     )
     page = place / "report.html"
-    page.write_text(text, encoding="utf-8", newline="\n")
+    write_whole(page, text)
     return [page, *(picture.path for exhibit in exhibits for picture in exhibit.pictures)]
 
 

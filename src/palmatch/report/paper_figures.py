@@ -6,6 +6,7 @@ here is computed that a study should have computed.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 from numpy.typing import ArrayLike
 
+from palmatch.data.whole import write_whole
 from palmatch.problem import FloatArray, Problem
 from palmatch.report.figures import DPI, save
 from palmatch.report.maps import Places, dot, draw_land, map_axes, places_of
@@ -91,7 +93,9 @@ def save_both(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
 def _save_svg(figure: Figure, path: Path) -> None:
     # Names inside an SVG are salted with a random number unless a salt is given.
     with mpl.rc_context({"svg.hashsalt": "palmatch"}):
-        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+        write_whole(path, drawn.getvalue())
 
 
 @styled

@@ -15,6 +15,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from palmatch.data.whole import write_whole
 from palmatch.report.page import Exhibit, Picture
 from palmatch.report.paper_figures import DPI, save_both
 from palmatch.studies.published_numbers import Beside, Own, Unit
@@ -97,7 +98,7 @@ def write_page(folder: Path, story: Story, numbers: Sequence[Beside], exhibits: 
         command=story.command,
     )
     path = folder / "report.html"
-    path.write_text(page, encoding="utf-8", newline="\n")
+    write_whole(path, page)
     return path
 
 

@@ -7,6 +7,7 @@ cells of other settings is refused. This room knows nothing of what a cell compu
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -27,6 +28,7 @@ import polars as pl
 
 from palmatch.cluster.connection import Cluster
 from palmatch.cluster.study import Call, answers
+from palmatch.data.whole import write_whole
 from palmatch.errors import InputError, PalmatchError
 
 Setting: TypeAlias = str | int | float
@@ -142,26 +144,16 @@ def run_cells(
     return pl.concat([pl.read_parquet(folder / cell.file_name) for cell in cells])
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Write a file so that it is there as a whole or not at all, whenever the power goes."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-    try:
-        write(draft)
-        with draft.open("rb+") as written:
-            os.fsync(written.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def write_rows(path: Path, rows: pl.DataFrame) -> None:
     """Write rows as Parquet, as a whole or not at all."""
-    write_whole(path, lambda draft: rows.write_parquet(draft, compression="zstd"))
+    packed = io.BytesIO()
+    rows.write_parquet(packed, compression="zstd")
+    write_whole(path, packed.getvalue())
 
 
 def write_words(path: Path, text: str) -> None:
     """Write a text, as a whole or not at all."""
-    write_whole(path, lambda draft: _write_text(draft, text))
+    write_whole(path, text)
 
 
 def check_settings(folder: Path, settings: Mapping[str, Setting]) -> None:
@@ -182,10 +174,6 @@ def check_settings(folder: Path, settings: Mapping[str, Setting]) -> None:
     if merged != known:
         text = json.dumps(merged, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
         write_words(path, text)
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _known_settings(path: Path) -> dict[str, Setting]:
