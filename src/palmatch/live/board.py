@@ -26,6 +26,7 @@ from palmatch.live.metrics import Metrics
 from palmatch.live.packing import pack
 from palmatch.live.topics import Topic, table_name
 from palmatch.live.transport.base import Transport
+from palmatch.live.witness import sequence_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -132,7 +133,9 @@ class _Game:
     accepting: bool = False
     # Tags that have spoken in this slot, or at all for a report.
     spoken: set[bytes] = field(default_factory=set)
-    chain: dict[str, bytes] = field(default_factory=dict)
+    roster: bytes = b""
+    # The last bulletin of each region: its number and hash.
+    chain: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     tables: dict[tuple[str, int], tuple[bytes, m.Table]] = field(default_factory=dict)
 
 
@@ -157,6 +160,7 @@ class Board:
         self.metrics = metrics or Metrics()
         self._clock = clock
         self._threads = threads
+        self._statements: dict[tuple[str, int], Envelope] = {}
         self._pending: list[tuple[Topic, bytes]] = []
         self._game: _Game | None = None
         self._republishing: set[asyncio.Task[None]] = set()
@@ -165,6 +169,7 @@ class Board:
     async def play(self, name: str, opening: Opening) -> m.Result:
         """Play a game from its opening to its result; one that the journal knows is resumed where it was."""
         begun = self.journal.begin(name, secrets.token_bytes(32))
+        self._statements = {(str(item.topic), sequence_of(item)): item for item in self.journal.said(name)}
         game = self._game = self._opened(begun.name, begun.randomness, opening)
         try:
             self.journal.commit()
@@ -192,9 +197,10 @@ class Board:
 
     def _opened(self, name: str, randomness: bytes, opening: Opening) -> _Game:
         """Open a game, or read its opening from the journal."""
-        for envelope in self.journal.said(name):
-            if isinstance(envelope.message, m.Open):
-                return _Game(name, envelope.message, envelope.hash, opening.resources, opening.rules)
+        known = self._statements.get((str(Topic(name, "open")), 0))
+        if known is not None:
+            assert isinstance(known.message, m.Open)
+            return _Game(name, known.message, known.hash, opening.resources, opening.rules)
         listed = self._say(Topic(name, "resources"), opening.resources)
         joins_close = self._clock() + opening.joining
         content = m.Open(
@@ -243,25 +249,21 @@ class Board:
     # --- roster and tables ---------------------------------------------------------------------------------------
 
     async def _prepare(self, game: _Game, randomness: bytes) -> None:
-        """Fix the roster, compute the tables from it, publish both; what is in the journal is only read."""
-        known = {str(envelope.topic): envelope for envelope in self.journal.said(game.name)}
+        """Fix the roster, compute the tables from it, publish both."""
         members = _members(game)
-        roster = known.get(str(Topic(game.name, "roster"))) or self._say_roster(game, members, randomness)
+        roster = self._say_roster(game, members, randomness)
+        game.roster = roster.hash
         await self._flush()
         crowd = Crowd(game.name, roster.hash, game.opening.classes, members, randomness)
         tables = await self._computed(lambda: game.rules.tables(crowd))
         for (region, number), table in sorted(tables.items()):
             topic = Topic(game.name, "table", table_name(region, number))
-            envelope = known.get(str(topic)) or self._say(topic, table)
-            assert isinstance(envelope.message, m.Table)
-            game.tables[region, number] = (envelope.hash, envelope.message)
-        topic = Topic(game.name, "tables")
-        if str(topic) not in known:
-            hashes = [
-                m.TableHash(region=region, epsilon_class=number, table=found)
-                for (region, number), (found, _) in sorted(game.tables.items())
-            ]
-            self._say(topic, m.Tables(roster=roster.hash, tables=tuple(hashes)))
+            game.tables[region, number] = (self._say(topic, table).hash, table)
+        hashes = [
+            m.TableHash(region=region, epsilon_class=number, table=found)
+            for (region, number), (found, _) in sorted(game.tables.items())
+        ]
+        self._say(Topic(game.name, "tables"), m.Tables(roster=roster.hash, tables=tuple(hashes)))
         await self._flush()
 
     def _say_roster(
@@ -339,33 +341,33 @@ class Board:
     async def _publish_bulletins(
         self, game: _Game, sequence: int, regional: Mapping[str, Regional], over: bool
     ) -> None:
-        known = {
-            envelope.topic.name: envelope
-            for envelope in self.journal.said(game.name)
-            if isinstance(envelope.message, m.Bulletin) and envelope.message.sequence == sequence
-        }
         for region, part in sorted(regional.items()):
             content = m.Bulletin(
                 region=region,
                 sequence=sequence,
-                previous=game.chain.get(region, bytes(m.HASH)),
+                previous=game.chain.get(region, (0, bytes(m.HASH)))[1],
                 holders=b"".join(tag or bytes(m.TAG) for tag in part.holders),
                 call=part.call,
                 prices=pack("d", part.prices),
                 attempted=bytes(part.attempted),
                 over=over,
             )
-            topic = Topic(game.name, "bulletin", region)
-            envelope = known.get(region) or self._say(topic, content)
-            game.chain[region] = envelope.hash
+            game.chain[region] = (sequence, self._say(Topic(game.name, "bulletin", region), content).hash)
         await self._flush()
 
     # --- the end -------------------------------------------------------------------------------------------------
 
     async def _finish(self, game: _Game) -> m.Result:
-        known = list(self.journal.said(game.name))
-        results = [item.message for item in known if isinstance(item.message, m.Result)]
-        result = results[0] if results else await self._concluded(game, known)
+        outcome = await self._computed(game.rules.outcome)
+        transcript = self._say(Topic(game.name, "transcript"), _transcript(game, outcome))
+        heads = tuple(
+            m.RegionHead(region=region, sequence=sequence, bulletin=found)
+            for region, (sequence, found) in sorted(game.chain.items())
+        )
+        result = m.Result(
+            roster=game.roster, matched=len(outcome.assigned), transcript=transcript.hash, bulletins=heads
+        )
+        self._say(Topic(game.name, "result"), result)
         await self._flush()
         # Over only once the broker has it: what was written to a socket may still be lost with the process.
         await self.transport.fence(game.name, self.signer)
@@ -374,28 +376,6 @@ class Board:
         self.metrics.add("palmatch_games_total", 1, outcome="finished")
         self.metrics.add("palmatch_agents_matched_total", result.matched)
         _LOG.info("game over", extra={"game": game.name, "matched": result.matched, "agents": len(game.joins)})
-        return result
-
-    async def _concluded(self, game: _Game, known: Sequence[Envelope]) -> m.Result:
-        """Write the transcript, and the result that names it."""
-        outcome = await self._computed(game.rules.outcome)
-        transcript = self._say(Topic(game.name, "transcript"), _transcript(game, outcome))
-        roster = next(item for item in known if isinstance(item.message, m.Roster))
-        newest = {
-            item.message.region: (item.message.sequence, item.hash)
-            for item in known
-            if isinstance(item.message, m.Bulletin)
-        }
-        result = m.Result(
-            roster=roster.hash,
-            matched=len(outcome.assigned),
-            transcript=transcript.hash,
-            bulletins=tuple(
-                m.RegionHead(region=region, sequence=sequence, bulletin=found)
-                for region, (sequence, found) in sorted(newest.items())
-            ),
-        )
-        self._say(Topic(game.name, "result"), result)
         return result
 
     # --- the bus -------------------------------------------------------------------------------------------------
@@ -421,11 +401,14 @@ class Board:
             self.journal.hear(game.slot, envelope.topic, packet)
 
     def _say(self, topic: Topic, message: m.Message) -> Envelope:
-        """Sign a statement and write it down; it is published after the next commit."""
-        packet = self.signer.packet(topic, message)
-        self.journal.say(topic, packet)
-        self._pending.append((topic, packet))
-        return decode(topic, packet)
+        """Sign a statement and write it down, to be published after the next commit; what was said stays as it was."""
+        place = (str(topic), message.sequence if isinstance(message, m.Bulletin) else 0)
+        if place not in self._statements:
+            packet = self.signer.packet(topic, message)
+            self.journal.say(topic, packet)
+            self._pending.append((topic, packet))
+            self._statements[place] = decode(topic, packet)
+        return self._statements[place]
 
     async def _flush(self) -> None:
         """Write ahead, then publish."""

@@ -33,11 +33,11 @@ class Trust(m.Message, frozen=True):
 
     def board_says(self, envelope: Envelope, kind: type[_Kind]) -> _Kind:
         """Return a statement of the board."""
-        return _typed(verify(envelope, self.board), kind)
+        return expect(verify(envelope, self.board), kind)
 
     def issuer_says(self, envelope: Envelope) -> m.IssuerKey:
         """Return the issuer's key for a game."""
-        return _typed(verify(envelope, self.issuer), m.IssuerKey)
+        return expect(verify(envelope, self.issuer), m.IssuerKey)
 
     def opened(self, envelope: Envelope) -> m.Open:
         """Return the opening of a game; its partition must be the pinned one."""
@@ -48,7 +48,7 @@ class Trust(m.Message, frozen=True):
 
     def certified(self, envelope: Envelope, now: int) -> m.Certificate:
         """Return a resource's keys, on the operator's word; `now` is in milliseconds since 1970."""
-        certificate = _typed(verify(envelope, self.operator, CERTIFICATE), m.Certificate)
+        certificate = expect(verify(envelope, self.operator, CERTIFICATE), m.Certificate)
         if certificate.name != envelope.topic.name:
             raise ProtocolError("The certificate is another resource's.")
         if certificate.until < now:
@@ -90,7 +90,8 @@ def load_trust(path: Path, operator: bytes | None = None) -> Trust:
     return trust
 
 
-def _typed(envelope: Envelope, kind: type[_Kind]) -> _Kind:
+def expect(envelope: Envelope, kind: type[_Kind]) -> _Kind:
+    """Return the message of an envelope, which must be of this kind."""
     if not isinstance(envelope.message, kind):
         raise ProtocolError(f"Expected a message {kind.__name__}, found {type(envelope.message).__name__}.")
     return envelope.message

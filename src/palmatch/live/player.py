@@ -1,0 +1,288 @@
+"""A device on the bus: drives the state machines of `palmatch.device` over a transport, through one game.
+
+It verifies signatures and hashes, hands records to the machine, and sends what the machine returns, when it says. What
+is sent, how large it is and when it leaves depends on nothing else. The position is used once, to seal it to the key of
+the resource, after the machine has accepted the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from palmatch.device import records as r
+from palmatch.device.state import Machine
+from palmatch.errors import ProtocolError, Refused, TransportError
+from palmatch.live import messages as m
+from palmatch.live import tokens
+from palmatch.live.codec import Envelope, decode
+from palmatch.live.keys import Signer, seal_position, tag_of, verify
+from palmatch.live.records import (
+    bulletin_record,
+    is_member,
+    join_message,
+    open_record,
+    result_record,
+    roster_record,
+    spoken_message,
+    table_record,
+)
+from palmatch.live.topics import Topic, table_name
+from palmatch.live.transport.base import Transport
+from palmatch.live.trust import Trust, expect
+from palmatch.live.witness import Watch
+
+# Share of a slot within which messages are sent, so that what is sent last still arrives.
+_WINDOW = 0.8
+# How often a join or a report is sent: a lost packet is not noticed, and the same one twice counts once.
+_COPIES = 3
+_POLL_SECONDS = 0.5
+_DAY = 86_400.0
+
+Obtain = Callable[[bytes], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a device takes part in one game with: a one-time key and its token."""
+
+    signer: Signer
+    token: m.Token
+
+    def tag(self, game: str) -> bytes:
+        """Return the tag of the key."""
+        return tag_of(game, self.signer.public)
+
+
+async def new_identity(issuer: bytes, game: str, obtain: Obtain) -> Identity:
+    """Make a one-time key and get a token for it; `obtain` takes a blinded message to the issuer."""
+    signer = Signer.fresh()
+    kept = tokens.request(issuer, game, signer.public)
+    return Identity(signer, tokens.token_of(issuer, game, signer.public, kept, await obtain(kept.blinded)))
+
+
+@dataclass(slots=True)
+class Played:
+    """What came of a game for one device, and what it sent."""
+
+    game: str
+    resource: str | None = None
+    epsilon: float = 0.0
+    sent: int = 0
+    bytes: int = 0
+
+
+class Player:
+    """One device in one game.
+
+    Parameters
+    ----------
+    machine:
+        The state machine of the game's protocol, whose owner has the identity's tag.
+    position:
+        Latitude and longitude, for the resource that serves the agent and for nobody else.
+    witnesses:
+        The names of witnesses whose heads are compared with what the board said, before anything is charged.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        trust: Trust,
+        game: str,
+        identity: Identity,
+        machine: Machine,
+        position: tuple[float, float],
+        *,
+        witnesses: Sequence[str] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.transport, self.trust, self.identity, self.machine = transport, trust, identity, machine
+        self.position, self.witnesses, self._clock = position, witnesses, clock
+        self.tag = identity.tag(game)
+        self.played = Played(game)
+        self._watch = Watch(trust.board)
+        self._roster: Envelope
+        self._sending: set[asyncio.Task[None]] = set()
+
+    async def play(self) -> Played:
+        """Play until there is a result for this device; raise Refused or ProtocolError where it must not go on."""
+        try:
+            opened = await self._statement("open", _DAY)
+            opening = self.trust.opened(opened)
+            joined = self._take(open_record(opened), opened.hash.hex())
+            if not joined:
+                return self.played
+            number = await self._join(opening, joined)
+            if number is None:
+                return self.played
+            await self._tables(opened, opening, number)
+            await (self._reported(opened, opening) if opening.protocol == "report" else self._slots(opening))
+            self.played.epsilon = self.machine.epsilon
+            return self.played
+        finally:
+            for task in self._sending:
+                task.cancel()
+
+    async def _join(self, opening: m.Open, sends: Sequence[r.Send]) -> int | None:
+        """Join, and wait for the roster; return the ε class, or None if the roster does not have this device."""
+        [send] = sends
+        assert isinstance(send.message, r.Join)
+        topic, message = join_message(send.message, opening, self.identity.token, self.identity.signer.public)
+        left = max(opening.joins_close / 1000 - self._clock(), 0.0)
+        self._later(topic, message, send.offset, left)
+        self._roster = await self._statement("roster", left + 60 + opening.slot)
+        roster = expect(self._roster, m.Roster)
+        if not any(count.region == send.message.region for count in roster.regions):
+            return None
+        members = await self._statement("members", 30, send.message.region)
+        number = message.epsilon_class
+        return number if is_member(members, self._roster, self.tag, number) else None
+
+    async def _tables(self, opened: Envelope, opening: m.Open, number: int) -> None:
+        """Take roster and table; what the machine returns is sent in the first slot."""
+        tables = await self._statement("tables", 600)
+        await self._compare()
+        record, digest = roster_record(opened, self._roster, tables)
+        self._take(record, digest)
+        region = self.machine.owner.place.region
+        table = await self._statement("table", 60, table_name(region, number))
+        sends = self._take(table_record(table), table.hash.hex())
+        self._say(sends, opening.start / 1000, opening.slot)
+
+    async def _compare(self) -> None:
+        """Compare what the board said with what the witnesses were told."""
+        for name in self.witnesses:
+            topic = Topic(self.played.game, "head", name)
+            packet = await self.transport.value(topic, 30)
+            if packet is None:
+                raise Refused("witness", f"The witness {name} says nothing about game {self.played.game}.")
+            envelope = decode(topic, packet)
+            if not any(_is_by(envelope, key) for key in self.trust.witnesses):
+                raise ProtocolError("The head of a witness is not signed by a witness of the trust file.")
+            self._watch.compare(expect(envelope, m.Head))
+
+    async def _reported(self, opened: Envelope, opening: m.Open) -> None:
+        """Wait for the result of the reports, have it checked, and hand over."""
+        patience = max(opening.start / 1000 - self._clock(), 0.0) + opening.slot * opening.slots + 600
+        result = expect(await self._statement("result", patience), m.Result)
+        transcript = await self._statement("transcript", 60)
+        if transcript.hash != result.transcript or result.roster != self._roster.hash:
+            raise ProtocolError("The transcript is not the one that the result names.")
+        resources = await self._statement("resources", 60)
+        record = result_record(opened, self._roster, resources, transcript)
+        await self._hand_over(self._take(record, transcript.hash.hex()))
+
+    async def _slots(self, opening: m.Open) -> None:
+        """Play slot by slot: each bulletin is taken once; a missed one is replaced by the one that is retained."""
+        topic = Topic(self.played.game, "bulletin", self.machine.owner.place.region)
+        came: asyncio.Queue[bytes] = asyncio.Queue()
+
+        def handler(_: str, packet: bytes) -> None:
+            came.put_nowait(packet)
+
+        await self.transport.subscribe(topic, handler)
+        try:
+            while not (self.machine.done or self.machine.left):
+                try:
+                    packet = await asyncio.wait_for(came.get(), 4 * opening.slot)
+                except TimeoutError:
+                    await self.transport.subscribe(topic, handler)
+                    await self.transport.unsubscribe(topic, handler)
+                    continue
+                envelope = self._seen(decode(topic, packet))
+                sends = self._take(bulletin_record(envelope), envelope.hash.hex())
+                spoken = [send for send in sends if not isinstance(send.message, r.Handover)]
+                self._say(spoken, max(opening.start / 1000, self._clock()), opening.slot, copies=1)
+                await self._hand_over([send for send in sends if isinstance(send.message, r.Handover)])
+        finally:
+            await self.transport.unsubscribe(topic, handler)
+
+    async def _hand_over(self, sends: Sequence[r.Send]) -> None:
+        """Seal the position to the key that the operator certified, and send it."""
+        for send in sends:
+            assert isinstance(send.message, r.Handover)
+            name = self.played.resource = send.message.resource
+            place = Topic(self.played.game, "resource", name)
+            packet = await self.transport.value(place, 60)
+            if packet is None:
+                raise TransportError(f"The resource {name} has not published its certificate.")
+            certificate = self.trust.certified(decode(place, packet), int(self._clock() * 1000))
+            topic = Topic(self.played.game, "handover", name)
+            sealed = seal_position(certificate.sealing, topic, self.tag, *self.position)
+            await self._publish(topic, m.Handover(tag=self.tag, sealed=sealed))
+
+    # --- sending and receiving -------------------------------------------------------------------------------------
+
+    def _take(self, record: r.Received, digest: str) -> tuple[r.Send, ...]:
+        return self.machine.receive(record, digest)
+
+    def _say(self, sends: Sequence[r.Send], begins: float, slot: float, copies: int = _COPIES) -> None:
+        for send in sends:
+            assert isinstance(send.message, r.Report | r.Bid | r.Claim)
+            topic, message = spoken_message(send.message)
+            wait = max(begins - self._clock(), 0.0)
+            self._later(topic, message, send.offset, slot, wait=wait, copies=copies)
+
+    def _later(
+        self,
+        topic: Topic,
+        message: m.Message,
+        offset: float,
+        window: float,
+        *,
+        wait: float = 0.0,
+        copies: int = _COPIES,
+    ) -> None:
+        """Send copies at equal distances within a window, from an offset that is the machine's."""
+        share = _WINDOW * window / copies
+        packet = self.identity.signer.packet(topic, message)
+        task = asyncio.create_task(
+            self._send(topic, packet, [wait + (copy + offset) * share for copy in range(copies)])
+        )
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send(self, topic: Topic, packet: bytes, delays: Sequence[float]) -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        for delay in delays:
+            await asyncio.sleep(max(begun + delay - loop.time(), 0.0))
+            self._count(packet)
+            await self.transport.publish(topic, packet)
+
+    async def _publish(self, topic: Topic, message: m.Message) -> None:
+        packet = self.identity.signer.packet(topic, message)
+        self._count(packet)
+        await self.transport.publish(topic, packet)
+
+    def _count(self, packet: bytes) -> None:
+        self.played.sent += 1
+        self.played.bytes += len(packet)
+
+    async def _statement(self, kind: str, patience: float, name: str | None = None) -> Envelope:
+        """Return what the board has said, asked for again and again, since anything may get lost."""
+        topic, until = Topic(self.played.game, kind, name), self._clock() + patience
+        while True:
+            packet = await self.transport.value(topic, _POLL_SECONDS)
+            if packet is not None:
+                return self._seen(decode(topic, packet))
+            if self._clock() > until:
+                raise TransportError(f"The board has not published {kind} of game {self.played.game} in time.")
+
+    def _seen(self, envelope: Envelope) -> Envelope:
+        """Check the board's signature, and that it does not contradict itself."""
+        self._watch.see(envelope)
+        if self._watch.conflicts:
+            raise ProtocolError("The board contradicts itself: do not play.")
+        return envelope
+
+
+def _is_by(envelope: Envelope, key: bytes) -> bool:
+    try:
+        verify(envelope, key)
+    except ProtocolError:
+        return False
+    return True

@@ -1,0 +1,198 @@
+"""Between the messages on the bus and the records of a device: the same facts, packed here and plain there.
+
+Only shapes are checked, since a record cannot have broken ones; whether a device should act on it is the device's to
+decide (`palmatch.device`). Hashes and tags are hexadecimal text in records.
+"""
+
+from __future__ import annotations
+
+from palmatch.device import records as r
+from palmatch.device.grid import Partition
+from palmatch.device.prices import RoundsTable
+from palmatch.device.report import Earlier, ReportTable
+from palmatch.errors import ProtocolError
+from palmatch.live import messages as m
+from palmatch.live.codec import Envelope
+from palmatch.live.packing import Code, split, unpack
+from palmatch.live.topics import Topic
+from palmatch.live.trust import expect
+
+_SOLD = -1.0
+
+
+def partition_record(partition: m.Partition) -> Partition:
+    """Return the partition of a trust file or an opening."""
+    return Partition(partition.edge, partition.spacing, *partition.origin)
+
+
+def open_record(envelope: Envelope) -> r.Open:
+    """Return the announcement of a game."""
+    message = expect(envelope, m.Open)
+    return r.Open(
+        version=m.VERSION,
+        game=envelope.topic.game,
+        protocol=message.protocol,
+        partition=partition_record(message.partition),
+        classes=message.classes,
+        resources=message.resources.hex(),
+        start=message.start / 1000,
+        slot=message.slot,
+        slots=message.slots,
+        step=message.step,
+        patience=message.patience,
+        slack=message.slack,
+    )
+
+
+def roster_record(opened: Envelope, roster: Envelope, tables: Envelope) -> tuple[r.Roster, str]:
+    """Return the counts with the hashes of their tables, and a digest of both messages; they must name each other."""
+    opening, counts = expect(opened, m.Open), expect(roster, m.Roster)
+    listed = expect(tables, m.Tables)
+    if counts.opened != opened.hash or listed.roster != roster.hash:
+        raise ProtocolError("The roster is not that of this opening, or the tables are not that of this roster.")
+    hashes = {(item.region, item.epsilon_class): item.table.hex() for item in listed.tables}
+    found = []
+    for count in counts.regions:
+        if len(count.counts) != len(opening.classes):
+            raise ProtocolError("The roster does not count every ε class.")
+        for number, agents in enumerate(count.counts):
+            if agents and (count.region, number) in hashes:
+                table = hashes[count.region, number]
+                found.append(r.Count(count.region, opening.classes[number], agents, table))
+    return r.Roster(opened.topic.game, tuple(found)), roster.hash.hex() + tables.hash.hex()
+
+
+def is_member(members: Envelope, roster: Envelope, tag: bytes, epsilon_class: int) -> bool:
+    """Tell whether a region's list, which the roster must name, has this tag in this ε class."""
+    listed, counts = expect(members, m.Members), expect(roster, m.Roster)
+    named = next((count for count in counts.regions if count.region == listed.region), None)
+    if named is None or named.members != members.hash or len(listed.tags) != m.TAG * len(listed.classes):
+        raise ProtocolError("The list of a region's members is not the one that the roster names.")
+    if any(named.counts[number] != listed.classes.count(number) for number in range(len(named.counts))):
+        raise ProtocolError("The roster's counts are not those of the list of members.")
+    return (tag, epsilon_class) in zip(split(listed.tags, m.TAG), listed.classes, strict=True)
+
+
+def table_record(envelope: Envelope) -> ReportTable | RoundsTable:
+    """Return a table as a device checks it."""
+    table = expect(envelope, m.Table)
+    if table.channel is not None:
+        return _report_table(envelope.topic.game, table, table.channel)
+    if table.rounds is not None:
+        return _rounds_table(envelope.topic.game, table, table.rounds)
+    raise ProtocolError("The table is empty.")
+
+
+def bulletin_record(envelope: Envelope) -> r.Bulletin:
+    """Return a bulletin: None for a free resource, and for the price of one that is sold for good."""
+    message = expect(envelope, m.Bulletin)
+    return r.Bulletin(
+        game=envelope.topic.game,
+        region=message.region,
+        sequence=message.sequence,
+        previous=message.previous.hex(),
+        holders=tuple(tag.hex() if any(tag) else None for tag in split(message.holders, m.TAG)),
+        call=message.call,
+        prices=tuple(None if price == _SOLD else price for price in unpack("d", message.prices)),
+        attempted=tuple(map(bool, message.attempted)),
+        over=message.over,
+    )
+
+
+def result_record(opened: Envelope, roster: Envelope, resources: Envelope, transcript: Envelope) -> r.Result:
+    """Return the result that a transcript holds; agents that sent no report are not in it."""
+    opening, counts = expect(opened, m.Open), expect(roster, m.Roster)
+    names, message = expect(resources, m.ResourceList).names, expect(transcript, m.Transcript)
+    if opening.resources != resources.hash:
+        raise ProtocolError("The resource list is not the one that the game was opened with.")
+    columns = (
+        split(message.tags, m.TAG),
+        [int(number) for number in unpack("I", message.region)],
+        list(message.epsilon_class),
+        [int(number) for number in unpack("i", message.channel)],
+        [int(number) for number in unpack("i", message.reports)],
+        [int(number) for number in unpack("i", message.assigned)],
+    )
+    prices = unpack("d", message.prices)
+    if len({len(column) for column in columns}) != 1 or len(prices) != len(names):
+        raise ProtocolError("The transcript does not have one line for each agent and one price for each resource.")
+    lines = []
+    for tag, region, number, channel, report, place in zip(*columns, strict=True):
+        if report < 0 or channel < 0:
+            continue
+        if region >= len(counts.regions) or channel >= len(message.channels) or place >= len(names):
+            raise ProtocolError("The transcript names a region, table or resource that there is not.")
+        epsilon = opening.classes[number] if number < len(opening.classes) else -1.0
+        got = names[place] if place >= 0 else None
+        lines.append(
+            r.Assigned(tag.hex(), counts.regions[region].region, epsilon, message.channels[channel].hex(), report, got)
+        )
+    return r.Result(opened.topic.game, tuple(lines), tuple(zip(names, prices, strict=True)))
+
+
+def join_message(record: r.Join, opening: m.Open, token: m.Token, key: bytes) -> tuple[Topic, m.Join]:
+    """Return what a device joins with."""
+    number = opening.classes.index(record.epsilon)
+    return Topic(record.game, "join"), m.Join(token=token, key=key, region=record.region, epsilon_class=number)
+
+
+def spoken_message(record: r.Report | r.Bid | r.Claim) -> tuple[Topic, m.Message]:
+    """Return a device's report, bid or claim."""
+    tag = bytes.fromhex(record.tag)
+    match record:
+        case r.Report():
+            channel = bytes.fromhex(record.channel)
+            message = m.Report(sequence=record.sequence, tag=tag, channel=channel, report=record.report)
+            return Topic(record.game, "report"), message
+        case r.Bid():
+            bid = m.Bid(sequence=record.sequence, tag=tag, offer=record.offer)
+            return Topic(record.game, "bid", record.resource), bid
+        case r.Claim():
+            return Topic(record.game, "claim", record.resource), m.Claim(sequence=record.sequence, tag=tag)
+
+
+def _report_table(game: str, table: m.Table, channel: m.Channel) -> ReportTable:
+    width = len(table.resources)
+    values = _rows("d", channel.values, width)
+    return ReportTable(
+        game=game,
+        region=table.region,
+        epsilon=table.epsilon,
+        resources=table.resources,
+        cell_of=_wholes("I", channel.cell_of),
+        chances=tuple(tuple(map(int, row)) for row in _rows("Q", channel.chances, len(values))),
+        values=values,
+        opening=tuple(unpack("d", channel.opening)),
+        earlier=tuple(Earlier(item.channel.hex(), _rows("d", item.values, width)) for item in channel.earlier),
+    )
+
+
+def _rounds_table(game: str, table: m.Table, rounds: m.RoundsTable) -> RoundsTable:
+    return RoundsTable(
+        game=game,
+        region=table.region,
+        epsilon=table.epsilon,
+        resources=table.resources,
+        utilities=_rows("d", rounds.utilities, len(table.resources)),
+        offsets=_wholes("I", rounds.offsets),
+        entries=_wholes("I", rounds.entries),
+        selection=_wholes("Q", rounds.selection),
+        backoff=_wholes("Q", rounds.backoff),
+        truth_selection=rounds.truth_selection,
+        truth_backoff=rounds.truth_backoff,
+        gamma=rounds.gamma,
+        spent_backoff=rounds.spent_backoff,
+        selection_units=_wholes("Q", rounds.selection_units),
+        backoff_units=_wholes("Q", rounds.backoff_units),
+    )
+
+
+def _rows(code: Code, packed: bytes, width: int) -> tuple[tuple[float, ...], ...]:
+    numbers = unpack(code, packed)
+    if width < 1 or not numbers or len(numbers) % width:
+        raise ProtocolError(f"Expected rows of {width} numbers, found {len(numbers)} numbers.")
+    return tuple(tuple(numbers[start : start + width]) for start in range(0, len(numbers), width))
+
+
+def _wholes(code: Code, packed: bytes) -> tuple[int, ...]:
+    return tuple(map(int, unpack(code, packed)))

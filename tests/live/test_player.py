@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from scipy.optimize import linprog
+
+from live.buses import KEYS, TRUST, Bus, Join, MemoryBus
+from live.examples import MESSAGES, PARTITION, topic
+from live.test_board import Listener, clock, pairs
+from palmatch.device.grid import locate
+from palmatch.device.ledger import Ledger, units_of
+from palmatch.device.report import ReportTable
+from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine
+from palmatch.errors import PalmatchError, ProtocolError
+from palmatch.live import messages as m
+from palmatch.live import tokens
+from palmatch.live.board import Board, Crowd, Opening, Outcome, Regional, Said
+from palmatch.live.codec import decode
+from palmatch.live.journal import Journal
+from palmatch.live.keys import Opener, open_position, tie_break, verify
+from palmatch.live.packing import pack
+from palmatch.live.player import Player, new_identity
+from palmatch.live.records import bulletin_record, partition_record, table_record
+from palmatch.live.topics import Topic
+from palmatch.live.transport import Transport
+from palmatch.live.trust import certificate
+from palmatch.live.witness import Witness
+
+GAME = "morning"
+NAMES = ("v1", "v2")
+GRID = partition_record(PARTITION)
+PLACES = [(40.7012, -73.9991), (40.7031, -73.9975), (40.7055, -73.9962)]
+REPORTS = 2
+
+
+def game_table(crowd: Crowd, region: str, number: int) -> m.Table:
+    """Two cells, and twice as likely to report one's own: ε = ln 2."""
+    likely = 2**53 * 2 // 3
+    cells = [0 if spot < GRID.spots // 2 else 1 for spot in range(GRID.spots)]
+    channel = m.Channel(
+        cell_of=pack("I", cells),
+        chances=pack("Q", [likely, 2**53 - likely, 2**53 - likely, likely]),
+        values=pack("d", [0.9, 0.2, 0.3, 0.8]),
+        opening=pack("d", [0.0, 0.0]),
+    )
+    return m.Table(
+        region=region,
+        epsilon_class=number,
+        epsilon=crowd.classes[number],
+        roster=crowd.roster,
+        resources=NAMES,
+        channel=channel,
+    )
+
+
+class ReportRules:
+    """The best matching of the reports, and prices that support it, from a linear program."""
+
+    def __init__(self) -> None:
+        self.crowd: Crowd
+        self.reports: dict[bytes, tuple[bytes, int]] = {}
+        self.assigned: dict[bytes, str] = {}
+        self.prices = [0.0, 0.0]
+
+    def has_region(self, region: str) -> bool:
+        return region == locate(GRID, *PLACES[0]).region
+
+    def tables(self, crowd: Crowd) -> Mapping[tuple[str, int], m.Table]:
+        self.crowd = crowd
+        return {place: game_table(crowd, *place) for place in crowd.members}
+
+    def begin(self) -> Mapping[str, Regional]:
+        return {}
+
+    def close(self, slot: int, said: Sequence[Said]) -> tuple[Mapping[str, Regional], bool]:
+        assert slot == 0
+        for one in said:
+            assert isinstance(one.message, m.Report)
+            self.reports[one.tag] = (one.message.channel, one.message.report)
+        tags, rows = sorted(self.reports), np.array([[0.9, 0.2], [0.3, 0.8]])
+        values = np.array([rows[self.reports[tag][1]] for tag in tags])
+        agents, resources = np.kron(np.eye(len(tags)), np.ones(2)), np.kron(np.ones(len(tags)), np.eye(2))
+        found = linprog(-values.ravel(), np.vstack((agents, resources)), np.ones(len(tags) + 2), method="highs-ds")
+        self.prices = (-found.ineqlin.marginals[len(tags) :]).tolist()
+        for tag, row in zip(tags, found.x.reshape(-1, 2), strict=True):
+            if row.max() > 0.5:
+                self.assigned[tag] = NAMES[int(row.argmax())]
+        holder = {name: tag for tag, name in self.assigned.items()}
+        part = Regional([holder.get(name) for name in NAMES], prices=self.prices)
+        return {region: part for region, _ in self.crowd.members}, True
+
+    def outcome(self) -> Outcome:
+        return Outcome(self.assigned, dict(zip(NAMES, self.prices, strict=True)), self.reports)
+
+
+class BidRules(ReportRules):
+    """One call of an auction: the highest offer holds a resource, until nobody bids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holders: list[bytes | None] = [None, None]
+
+    def begin(self) -> Mapping[str, Regional]:
+        return {region: Regional(list(self.holders), prices=list(self.prices)) for region, _ in self.crowd.members}
+
+    def close(self, slot: int, said: Sequence[Said]) -> tuple[Mapping[str, Regional], bool]:
+        best: dict[int, tuple[float, bytes, bytes]] = {}
+        for one in said:
+            assert isinstance(one.message, m.Bid)
+            assert one.message.sequence == slot + 1
+            assert one.resource is not None
+            place = NAMES.index(one.resource)
+            offer = (one.message.offer, tie_break(self.crowd.randomness, one.tag, one.resource), one.tag)
+            if one.message.offer > self.prices[place]:
+                best[place] = max(best.get(place, offer), offer)
+        for place, (price, _, tag) in best.items():
+            self.prices[place], self.holders[place] = price, tag
+        return self.begin(), not said
+
+    def outcome(self) -> Outcome:
+        assigned = {tag: name for tag, name in zip(self.holders, NAMES, strict=True) if tag is not None}
+        return Outcome(assigned, dict(zip(NAMES, self.prices, strict=True)), {})
+
+
+@pytest.fixture(scope="module")
+def issuer() -> rsa.RSAPrivateKey:
+    return tokens.new_key()
+
+
+def opening(issuer: rsa.RSAPrivateKey, rules: Any, protocol: Any, slots: int) -> Opening:
+    return Opening(
+        protocol=protocol,
+        method="once",
+        classes=(0.0, 1.0),
+        partition=PARTITION,
+        resources=m.ResourceList(names=NAMES),
+        issuer=tokens.public_der(issuer),
+        rules=rules,
+        joining=1.5,
+        preparing=0.8,
+        slot=0.8 if protocol == "report" else 0.5,
+        slots=slots,
+    )
+
+
+class Resources:
+    """The resources' side: certificates, and what is handed over."""
+
+    def __init__(self) -> None:
+        self.openers = {name: Opener.fresh() for name in NAMES}
+        self.found: dict[str, tuple[float, float]] = {}
+
+    async def serve(self, join: Join) -> None:
+        for name, opener in self.openers.items():
+            transport = await join("resource", name)
+            content = m.Certificate(name=name, signing=KEYS[name].public, sealing=opener.public, until=2**50)
+            await transport.publish(Topic(GAME, "resource", name), certificate(KEYS["operator"], GAME, content))
+            await transport.subscribe(Topic(GAME, "handover", name), self._received)
+
+    def _received(self, where: str, packet: bytes) -> None:
+        envelope = decode(where, packet)
+        assert isinstance(envelope.message, m.Handover)
+        assert envelope.topic.name is not None
+        opener = self.openers[envelope.topic.name]
+        position = open_position(opener, envelope.topic, envelope.message.tag, envelope.message.sealed)
+        self.found[envelope.topic.name] = position
+
+
+async def player(
+    transport: Transport, folder: Path, number: int, issuer: rsa.RSAPrivateKey, kind: type[Machine], **more: Any
+) -> tuple[Player, Ledger]:
+    async def obtain(blinded: bytes) -> bytes:
+        return tokens.blind_sign(issuer, blinded)
+
+    identity = await new_identity(tokens.public_der(issuer), GAME, obtain)
+    ledger = Ledger(folder / f"{number}.ledger", agent=str(number), lifetime=units_of(2.0))
+    place = locate(GRID, *PLACES[number])
+    owner = Owner("ride", place, GRID, GRID.spots, 1.0, identity.tag(GAME).hex())
+    machine = kind(owner, ledger)
+    return Player(transport, TRUST, GAME, identity, machine, PLACES[number], clock=clock, **more), ledger
+
+
+@pytest.mark.parametrize("protocol", ["report", "bids"])
+def test_devices_report_or_bid_are_matched_and_only_their_resource_learns_where_they_are(
+    bus: Bus, memory_folder: Path, issuer: rsa.RSAPrivateKey, protocol: str
+) -> None:
+    async def main(join: Join) -> None:
+        resources, listener = Resources(), Listener()
+        await listener.listen(await join())
+        witness, watching = Witness("w", KEYS["w"], KEYS["board"].public), await join("witness", "w")
+        await witness.watch([watching])
+
+        async def keep_publishing() -> None:
+            while True:
+                await asyncio.sleep(0.2)
+                await witness.publish([watching])
+
+        task = asyncio.create_task(keep_publishing())
+        await resources.serve(join)
+        journal = Journal(memory_folder / "board.db")
+        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=not isinstance(bus, MemoryBus))
+        rules, kind = (ReportRules(), ReportMachine) if protocol == "report" else (BidRules(), BidMachine)
+        devices = [
+            await player(await join(), memory_folder, number, issuer, kind, witnesses=("w",)) for number in range(3)
+        ]
+        _, *played = await asyncio.gather(
+            board.play(GAME, opening(issuer, rules, protocol, 1 if protocol == "report" else 40)),
+            *(device.play() for device, _ in devices),
+        )
+        await asyncio.sleep(0.5)
+        task.cancel()
+        got = {device.tag: result.resource for (device, _), result in zip(devices, played, strict=True)}
+        assert pairs(listener.transcript) == {tag: name for tag, name in got.items() if name is not None}
+        assert sorted(name for name in got.values() if name) == sorted(NAMES)
+        for (device, ledger), result in zip(devices, played, strict=True):
+            assert ledger.spent() == units_of(1.0)
+            assert result.epsilon == 1.0
+            if result.resource is not None:
+                assert resources.found[result.resource] == device.position
+            ledger.close()
+        journal.close()
+        assert not listener.watch.conflicts
+
+    bus.run(main)
+
+
+def test_a_table_above_epsilon_or_a_shifted_partition_is_refused_before_anything_is_charged(
+    memory_folder: Path, issuer: rsa.RSAPrivateKey
+) -> None:
+    class Greedy(ReportRules):
+        def tables(self, crowd: Crowd) -> Mapping[tuple[str, int], m.Table]:
+            self.crowd = crowd
+            found = {}
+            for place in crowd.members:
+                table = game_table(crowd, *place)
+                assert table.channel is not None
+                channel = msgspec.structs.replace(table.channel, chances=pack("Q", [2**53, 0, 0, 2**53]))
+                found[place] = msgspec.structs.replace(table, channel=channel)
+            return found
+
+    async def main(join: Join) -> None:
+        journal = Journal(memory_folder / "board.db")
+        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
+        device, ledger = await player(await join(), memory_folder, 0, issuer, ReportMachine)
+        game = asyncio.create_task(board.play(GAME, opening(issuer, Greedy(), "report", 1)))
+        with pytest.raises(PalmatchError, match="e\\^ε times"):
+            await device.play()
+        assert ledger.spent() == 0
+        game.cancel()
+        ledger.close()
+        journal.close()
+
+    MemoryBus().run(main)
+
+
+def test_a_board_that_tells_a_witness_something_else_gets_no_report(
+    memory_folder: Path, issuer: rsa.RSAPrivateKey
+) -> None:
+    async def main(join: Join) -> None:
+        journal = Journal(memory_folder / "board.db")
+        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
+        witness, watching = Witness("w", KEYS["w"], KEYS["board"].public), await join("witness", "w")
+        # What the board shows to the witness, on another broker.
+        witness.receive(str(topic("open")), KEYS["board"].packet(topic("open"), MESSAGES["open"]))
+        await witness.publish([watching])
+        device, ledger = await player(await join(), memory_folder, 0, issuer, ReportMachine, witnesses=("w",))
+        game = asyncio.create_task(board.play(GAME, opening(issuer, ReportRules(), "report", 1)))
+        with pytest.raises(ProtocolError, match="told a witness another open"):
+            await device.play()
+        assert ledger.spent() == 0
+        game.cancel()
+        ledger.close()
+        journal.close()
+
+    MemoryBus().run(main)
+
+
+def test_messages_become_the_records_that_a_device_knows() -> None:
+    def said(kind: str) -> Any:
+        return verify(decode(topic(kind), KEYS["board"].packet(topic(kind), MESSAGES[kind])), KEYS["board"].public)
+
+    table = table_record(said("table"))
+    assert isinstance(table, ReportTable)
+    assert table.chances == ((2**52, 2**52), (2**52, 2**52))
+    assert table.values == ((0.25, 0.5), (0.75, 1.0))
+    assert table.earlier[0].values == ((0.25, 0.5),)
+    bulletin = bulletin_record(said("bulletin"))
+    assert bulletin.holders == (b"abcdefgh".hex(), None)
+    assert bulletin.prices == (0.5, 0.25)
+    assert bulletin.attempted == (True, False)
+    sold = msgspec.structs.replace(MESSAGES["bulletin"], prices=pack("d", [-1.0, 0.5]))
+    envelope = decode(topic("bulletin"), KEYS["board"].packet(topic("bulletin"), sold))
+    assert bulletin_record(envelope).prices == (None, 0.5)
