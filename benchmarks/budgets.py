@@ -19,26 +19,26 @@ import numpy as np
 
 from palmatch.data import city, tlc
 from palmatch.domains import mobility
-from palmatch.methods import Ground, Settings, prepare
+from palmatch.methods import Settings, Workspace, prepare
 
 EDGES = (1000, 2000, 3000, 4000)
 ACCOUNTANTS = ("published", "pure", "renyi", "auto")
 GAMES = 16
 
 
-def actions(ground: Ground, accountant: str) -> np.ndarray:
+def actions(workspace: Workspace, accountant: str) -> np.ndarray:
     """Return the charged actions of each agent's longest game."""
     if accountant == "published":
-        method = prepare(ground, "published")
+        method = prepare(workspace, "published")
     else:
-        method = prepare(ground, "palma", settings=Settings(accountant=accountant))
+        method = prepare(workspace, "palma", settings=Settings(accountant=accountant))
     return np.max([method.play(seed).charged for seed in range(GAMES)], axis=0)
 
 
 def figures(requests: np.ndarray, vehicles: np.ndarray, edge: float) -> dict[str, float]:
     """Return the mean over agents for each accountant."""
-    ground = Ground(mobility.problem(requests, vehicles, edge=edge))
-    each = {name: actions(ground, name) for name in ACCOUNTANTS}
+    workspace = Workspace(mobility.problem(requests, vehicles, edge=edge))
+    each = {name: actions(workspace, name) for name in ACCOUNTANTS}
     found = {name: float(charged.mean()) for name, charged in each.items()}
     # Who can afford nothing plays noise from the first pick on.
     paid = each["published"]

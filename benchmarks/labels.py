@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from palmatch.baselines.hungarian import hungarian
-from palmatch.methods import Ground, prepare
+from palmatch.methods import Workspace, prepare
+from palmatch.methods.centralised import optimal_welfare
 from palmatch.rounds.draws import stream
 from palmatch.studies.reproduce_papers import from_conference, from_files, problem_of
 
@@ -31,9 +31,9 @@ def main() -> None:
         for run in range(arguments.runs):
             own = stream(0, run)
             problem = problem_of(records, areas, own)
-            ground, best = Ground(problem), hungarian(problem).welfare
+            workspace, best = Workspace(problem), optimal_welfare(problem)
             for method in METHODS:
-                matching = prepare(ground, method).play(own)
+                matching = prepare(workspace, method).play(own)
                 losses[method].append(1 - matching.welfare / best)
                 rounds[method] = max(rounds[method], matching.rounds)
         told = [f"{m} {100 * np.mean(v):.1f} ± {100 * np.std(v, ddof=1):.1f} ({rounds[m]})" for m, v in losses.items()]

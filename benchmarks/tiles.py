@@ -18,8 +18,8 @@ import palmatch as pm
 from palmatch.cluster.connection import connected
 from palmatch.cluster.game import Here, OnCluster, simulate_on_tiles
 from palmatch.cluster.tiles import attempts, begin, cut, tiles_of
-from palmatch.ground import Ground
 from palmatch.guarantee import region_only
+from palmatch.methods.workspace import Workspace
 from palmatch.policies.published import noise_only
 from palmatch.privacy.accountants import free_allowance
 from palmatch.rounds.draws import streams
@@ -28,12 +28,12 @@ from palmatch.rounds.game import Outcomes, rules_of, simulate
 ROUNDS = 25
 
 
-def town(agents: int) -> Ground:
+def town(agents: int) -> Workspace:
     chance = np.random.Generator(np.random.PCG64(0))
     side = np.sqrt(agents / 100) * 0.009
     corner, extent = np.array([40.5, -74.0]), side * np.array([1.0, 1.3])
     people, vehicles = (corner + extent * chance.random((agents, 2)) for _ in range(2))
-    return Ground(pm.mobility.problem(people, vehicles, edge=1000, interest=20))
+    return Workspace(pm.mobility.problem(people, vehicles, edge=1000, interest=20))
 
 
 def timed(name: str, play: Callable[[], Outcomes], alone: Outcomes | None = None) -> Outcomes:
@@ -45,15 +45,15 @@ def timed(name: str, play: Callable[[], Outcomes], alone: Outcomes | None = None
 
 
 def main(agents: int, tiles: int, cluster: str) -> None:
-    ground, policy = town(agents), noise_only(gamma=0.05, backoff_noise=0.15)
-    public, own, rules = ground.tables(policy), ground.acting(snapped=True), rules_of(policy)
+    workspace, policy = town(agents), noise_only(gamma=0.05, backoff_noise=0.15)
+    public, own, rules = workspace.tables(policy), workspace.acting(snapped=True), rules_of(policy)
     allowance = free_allowance(agents, public.layout, region_only("a benchmark"), truth=False)
     game = (public, own, rules, allowance)
-    luck = {"keys": ground.keys, "seed": 1}
+    luck = {"keys": workspace.keys, "seed": 1}
     weights = np.bincount(public.region_of_agent)
-    places = np.array([(square.column, square.row) for square in ground.problem.regions], dtype=np.float64)
+    places = np.array([(square.column, square.row) for square in workspace.problem.regions], dtype=np.float64)
     tile_of_region = tiles_of(places, weights, tiles)
-    parts = cut(*game, names=streams(1, ground.keys), tile_of_region=tile_of_region)
+    parts = cut(*game, names=streams(1, workspace.keys), tile_of_region=tile_of_region)
     shares = [100 * len(tile.border) / len(tile.resources) for tile in parts]
     print(f"{len(weights):,} regions, {len(parts)} tiles, border resources {min(shares):.0f} to {max(shares):.0f} %")
     states = [begin(tile) for tile in parts]

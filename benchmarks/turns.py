@@ -21,15 +21,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from palmatch import once, turns
-from palmatch.baselines.hungarian import hungarian
 from palmatch.data import city
 from palmatch.data.crowd import crowd
 from palmatch.domains import mobility
-from palmatch.methods import Ground, Settings, prepare
+from palmatch.methods import Settings, Workspace, prepare
+from palmatch.methods import lists as turns
+from palmatch.methods import reports as once
+from palmatch.methods.centralised import optimal_welfare
 from palmatch.report.figures import save
 from palmatch.report.style import DASHES, FAINT_INK, INK, MARGIN, legend_above, sheet, styled
-from palmatch.rounds.prices import Stalls
+from palmatch.rounds.auction import ValueLists
+from palmatch.rounds.draws import streams
 from palmatch.rounds.turns import Turns, best_first, by_gaps, constant, decaying, take_turns
 
 EDGES = (1000, 2000, 3000, 4000)
@@ -37,7 +39,7 @@ WINDOWS = ((8.0, 1), (13.0, 2), (19.0, 3))
 RUNS = 8
 
 # The rules that were tried; those that earn their place have a method.
-RULES: dict[str, Callable[[Stalls], Turns]] = {
+RULES: dict[str, Callable[[ValueLists], Turns]] = {
     "constant 0.15": turns.patient,
     "constant 0.05": lambda lists: constant(lists, 0.05),
     "constant 0.95": lambda lists: constant(lists, 0.95),
@@ -73,22 +75,25 @@ class Line:
     rounds: tuple[tuple[int, ...], ...]
 
 
-def outcomes(ground: Ground) -> Iterator[tuple[str, str, float, float]]:
+def outcomes(workspace: Workspace) -> Iterator[tuple[str, str, float, float]]:
     """Yield (what is acted on, rule, loss, rounds) of every game on one window."""
-    problem, settings = ground.problem, Settings()
-    best = hungarian(problem).welfare
+    problem, settings = workspace.problem, Settings()
+    best = optimal_welfare(problem)
     for name in COMPARED:
-        method = prepare(ground, name, settings=settings)
+        method = prepare(workspace, name, settings=settings)
         for seed in range(RUNS):
             matching = method.play(seed)
             yield "methods", name, 1 - matching.welfare / best, matching.rounds
-    plan = once.reporting(ground, settings)
-    averages, own = best_first(turns.region_stalls(ground)), turns.own_stalls(problem, "turns")
+    plan = once.reporting(workspace, settings)
+    averages, own = (
+        best_first(turns.region_value_lists(workspace)),
+        turns.own_value_lists(problem, problem.domain, problem.types),
+    )
     for seed in range(RUNS):
-        reported = best_first(once.stalls(plan, once.reports(plan, ground.keys, seed)))
+        reported = best_first(once.value_lists(plan, once.drawn(plan, workspace.randomness(seed))))
         for source, lists in (("own list", own), ("averages", averages), ("report", reported)):
             for rule, made in RULES.items():
-                ended = take_turns(lists, made(lists), resources=problem.resources, keys=ground.keys, seed=seed)
+                ended = take_turns(lists, made(lists), resources=problem.resources, names=streams(seed, workspace.keys))
                 yield source, rule, 1 - problem.true_utility_of(ended.resource_of).sum() / best, ended.rounds
 
 
@@ -98,9 +103,9 @@ def losses() -> Figures:
     for column, edge in enumerate(EDGES):
         for hour, seed in WINDOWS:
             batch = city.batch(hour, seed=seed)
-            ground = Ground(mobility.problem(batch.requests, batch.vehicles, edge=edge))
+            workspace = Workspace(mobility.problem(batch.requests, batch.vehicles, edge=edge))
             games: dict[tuple[str, str], list[tuple[float, float]]] = {}
-            for source, rule, loss, rounds in outcomes(ground):
+            for source, rule, loss, rounds in outcomes(workspace):
                 games.setdefault((source, rule), []).append((loss, rounds))
             for way, played in games.items():
                 loss, rounds = np.mean(played, axis=0)
@@ -126,10 +131,10 @@ def growth(sizes: Sequence[int], interest: int | None) -> list[Line]:
     played: dict[str, dict[int, tuple[int, ...]]] = {name: {} for _, name, _, _ in DRAWN}
     for size in sizes:
         people = crowd(size, seed=1)
-        ground = Ground(mobility.problem(people.requests, people.vehicles, edge=1000, interest=interest))
+        workspace = Workspace(mobility.problem(people.requests, people.vehicles, edge=1000, interest=interest))
         for method, name, *most in DRAWN:
             if size <= most[interest is not None]:
-                ready = prepare(ground, method)
+                ready = prepare(workspace, method)
                 played[name][size] = tuple(ready.play(seed).rounds for seed in range(GAMES))
                 print(f"{size:,} agents, interest {interest}, {name}: {played[name][size]}", flush=True)
     return [Line(name, tuple(found), tuple(found.values())) for name, found in played.items()]

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks import turns
 
 import palmatch as pm
-from palmatch.methods import Ground, Settings
+from palmatch.methods import Settings, Workspace
 from palmatch.report.audit_figures import belief_maps
 from palmatch.report.figures import save
 from palmatch.studies.arena import arena
@@ -41,11 +41,11 @@ def main() -> None:
 def draw_belief(path: Path) -> Path:
     """Draw what an attacker believes about one person after watching `once` and after watching `palma`."""
     batch = pm.data.city.batch(19.0)
-    ground = Ground(pm.mobility.problem(batch.requests, batch.vehicles, edge=EDGE))
+    workspace = Workspace(pm.mobility.problem(batch.requests, batch.vehicles, edge=EDGE))
     settings = Settings(epsilon=1.0)
     stages = (
-        report_arena(ground, "once", WATCHED, settings=settings),
-        arena(ground, "palma", WATCHED, settings=settings),
+        report_arena(workspace, "once", WATCHED, settings=settings),
+        arena(workspace, "palma", WATCHED, settings=settings),
     )
     save(belief_maps(*(belief(stage, settings=settings, seed=SEED) for stage in stages)), path)
     return path

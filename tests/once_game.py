@@ -20,14 +20,14 @@ import numpy as np
 import palmatch as pm
 from enumeration import WHOLE, chances, exponential
 from palmatch.device.agent import Draw
-from palmatch.methods import Ground
+from palmatch.methods import Workspace
+from palmatch.methods.reports import PATIENCE, STEP, Reporting, drawn
 from palmatch.neighbourhood import Neighbourhood
-from palmatch.once import PATIENCE, STEP, Reporting, reports
-from palmatch.policies.channel import Channel, randomised_response, report, sealed
+from palmatch.policies.channel import Channel, enforce_epsilon, randomised_response, report
 from palmatch.policies.once import channel_for
 from palmatch.problem import Problem
-from palmatch.rounds.draws import REPORT, keys_of
-from palmatch.rounds.prices import Stalls, sell
+from palmatch.rounds.auction import ValueLists, sell
+from palmatch.rounds.draws import REPORT, keys_of, randomness, streams
 from palmatch.studies.arena_once import sale
 
 Prices = tuple[float, ...]
@@ -57,8 +57,8 @@ class Reporter:
 def _bid(values: Prices, prices: Prices) -> Bid:
     """What an agent to whom things are worth this much bids: a sale in which it is alone."""
     everything = np.arange(len(values))
-    alone = Stalls(np.zeros(1, dtype=np.int64), np.array([0, len(values)]), everything, np.array(values))
-    ends = sell(alone, np.array(prices), STEP, keys=keys_of(["alone"]), seed=0, patience=PATIENCE)
+    alone = ValueLists(np.zeros(1, dtype=np.int64), np.array([0, len(values)]), everything, np.array(values))
+    ends = sell(alone, np.array(prices), STEP, names=streams(0, keys_of(["alone"])), patience=PATIENCE)
     place = int(ends.resource_of[0])
     return place, float(ends.prices[place]) if place >= 0 else 0.0
 
@@ -91,7 +91,7 @@ def against_any_prices(agent: Reporter, menu: Sequence[Prices], *, rounds: int) 
 def among_others(plan: Reporting, problem: Problem, row: int, *, seed: int) -> dict[Any, int]:
     """Chances over WHOLE of everything that a whole sale among all agents shows, the first agent being of this type."""
     keys = keys_of(problem.agent_ids)
-    channel, others = plan.channels[int(plan.channel_of[0])], reports(plan, keys, seed)
+    channel, others = plan.channels[int(plan.channel_of[0])], drawn(plan, randomness(keys, seed))
     first = Reporter(channel, int(channel.cell_of[row]))
 
     @cache
@@ -122,7 +122,7 @@ def town(seed: int, *, types: int = 5, resources: int = 3, agents: int = 4) -> P
 
 
 def region_of(problem: Problem) -> Neighbourhood:
-    return Ground(problem).regions[0]
+    return Workspace(problem).regions[0]
 
 
 def responding(region: Neighbourhood, cells: int, epsilon: float) -> Channel:
@@ -131,10 +131,10 @@ def responding(region: Neighbourhood, cells: int, epsilon: float) -> Channel:
 
 
 def any_channel(region: Neighbourhood, cells: int, epsilon: float, *, seed: int) -> Channel:
-    """A channel of chances that somebody wanted at random, sealed by the product, with any number of reports."""
+    """A channel of chances that somebody wanted at random, brought within ε by the product; any number of reports."""
     chance = np.random.default_rng([seed, 3])
     wanted = np.exp(chance.choice([0.3, 3.0, 30.0]) * chance.standard_normal((cells, int(chance.integers(1, 6)))))
-    return channel_for(region, np.arange(len(region.types)) % cells, sealed(wanted, epsilon))
+    return channel_for(region, np.arange(len(region.types)) % cells, enforce_epsilon(wanted, epsilon))
 
 
 def plan_with(problem: Problem, channel: Channel, *, seed: int = 0) -> Reporting:

@@ -12,7 +12,7 @@ import numpy as np
 import palmatch as pm
 from enumeration import GRID, WHOLE, Device, Findings, State, answers_to, devices, is_small, whole_game
 from palmatch.device.agent import Agent, Attempt, Look, RegionTables, Rules
-from palmatch.methods import Ground, Settings, accounts, budgets, plays
+from palmatch.methods import Settings, Workspace, accounts, budgets
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.compiled import backoff_weights, selection_weights
 from palmatch.policies.noise import PublicPlay
@@ -47,23 +47,23 @@ class Stage:
 
 
 def stage(problem: Problem, policy: Policy, accountant: str, *, epsilon: float, delta: float) -> Stage:
-    ground = Ground(problem)
+    workspace = Workspace(problem)
     numbers = Settings(epsilon=epsilon, delta=delta, accountant=accountant)  # type: ignore[arg-type]
     everybody = budgets(problem, numbers)
-    chosen = accounts(ground, policy, plays(ground, policy), everybody, numbers)
+    chosen = accounts(workspace, policy, workspace.plays(policy), everybody, numbers)
     return staged(problem, policy, chosen, epsilon=epsilon, delta=delta)
 
 
 def staged(problem: Problem, policy: Policy, chosen: Sequence[Account], *, epsilon: float, delta: float) -> Stage:
     """A stage with accounts that somebody else chose."""
-    ground = Ground(problem)
-    noise = plays(ground, policy)
+    workspace = Workspace(problem)
+    noise = workspace.plays(policy)
     allowance = sound_allowance(chosen, problem.region_index, np.full(problem.agents, epsilon), delta=delta)
     return Stage(
-        region=ground.regions[0],
+        region=workspace.regions[0],
         play=noise[0],
         policy=policy,
-        tables=region_tables(public_tables(problem, ground.regions, noise), allowance, 0),
+        tables=region_tables(public_tables(problem, workspace.regions, noise), allowance, 0),
         rules=rules_of(policy),
         budget=int(allowance.budget[0]),
         epsilon=epsilon,

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palmatch as pm
-from palmatch.baselines.geo import obfuscate
 from palmatch.guarantee import in_words, pldp_statement, rounded_up
+from palmatch.methods.geo import obfuscate
+from palmatch.rounds.draws import keys_of, randomness
 
 HERE = (40.75, -73.99)
 
@@ -67,7 +68,7 @@ def test_the_noise_of_a_small_square_is_not_stated_for_a_large_one() -> None:
     )
     problem = pm.mobility.problem(rows, vehicles)
     epsilon = np.ones(4)
-    seen = obfuscate(problem, epsilon=epsilon, seed=1, resources_too=False)
+    seen = obfuscate(problem, randomness(keys_of(problem.agent_ids), 1), epsilon=epsilon, resources_too=False)
     # The density of planar Laplace noise falls by e^(-strength * distance): the agent in the square of 500 m has the
     # strength 1/250 a metre, which makes ε = 8 over the 2000 m that the statement names.
     strengths = epsilon / (problem.types[:, 2] / 2)
@@ -79,7 +80,9 @@ def test_the_noise_of_a_small_square_is_not_stated_for_a_large_one() -> None:
 def test_an_agent_with_a_large_budget_in_a_large_square_is_stated_too() -> None:
     agents, vehicles = agents_and_vehicles()
     problem = pm.mobility.problem(agents, vehicles, edge=1000)
-    seen = obfuscate(problem, epsilon=np.array([0.5, 1, 2, 3]), seed=1, resources_too=False)
+    seen = obfuscate(
+        problem, randomness(keys_of(problem.agent_ids), 1), epsilon=np.array([0.5, 1, 2, 3]), resources_too=False
+    )
     assert seen.guarantee.epsilon == pytest.approx(3)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from palmatch.domains import mobility, papers, table
     from palmatch.errors import DidNotConverge, InputError, PalmatchError
     from palmatch.guarantee import Guarantee
-    from palmatch.methods import METHODS, Ground, Settings, match, prepare
+    from palmatch.methods import METHODS, Method, PreparedMethod, Settings, Workspace, match, prepare, register
     from palmatch.problem import Domain, Matching, Partition, Problem, Utility, make_problem
     from palmatch.studies.compare import compare
     from palmatch.studies.limit import limit
@@ -27,7 +27,6 @@ _HOME = {
     "METHODS": "palmatch.methods",
     "DidNotConverge": "palmatch.errors",
     "Domain": "palmatch.problem",
-    "Ground": "palmatch.methods",
     "Guarantee": "palmatch.guarantee",
     "InputError": "palmatch.errors",
     "Matching": "palmatch.problem",
@@ -35,7 +34,11 @@ _HOME = {
     "PalmatchError": "palmatch.errors",
     "Partition": "palmatch.problem",
     "Problem": "palmatch.problem",
+    "Method": "palmatch.methods",
+    "PreparedMethod": "palmatch.methods",
     "Settings": "palmatch.methods",
+    "Workspace": "palmatch.methods",
+    "register": "palmatch.methods",
     "Trace": "palmatch.trace",
     "Utility": "palmatch.problem",
     "compare": "palmatch.studies.compare",
@@ -53,17 +56,19 @@ __all__ = [
     "METHODS",
     "DidNotConverge",
     "Domain",
-    "Ground",
     "Guarantee",
     "InputError",
     "Matching",
+    "Method",
     "Outcome",
     "PalmatchError",
     "Partition",
+    "PreparedMethod",
     "Problem",
     "Settings",
     "Trace",
     "Utility",
+    "Workspace",
     "compare",
     "data",
     "limit",
@@ -72,6 +77,7 @@ __all__ = [
     "mobility",
     "papers",
     "prepare",
+    "register",
     "table",
 ]
 

@@ -64,7 +64,7 @@ NOT_COVERED = (
 
 
 # Draws that an observer can compute again protect nothing, and draws that are used twice no longer compose.
-SEED_IS_SECRET = "This is a simulation: draws from a given seed can be computed again, and protect no agent."
+SIMULATION = "This is a simulation: draws from a given seed can be computed again, and protect no agent."
 
 FRESH_RANDOMNESS = "Each agent uses fresh, independent, private randomness."
 
@@ -84,6 +84,13 @@ def pldp_statement(epsilon: float, delta: float = 0.0) -> str:
         f"{between}, posterior odds between them change by a factor of at most e^ε{factor}, with ε = "
         f"{in_words(epsilon)} and δ = 0, whatever is observed."
     )
+
+
+def simulated(guarantee: Guarantee) -> Guarantee:
+    """Return the guarantee of a matching whose draws follow from a seed."""
+    if guarantee.notion == "none" or SIMULATION in guarantee.assumptions:
+        return guarantee
+    return replace(guarantee, assumptions=(SIMULATION, *guarantee.assumptions))
 
 
 def in_words(epsilon: float) -> str:

@@ -59,7 +59,7 @@ class Domain(Utility, Partition, Protocol):
 
 @runtime_checkable
 class Narrowing(Protocol):
-    """An optional talent of a domain: to know which resources can matter in a region at all."""
+    """An optional protocol of a domain: which resources can matter in a region at all."""
 
     def candidates(self, region: Region, interest: int) -> IntArray:
         """Return ascending columns that hold the `interest` best resources of every type, ties included."""
@@ -68,7 +68,7 @@ class Narrowing(Protocol):
 
 @runtime_checkable
 class Crowded(Protocol):
-    """An optional talent of a domain: answers for very many agents at once, without an object for each of them."""
+    """An optional protocol of a domain: answers for very many agents at once, without an object for each of them."""
 
     def grouped(self, types: FloatArray) -> tuple[tuple[Region, ...], IntArray]:
         """Return the regions that occur, sorted, and which of them each type is in: the same as `region_of` says."""
@@ -81,9 +81,9 @@ class Crowded(Protocol):
 
 @runtime_checkable
 class Expecting(Protocol):
-    """An optional talent of a domain: public knowledge of where in a region agents are likely to be.
+    """An optional protocol of a domain: public knowledge of where in a region agents are likely to be.
 
-    It changes how good matchings are, never what is promised.
+    It changes how good matchings are, never the guarantee.
     """
 
     def prior(self, region: Region) -> FloatArray:
@@ -93,10 +93,47 @@ class Expecting(Protocol):
 
 @runtime_checkable
 class Snapping(Protocol):
-    """An optional talent of a domain: to know which possible type of a region is nearest to an agent."""
+    """An optional protocol of a domain: which possible type of a region is nearest to an agent."""
 
     def nearest(self, region: Region, types: FloatArray) -> IntArray:
         """Return a row of `types_of(region)` for each type."""
+        ...
+
+
+@runtime_checkable
+class Located(Protocol):
+    """An optional protocol of a domain: agents and resources are places in the plane.
+
+    The first two numbers of a type are its place in metres. A resource at an L1 distance of d metres has the utility
+    `distance.worth(d, -1 / alpha)`. Regions are squares (edge, column, row) whose possible types are a grid: the same
+    points along both edges. With bounded interest such a problem is prepared over a grid of places, for all regions at
+    once and without a table of all utilities.
+    """
+
+    @property
+    def places(self) -> FloatArray:
+        """Where the resources are, in metres: (R, 2)."""
+        ...
+
+    @property
+    def alpha(self) -> float:
+        """The distance in metres over which a utility falls to 1/e."""
+        ...
+
+    def corners(self, squares: FloatArray) -> FloatArray:
+        """Return the south-western corner in metres of each square, given as rows (edge, column, row)."""
+        ...
+
+    def axis(self, edge: float) -> FloatArray:
+        """Return the distances in metres of the grid's points from the corner, along an edge."""
+        ...
+
+    def types_of(self, region: Region) -> FloatArray:
+        """Return every possible type of a region, one a row."""
+        ...
+
+    def representative(self, region: Region) -> int:
+        """Return which row of `types_of(region)` stands for the region."""
         ...
 
 

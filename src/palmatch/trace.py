@@ -20,19 +20,36 @@ class Outcome(IntEnum):
     BACKS_OFF = 2  # attempted, collided, and gives way
     FREE = 3  # looked, found it free, and will attempt it in the next step
     TAKEN = 4  # looked, found it held or contested
+    LEADS = 5  # bid, and its bid is the highest so far
+    LOSES = 6  # bid, and another bid is higher
+    REPORTS = 7  # told a centre its report; `resource` is the number of the report
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     """One row per agent and step, ordered by step, then by agent.
 
-    `step` counts from 1; `agent` and `resource` are row numbers of the problem.
+    `step` counts from 1; `agent` and `resource` are row numbers of the problem. `offer` is what was bid, 0 where
+    nothing is bid.
     """
 
     step: NDArray[np.int64]
     agent: NDArray[np.int64]
     resource: NDArray[np.int64]
     outcome: NDArray[np.int8]
+    offer: NDArray[np.float64]
+
+    @classmethod
+    def of_reports(cls, reported: NDArray[np.int64]) -> Trace:
+        """Return what a centre sees that is told everybody's report."""
+        agents = len(reported)
+        return cls(
+            step=np.ones(agents, dtype=np.int64),
+            agent=np.arange(agents),
+            resource=reported,
+            outcome=np.full(agents, Outcome.REPORTS, dtype=np.int8),
+            offer=np.zeros(agents),
+        )
 
     def __len__(self) -> int:
         return len(self.step)

@@ -22,7 +22,8 @@ from palmatch.cluster.game import OnCluster, simulate_on_tiles
 from palmatch.cluster.match import match_on_tiles
 from palmatch.cluster.tiles import tiles_of
 from palmatch.errors import InputError
-from palmatch.methods import Ground, Settings, prepare
+from palmatch.methods import Settings, Workspace, prepare
+from palmatch.rounds.draws import streams
 from palmatch.rounds.game import simulate
 from palmatch.studies import reproduce_mobility
 from palmatch.studies.cells import Cell, Progress, run_cells
@@ -88,9 +89,9 @@ def test_a_mistake_on_a_worker_is_the_same_sentence_and_what_is_done_is_kept(clu
 
 def test_a_matching_on_a_cluster_is_the_matching(cluster: Cluster) -> None:
     problem, numbers, told = city(8), Settings(epsilon=2.0), []
-    ground = Ground(problem, lambda what, done, total: told.append((what, done, total)))
-    there = match_on_tiles(ground, "palma", settings=numbers, seed=3, tiles=3, cluster=cluster, few=0)
-    alone = prepare(Ground(problem), "palma", settings=numbers).play(3)
+    workspace = Workspace(problem, lambda what, done, total: told.append((what, done, total)))
+    there = match_on_tiles(workspace, "palma", settings=numbers, seed=3, tiles=3, cluster=cluster, few=0)
+    alone = prepare(Workspace(problem), "palma", settings=numbers).play(3)
     for part in fields(alone):
         np.testing.assert_equal(getattr(there, part.name), getattr(alone, part.name))
     assert ("costs", len(problem.regions), len(problem.regions)) in told
@@ -110,10 +111,10 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_game_changes_nothing(cluster
             threading.Timer(0.05, os.kill, (min(before), signal.SIGKILL)).start()
 
     there = simulate_on_tiles(
-        *game.everything(), keys=game.keys, seed=2, tile_of_region=tiles, player=OnCluster(cluster), block=12, few=0,
-        progress=kill_one,
+        *game.everything(), names=streams(2, game.keys), tile_of_region=tiles, player=OnCluster(cluster), block=12,
+        few=0, progress=kill_one,
     )  # fmt: skip
-    same(there, simulate(*game.everything(), keys=game.keys, seed=2))
+    same(there, simulate(*game.everything(), names=streams(2, game.keys)))
     assert len(told) > 1
     assert min(before) not in set(cluster.client.run(os.getpid).values())
 
@@ -135,7 +136,7 @@ def test_a_cluster_that_goes_away_ends_in_a_sentence_and_what_is_done_is_kept(
         game = game_of("palma")
         with pytest.raises(ClusterGone, match="went away; the game had come to round 1"):
             simulate_on_tiles(
-                *game.everything(), keys=game.keys, seed=5, few=0, player=OnCluster(short),
+                *game.everything(), names=streams(5, game.keys), few=0, player=OnCluster(short),
                 tile_of_region=np.zeros(game.regions, dtype=np.int64),
             )  # fmt: skip
 

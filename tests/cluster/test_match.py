@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import palmatch as pm
-from palmatch.cluster.match import TILED, check_tiled, match_on_tiles
+from palmatch.cluster.match import check_tiled, match_on_tiles
+from palmatch.cluster.tiles import tiles_of
 from palmatch.errors import InputError
-from palmatch.methods import Ground, Settings, prepare
-from palmatch.problem import Matching, Problem
+from palmatch.methods import Settings, Workspace, prepare
+from palmatch.problem import Matching, Problem, make_problem
 
 NUMBERS = Settings(epsilon=2.0)
 
@@ -31,24 +32,49 @@ def same(one: Matching, other: Matching) -> None:
         np.testing.assert_equal(getattr(one, part.name), getattr(other, part.name))
 
 
-@pytest.mark.parametrize("method", TILED)
+@pytest.mark.parametrize("method", [name for name, method in pm.METHODS.items() if method.game])
 @pytest.mark.parametrize("interest", [6, None])
 def test_a_matching_on_tiles_is_the_matching_of_one_machine(method: str, interest: int | None) -> None:
     problem = city(interest)
-    alone = prepare(Ground(problem), method, settings=NUMBERS).play(3)
-    same(match_on_tiles(Ground(problem), method, settings=NUMBERS, seed=3, tiles=4, few=0), alone)
+    alone = prepare(Workspace(problem), method, settings=NUMBERS).play(3)
+    same(match_on_tiles(Workspace(problem), method, settings=NUMBERS, seed=3, tiles=4, few=0), alone)
 
 
 def test_regions_without_a_map_can_be_cut_too() -> None:
     problem = papers()
-    alone = prepare(Ground(problem), "palma", settings=NUMBERS).play(3)
-    same(match_on_tiles(Ground(problem), "palma", settings=NUMBERS, seed=3, tiles=5, few=0), alone)
+    alone = prepare(Workspace(problem), "palma", settings=NUMBERS).play(3)
+    same(match_on_tiles(Workspace(problem), "palma", settings=NUMBERS, seed=3, tiles=5, few=0), alone)
 
 
 def test_what_cannot_be_cut_is_refused_with_what_can() -> None:
-    with pytest.raises(InputError, match="once cannot be cut into tiles for a cluster: choose --policy from palma"):
+    with pytest.raises(InputError, match="once cannot be cut into tiles for a cluster: choose --method from palma"):
         check_tiled("once", 2)
     with pytest.raises(InputError, match="tiles=0"):
         check_tiled("palma", 0)
     with pytest.raises(InputError, match="epsilon=-1"):
-        match_on_tiles(Ground(city(6)), "palma", settings=Settings(epsilon=-1.0), seed=0, tiles=2)
+        match_on_tiles(Workspace(city(6)), "palma", settings=Settings(epsilon=-1.0), seed=0, tiles=2)
+
+
+def test_tiles_do_not_depend_on_where_in_its_square_an_agent_is(monkeypatch) -> None:
+    laid_out: list[bytes] = []
+    monkeypatch.setattr(
+        "palmatch.cluster.match.tiles_of",
+        lambda *args: laid_out.append(b"".join(np.asarray(part).tobytes() for part in args)) or tiles_of(*args),
+    )
+    problem = city(6)
+    for corner in (0, 3):
+        moved = np.array([problem.domain.types_of(problem.regions[number])[corner] for number in problem.region_index])
+        elsewhere = make_problem(problem.domain, moved, resource_ids=problem.resource_ids, interest=6)
+        assert elsewhere.regions == problem.regions
+        match_on_tiles(Workspace(elsewhere), "noise", settings=NUMBERS, seed=3, tiles=4, few=0)
+    assert laid_out[0] == laid_out[1]
+
+
+def test_agents_without_a_budget_change_nobodys_prices_on_a_cluster() -> None:
+    problem = city(6)
+    epsilon = np.resize([0.0, 2.0, 1.0], problem.agents)
+    mixed = make_problem(problem.domain, problem.types, resource_ids=problem.resource_ids, interest=6, epsilon=epsilon)
+    alone = prepare(Workspace(mixed), "palma", settings=NUMBERS).play(3)
+    same(match_on_tiles(Workspace(mixed), "palma", settings=NUMBERS, seed=3, tiles=4, few=0), alone)
+    assert alone.charged[epsilon > 0].max() > 0
+    assert alone.charged[epsilon == 0].max() == 0

@@ -18,7 +18,8 @@ from palmatch.cluster.tiles import Tile, attempts, begin, cut, play_round, tiles
 from palmatch.device.agent import Rules
 from palmatch.errors import DidNotConverge, InputError
 from palmatch.guarantee import no_privacy
-from palmatch.methods import Ground, Settings, accounts, budgets, palma_policy, plays
+from palmatch.methods import Settings, Workspace, accounts, budgets
+from palmatch.methods.palma import palma_policy
 from palmatch.policies.published import noise_only, unlimited
 from palmatch.privacy.accountants import Allowance, free_allowance
 from palmatch.privacy.sound import sound_allowance
@@ -26,7 +27,7 @@ from palmatch.problem import Problem
 from palmatch.rounds import kernel
 from palmatch.rounds.draws import Keys, streams
 from palmatch.rounds.game import Outcomes, rules_of, simulate
-from palmatch.rounds.tables import OwnPlaces, OwnTables, PublicTables, alma_tables, public_tables
+from palmatch.rounds.tables import OwnPlaces, OwnTables, PublicTables, public_tables
 
 
 @dataclass(frozen=True)
@@ -54,28 +55,23 @@ def city(interest: int | None, *, few: int = 90) -> Problem:
 
 def palma(interest: int | None, epsilon: float = 2.0) -> Played:
     problem = city(interest)
-    ground, numbers = Ground(problem), Settings(epsilon=epsilon)
+    workspace, numbers = Workspace(problem), Settings(epsilon=epsilon)
     policy = palma_policy(problem, numbers)
-    noise, budget = plays(ground, policy), budgets(problem, numbers)
+    noise, budget = workspace.plays(policy), budgets(problem, numbers)
     allowance = sound_allowance(
-        accounts(ground, policy, noise, budget, numbers), problem.region_index, budget, delta=1e-5
+        accounts(workspace, policy, noise, budget, numbers), problem.region_index, budget, delta=1e-5
     )
-    return Played(public_tables(problem, ground.regions, noise), ground.own, rules_of(policy), allowance, ground.keys)
+    return Played(
+        public_tables(problem, workspace.regions, noise), workspace.own, rules_of(policy), allowance, workspace.keys
+    )
 
 
 def uncharged(interest: int | None, *, truth: bool) -> Played:
     problem = city(interest)
-    ground, policy = Ground(problem), unlimited(gamma=0.05) if truth else noise_only(gamma=0.05)
-    public = public_tables(problem, ground.regions, plays(ground, policy))
+    workspace, policy = Workspace(problem), unlimited(gamma=0.05) if truth else noise_only(gamma=0.05)
+    public = public_tables(problem, workspace.regions, workspace.plays(policy))
     allowance = free_allowance(problem.agents, public.layout, no_privacy("a test"), truth=truth)
-    return Played(public, ground.own, rules_of(policy), allowance, ground.keys)
-
-
-def alma(interest: int) -> Played:
-    problem = city(interest)
-    public, own = alma_tables(problem, problem.domain, problem.types, shape="linear", gamma=0.05)
-    allowance = free_allowance(problem.agents, public.layout, no_privacy("a test"), truth=False)
-    return Played(public, own, rules_of(noise_only(gamma=0.05)), allowance, Ground(problem).keys)
+    return Played(public, workspace.own, rules_of(policy), allowance, workspace.keys)
 
 
 def standing(game: Played, interest: int) -> Played:
@@ -91,7 +87,6 @@ MAKERS = {
     "palma, all resources": lambda: palma(None),
     "noise": lambda: uncharged(8, truth=False),
     "unlimited": lambda: uncharged(8, truth=True),
-    "alma": lambda: alma(8),
     "places": lambda: standing(uncharged(8, truth=True), 8),
 }
 
@@ -114,9 +109,9 @@ def test_tiles_give_the_matching_of_one_machine(name: str, count: int) -> None:
     weights = np.bincount(game.public.region_of_agent)
     tiles = tiles_of(None, weights, count)
     assert tiles.max() + 1 == count
-    alone = simulate(*game.everything(), keys=game.keys, seed=5)
+    alone = simulate(*game.everything(), names=streams(5, game.keys))
     assert (alone.resource_of >= 0).any()
-    same(simulate_on_tiles(*game.everything(), keys=game.keys, seed=5, tile_of_region=tiles, few=0), alone)
+    same(simulate_on_tiles(*game.everything(), names=streams(5, game.keys), tile_of_region=tiles, few=0), alone)
 
 
 @settings(max_examples=25, deadline=None)
@@ -128,8 +123,10 @@ def test_any_tiling_gives_the_same_answer(data: st.DataObject, seed: int) -> Non
     block = data.draw(st.integers(1, 40))
     # From some moment on the rest is played without tiles.
     few = data.draw(st.integers(0, 60))
-    alone = simulate(*game.everything(), keys=game.keys, seed=seed)
-    there = simulate_on_tiles(*game.everything(), keys=game.keys, seed=seed, tile_of_region=tiles, block=block, few=few)
+    alone = simulate(*game.everything(), names=streams(seed, game.keys))
+    there = simulate_on_tiles(
+        *game.everything(), names=streams(seed, game.keys), tile_of_region=tiles, block=block, few=few
+    )
     same(there, alone)
 
 
@@ -200,8 +197,7 @@ def test_progress_is_told_and_a_game_that_does_not_end_is_an_error() -> None:
     seen: list[tuple[int, int]] = []
     simulate_on_tiles(
         *game.everything(),
-        keys=game.keys,
-        seed=5,
+        names=streams(5, game.keys),
         tile_of_region=tiles,
         block=3,
         few=20,
@@ -211,6 +207,8 @@ def test_progress_is_told_and_a_game_that_does_not_end_is_an_error() -> None:
     assert seen[-1] == (len(game.keys), len(game.keys))
     for few in (0, 1000):
         with pytest.raises(DidNotConverge, match="after 3 steps"):
-            simulate_on_tiles(*game.everything(), keys=game.keys, seed=5, tile_of_region=tiles, most_steps=3, few=few)
+            simulate_on_tiles(
+                *game.everything(), names=streams(5, game.keys), tile_of_region=tiles, most_steps=3, few=few
+            )
     with pytest.raises(InputError, match="a tile for each of"):
-        simulate_on_tiles(*game.everything(), keys=game.keys, seed=5, tile_of_region=tiles[1:])
+        simulate_on_tiles(*game.everything(), names=streams(5, game.keys), tile_of_region=tiles[1:])

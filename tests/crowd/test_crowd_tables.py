@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from palmatch.crowd import tables as crowd_tables
 from palmatch.neighbourhood import neighbourhoods
 from palmatch.policies.noise import public_play
 from palmatch.policies.published import Policy
-from palmatch.rounds.tables import alma_tables, nearest_types, own_tables, public_tables, snapped_tables
+from palmatch.rounds.tables import nearest_types, own_tables, public_tables, snapped_tables
 
 ORIGIN = (40.0, -74.0)
 METRE = 1 / 111_195.08
@@ -33,15 +34,7 @@ def city(
 
     edges = chance.choice([edge, 2 * edge], people)
     frame = {"lat": (rows := places(people))[:, 0], "lon": rows[:, 1], "edge": edges}
-    return pm.mobility.problem(Frame(frame), places(vehicles), spacing=spacing, interest=interest, alpha=400.0)
-
-
-class Frame(dict):
-    """The little of a data frame that is read."""
-
-    @property
-    def columns(self):
-        return list(self)
+    return pm.mobility.problem(pl.DataFrame(frame), places(vehicles), spacing=spacing, interest=interest, alpha=400.0)
 
 
 def assert_same_tables(fast, slow):
@@ -107,21 +100,6 @@ def test_nobody_is_nearer_than_the_possible_agent_that_one_acts_as(problem):
         np.testing.assert_allclose(distance[np.arange(len(members)), rows], distance.min(axis=1), rtol=1e-12)
 
 
-@settings(max_examples=80, deadline=None)
-@given(problem=cities, shape=st.sampled_from(["linear", "logistic"]))
-def test_everybodys_own_list_is_the_same_over_a_grid(problem, shape):
-    slow, slow_own = alma_tables(problem, problem.domain, problem.types, shape=shape, gamma=0.1)
-    fast, fast_own = crowd_tables.alma_tables(problem, problem.domain, problem.types, shape=shape, gamma=0.1)
-    for agent in range(problem.agents):
-        np.testing.assert_array_equal(fast_own.of(agent), slow_own.of(agent))
-        ours, theirs = int(fast.region_of_agent[agent]), int(slow.region_of_agent[agent])
-        ranks = problem.ranks
-        here, there = slice(ours * ranks, (ours + 1) * ranks), slice(theirs * ranks, (theirs + 1) * ranks)
-        np.testing.assert_array_equal(fast.rows[fast.resources[here]], slow.rows[slow.resources[there]])
-        np.testing.assert_array_equal(fast.entries[here], slow.entries[there])
-        np.testing.assert_array_equal(fast.backoff[here], slow.backoff[there])
-
-
 def test_the_number_of_threads_changes_no_table():
     problem = city(1, people=400, vehicles=900, edge=150.0, spacing=50.0, interest=6, lattice=False, wide=3000.0)
     policy = Policy("any", 0.2, 0.05)
@@ -135,24 +113,14 @@ def test_the_number_of_threads_changes_no_table():
 @pytest.mark.parametrize("interest", [None, 9, 50])
 def test_only_bounded_interest_makes_a_crowd(interest):
     problem = city(2, people=4, vehicles=9, edge=150.0, spacing=50.0, interest=interest, lattice=False, wide=300.0)
-    assert not crowd_sets.is_crowd(problem)
+    assert crowd_sets.located(problem) is None
 
 
-@pytest.mark.parametrize("method", ["alma", "alma-logistic", "alma-patient"])
-def test_a_crowd_goes_down_its_lists_as_a_few_do(method):
-    problem = city(6, people=300, vehicles=250, edge=150.0, spacing=50.0, interest=7, lattice=True, wide=900.0)
-    for seed in range(3):
-        fast, slow = (pm.match(problem, method, seed=seed, trace=trace) for trace in (False, True))
-        np.testing.assert_array_equal(fast.resource_of, slow.resource_of)
-        np.testing.assert_array_equal(fast.epsilon, slow.epsilon)
-        assert (fast.rounds, fast.welfare, fast.guarantee) == (slow.rounds, slow.welfare, slow.guarantee)
-
-
-@pytest.mark.parametrize("method", ["noise", "unlimited", "published", "palma"])
+@pytest.mark.parametrize("method", ["noise", "unlimited", "published", "palma", "once", "alma", "alma-logistic"])
 def test_methods_give_a_crowd_what_they_gave_it_square_by_square(method, monkeypatch):
     problem = city(7, people=120, vehicles=100, edge=150.0, spacing=50.0, interest=5, lattice=False, wide=500.0)
     fast = pm.match(problem, method, seed=2)
-    monkeypatch.setattr(crowd_sets, "is_crowd", lambda problem: False)
+    monkeypatch.setattr(crowd_sets, "located", lambda problem: None)
     slow = pm.match(problem, method, seed=2)
     for name in ("resource_of", "epsilon", "charged", "utility"):
         np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name))

@@ -16,12 +16,12 @@ from scipy.optimize import linear_sum_assignment, linprog
 import palmatch as pm
 from palmatch.device.distribution import GRID
 from palmatch.guarantee import in_words
-from palmatch.methods import Ground, Settings
-from palmatch.once import reporting, reports
+from palmatch.methods import Settings, Workspace
+from palmatch.methods.reports import drawn, reporting
 from palmatch.policies import once as policies_once
-from palmatch.policies.channel import Channel, keeps, randomised_response, report, sealed
+from palmatch.policies.channel import Channel, enforce_epsilon, keeps, randomised_response, report
 from palmatch.policies.once import CELLS, channel_for, response, similar_cells, tailored
-from palmatch.rounds.draws import keys_of
+from palmatch.rounds.draws import keys_of, randomness
 
 
 def exact_channel(channel: Channel) -> list[list[Fraction]]:
@@ -67,9 +67,9 @@ def test_no_report_tells_two_cells_apart_better_than_epsilon_allows(cells, epsil
     epsilon=st.sampled_from([1e-9, 1e-3, 0.1, 1.0, 3.0, 20.0, 1e4]),
     sharpness=st.sampled_from([0.1, 1.0, 10.0, 100.0]),
 )
-def test_whatever_chances_are_wanted_the_sealed_ones_keep_the_promise(seed, shape, epsilon, sharpness):
+def test_whatever_chances_are_wanted_the_drawn_ones_keep_epsilon(seed, shape, epsilon, sharpness):
     wanted = np.exp(sharpness * np.random.default_rng(seed).standard_normal(shape))
-    chances = sealed(wanted, epsilon)
+    chances = enforce_epsilon(wanted, epsilon)
     table = exact_channel(Channel(np.arange(shape[0]), chances, np.ones((shape[1], 1))))
     assert [[int(chance * GRID) for chance in row] for row in table] == chances.tolist()
     assert keeps_exactly(table, epsilon)
@@ -78,7 +78,7 @@ def test_whatever_chances_are_wanted_the_sealed_ones_keep_the_promise(seed, shap
 
 def test_chances_that_keep_the_promise_already_are_hardly_touched():
     wanted = np.array([[0.5, 0.3, 0.2], [0.3, 0.5, 0.2]])
-    np.testing.assert_allclose(sealed(wanted, 1.0) / GRID, wanted, rtol=1e-9)
+    np.testing.assert_allclose(enforce_epsilon(wanted, 1.0) / GRID, wanted, rtol=1e-9)
 
 
 def test_a_promise_broken_by_one_part_in_a_million_is_noticed():
@@ -102,7 +102,7 @@ def test_one_cell_tells_nothing_and_too_little_epsilon_is_refused_a_second():
         with pytest.raises(pm.InputError, match="epsilon"):
             randomised_response(2, refused)
         with pytest.raises(pm.InputError, match="epsilon"):
-            sealed(np.ones((2, 2)), refused)
+            enforce_epsilon(np.ones((2, 2)), refused)
 
 
 @settings(max_examples=15, deadline=None)
@@ -111,7 +111,7 @@ def test_a_tailored_channel_keeps_the_promise_and_is_worth_more_than_randomised_
     chance = np.random.default_rng(seed)
     places, types = chance.uniform(0, 1, (6, 2)), chance.uniform(0, 1, (25, 2))
     table = np.exp(-np.abs(types[:, None] - places[None]).sum(axis=2))
-    region = Ground(pm.table.problem(table[:1], ["here"], {"here": table})).regions[0]
+    region = Workspace(pm.table.problem(table[:1], ["here"], {"here": table})).regions[0]
     found = tailored(region, epsilon, wanted=np.arange(6))
     assert found is not None
     assert keeps_exactly(exact_channel(found), epsilon)
@@ -138,7 +138,7 @@ def test_values_are_what_who_reports_a_cell_gets_on_average(seed, cells, epsilon
     chance = np.random.default_rng(seed)
     types = chance.uniform(0.05, 1.0, (12, 4))
     problem = pm.table.problem(types[:1], ["here"], {"here": types})
-    region = Ground(problem).regions[0]
+    region = Workspace(problem).regions[0]
     prior = chance.uniform(0.1, 1.0, 12)
     split = similar_cells(region.utilities, cells, prior)
     channel = channel_for(region, split, randomised_response(int(split.max()) + 1, epsilon), prior=prior)
@@ -161,16 +161,16 @@ def test_after_the_report_nothing_looks_at_the_truth():
     batch = pm.data.city.batch(5.0)
     problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=2000)
     keys = keys_of(problem.agent_ids)
-    here = reporting(Ground(problem), Settings())
+    here = reporting(Workspace(problem), Settings())
     # Everybody somewhere else in the same cell of the same square: the same reports, so the same matching.
     moved = problem.types.copy()
     for agent, number in enumerate(here.channel_of):
         region, channel = here.region_of_channel[number], here.channels[number]
         moved[agent] = region.types[np.flatnonzero(channel.cell_of == here.cell[agent])[-1]]
     elsewhere = replace(problem, types=moved)
-    there = reporting(Ground(elsewhere), Settings())
+    there = reporting(Workspace(elsewhere), Settings())
     for seed in range(5):
-        np.testing.assert_array_equal(reports(here, keys, seed), reports(there, keys, seed))
+        np.testing.assert_array_equal(drawn(here, randomness(keys, seed)), drawn(there, randomness(keys, seed)))
         one, two = pm.match(problem, "once", seed=seed), pm.match(elsewhere, "once", seed=seed)
         np.testing.assert_array_equal(one.resource_of, two.resource_of)
     np.testing.assert_array_equal(here.opening, there.opening)
@@ -184,7 +184,7 @@ def test_budgets_of_their_own_are_kept_and_nobody_without_one_tells_anything():
     matching = pm.match(problem, "once", epsilon=1.0, seed=2)
     assert matching.epsilon[:40].max() == 0.0
     assert matching.epsilon[40:80].max() == 0.5
-    plan = reporting(Ground(problem), Settings())
+    plan = reporting(Workspace(problem), Settings())
     for number, channel in enumerate(plan.channels):
         budget = np.nan_to_num(own, nan=1.0)[plan.channel_of == number]
         assert len(set(budget)) == 1
@@ -203,7 +203,7 @@ def test_once_loses_less_than_palma_and_needs_fewer_rounds():
 @pytest.mark.parametrize("wanted", [[[0.0, 0.0], [0.5, 0.5]], [[-0.1, 1.1], [0.5, 0.5]], [[np.nan, 1.0], [0.5, 0.5]]])
 def test_chances_that_are_none_are_refused(wanted):
     with pytest.raises(pm.InputError, match="at least 0"):
-        sealed(np.array(wanted), 1.0)
+        enforce_epsilon(np.array(wanted), 1.0)
 
 
 def test_a_budget_is_never_said_to_be_smaller_than_it_is():
@@ -222,7 +222,7 @@ def test_made_up_crowds_are_matched_as_one_by_one(size: int) -> None:
     """The welfare on which channels are chosen is that of a loop over crowds, to the last bit."""
     morning = pm.data.city.batch(8.0, seed=1)
     region = max(
-        Ground(pm.mobility.problem(morning.requests, morning.vehicles)).regions, key=lambda r: len(r.resources)
+        Workspace(pm.mobility.problem(morning.requests, morning.vehicles)).regions, key=lambda r: len(r.resources)
     )
     wanted = np.arange(5, 5 + size)
     channel = response(region, 4, 1.0)
@@ -230,8 +230,8 @@ def test_made_up_crowds_are_matched_as_one_by_one(size: int) -> None:
     crowds = chance.integers(len(region.types), size=(200, size))
     draws = chance.integers(GRID, size=crowds.shape)
     total = 0.0
-    for crowd, drawn in zip(crowds, draws, strict=True):
-        told = report(channel, channel.cell_of[crowd], drawn)
+    for crowd, draw in zip(crowds, draws, strict=True):
+        told = report(channel, channel.cell_of[crowd], draw)
         agents, places = linear_sum_assignment(channel.values[np.ix_(told, wanted)], maximize=True)
         total += float(region.utilities[crowd[agents], wanted[places]].sum())
     assert policies_once._tried(region, channel, crowds, draws, wanted) == total

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom
 
 import palmatch as pm
-from palmatch.methods import Ground, plays
+from palmatch.methods import Workspace
 from palmatch.policies.compiled import selection_weights
 from palmatch.policies.published import Policy, mixed
 from palmatch.privacy.costs import action_costs
@@ -29,8 +29,8 @@ def randomised_response(buckets, truth):
     """Return a region that plays it, its noise, its policy, and the chance of any bucket but one's own."""
     policy = Policy("response", truth, 0.0, selection_noise="uniform")
     types = np.full((buckets, buckets), 1e-6) + (1 - 1e-6) * np.eye(buckets)
-    ground = Ground(pm.table.problem(types[:1], ["here"], {"here": types}, interest=1))
-    region, play = ground.regions[0], plays(ground, policy)[0]
+    workspace = Workspace(pm.table.problem(types[:1], ["here"], {"here": types}, interest=1))
+    region, play = workspace.regions[0], workspace.plays(policy)[0]
     own = selection_weights(region.utilities, region.entries, region.offsets)
     return region, play, policy, float(mixed(truth, own, play.selection)[0, 1])
 

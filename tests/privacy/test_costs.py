@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import palmatch as pm
 from palmatch.device.distribution import GRID
-from palmatch.methods import Ground, largest_costs, plays
+from palmatch.methods import Workspace
+from palmatch.methods.assembly import largest_costs
 from palmatch.policies.compiled import backoff_weights, selection_weights
 from palmatch.policies.published import Policy, mixed, published
 from palmatch.privacy.costs import action_costs, largest_own_costs, own_costs
@@ -78,14 +79,14 @@ def test_c_max_equals_high_precision_arithmetic(seed):
     chance = np.random.default_rng(seed)
     types = chance.uniform(0.05, 1.0, (4, 4))
     problem = pm.table.problem(types[:2], ["here", "here"], {"here": types}, representatives={"here": 2})
-    ground = Ground(problem)
+    workspace = Workspace(problem)
     policy = published(truth_selection=0.2, truth_backoff=0.05)
-    costs = largest_costs(ground, policy, plays(ground, policy), 32.0)
+    costs = largest_costs(workspace, policy, workspace.plays(policy), 32.0)
     # The numbers as the computer has them: 0.2 is not a fifth.
     truth, coin, gamma = (mpmath.mpf(round(z * 2**53)) / 2**53 for z in (0.2, 0.05, 0.05))
     gamma = mpmath.mpf(0.05)
     for agent in range(2):
-        exact = exact_c_max(problem.types[agent, 1:], ground.regions[0], truth, coin, gamma, 32)
+        exact = exact_c_max(problem.types[agent, 1:], workspace.regions[0], truth, coin, gamma, 32)
         assert abs(costs[agent] - float(exact)) <= 1e-9 * float(exact)
 
 
@@ -133,11 +134,11 @@ def test_nobody_in_a_region_costs_more_than_its_worst_pair(seed):
     chance = np.random.default_rng(seed)
     types = chance.uniform(0.05, 1.0, (6, 5))
     problem = pm.table.problem(types, ["here"] * 6, {"here": types})
-    ground = Ground(problem)
+    workspace = Workspace(problem)
     policy = Policy("any", 0.3, 0.2)
-    noise = plays(ground, policy)
-    own = own_costs(ground.regions[0], noise[0], policy, ground.regions[0].utilities, 32.0)
-    worst = action_costs(ground.regions[0], noise[0], policy, 32.0)
+    noise = workspace.plays(policy)
+    own = own_costs(workspace.regions[0], noise[0], policy, workspace.regions[0].utilities, 32.0)
+    worst = action_costs(workspace.regions[0], noise[0], policy, 32.0)
     assert own.selection.max() == pytest.approx(worst.selection.max(), rel=1e-12)
     assert own.backoff.max() == pytest.approx(worst.backoff.max(), rel=1e-12)
 
@@ -145,9 +146,9 @@ def test_nobody_in_a_region_costs_more_than_its_worst_pair(seed):
 def test_a_region_in_which_everybody_is_alike_costs_nothing():
     types = np.tile([0.9, 0.5, 0.2], (3, 1))
     problem = pm.table.problem(types, ["here"] * 3, {"here": types})
-    ground = Ground(problem)
+    workspace = Workspace(problem)
     policy = published()
-    costs = action_costs(ground.regions[0], plays(ground, policy)[0], policy, 32.0)
+    costs = action_costs(workspace.regions[0], workspace.plays(policy)[0], policy, 32.0)
     assert max(costs.selection.max(), costs.backoff.max()) < 1e-12
 
 
@@ -157,9 +158,9 @@ def test_the_cost_of_every_action_is_that_of_its_worst_pair(order, types):
     chance = np.random.default_rng(types)
     rows = chance.uniform(0.05, 1.0, (types, 5))
     problem = pm.table.problem(rows[:1], ["here"], {"here": rows}, representatives={"here": 1})
-    ground = Ground(problem)
+    workspace = Workspace(problem)
     policy = Policy("any", 0.4, 0.3)
-    region, noise = ground.regions[0], plays(ground, policy)[0]
+    region, noise = workspace.regions[0], workspace.plays(policy)[0]
     costs = action_costs(region, noise, policy, order)
     selection = mixed(0.4, selection_weights(region.utilities, region.entries, region.offsets), noise.selection)
     coins = mixed(0.3, backoff_weights(region.utilities, region.entries, region.offsets, 0.05), noise.backoff)
@@ -192,9 +193,9 @@ def test_a_back_off_that_is_nearly_sure_is_not_cheaper_than_it_is(order):
     # Staying has a chance of 1e-9 or of 3e-9: as 1 minus a floating-point number it would be off by a ten-millionth.
     types = [[0.5, 0.5 - 1e-9], [0.5, 0.5 - 3e-9]]
     problem = pm.table.problem(types[:1], ["here"], {"here": types})
-    ground = Ground(problem)
+    workspace = Workspace(problem)
     policy = Policy("any", 0.5, 0.9, gamma=1e-9)
-    region, noise = ground.regions[0], plays(ground, policy)[0]
+    region, noise = workspace.regions[0], workspace.plays(policy)[0]
     costs = action_costs(region, noise, policy, order)
     weights = backoff_weights(region.utilities, region.entries, region.offsets, policy.gamma)
     coin = round(0.9 * GRID)
@@ -214,11 +215,11 @@ def test_a_back_off_that_is_nearly_sure_is_not_cheaper_than_it_is(order):
 @pytest.mark.parametrize("order", [3.0, 32.0])
 @pytest.mark.parametrize("problem", tuple(_some_problems()), ids=["city", "conference"])
 def test_costs_without_looking_are_the_costs(problem, order):
-    ground = Ground(problem)
+    workspace = Workspace(problem)
     for policy in (published(), Policy("truth", 1.0, 0.0)):
-        for number, noise in enumerate(plays(ground, policy)):
-            region = ground.regions[number]
-            own = np.array([ground.own.of(agent) for agent in np.flatnonzero(problem.region_index == number)])
+        for number, noise in enumerate(workspace.plays(policy)):
+            region = workspace.regions[number]
+            own = np.array([workspace.own.of(agent) for agent in np.flatnonzero(problem.region_index == number)])
             quick = largest_own_costs(region, noise, policy, own, order)
             np.testing.assert_allclose(quick, own_costs(region, noise, policy, own, order).largest, rtol=2e-14)
             # Nothing pruned, other groups, one agent alone: not a bit of difference.
@@ -231,9 +232,9 @@ def test_costs_without_looking_are_the_costs(problem, order):
 def test_costs_beyond_a_double_are_found_without_looking_too():
     types = np.array([[1.0, 1e-15, 1e-15], [1e-15, 1.0, 1e-15], [1e-15, 1e-15, 1.0]])
     problem = pm.table.problem(types, ["here"] * 3, {"here": types})
-    ground = Ground(problem)
+    workspace = Workspace(problem)
     policy = Policy("truth", 1.0, 0.0)
-    region, noise = ground.regions[0], plays(ground, policy)[0]
+    region, noise = workspace.regions[0], workspace.plays(policy)[0]
     expected = own_costs(region, noise, policy, region.utilities, 64.0).largest
     assert expected.min() > 1000
     np.testing.assert_allclose(largest_own_costs(region, noise, policy, region.utilities, 64.0), expected, rtol=1e-12)

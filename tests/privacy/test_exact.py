@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import palmatch as pm
 from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
-from palmatch.methods import Ground, Settings, plays
+from palmatch.methods import Settings, Workspace
+from palmatch.methods.palma import published_policy
 from palmatch.policies.compiled import backoff_weights, selection_weights
 from palmatch.policies.published import Policy, mixed, on_grid
 from palmatch.privacy import exact
@@ -28,8 +29,8 @@ EPSILONS = np.linspace(0.0, 1.5, 31)
 
 def region_of(types, policy, *, interest=None):
     problem = pm.table.problem(types[:1], ["here"], {"here": types}, interest=interest)
-    ground = Ground(problem)
-    return ground.regions[0], plays(ground, policy)[0]
+    workspace = Workspace(problem)
+    return workspace.regions[0], workspace.plays(policy)[0]
 
 
 def random_region(seed, policy, *, types=4, resources=4, interest=None):
@@ -254,13 +255,13 @@ def test_nobody_is_charged_for_more_actions_than_the_account_has():
     morning = pm.data.city.batch(8.0, seed=1)
     problem = pm.mobility.problem(morning.requests, morning.vehicles, edge=1000)
     chosen = Settings(epsilon=0.5, accountant="exact")
-    ground = Ground(problem)
-    policy = pm.methods.published_policy(problem, chosen)
+    workspace = Workspace(problem)
+    policy = published_policy(problem, chosen)
     most = np.array(
         [
             account.worth(np.array([0.5]))[0]
             for account in pm.methods.accounts(
-                ground, policy, plays(ground, policy), np.full(problem.agents, 0.5), chosen
+                workspace, policy, workspace.plays(policy), np.full(problem.agents, 0.5), chosen
             )
         ]
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import palmatch as pm
-from palmatch.methods import Ground, largest_costs, plays
+from palmatch.methods import Workspace
+from palmatch.methods.assembly import largest_costs
 from palmatch.policies.published import published
 from palmatch.privacy.costs import ActionCosts, largest_own_costs
 from palmatch.privacy.sound import Account, pure_account, renyi_worth, rounded_down, sound_allowance
@@ -36,12 +37,12 @@ def test_everybodys_budget_is_worth_what_its_own_region_says():
 def test_everybodys_largest_cost_is_that_of_its_own_region():
     batch = pm.data.city.batch(8.0, seed=1)
     problem = pm.mobility.problem(batch.requests[:40], batch.vehicles[:12], edge=2000)
-    ground, policy = Ground(problem), published()
-    noise = plays(ground, policy)
+    workspace, policy = Workspace(problem), published()
+    noise = workspace.plays(policy)
     expected = np.empty(problem.agents)
-    for number, (region, play) in enumerate(zip(ground.regions, noise, strict=True)):
+    for number, (region, play) in enumerate(zip(workspace.regions, noise, strict=True)):
         members = np.flatnonzero(problem.region_index == number)
-        own = np.array([ground.own.of(int(agent)) for agent in members])
+        own = np.array([workspace.own.of(int(agent)) for agent in members])
         expected[members] = largest_own_costs(region, play, policy, own, 32.0)
-    assert len(ground.regions) > 3
-    np.testing.assert_array_equal(largest_costs(ground, policy, noise, 32.0), expected)
+    assert len(workspace.regions) > 3
+    np.testing.assert_array_equal(largest_costs(workspace, policy, noise, 32.0), expected)

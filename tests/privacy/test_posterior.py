@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import palmatch as pm
 from enumeration import WHOLE, Belief, Device, devices
 from palmatch.device.agent import Attempt, Look
-from palmatch.methods import Ground, Settings
+from palmatch.methods import Settings, Workspace
 from palmatch.privacy.posterior import (
     Actions,
     log_chances,
@@ -23,6 +23,7 @@ from palmatch.privacy.posterior import (
     region_log_likelihoods,
 )
 from palmatch.problem import Problem
+from palmatch.rounds.draws import streams
 from palmatch.rounds.game import region_tables
 from palmatch.studies.arena import Arena, arena
 from palmatch.trace import Outcome, Trace
@@ -38,7 +39,7 @@ def crowd(seed: int, *, agents: int = 6, resources: int = 4, interest: int | Non
 
 def watched(seed: int, epsilon: float, interest: int | None) -> Arena:
     numbers = Settings(epsilon=epsilon, delta=0.1, truth_selection=0.5, truth_backoff=0.4)
-    return arena(Ground(crowd(seed, interest=interest)), "palma", 0, settings=numbers)
+    return arena(Workspace(crowd(seed, interest=interest)), "palma", 0, settings=numbers)
 
 
 def chance_of_the_same(device: Device, trace: Trace, agent: int, *, to_the_end: bool) -> float:
@@ -110,7 +111,9 @@ def test_budgets_that_differ_by_type_are_refused_where_what_is_held_is_passed_ov
 )
 def test_anybody_can_tell_from_the_trace_what_was_charged(seed, epsilon, interest):
     stage = watched(seed, epsilon, interest)
-    ends = stage.game(stage.public, stage.own, stage.rules, stage.allowance, keys=stage.keys, seed=seed, trace=True)
+    ends = stage.game(
+        stage.public, stage.own, stage.rules, stage.allowance, names=streams(seed, stage.keys), trace=True
+    )
     actions = stage.reader().read(ends.trace, 0)
     paid = actions.paid(int(stage.allowance.budget[0]))
     assert actions.units[:paid].sum() == ends.spent[0]
@@ -164,7 +167,7 @@ def test_beliefs_follow_bayes_rule():
 
 @pytest.mark.parametrize("method", ["palma", "noise"])
 def test_an_observer_of_the_noise_learns_nothing(method):
-    stage = arena(Ground(crowd(8)), method, 0, settings=Settings(epsilon=0.0))
+    stage = arena(Workspace(crowd(8)), method, 0, settings=Settings(epsilon=0.0))
     actions = stage.reader().read(stage.trace(2), 0)
     found = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.type_budgets)
     assert len(actions) > 0

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import palmatch as pm
-from palmatch.methods import Ground, Settings, accounts, budgets, plays, published_policy
-from palmatch.once import reporting
+from palmatch.methods import Settings, Workspace, accounts, budgets
+from palmatch.methods.palma import published_policy
+from palmatch.methods.reports import reporting
 from palmatch.privacy.sound import sound_allowance
 from palmatch.problem import Problem
 from palmatch.rounds.tables import public_tables
@@ -52,8 +53,8 @@ problems = pytest.mark.parametrize("make", [city, conference, table], ids=["city
 @problems
 def test_what_once_plans_does_not_depend_on_where_anybody_is(make):
     here = make()
-    one = reporting(Ground(here), Settings())
-    two = reporting(Ground(elsewhere(here, 1)), Settings())
+    one = reporting(Workspace(here), Settings())
+    two = reporting(Workspace(elsewhere(here, 1)), Settings())
     np.testing.assert_array_equal(one.opening, two.opening)
     np.testing.assert_array_equal(one.channel_of, two.channel_of)
     assert any(channel.reports > 1 for channel in one.channels)
@@ -66,12 +67,12 @@ def test_what_once_plans_does_not_depend_on_where_anybody_is(make):
 @pytest.mark.parametrize("accountant", ["auto", "pure"])
 def test_prices_and_budgets_of_palma_do_not_depend_on_where_anybody_is(make, accountant):
     def public(problem: Problem) -> list[np.ndarray]:
-        ground, settings = Ground(problem), Settings(accountant=accountant)
+        workspace, settings = Workspace(problem), Settings(accountant=accountant)
         policy = published_policy(problem, settings)
-        noise, budget = plays(ground, policy), budgets(problem, settings)
-        chosen = accounts(ground, policy, noise, budget, settings)
+        noise, budget = workspace.plays(policy), budgets(problem, settings)
+        chosen = accounts(workspace, policy, noise, budget, settings)
         allowance = sound_allowance(chosen, problem.region_index, budget, delta=settings.delta)
-        tables = public_tables(problem, ground.regions, noise)
+        tables = public_tables(problem, workspace.regions, noise)
         shown = [getattr(tables, field.name) for field in fields(tables)]
         return [*shown, allowance.budget, allowance.first, allowance.selection, allowance.backoff]
 
@@ -83,4 +84,4 @@ def test_prices_and_budgets_of_palma_do_not_depend_on_where_anybody_is(make, acc
 @pytest.mark.parametrize("make", [city, table], ids=["city", "table"])
 def test_a_plan_may_be_published(make):
     here = make()
-    assert plan(Ground(here)) == plan(Ground(elsewhere(here, 3)))
+    assert plan(Workspace(here)) == plan(Workspace(elsewhere(here, 3)))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palmatch as pm
-from palmatch.methods import Ground, plays
+from palmatch.methods import Workspace
 from palmatch.policies import compiled
 from palmatch.policies.published import Policy
 from palmatch.privacy import costs
@@ -82,8 +82,8 @@ def few_types(request, monkeypatch):
 def test_one_curve_gives_the_costs_of_every_order():
     night = pm.data.city.batch(5.0)
     problem = pm.mobility.problem(night.requests, night.vehicles, edge=1500)
-    ground, policy = Ground(problem), Policy("any", 0.4, 0.3)
-    region, play = ground.regions[0], plays(ground, policy)[0]
+    workspace, policy = Workspace(problem), Policy("any", 0.4, 0.3)
+    region, play = workspace.regions[0], workspace.plays(policy)[0]
     curve = cost_curve(region, play, policy)
     for order, ranks in ((np.inf, None), (8.0, 2), (32.0, 2), (8.0, None), (32.0, region.ranks + 3)):
         one, alone = curve(order, ranks), action_costs(region, play, policy, order, ranks=ranks)
@@ -95,8 +95,8 @@ def test_one_curve_gives_the_costs_of_every_order():
 def test_bounds_give_the_costs_of_all_pairs(monkeypatch, cells):
     night = pm.data.city.batch(5.0)
     problem = pm.mobility.problem(night.requests, night.vehicles, edge=1500)
-    ground, policy = Ground(problem), Policy("any", 0.4, 0.3)
-    region, play = ground.regions[0], plays(ground, policy)[0]
+    workspace, policy = Workspace(problem), Policy("any", 0.4, 0.3)
+    region, play = workspace.regions[0], workspace.plays(policy)[0]
     expected = [action_costs(region, play, policy, order).selection for order in (2.0, 7.5, 64.0, np.inf)]
     monkeypatch.setattr(costs, "_FEW_TYPES", 0)
     # Some rank sets at a time, where all of them would not fit the memory.
@@ -110,8 +110,8 @@ def test_bounds_give_the_costs_of_all_pairs(monkeypatch, cells):
 def test_prices_beyond_a_double_are_found():
     rows = np.exp(np.random.default_rng(2).uniform(-35.0, 0.0, (40, 3)))
     problem = pm.table.problem(rows[:1], ["here"], {"here": rows})
-    ground, policy = Ground(problem), Policy("truth", 1.0, 0.0)
-    region, play = ground.regions[0], plays(ground, policy)[0]
+    workspace, policy = Workspace(problem), Policy("truth", 1.0, 0.0)
+    region, play = workspace.regions[0], workspace.plays(policy)[0]
     found = action_costs(region, play, policy, 64.0).selection
     weights = compiled.selection_weights(region.utilities, region.entries, region.offsets)
     for rank, here in enumerate(np.split(weights / 2**53, region.offsets[1:-1], axis=1)):

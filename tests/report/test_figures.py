@@ -113,7 +113,7 @@ def test_bars_are_sorted_and_carry_value_name_and_plain_words(night: Comparison)
     assert [text for text in words if text in METHODS] == ranked
     for row in night.rows:
         assert percent(row.loss_mean) in words
-        assert pm.METHODS[row.method].about in words
+        assert pm.METHODS[row.method].help in words
     assert {PRIVATE.words, REGION_ONLY.words, NOISY_PLACES.words, NO_PRIVACY.words} <= set(words)
 
 
@@ -139,8 +139,8 @@ def test_a_method_without_privacy_has_no_histogram(night: Comparison) -> None:
 
 
 def test_the_curve_of_rounds_ends_when_the_game_ends(night: Comparison) -> None:
-    ground = pm.Ground(night.problem)
-    played = {name: pm.prepare(ground, name, trace=True).play(1) for name in ("published", "alma")}
+    workspace = pm.Workspace(night.problem)
+    played = {name: pm.prepare(workspace, name, trace=True).play(1) for name in ("published", "alma")}
     words = words_of(figures.rounds_curve(played))
     for name, matching in played.items():
         assert any(text.startswith(name) and text.endswith(f"all by step {matching.rounds:,}") for text in words)

@@ -107,7 +107,7 @@ def test_the_page_tells_promise_table_settings_and_command(night: Comparison, to
         assert sentence.replace("'", "&#39;") in text
     for row in night.rows:
         assert f"{100 * row.loss_mean:.1f}" in text
-        assert pm.METHODS[row.method].about.replace("'", "&#39;") in text
+        assert pm.METHODS[row.method].help.replace("'", "&#39;") in text
     assert "palmatch demo --out &#39;my folder&#39;" in text
     assert "<td>seed</td><td>7</td>" in text
     assert "not to be published" in text

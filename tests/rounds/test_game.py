@@ -16,13 +16,14 @@ from palmatch.device.agent import Agent
 from palmatch.device.distribution import GRID
 from palmatch.errors import DidNotConverge
 from palmatch.guarantee import no_privacy
-from palmatch.methods import Ground, plays
+from palmatch.methods import Workspace
 from palmatch.policies.published import Policy
 from palmatch.privacy.accountants import free_allowance
-from palmatch.rounds.draws import BACKOFF, draw, keys_of
-from palmatch.rounds.game import region_tables, rules_of, simulate, simulate_plainly
-from palmatch.rounds.tables import alma_tables, own_tables, public_tables
+from palmatch.rounds.draws import BACKOFF, draw, keys_of, streams
+from palmatch.rounds.game import region_tables, rules_of, simulate
+from palmatch.rounds.tables import own_tables, public_tables
 from palmatch.trace import Outcome
+from plain_game import simulate_plainly
 
 
 def random_problem(seed: int, agents: int, resources: int, *, regions: int = 2, ties: bool = False, interest=None):
@@ -39,9 +40,9 @@ def random_problem(seed: int, agents: int, resources: int, *, regions: int = 2, 
 
 def game(problem, policy: Policy, *, budget=0, seed=0, highest=3):
     """The tables and rules of a policy, with random prices for every region, rank set and entry."""
-    ground = Ground(problem)
-    public = public_tables(problem, ground.regions, plays(ground, policy))
-    return public, own_tables(problem, ground.regions), rules_of(policy), priced(public, budget, seed, highest)
+    workspace = Workspace(problem)
+    public = public_tables(problem, workspace.regions, workspace.plays(policy))
+    return public, own_tables(problem, workspace.regions), rules_of(policy), priced(public, budget, seed, highest)
 
 
 def priced(public, budget, seed, highest):
@@ -81,8 +82,8 @@ def test_kernel_and_device_agents_agree_in_every_bit(seed, agents, resources, ti
     policy = Policy("any", truth, truth, spent_backoff=0.4 * passes)
     tables = game(problem, policy, budget=budget, seed=seed)
     keys = keys_of(problem.agent_ids)
-    compiled = simulate(*tables, keys=keys, seed=seed, trace=True)
-    plain = simulate_plainly(*tables, keys=keys, seed=seed)
+    compiled = simulate(*tables, names=streams(seed, keys), trace=True)
+    plain = simulate_plainly(*tables, names=streams(seed, keys))
     assert_same(compiled, plain)
     assert (compiled.spent <= budget).all()
     held = compiled.resource_of[compiled.resource_of >= 0]
@@ -132,27 +133,13 @@ def test_the_last_agents_find_the_last_resources_sooner_where_they_pass_over_wha
     plain, passing = (
         simulate(
             *game(problem, Policy("any", 0.0, 0.0, backoff_noise=0.15, spent_backoff=0.15 * passes)),
-            keys=keys_of(problem.agent_ids), seed=1,
+            names=streams(1, keys_of(problem.agent_ids)),
         )
         for passes in (False, True)
     )  # fmt: skip
     assert (passing.resource_of >= 0).all()
     assert passing.steps < plain.steps
     assert passing.actions < plain.actions
-
-
-@pytest.mark.parametrize("shape", ["linear", "logistic"])
-def test_alma_plays_alike_on_devices_and_compiled(shape):
-    problem = random_problem(3, 9, 7)
-    public, own = alma_tables(problem, problem.domain, problem.types, shape=shape, gamma=0.1)
-    tables = (public, own, rules_of(Policy("alma", 0.0, 0.0, 0.1)), priced(public, 0, 0, 0))
-    keys = keys_of(problem.agent_ids)
-    for seed in range(20):
-        compiled = simulate(*tables, keys=keys, seed=seed, trace=True)
-        assert_same(compiled, simulate_plainly(*tables, keys=keys, seed=seed))
-        assert compiled.trace.resource[compiled.trace.step == 1].tolist() == [
-            int(np.argmax(row)) for row in problem.types[:, 1:]
-        ]
 
 
 @settings(max_examples=60, deadline=None)
@@ -192,18 +179,25 @@ def test_observers_see_one_action_an_agent_and_step_and_no_free_contested_resour
     assert held == {int(r): n for n, r in enumerate(matching.resource_of)}
 
 
-def test_a_trace_changes_nothing():
+@pytest.mark.parametrize(
+    "method", [name for name, method in pm.METHODS.items() if method.rounds and not method.located]
+)
+def test_a_trace_changes_nothing_and_is_there(method):
     problem = random_problem(8, 20, 20)
-    with_trace, without = (pm.match(problem, seed=2, trace=trace) for trace in (True, False))
+    with_trace, without = (pm.match(problem, method, seed=2, trace=trace) for trace in (True, False))
     np.testing.assert_array_equal(with_trace.resource_of, without.resource_of)
+    np.testing.assert_array_equal(with_trace.charged, without.charged)
+    assert with_trace.rounds == without.rounds
     assert without.trace is None
+    assert with_trace.trace.step.max() == with_trace.rounds
+    assert set(with_trace.trace.agent.tolist()) == set(range(20))
 
 
 def test_a_game_past_its_limit_is_an_error_and_no_matching():
     problem = random_problem(2, 8, 8)
     tables = game(problem, Policy("any", 0.0, 0.0))
     with pytest.raises(DidNotConverge, match="still playing after 1 steps"):
-        simulate(*tables, keys=keys_of(problem.agent_ids), seed=0, most_steps=1)
+        simulate(*tables, names=streams(0, keys_of(problem.agent_ids)), most_steps=1)
 
 
 def test_a_spent_budget_is_spent_for_good():
@@ -211,7 +205,7 @@ def test_a_spent_budget_is_spent_for_good():
     problem = random_problem(4, 8, 2)
     *tables, prices = game(problem, Policy("any", 1.0, 1.0), budget=50)
     prices.first[:], prices.selection[:], prices.backoff[:] = 0, 1, 100
-    ends = simulate(*tables, prices, keys=keys_of(problem.agent_ids), seed=3, trace=True)
+    ends = simulate(*tables, prices, names=streams(3, keys_of(problem.agent_ids)), trace=True)
     for agent in range(8):
         rows = np.flatnonzero(ends.trace.agent == agent)
         actions = ends.trace.outcome[rows]

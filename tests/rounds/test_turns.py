@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -10,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmatch.errors import DidNotConverge
-from palmatch.policies.turns import constant_chance
 from palmatch.rounds import turns
+from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import keys_of, streams
-from palmatch.rounds.lists import simulate_lists
-from palmatch.rounds.prices import Stalls
+from palmatch.trace import Outcome
+from plain_turns import take_turns_plainly
 
 RULES = ("constant", "decaying", "gaps", "threshold")
 
@@ -23,20 +24,20 @@ def keys(agents: int):
     return keys_of([str(n) for n in range(agents)])
 
 
-def stalls_of(seed: int, agents: int, resources: int, stalls: int) -> Stalls:
-    """Return stalls with lists of different lengths and with ties."""
+def lists_of(seed: int, agents: int, resources: int, stalls: int) -> ValueLists:
+    """Return lists of different lengths and with ties."""
     chance = np.random.default_rng(seed)
     sizes = chance.integers(1, resources + 1, stalls)
     wanted = [np.sort(chance.choice(resources, size, replace=False)) for size in sizes]
-    return Stalls(
-        stall_of=chance.integers(0, stalls, agents),
+    return ValueLists(
+        list_of=chance.integers(0, stalls, agents),
         start=np.concatenate(([0], np.cumsum(sizes))),
         resources=np.concatenate(wanted),
         values=chance.integers(1, 9, sizes.sum()) / 8,
     )
 
 
-def rule_of(name: str, lists: Stalls) -> turns.Turns:
+def rule_of(name: str, lists: ValueLists) -> turns.Turns:
     if name == "constant":
         return turns.constant(lists, 0.15)
     if name == "decaying":
@@ -58,10 +59,10 @@ cases = given(
 @settings(max_examples=300, deadline=None)
 @cases
 def test_the_compiled_game_is_the_plain_one_in_every_bit(seed, agents, resources, stalls, name):
-    lists = turns.best_first(stalls_of(seed, agents, resources, stalls))
+    lists = turns.best_first(lists_of(seed, agents, resources, stalls))
     rule = rule_of(name, lists)
-    fast = turns.take_turns(lists, rule, resources=resources, keys=keys(agents), seed=seed)
-    plain = turns.take_turns_plainly(lists, rule, keys=keys(agents), seed=seed)
+    fast = turns.take_turns(lists, rule, resources=resources, names=streams(seed, keys(agents)))
+    plain = take_turns_plainly(lists, rule, names=streams(seed, keys(agents)))
     assert fast.resource_of.tolist() == plain.resource_of.tolist()
     assert fast.rounds == plain.rounds
 
@@ -69,12 +70,12 @@ def test_the_compiled_game_is_the_plain_one_in_every_bit(seed, agents, resources
 @settings(max_examples=200, deadline=None)
 @cases
 def test_nothing_is_held_twice_and_nobody_goes_without_what_is_left(seed, agents, resources, stalls, name):
-    lists = turns.best_first(stalls_of(seed, agents, resources, stalls))
-    ended = turns.take_turns(lists, rule_of(name, lists), resources=resources, keys=keys(agents), seed=seed)
+    lists = turns.best_first(lists_of(seed, agents, resources, stalls))
+    ended = turns.take_turns(lists, rule_of(name, lists), resources=resources, names=streams(seed, keys(agents)))
     held = ended.resource_of[ended.resource_of >= 0].tolist()
     assert len(set(held)) == len(held)
     for agent, resource in enumerate(ended.resource_of.tolist()):
-        stall = lists.stall_of[agent]
+        stall = lists.list_of[agent]
         wanted = set(lists.resources[lists.start[stall] : lists.start[stall + 1]].tolist())
         if resource < 0:
             assert wanted <= set(held)
@@ -84,29 +85,40 @@ def test_nothing_is_held_twice_and_nobody_goes_without_what_is_left(seed, agents
 
 @pytest.mark.parametrize("name", RULES)
 def test_the_order_of_the_rows_changes_nobodys_resource(name):
-    lists = turns.best_first(stalls_of(4, 30, 25, 12))
+    lists = turns.best_first(lists_of(4, 30, 25, 12))
     order = np.random.default_rng(5).permutation(30)
-    moved = Stalls(lists.stall_of[order], lists.start, lists.resources, lists.values)
-    one = turns.take_turns(lists, rule_of(name, lists), resources=25, keys=keys(30), seed=3)
-    two = turns.take_turns(moved, rule_of(name, moved), resources=25, keys=keys(30)[order], seed=3)
+    moved = ValueLists(lists.list_of[order], lists.start, lists.resources, lists.values)
+    one = turns.take_turns(lists, rule_of(name, lists), resources=25, names=streams(3, keys(30)))
+    two = turns.take_turns(moved, rule_of(name, moved), resources=25, names=streams(3, keys(30)[order]))
     assert one.resource_of[order].tolist() == two.resource_of.tolist()
     assert one.rounds == two.rounds
 
 
-def test_constant_patience_is_the_game_on_own_lists():
-    chance = np.random.default_rng(8)
-    wanted = np.array([chance.permutation(30)[:12] for _ in range(60)])
-    lists = Stalls(np.arange(60), np.arange(61) * 12, wanted.ravel(), np.tile(np.linspace(1, 0.5, 12), 60))
-    ours = turns.take_turns(lists, turns.constant(lists, 0.15), resources=30, keys=keys(60), seed=2)
-    theirs = simulate_lists(
-        wanted.astype(np.int32), constant_chance(0.15), resources=30, names=streams(2, keys(60)), threads=1
-    )
-    assert ours.resource_of.tolist() == theirs.resource_of.tolist()
-    assert ours.rounds == theirs.steps
+@settings(max_examples=150, deadline=None)
+@cases
+def test_a_trace_tells_the_game_and_does_not_change_it(seed, agents, resources, stalls, name):
+    lists = turns.best_first(lists_of(seed, agents, resources, stalls))
+    rule, names = rule_of(name, lists), streams(seed, keys(agents))
+    silent = turns.take_turns(lists, rule, resources=resources, names=names)
+    ended = turns.take_turns(lists, rule, resources=resources, names=names, trace=True)
+    assert ended.resource_of.tolist() == silent.resource_of.tolist()
+    assert ended.rounds == silent.rounds
+    rows = list(zip(*(getattr(ended.trace, c).tolist() for c in ("step", "agent", "resource", "outcome")), strict=True))
+    assert rows == sorted(rows, key=lambda row: row[:2])
+    attempts = Counter((step, resource) for step, _, resource, outcome in rows if outcome <= Outcome.BACKS_OFF)
+    held = {agent: resource for _, agent, resource, outcome in rows if outcome == Outcome.HOLDS}
+    assert held == {n: r for n, r in enumerate(ended.resource_of.tolist()) if r >= 0}
+    taken = set()
+    for step, _, resource, outcome in rows:
+        if outcome <= Outcome.BACKS_OFF:
+            assert (attempts[step, resource] == 1) == (outcome == Outcome.HOLDS)
+            if outcome == Outcome.HOLDS:
+                assert resource not in taken
+                taken.add(resource)
 
 
 def test_the_best_comes_first_and_ties_stay_by_id():
-    stalls = Stalls(
+    stalls = ValueLists(
         np.array([0, 1]), np.array([0, 3, 5]), np.array([2, 4, 6, 1, 3]), np.array([0.5, 0.9, 0.5, 0.2, 0.3])
     )
     lists = turns.best_first(stalls)
@@ -115,16 +127,16 @@ def test_the_best_comes_first_and_ties_stay_by_id():
 
 
 def test_nobody_attempts_anything_before_the_threshold_has_reached_it():
-    lists = Stalls(np.array([0]), np.array([0, 1]), np.array([0]), np.array([0.25]))
+    lists = ValueLists(np.array([0]), np.array([0, 1]), np.array([0]), np.array([0.25]))
     ended = turns.take_turns(
-        lists, turns.falling(lists, 101, largest=1.0, smallest=0.0), resources=1, keys=keys(1), seed=0
+        lists, turns.falling(lists, 101, largest=1.0, smallest=0.0), resources=1, names=streams(0, keys(1))
     )
     assert ended.rounds == 76
 
 
-@pytest.mark.parametrize("play", [partial(turns.take_turns, resources=2), turns.take_turns_plainly])
+@pytest.mark.parametrize("play", [partial(turns.take_turns, resources=2), take_turns_plainly])
 @pytest.mark.parametrize("name", RULES)
 def test_a_game_past_its_limit_is_an_error(play, name):
-    lists = Stalls(np.zeros(6, dtype=np.int64), np.array([0, 2]), np.array([0, 1]), np.array([0.9, 0.8]))
+    lists = ValueLists(np.zeros(6, dtype=np.int64), np.array([0, 2]), np.array([0, 1]), np.array([0.9, 0.8]))
     with pytest.raises(DidNotConverge, match="still playing"):
-        play(lists, rule_of(name, lists), keys=keys(6), seed=0, most_steps=2)
+        play(lists, rule_of(name, lists), names=streams(0, keys(6)), most_steps=2)

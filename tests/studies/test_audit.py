@@ -8,9 +8,10 @@ from scipy.stats import beta, binom
 
 import palmatch as pm
 from palmatch.errors import InputError
-from palmatch.methods import Ground, Settings
-from palmatch.once import reporting, reports
+from palmatch.methods import Settings, Workspace
+from palmatch.methods.reports import drawn, reporting
 from palmatch.problem import Problem
+from palmatch.rounds.draws import randomness
 from palmatch.studies import audit as attacker
 from palmatch.studies.arena import AUDITED, IN_ROUNDS, arena, neighbours_only, stress_problem
 from palmatch.studies.arena_once import most_telling_report, report_arena
@@ -32,7 +33,7 @@ def duel(*, ratio: float = 9.0, agents: int = 2) -> Problem:
 @pytest.mark.parametrize("method", IN_ROUNDS)
 def test_the_attacker_watches_the_very_game_that_is_played(night, method):
     numbers = Settings(epsilon=1.5, delta=1e-4)
-    stage = arena(Ground(night), method, 3, settings=numbers)
+    stage = arena(Workspace(night), method, 3, settings=numbers)
     for seed in range(3):
         seen, played = stage.trace(seed), pm.match(night, method, settings=numbers, seed=seed, trace=True).trace
         for name in ("step", "agent", "resource", "outcome"):
@@ -41,7 +42,7 @@ def test_the_attacker_watches_the_very_game_that_is_played(night, method):
 
 @pytest.mark.parametrize("method", IN_ROUNDS)
 def test_another_type_changes_nothing_but_the_target(night, method):
-    stage = arena(Ground(night), method, 3)
+    stage = arena(Workspace(night), method, 3)
     other = stage.as_type(7)
     mine = slice(int(stage.own.start[3]), int(stage.own.start[4]))
     np.testing.assert_array_equal(other.own.of(3), stage.region.utilities[7])
@@ -53,18 +54,18 @@ def test_another_type_changes_nothing_but_the_target(night, method):
 def test_an_agent_that_stands_on_the_grid_is_given_the_budget_that_it_would_have(night):
     # The paper's budgets depend on an agent's own utilities: as its own type an agent keeps its own.
     place = np.flatnonzero(night.region_index == night.region_index[3])[0]
-    stage = arena(Ground(night), "published", int(place))
+    stage = arena(Workspace(night), "published", int(place))
     snapped = pm.make_problem(
         night.domain,
         np.vstack((stage.region.types[5], np.delete(night.types, place, axis=0))),
         resource_ids=night.resource_ids,
     )
-    again = arena(Ground(snapped), "published", 0)
+    again = arena(Workspace(snapped), "published", 0)
     assert again.allowance.budget[0] == stage.type_budgets[5]
 
 
 def test_a_crowd_of_rivals_keeps_the_public_tables_and_makes_the_target_act_more(night):
-    calm, crowd = arena(Ground(night), "palma", 3), arena(Ground(stress_problem(night, 3)), "palma", 0)
+    calm, crowd = arena(Workspace(night), "palma", 3), arena(Workspace(stress_problem(night, 3)), "palma", 0)
     np.testing.assert_array_equal(calm.region.entries, crowd.region.entries)
     np.testing.assert_array_equal(calm.region.utilities, crowd.region.utilities)
     assert crowd.problem.agent_ids[0] == night.agent_ids[3]
@@ -81,7 +82,7 @@ def test_a_crowd_of_rivals_keeps_the_public_tables_and_makes_the_target_act_more
 def test_the_worst_pair_is_the_one_whose_choices_differ_most():
     rows = [[0.5, 0.5], [0.6, 0.4], [0.2, 0.8], [0.9, 0.1]]
     problem = pm.table.problem(rows[:3], ["here"] * 3, {"here": rows})
-    stage = arena(Ground(problem), "palma", 0, settings=Settings(epsilon=9.0, truth_selection=0.5))
+    stage = arena(Workspace(problem), "palma", 0, settings=Settings(epsilon=9.0, truth_selection=0.5))
     assert set(worst_pair(stage)) == {2, 3}
 
 
@@ -89,7 +90,7 @@ def test_of_very_many_types_the_farthest_are_compared(monkeypatch):
     rows = np.random.default_rng(2).uniform(0.3, 0.5, (60, 2))
     rows[17], rows[41] = [0.05, 0.95], [0.95, 0.05]
     problem = pm.table.problem(rows[:2], ["here"] * 2, {"here": rows})
-    stage = arena(Ground(problem), "palma", 0, settings=Settings(epsilon=9.0, truth_selection=0.5))
+    stage = arena(Workspace(problem), "palma", 0, settings=Settings(epsilon=9.0, truth_selection=0.5))
     full = set(worst_pair(stage))
     monkeypatch.setattr(attacker, "_MOST_TYPES", 5)
     assert set(worst_pair(stage)) == full == {17, 41}
@@ -98,7 +99,7 @@ def test_of_very_many_types_the_farthest_are_compared(monkeypatch):
 def test_the_most_telling_region_is_chosen_from_public_knowledge():
     types = {"dull": [[0.5, 0.5], [0.5, 0.4]], "telling": [[0.9, 0.1], [0.1, 0.9]]}
     problem = pm.table.problem([[0.5, 0.5], [0.9, 0.1], [0.1, 0.9]], ["dull", "telling", "telling"], types)
-    assert most_telling(Ground(problem), Settings()) == 1
+    assert most_telling(Workspace(problem), Settings()) == 1
 
 
 def test_the_bound_is_that_of_clopper_and_pearson():
@@ -146,7 +147,7 @@ def test_nothing_is_broken_in_a_town(night, method):
 def test_a_strong_attack_comes_near_the_promise():
     # One pick on the truth that takes the whole budget: odds of e, as promised, and not more.
     numbers = Settings(epsilon=1.0, truth_selection=0.85, accountant="pure")
-    stage = arena(Ground(duel(ratio=2.6)), "palma", 0, settings=numbers)
+    stage = arena(Workspace(duel(ratio=2.6)), "palma", 0, settings=numbers)
     found = attack(stage, "as given", games=3000)
     assert 0.4 < found.bound.epsilon <= found.strongest <= 1.0
     assert not found.broken
@@ -158,7 +159,7 @@ def test_the_papers_accounting_is_broken_where_the_first_pick_is_dear():
     problem = pm.table.problem([types[n % 2] for n in range(9)], ["here"] * 9, {"here": types}, interest=2)
     numbers = Settings(epsilon=3.5, truth_selection=1.0, truth_backoff=1.0)
     paper, ours = (
-        attack(arena(Ground(problem), method, 0, settings=numbers), "as given", games=2500)
+        attack(arena(Workspace(problem), method, 0, settings=numbers), "as given", games=2500)
         for method in ("published", "palma")
     )
     assert paper.actions == pytest.approx(2.0, abs=0.1)
@@ -170,7 +171,7 @@ def test_the_papers_accounting_is_broken_where_the_first_pick_is_dear():
 
 def test_beliefs_after_watching_stay_within_the_promise(night):
     numbers = Settings(epsilon=0.5, accountant="pure")
-    stage = arena(Ground(night), "palma", 3, settings=numbers)
+    stage = arena(Workspace(night), "palma", 3, settings=numbers)
     for seed in range(5):
         found = belief(stage, settings=numbers, seed=seed)
         for chances in (found.prior, found.watched, found.reported):
@@ -187,8 +188,8 @@ def test_beliefs_after_watching_stay_within_the_promise(night):
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_beliefs_after_a_report_stay_within_the_promise(night, epsilon):
     numbers = Settings(epsilon=epsilon)
-    plan = reporting(Ground(night), numbers)
-    stage = report_arena(Ground(night), "once", most_telling_report(plan), settings=numbers, plan=plan)
+    plan = reporting(Workspace(night), numbers)
+    stage = report_arena(Workspace(night), "once", most_telling_report(plan), settings=numbers, plan=plan)
     assert stage.channel.reports > 1
     for seed in range(5):
         found = belief(stage, settings=numbers, seed=seed)
@@ -199,19 +200,19 @@ def test_beliefs_after_a_report_stay_within_the_promise(night, epsilon):
 
 
 def test_the_attacker_sees_the_very_sale_that_is_played(night):
-    ground = Ground(night)
-    stage = report_arena(ground, "once", 3)
+    workspace = Workspace(night)
+    stage = report_arena(workspace, "once", 3)
     for seed in range(3):
-        drawn = reports(stage.plan, stage.keys, seed)
-        seen, played = stage.played(stage.plan, drawn, stage.keys, seed), pm.match(night, "once", seed=seed)
+        told = drawn(stage.plan, randomness(stage.keys, seed))
+        seen, played = stage.played(stage.plan, told, stage.keys, seed), pm.match(night, "once", seed=seed)
         np.testing.assert_array_equal(seen[: night.agents], played.resource_of)
         assert seen[-1] == played.rounds
-        assert stage.watch(seed) == drawn[3]
+        assert stage.watch(seed) == told[3]
 
 
 def test_another_type_changes_nothing_but_the_report_of_the_target(night):
-    plan = reporting(Ground(night), Settings())
-    stage = report_arena(Ground(night), "hungarian-once", most_telling_report(plan), plan=plan)
+    plan = reporting(Workspace(night), Settings())
+    stage = report_arena(Workspace(night), "hungarian-once", most_telling_report(plan), plan=plan)
     row = int(np.flatnonzero(stage.channel.cell_of != stage.plan.cell[stage.target])[0])
     other = stage.as_type(row)
     assert other.plan.cell[stage.target] == stage.channel.cell_of[row]
@@ -221,8 +222,8 @@ def test_another_type_changes_nothing_but_the_report_of_the_target(night):
 
 
 def test_a_strong_attack_on_a_report_comes_near_the_promise(night):
-    plan = reporting(Ground(night), Settings())
-    stage = report_arena(Ground(night), "hungarian-once", most_telling_report(plan), plan=plan)
+    plan = reporting(Workspace(night), Settings())
+    stage = report_arena(Workspace(night), "hungarian-once", most_telling_report(plan), plan=plan)
     found = attack(stage, "as given", games=1500)
     assert 0.4 < found.bound.epsilon <= found.strongest <= 1.0
 
@@ -255,6 +256,6 @@ def test_what_cannot_be_audited_is_said_in_a_sentence(night):
         with pytest.raises(InputError, match="nothing to tell apart"):
             audit(alone, method, games=4)
     with pytest.raises(InputError, match="plays in rounds"):
-        arena(Ground(night), "once", 0)
+        arena(Workspace(night), "once", 0)
     with pytest.raises(InputError, match="needs a map"):
-        belief(arena(Ground(duel()), "palma", 0), settings=Settings())
+        belief(arena(Workspace(duel()), "palma", 0), settings=Settings())

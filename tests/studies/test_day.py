@@ -14,7 +14,7 @@ import palmatch as pm
 from palmatch.data import city
 from palmatch.device.ledger import UNIT_BITS
 from palmatch.errors import InputError
-from palmatch.methods import Ground, Settings
+from palmatch.methods import Settings, Workspace
 from palmatch.studies.day import Played, play_day, summary, true_figures
 from palmatch.studies.day_area import Area, lots, metres_between
 from palmatch.studies.day_batch import OUTCOMES, pose
@@ -243,13 +243,13 @@ def test_an_agent_that_has_nothing_left_is_matched_by_its_region_alone(trips: Da
         posed = pose(agents_at([place, *others]), offer, places, free, SHORT, AREA, key=b"key")
         results = []
         for seed in range(5):
-            ground, settings, draws = Ground(posed.problem), Settings(epsilon=0.0), drawn(seed, 2)
+            workspace, settings, draws = Workspace(posed.problem), Settings(epsilon=0.0), drawn(seed, 2)
             if reports_once(method):
                 memory = Memory(np.full(4, -1), np.full(4, -1), ())
-                ended = play_reports(ground, method, settings, draws, memory, seed=seed, keep=lambda drawn: None)
+                ended = play_reports(workspace, method, settings, draws, memory, seed=seed, keep=lambda drawn: None)
                 results.append((ended.resource_of.tolist(), ended.rounds, ended.charged.tolist()))
             else:
-                resource_of, rounds = play_other(ground, method, settings, draws, seed=seed)
+                resource_of, rounds = play_other(workspace, method, settings, draws, seed=seed)
                 results.append((resource_of.tolist(), rounds))
         outcomes.append((posed.problem.regions, results))
     assert outcomes[0] == outcomes[1]

@@ -17,11 +17,12 @@ import polars as pl
 import pytest
 
 from days import grid_of, published, trips_at
-from palmatch import once
 from palmatch.device.distribution import GRID
 from palmatch.domains import mobility
-from palmatch.methods import Ground, Settings
-from palmatch.studies import day_batch, day_methods, day_state
+from palmatch.methods import Settings, Workspace
+from palmatch.methods import reports as once
+from palmatch.rounds import draws
+from palmatch.studies import day_batch, day_state
 from palmatch.studies.day import play_day, summary
 from palmatch.studies.day_area import Area, metres_between
 from palmatch.studies.day_batch import play_batch, pose
@@ -52,7 +53,7 @@ class Observer:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.seen: list[Any] = []
         self.reports: list[tuple[int, ...]] = []
-        pose_it, draw_it = day_batch.pose, once.reports
+        pose_it, draw_it = day_batch.pose, once.drawn
 
         def posing(*args: Any, **kwargs: Any) -> day_batch.Posed:
             posed = pose_it(*args, **kwargs)
@@ -68,7 +69,7 @@ class Observer:
             return found
 
         patch.setattr(day_batch, "pose", posing)
-        patch.setattr(once, "reports", drawing)
+        patch.setattr(once, "drawn", drawing)
 
 
 @pytest.fixture
@@ -254,13 +255,13 @@ def test_the_values_of_a_stored_report_are_its_posterior_means_for_the_vehicles_
     posed = pose(
         agents, np.zeros(len(agents), dtype=np.int64), state.fleet.stand, np.arange(80), SCARCE, AREA, key=b"k"
     )
-    ground = Ground(posed.problem)
+    workspace = Workspace(posed.problem)
     rows = agents.only(posed.agent_of)
     memory = Memory(rows.channel, rows.report, state.channels)
-    plan = with_stored(ground, once.reporting(ground, Settings(epsilon=0.0)), memory)
+    plan = with_stored(workspace, once.reporting(workspace, Settings(epsilon=0.0)), memory)
     checked = 0
     for row in np.flatnonzero(rows.channel >= 0).tolist():
-        region = ground.regions[int(posed.problem.region_index[row])]
+        region = workspace.regions[int(posed.problem.region_index[row])]
         prior = once.prior_of(posed.problem, region)
         stored, report = state.channels[rows.channel[row]], rows.report[row]
         weight = [p * int(stored.chances[cell, report]) / GRID for p, cell in zip(prior, stored.cell_of, strict=True)]
@@ -317,7 +318,7 @@ def test_without_a_seed_days_differ_and_no_random_bits_of_an_agent_are_written(
         drawn.append(system(count))
         return drawn[-1]
 
-    monkeypatch.setattr(day_methods.os, "urandom", recording)
+    monkeypatch.setattr(draws.os, "urandom", recording)
     plan = replace(CROWD, seed=None)
     trips = [(START, HERE, THERE), *OTHERS]
     days = [published(trips_at(tmp_path / name / "trips", trips), plan, tmp_path / name / "out") for name in "abcdefgh"]
@@ -397,7 +398,7 @@ def test_after_a_kill_an_agent_gives_the_report_that_was_stored_and_draws_no_oth
         return play_reports(*args, **kwargs)
 
     monkeypatch.setattr(day_batch, "play_reports", playing)
-    monkeypatch.setattr(once, "reports", lambda *args: drawn.append(args))
+    monkeypatch.setattr(once, "drawn", lambda *args: drawn.append(args))
     played = play_day(trips_at(tmp_path / "trips", LATE), plan, path)
     np.testing.assert_array_equal(used[0], stored)
     assert len(stored) == len(LATE)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import palmatch as pm
-from palmatch.ground import Ground
+from palmatch.methods import Workspace
 from palmatch.studies.limit import Town, estimate
 
 # One-sided normal quantile; with it a test fails by chance with a probability below 1e-7.
@@ -65,7 +65,7 @@ def test_more_capacity_means_more_welfare(town):
 
 def test_drawn_crowds_stay_in_their_regions(town, crowds):
     for crowd in crowds[:5]:
-        regions = Ground(crowd).problem.domain.region_of(crowd.types)
+        regions = Workspace(crowd).problem.domain.region_of(crowd.types)
         assert list(regions) == [town.problem.regions[place] for place in town.problem.region_index]
 
 

@@ -17,7 +17,7 @@ import palmatch as pm
 from enumeration import Device, Findings, State, whole_game
 from palmatch.device.agent import Agent, Rules
 from palmatch.device.distribution import GRID
-from palmatch.methods import Ground, Settings
+from palmatch.methods import Settings, Workspace
 from palmatch.policies.published import Policy
 from palmatch.problem import Problem
 from palmatch.rounds.tables import own_tables, snapped_tables
@@ -59,7 +59,7 @@ def test_without_a_bug_everything_is_well():
         here = exact(accountant=accountant)
         assert is_kept(here, worst(here))
     settings = Settings(epsilon=0.5, truth_selection=0.9, accountant="pure")
-    assert not measured(arena(Ground(crowd()), "palma", 0, settings=settings)).broken
+    assert not measured(arena(Workspace(crowd()), "palma", 0, settings=settings)).broken
 
 
 # The first pick is drawn from the truth, and costs nothing.
@@ -75,7 +75,7 @@ def test_a_first_pick_that_is_not_charged_is_caught_exactly(accountant):
 
 def test_a_first_pick_that_is_not_charged_is_caught_by_the_attacker():
     settings = Settings(epsilon=0.5, truth_selection=0.9, accountant="pure")
-    sound = arena(Ground(crowd()), "palma", 0, settings=settings)
+    sound = arena(Workspace(crowd()), "palma", 0, settings=settings)
     free = replace(sound, allowance=replace(sound.allowance, first=np.zeros(1, dtype=np.int64)))
     found = measured(free)
     assert found.broken, found.verdict
@@ -112,7 +112,7 @@ def test_a_budget_that_is_not_latched_is_caught_exactly(accountant):
 
 def test_an_agent_that_goes_on_without_a_budget_is_caught_by_the_attacker():
     settings = Settings(epsilon=0.6, truth_selection=0.5, truth_backoff=0.5, accountant="pure")
-    sound = arena(Ground(crowd()), "palma", 0, settings=settings)
+    sound = arena(Workspace(crowd()), "palma", 0, settings=settings)
     endless = replace(sound, type_budgets=np.full(2, 1 << 59))
     assert not measured(sound).broken
     found = measured(endless)
@@ -141,7 +141,7 @@ def test_truth_and_noise_swapped_are_caught_exactly(accountant):
 
 def test_truth_and_noise_swapped_are_caught_by_the_attacker():
     settings = Settings(epsilon=1.5, truth_selection=0.1, truth_backoff=0.1)
-    sound = arena(Ground(crowd(strong=True)), "palma", 0, settings=settings)
+    sound = arena(Workspace(crowd(strong=True)), "palma", 0, settings=settings)
     assert not measured(sound).broken
     found = measured(replace(sound, rules=swapped(sound.rules)))
     assert found.broken, found.verdict
@@ -169,7 +169,7 @@ def test_neighbours_without_the_centre_are_caught_exactly():
 def test_an_agent_off_the_grid_is_caught_exactly():
     problem = between_the_places()
     here = stage(problem, Policy("any", 0.5, 0.5, selection_noise="uniform"), "pure", epsilon=9.0, delta=0.01)
-    regions = Ground(problem).regions
+    regions = Workspace(problem).regions
     snapped, own = (tables(problem, regions).of(0).tolist() for tables in (snapped_tables, own_tables))
     assert snapped in here.region.utilities.tolist()
     assert own not in here.region.utilities.tolist()

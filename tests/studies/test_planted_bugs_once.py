@@ -24,8 +24,8 @@ from once_game import (
 )
 from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
-from palmatch.methods import Ground, Settings
-from palmatch.once import reporting
+from palmatch.methods import Settings, Workspace
+from palmatch.methods.reports import reporting
 from palmatch.policies.channel import Channel, randomised_response
 from palmatch.policies.once import channel_for
 from palmatch.studies.arena_once import ReportArena, report_arena, sale
@@ -50,10 +50,10 @@ def is_kept(channel: Channel, epsilon: float, *, agent: type[Reporter] = Reporte
 @pytest.fixture(scope="module")
 def stage() -> ReportArena:
     night = pm.data.city.batch(5.0)
-    ground = Ground(pm.mobility.problem(night.requests, night.vehicles, edge=4000))
-    plan = reporting(ground, Settings())
+    workspace = Workspace(pm.mobility.problem(night.requests, night.vehicles, edge=4000))
+    plan = reporting(workspace, Settings())
     telling = np.flatnonzero(np.array([channel.reports for channel in plan.channels])[plan.channel_of] > 1)
-    return report_arena(ground, "once", int(telling[0]))
+    return report_arena(workspace, "once", int(telling[0]))
 
 
 def measured(stage: ReportArena) -> Attack:

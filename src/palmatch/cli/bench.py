@@ -19,7 +19,7 @@ from palmatch.rounds.threads import usual_threads
 from palmatch.studies import bench
 
 NAME = "bench"
-HELP = "Measure palmatch beside scipy, lapx, OR-tools, greedy and a k-d tree: times, with the welfare reached in them."
+HELP = "Measure PALMA's rounds beside a k-d tree: times, with the welfare reached in them."
 EXAMPLES = "Example: palmatch bench --largest 1000000 --out bench"
 
 _MOST = 10**8
@@ -29,25 +29,20 @@ def command(
     largest: Annotated[
         int, typer.Option(help="The largest crowd to be measured, from 1,000 on in steps of ten times.")
     ] = 100_000,
-    dense: Annotated[int, typer.Option(help="Rows and columns of the matrices; 0 for none.")] = 2000,
-    sparse: Annotated[int, typer.Option(help="People beside OR-tools and greedy; 0 for nobody.")] = 10_000,
     whole: Annotated[int, typer.Option(help="People beside a k-d tree; 0 for nobody.")] = 100_000,
     seed: options.Seed = 0,
     out: Annotated[Path | None, typer.Option(help="A folder for the figure and the numbers.")] = None,
     json: options.Json = None,
 ) -> None:
     """Measure."""
-    _check(largest=largest, dense=dense, sparse=sparse, whole=whole)
+    _check(largest=largest, whole=whole)
     if out is not None:
         folder_for(out)
     with show.progress_bar("measuring") as report:
-        lines = bench.dense(dense, seed=seed, report=report) if dense else []
-        lines += bench.sparse(sparse, seed=seed, report=report) if sparse else []
-        lines += bench.whole(whole, seed=seed, report=report) if whole else []
+        lines = bench.whole(whole, seed=seed, report=report) if whole else []
         sizes = bench.sizes(largest, seed=seed, report=report)
     content = {
         "threads": usual_threads(),
-        "missing": list(bench.missing()),
         "lines": [asdict(line) for line in lines],
         "sizes": [asdict(size) | {"seconds": size.seconds} for size in sizes],
     }
@@ -93,8 +88,6 @@ def _show(lines: list[bench.Line], sizes: list[bench.Size]) -> None:
         f"vehicles on a square kilometre, {bench.ACTIONS} truthful looks each; without reading and without the costs "
         "of a budget."
     )
-    for name in bench.missing():
-        show.say(f"{name} is not installed, or cannot be imported, and was left out: pip install 'palmatch[bench]'.")
 
 
 def _table(*names: str) -> Table:

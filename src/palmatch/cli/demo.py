@@ -12,7 +12,7 @@ from palmatch.cli.compare import figures as compare_figures
 from palmatch.cli.outputs import check_outputs, folder_for
 from palmatch.data import city
 from palmatch.domains import mobility
-from palmatch.methods import METHODS, Ground, Settings, prepare
+from palmatch.methods import METHODS, Settings, Workspace, prepare
 from palmatch.problem import Matching, Problem
 from palmatch.report.page import write_report
 from palmatch.studies.compare import compare
@@ -64,5 +64,5 @@ def command(
 
 
 def _watch(problem: Problem, settings: Settings, seed: int) -> dict[str, Matching]:
-    ground = Ground(problem)
-    return {name: prepare(ground, name, settings=settings, trace=True).play(seed) for name in _WATCHED}
+    workspace = Workspace(problem)
+    return {name: prepare(workspace, name, settings=settings, trace=True).play(seed) for name in _WATCHED}

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from palmatch.baselines.hungarian import hungarian
 from palmatch.cli import options, show
 from palmatch.cli.inputs import read_inputs
 from palmatch.cli.outputs import check_outputs
@@ -16,8 +15,9 @@ from palmatch.cluster.connection import perhaps_connected
 from palmatch.cluster.match import check_tiled, match_on_tiles
 from palmatch.data.files import write_rows
 from palmatch.errors import InputError
-from palmatch.methods import METHODS, Ground, Settings, secret_seed, seeded
+from palmatch.methods import METHODS, Settings, Workspace
 from palmatch.methods import match as match_problem
+from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import Matching, Problem
 
 NAME = "match"
@@ -76,20 +76,18 @@ def command(
         origin=options.place(origin),
         draw_primary=draw_primary,
     )
-    drawn = secret_seed() if seed is None else seed
     problem = inputs.problem(areas if domain is options.DomainName.papers else edge, seed)
     settings = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value)
     with perhaps_connected(cluster) as there, show.progress_bar("matching") as report:
         if there is None:
             matching = match_problem(problem, policy, settings=settings, seed=seed, report=report)
         else:
-            ground = Ground(problem, report)
+            workspace = Workspace(problem, report)
             matching = match_on_tiles(
-                ground, policy, settings=settings, seed=drawn, tiles=tiles or _TILES, cluster=there
+                workspace, policy, settings=settings, seed=seed, tiles=tiles or _TILES, cluster=there
             )
-            matching = matching if seed is None else seeded(matching)
     write_rows(out, pairs(problem, matching))
-    best = hungarian(problem).welfare if problem.agents * problem.resources <= _OPTIMUM_PAIRS else None
+    best = optimal_welfare(problem) if problem.agents * problem.resources <= _OPTIMUM_PAIRS else None
     if str(json) != "-":
         _tell(problem, matching, best, out)
     show.write_json(json, _figures(problem, matching, best, seed))

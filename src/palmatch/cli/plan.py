@@ -7,7 +7,7 @@ from dataclasses import asdict
 from palmatch.cli import options, show
 from palmatch.cli.inputs import read_inputs
 from palmatch.cli.outputs import check_outputs
-from palmatch.methods import Ground, Settings
+from palmatch.methods import Settings, Workspace
 from palmatch.studies.plan import RegionPlan
 from palmatch.studies.plan import plan as plan_regions
 
@@ -49,7 +49,7 @@ def command(
     problem = inputs.problem(areas if domain is options.DomainName.papers else edge, seed)
     settings = Settings(epsilon=epsilon, delta=delta)
     with show.progress_bar("planning") as report:
-        plans = plan_regions(Ground(problem, report), settings=settings)
+        plans = plan_regions(Workspace(problem, report), settings=settings)
     if str(json) != "-":
         show.say(show.size_of(problem))
         show.show_plan(plans)

@@ -18,7 +18,7 @@ from palmatch.device.agent import Rules
 from palmatch.errors import DidNotConverge, InputError
 from palmatch.privacy.accountants import Allowance
 from palmatch.problem import IntArray
-from palmatch.rounds.draws import Keys, streams
+from palmatch.rounds.draws import Keys
 from palmatch.rounds.game import MOST_STEPS, Game, Outcomes
 from palmatch.rounds.tables import Own, PublicTables
 
@@ -142,8 +142,7 @@ def simulate_on_tiles(
     rules: Rules,
     allowance: Allowance,
     *,
-    keys: Keys,
-    seed: int,
+    names: Keys,
     tile_of_region: IntArray,
     player: Player | None = None,
     block: int = BLOCK,
@@ -168,9 +167,8 @@ def simulate_on_tiles(
     """
     if len(tile_of_region) != len(public.resource_start) - 1:
         raise InputError(f"Expected a tile for each of {len(public.resource_start) - 1} regions.")
-    names = streams(seed, keys)
     tiles = cut(public, private, rules, allowance, names=names, tile_of_region=tile_of_region)
-    states, chosen, total = [begin(tile) for tile in tiles], player or Here(), len(keys)
+    states, chosen, total = [begin(tile) for tile in tiles], player or Here(), len(names)
     while (left := _active(states)) > max(few, 0) and states[0].step <= most_steps:
         states = chosen.play(tiles, states, min(block, most_steps + 1 - states[0].step))
         if progress is not None:

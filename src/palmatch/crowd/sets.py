@@ -15,8 +15,8 @@ import numpy as np
 
 from palmatch.crowd.index import Index, collect, index_of
 from palmatch.crowd.nearest import NEAR, nearest, padded, rank_few, settled
-from palmatch.domains.mobility import FLAT, City, Square
-from palmatch.problem import FloatArray, IntArray, Problem
+from palmatch.domains.distance import FLAT
+from palmatch.problem import FloatArray, IntArray, Located, Problem
 from palmatch.rounds.tables import Positions, SmallArray, position_type, starts
 from palmatch.rounds.threads import spread
 
@@ -67,20 +67,21 @@ class Sets:
     entries: Positions
 
 
-def is_crowd(problem: Problem) -> bool:
-    """Return whether a problem is a city in which everybody cares for a few vehicles."""
-    return isinstance(problem.domain, City) and problem.interest is not None and problem.ranks < problem.resources
+def located(problem: Problem) -> Located | None:
+    """Return the domain, if agents and resources are places and each agent cares for a few of the resources."""
+    bounded = problem.interest is not None and problem.ranks < problem.resources
+    return problem.domain if bounded and isinstance(problem.domain, Located) else None
 
 
-def meaning_of(city: City) -> tuple[float, float, float]:
+def meaning_of(city: Located) -> tuple[float, float, float]:
     """Return what turns a distance into a preference: slope, what is near, and from where on nothing differs."""
     return -1.0 / city.alpha, NEAR * city.alpha, FLAT * city.alpha
 
 
-def squares_of(city: City, problem: Problem) -> Squares:
+def squares_of(city: Located, problem: Problem) -> Squares:
     """Return where a problem's squares lie."""
     # One number after the other: an array made of many tuples makes Python look for garbage.
-    regions = cast("tuple[Square, ...]", problem.regions)
+    regions = cast("tuple[tuple[float, int, int], ...]", problem.regions)
     table = np.fromiter(chain.from_iterable(regions), dtype=np.float64, count=3 * len(regions)).reshape(-1, 3)
     edges, kind = np.unique(table[:, 0], return_inverse=True)
     corners = city.corners(table)
@@ -97,8 +98,8 @@ def squares_of(city: City, problem: Problem) -> Squares:
 def rank_sets(problem: Problem, *, threads: int | None = None) -> Sets:
     """Return the rank sets of every square in which there is somebody."""
     city = problem.domain
-    assert isinstance(city, City)
-    index, squares = index_of(city.vehicles, problem.resource_order, threads=threads), squares_of(city, problem)
+    assert isinstance(city, Located)
+    index, squares = index_of(city.places, problem.resource_order, threads=threads), squares_of(city, problem)
     meaning, ranks = meaning_of(city), problem.ranks
     reach = float(np.sqrt(ranks) * index.size)
 

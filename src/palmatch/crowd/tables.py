@@ -16,14 +16,12 @@ from palmatch.crowd.nearest import lists
 from palmatch.crowd.sets import Sets, meaning_of
 from palmatch.device.distribution import GRID
 from palmatch.domains.distance import nearest_row, utility_table, worth
-from palmatch.domains.mobility import City
 from palmatch.neighbourhood import Neighbourhood, Progress
-from palmatch.policies.alma import Shape, backoff_chances
 from palmatch.policies.compiled import backoff_weight, expected_utility, fill_weights
 from palmatch.policies.published import Policy
-from palmatch.problem import FloatArray, IntArray, Problem
+from palmatch.problem import FloatArray, IntArray, Located, Problem
 from palmatch.rounds.kernel import fill_guide
-from palmatch.rounds.tables import OwnPlaces, OwnTables, PublicTables, finished, position_type, starts
+from palmatch.rounds.tables import OwnPlaces, PublicTables
 from palmatch.rounds.threads import spread
 
 _SQUARES_AT_A_TIME = 128
@@ -41,7 +39,7 @@ def has_plain_noise(policy: Policy) -> bool:
 def public_tables(problem: Problem, sets: Sets, policy: Policy, *, threads: int | None = None) -> PublicTables:
     """Lay out what everybody in each square plays when it must not act on the truth."""
     city = problem.domain
-    assert isinstance(city, City)
+    assert isinstance(city, Located)
     index, count = sets.index, len(sets.entries)
     constant = 0 if isinstance(policy.backoff_noise, str) else _on_grid(policy.backoff_noise)
     noise = (policy.selection_noise == "uniform", constant, policy.gamma, -1.0 / city.alpha)
@@ -114,7 +112,7 @@ def fill_noise(some, squares, vehicles, layout, ranks, noise, out):  # type: ign
 def own_places(problem: Problem, sets: Sets, *, snapped: bool, threads: int | None = None) -> OwnPlaces:
     """Return where everybody stands, or, snapped, the possible agent of the square that is nearest."""
     city = problem.domain
-    assert isinstance(city, City)
+    assert isinstance(city, Located)
     east, north = np.empty(len(problem.types)), np.empty(len(problem.types))
     spread(
         lambda *some: fill_places(sets.squares.arrays, problem.region_index, problem.types, snapped, some, east, north),
@@ -146,7 +144,7 @@ def fill_places(squares, square_of, types, snapped, some, east, north):  # type:
 def neighbourhoods(problem: Problem, sets: Sets, *, progress: Progress | None = None) -> tuple[Neighbourhood, ...]:
     """Return the squares one by one, for whoever needs every possible agent's utilities."""
     city = problem.domain
-    assert isinstance(city, City)
+    assert isinstance(city, Located)
     result = []
     for number, region in enumerate(problem.regions):
         here = slice(int(sets.resource_start[number]), int(sets.resource_start[number + 1]))
@@ -157,7 +155,7 @@ def neighbourhoods(problem: Problem, sets: Sets, *, progress: Progress | None = 
                 region=region,
                 resources=resources,
                 types=types,
-                utilities=utility_table(types, city.vehicles, resources, city.alpha),
+                utilities=utility_table(types, city.places, resources, city.alpha),
                 representative=city.representative(region),
                 entries=sets.entries[offsets[0] : offsets[-1]].astype(np.int64),
                 offsets=offsets - offsets[0],
@@ -181,9 +179,9 @@ class Lists:
     rows: IntArray
 
 
-def own_lists(city: City, types: FloatArray, order: IntArray, ranks: int, *, threads: int | None = None) -> Lists:
+def own_lists(city: Located, types: FloatArray, order: IntArray, ranks: int, *, threads: int | None = None) -> Lists:
     """Return everybody's list by their own place; `order` is the rank of each vehicle by public id."""
-    index = index_of(city.vehicles, order, threads=threads)
+    index = index_of(city.places, order, threads=threads)
     corner = np.array([index.corner_east, index.corner_north])
     block = float(np.sqrt(ranks)) * index.size / 4
     by_cell = np.argsort(cells_of(types[:, :2], corner, block), kind="stable")
@@ -197,27 +195,3 @@ def own_lists(city: City, types: FloatArray, order: IntArray, ranks: int, *, thr
         threads=threads,
     )
     return Lists(places, values, by_cell, index.rows)
-
-
-def alma_tables(
-    problem: Problem, city: City, types: FloatArray, *, shape: Shape, gamma: float
-) -> tuple[PublicTables, OwnTables]:
-    """Return the tables of ALMA, everybody a region of its own, from lists found over the grid."""
-    found = own_lists(city, types, problem.resource_order, problem.ranks)
-    agents, ranks = found.places.shape
-    region = np.empty(agents, dtype=np.int64)
-    region[found.order] = np.arange(agents)
-    start = starts(np.full(agents, ranks))
-    tables = finished(
-        region_of_agent=region,
-        resource_start=start,
-        resources=found.places.ravel(),
-        rank_start=start,
-        entry_start=np.arange(agents * ranks + 1),
-        entries=np.tile(np.arange(ranks, dtype=position_type(ranks)), agents),
-        selection_below=np.full(agents * ranks, GRID, dtype=np.int64),
-        backoff=backoff_chances(found.values, shape=shape, gamma=gamma).ravel(),
-        rows=found.rows,
-    )
-    own = found.values[region].ravel()
-    return tables, OwnTables(start, own)

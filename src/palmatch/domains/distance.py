@@ -14,6 +14,9 @@ from palmatch.problem import FloatArray, IntArray
 # Utilities are positive by contract; this is what is left of them beyond 690 alpha.
 SMALLEST_UTILITY = 1e-300
 
+# Beyond this many alpha utilities may be as small as they get, and equal.
+FLAT = 650.0
+
 _LOG2_E = 1.4426950408889634
 # ln 2 in two parts, the first with so few digits that whole multiples of it are exact.
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10

@@ -20,7 +20,7 @@ from scipy.spatial import cKDTree
 from palmatch.data.cells import identifiers_or_numbers
 from palmatch.data.frames import is_frame, library_of, sheet_of, sheet_of_numbers
 from palmatch.data.points import Points, check_not_swapped, points_of
-from palmatch.domains.distance import nearest_rows, utility_of_pairs, utility_table
+from palmatch.domains.distance import FLAT, nearest_rows, utility_of_pairs, utility_table
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
 
@@ -33,9 +33,6 @@ _METRES_PER_DEGREE = 111_195.08
 # Squares are counted from here, everywhere and for good. For privacy any fixed place will do. This one was picked among
 # several because `published` then comes near earlier figures on one real window; README says so beside its results.
 ORIGIN = (41.0, -74.0)
-
-# Beyond this many alpha utilities may be as small as they get, and equal.
-FLAT = 650.0
 
 # How many widths away a bell still counts; what share of people may stand anywhere.
 _BELL, _EVEN = 4.0, 0.1
@@ -73,6 +70,11 @@ class City:
     tree: cKDTree
     origin: tuple[float, float] = ORIGIN
     likely: cKDTree | None = None
+
+    @property
+    def places(self) -> FloatArray:
+        """Where the vehicles are, in metres."""
+        return self.vehicles
 
     def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
         """Return exp(-d / alpha) of the Manhattan distance."""

@@ -81,7 +81,7 @@ def randomised_response(cells: int, epsilon: float) -> IntArray:
     return chances
 
 
-def sealed(wanted: FloatArray, epsilon: float) -> IntArray:
+def enforce_epsilon(wanted: FloatArray, epsilon: float) -> IntArray:
     """Return chances over GRID that keep ε exactly and are as near as can be to those wanted (cells x reports).
 
     Rows are drawn towards their common average by the least share that brings all ratios within e^ε, then rounded, and

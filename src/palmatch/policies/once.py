@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 
 from palmatch.device.distribution import GRID
 from palmatch.neighbourhood import Neighbourhood
-from palmatch.policies.channel import SMALLEST, Channel, nothing_told, randomised_response, report, sealed
+from palmatch.policies.channel import SMALLEST, Channel, enforce_epsilon, nothing_told, randomised_response, report
 from palmatch.problem import FloatArray, IntArray
 
 # Numbers of cells that randomised response is tried with; more than a few pay only for a generous ε.
@@ -90,7 +90,7 @@ def tailored(
     sizes = np.bincount(groups)
     grouped = np.einsum("cr,rg->cg", worth, np.eye(len(sizes))[groups] / sizes)
     chances = _most_welfare(grouped, share, sizes / len(wanted), epsilon)
-    return None if chances is None else channel_for(region, cells, sealed(chances, epsilon), prior=prior)
+    return None if chances is None else channel_for(region, cells, enforce_epsilon(chances, epsilon), prior=prior)
 
 
 def _most_welfare(worth: FloatArray, share: FloatArray, supply: FloatArray, epsilon: float) -> FloatArray | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal, TypeAlias
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,8 +23,6 @@ from palmatch.policies.published import Policy
 from palmatch.privacy.accountants import UNLIMITED, Allowance, check_budget
 from palmatch.privacy.costs import ActionCosts, cost_curve
 from palmatch.problem import FloatArray, IntArray
-
-Accountant: TypeAlias = Literal["auto", "renyi", "pure", "exact"]
 
 # Orders λ = α - 1 that are tried; whole numbers, for which powers are cheap. A finer list buys next to nothing.
 ORDERS: tuple[float, ...] = (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192, 256)
@@ -152,39 +150,97 @@ def usual_course(costs: ActionCosts, offsets: IntArray, noise: FloatArray) -> Fl
     return np.array(course)
 
 
-def region_account(
-    region: Neighbourhood,
-    play: PublicPlay,
-    policy: Policy,
-    accountant: Accountant,
-    *,
-    epsilon: float,
-    delta: float,
-) -> Account:
-    """Return a region's account, by name; "auto" is the one that buys the most on a usual course of actions.
+@runtime_checkable
+class Accountant(Protocol):
+    """What chooses a region's account, from public knowledge only."""
 
-    "auto" does not try "exact", which needs an extra and buys less on a usual course: a fixed number of actions makes
+    @property
+    def name(self) -> str:
+        """How the command and the guarantee call it."""
+        ...
+
+    def account(
+        self, region: Neighbourhood, play: PublicPlay, policy: Policy, *, epsilon: float, delta: float
+    ) -> Account:
+        """Return the account of a region whose agents have budgets of at least (ε, δ)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BestOf:
+    """The account that buys the most actions on a usual course: of Rényi costs, of pure log-ratios, or of both.
+
+    "exact" is not tried: it needs an extra and buys less on a usual course, since a fixed number of actions makes
     every one as dear as the dearest, while "renyi" and "pure" charge each its own price.
     """
-    if accountant == "exact":
+
+    name: str
+    pure: bool
+    renyi: bool
+
+    def account(
+        self, region: Neighbourhood, play: PublicPlay, policy: Policy, *, epsilon: float, delta: float
+    ) -> Account:
+        """Return the account that buys the most."""
+        share, curve = play.selection / GRID, cost_curve(region, play, policy)
+
+        def usual(costs: ActionCosts) -> FloatArray:
+            return usual_course(costs, region.offsets, share)
+
+        candidates = [pure_account(curve(float("inf"), None))] if self.pure else []
+        if self.renyi:
+            candidates.append(renyi_account(curve, usual, epsilon=epsilon, delta=delta))
+        best = max(candidates, key=lambda a: actions_bought(usual(a.costs), float(a.worth(np.array([epsilon]))[0])))
+        return replace(best, types=len(region.types))
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """Privacy-loss distributions for a fixed number of actions; needs the extra `exact`."""
+
+    name: str = "exact"
+
+    def account(
+        self, region: Neighbourhood, play: PublicPlay, policy: Policy, *, epsilon: float, delta: float
+    ) -> Account:
+        """Return the account by loss distributions."""
         # Here, since it is an extra, and since that module knows this one.
         from palmatch.privacy.exact import exact_account
 
         return replace(exact_account(region, play, policy, epsilon=epsilon, delta=delta), types=len(region.types))
-    share, curve = play.selection / GRID, cost_curve(region, play, policy)
 
-    def usual(costs: ActionCosts) -> FloatArray:
-        return usual_course(costs, region.offsets, share)
 
-    candidates = []
-    if accountant in ("auto", "pure"):
-        candidates.append(pure_account(curve(float("inf"), None)))
-    if accountant in ("auto", "renyi"):
-        candidates.append(renyi_account(curve, usual, epsilon=epsilon, delta=delta))
-    if not candidates:
-        raise InputError(f"There is no accountant {accountant!r}: choose from auto, renyi, pure, exact.")
-    best = max(candidates, key=lambda a: actions_bought(usual(a.costs), float(a.worth(np.array([epsilon]))[0])))
-    return replace(best, types=len(region.types))
+ACCOUNTANTS: dict[str, Accountant] = {
+    known.name: known
+    for known in (
+        BestOf("auto", pure=True, renyi=True),
+        BestOf("renyi", pure=False, renyi=True),
+        BestOf("pure", pure=True, renyi=False),
+        Exact(),
+    )
+}
+
+
+def accountant_named(accountant: str | Accountant) -> Accountant:
+    """Return an accountant by its name, or as it was given."""
+    if not isinstance(accountant, str):
+        return accountant
+    if accountant not in ACCOUNTANTS:
+        raise InputError(f"There is no accountant {accountant!r}: choose from {', '.join(ACCOUNTANTS)}.")
+    return ACCOUNTANTS[accountant]
+
+
+def region_account(
+    region: Neighbourhood,
+    play: PublicPlay,
+    policy: Policy,
+    accountant: str | Accountant,
+    *,
+    epsilon: float,
+    delta: float,
+) -> Account:
+    """Return a region's account by an accountant."""
+    return accountant_named(accountant).account(region, play, policy, epsilon=epsilon, delta=delta)
 
 
 def sound_allowance(
@@ -205,7 +261,8 @@ def sound_allowance(
     stops = np.cumsum(np.bincount(region_of_agent, minlength=len(accounts)))
     everybody = np.split(np.argsort(region_of_agent, kind="stable"), stops[:-1])
     for account, members in zip(accounts, everybody, strict=True):
-        budget[members] = rounded_down(account.worth(epsilon[members]))
+        # With a large δ a Rényi budget is worth something at ε = 0 as well; a budget of 0 is 0 all the same.
+        budget[members] = np.where(epsilon[members] > 0, rounded_down(account.worth(epsilon[members])), 0)
     selection = [rounded_up(account.costs.selection) for account in accounts]
     everybody_pure = np.array([account.pure for account in accounts])[region_of_agent]
 

@@ -176,7 +176,7 @@ def loss_bars(rows: Sequence[Row]) -> Figure:
 
 def _label_width(method: str) -> float:
     """Return about how many inches a method's name and its line of words need."""
-    return 0.2 + 0.083 * len(method) + 0.063 * len(METHODS[method].about)
+    return 0.2 + 0.083 * len(method) + 0.063 * len(METHODS[method].help)
 
 
 def _bar(axes: Axes, row: Row, kind: Kind, place: int) -> None:
@@ -197,7 +197,7 @@ def _bar(axes: Axes, row: Row, kind: Kind, place: int) -> None:
         row.method, (0, place - 0.12), xytext=(0, 0), textcoords="offset points", va="center", weight="bold", size=9
     )
     axes.annotate(
-        METHODS[row.method].about, (1, 0), xycoords=name, xytext=(5, 0), textcoords="offset points", va="bottom",
+        METHODS[row.method].help, (1, 0), xycoords=name, xytext=(5, 0), textcoords="offset points", va="bottom",
         size=8.5, color=FAINT_INK,
     )  # fmt: skip
 

@@ -190,9 +190,9 @@ def _loss_table(lost: Sequence[Loss]) -> Table:
     rows = []
     for method in PLAYED:
         for epsilon in sorted({loss.epsilon for loss in lost if loss.method == method}, reverse=True):
-            name = f"{method} ({METHODS[method].about})"
+            name = f"{method} ({METHODS[method].help})"
             if method not in WITHOUT_BUDGET:
-                name = f"{method}, ε = {epsilon:g} ({METHODS[method].about})"
+                name = f"{method}, ε = {epsilon:g} ({METHODS[method].help})"
             found = [cells[method, epsilon, edge] for edge in edges]
             rows.append((name, *(f"{100 * x.mean:.1f} ± {100 * x.spread:.1f} ({100 * x.within:.1f})" for x in found)))
     remark = (

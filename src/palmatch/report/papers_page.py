@@ -138,7 +138,7 @@ def _loss_table(lost: Sequence[Loss]) -> Table:
     rows = []
     for method in PLAYED:
         found = [cells[method, number] for number in areas]
-        name = f"{method} ({METHODS[method].about})"
+        name = f"{method} ({METHODS[method].help})"
         rows.append((name, *(f"{100 * x.mean:.1f} ± {100 * x.spread:.1f}" for x in found)))
     remark = "Welfare lost in % of the optimum: mean ± standard deviation over the runs."
     return Table(

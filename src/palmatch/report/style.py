@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from palmatch.methods import METHODS
 from palmatch.problem import FloatArray
 
 P = ParamSpec("P")
@@ -85,7 +86,7 @@ def kind_of(method: str, epsilon: float) -> Kind:
     """Return the kind of privacy that a method gave at its largest ε; infinite or no number at all is none."""
     if not epsilon < float("inf"):
         return NO_PRIVACY
-    if "-geo" in method:
+    if method in METHODS and METHODS[method].notion == "geo-indistinguishability":
         return NOISY_PLACES
     return PRIVATE if epsilon > 0 else REGION_ONLY
 

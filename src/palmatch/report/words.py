@@ -12,7 +12,8 @@ from math import isfinite
 from palmatch.domains.mobility import City
 from palmatch.domains.papers import Conference
 from palmatch.guarantee import Guarantee, in_words
-from palmatch.methods import METHODS, Settings, published_policy
+from palmatch.methods import METHODS, Settings
+from palmatch.methods.palma import published_policy
 from palmatch.problem import Problem
 from palmatch.report.style import REGION_ONLY, kind_of, percent
 from palmatch.studies.compare import Comparison, Row
@@ -98,7 +99,7 @@ def summary(comparisons: Sequence[Comparison], headline: str) -> list[str]:
         f"{_count(problem.agents, words.agent)} in {_count(len(problem.regions), words.region)} "
         f"{'was' if problem.agents == 1 else 'were'} to be matched "
         f"with {_count(problem.resources, words.resource)}, one each.",
-        f"The method “{headline}” ({METHODS[headline].about}) {_served(row, problem, words)}{where}, and lost "
+        f"The method “{headline}” ({METHODS[headline].help}) {_served(row, problem, words)}{where}, and lost "
         f"{percent(row.loss_mean)}{_over(row)} of the welfare that a centre which knows everything could have reached.",
         *_elsewhere(comparisons[1:], headline),
         _promised(first.runs[headline][0].matching.guarantee),
@@ -195,7 +196,7 @@ def _line(row: Row, problem: Problem, *, chief: bool) -> Line:
     kind = kind_of(row.method, row.epsilon_max)
     return Line(
         method=row.method,
-        about=METHODS[row.method].about,
+        about=METHODS[row.method].help,
         kind=kind.words,
         colour=kind.colour,
         loss=f"{round(100 * row.loss_mean, 1) + 0.0:.1f}",

@@ -1,13 +1,17 @@
-"""Chance as a function: every simulated draw is a hash of (seed, agent, step, purpose).
+"""Random draws as a function of (stream, step, purpose), so that they do not depend on order, threads or machines.
 
-The same seed gives the same matching in plain Python, compiled, in any order and on any number of threads. The hash is
-the finaliser of SplitMix64 (Steele, Lea, Flood 2014). A live device must not use this: it draws from the operating
-system (`device.agent.system_draw`).
+In a simulation an agent's stream is a hash of seed and id, and the same seed gives the same matching. Without a seed
+every agent's stream is 64 fresh bits of its own from the operating system. The hash is the finaliser of SplitMix64
+(Steele, Lea, Flood 2014), a bijection: an agent's first draw is uniform and independent of all other agents' draws.
+A live device does not use this: it draws each number from the operating system.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 
 import numba
@@ -54,6 +58,45 @@ def streams(seed: int, keys: Keys) -> Keys:
     """Return the streams of many agents: `stream` for arrays."""
     names: Keys = _streams(np.uint64(mix((seed + _GAMMA) & _MASK)), keys)
     return names
+
+
+@dataclass(frozen=True, slots=True)
+class Randomness:
+    """The draws of one game.
+
+    Attributes
+    ----------
+    private:
+        Each agent's own stream: known to that agent alone, unless the game is a simulation.
+    public:
+        Each agent's stream for what everybody may see and compute again, such as which of two equal bids wins.
+    seed:
+        What the public streams are a hash of.
+    simulated:
+        Whether a seed was given: the private streams are then a function of it.
+    """
+
+    private: Keys
+    public: Keys
+    seed: int
+    simulated: bool
+
+    def of_resources(self, ids: Sequence[str]) -> Keys:
+        """Return a public stream for each resource; a resource and an agent with one id do not share it."""
+        return streams(self.seed, ~keys_of(ids))
+
+
+def randomness(keys: Keys, seed: int | None, *, published: int | None = None) -> Randomness:
+    """Return the draws of a game: simulated from a seed, or fresh from the operating system.
+
+    `published` is the seed of the public streams of a game whose private ones are fresh; fresh as well unless given.
+    """
+    if seed is not None:
+        names = streams(seed, keys)
+        return Randomness(names, names, seed, simulated=True)
+    private = np.frombuffer(os.urandom(8 * len(keys)), dtype="<u8").astype(np.uint64)
+    published = secrets.randbits(63) if published is None else published
+    return Randomness(private, streams(published, keys), published, simulated=False)
 
 
 def draws(names: Keys, step: int, purpose: int) -> NDArray[np.int64]:

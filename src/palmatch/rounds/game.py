@@ -1,30 +1,27 @@
-"""The door of this room: tables, rules and an allowance in, who holds what and what it cost out.
+"""A game of rounds from start to end: tables, rules and an allowance in, who holds what and what it cost out.
 
-`simulate` plays the compiled game, `simulate_plainly` the same game with one `Agent` object each; they agree in every
-bit, which is what the tests say.
+`simulate` plays the compiled game; `device.agent.Agent` is its oracle, with which it agrees in every bit.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.device.agent import Agent, RegionTables, Rules
+from palmatch.device.agent import RegionTables, Rules
 from palmatch.errors import DidNotConverge
 from palmatch.policies.published import Policy, on_grid
 from palmatch.privacy.accountants import Allowance
 from palmatch.problem import IntArray
 from palmatch.rounds import kernel
-from palmatch.rounds.draws import Keys, draw, streams
-from palmatch.rounds.tables import Own, OwnTables, PublicTables, stable_order
-from palmatch.rounds.threads import Pace, spread, taken, usual_threads
-from palmatch.trace import Outcome, Trace
+from palmatch.rounds.draws import Keys
+from palmatch.rounds.tables import Own, PublicTables, stable_order
+from palmatch.rounds.threads import spread, taken, usual_threads
+from palmatch.trace import Trace
 
 # How many steps are played between two looks at the clock and at Ctrl-C.
 _STEPS_AT_ONCE = 256
@@ -63,8 +60,7 @@ def simulate(
     rules: Rules,
     allowance: Allowance,
     *,
-    keys: Keys,
-    seed: int,
+    names: Keys,
     trace: bool = False,
     most_steps: int = MOST_STEPS,
     threads: int | None = None,
@@ -75,7 +71,7 @@ def simulate(
     `threads` changes how long it takes, and nothing else. `progress` is told (agents done, agents in all) from time to
     time.
     """
-    game = Game(public, private, rules, allowance, names=streams(seed, keys), sort=not trace, threads=threads)
+    game = Game(public, private, rules, allowance, names=names, sort=not trace, threads=threads)
     parts = []
     while len(game.active):
         if game.step > most_steps:
@@ -91,7 +87,7 @@ def simulate(
             game.play(min(_STEPS_AT_ONCE, most_steps + 1 - game.step))
         if progress is not None:
             progress(game.agents - len(game.active), game.agents)
-    seen = Trace(*(np.concatenate(column) for column in zip(*parts, strict=True))) if trace else None
+    seen = _as_trace(parts) if trace else None
     if seen is not None:
         seen = replace(seen, resource=public.rows[seen.resource])
     return game.outcomes(seen)
@@ -116,7 +112,6 @@ class Game:
     ) -> None:
         self.agents, self.step, self.actions, self.rows = len(names), 1, 0, public.rows
         self.threads = usual_threads() if threads is None else threads
-        self.pace = Pace(self.threads)
         ordered = not sort or bool((np.diff(public.region_of_agent) >= 0).all())
         self.order = None if ordered else stable_order(public.region_of_agent)
         region, budget = public.region_of_agent, allowance.budget
@@ -150,15 +145,10 @@ class Game:
             if trace is None:
                 self._close_ranks()
                 some = min(until, self.step + max(1, FEW // len(self.active)))
-            work = len(self.active)
-            together = trace is None and work >= FEW and self.pace.together()
-            self.pace.start()
-            if together:
+            if trace is None and len(self.active) >= FEW and self.threads > 1:
                 self._step_on_threads()
             else:
                 self._steps_on_one_thread(some, trace or _buffers(0))
-            if work >= FEW:
-                self.pace.stop(together, work)
         return self.actions - before
 
     def _steps_on_one_thread(self, until: int, trace: tuple[np.ndarray, ...]) -> None:
@@ -237,35 +227,9 @@ def _unsorted(column: IntArray, order: IntArray) -> IntArray:
     return result
 
 
-def simulate_plainly(
-    public: PublicTables, private: OwnTables, rules: Rules, allowance: Allowance, *, keys: Keys, seed: int
-) -> Outcomes:
-    """Play the same game with one `Agent` object each: slow, and easy to check by eye."""
-    players = [
-        Agent(
-            region_tables(public, allowance, int(public.region_of_agent[agent])),
-            private.of(agent).tolist(),
-            int(allowance.budget[agent]),
-            rules=rules,
-            draw=partial(draw, int(name)),
-        )
-        for agent, name in enumerate(streams(seed, keys))
-    ]
-    holder: dict[int, int] = {}
-    rows: list[tuple[int, int, int, Outcome]] = []
-    step, active = 0, list(range(len(players)))
-    while active:
-        step += 1
-        rows.extend((step, *row) for row in _one_step(players, active, holder, step))
-        active = [n for n in active if players[n].held is None and _hopes(players[n], holder)]
-    return Outcomes(
-        resource_of=np.array([-1 if p.held is None else p.held for p in players]),
-        spent=np.array([p.spent for p in players]),
-        charged=np.array([p.actions for p in players]),
-        steps=step,
-        trace=_as_trace(rows),
-        actions=len(rows),
-    )
+def _as_trace(parts: list[tuple[np.ndarray, ...]]) -> Trace:
+    step, agent, resource, outcome = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Trace(step, agent, resource, outcome, np.zeros(len(step)))
 
 
 def region_tables(public: PublicTables, allowance: Allowance, region: int) -> RegionTables:
@@ -284,37 +248,6 @@ def region_tables(public: PublicTables, allowance: Allowance, region: int) -> Re
         selection_units=allowance.selection[first:last].tolist(),
         backoff_units=allowance.backoff[start:stop].tolist(),
     )
-
-
-def _one_step(
-    players: list[Agent], active: list[int], holder: dict[int, int], step: int
-) -> Iterable[tuple[int, int, Outcome]]:
-    """Let everybody attempt at once, then everybody else look, and tell everybody what came of it."""
-    attempts = {n: players[n].decide(step).resource for n in active if players[n].attempting}
-    attempted = Counter(attempts.values())
-    holder.update({resource: n for n, resource in attempts.items() if attempted[resource] == 1})
-    for n in active:
-        if n in attempts:
-            resource = attempts[n]
-            if attempted[resource] == 1:
-                players[n].won()
-                yield n, resource, Outcome.HOLDS
-            else:
-                yield n, resource, Outcome.BACKS_OFF if players[n].collided(step) else Outcome.STAYS
-        else:
-            resource = players[n].decide(step, holder).resource
-            free = resource not in holder and resource not in attempted
-            players[n].saw(free=free)
-            yield n, resource, Outcome.FREE if free else Outcome.TAKEN
-
-
-def _hopes(player: Agent, holder: dict[int, int]) -> bool:
-    return any(resource not in holder for resource in player.region.resources)
-
-
-def _as_trace(rows: list[tuple[int, int, int, Outcome]]) -> Trace:
-    step, agent, resource, outcome = zip(*rows, strict=True)
-    return Trace(np.array(step), np.array(agent), np.array(resource), np.array(outcome, dtype=np.int8))
 
 
 def _fresh_state(agents: int) -> tuple[np.ndarray, ...]:

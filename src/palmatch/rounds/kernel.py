@@ -14,18 +14,14 @@ import numpy as np
 from palmatch.domains.distance import worth
 from palmatch.policies.compiled import backoff_weight, expected_utility, fill_weights, pick
 from palmatch.rounds.draws import BACKOFF, BACKOFF_COIN, PURPOSES, SELECTION, SELECTION_COIN, compiled_mix
-from palmatch.rounds.instructions import prefetch
 
 _HOLDS, _STAYS, _BACKS_OFF, _FREE, _TAKEN = 0, 1, 2, 3, 4
 
 # What an agent is about: to look, to attempt, nothing more, or to look after it found something taken.
 LOOKS, ATTEMPTS, DONE, DOUBTS = 0, 1, 2, 3
 
-# So many act while memory is asked for what as many others need: it fits into a cache.
-_AT_ONCE = 256
-
 # A word for each resource: the step of its last attempts times TAG, plus the one who attempted it, or SEVERAL; HELD and
-# who holds it once it is held. Whether something is free is one comparison, and words of parts of a game can be merged.
+# who holds it once it is held. Whether something is free is one comparison.
 TAG = 1 << 32
 SEVERAL = TAG - 1
 HELD = ((1 << 31) - 1) * TAG
@@ -188,7 +184,7 @@ def close_up(rows, column):  # type: ignore[no-untyped-def]  # compiled
 
 @numba.njit(cache=True, nogil=True)
 def mark(active, some, state, words, step):  # type: ignore[no-untyped-def]  # compiled
-    """Write the attempts of a step into the words: for one thread, or for words of one's own that are merged later."""
+    """Write the attempts of a step into the words, on one thread."""
     mode, at = state[2], state[7]
     for index in range(some[0], some[1]):
         agent = active[index]
@@ -220,52 +216,8 @@ def contest(active, some, state, words, step):  # type: ignore[no-untyped-def]  
 
 
 @numba.njit(cache=True, nogil=True)
-def merge(words, others, step):  # type: ignore[no-untyped-def]  # compiled
-    """Add the attempts of a step that others marked in words of their own for the same resources."""
-    for resource in range(len(words)):
-        if others[resource] >= HELD or words[resource] < step * TAG:
-            words[resource] = max(words[resource], others[resource])
-        elif words[resource] < HELD and others[resource] >= step * TAG:
-            words[resource] = step * TAG + SEVERAL
-
-
-@numba.njit(cache=True, nogil=True)
 def act(active, some, names, rules, prices, public, private, budget, state, board, step, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
     """Let agents active[some[0]:some[1]] act, once all attempts of the step are marked. Order does not matter."""
-    for first in range(some[0], some[1], _AT_ONCE):
-        last = min(first + _AT_ONCE, some[1])
-        if first == some[0]:
-            ask_for(active, (first, last), names, prices, public, state, step)
-        # Those who come after them, so that memory has the time that these take.
-        ask_for(active, (last, min(last + _AT_ONCE, some[1])), names, prices, public, state, step)
-        few = first, last
-        act_few(active, few, names, rules, prices, public, private, budget, state, board, step, largest_set, trace)
-
-
-@numba.njit(cache=True, nogil=True)
-def ask_for(active, some, names, prices, public, state, step):  # type: ignore[no-untyped-def]  # compiled
-    """Ask memory for what some agents are going to need of the largest tables."""
-    _, _, backoff_units = prices
-    region_of_agent, _, _, rank_start, entry_start, _, below, guide, _ = public
-    entry, rank, mode, _, _, _, _, _ = state
-    selection = counter(step, SELECTION)
-    for index in range(some[0], some[1]):
-        agent = active[index]
-        if mode[agent] == ATTEMPTS:
-            prefetch(backoff_units, entry[agent])
-        else:
-            region = region_of_agent[agent]
-            first = rank_start[region]
-            following = first + rank[agent] + 1
-            following = following if following < rank_start[region + 1] else first
-            start, stop = entry_start[following], entry_start[following + 1]
-            part = (np.uint64(drawn(names[agent], selection) >> 21) * np.uint64(stop - start)) >> np.uint64(32)
-            prefetch(below, start + np.int64(guide[start + np.int64(part)]))
-
-
-@numba.njit(cache=True, nogil=True)
-def act_few(active, some, names, rules, prices, public, private, budget, state, board, step, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
-    """Let a few agents act."""
     truth_selection, truth_backoff, gamma, spent_backoff = rules
     _, selection_units, backoff_units = prices
     region_of_agent, resource_start, resources, rank_start, entry_start, entries, below, guide, backoff = public

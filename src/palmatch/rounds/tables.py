@@ -14,12 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from palmatch.device.distribution import GRID
-from palmatch.neighbourhood import Neighbourhood, best_columns
-from palmatch.policies.alma import Shape, backoff_chances
+from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.noise import PublicPlay
 from palmatch.privacy.accountants import Layout
-from palmatch.problem import Domain, FloatArray, IntArray, Problem, Snapping, checked_utility
+from palmatch.problem import FloatArray, IntArray, Problem, Snapping, checked_utility
 from palmatch.rounds.kernel import fill_guide
 from palmatch.rounds.threads import taken
 
@@ -236,36 +234,6 @@ def members_of(region_index: IntArray, regions: int) -> list[IntArray]:
     """Return the agents of each region, in one pass over everybody."""
     order = stable_order(region_index)
     return np.split(order, np.cumsum(np.bincount(region_index, minlength=regions))[:-1])
-
-
-def alma_tables(
-    problem: Problem, domain: Domain, types: FloatArray, *, shape: Shape, gamma: float
-) -> tuple[PublicTables, OwnTables]:
-    """Return the tables of ALMA: everybody a region of its own, each rank set the one resource that comes next.
-
-    `domain` and `types` are what the agents act on, which is not the truth when positions were obfuscated.
-    """
-    agents, ranks = len(types), problem.ranks
-    by_id = np.argsort(problem.resource_order)
-    lists = np.empty((agents, ranks), dtype=np.int64)
-    values = np.empty((agents, ranks))
-    for block in np.array_split(np.arange(agents), max(1, agents * problem.resources // 10_000_000)):
-        utilities = checked_utility(domain, types[block], by_id)
-        best = best_columns(utilities, ranks)
-        lists[block] = by_id[best]
-        values[block] = np.take_along_axis(utilities, best, axis=1)
-    tables = finished(
-        region_of_agent=np.arange(agents),
-        resource_start=starts(np.full(agents, ranks)),
-        resources=lists.ravel(),
-        rank_start=starts(np.full(agents, ranks)),
-        entry_start=np.arange(agents * ranks + 1),
-        entries=np.tile(np.arange(ranks), agents),
-        selection_below=np.full(agents * ranks, GRID, dtype=np.int64),
-        backoff=backoff_chances(values, shape=shape, gamma=gamma).ravel(),
-        rows=np.arange(problem.resources),
-    )
-    return tables, OwnTables(starts(np.full(agents, ranks)), values.ravel())
 
 
 def _below(region: Neighbourhood, weights: IntArray) -> IntArray:

@@ -1,16 +1,15 @@
 """Work in pieces, on as many threads as there are processors: compiled loops let go of Python's lock.
 
-How the pieces are spread decides how long something takes, never what comes out. This room knows nothing of games.
+How the pieces are spread decides how long something takes, never what comes out. Nothing in here knows of games.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import count
-from time import perf_counter, process_time
 from typing import TypeVar
 
 import numpy as np
@@ -24,12 +23,7 @@ Number = TypeVar("Number", bound=np.generic)
 # In the environment: the most threads that a matching may use.
 LIMIT = "PALMATCH_THREADS"
 
-_STEPS_BETWEEN_TRIES = 8
-
 _TAKEN_AT_A_TIME = 1 << 16
-
-# Threads that run for so much of the time have the processors to themselves.
-_UNDISTURBED = 0.8
 
 
 def usual_threads() -> int:
@@ -74,62 +68,10 @@ def taken(column: NDArray[Number], rows: NDArray[np.integer], *, threads: int) -
     return result
 
 
-class Pace:
-    """Which of two ways is the faster one now: on one thread, or on several that wait for each other.
-
-    Where another program uses a processor, several threads may take longer than one. Unless they run nearly all the
-    time, both ways are tried, the faster one is kept, and the other is tried again from time to time. They give the
-    same, so that only time depends on it.
-    """
-
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
-        self._cost: dict[bool, float] = {}
-        self._since = 0
-        self._undisturbed = False
-        self._started = (0.0, 0.0)
-
-    def start(self) -> None:
-        """Begin to measure a piece of work."""
-        self._started = (perf_counter(), process_time())
-
-    def stop(self, together: bool, work: int) -> None:
-        """End it."""
-        self.note(together, perf_counter() - self._started[0], process_time() - self._started[1], work)
-
-    def together(self) -> bool:
-        """Return whether the next piece of work is to be done on several threads."""
-        if self.threads == 1:
-            return False
-        if self._undisturbed:
-            return True
-        for way in (True, False):
-            if way not in self._cost:
-                return way
-        better = self._cost[True] < self._cost[False]
-        # What was far slower is hardly worth another try.
-        patience = _STEPS_BETWEEN_TRIES * (1 + int(self._cost[not better] / self._cost[better]))
-        return better if self._since < patience else not better
-
-    def note(self, together: bool, seconds: float, running: float, work: int) -> None:
-        """Remember how long a piece of work took, and how long processors were running for it."""
-        self._undisturbed = together and running >= _UNDISTURBED * self.threads * seconds
-        cost = seconds / max(work, 1)
-        usual = self._cost.get(together)
-        changed = usual is not None and self._cost.get(not together, usual) >= usual
-        self._since = self._since + 1 if changed else 0
-        self._cost[together] = cost if usual is None else 0.5 * (usual + cost)
-
-
 @cache
 def most_threads() -> int:
     """Return how many threads can run at the same time: who asks, and those of the pool."""
     return max(2, os.cpu_count() or 1)
-
-
-def submit(work: Callable[[int], Piece], number: int) -> Future[Piece]:
-    """Have `work(number)` done by a thread of the pool, as soon as one is free."""
-    return _pool().submit(work, number)
 
 
 @cache

@@ -1,26 +1,27 @@
-"""ALMA on lists that many agents may share, with any rule of taking turns: patience of several kinds, or a threshold.
+"""ALMA on lists that many agents may share: back-off by chance, of several kinds, or a falling threshold.
 
-What agents act on is their stall (`rounds.prices.Stalls`), so that whoever stands at a stall because of a report plays
-without telling more. Each game is here twice: compiled, and plainly with one record for each agent; they agree in every
-bit. Everybody does one thing a step: attempt a resource, or look at one.
+All that an agent acts on is its list (`rounds.auction.ValueLists`): where the list follows from a report, playing
+reveals no more than the report. Each agent does one thing a step: it attempts a resource, or looks at one.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from palmatch.errors import DidNotConverge
 from palmatch.policies import turns
 from palmatch.policies.turns import COIN
-from palmatch.problem import IntArray
-from palmatch.rounds.draws import BACKOFF, Keys, compiled_draw, draw, streams
-from palmatch.rounds.prices import Stalls
+from palmatch.problem import FloatArray, IntArray
+from palmatch.rounds.auction import ValueLists
+from palmatch.rounds.draws import BACKOFF, Keys, compiled_draw
+from palmatch.rounds.recording import TraceParts
+from palmatch.trace import Outcome, Trace
 
 _STEPS_AT_ONCE = 256
 MOST_STEPS = 10_000_000
@@ -69,78 +70,115 @@ class Ended:
 
     resource_of: IntArray
     rounds: int
+    trace: Trace | None = None
 
 
-def best_first(stalls: Stalls) -> Stalls:
-    """Return the same stalls with what is worth most first; ties stay in the order in which they came, by public id."""
-    stall = np.repeat(np.arange(len(stalls.start) - 1), np.diff(stalls.start))
-    order = np.lexsort((-stalls.values, stall))
-    return Stalls(stalls.stall_of, stalls.start, stalls.resources[order], stalls.values[order])
+def best_first(lists: ValueLists, discount: FloatArray | None = None) -> ValueLists:
+    """Return the same lists with what is worth most first; ties stay in the order in which they came, by public id.
+
+    `discount` is taken off the value of each resource before it is compared; values stay as they are.
+    """
+    number = np.repeat(np.arange(len(lists.start) - 1), np.diff(lists.start))
+    net = lists.values if discount is None else lists.values - discount[lists.resources]
+    order = np.lexsort((-net, number))
+    return ValueLists(lists.list_of, lists.start, lists.resources[order], lists.values[order])
 
 
-def constant(lists: Stalls, chance: float) -> Patience:
+def constant(lists: ValueLists, chance: float) -> Patience:
     """Return the patience that does not ask what is at stake."""
     return Patience(np.full(len(lists.values), turns.constant_chance(chance), dtype=np.int64))
 
 
-def decaying(lists: Stalls, chance: float, *, every: int, floor: float) -> Patience:
+def decaying(lists: ValueLists, chance: float, *, every: int, floor: float) -> Patience:
     """Return the patience that grows with time, and does not ask what is at stake."""
     return Patience(constant(lists, chance).chances, every, turns.constant_chance(floor))
 
 
-def by_gaps(lists: Stalls, gamma: float) -> Patience:
+def by_gaps(lists: ValueLists, gamma: float) -> Patience:
     """Return the patience that compares what is at stake with the mean gap of the same list."""
     chances: IntArray = fill_gaps(lists.start, lists.values, gamma)
     return Patience(chances)
 
 
-def falling(lists: Stalls, steps: int, *, largest: float, smallest: float) -> Threshold:
+def falling(lists: ValueLists, steps: int, *, largest: float, smallest: float) -> Threshold:
     """Return the threshold that falls from the largest to the smallest possible value in so many steps."""
     opens: IntArray = fill_openings(lists.values, largest, smallest, steps)
     return Threshold(opens)
 
 
 def take_turns(
-    lists: Stalls,
+    lists: ValueLists,
     rule: Turns,
     *,
     resources: int,
-    keys: Keys,
-    seed: int,
+    names: Keys,
     most_steps: int = MOST_STEPS,
+    trace: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Ended:
-    """Play until everybody holds something or everything on its list is held; `lists` have the best first."""
-    agents = len(lists.stall_of)
+    """Play until each agent holds something or everything on its list is held; `lists` have the best first."""
+    agents = len(lists.list_of)
     held = np.full(agents, -1, dtype=np.int64)
     words = (np.zeros(resources, dtype=np.bool_), np.zeros(resources, dtype=np.int64), np.zeros(resources, np.int64))
-    game = (streams(seed, keys), lists.stall_of, lists.start, lists.resources)
-    first_entry = lists.start[lists.stall_of]
+    game = (names, lists.list_of, lists.start, lists.resources)
+    first_entry = lists.start[lists.list_of]
     at_once = np.ones(agents, np.bool_) if isinstance(rule, Patience) else rule.opens[first_entry] <= 1
     mode = np.where(at_once, ATTEMPTS, LOOKS).astype(np.int8)
-    # Who, at which entry, everything before which entry is held, and what comes next.
+    # Which agent, at which entry, everything before which entry is held, and what comes next.
     state = (np.arange(agents), first_entry.copy(), first_entry.copy(), mode)
-    step, active = 0, agents
+    step, active, seen = 0, agents, TraceParts()
     while active:
         if step >= most_steps:
             raise DidNotConverge(f"{active} of {agents} agents were still playing after {most_steps:,} steps.")
-        until = min(step + _STEPS_AT_ONCE, most_steps)
+        until = min(step + (1 if trace else _STEPS_AT_ONCE), most_steps)
+        before = (state[0][:active].copy(), state[1].copy(), mode.copy()) if trace else None
         if isinstance(rule, Patience):
             patience = (rule.chances, rule.every, rule.floor)
             step, active = play_patience(game, patience, words, state, held, active, step, until)
         else:
             step, active = play_threshold(game, rule.opens, words, state, held, active, step, until)
+        if before is not None:
+            _record(seen, before, state, held, lists.resources, active, step)
         if progress is not None:
             progress(agents - active, agents)
-    return Ended(held, step)
+    return Ended(held, step, seen.trace() if trace else None)
+
+
+def _record(
+    seen: TraceParts,
+    before: tuple[IntArray, IntArray, NDArray[np.int8]],
+    state: tuple[IntArray, IntArray, IntArray, NDArray[np.int8]],
+    held: IntArray,
+    resources: IntArray,
+    active: int,
+    step: int,
+) -> None:
+    """Add one step to a trace, from what changed in it."""
+    acting, entry_before, mode_before = before
+    queue, entry_after, _, mode_after = state
+    agent, resource, offer = seen.room(len(acting))
+    agent[:] = acting
+    attempted, attempts = mode_before[acting] == ATTEMPTS, mode_after[acting] == ATTEMPTS
+    stays, moved = np.isin(acting, queue[:active]), entry_after[acting] != entry_before[acting]
+    # An agent that neither attempts, nor turns to another entry, nor is about to attempt did nothing to be seen.
+    looked = ~attempted & (attempts | moved | (stays & (mode_after[acting] == DOUBTS)))
+    at = np.where(attempted | ~stays, entry_before[acting], entry_after[acting])
+    resource[:] = np.where(attempted | looked, resources[at], -1)
+    holds = held[acting] >= 0
+    outcome = np.where(
+        attempted,
+        np.where(holds, Outcome.HOLDS, np.where(attempts, Outcome.STAYS, Outcome.BACKS_OFF)),
+        np.where(attempts, Outcome.FREE, Outcome.TAKEN),
+    )
+    seen.add((agent, resource, offer), step, outcome)
 
 
 @numba.njit(cache=True)
 def fill_gaps(start, values, gamma):  # type: ignore[no-untyped-def]  # compiled
     """Return the chance of giving way at each entry, on the scale of its list's mean gap."""
     chances = np.empty(len(values), dtype=np.int64)
-    for stall in range(len(start) - 1):
-        first, last = start[stall], start[stall + 1] - 1
+    for number in range(len(start) - 1):
+        first, last = start[number], start[number + 1] - 1
         scale = (values[first] - values[last]) / (last - first) if last > first else 0.0
         for entry in range(first, last + 1):
             following = values[entry + 1] if entry < last else values[first]
@@ -160,7 +198,7 @@ def fill_openings(values, largest, smallest, steps):  # type: ignore[no-untyped-
 @numba.njit(cache=True)
 def claim(step, game, words, state, active):  # type: ignore[no-untyped-def]  # compiled
     """Count who attempts what, and let go of who has nothing left to hope for; return how many are left."""
-    _, stall_of, start, resources = game
+    _, list_of, start, resources = game
     held, attempted_at, attempts = words
     queue, entry_of, hope, mode = state
     kept = 0
@@ -171,7 +209,7 @@ def claim(step, game, words, state, active):  # type: ignore[no-untyped-def]  # 
             attempts[resource] = attempts[resource] + 1 if attempted_at[resource] == step else 1
             attempted_at[resource] = step
         elif mode[agent] == DOUBTS:
-            stop = start[stall_of[agent] + 1]
+            stop = start[list_of[agent] + 1]
             while hope[agent] < stop and held[resources[hope[agent]]]:
                 hope[agent] += 1
             if hope[agent] == stop:
@@ -185,7 +223,7 @@ def claim(step, game, words, state, active):  # type: ignore[no-untyped-def]  # 
 @numba.njit(cache=True)
 def play_patience(game, patience, words, state, holds, active, step, until):  # type: ignore[no-untyped-def]  # compiled
     """Play steps of giving way; return (steps played, who is still active)."""
-    names, stall_of, start, resources = game
+    names, list_of, start, resources = game
     chances, every, floor = patience
     held, attempted_at, attempts = words
     queue, entry_of, _, mode = state
@@ -206,8 +244,8 @@ def play_patience(game, patience, words, state, holds, active, step, until):  # 
                 if compiled_draw(names[agent], step, BACKOFF) < decayed_chance(chances[entry], step, every, floor):
                     mode[agent] = LOOKS
             else:
-                stall = stall_of[agent]
-                entry = entry + 1 if entry + 1 < start[stall + 1] else start[stall]
+                number = list_of[agent]
+                entry = entry + 1 if entry + 1 < start[number + 1] else start[number]
                 entry_of[agent] = entry
                 free = not held[resources[entry]] and attempted_at[resources[entry]] < step
                 mode[agent] = ATTEMPTS if free else DOUBTS
@@ -220,7 +258,7 @@ def play_patience(game, patience, words, state, holds, active, step, until):  # 
 @numba.njit(cache=True)
 def play_threshold(game, opens, words, state, holds, active, step, until):  # type: ignore[no-untyped-def]  # compiled
     """Play steps under a falling threshold; return (steps played, who is still active)."""
-    names, stall_of, start, resources = game
+    names, list_of, start, resources = game
     held, attempted_at, attempts = words
     queue, entry_of, _, mode = state
     while active > 0 and step < until:
@@ -242,7 +280,7 @@ def play_threshold(game, opens, words, state, holds, active, step, until):  # ty
             # Who attempts alone will hold it, whether or not its turn in this loop has come.
             elif held[resource] or (fought and attempts[resource] == 1):
                 entry_of[agent] = entry + 1
-                if entry + 1 == start[stall_of[agent] + 1]:
+                if entry + 1 == start[list_of[agent] + 1]:
                     continue
             elif not fought and opens[entry] <= step + 1:
                 mode[agent] = ATTEMPTS
@@ -250,83 +288,3 @@ def play_threshold(game, opens, words, state, holds, active, step, until):  # ty
             kept += 1
         active = kept
     return step, active
-
-
-@dataclass(slots=True)
-class Player:
-    """One agent of the plain game: what it wants, best first, which of that it is at, and what it does next."""
-
-    name: int
-    wants: list[int]
-    entries: list[int]
-    place: int = 0
-    attempting: bool = True
-    doubting: bool = False
-    holds: int = -1
-
-
-def take_turns_plainly(lists: Stalls, rule: Turns, *, keys: Keys, seed: int, most_steps: int = MOST_STEPS) -> Ended:
-    """Play the same game agent by agent, as it would be told."""
-    players = [
-        _player(lists, int(stall), int(name)) for stall, name in zip(lists.stall_of, streams(seed, keys), strict=True)
-    ]
-    taken: set[int] = set()
-    if isinstance(rule, Threshold):
-        for player in players:
-            player.attempting = int(rule.opens[player.entries[0]]) <= 1
-    active, step = list(players), 0
-    while active := [player for player in active if player.holds < 0 and _hopes(player, taken, rule)]:
-        step += 1
-        if step > most_steps:
-            raise DidNotConverge(
-                f"{len(active)} of {len(players)} agents were still playing after {most_steps:,} steps."
-            )
-        attempts = Counter(player.wants[player.place] for player in active if player.attempting)
-        taken |= {resource for resource, count in attempts.items() if count == 1}
-        for player in active:
-            if isinstance(rule, Patience):
-                _give_way(player, rule, attempts, taken, step)
-            else:
-                _wait(player, rule, attempts, taken, step)
-    return Ended(np.array([player.holds for player in players], dtype=np.int64), step)
-
-
-def _player(lists: Stalls, stall: int, name: int) -> Player:
-    entries = list(range(int(lists.start[stall]), int(lists.start[stall + 1])))
-    return Player(name, [int(lists.resources[entry]) for entry in entries], entries)
-
-
-def _hopes(player: Player, taken: set[int], rule: Turns) -> bool:
-    """Return whether to go on: the patient ask when they saw something taken, the others at the end of the list."""
-    if isinstance(rule, Threshold):
-        return player.place < len(player.wants)
-    return not player.doubting or any(resource not in taken for resource in player.wants)
-
-
-def _give_way(player: Player, rule: Patience, attempts: Counter[int], taken: set[int], step: int) -> None:
-    if player.attempting:
-        resource, entry = player.wants[player.place], player.entries[player.place]
-        if attempts[resource] == 1:
-            player.holds = resource
-            return
-        chance = turns.decayed_chance(int(rule.chances[entry]), step, rule.every, rule.floor)
-        player.attempting = draw(player.name, step, BACKOFF) >= chance
-        player.doubting = False
-        return
-    player.place = (player.place + 1) % len(player.wants)
-    resource = player.wants[player.place]
-    player.attempting = resource not in taken and attempts[resource] == 0
-    player.doubting = not player.attempting
-
-
-def _wait(player: Player, rule: Threshold, attempts: Counter[int], taken: set[int], step: int) -> None:
-    resource, entry = player.wants[player.place], player.entries[player.place]
-    if player.attempting:
-        if attempts[resource] == 1:
-            player.holds = resource
-        else:
-            player.attempting = draw(player.name, step, BACKOFF) >= COIN
-    elif resource in taken:
-        player.place += 1
-    else:
-        player.attempting = attempts[resource] == 0 and int(rule.opens[entry]) <= step + 1

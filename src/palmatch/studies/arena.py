@@ -14,18 +14,17 @@ import numpy as np
 
 from palmatch.device.agent import Rules
 from palmatch.errors import InputError
-from palmatch.guarantee import region_only
-from palmatch.methods import Ground, Settings, accounts, budgets, largest_costs, palma_policy, plays, published_policy
+from palmatch.methods import METHODS, Settings, Workspace, budgets
+from palmatch.methods.palma import palma_policy, published_policy
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy, noise_only
-from palmatch.privacy.accountants import Allowance, affordable_actions, free_allowance, published_allowance
+from palmatch.privacy.accountants import Allowance, affordable_actions
 from palmatch.privacy.costs import largest_own_costs
 from palmatch.privacy.posterior import Prices, Reader
-from palmatch.privacy.sound import sound_allowance
 from palmatch.problem import FloatArray, IntArray, Problem, make_problem
-from palmatch.rounds.draws import Keys
-from palmatch.rounds.game import Outcomes, region_tables, rules_of, simulate
+from palmatch.rounds.draws import Keys, streams
+from palmatch.rounds.game import Outcomes, region_tables, simulate
 from palmatch.rounds.tables import OwnTables, PublicTables, public_tables, snapped_tables
 from palmatch.studies.arena_once import REPORTED
 from palmatch.trace import Trace
@@ -78,7 +77,7 @@ class Arena:
 
     def trace(self, seed: int) -> Trace:
         """Play one game and return what an observer saw."""
-        ends = self.game(self.public, self.own, self.rules, self.allowance, keys=self.keys, seed=seed, trace=True)
+        ends = self.game(self.public, self.own, self.rules, self.allowance, names=streams(seed, self.keys), trace=True)
         if ends.trace is None:
             raise TypeError("Expected a game that records its trace.")
         return ends.trace
@@ -97,18 +96,21 @@ class Arena:
         return replace(self, own=replace(self.own, utility=utility), allowance=replace(self.allowance, budget=budget))
 
 
-def arena(ground: Ground, method: str, target: int, *, settings: Settings | None = None) -> Arena:
+def arena(workspace: Workspace, method: str, target: int, *, settings: Settings | None = None) -> Arena:
     """Prepare a method's game around one agent."""
     if method not in IN_ROUNDS:
         raise InputError(f"Expected a method that plays in rounds ({', '.join(IN_ROUNDS)}), got method={method!r}.")
-    chosen, problem = settings or Settings(), ground.problem
+    chosen, problem = settings or Settings(), workspace.problem
     policy = _policy(method, problem, chosen)
-    noise = plays(ground, policy)
-    public = public_tables(problem, ground.regions, noise)
-    allowance = _allowance(method, ground, policy, noise, public, chosen)
+    noise = workspace.plays(policy)
+    prepare = METHODS[method].game
+    assert prepare is not None
+    game = prepare(workspace, chosen, None)
+    # Tables, also where the game itself works from places: the target's row is replaced.
+    public, allowance = public_tables(problem, workspace.regions, noise), game.allowance
     number = int(problem.region_index[target])
     mine = float(budgets(problem, chosen)[target])
-    region = ground.regions[number]
+    region = workspace.regions[number]
     if method == "published":
         costs = largest_own_costs(region, noise[number], policy, region.utilities, chosen.order)
         each = np.full(len(costs), mine)
@@ -123,13 +125,13 @@ def arena(ground: Ground, method: str, target: int, *, settings: Settings | None
         play=noise[number],
         policy=policy,
         public=public,
-        own=snapped_tables(problem, ground.regions) if method == "palma" else ground.own,
-        rules=rules_of(policy),
+        own=snapped_tables(problem, workspace.regions) if method == "palma" else workspace.own,
+        rules=game.rules,
         allowance=allowance,
         type_budgets=type_budgets,
         epsilon=min(mine, allowance.guarantee.epsilon),
         delta=allowance.guarantee.delta,
-        keys=ground.keys,
+        keys=workspace.keys,
     )
 
 
@@ -143,25 +145,6 @@ def _policy(method: str, problem: Problem, settings: Settings) -> Policy:
     if method == "noise":
         return noise_only(gamma=settings.gamma, noise=settings.noise, backoff_noise=settings.backoff_noise)
     return palma_policy(problem, settings) if method == "palma" else published_policy(problem, settings)
-
-
-def _allowance(
-    method: str, ground: Ground, policy: Policy, noise: list[PublicPlay], public: PublicTables, settings: Settings
-) -> Allowance:
-    problem, budget = ground.problem, budgets(ground.problem, settings)
-    if method == "noise":
-        promise = region_only("everybody plays what its region's representative would play")
-        return free_allowance(problem.agents, public.layout, promise, truth=False)
-    if method == "published":
-        return published_allowance(
-            largest_costs(ground, policy, noise, settings.order),
-            budget,
-            layout=public.layout,
-            order=settings.order,
-            delta=settings.delta,
-        )
-    chosen = accounts(ground, policy, noise, budget, settings)
-    return sound_allowance(chosen, problem.region_index, budget, delta=settings.delta)
 
 
 def stress_problem(problem: Problem, target: int, *, rivals: int | None = None) -> Problem:

@@ -13,16 +13,17 @@ from typing import TypeAlias
 
 import numpy as np
 
-from palmatch.adaptive import lists, play_lists
 from palmatch.errors import InputError
-from palmatch.ground import Ground, Settings, budgets
+from palmatch.methods.lists import SHARE_OF_PRICE, patient
+from palmatch.methods.reports import PATIENCE, STEP, Reporting, drawn, reporting, value_lists
+from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood, Progress
-from palmatch.once import PATIENCE, STEP, Reporting, reporting, reports, stalls
 from palmatch.policies.channel import Channel
 from palmatch.privacy.posterior import report_log_chances
 from palmatch.problem import FloatArray, IntArray, Problem
-from palmatch.rounds.draws import Keys
-from palmatch.rounds.prices import sell
+from palmatch.rounds.auction import sell
+from palmatch.rounds.draws import Keys, randomness, streams
+from palmatch.rounds.turns import best_first, take_turns
 
 REPORTED = ("once", "hungarian-once", "palma-adaptive")
 
@@ -33,7 +34,7 @@ Game: TypeAlias = Callable[[Reporting, IntArray, Keys, int], Seen]
 
 def sale(plan: Reporting, reported: IntArray, keys: Keys, seed: int) -> Seen:
     """Play `once` on given reports: who got what, at which prices, after how many rounds."""
-    ends = sell(stalls(plan, reported), plan.opening, STEP, keys=keys, seed=seed, patience=PATIENCE)
+    ends = sell(value_lists(plan, reported), plan.opening, STEP, names=streams(seed, keys), patience=PATIENCE)
     return (*ends.resource_of.tolist(), *ends.prices.tolist(), ends.rounds)
 
 
@@ -44,7 +45,9 @@ def told(plan: Reporting, reported: IntArray, keys: Keys, seed: int) -> Seen:  #
 
 def steps(plan: Reporting, reported: IntArray, keys: Keys, seed: int) -> Seen:
     """Play `palma-adaptive` on given reports: everything that anybody did, step by step, and what came of it."""
-    seen = play_lists(plan, lists(plan), reported, keys=keys, seed=seed, trace=True).trace
+    lists = best_first(value_lists(plan, reported), SHARE_OF_PRICE * plan.opening)
+    names, resources = streams(seed, keys), len(plan.opening)
+    seen = take_turns(lists, patient(lists), resources=resources, names=names, trace=True).trace
     assert seen is not None
     return tuple(np.stack((seen.step, seen.agent, seen.resource, seen.outcome)).ravel().tolist())
 
@@ -90,11 +93,11 @@ class ReportArena:
 
     def watch(self, seed: int) -> int:
         """Play one game and return the report that explains what was seen of the target."""
-        drawn = reports(self.plan, self.keys, seed)
-        seen, own = self.played(self.plan, drawn, self.keys, seed), int(drawn[self.target])
+        told = drawn(self.plan, randomness(self.keys, seed))
+        seen, own = self.played(self.plan, told, self.keys, seed), int(told[self.target])
         for candidate in (own, *(other for other in range(self.channel.reports) if other != own)):
-            drawn[self.target] = candidate
-            if self.law(self.plan, drawn, self.keys, seed) == seen:
+            told[self.target] = candidate
+            if self.law(self.plan, told, self.keys, seed) == seen:
                 return candidate
         raise InputError(
             f"No report of agent {self.problem.agent_ids[self.target]} explains what it did with seed {seed}: "
@@ -103,11 +106,11 @@ class ReportArena:
 
 
 def report_arena(
-    ground: Ground, method: str, target: int, *, settings: Settings | None = None, plan: Reporting | None = None
+    workspace: Workspace, method: str, target: int, *, settings: Settings | None = None, plan: Reporting | None = None
 ) -> ReportArena:
     """Prepare a method of one report around one agent; `plan` is what `reporting` returns, if it is known already."""
-    chosen, problem = settings or Settings(), ground.problem
-    plan = plan or reporting(ground, chosen)
+    chosen, problem = settings or Settings(), workspace.problem
+    plan = plan or reporting(workspace, chosen)
     game = _GAMES[method]
     number = int(plan.channel_of[target])
     return ReportArena(
@@ -116,7 +119,7 @@ def report_arena(
         target=target,
         region=plan.region_of_channel[number],
         plan=plan,
-        keys=ground.keys,
+        keys=workspace.keys,
         epsilon=float(budgets(problem, chosen)[target]),
         played=game,
         law=game,

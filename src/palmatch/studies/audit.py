@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import beta
 
-from palmatch.baselines.geo import planar_laplace
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
-from palmatch.methods import Ground, Report, Settings, plays, published_policy
+from palmatch.methods import Report, Settings, Workspace
+from palmatch.methods.geo import planar_laplace
+from palmatch.methods.palma import published_policy
+from palmatch.methods.reports import reporting
 from palmatch.neighbourhood import Neighbourhood, Progress
-from palmatch.once import reporting
 from palmatch.privacy.costs import action_costs
 from palmatch.privacy.posterior import (
     Actions,
@@ -30,7 +31,7 @@ from palmatch.privacy.posterior import (
     report_log_chances,
 )
 from palmatch.problem import FloatArray, IntArray, Problem
-from palmatch.rounds.draws import keys_of, stream
+from palmatch.rounds.draws import keys_of, stream, streams
 from palmatch.studies.arena import Arena, arena, check_method, neighbours_only, stress_problem
 from palmatch.studies.arena_once import (
     REPORTED,
@@ -177,38 +178,38 @@ def audit(
     chosen = settings or Settings()
     check_method(method)
     check_games(games, error)
-    ground = Ground(problem, report)
-    target = _most_telling(ground, method, chosen) if agent is None else agent
+    workspace = Workspace(problem, report)
+    target = _most_telling(workspace, method, chosen) if agent is None else agent
     name, notes = problem.agent_ids[target], []
     if problem.agents > _MOST_AGENTS:
-        ground, target = Ground(neighbours_only(problem, target), report), 0
+        workspace, target = Workspace(neighbours_only(problem, target), report), 0
         notes.append(f"Of {problem.agents:,} agents only those of the target's region play, so that it takes no hours.")
     set_up = report_arena if method in REPORTED else arena
-    as_given = set_up(ground, method, target, settings=chosen)
-    crowd = Ground(stress_problem(problem, problem.agent_ids.index(name)), report)
+    as_given = set_up(workspace, method, target, settings=chosen)
+    crowd = Workspace(stress_problem(problem, problem.agent_ids.index(name)), report)
     stress = set_up(crowd, method, 0, settings=chosen)
     attacks = tuple(
-        attack(stage, words, games=games, seed=seed, error=error, progress=ground.progress(words))
+        attack(stage, words, games=games, seed=seed, error=error, progress=workspace.progress(words))
         for words, stage in (("as given", as_given), ("stress", stress))
     )
     on_map = isinstance(problem.domain, City) and chosen.epsilon > 0
     return Audit(method, attacks, belief(as_given, settings=chosen, seed=seed) if on_map else None, tuple(notes))
 
 
-def _most_telling(ground: Ground, method: str, settings: Settings) -> int:
+def _most_telling(workspace: Workspace, method: str, settings: Settings) -> int:
     if method in REPORTED:
-        return most_telling_report(reporting(ground, settings))
-    return most_telling(ground, settings)
+        return most_telling_report(reporting(workspace, settings))
+    return most_telling(workspace, settings)
 
 
-def most_telling(ground: Ground, settings: Settings) -> int:
+def most_telling(workspace: Workspace, settings: Settings) -> int:
     """Return the first agent of the region in which the first picks of two types differ most: public knowledge."""
-    policy = published_policy(ground.problem, settings)
+    policy = published_policy(workspace.problem, settings)
     spread = [
         float(action_costs(region, play, policy, float("inf"), ranks=1).selection[0])
-        for region, play in zip(ground.regions, plays(ground, policy), strict=True)
+        for region, play in zip(workspace.regions, workspace.plays(policy), strict=True)
     ]
-    return int(np.flatnonzero(ground.problem.region_index == int(np.argmax(spread)))[0])
+    return int(np.flatnonzero(workspace.problem.region_index == int(np.argmax(spread)))[0])
 
 
 def attack(
@@ -380,7 +381,7 @@ def belief(stage: Arena | ReportArena, *, settings: Settings, seed: int = 0) -> 
     places, truth = stage.region.types[:, :2] - corner, stage.problem.truth[target, :2] - corner
     epsilon = stage.epsilon or settings.epsilon
     strength = np.array([epsilon / (edge / 2)])
-    report = truth + planar_laplace(keys_of([stage.problem.agent_ids[target]]), strength, seed=seed)[0]
+    report = truth + planar_laplace(streams(seed, keys_of([stage.problem.agent_ids[target]])), strength)[0]
     # The density of planar Laplace noise falls with the distance alone.
     heard = -strength[0] * np.hypot(*(places - report).T)
     prior = np.full(len(places), 1 / len(places))

@@ -12,34 +12,28 @@ import resource
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 from scipy.spatial import cKDTree
 
 from palmatch.crowd import sets as crowd_sets
 from palmatch.crowd import tables as crowd_tables
-from palmatch.crowd.dense import match_matrix
 from palmatch.crowd.index import index_of
 from palmatch.data.crowd import crowd
 from palmatch.domains import mobility
 from palmatch.errors import InputError
 from palmatch.guarantee import no_privacy
-from palmatch.policies.alma import PATIENCE, patient_chance
+from palmatch.policies.alma import PATIENCE
 from palmatch.policies.published import SPENT_BACKOFF, published
 from palmatch.privacy.accountants import Allowance, free_allowance
-from palmatch.problem import FloatArray, IntArray, Problem
+from palmatch.problem import Problem
 from palmatch.rounds.draws import streams
 from palmatch.rounds.game import FEW, rules_of, simulate
-from palmatch.rounds.lists import simulate_lists
 from palmatch.rounds.tables import PublicTables
 from palmatch.rounds.threads import usual_threads
-from palmatch.studies.bench_peers import greedy_edges, lapx, min_cost_flow
 
 INTEREST = 20
 EDGE = 1000.0
@@ -102,89 +96,10 @@ def timed(work: Callable[[], Result], *, times: int = 1) -> tuple[Result, float]
     return result, float(shortest)
 
 
-def dense_families(size: int, seed: int) -> dict[str, Callable[[], FloatArray]]:
-    """Return matrices to match: any utilities, those of places in a city, and those of areas of research."""
-    chance = np.random.Generator(np.random.PCG64(seed))
-
-    def near() -> FloatArray:
-        people, cars = chance.uniform(0.0, 10_000.0, (2, size, 2))
-        far = np.abs(people[:, None, 0] - cars[None, :, 0]) + np.abs(people[:, None, 1] - cars[None, :, 1])
-        result: FloatArray = np.exp(-far / 4000.0)
-        return result
-
-    def areas() -> FloatArray:
-        reviewers, papers = (chance.random((2, size, 40)) < 0.1).astype(np.float64)
-        result: FloatArray = np.clip(reviewers @ papers.T / 4.0, 0.02, 1.0)
-        return result
-
-    return {"any": lambda: 1.0 - chance.random((size, size)), "near": near, "areas": areas}
-
-
-def dense(size: int, *, seed: int = 0, report: Report | None = None) -> list[Line]:
-    """Match whole matrices: scipy, lapx if there, and ALMA with patience, after which who got nothing bids."""
-    lines = []
-    families = dense_families(size, seed)
-    for done, (family, make) in enumerate(families.items()):
-        table = make()
-        match_matrix(table[:64, :64])
-        ours, seconds = timed(lambda table=table: match_matrix(table), times=7)  # type: ignore[misc]
-        (_, best), slow = timed(lambda table=table: linear_sum_assignment(table, maximize=True))  # type: ignore[misc]
-        found = {"scipy": (best, slow), "alma, bids": (ours, seconds)}
-        if "lapx" not in missing():
-            found["lapx"] = timed(lambda table=table: lapx(table))  # type: ignore[misc]
-        most = _worth(table, best)
-        for method, (column_of, took) in found.items():
-            lines.append(Line(f"dense, {family}", size, method, took, _worth(table, column_of) / most, took / seconds))
-        _tell(report, "dense", done + 1, len(families))
-    return lines
-
-
-def _worth(table: FloatArray, column_of: IntArray) -> float:
-    rows = np.flatnonzero(column_of >= 0)
-    return float(table[rows, column_of[rows]].sum())
-
-
 def crowd_problem(people: int, seed: int) -> Problem:
     """Return a crowd's problem: squares of 1000 m, 20 interests."""
     batch = crowd(people, seed=seed)
     return mobility.problem(batch.requests, batch.vehicles, edge=EDGE, interest=INTEREST)
-
-
-def sparse(people: int, *, seed: int = 0, report: Report | None = None) -> list[Line]:
-    """Match everybody to one of its 20 nearest: rounds alone, beside greedy and a min-cost flow on the same graph."""
-    problem = crowd_problem(people, seed)
-    city = problem.domain
-    assert isinstance(city, mobility.City)
-    found = crowd_tables.own_lists(city, problem.types, problem.resource_order, INTEREST)
-    names = streams(seed, np.arange(people, dtype=np.uint64))
-    _tell(report, "sparse", 1, 4)
-
-    def rounds() -> IntArray:
-        return simulate_lists(found.places, patient_chance(), resources=people, names=names).resource_of
-
-    rounds()
-    greedy_edges(found.places[:9], found.values[:9])
-    ours, seconds = timed(rounds, times=10)
-    _tell(report, "sparse", 2, 4)
-    results = {"alma-patient": (ours, seconds), "greedy": timed(lambda: greedy_edges(found.places, found.values))}
-    _tell(report, "sparse", 3, 4)
-    if "OR-tools" not in missing():
-        results["OR-tools flow"] = timed(lambda: min_cost_flow(found.places, found.values))
-    # Once more: what else the machine has to do changes while the others take their time.
-    ours, again = timed(rounds, times=10)
-    seconds = min(seconds, again)
-    results["alma-patient"] = (ours, seconds)
-    _tell(report, "sparse", 4, 4)
-    worth = {method: _listed(found.places, found.values, column_of) for method, (column_of, _) in results.items()}
-    most = max(worth.values())
-    return [
-        Line("sparse", people, method, took, worth[method] / most, took / seconds)
-        for method, (_, took) in results.items()
-    ]
-
-
-def _listed(places: np.ndarray, values: FloatArray, column_of: IntArray) -> float:
-    return float(values[places == column_of[:, None]].sum())
 
 
 def measure(people: int, threads: int, seed: int = 0) -> Size:
@@ -197,7 +112,7 @@ def measure(people: int, threads: int, seed: int = 0) -> Size:
 
     def rounds() -> Any:
         own = crowd_tables.own_places(problem, sets, snapped=True, threads=threads)
-        return simulate(tables, own, rules_of(policy), allowance, keys=keys, seed=seed, threads=threads)
+        return simulate(tables, own, rules_of(policy), allowance, names=streams(seed, keys), threads=threads)
 
     ends, for_rounds = timed(rounds)
     return Size(
@@ -297,20 +212,3 @@ def ask(people: int, threads: int, seed: int) -> float:
 def _tell(report: Report | None, what: str, done: int, total: int) -> None:
     if report is not None:
         report(what, done, total)
-
-
-def missing() -> tuple[str, ...]:
-    """Return the peers that are not installed, or that are broken and cannot be imported."""
-    peers = {"lapx": "lap", "OR-tools": "ortools.graph.python.min_cost_flow"}
-    return tuple(name for name, module in peers.items() if not _importable(module))
-
-
-def _importable(module: str) -> bool:
-    if find_spec(module.partition(".")[0]) is None:
-        return False
-    try:
-        import_module(module)
-    except Exception:
-        # A compiled package that was built for another numpy raises what it likes.
-        return False
-    return True

@@ -11,9 +11,9 @@ from time import perf_counter
 
 import numpy as np
 
-from palmatch.baselines.hungarian import hungarian
 from palmatch.errors import InputError
-from palmatch.methods import METHODS, Ground, Method, Report, Settings, prepare
+from palmatch.methods import METHODS, PreparedMethod, Report, Settings, Workspace, prepare
+from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, Matching, Problem
 from palmatch.rounds.draws import stream
 
@@ -121,26 +121,27 @@ def _play_all(
     *,
     report: Report | None = None,
 ) -> None:
-    ground = Ground(problem, report)
-    best = hungarian(problem).welfare
+    workspace = Workspace(problem, report)
+    best = optimal_welfare(problem)
     for number, method in enumerate(methods):
-        ready = prepare(ground, method, settings=settings)
+        ready = prepare(workspace, method, settings=settings)
         # Its own progress is of no interest among many runs.
-        ground.report = None
+        workspace.report = None
         played[method].extend(_play(ready, seeds, best))
-        ground.report = report
+        workspace.report = report
         if report is not None:
             report("methods", number + 1, len(methods))
 
 
-def _play(method: Method, seeds: Sequence[int], best: float) -> list[Run]:
+def _play(method: PreparedMethod, seeds: Sequence[int], best: float) -> list[Run]:
     """Play every seed; a method without chance gives the same each time and is played once."""
     results: list[Run] = []
-    for seed in seeds if method.random else seeds[:1]:
+    random = METHODS.find(method.name).random
+    for seed in seeds if random else seeds[:1]:
         start = perf_counter()
         matching = method.play(seed)
         results.append(Run(matching, best, perf_counter() - start))
-    return results if method.random else results * len(seeds)
+    return results if random else results * len(seeds)
 
 
 def _row(method: str, runs: Sequence[Run], settings: Settings, *, edge: float | None, areas: int | None) -> Row:
@@ -169,9 +170,8 @@ def _mean(values: Sequence[float]) -> float:
 def _check(methods: Sequence[str], runs: int) -> None:
     if runs < 1:
         raise InputError(f"Expected at least 1 run, got runs={runs}.")
-    unknown = [method for method in methods if method not in METHODS]
-    if unknown:
-        raise InputError(f"There is no method {unknown[0]!r}: choose from {', '.join(METHODS)}.")
+    for method in methods:
+        METHODS.find(method)
     if not methods:
         raise InputError(f"Expected at least one method: choose from {', '.join(METHODS)}.")
 

@@ -15,7 +15,7 @@ import polars as pl
 from palmatch.data.points import Points
 from palmatch.device.ledger import UNIT_BITS, epsilon_of
 from palmatch.domains import mobility
-from palmatch.methods import Ground, Settings
+from palmatch.methods import Settings, Workspace
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.studies import day_truth
 from palmatch.studies.day_area import Area
@@ -144,13 +144,13 @@ def play_batch(
 def _played(
     posed: Posed, state: State, offer: IntArray, plan: Plan, draws: Drawn, keep: Callable[[Drawn], None]
 ) -> Ended:
-    ground, settings = Ground(posed.problem), Settings(epsilon=0.0, delta=plan.delta)
+    workspace, settings = Workspace(posed.problem), Settings(epsilon=0.0, delta=plan.delta)
     agents = state.agents.only(posed.agent_of)
     memory = Memory(agents.channel, agents.report, state.channels)
     if reports_once(plan.method):
-        ended = play_reports(ground, plan.method, settings, draws, memory, seed=plan.seed, keep=keep)
+        ended = play_reports(workspace, plan.method, settings, draws, memory, seed=plan.seed, keep=keep)
         return ended if plan.memoises else replace(ended, memory=memory)
-    resource_of, rounds = play_other(ground, plan.method, settings, draws, seed=plan.seed)
+    resource_of, rounds = play_other(workspace, plan.method, settings, draws, seed=plan.seed)
     # An agent with a share to act on is charged for it, whatever it did: the charge must not tell.
     return Ended(resource_of, rounds, (offer[posed.agent_of] > 0).astype(np.int64), memory)
 

@@ -7,7 +7,6 @@ it costs nothing. This module moves no vehicles and keeps nothing on the disk.
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,27 +15,20 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch import once
 from palmatch.errors import InputError
-from palmatch.ground import Ground, Settings
-from palmatch.methods import METHODS, prepare
-from palmatch.once import Reporting
+from palmatch.methods import METHODS, Settings, Workspace, prepare
+from palmatch.methods import reports as once
+from palmatch.methods.reports import Reporting
 from palmatch.policies.once import channel_for
 from palmatch.problem import IntArray
-from palmatch.rounds.draws import Keys, stream
-from palmatch.rounds.prices import sell
+from palmatch.rounds.auction import sell
+from palmatch.rounds.draws import Randomness, randomness, stream, streams
 from palmatch.studies.day_state import StoredChannel
-
-_REPORTING = ("once", "hungarian-once", "once-threshold", "palma-adaptive")
-_ACCOUNTED = ("palma", "published")
-_REGION_ONLY = ("noise", "noise-patient", "hungarian-region", "random")
 
 
 def check_method(method: str) -> None:
     """Refuse what cannot be played for a day."""
-    if method not in METHODS:
-        raise InputError(f"There is no method {method!r}: choose from {', '.join(playable())}.")
-    if "-geo" in method:
+    if METHODS.find(method).located:
         raise InputError(
             f"{method} has no meaning for an agent that has nothing left of the day's budget: "
             f"choose from {', '.join(playable())}."
@@ -45,12 +37,12 @@ def check_method(method: str) -> None:
 
 def playable() -> list[str]:
     """Return the methods that can be played for a day."""
-    return [method for method in METHODS if "-geo" not in method]
+    return [name for name, method in METHODS.items() if not method.located]
 
 
 def pays(method: str) -> bool:
     """Tell whether agents are charged."""
-    return method in _REPORTING + _ACCOUNTED
+    return METHODS.find(method).spends
 
 
 def reports_once(method: str) -> bool:
@@ -60,12 +52,13 @@ def reports_once(method: str) -> bool:
 
 def is_pure(method: str) -> bool:
     """Tell whether a method has no failure probability."""
-    return method in _REPORTING
+    return not METHODS.find(method).has_delta
 
 
 def is_public(method: str) -> bool:
     """Tell whether a method looks at nothing but regions."""
-    return method in _REGION_ONLY
+    found = METHODS.find(method)
+    return found.private and not found.spends
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +108,7 @@ class Ended:
 
 
 def play_reports(
-    ground: Ground,
+    workspace: Workspace,
     method: str,
     settings: Settings,
     draws: Drawn,
@@ -129,28 +122,26 @@ def play_reports(
     Agents with a stored report use it; the others draw theirs from the channel of this batch, which is the one of
     `match`. `keep` is given what was drawn before anything is done with it.
     """
-    plan = once.reporting(ground, settings)
+    plan = once.reporting(workspace, settings)
     if len(draws.reports) == 0:
-        told = once.reports(plan, *_private(ground, seed=None if seed is None else draws.ties))
-        draws = replace(draws, reports=told)
+        draws = replace(draws, reports=once.drawn(plan, _chance(workspace, draws, seed)))
         keep(draws)
     stored = memory.channel >= 0
     tells = np.array([channel.reports > 1 for channel in plan.channels])[plan.channel_of] & ~stored
     known = replace(memory, report=np.where(stored, memory.report, draws.reports))
-    resource_of, rounds = _ON_REPORTS[method](ground, with_stored(ground, plan, known), known.report, draws.ties)
+    resource_of, rounds = _ON_REPORTS[method](workspace, with_stored(workspace, plan, known), known.report, draws.ties)
     return Ended(resource_of, rounds, tells.astype(np.int64), _stored(known, plan, tells))
 
 
 def play_other(
-    ground: Ground, method: str, settings: Settings, draws: Drawn, *, seed: int | None
+    workspace: Workspace, method: str, settings: Settings, draws: Drawn, *, seed: int | None
 ) -> tuple[IntArray, int]:
     """Play a batch of any other method; return each agent's resource and the rounds."""
-    ground._keys = _private(ground, seed=None if seed is None else draws.ties)[0]
-    matching = prepare(ground, method, settings=settings).play(draws.ties)
+    matching = prepare(workspace, method, settings=settings).run(_chance(workspace, draws, seed))
     return matching.resource_of, matching.rounds
 
 
-def with_stored(ground: Ground, plan: Reporting, memory: Memory) -> Reporting:
+def with_stored(workspace: Workspace, plan: Reporting, memory: Memory) -> Reporting:
     """Return the plan in which agents with a stored report have the channel that they drew it from.
 
     Its values are computed anew for the vehicles of this batch, from the region's public table.
@@ -161,8 +152,8 @@ def with_stored(ground: Ground, plan: Reporting, memory: Memory) -> Reporting:
         members = np.flatnonzero(memory.channel == number)
         if len(members) == 0:
             continue
-        region = ground.regions[int(ground.problem.region_index[members[0]])]
-        prior = once.prior_of(ground.problem, region)
+        region = workspace.regions[int(workspace.problem.region_index[members[0]])]
+        prior = once.prior_of(workspace.problem, region)
         channel_of[members] = len(channels)
         channels.append(channel_for(region, channel.cell_of, channel.chances, prior=prior))
         owners.append(region)
@@ -178,16 +169,14 @@ def _stored(memory: Memory, plan: Reporting, tells: NDArray[np.bool_]) -> Memory
     return Memory(channel, np.where(channel >= 0, memory.report, -1), tuple(channels))
 
 
-def _private(ground: Ground, seed: int | None) -> tuple[Keys, int]:
-    """Return what the agents' draws are a hash of: for each agent fresh bits of its own, or a function of the seed."""
-    if seed is not None:
-        return ground.keys, seed
-    return np.frombuffer(os.urandom(8 * ground.problem.agents), dtype="<u8").astype(np.uint64), 0
+def _chance(workspace: Workspace, draws: Drawn, seed: int | None) -> Randomness:
+    """Return each agent's private stream, fresh or a function of the day's seed, and the batch's public ones."""
+    return randomness(workspace.keys, None if seed is None else draws.ties, published=draws.ties)
 
 
-def _bids(ground: Ground, plan: Reporting, told: IntArray, ties: int) -> tuple[IntArray, int]:
-    table = once.stalls(plan, told)
-    sale = sell(table, plan.opening, once.STEP, keys=ground.keys, seed=ties, patience=once.PATIENCE)
+def _bids(workspace: Workspace, plan: Reporting, told: IntArray, ties: int) -> tuple[IntArray, int]:
+    names = streams(ties, workspace.keys)
+    sale = sell(once.value_lists(plan, told), plan.opening, once.STEP, names=names, patience=once.PATIENCE)
     return sale.resource_of, sale.rounds
 
 

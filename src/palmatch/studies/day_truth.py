@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from palmatch.baselines.hungarian import assign
+from palmatch.methods.centralised import assign
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.studies.day_area import metres_between
 

@@ -10,36 +10,19 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite, log, nan
+from math import isfinite, isnan, log, nan
 
 import numpy as np
 
-from palmatch.baselines.hungarian import hungarian
 from palmatch.errors import InputError
-from palmatch.methods import METHODS, Ground, Report, Settings, prepare
+from palmatch.methods import METHODS, Report, Settings, Workspace, prepare
+from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, Problem
 from palmatch.rounds.draws import stream
 from palmatch.studies.compare import Comparison, Problems, Row, Run, _check, _play, _row
 
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 SHOWN = ("once", "palma", "published", "noise", "hungarian-once", "hungarian-region")
-
-# Methods that never look at a budget. One that is not named here is played at every ε, which is only slower.
-FLAT = frozenset(
-    {
-        "noise",
-        "noise-patient",
-        "unlimited",
-        "alma",
-        "alma-logistic",
-        "alma-patient",
-        "alma-threshold",
-        "hungarian",
-        "hungarian-region",
-        "greedy",
-        "random",
-    }
-)
 
 # The budget that the words are about, or the one on the frontier that is nearest to it in ratio.
 SPOKEN = 1.0
@@ -65,7 +48,7 @@ class Line:
     @property
     def centralised(self) -> bool:
         """Whether a centre decides, instead of the agents in rounds."""
-        return self.rows[0].rounds_mean == 0
+        return METHODS.find(self.method).centre
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +126,9 @@ def frontier(
     _check(methods, runs)
     _check_methods(methods)
     budgets = _checked(epsilons)
-    cells = [(method, epsilon) for method in methods for epsilon in ((nan,) if method in FLAT else budgets)]
+    cells = [
+        (method, epsilon) for method in methods for epsilon in (budgets if METHODS.find(method).spends else (nan,))
+    ]
     problems = list(_problems(problem, [stream(seed, run) for run in range(runs)]))
     played: list[list[Run]] = [[] for _ in cells]
     for number, (draw, seeds) in enumerate(problems):
@@ -174,13 +159,13 @@ def _play_cells(
     report: Report | None,
     done: Callable[[], None],
 ) -> Iterator[list[Run]]:
-    """Yield the runs of each method and budget, all on one ground."""
-    ground, best = Ground(problem), hungarian(problem).welfare
+    """Yield the runs of each method and budget, all on one workspace."""
+    workspace, best = Workspace(problem), optimal_welfare(problem)
     for method, epsilon in cells:
         # Only what is done before play takes long enough to be worth a bar of its own.
-        ground.report = report
-        ready = prepare(ground, method, settings=settings if method in FLAT else replace(settings, epsilon=epsilon))
-        ground.report = None
+        workspace.report = report
+        ready = prepare(workspace, method, settings=settings if isnan(epsilon) else replace(settings, epsilon=epsilon))
+        workspace.report = None
         yield _play(ready, seeds, best)
         done()
 
@@ -197,9 +182,13 @@ def _counter(report: Report | None, start: int, total: int) -> Callable[[], None
     return done
 
 
+def _spends(method: str) -> bool:
+    return METHODS.find(method).spends
+
+
 def _line(method: str, rows: Sequence[Row], played: Sequence[Sequence[Run]]) -> Line:
     chosen = [(row, tuple(runs)) for row, runs in zip(rows, played, strict=True) if row.method == method]
-    return Line(method, method in FLAT, tuple(row for row, _ in chosen), tuple(runs for _, runs in chosen))
+    return Line(method, not _spends(method), tuple(row for row, _ in chosen), tuple(runs for _, runs in chosen))
 
 
 def price(found: Frontier, epsilon: float = SPOKEN) -> Price:
@@ -227,8 +216,8 @@ def _spread(values: FloatArray) -> Spread:
 def _check_methods(methods: Sequence[str]) -> None:
     if len(set(methods)) < len(methods):
         raise InputError(f"Expected each method once, got methods={','.join(methods)}.")
-    if all(method in FLAT for method in methods):
-        spending = [method for method in METHODS if method not in FLAT]
+    if not any(_spends(method) for method in methods):
+        spending = [name for name, method in METHODS.items() if method.spends]
         raise InputError(
             f"Expected a method that looks at its budget, got methods={','.join(methods)}: "
             f"add one of {', '.join(spending)}."

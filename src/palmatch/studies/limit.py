@@ -20,9 +20,9 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import t as student
 
 from palmatch.errors import InputError
-from palmatch.ground import Ground, Report
+from palmatch.methods import Report, Workspace
+from palmatch.methods.reports import prior_of
 from palmatch.neighbourhood import Neighbourhood
-from palmatch.once import prior_of
 from palmatch.privacy.limit_certificate import Certificate, certify, check
 from palmatch.privacy.limit_program import Group, Program, make_program
 from palmatch.privacy.limit_solver import GAP, Solution, solve
@@ -178,7 +178,7 @@ class Town:
     @classmethod
     def of(cls, problem: Problem, capacities: ArrayLike | None = None, report: Report | None = None) -> Town:
         """Collect it."""
-        regions = Ground(problem, report).regions
+        regions = Workspace(problem, report).regions
         priors = tuple(prior_of(problem, region) for region in regions)
         return cls(problem, regions, priors, _checked(capacities, problem.resources))
 

@@ -16,11 +16,11 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 import polars as pl
 
-from palmatch.baselines.hungarian import assign
 from palmatch.device.agent import Agent, Attempt
 from palmatch.domains import papers
 from palmatch.domains.papers import OTHER, SECONDARY, Conference
-from palmatch.methods import Ground, Settings
+from palmatch.methods import Settings, Workspace
+from palmatch.methods.centralised import assign
 from palmatch.privacy.accountants import cost_of, epsilon_from_cost
 from palmatch.problem import FloatArray, IntArray, Problem, Region
 from palmatch.rounds.draws import draw, stream, streams
@@ -212,14 +212,14 @@ def read_problem(records: Records, reading: Reading, areas: int, seed: int) -> P
     )
 
 
-def worth(ground: Ground, reading: Reading) -> FloatArray:
+def worth(workspace: Workspace, reading: Reading) -> FloatArray:
     """Return what each paper is worth to each reviewer (N x R) when welfare is added up."""
-    utilities = ground.problem.true_utility()
+    utilities = workspace.problem.true_utility()
     if not reading.worthless_beyond:
         return utilities
     cared_for = np.zeros(utilities.shape, dtype=np.bool_)
-    for number, region in enumerate(ground.regions):
-        cared_for[np.ix_(ground.problem.region_index == number, region.resources)] = True
+    for number, region in enumerate(workspace.regions):
+        cared_for[np.ix_(workspace.problem.region_index == number, region.resources)] = True
     return np.where(cared_for, utilities, 0.0)
 
 
@@ -230,12 +230,12 @@ def play_reading(records: Records, reading: Reading, areas: int, runs: range, se
 
 def _one_run(records: Records, reading: Reading, areas: int, run: int, seed: int) -> dict[str, object]:
     own = stream(seed, run)
-    ground = Ground(read_problem(records, reading, areas, own))
+    workspace = Workspace(read_problem(records, reading, areas, own))
     settings = Settings(truth_selection=reading.truth_selection)
-    ready = _charging(prepare_published(ground, settings), reading.charge)
-    table = worth(ground, reading)
+    ready = _charging(prepare_published(workspace, settings), reading.charge)
+    table = worth(workspace, reading)
     best = _welfare(table, assign(table))
-    resource_of, spent = _play(ground, ready, reading, own)
+    resource_of, spent = _play(workspace, ready, reading, own)
     # The paper's formula as it stands: whoever was charged nothing is at its floor, also whoever can afford nothing.
     epsilon = epsilon_from_cost(cost_of(spent, ready.costs), order=settings.order, delta=settings.delta)
     got = resource_of >= 0
@@ -271,36 +271,38 @@ def _welfare(worth_of: FloatArray, resource_of: IntArray) -> float:
 
 def _charging(ready: Ready, charge: Charge) -> Ready:
     """Make a look or a back-off free where a reading has it so."""
-    allowance = ready.allowance
+    allowance = ready.game.allowance
     if charge == "collisions":
         allowance = replace(allowance, selection=np.zeros_like(allowance.selection))
     if charge == "looks":
         allowance = replace(allowance, backoff=np.zeros_like(allowance.backoff))
-    return replace(ready, allowance=allowance)
+    return replace(ready, game=replace(ready.game, allowance=allowance))
 
 
-def _play(ground: Ground, ready: Ready, reading: Reading, seed: int) -> tuple[IntArray, IntArray]:
+def _play(workspace: Workspace, ready: Ready, reading: Reading, seed: int) -> tuple[IntArray, IntArray]:
     """Return who got what and the charged actions of each."""
     if reading.contest != "nobody" or reading.charge == "seen":
-        return play_agents(ground, ready, reading, seed)
-    rules = rules_of(ready.policy)
-    ends = simulate(ready.tables, ground.own, rules, ready.allowance, keys=ground.keys, seed=seed)
+        return play_agents(workspace, ready, reading, seed)
+    game, names = ready.game, workspace.randomness(seed).private
+    ends = simulate(game.public, game.own, game.rules, game.allowance, names=names)
     return ends.resource_of, ends.spent
 
 
-def play_agents(ground: Ground, ready: Ready, reading: Reading, seed: int) -> tuple[IntArray, IntArray]:
+def play_agents(workspace: Workspace, ready: Ready, reading: Reading, seed: int) -> tuple[IntArray, IntArray]:
     """Play with one `Agent` object each, in a world that may answer them otherwise than the compiled one does."""
     rules = rules_of(ready.policy)
-    regions = [region_tables(ready.tables, ready.allowance, number) for number in range(len(ground.regions))]
+    regions = [
+        region_tables(ready.game.public, ready.game.allowance, number) for number in range(len(workspace.regions))
+    ]
     players = [
         Agent(
-            regions[int(ready.tables.region_of_agent[agent])],
-            ground.own.of(agent).tolist(),
-            int(ready.allowance.budget[agent]),
+            regions[int(ready.game.public.region_of_agent[agent])],
+            workspace.own.of(agent).tolist(),
+            int(ready.game.allowance.budget[agent]),
             rules=rules,
             draw=partial(draw, int(name)),
         )
-        for agent, name in enumerate(streams(seed, ground.keys))
+        for agent, name in enumerate(streams(seed, workspace.keys))
     ]
     world = _World(reading.contest, free_if_taken=reading.charge == "seen", chance=np.random.default_rng([seed, 2]))
     step, active = 0, list(range(len(players)))

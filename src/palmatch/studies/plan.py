@@ -12,14 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from palmatch.device.distribution import GRID
-from palmatch.methods import Ground, Settings, budgets, plays, published_policy
+from palmatch.methods import Settings, Workspace, budgets
+from palmatch.methods.palma import published_policy
+from palmatch.methods.reports import reporting
 from palmatch.neighbourhood import Neighbourhood
-from palmatch.once import reporting
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy
 from palmatch.privacy.accountants import UNLIMITED, affordable_actions, check_budget, epsilon_from_cost
 from palmatch.privacy.costs import action_costs
-from palmatch.privacy.sound import Accountant, actions_bought, region_account, usual_course
+from palmatch.privacy.sound import actions_bought, region_account, usual_course
 from palmatch.problem import Problem
 
 
@@ -62,17 +63,17 @@ class RegionPlan:
         return self.actions >= UNLIMITED - 1
 
 
-def plan(ground: Ground, *, settings: Settings | None = None) -> tuple[RegionPlan, ...]:
+def plan(workspace: Workspace, *, settings: Settings | None = None) -> tuple[RegionPlan, ...]:
     """Return the plan of every region: the published policy under each accountant, and `once`."""
     chosen = settings or Settings()
-    problem = ground.problem
+    problem = workspace.problem
     budget = budgets(problem, chosen)
     check_budget(budget, order=chosen.order, delta=chosen.delta)
     policy = published_policy(problem, chosen)
-    told = reporting(ground, chosen)
-    progress = ground.progress("costs")
+    told = reporting(workspace, chosen)
+    progress = workspace.progress("costs")
     result = []
-    for number, (region, noise) in enumerate(zip(ground.regions, plays(ground, policy), strict=True)):
+    for number, (region, noise) in enumerate(zip(workspace.regions, workspace.plays(policy), strict=True)):
         costs = action_costs(region, noise, policy, chosen.order)
         selection, backoff = float(costs.selection.max()), float(costs.backoff.max())
         largest, smallest = np.array([max(selection, backoff)]), _smallest_budget(problem, number, budget)
@@ -99,7 +100,7 @@ def plan(ground: Ground, *, settings: Settings | None = None) -> tuple[RegionPla
             )
         )
         if progress is not None:
-            progress(number + 1, len(ground.regions))
+            progress(number + 1, len(workspace.regions))
     return tuple(result)
 
 
@@ -107,12 +108,12 @@ def _bought(
     region: Neighbourhood, noise: PublicPlay, policy: Policy, *, epsilon: float, delta: float
 ) -> dict[str, float]:
     """Return how many actions of a usual course each accountant buys; in the order in which "auto" prefers equals."""
-    names: tuple[Accountant, ...] = ("pure", "renyi")
+    names = ("pure", "renyi")
     found = {}
     for name in names:
         account = region_account(region, noise, policy, name, epsilon=epsilon, delta=delta)
         course = usual_course(account.costs, region.offsets, noise.selection / GRID)
-        found[str(name)] = actions_bought(course, float(account.worth(np.array([epsilon]))[0]))
+        found[name] = actions_bought(course, float(account.worth(np.array([epsilon]))[0]))
     return found
 
 

@@ -18,11 +18,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 import palmatch.data.city as made_up
-from palmatch.baselines.hungarian import hungarian
 from palmatch.data import tlc
 from palmatch.domains import mobility
 from palmatch.errors import InputError
-from palmatch.methods import Ground, Settings, prepare
+from palmatch.methods import Settings, Workspace, prepare
+from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds.draws import keys_of, stream
 from palmatch.studies.cells import Cell, Setting
@@ -245,13 +245,13 @@ def play_batch(
     batches do not.
     """
     problem = mobility.problem(batch.requests, batch.vehicles, edge=edge, origin=origin)
-    ground, best = Ground(problem), hungarian(problem).welfare
+    workspace, best = Workspace(problem), optimal_welfare(problem)
     own = stream(seed, int(keys_of([batch.name])[0]))
     rows = []
     for method in METHODS:
         if method in WITHOUT_BUDGET and not first_budget:
             continue
-        ready = prepare(ground, method, settings=Settings(epsilon=epsilon))
+        ready = prepare(workspace, method, settings=Settings(epsilon=epsilon))
         for run in range(runs):
             matching = ready.play(stream(own, run))
             rows.append(

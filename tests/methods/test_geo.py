@@ -10,13 +10,13 @@ import pytest
 from scipy.stats import kstest, spearmanr
 
 import palmatch as pm
-from palmatch.baselines import geo
-from palmatch.baselines.geo import obfuscate, planar_laplace
 from palmatch.device.distribution import GRID
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
+from palmatch.methods import geo
+from palmatch.methods.geo import obfuscate, planar_laplace
 from palmatch.problem import FloatArray
-from palmatch.rounds.draws import keys_of
+from palmatch.rounds.draws import keys_of, randomness, streams
 
 # A test by chance fails with less than this probability when all is well.
 NEVER = 1e-7
@@ -38,13 +38,13 @@ def city_of(problem: pm.Problem) -> City:
 
 @pytest.mark.parametrize("epsilon", [0.002, 1.0])
 def test_the_radius_follows_the_planar_laplace_distribution(epsilon: float) -> None:
-    moves = planar_laplace(KEYS, np.full(len(KEYS), epsilon), seed=3)
+    moves = planar_laplace(streams(3, KEYS), np.full(len(KEYS), epsilon))
     radius = np.hypot(moves[:, 0], moves[:, 1])
     assert kstest(radius, lambda r: 1 - (1 + epsilon * r) * np.exp(-epsilon * r)).pvalue > NEVER
 
 
 def test_the_direction_is_uniform_and_does_not_depend_on_the_radius() -> None:
-    moves = planar_laplace(KEYS, np.ones(len(KEYS)), seed=4)
+    moves = planar_laplace(streams(4, KEYS), np.ones(len(KEYS)))
     angle = np.arctan2(moves[:, 1], moves[:, 0])
     assert kstest(angle, "uniform", args=(-np.pi, 2 * np.pi)).pvalue > NEVER
     assert spearmanr(angle, np.hypot(moves[:, 0], moves[:, 1])).pvalue > NEVER
@@ -54,8 +54,12 @@ def radii_at(monkeypatch: pytest.MonkeyPatch, chances: list[int]) -> FloatArray:
     """Return the radii for given draws of p (over GRID), at ε = 1 a metre."""
     drawn = np.array(chances)
     monkeypatch.setattr(geo, "draws", lambda *_: drawn)
-    moves = planar_laplace(KEYS[: len(chances)], np.ones(len(chances)), seed=0)
+    moves = planar_laplace(streams(0, KEYS[: len(chances)]), np.ones(len(chances)))
     return np.hypot(moves[:, 0], moves[:, 1])
+
+
+def obfuscated(problem, seed, **options):
+    return obfuscate(problem, randomness(keys_of(problem.agent_ids), seed), **options)
 
 
 def test_the_radius_is_that_of_the_lambert_function_at_fifty_digits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +85,7 @@ def test_the_noise_is_scaled_to_half_the_edge_of_ones_own_square() -> None:
     small, large = town(400, 3, edge=1000.0), town(400, 3, edge=4000.0)
 
     def distances(problem: pm.Problem, epsilon: float) -> FloatArray:
-        seen = obfuscate(problem, epsilon=np.full(problem.agents, epsilon), seed=2, resources_too=False)
+        seen = obfuscated(problem, 2, epsilon=np.full(problem.agents, epsilon), resources_too=False)
         away: FloatArray = np.linalg.norm(seen.types[:, :2] - problem.types[:, :2], axis=1)
         return away
 
@@ -94,8 +98,8 @@ def test_the_noise_is_scaled_to_half_the_edge_of_ones_own_square() -> None:
 def test_vehicles_move_only_when_they_are_asked_to() -> None:
     problem = town(6, 9)
     epsilon = np.ones(6)
-    agents_only = obfuscate(problem, epsilon=epsilon, seed=2, resources_too=False)
-    both = obfuscate(problem, epsilon=epsilon, seed=2, resources_too=True)
+    agents_only = obfuscated(problem, 2, epsilon=epsilon, resources_too=False)
+    both = obfuscated(problem, 2, epsilon=epsilon, resources_too=True)
     assert np.array_equal(agents_only.city.vehicles, city_of(problem).vehicles)
     assert (np.abs(both.city.vehicles - city_of(problem).vehicles) > 1e-6).any(axis=1).all()
     assert np.array_equal(agents_only.types, both.types)
@@ -123,13 +127,13 @@ def test_nearly_no_noise_gives_nearly_the_optimum() -> None:
 
 def test_an_agent_and_a_vehicle_of_the_same_name_move_apart() -> None:
     place = [(40.75, -73.98)]
-    seen = obfuscate(pm.mobility.problem(place, place), epsilon=np.ones(1), seed=1, resources_too=True)
+    seen = obfuscated(pm.mobility.problem(place, place), 1, epsilon=np.ones(1), resources_too=True)
     assert np.abs(seen.types[0, :2] - seen.city.vehicles[0]).max() > 1e-6
 
 
 def test_everybodys_own_budget_counts() -> None:
     problem = town(300, 2, epsilon=np.repeat([0.1, 10.0], 150))
-    seen = obfuscate(problem, epsilon=problem.epsilon, seed=2, resources_too=False)
+    seen = obfuscated(problem, 2, epsilon=problem.epsilon, resources_too=False)
     away = np.linalg.norm(seen.types[:, :2] - problem.types[:, :2], axis=1)
     assert away[:150].mean() > 50 * away[150:].mean()
     matching = pm.match(problem, "hungarian-geo", seed=1)

@@ -15,12 +15,10 @@ from scipy.stats import chisquare
 import palmatch as pm
 from naive import best_welfare, by_public_id
 from naive import greedy as naive_greedy
-from palmatch.baselines import common
-from palmatch.baselines.chance import random
-from palmatch.baselines.greedy import greedy
-from palmatch.baselines.hungarian import assign, hungarian, hungarian_region
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
+from palmatch.methods import centralised as common
+from palmatch.methods.centralised import assign
 from palmatch.problem import FloatArray
 
 # A busy machine is not a failure.
@@ -36,6 +34,22 @@ small_tables = arrays(
     st.tuples(st.integers(1, 5), st.integers(1, 5)),
     elements=st.one_of(st.floats(1e-6, 1.0), st.sampled_from([0.25, 0.5, 1.0])),
 )
+
+
+def hungarian(problem: pm.Problem) -> pm.Matching:
+    return pm.match(problem, "hungarian")
+
+
+def greedy(problem: pm.Problem) -> pm.Matching:
+    return pm.match(problem, "greedy")
+
+
+def hungarian_region(problem: pm.Problem, *, seed: int) -> pm.Matching:
+    return pm.match(problem, "hungarian-region", seed=seed)
+
+
+def random(problem: pm.Problem, *, seed: int) -> pm.Matching:
+    return pm.match(problem, "random", seed=seed)
 
 
 def as_problem(utilities: FloatArray, resource_ids: list[str] | None = None) -> pm.Problem:
@@ -65,7 +79,7 @@ def test_nothing_beats_the_optimum(agents: int, resources: int) -> None:
     problem = town(agents, resources)
     best = hungarian(problem).welfare
     for name in pm.METHODS:
-        ready = pm.prepare(pm.Ground(problem), name)
+        ready = pm.prepare(pm.Workspace(problem), name)
         assert max(ready.play(seed).welfare for seed in range(3)) <= best + 1e-12, name
 
 

@@ -1,8 +1,8 @@
-"""The method `once`: everybody draws one private report, resources post prices, and everybody bids.
+"""Methods of one report: each agent draws one private report, and everything after it is post-processing.
 
-The report is all that leaves the truth (`policies.once`), so the bidding (`rounds.prices`) is free of privacy cost, and
-so is a centre that matches the same reports (`hungarian-once`). What is public beforehand, regions and how many agents
-are in each, sets the opening prices and the cells of the reports.
+The report alone depends on an agent's type (`policies.channel`), so bidding with it (`once`, `rounds.auction`) has no
+privacy cost, and neither has a centre that matches the same reports (`hungarian-once`). What is public beforehand,
+regions and how many agents are in each, sets the opening prices and the cells of the reports.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial import cKDTree
 
-from palmatch.baselines.common import refuse_too_large
-from palmatch.baselines.hungarian import assign
 from palmatch.errors import InputError
-from palmatch.ground import Ground, Method, Settings, budgets
 from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, Guarantee, no_privacy, partition_in_words, pldp_statement
+from palmatch.methods.centralised import assign, refuse_too_large
+from palmatch.methods.registry import Play
+from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood, Progress
 from palmatch.policies.channel import Channel, report
 from palmatch.policies.once import Crowd, best_channel, like_others
 from palmatch.problem import Expecting, FloatArray, IntArray, Matching, Problem
-from palmatch.rounds.draws import REPORT, SELECTION, Keys, draws, streams
-from palmatch.rounds.prices import Stalls, sell
+from palmatch.rounds.auction import ValueLists, sell
+from palmatch.rounds.draws import REPORT, SELECTION, Keys, Randomness, draws, streams
+from palmatch.rounds.tables import members_of, nearest_types
+from palmatch.trace import Trace
 
 # What a bid adds: the price of impatience. The matching is within this much an agent of the best one on the reports.
 STEP = 0.03
@@ -61,11 +62,11 @@ class Reporting:
     opening: FloatArray
 
 
-def reporting(ground: Ground, settings: Settings) -> Reporting:
+def reporting(workspace: Workspace, settings: Settings) -> Reporting:
     """Choose cells and opening prices from public knowledge, and find everybody's cell."""
-    problem, regions = ground.problem, ground.regions
+    problem, regions = workspace.problem, workspace.regions
     priors = [prior_of(problem, region) for region in regions]
-    opening, wanted = opening_prices(problem, regions, priors, ground.keys)
+    opening, wanted = opening_prices(problem, regions, priors, workspace.keys)
     pairs, channel_of = np.unique(
         np.column_stack((problem.region_index, budgets(problem, settings))), axis=0, return_inverse=True
     )
@@ -75,7 +76,7 @@ def reporting(ground: Ground, settings: Settings) -> Reporting:
         Crowd(regions[place], float(epsilon), int(crowds[place]), wanted[place], priors[place])
         for place, epsilon in zip(places.tolist(), budget, strict=True)
     ]
-    channels = _channels(crowded, ground.progress("reports"))
+    channels = _channels(crowded, workspace.progress("reports"))
     owners = tuple(regions[place] for place in places.tolist())
     return Reporting(tuple(channels), owners, of_agent, cells_of(problem, channels, owners, of_agent), opening)
 
@@ -100,72 +101,73 @@ def _channels(crowds: list[Crowd], progress: Progress | None) -> list[Channel]:
     return channels
 
 
-def reports(plan: Reporting, keys: Keys, seed: int) -> IntArray:
-    """Return everybody's report: a hash of seed and agent decides, as the operating system would on a device."""
-    drawn = draws(streams(seed, keys), 0, REPORT)
-    result = np.empty(len(keys), dtype=np.int64)
-    for channel, members in zip(plan.channels, _members(plan.channel_of, len(plan.channels)), strict=True):
-        result[members] = report(channel, plan.cell[members], drawn[members])
+def drawn(plan: Reporting, chance: Randomness) -> IntArray:
+    """Return each agent's report, drawn by its private stream: the only draw that depends on its type."""
+    draw = draws(chance.private, 0, REPORT)
+    result = np.empty(len(draw), dtype=np.int64)
+    for channel, members in zip(plan.channels, members_of(plan.channel_of, len(plan.channels)), strict=True):
+        result[members] = report(channel, plan.cell[members], draw[members])
     return result
 
 
-def _members(index: IntArray, count: int) -> list[IntArray]:
-    """Return who is in each of `count` groups."""
-    return np.split(np.argsort(index, kind="stable"), np.cumsum(np.bincount(index, minlength=count))[:-1])
-
-
-def stalls(plan: Reporting, reported: IntArray) -> Stalls:
-    """Lay out what everybody bids with: a stall for each channel and report."""
+def value_lists(plan: Reporting, reported: IntArray) -> ValueLists:
+    """Return what the agents bid with: a list for each channel and report."""
     first = np.concatenate(([0], np.cumsum([channel.reports for channel in plan.channels])))
     pairs = list(zip(plan.channels, plan.region_of_channel, strict=True))
     sizes = [len(region.resources) for channel, region in pairs for _ in range(channel.reports)]
-    return Stalls(
-        stall_of=first[plan.channel_of] + reported,
+    return ValueLists(
+        list_of=first[plan.channel_of] + reported,
         start=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
         resources=np.concatenate([np.tile(region.resources, channel.reports) for channel, region in pairs]),
         values=np.concatenate([channel.values.ravel() for channel, _ in pairs]),
     )
 
 
-def prepare_once(ground: Ground, settings: Settings, trace: bool) -> Method:  # noqa: ARG001 - bids are no actions
+def prepare_once(workspace: Workspace, settings: Settings, trace: bool) -> Play:
     """Prepare `once`."""
-    plan = reporting(ground, settings)
+    plan = reporting(workspace, settings)
 
-    def play(seed: int) -> Matching:
-        table = stalls(plan, reports(plan, ground.keys, seed))
+    def run(chance: Randomness) -> Matching:
         sale = sell(
-            table,
+            value_lists(plan, drawn(plan, chance)),
             plan.opening,
             STEP,
-            keys=ground.keys,
-            seed=seed,
+            names=chance.public,
             patience=PATIENCE,
-            progress=ground.progress("rounds"),
+            trace=trace,
+            progress=workspace.progress("rounds"),
         )
-        return matching_of(ground.problem, "once", sale.resource_of, plan, settings, rounds=sale.rounds)
+        return matching_of(workspace.problem, sale.resource_of, plan, settings, rounds=sale.rounds, trace=sale.trace)
 
-    return Method("once", play, plays_rounds=True, random=True)
+    return run
 
 
-def prepare_hungarian_once(ground: Ground, settings: Settings, trace: bool) -> Method:  # noqa: ARG001 - no rounds
+def prepare_hungarian_once(workspace: Workspace, settings: Settings, trace: bool) -> Play:
     """Prepare the centre that sees the reports of `once` and nothing else."""
-    refuse_too_large(ground.problem, "hungarian-once")
-    plan = reporting(ground, settings)
+    refuse_too_large(workspace.problem, "hungarian-once")
+    plan = reporting(workspace, settings)
 
-    def play(seed: int) -> Matching:
-        table = stalls(plan, reports(plan, ground.keys, seed))
-        # What is in nobody's interest is worth next to nothing, but better than going without.
-        worth = np.full((ground.problem.agents, ground.problem.resources), 1e-12)
-        for agent, stall in enumerate(table.stall_of):
-            here = slice(int(table.start[stall]), int(table.start[stall + 1]))
-            worth[agent, table.resources[here]] = table.values[here]
-        # Agents with the same report look alike to it; chance, not the order of the rows, decides between them.
-        shuffled = np.argsort(draws(streams(seed, ground.keys), 0, SELECTION), kind="stable")
-        resource_of = np.empty(ground.problem.agents, dtype=np.int64)
-        resource_of[shuffled] = assign(worth[shuffled])
-        return matching_of(ground.problem, "hungarian-once", resource_of, plan, settings, rounds=0)
+    def run(chance: Randomness) -> Matching:
+        reported = drawn(plan, chance)
+        resource_of = matched_on(workspace.problem, value_lists(plan, reported), chance.public)
+        seen = Trace.of_reports(reported) if trace else None
+        return matching_of(workspace.problem, resource_of, plan, settings, rounds=0, trace=seen)
 
-    return Method("hungarian-once", play, plays_rounds=False, random=True)
+    return run
+
+
+def matched_on(problem: Problem, table: ValueLists, names: Keys) -> IntArray:
+    """Return the optimal matching of reports; `names` are public streams that decide between equal reports."""
+    # What is on no list is worth next to nothing, but better than going without.
+    worth = np.full((problem.agents, problem.resources), 1e-12)
+    for agent, place in enumerate(table.list_of):
+        here = slice(int(table.start[place]), int(table.start[place + 1]))
+        worth[agent, table.resources[here]] = table.values[here]
+    # Agents with the same report look alike; public randomness, not the order of the rows, decides between them.
+    shuffled = np.argsort(draws(names, 0, SELECTION), kind="stable")
+    resource_of = np.empty(problem.agents, dtype=np.int64)
+    resource_of[shuffled] = assign(worth[shuffled])
+    return resource_of
 
 
 def prior_of(problem: Problem, region: Neighbourhood) -> FloatArray:
@@ -187,16 +189,17 @@ def opening_prices(
 ) -> tuple[FloatArray, list[IntArray]]:
     """Sell everything to agents that know only their region; return the prices, and what each region then holds."""
     means = [prior @ region.utilities for prior, region in zip(priors, regions, strict=True)]
-    table = Stalls(
-        stall_of=problem.region_index,
+    table = ValueLists(
+        list_of=problem.region_index,
         start=np.concatenate(([0], np.cumsum([len(mean) for mean in means]))).astype(np.int64),
         resources=np.concatenate([region.resources for region in regions]),
         values=np.concatenate(means),
     )
     # A town's sale ends by itself; that of a crowd is cut off, so that it takes seconds and not hours.
     patience = min(max(4_000_000 // problem.agents, 100), 10_000)
-    sale = sell(table, np.zeros(problem.resources), OPENING_STEP, keys=keys, seed=0, patience=patience)
-    held = [sale.resource_of[members] for members in _members(problem.region_index, len(regions))]
+    # A public constant in place of randomness: every device can compute the same prices.
+    sale = sell(table, np.zeros(problem.resources), OPENING_STEP, names=streams(0, keys), patience=patience)
+    held = [sale.resource_of[members] for members in members_of(problem.region_index, len(regions))]
     wanted = [np.flatnonzero(np.isin(region.resources, own)) for region, own in zip(regions, held, strict=True)]
     return sale.prices, wanted
 
@@ -206,25 +209,32 @@ def cells_of(
 ) -> IntArray:
     """Return the cell of the possible type that is nearest to each agent."""
     cell = np.empty(problem.agents, dtype=np.int64)
-    for channel, region, members in zip(channels, owners, _members(channel_of, len(channels)), strict=True):
-        cell[members] = channel.cell_of[np.asarray(cKDTree(region.types).query(problem.types[members])[1])]
+    for channel, region, members in zip(channels, owners, members_of(channel_of, len(channels)), strict=True):
+        cell[members] = channel.cell_of[nearest_types(problem, region, problem.types[members])]
     return cell
 
 
 def matching_of(
-    problem: Problem, method: str, resource_of: IntArray, plan: Reporting, settings: Settings, *, rounds: int
+    problem: Problem,
+    resource_of: IntArray,
+    plan: Reporting,
+    settings: Settings,
+    *,
+    rounds: int,
+    trace: Trace | None = None,
 ) -> Matching:
-    """Return the matching of a method that tells nothing but these reports, with its promise."""
+    """Return the matching of a method that reveals nothing but these reports, with its guarantee."""
     telling = np.array([channel.reports > 1 for channel in plan.channels])[plan.channel_of]
     epsilon = np.where(telling, budgets(problem, settings), 0.0)
     return Matching(
-        method=method,
+        method="",
         resource_of=resource_of,
         utility=problem.true_utility_of(resource_of),
         guarantee=_guarantee(float(epsilon.max()), plan),
         epsilon=epsilon,
         charged=telling.astype(np.int64),
         rounds=rounds,
+        trace=trace,
     )
 
 

@@ -10,6 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 import palmatch as pm
+from palmatch.methods import workspace as workspace_module
+from palmatch.rounds import draws
 
 MANHATTAN = np.array([[40.70, -74.02], [40.82, -73.93]])
 SIZES = [(4, 9), (6, 6), (9, 4), (1, 5), (5, 1), (1, 1)]
@@ -53,7 +55,7 @@ def check_matching(problem: pm.Problem, matching: pm.Matching) -> None:
 @pytest.mark.parametrize(("agents", "resources"), SIZES)
 def test_every_method_returns_a_matching(method: str, agents: int, resources: int) -> None:
     problem = town(agents, resources)
-    ready = pm.prepare(pm.Ground(problem), method)
+    ready = pm.prepare(pm.Workspace(problem), method)
     for seed in range(3):
         matching = ready.play(seed)
         assert matching.method == method
@@ -76,16 +78,16 @@ def test_the_same_seed_gives_the_same_matching(method: str) -> None:
     assert np.array_equal(first.epsilon, second.epsilon, equal_nan=True)
     assert np.array_equal(first.charged, second.charged)
     assert first.rounds == second.rounds
-    prepared = pm.prepare(pm.Ground(problem), method)
+    prepared = pm.prepare(pm.Workspace(problem), method)
     prepared.play(8)
     assert np.array_equal(prepared.play(7).resource_of, first.resource_of)
 
 
 @pytest.mark.parametrize("method", pm.METHODS)
 def test_other_seeds_give_other_matchings_where_there_is_chance(method: str) -> None:
-    ready = pm.prepare(pm.Ground(town(12, 12)), method)
+    ready = pm.prepare(pm.Workspace(town(12, 12)), method)
     found = {tuple(ready.play(seed).resource_of.tolist()) for seed in range(12)}
-    assert len(found) > 1 if ready.random else len(found) == 1
+    assert len(found) > 1 if pm.METHODS[method].random else len(found) == 1
 
 
 @pytest.mark.parametrize("seed", [-1, 0, 2**64 + 5, 2**200])
@@ -105,15 +107,14 @@ def relabelled(agents: list[int], resources: list[int], interest: int | None) ->
 def test_the_order_of_the_agents_in_a_file_changes_nobodys_resource(
     method: str, count: int, interest: int | None
 ) -> None:
-    ready = pm.prepare(pm.Ground(town(2, 2)), method)
-    if not (ready.plays_rounds or ready.random):
+    if not (pm.METHODS[method].rounds or pm.METHODS[method].random):
         pytest.skip("an optimum may be reached in several ways")
     same = list(range(10))
     first = relabelled(list(range(count)), same, interest)
     shuffled = np.random.default_rng(3).permutation(count).tolist()
     second = relabelled(shuffled, same, interest)
     assert second.agent_ids != first.agent_ids
-    here, there = pm.prepare(pm.Ground(first), method), pm.prepare(pm.Ground(second), method)
+    here, there = pm.prepare(pm.Workspace(first), method), pm.prepare(pm.Workspace(second), method)
     for seed in range(3):
         one, two = here.play(seed), there.play(seed)
         assert pairs(first, one) == pairs(second, two)
@@ -125,13 +126,12 @@ def test_the_order_of_the_agents_in_a_file_changes_nobodys_resource(
 
 @pytest.mark.parametrize("method", pm.METHODS)
 def test_the_order_of_the_resources_in_a_file_changes_nobodys_resource(method: str) -> None:
-    ready = pm.prepare(pm.Ground(town(2, 2)), method)
-    if not (ready.plays_rounds or method == "random"):
+    if not (pm.METHODS[method].rounds or method == "random"):
         pytest.skip("an optimum may be reached in several ways")
     same = list(range(8))
     first = relabelled(same, list(range(11)), 4)
     second = relabelled(same, np.random.default_rng(3).permutation(11).tolist(), 4)
-    here, there = pm.prepare(pm.Ground(first), method), pm.prepare(pm.Ground(second), method)
+    here, there = pm.prepare(pm.Workspace(first), method), pm.prepare(pm.Workspace(second), method)
     for seed in range(3):
         assert pairs(first, here.play(seed)) == pairs(second, there.play(seed))
 
@@ -142,11 +142,76 @@ def test_an_unknown_method_is_named() -> None:
 
 
 @pytest.mark.parametrize("method", ["once", "palma", "published", "noise", "random"])
-def test_without_a_seed_chance_is_fresh_and_with_one_the_promise_says_what_it_needs(method: str) -> None:
+def test_without_a_seed_randomness_is_fresh_and_with_one_the_guarantee_says_simulation(method: str) -> None:
     problem = town(25, 30)
     fresh = [pm.match(problem, method) for _ in range(3)]
     assert len({tuple(matching.resource_of) for matching in fresh}) > 1
-    assert not any("seed" in assumption for assumption in fresh[0].guarantee.assumptions)
+    assert not any("simulation" in assumption for assumption in fresh[0].guarantee.assumptions)
     repeated = [pm.match(problem, method, seed=5) for _ in range(2)]
     np.testing.assert_array_equal(repeated[0].resource_of, repeated[1].resource_of)
-    assert any("seed" in assumption for assumption in repeated[0].guarantee.assumptions)
+    assert any("simulation" in assumption for assumption in repeated[0].guarantee.assumptions)
+
+
+def test_without_a_seed_every_agent_has_its_own_fresh_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(draws.os, "urandom", lambda count: asked.append(count) or bytes(range(count)))
+    workspace = pm.Workspace(town(25, 30))
+    fresh = workspace.randomness(None)
+    assert asked == [8 * 25]
+    assert len(np.unique(fresh.private)) == 25
+    # Ties are broken by streams of their own: nothing public is a function of what is private.
+    assert not np.isin(fresh.private, fresh.public).any()
+    assert not fresh.simulated
+
+
+def test_two_ids_with_one_hash_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace_module, "keys_of", lambda ids: np.array([7, 3, 7], dtype=np.uint64))
+    with pytest.raises(pm.InputError, match="'0' and '2' have the same hash"):
+        pm.match(town(3, 3), "once")
+
+
+def test_settings_and_epsilon_together_are_refused() -> None:
+    with pytest.raises(pm.InputError, match="not both ways"):
+        pm.match(town(2, 2), epsilon=0.01, settings=pm.Settings())
+
+
+def test_a_budget_of_zero_buys_nothing_whatever_delta_is() -> None:
+    problem = pm.mobility.problem(places(30, 1), places(20, 2), edge=3000, spacing=500)
+    matching = pm.match(problem, "palma", epsilon=0.0, delta=0.5, seed=1)
+    assert matching.charged.max() == 0
+    assert matching.epsilon.max() == 0.0
+
+
+@pytest.mark.parametrize("method", [name for name, method in pm.METHODS.items() if method.private])
+def test_what_the_registry_says_of_a_guarantee_is_what_a_matching_says(method: str) -> None:
+    problem = pm.mobility.problem(places(20, 1) * [0.2, 1] + [32.6, 0], places(25, 2) * [0.2, 1] + [32.6, 0], edge=8000)
+    record, guarantee = pm.METHODS[method], pm.match(problem, method, epsilon=2.0, seed=1).guarantee
+    assert guarantee.notion == record.notion
+    assert (guarantee.epsilon > 0) == record.spends
+    assert record.has_delta or guarantee.delta == 0.0
+
+
+def everything_to_the_first(workspace: pm.Workspace, settings: pm.Settings, trace: bool):
+    return lambda chance: pm.prepare(workspace, "random").run(chance)
+
+
+MINE = pm.Method("mine", "a method of a user", everything_to_the_first, spends=False)
+
+
+def test_a_method_of_a_users_own_is_found_by_module_and_name() -> None:
+    name = f"{__name__}:MINE"
+    matching = pm.match(town(3, 4), name, seed=1)
+    assert matching.method == "mine"
+    assert matching.matched == 3
+    with pytest.raises(pm.InputError, match="Expected a method at 'nowhere:x'"):
+        pm.match(town(3, 4), "nowhere:x")
+    with pytest.raises(pm.InputError, match=r"Expected a palmatch.Method at .*found tuple"):
+        pm.match(town(3, 4), f"{__name__}:MANHATTAN_PAIR")
+
+
+MANHATTAN_PAIR = (1, 2)
+
+
+def test_a_name_is_registered_once() -> None:
+    with pytest.raises(pm.InputError, match="There is a method 'once' already"):
+        pm.register(pm.METHODS["once"])

@@ -16,19 +16,21 @@ import numpy as np
 
 from palmatch.errors import DidNotConverge
 from palmatch.problem import FloatArray, IntArray
-from palmatch.rounds.draws import SELECTION, Keys, compiled_draw, streams
+from palmatch.rounds.draws import SELECTION, Keys, compiled_draw
+from palmatch.rounds.recording import TraceParts
+from palmatch.trace import Outcome, Trace
 
 _ROUNDS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Stalls:
-    """What agents bid with: agent n stands at stall `stall_of[n]`, where everybody values things alike.
+class ValueLists:
+    """What agents act on: agent n has the list number `list_of[n]`, which other agents may have as well.
 
-    At stall i the resources `resources[start[i]:start[i + 1]]` are worth `values[...]`; ascending by public id.
+    On list i the resources `resources[start[i]:start[i + 1]]` are worth `values[...]`; ascending by public id.
     """
 
-    stall_of: IntArray
+    list_of: IntArray
     start: IntArray
     resources: IntArray
     values: FloatArray
@@ -41,65 +43,75 @@ class Sale:
     resource_of: IntArray
     prices: FloatArray
     rounds: int
+    trace: Trace | None = None
 
 
 def sell(
-    stalls: Stalls,
+    lists: ValueLists,
     opening: FloatArray,
     step: float,
     *,
-    keys: Keys,
-    seed: int,
+    names: Keys,
     patience: int | None = None,
     most_rounds: int = 1_000_000,
+    trace: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Sale:
-    """Let everybody bid until nobody wants to.
+    """Let agents bid until none of them wants to.
 
-    An agent to whom nothing is worth its price gives up. When all is quiet, or after `patience` rounds, the gavel
-    falls: what is sold is sold, and what is not is offered for nothing, also to those who gave up, with twice the step
-    and a quarter of the patience, until a call sells nothing. So an opening price that was too high leaves nothing on
-    the shelf, and the last rivals part in a time that does not depend on how many agents there are.
+    An agent for which nothing is worth its price gives up. When there are no more bids, or at the deadline after
+    `patience` rounds, what is sold is sold, and what is not is offered for nothing, also to those that gave up, with
+    twice the step and a quarter of the patience, until such a call sells nothing. So an opening price that was too high
+    leaves nothing unsold, and the last rivals part in a time that does not depend on how many agents there are.
+    `names` are public streams: they decide between equal bids.
     """
-    agents, resources = len(stalls.stall_of), len(opening)
-    names = streams(seed, keys)
+    agents, resources = len(lists.list_of), len(opening)
     prices, holder = opening.copy(), np.full(resources, -1, dtype=np.int64)
-    board = (np.zeros(resources), np.full(resources, -1, dtype=np.int64), np.zeros(resources, dtype=np.int64))
-    table = (stalls.stall_of, stalls.start, stalls.resources, stalls.values)
+    bids = (np.zeros(resources), np.full(resources, -1, dtype=np.int64), np.zeros(resources, dtype=np.int64))
+    table = (lists.list_of, lists.start, lists.resources, lists.values)
     sold_for = np.full(resources, np.nan)
     patient = most_rounds if patience is None else patience
-    rounds, held = 0, np.full(agents, -1, dtype=np.int64)
+    rounds, held, seen = 0, np.full(agents, -1, dtype=np.int64), TraceParts()
     for call in count():
         queue = np.empty(agents, dtype=np.int64)
         free = np.flatnonzero(held < 0)
         queue[: len(free)] = free
-        waiting, gavel = len(free), rounds + patient
-        while waiting and rounds < gavel:
+        waiting, deadline = len(free), rounds + patient
+        while waiting and rounds < deadline:
             if rounds >= most_rounds:
                 raise DidNotConverge(f"{waiting} of {agents} agents were still bidding after {most_rounds:,} rounds.")
-            until = min(rounds + _ROUNDS_AT_ONCE, most_rounds, gavel)
-            rounds, waiting = bid(names, table, prices, holder, board, queue, waiting, step, rounds, until)
+            until = min(rounds + (1 if trace else _ROUNDS_AT_ONCE), most_rounds, deadline)
+            buffers = seen.room(waiting if trace else 0)
+            rounds, waiting = bid(names, table, prices, holder, bids, queue, waiting, step, rounds, until, buffers)
+            if trace:
+                seen.add(buffers, rounds, _led(buffers, holder))
             if progress is not None:
                 progress(agents - waiting, agents)
         sold = (holder >= 0) & np.isnan(sold_for)
         held[holder[sold]] = np.flatnonzero(sold)
         sold_for[sold] = prices[sold]
-        # Opening prices may have been too high for everybody; nothing is cheaper than the later calls.
+        # Opening prices may have been too high for every agent; nothing is cheaper than the later calls.
         if len(free) == 0 or (call > 0 and not sold.any()):
             break
-        # Nobody can outbid this.
+        # No agent can outbid this.
         prices = np.where(holder >= 0, np.inf, 0.0)
         step, patient = 2 * step, max(patient // 4, 1)
-    return Sale(held, np.where(holder >= 0, sold_for, prices), rounds)
+    return Sale(held, np.where(holder >= 0, sold_for, prices), rounds, seen.trace() if trace else None)
+
+
+def _led(buffers: tuple[IntArray, IntArray, FloatArray], holder: IntArray) -> IntArray:
+    """Return what came of the bids of one round."""
+    agents, resources, _ = buffers
+    return np.where(holder[np.maximum(resources, 0)] == agents, Outcome.LEADS, Outcome.LOSES)
 
 
 @numba.njit(cache=True)
-def look(table, prices, stall, step):  # type: ignore[no-untyped-def]  # compiled
-    """Return (resource, bid) of whoever stands at a stall; the resource is -1 if nothing is worth its price."""
+def look(table, prices, number, step):  # type: ignore[no-untyped-def]  # compiled
+    """Return (resource, bid) of an agent with a list; the resource is -1 if nothing is worth its price."""
     _, start, resources, values = table
     # Going without is worth nothing, so that nobody bids more than something is worth to it.
     best, second, wanted = -1.0, 0.0, -1
-    for place in range(start[stall], start[stall + 1]):
+    for place in range(start[number], start[number + 1]):
         gain = values[place] - prices[resources[place]]
         if gain > best:
             if wanted >= 0:
@@ -113,13 +125,15 @@ def look(table, prices, stall, step):  # type: ignore[no-untyped-def]  # compile
 
 
 @numba.njit(cache=True)
-def bid(names, table, prices, holder, board, queue, waiting, step, rounds, until):  # type: ignore[no-untyped-def]  # compiled
+def bid(names, table, prices, holder, board, queue, waiting, step, rounds, until, trace):  # type: ignore[no-untyped-def]  # compiled
     """Play rounds of bidding; return (rounds played, agents that still want to bid)."""
-    stall_of, start, _, _ = table
+    list_of, start, _, _ = table
     bids, bidders, drawn = board
+    trace_agent, trace_resource, trace_offer = trace
+    tracing = len(trace_agent) > 0
     touched = np.empty(len(prices), dtype=np.int64)
     following = np.empty(len(queue), dtype=np.int64)
-    # Prices change between rounds only, so one look a round does for everybody at a stall.
+    # Prices change between rounds only, so one look a round does for all agents with the same list.
     looked = np.full(len(start) - 1, -1, dtype=np.int64)
     favourite = np.empty(len(start) - 1, dtype=np.int64)
     offers = np.empty(len(start) - 1)
@@ -129,11 +143,13 @@ def bid(names, table, prices, holder, board, queue, waiting, step, rounds, until
         kept = 0
         for index in range(waiting):
             agent = queue[index]
-            stall = stall_of[agent]
-            if looked[stall] != rounds:
-                looked[stall] = rounds
-                favourite[stall], offers[stall] = look(table, prices, stall, step)
-            wanted, offer = favourite[stall], offers[stall]
+            number = list_of[agent]
+            if looked[number] != rounds:
+                looked[number] = rounds
+                favourite[number], offers[number] = look(table, prices, number, step)
+            wanted, offer = favourite[number], offers[number]
+            if tracing:
+                trace_agent[index], trace_resource[index], trace_offer[index] = agent, wanted, offer
             if wanted < 0:
                 continue
             chance = compiled_draw(names[agent], rounds, SELECTION)

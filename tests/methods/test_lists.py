@@ -8,20 +8,21 @@ import numpy as np
 import pytest
 
 import palmatch as pm
-from palmatch import once, turns
 from palmatch.data.crowd import crowd
+from palmatch.methods import lists as turns
+from palmatch.methods import reports as once
 from palmatch.problem import make_problem
 from palmatch.rounds.turns import best_first
 
 
 @pytest.fixture(scope="module")
-def morning() -> pm.Ground:
+def morning() -> pm.Workspace:
     batch = pm.data.city.batch(8.0, seed=5)
-    return pm.Ground(pm.mobility.problem(batch.requests, batch.vehicles, edge=1000))
+    return pm.Workspace(pm.mobility.problem(batch.requests, batch.vehicles, edge=1000))
 
 
-def mean_loss(ground: pm.Ground, method: str, seeds: range) -> float:
-    ready, best = pm.prepare(ground, method), pm.match(ground.problem, "hungarian").welfare
+def mean_loss(workspace: pm.Workspace, method: str, seeds: range) -> float:
+    ready, best = pm.prepare(workspace, method), pm.match(workspace.problem, "hungarian").welfare
     return float(np.mean([1 - ready.play(seed).welfare / best for seed in seeds]))
 
 
@@ -46,13 +47,13 @@ def test_patience_on_averages_looks_at_nothing_but_the_region(morning):
 
 
 def test_averages_are_those_of_the_domains_own_expectations(morning):
-    stalls = turns.region_stalls(morning)
+    averages = turns.region_value_lists(morning)
     for number, region in enumerate(morning.regions):
         weight = morning.problem.domain.prior(region.region)
         expected = sum(w * row for w, row in zip(weight, region.utilities, strict=True)) / weight.sum()
-        here = slice(stalls.start[number], stalls.start[number + 1])
-        assert stalls.values[here] == pytest.approx(expected, rel=1e-12)
-        assert stalls.resources[here].tolist() == region.resources.tolist()
+        here = slice(averages.start[number], averages.start[number + 1])
+        assert averages.values[here] == pytest.approx(expected, rel=1e-12)
+        assert averages.resources[here].tolist() == region.resources.tolist()
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
@@ -67,24 +68,24 @@ def test_a_threshold_after_a_report_promises_what_the_report_promises(epsilon):
 
 def test_a_threshold_after_a_report_depends_on_the_report_alone(monkeypatch):
     batch = pm.data.city.batch(5.0)
-    ground = pm.Ground(pm.mobility.problem(batch.requests, batch.vehicles, edge=4000))
-    plan = once.reporting(ground, pm.Settings(epsilon=2.0))
-    drawn = once.reports(plan, ground.keys, 1)
-    monkeypatch.setattr(once, "reports", lambda *_: drawn)
+    workspace = pm.Workspace(pm.mobility.problem(batch.requests, batch.vehicles, edge=4000))
+    plan = once.reporting(workspace, pm.Settings(epsilon=2.0))
+    drawn = once.drawn(plan, workspace.randomness(1))
+    monkeypatch.setattr(once, "drawn", lambda *_: drawn)
     monkeypatch.setattr(once, "reporting", lambda *_: plan)
-    here = pm.prepare(ground, "once-threshold").play(1)
+    here = pm.prepare(workspace, "once-threshold").play(1)
     monkeypatch.setattr(once, "reporting", lambda *_: replace(plan, cell=np.zeros_like(plan.cell)))
-    there = pm.prepare(ground, "once-threshold").play(1)
+    there = pm.prepare(workspace, "once-threshold").play(1)
     assert here.resource_of.tolist() == there.resource_of.tolist()
 
 
 def test_the_threshold_is_a_function_of_what_is_public():
     batch = pm.data.city.batch(5.0)
-    ground = pm.Ground(pm.mobility.problem(batch.requests, batch.vehicles, edge=4000))
-    plan = once.reporting(ground, pm.Settings(epsilon=2.0))
+    workspace = pm.Workspace(pm.mobility.problem(batch.requests, batch.vehicles, edge=4000))
+    plan = once.reporting(workspace, pm.Settings(epsilon=2.0))
     rules = []
     for seed in range(4):
-        rule = turns.threshold(best_first(once.stalls(plan, once.reports(plan, ground.keys, seed))))
+        rule = turns.threshold(best_first(once.value_lists(plan, once.drawn(plan, workspace.randomness(seed)))))
         rules.append(rule.opens.tolist())
     assert all(opens == rules[0] for opens in rules)
 
@@ -92,7 +93,8 @@ def test_the_threshold_is_a_function_of_what_is_public():
 def test_a_crowds_lists_are_the_plain_ones():
     people = crowd(300, seed=2)
     problem = pm.mobility.problem(people.requests, people.vehicles, edge=1000, interest=6)
-    plain, found = turns._lists(problem), turns._crowd_lists(problem)
+    given = (problem, problem.domain, problem.types)
+    plain, found = turns._lists(*given), turns._located_lists(*given)
     np.testing.assert_array_equal(plain[0], found[0])
     np.testing.assert_array_equal(plain[1], found[1])
 

@@ -12,14 +12,16 @@ import numpy as np
 from scipy.spatial import cKDTree
 from scipy.special import lambertw
 
-from palmatch.baselines.common import refuse_too_large
-from palmatch.baselines.hungarian import assign
 from palmatch.device.distribution import GRID
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
 from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, Guarantee, in_words
-from palmatch.problem import FloatArray, IntArray, Problem, checked_utility
-from palmatch.rounds.draws import ANGLE, RADIUS, Keys, draws, keys_of, streams
+from palmatch.methods.centralised import assign, centralised, refuse_too_large
+from palmatch.methods.lists import alma, own_value_lists, played
+from palmatch.methods.registry import Play, Prepare
+from palmatch.methods.workspace import Settings, Workspace, budgets
+from palmatch.problem import FloatArray, Matching, Problem, checked_utility
+from palmatch.rounds.draws import ANGLE, RADIUS, Keys, Randomness, draws
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +33,11 @@ class Obfuscated:
     guarantee: Guarantee
 
 
-def planar_laplace(keys: Keys, epsilon_per_metre: FloatArray, *, seed: int) -> FloatArray:
-    """Return one displacement in metres per key, from the planar Laplace distribution.
+def planar_laplace(names: Keys, epsilon_per_metre: FloatArray) -> FloatArray:
+    """Return one displacement in metres per stream, from the planar Laplace distribution.
 
     The angle is uniform; the radius is -(W_{-1}((p - 1)/e) + 1) / ε for a uniform p in [0, 1).
     """
-    names = streams(seed, keys)
     angle = 2 * np.pi * (draws(names, 0, ANGLE) / GRID)
     radius = unit_radius(draws(names, 0, RADIUS) / GRID) / epsilon_per_metre
     return np.column_stack((radius * np.cos(angle), radius * np.sin(angle)))
@@ -51,7 +52,7 @@ def unit_radius(chance: FloatArray) -> FloatArray:
     return np.where(chance < 1e-4, series, exact)
 
 
-def obfuscate(problem: Problem, *, epsilon: FloatArray, seed: int, resources_too: bool) -> Obfuscated:
+def obfuscate(problem: Problem, chance: Randomness, *, epsilon: FloatArray, resources_too: bool) -> Obfuscated:
     """Return the problem as seen through the noise."""
     city = problem.domain
     if not isinstance(city, City):
@@ -60,18 +61,36 @@ def obfuscate(problem: Problem, *, epsilon: FloatArray, seed: int, resources_too
         raise InputError(f"Geo-indistinguishability needs epsilon above 0, got epsilon={epsilon.min():g}.")
     edges = problem.types[:, 2]
     types = problem.types.copy()
-    types[:, :2] += planar_laplace(keys_of(problem.agent_ids), epsilon / (edges / 2), seed=seed)
+    types[:, :2] += planar_laplace(chance.private, epsilon / (edges / 2))
     if resources_too:
         strength = np.full(problem.resources, float(np.median(epsilon / (edges / 2))))
-        moved = city.vehicles + planar_laplace(~keys_of(problem.resource_ids), strength, seed=seed)
+        moved = city.vehicles + planar_laplace(chance.of_resources(problem.resource_ids), strength)
         city = replace(city, vehicles=moved, tree=cKDTree(moved))
     return Obfuscated(city, types, _guarantee(epsilon, edges))
 
 
-def hungarian_geo(problem: Problem, seen: Obfuscated) -> IntArray:
-    """Return, as an assignment, the optimum of a centre that sees noisy places."""
-    refuse_too_large(problem, "hungarian-geo")
-    return assign(checked_utility(seen.city, seen.types))
+def prepare_geo(*, rounds: bool, resources_too: bool) -> Prepare:
+    """Return the method that matches noisy places: by ALMA, or by a centre."""
+
+    def prepare(workspace: Workspace, settings: Settings, trace: bool) -> Play:
+        problem, epsilon = workspace.problem, budgets(workspace.problem, settings)
+        if not rounds:
+            refuse_too_large(problem, "hungarian-geo")
+
+        def run(chance: Randomness) -> Matching:
+            seen = obfuscate(problem, chance, epsilon=epsilon, resources_too=resources_too)
+            charged = np.ones(problem.agents, dtype=np.int64)
+            if not rounds:
+                found = centralised(problem, assign(checked_utility(seen.city, seen.types)), seen.guarantee)
+                return replace(found, epsilon=epsilon, charged=charged)
+            lists = own_value_lists(problem, seen.city, seen.types)
+            ended = played(workspace, lists, alma("linear")(lists, settings), chance, trace)
+            found = centralised(problem, ended.resource_of, seen.guarantee)
+            return replace(found, epsilon=epsilon, charged=charged, rounds=ended.rounds, trace=ended.trace)
+
+        return run
+
+    return prepare
 
 
 def _guarantee(epsilon: FloatArray, edges: FloatArray) -> Guarantee:

@@ -1,4 +1,7 @@
-"""A problem on which methods are prepared: the public numbers, and what several methods need, computed once."""
+"""A problem on which methods are prepared: the public numbers, and what several methods need, computed once.
+
+Nothing in here plays a game. Public tables are made from regions and resources; what an agent acts on is kept apart.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,16 @@ import numpy as np
 
 from palmatch.crowd import sets as crowd_sets
 from palmatch.crowd import tables as crowd_tables
+from palmatch.errors import InputError
 from palmatch.neighbourhood import Neighbourhood, Progress, neighbourhoods
 from palmatch.policies.noise import BackoffNoise, PublicPlay, SelectionNoise, public_play
 from palmatch.policies.published import Policy
 from palmatch.privacy.sound import Accountant
-from palmatch.problem import FloatArray, Matching, Problem
-from palmatch.rounds.draws import Keys, keys_of
+from palmatch.problem import FloatArray, Located, Problem
+from palmatch.rounds.draws import Keys, Randomness, keys_of, randomness
 from palmatch.rounds.tables import Own, OwnTables, PublicTables, own_tables, public_tables, snapped_tables
 
+# Is told (part of the work, done, total) from time to time.
 Report = Callable[[str, int, int], None]
 
 
@@ -25,7 +30,7 @@ class Settings:
     """Public numbers of a matching.
 
     `truth_selection=None` takes the paper's: 0.2, or 0.1 for papers. `order` is the paper's λ and concerns `published`
-    alone; `accountant` concerns the methods whose promise holds.
+    alone; `accountant` concerns the methods whose guarantee is proved: a name, or an `Accountant` of your own.
     """
 
     epsilon: float = 1.0
@@ -36,11 +41,11 @@ class Settings:
     gamma: float = 0.05
     noise: SelectionNoise = "representative"
     backoff_noise: BackoffNoise = "representative"
-    accountant: Accountant = "auto"
+    accountant: str | Accountant = "auto"
 
 
 @dataclass(slots=True)
-class Ground:
+class Workspace:
     """A problem with what several methods need of it, computed once and when asked for."""
 
     problem: Problem
@@ -55,20 +60,20 @@ class Ground:
         """The public tables of every region."""
         if self._regions is None:
             progress = self.progress("regions")
-            if self.is_crowd:
+            if self.located is not None:
                 self._regions = crowd_tables.neighbourhoods(self.problem, self.sets, progress=progress)
             else:
                 self._regions = neighbourhoods(self.problem, progress=progress)
         return self._regions
 
     @property
-    def is_crowd(self) -> bool:
-        """Whether this is a city with bounded interest, for which everything is built over a grid: the same, faster."""
-        return crowd_sets.is_crowd(self.problem)
+    def located(self) -> Located | None:
+        """The domain, if utilities follow from places and interest is bounded: everything is then built over a grid."""
+        return crowd_sets.located(self.problem)
 
     @property
     def sets(self) -> crowd_sets.Sets:
-        """The rank sets of all squares of a crowd."""
+        """The rank sets of all regions of a located problem."""
         if self._sets is None:
             self._sets = crowd_sets.rank_sets(self.problem)
         return self._sets
@@ -80,31 +85,35 @@ class Ground:
             for region in self.regions
         ]
 
-    def tables(self, policy: Policy) -> PublicTables:
-        """Return the public tables under a policy."""
-        if self.is_crowd and crowd_tables.has_plain_noise(policy):
+    def tables(self, policy: Policy, noise: list[PublicPlay] | None = None) -> PublicTables:
+        """Return the public tables under a policy; `noise` is `plays(policy)` where that is known already."""
+        if self.located is not None and crowd_tables.has_plain_noise(policy):
             return crowd_tables.public_tables(self.problem, self.sets, policy)
-        return public_tables(self.problem, self.regions, self.plays(policy))
+        return public_tables(self.problem, self.regions, self.plays(policy) if noise is None else noise)
 
     def acting(self, *, snapped: bool) -> Own:
-        """Return what everybody acts on: its own utilities, or those of the possible type that is nearest."""
-        if self.is_crowd:
+        """Return what the agents act on: their own utilities, or those of the nearest possible type."""
+        if self.located is not None:
             return crowd_tables.own_places(self.problem, self.sets, snapped=snapped)
         return snapped_tables(self.problem, self.regions) if snapped else self.own
 
     @property
     def own(self) -> OwnTables:
-        """Everybody's own utilities."""
+        """Each agent's own utilities."""
         if self._own is None:
             self._own = own_tables(self.problem, self.regions)
         return self._own
 
     @property
     def keys(self) -> Keys:
-        """What everybody's draws are keyed by."""
+        """What the agents' draws are keyed by: a hash of each public id, no two alike."""
         if self._keys is None:
-            self._keys = keys_of(self.problem.agent_ids)
+            self._keys = distinct_keys(self.problem.agent_ids)
         return self._keys
+
+    def randomness(self, seed: int | None) -> Randomness:
+        """Return each agent's private stream and the public one that breaks ties: fresh, or simulated from a seed."""
+        return randomness(self.keys, seed)
 
     def progress(self, what: str) -> Progress | None:
         """Return a progress function for one part of the work."""
@@ -112,16 +121,17 @@ class Ground:
         return None if report is None else lambda done, total: report(what, done, total)
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
-    """A way to match, ready to be played: `play(seed)` returns a `Matching`."""
-
-    name: str
-    play: Callable[[int], Matching]
-    plays_rounds: bool
-    random: bool
+def distinct_keys(ids: tuple[str, ...]) -> Keys:
+    """Return a key for each id, refusing two ids with one key: their draws would be the same."""
+    keys = keys_of(ids)
+    order = np.argsort(keys, kind="stable")
+    same = np.flatnonzero(np.diff(keys[order]) == 0)
+    if len(same):
+        one, two = (ids[int(order[place])] for place in (same[0], same[0] + 1))
+        raise InputError(f"The ids {one!r} and {two!r} have the same hash and would share draws: rename one of them.")
+    return keys
 
 
 def budgets(problem: Problem, settings: Settings) -> FloatArray:
-    """Return everybody's budget: their own, or the caller's."""
+    """Return each agent's budget: its own, or the caller's."""
     return np.where(np.isnan(problem.epsilon), settings.epsilon, problem.epsilon)

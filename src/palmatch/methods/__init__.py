@@ -1,0 +1,109 @@
+"""From a problem and the name of a method to a matching.
+
+`prepare` does what can be done before the game (public tables, costs, budgets) and returns something that plays any
+number of times; `match` prepares and plays once. `METHODS` is the registry of all methods.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from palmatch.errors import InputError
+from palmatch.methods import builtin as _builtin  # noqa: F401 - registers the methods of the package
+from palmatch.methods.assembly import PreparedGame, accounts, prepare_game
+from palmatch.methods.registry import METHODS, Method, PreparedMethod, register
+from palmatch.methods.workspace import Report, Settings, Workspace, budgets
+from palmatch.privacy.accountants import check_budget
+from palmatch.problem import Located, Matching, Problem
+
+__all__ = [
+    "METHODS",
+    "Method",
+    "PreparedGame",
+    "PreparedMethod",
+    "Report",
+    "Settings",
+    "Workspace",
+    "accounts",
+    "budgets",
+    "match",
+    "prepare",
+    "prepare_game",
+    "register",
+]
+
+
+def match(
+    problem: Problem,
+    method: str = "once",
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    seed: int | None = None,
+    trace: bool = False,
+    settings: Settings | None = None,
+    report: Report | None = None,
+) -> Matching:
+    """Match agents to resources.
+
+    Parameters
+    ----------
+    method:
+        A name from `palmatch.METHODS`, or "module:name" of a `palmatch.Method` of your own.
+    epsilon, delta:
+        The budget of the agents that bring none of their own (1 unless given), and δ (1e-5 unless given).
+    seed:
+        Repeats a matching, for tests and studies: a simulation, as its guarantee then says. Without one every agent
+        draws from its own fresh randomness, which nobody keeps.
+    settings:
+        All public numbers at once, in place of `epsilon` and `delta`.
+    trace:
+        Whether `Matching.trace` records what an observer would have seen.
+    report:
+        Is told (what, done, total) from time to time.
+
+    Returns
+    -------
+    Matching
+        Who got what, with its guarantee.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> morning = pm.data.city.batch(8.0, seed=1)
+    >>> problem = pm.mobility.problem(morning.requests, morning.vehicles, edge=1000)
+    >>> matching = pm.match(problem, epsilon=1.0, seed=7)
+    >>> matching.matched, matching.guarantee.epsilon, matching.guarantee.delta
+    (154, 1.0, 0.0)
+    """
+    chosen = settings_of(settings, epsilon=epsilon, delta=delta)
+    return prepare(Workspace(problem, report), method, settings=chosen, trace=trace).play(seed)
+
+
+def settings_of(settings: Settings | None, *, epsilon: float | None, delta: float | None) -> Settings:
+    """Return the settings that a caller means, who gives either all of them or ε and δ."""
+    if settings is None:
+        usual = Settings()
+        return Settings(
+            epsilon=usual.epsilon if epsilon is None else epsilon, delta=usual.delta if delta is None else delta
+        )
+    if epsilon is not None or delta is not None:
+        raise InputError("Give epsilon and delta inside of settings, or without settings, but not both ways.")
+    return settings
+
+
+def prepare(
+    workspace: Workspace, method: str, *, settings: Settings | None = None, trace: bool = False
+) -> PreparedMethod:
+    """Do everything that does not depend on chance.
+
+    Parameters
+    ----------
+    trace:
+        Whether the matchings record what an observer sees.
+    """
+    chosen, found = settings or Settings(), METHODS.find(method)
+    check_budget(np.array([chosen.epsilon]), order=chosen.order, delta=chosen.delta)
+    if found.located and not isinstance(workspace.problem.domain, Located):
+        raise InputError(f"{found.name} needs places on a map: leave it out, or use the mobility domain.")
+    return PreparedMethod(found.name, workspace, found.prepare(workspace, chosen, trace))

@@ -1,0 +1,224 @@
+"""The one place where a game of rounds is put together: public tables, what agents act on, rules, and an allowance.
+
+Methods, the cluster, studies and the live board consume a `PreparedGame`; nothing else pairs tables with prices. An
+allowance is made by an `Accounting`, which sees public tables and budgets; only the paper's own sees private utilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from palmatch.device.agent import Rules
+from palmatch.guarantee import Guarantee
+from palmatch.methods.workspace import Settings, Workspace, budgets
+from palmatch.neighbourhood import Neighbourhood
+from palmatch.policies.noise import PublicPlay
+from palmatch.policies.published import Policy
+from palmatch.privacy.accountants import Allowance, Layout, free_allowance, published_allowance
+from palmatch.privacy.costs import largest_own_costs
+from palmatch.privacy.sound import Account, Accountant, accountant_named, sound_allowance
+from palmatch.problem import FloatArray, Matching
+from palmatch.rounds.draws import Randomness
+from palmatch.rounds.game import Outcomes, rules_of, simulate
+from palmatch.rounds.tables import Own, PublicTables, members_of
+
+# Runs a function on each of some tuples of arguments and yields the results in order; on workers, or here.
+Runner = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterable[Any]]
+
+# Regions whose accounts are computed by one call.
+_REGIONS_AT_ONCE = 16
+
+
+class Accounting(Protocol):
+    """How budgets become an allowance."""
+
+    @property
+    def snapped(self) -> bool:
+        """Whether agents act as the nearest possible type of their region."""
+        ...
+
+    @property
+    def needs_noise(self) -> bool:
+        """Whether `allowance` reads the regions' noise."""
+        ...
+
+    def allowance(self, workspace: Workspace, policy: Policy, noise: list[PublicPlay], layout: Layout) -> Allowance:
+        """Return what each agent may spend, and the price of every action."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedGame:
+    """A game of rounds, ready to be played.
+
+    Attributes
+    ----------
+    public:
+        The tables of all regions, which everybody knows.
+    own:
+        What each agent acts on: private to it.
+    rules, allowance:
+        Public numbers of the policy, prices of actions and budgets.
+    """
+
+    public: PublicTables
+    own: Own
+    rules: Rules
+    allowance: Allowance
+
+    def play(self, workspace: Workspace, chance: Randomness, *, trace: bool = False) -> Matching:
+        """Play the rounds."""
+        progress = workspace.progress("rounds")
+        ends = simulate(
+            self.public, self.own, self.rules, self.allowance, names=chance.private, trace=trace, progress=progress
+        )
+        return self.matching(workspace, ends)
+
+    def matching(self, workspace: Workspace, ends: Outcomes) -> Matching:
+        """Return how the rounds ended as a matching."""
+        return Matching(
+            method="",
+            resource_of=ends.resource_of,
+            utility=workspace.problem.true_utility_of(ends.resource_of),
+            guarantee=self.allowance.guarantee,
+            epsilon=self.allowance.epsilon_of(ends.spent),
+            charged=ends.charged,
+            rounds=ends.steps,
+            epsilon_is_public=self.allowance.epsilon_is_public,
+            trace=ends.trace,
+        )
+
+
+def prepare_game(workspace: Workspace, policy: Policy, accounting: Accounting) -> PreparedGame:
+    """Put a game together."""
+    noise = workspace.plays(policy) if accounting.needs_noise else []
+    public = workspace.tables(policy, noise if accounting.needs_noise else None)
+    allowance = accounting.allowance(workspace, policy, noise, public.layout)
+    return PreparedGame(public, workspace.acting(snapped=accounting.snapped), rules_of(policy), allowance)
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Nothing is charged: the truth is never acted on, or always."""
+
+    guarantee: Guarantee
+    truth: bool
+    snapped: bool = False
+    needs_noise: bool = False
+
+    def allowance(self, workspace: Workspace, policy: Policy, noise: list[PublicPlay], layout: Layout) -> Allowance:  # noqa: ARG002 - nothing is priced
+        """Return an allowance under which nothing is charged."""
+        return free_allowance(workspace.problem.agents, layout, self.guarantee, truth=self.truth)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedAccounting:
+    """The paper's: each agent's own c_max by Eq. (max privacy cost), or `costs` where they are known already."""
+
+    settings: Settings
+    costs: FloatArray | None = None
+    snapped: bool = False
+
+    @property
+    def needs_noise(self) -> bool:
+        """Whether costs have to be computed."""
+        return self.costs is None
+
+    def allowance(self, workspace: Workspace, policy: Policy, noise: list[PublicPlay], layout: Layout) -> Allowance:
+        """Return the paper's allowance."""
+        problem = workspace.problem
+        known = self.costs
+        return published_allowance(
+            largest_costs(workspace, policy, noise, self.settings.order) if known is None else known,
+            budgets(problem, self.settings),
+            layout=layout,
+            order=self.settings.order,
+            delta=self.settings.delta,
+            uncovered=tuple(problem.agent_ids[agent] for agent in problem.uncovered),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SoundAccounting:
+    """Public prices, the same for all agents of a region; `run` computes accounts elsewhere, if given."""
+
+    settings: Settings
+    run: Runner | None = None
+    snapped: bool = True
+    needs_noise: bool = True
+
+    def allowance(self, workspace: Workspace, policy: Policy, noise: list[PublicPlay], layout: Layout) -> Allowance:  # noqa: ARG002 - follows from the accounts
+        """Return an allowance that keeps (ε, δ) for every pair of types of a region."""
+        budget = budgets(workspace.problem, self.settings)
+        found = accounts(workspace, policy, noise, budget, self.settings, run=self.run)
+        return sound_allowance(found, workspace.problem.region_index, budget, delta=self.settings.delta)
+
+
+def largest_costs(workspace: Workspace, policy: Policy, noise: list[PublicPlay], order: float) -> FloatArray:
+    """Return each agent's c_max by Eq. (max privacy cost)."""
+    problem, own = workspace.problem, workspace.own
+    costs = np.empty(problem.agents)
+    progress = workspace.progress("costs")
+    groups = members_of(problem.region_index, len(workspace.regions))
+    for number, (region, play, members) in enumerate(zip(workspace.regions, noise, groups, strict=True)):
+        rows = np.array([own.of(int(agent)) for agent in members])
+        costs[members] = largest_own_costs(region, play, policy, rows, order)
+        if progress is not None:
+            progress(number + 1, len(workspace.regions))
+    return costs
+
+
+def accounts(
+    workspace: Workspace,
+    policy: Policy,
+    noise: list[PublicPlay],
+    budget: FloatArray,
+    settings: Settings,
+    *,
+    run: Runner | None = None,
+) -> list[Account]:
+    """Return the account of every region, chosen for the smallest budget above 0 in it."""
+    regions, chosen = workspace.regions, accountant_named(settings.accountant)
+    smallest = smallest_budgets(workspace, budget)
+    calls = [
+        (regions[some], noise[some], smallest[some], policy, chosen, settings.delta)
+        for start in range(0, len(regions), _REGIONS_AT_ONCE)
+        for some in [slice(start, start + _REGIONS_AT_ONCE)]
+    ]
+    found: list[Account] = []
+    progress = workspace.progress("costs")
+    for part in (_here if run is None else run)(_accounts_of, calls):
+        found += part
+        if progress is not None:
+            progress(len(found), len(regions))
+    return found
+
+
+def smallest_budgets(workspace: Workspace, budget: FloatArray) -> FloatArray:
+    """Return the smallest budget above 0 in each region; 0 where there is none."""
+    problem, some = workspace.problem, budget > 0
+    smallest = np.full(len(problem.regions), np.inf)
+    np.minimum.at(smallest, problem.region_index[some], budget[some])
+    return np.where(np.isin(np.arange(len(smallest)), problem.region_index[some]), smallest, 0.0)
+
+
+def _here(work: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
+    return (work(*call) for call in calls)
+
+
+def _accounts_of(
+    regions: Sequence[Neighbourhood],
+    noise: Sequence[PublicPlay],
+    smallest: FloatArray,
+    policy: Policy,
+    accountant: Accountant,
+    delta: float,
+) -> list[Account]:
+    return [
+        accountant.account(region, play, policy, epsilon=float(least), delta=delta)
+        for region, play, least in zip(regions, noise, smallest, strict=True)
+    ]

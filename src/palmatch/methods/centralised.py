@@ -1,0 +1,130 @@
+"""Matchings by a centre: the optimum, the optimum on regions alone, the best pair first, and a random matching.
+
+The optimum on regions (ε = 0) is the baseline of any private method: it needs no budget at all, only a centre.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from palmatch.errors import InputError
+from palmatch.guarantee import Guarantee, no_privacy, region_only
+from palmatch.methods.registry import Play
+from palmatch.methods.workspace import Settings, Workspace
+from palmatch.problem import FloatArray, IntArray, Matching, Problem, checked_utility
+from palmatch.rounds.draws import SELECTION, Randomness, draws
+
+# A dense table of this many utilities takes 1.2 GB; past it a centralised baseline would take hours anyway.
+MOST_PAIRS = 150_000_000
+
+
+def refuse_too_large(problem: Problem, method: str) -> None:
+    """Refuse problems whose table of all utilities would not fit."""
+    pairs = problem.agents * problem.resources
+    if pairs > MOST_PAIRS:
+        raise InputError(
+            f"{method} looks at every pair of agent and resource, here {pairs:,}, and takes at most {MOST_PAIRS:,}: "
+            "leave it out, or match a smaller area."
+        )
+
+
+def centralised(problem: Problem, resource_of: IntArray, guarantee: Guarantee) -> Matching:
+    """Return the matching of a method that needs no rounds and charges no agent."""
+    return Matching(
+        method="",
+        resource_of=resource_of,
+        utility=problem.true_utility_of(resource_of),
+        guarantee=guarantee,
+        epsilon=np.full(problem.agents, guarantee.epsilon),
+        charged=np.zeros(problem.agents, dtype=np.int64),
+    )
+
+
+def assign(utilities: FloatArray) -> IntArray:
+    """Return the assignment with the largest sum of utilities; -1 for agents that go without."""
+    resource_of = np.full(len(utilities), -1, dtype=np.int64)
+    agents, resources = linear_sum_assignment(utilities, maximize=True)
+    resource_of[agents] = resources
+    return resource_of
+
+
+def optimal_welfare(problem: Problem) -> float:
+    """Return the welfare of the full-information optimum, computed from the agents' true utilities."""
+    refuse_too_large(problem, "hungarian")
+    return float(problem.true_utility_of(assign(problem.true_utility())).sum())
+
+
+def prepare_hungarian(workspace: Workspace, settings: Settings, trace: bool) -> Play:  # noqa: ARG001 - one protocol for all
+    """Prepare the full-information optimum: what everything else is compared with."""
+    problem = workspace.problem
+    refuse_too_large(problem, "hungarian")
+    guarantee = no_privacy("a centre knows all utilities")
+    return lambda _chance: centralised(problem, assign(problem.true_utility()), guarantee)
+
+
+def prepare_hungarian_region(workspace: Workspace, settings: Settings, trace: bool) -> Play:  # noqa: ARG001 - one protocol for all
+    """Prepare the optimum of a centre that knows only regions: each agent counts as its region's representative."""
+    problem = workspace.problem
+    refuse_too_large(problem, "hungarian-region")
+    representatives = np.array(
+        [problem.domain.types_of(region)[problem.domain.representative(region)] for region in problem.regions]
+    )
+    rows = checked_utility(problem.domain, representatives)
+    guarantee = region_only("a centre knows each agent's region and takes it for the region's representative")
+
+    def run(chance: Randomness) -> Matching:
+        # Agents of one region look alike, so public randomness decides which of them gets which resource.
+        shuffled = np.argsort(draws(chance.public, 0, SELECTION), kind="stable")
+        resource_of = np.empty(problem.agents, dtype=np.int64)
+        resource_of[shuffled] = assign(rows[problem.region_index[shuffled]])
+        return centralised(problem, resource_of, guarantee)
+
+    return run
+
+
+def prepare_greedy(workspace: Workspace, settings: Settings, trace: bool) -> Play:  # noqa: ARG001 - one protocol for all
+    """Prepare the best pair first: at least half of the optimum. Ties by agent, then by the resource's public id."""
+    problem = workspace.problem
+    refuse_too_large(problem, "greedy")
+
+    def run(chance: Randomness) -> Matching:  # noqa: ARG001 - nothing is drawn
+        by_id = np.argsort(problem.resource_order)
+        order = np.argsort(-problem.true_utility(by_id), axis=None, kind="stable")
+        chosen = _take(order, problem.agents, problem.resources)
+        resource_of = np.where(chosen >= 0, by_id[chosen], -1)
+        return centralised(problem, resource_of, no_privacy("a centre knows all utilities"))
+
+    return run
+
+
+def prepare_random(workspace: Workspace, settings: Settings, trace: bool) -> Play:  # noqa: ARG001 - one protocol for all
+    """Prepare the matching of shuffled agents with shuffled resources."""
+    problem = workspace.problem
+
+    def run(chance: Randomness) -> Matching:
+        agents = np.argsort(draws(chance.public, 0, SELECTION), kind="stable")
+        resources = np.argsort(draws(chance.of_resources(problem.resource_ids), 0, SELECTION), kind="stable")
+        pairs = min(problem.agents, problem.resources)
+        resource_of = np.full(problem.agents, -1, dtype=np.int64)
+        resource_of[agents[:pairs]] = resources[:pairs]
+        return centralised(problem, resource_of, region_only("no agent's utilities are looked at"))
+
+    return run
+
+
+@numba.njit(cache=True)
+def _take(order, agents, resources):  # type: ignore[no-untyped-def]  # compiled
+    resource_of = np.full(agents, -1, dtype=np.int64)
+    taken = np.zeros(resources, dtype=np.bool_)
+    left = min(agents, resources)
+    for pair in order:
+        agent, resource = pair // resources, pair % resources
+        if resource_of[agent] < 0 and not taken[resource]:
+            resource_of[agent] = resource
+            taken[resource] = True
+            left -= 1
+            if left == 0:
+                break
+    return resource_of

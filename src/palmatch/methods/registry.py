@@ -1,0 +1,159 @@
+"""The registry of methods: one record for each, with every fact that other parts of the package need to know.
+
+There is no list of method names anywhere else. `register` adds a method; so does an entry point of the group
+`palmatch.methods`, and `find` takes "module:name" for a method that is in neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Literal, TypeAlias
+
+from palmatch.errors import InputError
+from palmatch.guarantee import simulated
+from palmatch.methods.assembly import PreparedGame, Runner
+from palmatch.methods.workspace import Settings, Workspace
+from palmatch.problem import Matching, finished
+from palmatch.rounds.draws import Randomness
+
+Notion: TypeAlias = Literal["PLDP", "geo-indistinguishability", "none"]
+Protocol: TypeAlias = Literal["report", "bids", "rounds"]
+Play: TypeAlias = Callable[[Randomness], Matching]
+Prepare: TypeAlias = Callable[[Workspace, Settings, bool], Play]
+Game: TypeAlias = Callable[[Workspace, Settings, Runner | None], PreparedGame]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedMethod:
+    """A method ready to be played on one problem: everything that does not depend on chance is done."""
+
+    name: str
+    workspace: Workspace
+    run: Play
+
+    def play(self, seed: int | None = None) -> Matching:
+        """Play once.
+
+        Without a seed every agent draws from its own fresh randomness. With one this is a simulation, which the
+        matching's guarantee then says.
+        """
+        matching = replace(self.run(self.workspace.randomness(seed)), method=self.name)
+        matching = finished(self.workspace.problem, matching)
+        return matching if seed is None else replace(matching, guarantee=simulated(matching.guarantee))
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """What is known of a method before it is played.
+
+    Attributes
+    ----------
+    name, help:
+        Its name, and one line about it.
+    prepare:
+        (workspace, settings, trace) to something that plays; `trace` asks for a record of what an observer sees.
+    notion:
+        The notion of privacy of its guarantee.
+    spends:
+        Whether its guarantee depends on ε: False where an agent's type is never acted on, and where it always is.
+    reveals:
+        What an observer sees of an agent, in words.
+    centre:
+        Whether a party other than agents and resources computes the matching.
+    rounds:
+        Whether agents act round after round, so that there is a number of rounds to speak of.
+    random:
+        Whether two plays may differ.
+    located:
+        Whether it needs a domain with places.
+    game:
+        How its game of rounds is put together, if it is one: such a game can be cut into tiles for a cluster.
+    live:
+        The protocols by which devices can play it.
+    proved:
+        Whether its stated guarantee is proved for this implementation; `published` states the paper's.
+    has_delta:
+        Whether its guarantee may have δ > 0.
+    """
+
+    name: str
+    help: str
+    prepare: Prepare
+    notion: Notion = "PLDP"
+    spends: bool = True
+    reveals: str = ""
+    centre: bool = False
+    rounds: bool = True
+    random: bool = True
+    located: bool = False
+    game: Game | None = None
+    live: tuple[Protocol, ...] = ()
+    proved: bool = True
+    has_delta: bool = False
+
+    @property
+    def private(self) -> bool:
+        """Whether it guarantees anything."""
+        return self.notion != "none"
+
+
+class Registry(Mapping[str, Method]):
+    """All methods by name, in the order in which they were registered; entry points come last."""
+
+    def __init__(self) -> None:
+        self._methods: dict[str, Method] = {}
+        self._complete = False
+
+    def _load(self) -> dict[str, Method]:
+        if not self._complete:
+            self._complete = True
+            for point in entry_points(group="palmatch.methods"):
+                self.register(_checked(point.load(), point.value))
+        return self._methods
+
+    def register(self, method: Method) -> Method:
+        """Add a method; its name must be new."""
+        if method.name in self._methods:
+            raise InputError(f"There is a method {method.name!r} already: give yours another name.")
+        self._methods[method.name] = method
+        return method
+
+    def __getitem__(self, name: str) -> Method:
+        return self._load()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._load())
+
+    def __len__(self) -> int:
+        return len(self._load())
+
+    def find(self, name: str) -> Method:
+        """Return a method by its name, or by "module:name" where a `Method` is to be found there."""
+        if name in self:
+            return self[name]
+        if ":" in name:
+            return imported(name)
+        raise InputError(f"There is no method {name!r}: choose from {', '.join(self)}.")
+
+
+METHODS = Registry()
+register = METHODS.register
+
+
+def imported(name: str) -> Method:
+    """Return the `Method` at "module:name"."""
+    module, _, attribute = name.partition(":")
+    try:
+        value = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"Expected a method at {name!r} (module:name), but {error}.") from error
+    return _checked(value, name)
+
+
+def _checked(value: object, source: str) -> Method:
+    if not isinstance(value, Method):
+        raise InputError(f"Expected a palmatch.Method at {source}, found {type(value).__name__}.")
+    return value

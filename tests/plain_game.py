@@ -1,0 +1,80 @@
+"""The game of rounds with one `Agent` object each: slow, easy to check by eye, and the oracle of the compiled game."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import partial
+
+import numpy as np
+
+from palmatch.device.agent import Agent, Rules
+from palmatch.privacy.accountants import Allowance
+from palmatch.rounds.draws import Keys, draw
+from palmatch.rounds.game import Outcomes, region_tables
+from palmatch.rounds.tables import OwnTables, PublicTables
+from palmatch.trace import Outcome, Trace
+
+
+def simulate_plainly(
+    public: PublicTables, private: OwnTables, rules: Rules, allowance: Allowance, *, names: Keys
+) -> Outcomes:
+    """Play the same game with one `Agent` object each: slow, and easy to check by eye."""
+    players = [
+        Agent(
+            region_tables(public, allowance, int(public.region_of_agent[agent])),
+            private.of(agent).tolist(),
+            int(allowance.budget[agent]),
+            rules=rules,
+            draw=partial(draw, int(name)),
+        )
+        for agent, name in enumerate(names)
+    ]
+    holder: dict[int, int] = {}
+    rows: list[tuple[int, int, int, Outcome]] = []
+    step, active = 0, list(range(len(players)))
+    while active:
+        step += 1
+        rows.extend((step, *row) for row in _one_step(players, active, holder, step))
+        active = [n for n in active if players[n].held is None and _hopes(players[n], holder)]
+    return Outcomes(
+        resource_of=np.array([-1 if p.held is None else p.held for p in players]),
+        spent=np.array([p.spent for p in players]),
+        charged=np.array([p.actions for p in players]),
+        steps=step,
+        trace=_as_trace(rows),
+        actions=len(rows),
+    )
+
+
+def _one_step(
+    players: list[Agent], active: list[int], holder: dict[int, int], step: int
+) -> Iterable[tuple[int, int, Outcome]]:
+    """Let everybody attempt at once, then everybody else look, and tell everybody what came of it."""
+    attempts = {n: players[n].decide(step).resource for n in active if players[n].attempting}
+    attempted = Counter(attempts.values())
+    holder.update({resource: n for n, resource in attempts.items() if attempted[resource] == 1})
+    for n in active:
+        if n in attempts:
+            resource = attempts[n]
+            if attempted[resource] == 1:
+                players[n].won()
+                yield n, resource, Outcome.HOLDS
+            else:
+                yield n, resource, Outcome.BACKS_OFF if players[n].collided(step) else Outcome.STAYS
+        else:
+            resource = players[n].decide(step, holder).resource
+            free = resource not in holder and resource not in attempted
+            players[n].saw(free=free)
+            yield n, resource, Outcome.FREE if free else Outcome.TAKEN
+
+
+def _hopes(player: Agent, holder: dict[int, int]) -> bool:
+    return any(resource not in holder for resource in player.region.resources)
+
+
+def _as_trace(rows: list[tuple[int, int, int, Outcome]]) -> Trace:
+    step, agent, resource, outcome = zip(*rows, strict=True)
+    return Trace(
+        np.array(step), np.array(agent), np.array(resource), np.array(outcome, dtype=np.int8), np.zeros(len(rows))
+    )

@@ -1,0 +1,94 @@
+"""Posted prices: a matching within a step an agent of the best one, whatever the numbers of agents and resources."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+
+from palmatch.errors import DidNotConverge
+from palmatch.rounds.auction import ValueLists, sell
+from palmatch.rounds.draws import keys_of, streams
+from palmatch.trace import Outcome
+
+
+def everybody_apart(values: np.ndarray) -> ValueLists:
+    agents, resources = values.shape
+    start = np.arange(agents + 1) * resources
+    return ValueLists(np.arange(agents), start, np.tile(np.arange(resources), agents), values.ravel())
+
+
+def keys(agents: int):
+    return keys_of([str(n) for n in range(agents)])
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    agents=st.integers(1, 12),
+    resources=st.integers(1, 12),
+    step=st.sampled_from([0.1, 0.01, 0.001]),
+)
+def test_the_matching_is_within_a_step_an_agent_of_the_optimum(seed, agents, resources, step):
+    values = np.random.default_rng(seed).uniform(0.05, 1.0, (agents, resources))
+    sale = sell(everybody_apart(values), np.zeros(resources), step, names=streams(seed, keys(agents)))
+    held = sale.resource_of[sale.resource_of >= 0]
+    assert len(set(held.tolist())) == len(held) == min(agents, resources)
+    welfare = sum(values[n, r] for n, r in enumerate(sale.resource_of) if r >= 0)
+    optimum = values[linear_sum_assignment(values, maximize=True)].sum()
+    assert welfare >= optimum - (min(agents, resources) + 1) * step - 1e-9
+
+
+def test_agents_who_value_things_alike_share_them_out():
+    values = np.array([0.9, 0.8, 0.7])
+    lists = ValueLists(np.zeros(5, dtype=np.int64), np.array([0, 3]), np.arange(3), values)
+    sale = sell(lists, np.zeros(3), 0.05, names=streams(1, keys(5)))
+    assert sorted(sale.resource_of.tolist()) == [-1, -1, 0, 1, 2]
+
+
+def test_an_opening_price_that_is_too_high_leaves_nothing_on_the_shelf():
+    values = np.array([[0.5, 0.4], [0.3, 0.6]])
+    sale = sell(everybody_apart(values), np.array([5.0, 5.0]), 0.01, names=streams(0, keys(2)))
+    assert sale.resource_of.tolist() == [0, 1]
+
+
+def test_the_same_seed_gives_the_same_sale_and_the_order_of_agents_does_not_matter():
+    chance = np.random.default_rng(3)
+    values = np.repeat(chance.uniform(0.1, 1.0, (4, 15)), 5, axis=0)
+    names = [f"agent {n}" for n in range(20)]
+    order = chance.permutation(20)
+    one = sell(everybody_apart(values), np.zeros(15), 0.02, names=streams(9, keys_of(names)))
+    shuffled = [names[n] for n in order]
+    two = sell(everybody_apart(values[order]), np.zeros(15), 0.02, names=streams(9, keys_of(shuffled)))
+    np.testing.assert_array_equal(one.resource_of[order], two.resource_of)
+    assert one.rounds == two.rounds
+
+
+def test_a_sale_past_its_limit_is_an_error():
+    values = np.full((6, 2), 0.9)
+    with pytest.raises(DidNotConverge, match="still bidding"):
+        sell(everybody_apart(values), np.zeros(2), 0.01, names=streams(0, keys(6)), most_rounds=2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), agents=st.integers(1, 12), resources=st.integers(1, 12))
+def test_a_trace_holds_every_bid_and_what_came_of_it(seed, agents, resources):
+    values = np.random.default_rng(seed).uniform(0.05, 1.0, (agents, resources)).round(1)
+    lists, names = everybody_apart(values), streams(seed, keys(agents))
+    silent = sell(lists, np.zeros(resources), 0.02, names=names, patience=20)
+    sale = sell(lists, np.zeros(resources), 0.02, names=names, patience=20, trace=True)
+    assert sale.resource_of.tolist() == silent.resource_of.tolist()
+    assert sale.rounds == silent.rounds
+    best: dict[tuple[int, int], float] = {}
+    for step, resource, offer in zip(sale.trace.step, sale.trace.resource, sale.trace.offer, strict=True):
+        best[step, resource] = max(best.get((step, resource), 0.0), offer)
+    leads = sale.trace.outcome == Outcome.LEADS
+    for row in range(len(sale.trace)):
+        key = (sale.trace.step[row], sale.trace.resource[row])
+        assert not leads[row] or sale.trace.offer[row] == best[key]
+    # Of all that bid for a resource in one round, one leads.
+    assert leads.sum() == len(best)
+    last = {int(r): int(n) for n, r in zip(sale.trace.agent[leads], sale.trace.resource[leads], strict=True)}
+    assert last == {r: n for n, r in enumerate(sale.resource_of.tolist()) if r >= 0}
