@@ -152,8 +152,13 @@ def test_utilities_out_of_range_are_refused_with_their_place(value: float, shown
         checked_utility(Numbers(), types[2:], np.array([2, 1]))
 
 
-def test_a_domain_whose_utilities_are_too_large_is_refused_when_it_is_played() -> None:
-    problem = pm.make_problem(Numbers(2.0), TYPES, resource_ids=["x", "y", "z"])
+def test_a_domain_whose_utilities_are_too_large_is_refused_at_once() -> None:
+    with pytest.raises(InputError, match=r"in \(0, 1\], got a number above 1"):
+        pm.make_problem(Numbers(2.0), TYPES, resource_ids=["x", "y", "z"])
+
+
+def test_a_domain_that_was_not_tried_is_refused_when_it_is_played() -> None:
+    problem = pm.make_problem(Numbers(2.0), TYPES, resource_ids=["x", "y", "z"], check=False)
     for method in ("hungarian", "published", "greedy", "alma"):
         with pytest.raises(InputError, match=r"in \(0, 1\]"):
             pm.match(problem, method)

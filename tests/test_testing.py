@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
 
 import palmatch as pm
-from palmatch.problem import FloatArray, IntArray, Region
-from palmatch.testing import check_domain, check_problem
+from palmatch.privacy.sound import ACCOUNTANTS
+from palmatch.problem import FloatArray, IntArray, Region, make_problem
+from palmatch.testing import check_accountant, check_domain, check_method, check_problem
 
 
 @dataclass(frozen=True)
@@ -328,9 +330,9 @@ class MoodyGuess(Chargers):
 
 BROKEN: list[tuple[type[Chargers], str]] = [
     (Transposed, r"utility\(types\) of shape \(5, the number of resources\), got \(6, 5\)"),
-    (Unwanted, r"in \(0, 1\], got 0\.0 for row"),
-    (Euros, r"in \(0, 1\], got 1\.\d+ for row"),
-    (NotANumber, r"in \(0, 1\], got nan for row 4 and column 0"),
+    (Unwanted, r"in \(0, 1\], got a number of 0 or less for row"),
+    (Euros, r"in \(0, 1\], got a number above 1 for row"),
+    (NotANumber, r"in \(0, 1\], got no number for row 4 and column 0"),
     (Moody, r"utility\(types\) to be the same when it is asked for twice"),
     (IgnoresColumns, r"utility\(types, columns\) of shape \(5, 1\), got \(5, 6\)"),
     (NoColumns, r"utility\(types, columns\) to work, but it raised TypeError"),
@@ -441,3 +443,80 @@ BROKEN_PROBLEMS: list[tuple[dict[str, Any], str]] = [
 def test_every_inconsistency_of_a_problem_is_named(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AssertionError, match=sentence):
         check_problem(replace(chargers_problem(), **change))
+
+
+def night() -> pm.Problem:
+    batch = pm.data.city.batch(5.0)
+    return pm.mobility.problem(batch.requests, batch.vehicles, edge=2000, spacing=500)
+
+
+@pytest.mark.parametrize("method", pm.METHODS)
+def test_every_method_of_the_registry_conforms(method):
+    check_method(method, night(), seeds=1)
+
+
+@pytest.mark.parametrize("accountant", ["auto", "renyi", "pure"])
+def test_every_accountant_conforms(accountant):
+    check_accountant(accountant, night())
+
+
+def broken(change):
+    """A method like `random` whose matchings are changed."""
+
+    def prepare(workspace, settings, trace):
+        run = pm.METHODS["random"].prepare(workspace, settings, trace)
+        return lambda chance: change(run(chance), chance)
+
+    return pm.Method("broken", "a test", prepare, spends=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda m, _: replace(m, resource_of=np.zeros_like(m.resource_of)), "held at most once"),
+        (lambda m, _: replace(m, resource_of=m.resource_of + 1000), "row numbers of resources below"),
+        (lambda m, _: replace(m, charged=m.charged[:1]), "one number per agent"),
+        (lambda m, _: replace(m, resource_of=np.roll(m.resource_of, next(STEPS))), "same seed"),
+        (lambda m, _: replace(m, guarantee=replace(m.guarantee, epsilon=0.5)), "ε = 0 of a method that does not spend"),
+        (lambda m, _: replace(m, guarantee=replace(m.guarantee, delta=0.5)), "δ = 0, as the record says"),
+        (lambda m, _: replace(m, epsilon=m.epsilon + 2), "more than its budget"),
+        (
+            lambda m, _: replace(m, guarantee=replace(m.guarantee, notion="geo-indistinguishability")),
+            "notion PLDP, as the record says",
+        ),
+    ],
+)
+def test_a_method_that_breaks_a_rule_is_told_which(change, words):
+    with pytest.raises(AssertionError, match=words):
+        check_method(broken(change), night())
+
+
+STEPS = count()
+
+
+def test_an_accountant_that_charges_too_little_is_caught():
+    class Cheap:
+        name = "cheap"
+
+        def __init__(self, part):
+            self.part = part
+
+        def account(self, *args, **kwargs):
+            account = ACCOUNTANTS["pure"].account(*args, **kwargs)
+            prices = {self.part: 0.99 * getattr(account.costs, self.part)}
+            return replace(account, costs=replace(account.costs, **prices))
+
+    for part, words in (("selection", "Expected a selection of rank"), ("backoff", "Expected a back-off")):
+        with pytest.raises(AssertionError, match=words):
+            check_accountant(Cheap(part), night())
+
+
+def test_a_domain_that_breaks_a_rule_makes_no_problem():
+    class Changing(type(night().domain)):
+        def representative(self, region):
+            return -1
+
+    domain = night().domain
+    other = Changing(**{name: getattr(domain, name) for name in domain.__dataclass_fields__})
+    with pytest.raises(pm.InputError, match="The domain Changing breaks a rule: Expected representative"):
+        make_problem(other, night().types, resource_ids=night().resource_ids)

@@ -1,53 +1,24 @@
-"""The conformance test for domains of your own: run it in your test-suite before you trust a matching.
+"""Conformance tests for your own domains, methods and accountants: run them in your test suite.
 
-It checks what the rest of palmatch takes for granted about a domain and about a problem, and says in one sentence which
-rule is broken first. It knows nothing of what a domain's numbers mean, and it plays nothing.
+Each raises an AssertionError that says in one sentence which rule is broken first. `check_domain` tries what the rest
+of the package takes for granted about a domain; `check_method` plays; `check_accountant` compares prices with the
+exact worst log-ratio of the mechanism that is played.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike
 
-from palmatch.problem import Domain, Expecting, FloatArray, IntArray, Narrowing, Problem, Region
+from palmatch.conformance import check_domain, checked_table, require
+from palmatch.methods import METHODS, Method, Settings, Workspace
+from palmatch.methods.palma import palma_policy
+from palmatch.methods.registry import PreparedMethod
+from palmatch.policies.compiled import backoff_weights, selection_weights
+from palmatch.policies.published import mixed
+from palmatch.privacy.sound import Account, Accountant, accountant_named
+from palmatch.problem import FloatArray, IntArray, Matching, Problem
 
-__all__ = ["check_domain", "check_problem"]
-
-
-def check_domain(domain: Domain, types: ArrayLike, *, resources: int | None = None) -> None:
-    """Try a domain on some types and raise an AssertionError for the first rule that it breaks.
-
-    Parameters
-    ----------
-    domain:
-        What is tried: `utility`, `region_of`, `types_of`, `representative`; `candidates`, `prior` if it has them.
-    types:
-        A few agents as the domain describes them, one a row; the regions that are tried are theirs.
-    resources:
-        How many resources there are; by default as many as `domain.utility(types)` has columns.
-
-    Examples
-    --------
-    >>> import palmatch as pm
-    >>> from palmatch.testing import check_domain
-    >>> town = pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98), (40.71, -74.0)])
-    >>> check_domain(town.domain, town.types)
-    """
-    for name in ("utility", "region_of", "types_of", "representative"):
-        _require(callable(getattr(domain, name, None)), f"Expected the domain to have a method {name}, found none.")
-    rows = np.array(types, dtype=np.float64)
-    _require(
-        rows.ndim == 2 and rows.size > 0, f"Expected types to try, one a row, with columns, got shape {rows.shape}."
-    )
-    table = _checked_table(domain, rows, "types", resources=resources)
-    _check_columns(domain, rows, table)
-    _check_rows(domain, rows, table)
-    for region in sorted(set(_checked_regions(domain, rows))):  # type: ignore[type-var]  # that they sort is checked
-        _check_region(domain, region, width=rows.shape[1], resources=table.shape[1])
+__all__ = ["check_accountant", "check_domain", "check_method", "check_problem"]
 
 
 def check_problem(problem: Problem) -> None:
@@ -60,249 +31,183 @@ def check_problem(problem: Problem) -> None:
     >>> check_problem(pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98), (40.71, -74.0)]))
     """
     agents, resources = len(problem.agent_ids), len(problem.resource_ids)
-    _require(agents > 0 and resources > 0, f"Expected agents and resources, got {agents} and {resources}.")
+    require(agents > 0 and resources > 0, f"Expected agents and resources, got {agents} and {resources}.")
     for kind, ids in (("agent", problem.agent_ids), ("resource", problem.resource_ids)):
-        _require(all(isinstance(name, str) for name in ids), f"Expected every {kind} id to be a str, got {ids!r}.")
-        _require(len(set(ids)) == len(ids), f"Expected every {kind} id once, got {ids!r}.")
+        require(all(isinstance(name, str) for name in ids), f"Expected every {kind} id to be a str, got {ids!r}.")
+        require(len(set(ids)) == len(ids), f"Expected every {kind} id once, got {ids!r}.")
     for name in ("types", "truth", "region_index", "epsilon"):
         length = len(getattr(problem, name))
-        _require(length == agents, f"Expected {name} to have one row per agent ({agents}), got {length}.")
-    _require(
+        require(length == agents, f"Expected {name} to have one row per agent ({agents}), got {length}.")
+    require(
         problem.truth.shape == problem.types.shape,
         f"Expected truth and types of one shape, got {problem.truth.shape} and {problem.types.shape}.",
     )
-    _require(
+    require(
         np.array_equal(np.sort(problem.resource_order), np.arange(resources)),
         f"Expected resource_order to rank the {resources} resources from 0, got {problem.resource_order}.",
     )
     _check_choices(problem)
     check_domain(problem.domain, problem.types, resources=resources)
     _check_region_index(problem)
-    _checked_table(problem.domain, problem.truth, "truth", resources=resources)
+    checked_table(problem.domain, problem.truth, "truth", resources=resources)
 
 
 def _check_choices(problem: Problem) -> None:
-    _require(
+    require(
         (np.isnan(problem.epsilon) | (problem.epsilon >= 0)).all(),
         f"Expected every epsilon to be at least 0, or NaN for the caller's, got {problem.epsilon}.",
     )
-    _require(
+    require(
         problem.interest is None or (isinstance(problem.interest, int) and problem.interest >= 1),
         f"Expected interest to be None or a whole number of at least 1, got interest={problem.interest!r}.",
     )
     strangers = problem.uncovered
-    _require(
+    require(
         len(set(strangers)) == len(strangers) and all(0 <= row < problem.agents for row in strangers),
         f"Expected uncovered to name rows of agents, each once, got {strangers!r}.",
     )
 
 
 def _check_region_index(problem: Problem) -> None:
-    _require(
+    require(
         list(problem.regions) == sorted(set(problem.regions)),  # type: ignore[type-var]  # check_domain sorted some
         f"Expected regions in ascending order, each once, got {problem.regions!r}.",
     )
     places = set(problem.region_index.tolist())
-    _require(
+    require(
         places == set(range(len(problem.regions))),
         f"Expected region_index to use every place of the {len(problem.regions)} regions, and no other, got {places}.",
     )
     for row, region in enumerate(problem.domain.region_of(problem.types)):
         here = problem.regions[problem.region_index[row]]
-        _require(here == region, f"Expected agent {row} in its region {region}, but region_index says {here}.")
+        require(here == region, f"Expected agent {row} in its region {region}, but region_index says {here}.")
 
 
-def _checked_table(
-    domain: Domain, types: FloatArray, what: str, *, resources: int | None, columns: IntArray | None = None
-) -> FloatArray:
-    """Return utilities whose shape, range and repeatability have been checked."""
-    untouched = types.copy()
-    given = (types,) if columns is None else (types, columns)
-    table: FloatArray = _result_of(domain.utility, f"utility({what})", *given)
-    _require(isinstance(table, np.ndarray), f"Expected utility({what}) to be an array, got {type(table).__name__}.")
-    _require(table.dtype == np.float64, f"Expected utility({what}) in float64, got {table.dtype}.")
-    wide = "the number of resources" if resources is None else resources
-    _require(
-        table.ndim == 2 and len(table) == len(types) and table.shape[1] >= 1 and resources in (None, table.shape[1]),
-        f"Expected utility({what}) of shape ({len(types)}, {wide}), got {table.shape}.",
-    )
-    wrong = np.argwhere(~(np.isfinite(table) & (table > 0) & (table <= 1)))
-    if len(wrong):
-        row, column = wrong[0]
-        raise AssertionError(
-            f"Expected utility({what}) in (0, 1], got {table[row, column]} for row {row} and column {column}."
+def check_method(method: str | Method, problem: Problem, *, settings: Settings | None = None, seeds: int = 3) -> None:
+    """Play a method and raise an AssertionError for the first rule that it breaks.
+
+    A matching holds each resource at most once; the same seed gives the same matching; without a seed randomness is
+    fresh; the guarantee is of the notion that the record states, is no larger than the budget, and says of a seeded
+    matching that it is a simulation; a method that does not spend states ε = 0 or no privacy.
+
+    Parameters
+    ----------
+    method:
+        A name of the registry, "module:name", or a `palmatch.Method`.
+    seeds:
+        How many seeds are played.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> from palmatch.testing import check_method
+    >>> check_method("once", pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98), (40.71, -74.0)]))
+    """
+    record = METHODS.find(method) if isinstance(method, str) else method
+    chosen = settings or Settings()
+    workspace = Workspace(problem)
+    ready = PreparedMethod(record.name, workspace, record.prepare(workspace, chosen, False))
+    for seed in range(seeds):
+        one, two = ready.play(seed), ready.play(seed)
+        _check_matching(problem, one)
+        require(
+            np.array_equal(one.resource_of, two.resource_of) and np.array_equal(one.charged, two.charged),
+            f"Expected {record.name} to give the same matching for the same seed, but seed {seed} gave two.",
         )
-    _require(np.array_equal(types, untouched, equal_nan=True), f"Expected utility({what}) to leave its types alone.")
-    again = _result_of(domain.utility, f"utility({what})", *given)
-    _require(np.array_equal(table, again), f"Expected utility({what}) to be the same when it is asked for twice.")
-    return table
-
-
-def _check_columns(domain: Domain, types: FloatArray, table: FloatArray) -> None:
-    """Compare subsets of the columns with the whole table, bit for bit: players and scorers ask for different ones."""
-    for columns in _some_subsets(table.shape[1]):
-        part = _checked_table(domain, types, "types, columns", resources=len(columns), columns=columns)
-        wrong = np.argwhere(part != table[:, columns])
-        if len(wrong):
-            row, place = wrong[0]
-            raise AssertionError(
-                f"Expected utility(types, columns) to agree with utility(types), but for row {row} and column "
-                f"{columns[place]} the one is {part[row, place]!r} and the other {table[row, columns[place]]!r} "
-                f"(columns={columns.tolist()})."
+        if record.private:
+            require(
+                any("simulation" in assumption for assumption in one.guarantee.assumptions),
+                f"Expected the guarantee of a seeded matching of {record.name} to say that it is a simulation.",
             )
+    _check_guarantee(record, problem, chosen, ready.play())
 
 
-def _check_rows(domain: Domain, types: FloatArray, table: FloatArray) -> None:
-    """Compare subsets of the rows with the whole table: what one agent likes must not depend on who else is asked."""
-    for rows in _some_subsets(len(types)):
-        part = _checked_table(domain, types[rows], "some types", resources=table.shape[1])
-        wrong = np.argwhere(part != table[rows])
-        if len(wrong):
-            place, column = wrong[0]
-            raise AssertionError(
-                f"Expected a type's utility to be the same whichever others are asked about, but for row {rows[place]} "
-                f"and column {column} it is {part[place, column]!r} among rows {rows.tolist()} and "
-                f"{table[rows[place], column]!r} among all."
-            )
-
-
-def _some_subsets(count: int) -> list[IntArray]:
-    """Return a few places alone, all in falling order, every second one, and a fixed shuffle of all and of half."""
-    alone = [np.array([place]) for place in sorted({0, count // 2, count - 1})]
-    shuffled = np.random.Generator(np.random.PCG64(count)).permutation(count)
-    several = [np.arange(count)[::-1].copy(), np.arange(0, count, 2), shuffled, np.sort(shuffled[: (count + 1) // 2])]
-    return [np.asarray(subset, dtype=np.int64) for subset in alone + several]
-
-
-def _checked_regions(domain: Domain, types: FloatArray) -> list[Region]:
-    """Return the region of each type after checking that they can be told apart, sorted and asked for again."""
-    regions = _regions_of(domain, types, "types")
-    _require(
-        _regions_of(domain, types, "types") == regions,
-        "Expected region_of(types) to be the same when it is asked for twice.",
+def _check_matching(problem: Problem, matching: Matching) -> None:
+    held = matching.resource_of[matching.resource_of >= 0]
+    require(
+        matching.resource_of.shape == (problem.agents,),
+        f"Expected one resource or -1 per agent ({problem.agents}), got shape {matching.resource_of.shape}.",
     )
-    for rows in _some_subsets(len(types)):
-        part = _regions_of(domain, types[rows], "some types")
-        for place, row in enumerate(rows):
-            _require(
-                part[place] == regions[row],
-                f"Expected a type's region to be the same whichever others are asked about, but for row {row} it is "
-                f"{part[place]} among rows {rows.tolist()} and {regions[row]} among all.",
-            )
-    return regions
-
-
-def _regions_of(domain: Domain, types: FloatArray, what: str) -> list[Region]:
-    regions = list(_result_of(domain.region_of, f"region_of({what})", types))
-    _require(
-        len(regions) == len(types),
-        f"Expected region_of({what}) to give one region per type ({len(types)}), got {len(regions)}.",
+    require(len(np.unique(held)) == len(held), "Expected every resource to be held at most once.")
+    require(
+        not len(held) or held.max() < problem.resources,
+        f"Expected row numbers of resources below {problem.resources}, got {held.max() if len(held) else -1}.",
     )
-    for row, region in enumerate(regions):
-        try:
-            hash(region)
-        except TypeError as error:
-            raise AssertionError(f"Expected hashable regions, got {region!r} for row {row}.") from error
-        _require(region == region, f"Expected a region to equal itself, got {region!r} for row {row}.")
-    _check_sortable(regions)
-    return regions
-
-
-def _check_sortable(regions: Sequence[Region]) -> None:
-    distinct = list(dict.fromkeys(regions))
-    try:
-        ordered: list[Any] = sorted(distinct)
-        total = all(one < two for one, two in pairwise(ordered))
-    except (TypeError, ValueError) as error:
-        raise AssertionError(f"Expected regions that can be sorted, got {distinct!r}: {error}.") from error
-    _require(total, f"Expected regions of which one always comes before the other, got {distinct!r}.")
-
-
-def _check_region(domain: Domain, region: Region, *, width: int, resources: int) -> None:
-    what = f"types_of({region})"
-    possible = _result_of(domain.types_of, what, region)
-    _require(
-        isinstance(possible, np.ndarray) and possible.dtype == np.float64,
-        f"Expected {what} to be a float64 array, got {getattr(possible, 'dtype', type(possible).__name__)}.",
+    require(
+        matching.epsilon.shape == matching.charged.shape == (problem.agents,),
+        "Expected epsilon and charged to have one number per agent.",
     )
-    _require(
-        possible.ndim == 2 and len(possible) > 0 and possible.shape[1] == width,
-        f"Expected {what} to have at least one row, each as wide as a type ({width}), got shape {possible.shape}.",
+
+
+def _check_guarantee(record: Method, problem: Problem, settings: Settings, matching: Matching) -> None:
+    guarantee = matching.guarantee
+    require(
+        guarantee.notion in (record.notion, "none"),
+        f"Expected a guarantee of the notion {record.notion}, as the record says, got {guarantee.notion}.",
     )
-    again = _result_of(domain.types_of, what, region)
-    _require(np.array_equal(possible, again), f"Expected {what} to be the same when it is asked for twice.")
-    _check_representative(domain, region, len(possible))
-    for row, found in enumerate(_regions_of(domain, possible, what)):
-        _require(
-            found == region, f"Expected every row of {what} to be in region {region}, but row {row} is in {found}."
+    if guarantee.notion != "PLDP":
+        return
+    given = np.where(np.isnan(problem.epsilon), settings.epsilon, problem.epsilon)
+    beyond = 0.0 if problem.disclosure is None else problem.disclosure.epsilon
+    require(
+        bool((matching.epsilon <= given + beyond).all()),
+        "Expected no agent to be charged more than its budget.",
+    )
+    require(
+        record.spends or guarantee.epsilon <= beyond,
+        f"Expected ε = 0 of a method that does not spend, got ε = {guarantee.epsilon}.",
+    )
+    require(record.has_delta or guarantee.delta == 0, f"Expected δ = 0, as the record says, got {guarantee.delta}.")
+
+
+def check_accountant(accountant: str | Accountant, problem: Problem, *, epsilon: float = 1.0) -> None:
+    """Try an accountant on the regions of a problem and raise an AssertionError for the first rule that it breaks.
+
+    Prices are at least 0 and finite in number; a larger budget is worth no less; an account that says it is pure prices
+    every selection and back-off at no less than the worst log-ratio of any two possible types, computed here naively.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> from palmatch.testing import check_accountant
+    >>> check_accountant("pure", pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98), (40.71, -74.0)]))
+    """
+    chosen, workspace = accountant_named(accountant), Workspace(problem)
+    policy = palma_policy(problem, Settings())
+    for region, play in zip(workspace.regions, workspace.plays(policy), strict=True):
+        account = chosen.account(region, play, policy, epsilon=epsilon, delta=1e-5)
+        where = f"region {region.region}"
+        selection, backoff = account.costs.selection, account.costs.backoff
+        require(
+            selection.shape == (region.ranks,) and backoff.shape == region.entries.shape,
+            f"Expected a price for each of {region.ranks} rank sets and {len(region.entries)} entries of {where}.",
         )
-    table = _checked_table(domain, possible, what, resources=resources)
-    if isinstance(domain, Expecting):
-        _check_prior(domain, region, len(possible))
-    if isinstance(domain, Narrowing):
-        for interest in sorted({1, 2, 3, resources // 2, resources - 1} & set(range(1, resources))):
-            _check_candidates(domain, region, interest, table)
-
-
-def _check_representative(domain: Domain, region: Region, types: int) -> None:
-    row = _result_of(domain.representative, f"representative({region})", region)
-    _require(
-        isinstance(row, int | np.integer) and not isinstance(row, bool) and 0 <= row < types,
-        f"Expected representative({region}) to be a row number of types_of({region}), from 0 to {types - 1}, "
-        f"got {row!r}.",
-    )
-    again = _result_of(domain.representative, f"representative({region})", region)
-    _require(row == again, f"Expected representative({region}) to be the same when it is asked for twice.")
-
-
-def _check_prior(domain: Expecting, region: Region, types: int) -> None:
-    what = f"prior({region})"
-    weights = _result_of(domain.prior, what, region)
-    _require(
-        isinstance(weights, np.ndarray) and weights.shape == (types,),
-        f"Expected {what} to be an array of a weight for each of the {types} rows of types_of({region}), "
-        f"got {weights!r}.",
-    )
-    _require(
-        np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0,
-        f"Expected the weights of {what} to be numbers of at least 0, and some above 0.",
-    )
-    again = _result_of(domain.prior, what, region)
-    _require(np.array_equal(weights, again), f"Expected {what} to be the same when it is asked for twice.")
-
-
-def _check_candidates(domain: Narrowing, region: Region, interest: int, table: FloatArray) -> None:
-    what = f"candidates({region}, {interest})"
-    columns = _result_of(domain.candidates, what, region, interest)
-    _require(
-        isinstance(columns, np.ndarray) and columns.ndim == 1 and np.issubdtype(columns.dtype, np.integer),
-        f"Expected {what} to be a list of column numbers in an array of integers, got {columns!r}.",
-    )
-    _require(
-        all(0 <= one < table.shape[1] for one in columns.tolist()) and (np.diff(columns) > 0).all(),
-        f"Expected {what} to be column numbers below {table.shape[1]}, ascending, each once, got {columns.tolist()}.",
-    )
-    # All that tie with the last one count: which of them a type prefers depends on their public ids.
-    last = -np.sort(-table, axis=1)[:, interest - 1]
-    wanted = table >= last[:, None]
-    wanted[:, columns] = False
-    missing = np.argwhere(wanted)
-    if len(missing):
-        row, column = missing[0]
-        raise AssertionError(
-            f"Expected {what} to hold the {interest} best resources of every type of the region, ties included, but "
-            f"column {column} is among those of row {row} of types_of({region}) and is missing."
+        require(
+            not np.isnan(selection).any() and not np.isnan(backoff).any() and min(selection.min(), backoff.min()) >= 0,
+            f"Expected prices of at least 0 in {where}.",
         )
+        worth = account.worth(np.array([0.0, epsilon, 2 * epsilon]))
+        require(bool((np.diff(worth) >= 0).all()), f"Expected a larger budget to be worth no less in {where}.")
+        if account.pure:
+            tables = (region.utilities, region.entries, region.offsets)
+            picks = mixed(policy.truth_selection, selection_weights(*tables), play.selection)
+            leaves = mixed(policy.truth_backoff, backoff_weights(*tables, policy.gamma), play.backoff)
+            _check_pure(account, picks, leaves, np.repeat(np.arange(region.ranks), np.diff(region.offsets)), where)
 
 
-def _result_of(function: Callable[..., Any], what: str, *arguments: Any) -> Any:
-    """Call a domain's function; what it raises is a broken rule too."""
-    try:
-        return function(*arguments)
-    except Exception as error:
-        raise AssertionError(f"Expected {what} to work, but it raised {type(error).__name__}: {error}") from error
-
-
-def _require(holds: bool | np.bool_, sentence: str) -> None:
-    if not holds:
-        raise AssertionError(sentence)
+def _check_pure(account: Account, picks: FloatArray, leaves: FloatArray, rank: IntArray, where: str) -> None:
+    """Compare prices with worst log-ratios of the probabilities of all possible types."""
+    spread = np.log(picks.max(axis=0)) - np.log(picks.min(axis=0))
+    for number, price in enumerate(account.costs.selection):
+        worst = float(spread[rank == number].max())
+        require(
+            price >= worst * (1 - 1e-9) - 1e-12,
+            f"Expected a selection of rank {number + 1} in {where} to cost at least {worst:.6g}, got {price:.6g}.",
+        )
+    stays = np.log1p(-leaves)
+    worst_leave = np.maximum(np.ptp(np.log(leaves), axis=0), np.ptp(stays, axis=0))
+    short = np.flatnonzero(account.costs.backoff < worst_leave * (1 - 1e-9) - 1e-12)
+    require(
+        not len(short),
+        f"Expected a back-off in {where} to cost at least the worst log-ratio of any two types, got less.",
+    )

@@ -241,6 +241,7 @@ def problem(
         interest=interest,
         warnings=_narrow(edges, spacing),
         library=library_of(requests),
+        check=False,
     )
 
 

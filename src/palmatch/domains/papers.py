@@ -165,6 +165,7 @@ def problem(
         warnings=(single_type("of every primary area"),) if areas == 1 else (),
         disclosure=_of_draw(marks, areas, seeded=seed is not None) if own.primary is None else None,
         library=library_of(reviewers),
+        check=False,
     )
 
 

@@ -1,0 +1,147 @@
+"""What a domain is: the protocols that say what "utility" and "region" mean, and the optional ones that make it fast.
+
+Nothing in here knows of agents' ids, of problems or of matchings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmatch.errors import InputError
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+Region: TypeAlias = Hashable
+
+
+@runtime_checkable
+class Utility(Protocol):
+    """How much any possible agent likes each resource."""
+
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+        """Return utilities in (0, 1], one row a type, one column a resource (all of them, or `columns`)."""
+        ...
+
+
+@runtime_checkable
+class Partition(Protocol):
+    """The public fragmentation of all possible agents ("types") into regions: φ of the paper."""
+
+    def region_of(self, types: FloatArray) -> Sequence[Region]:
+        """Return the region of each type. Regions of one partition can be sorted; `str(region)` is for people."""
+        ...
+
+    def types_of(self, region: Region) -> FloatArray:
+        """Return every possible type of a region, one a row."""
+        ...
+
+    def representative(self, region: Region) -> int:
+        """Return which row of `types_of(region)` stands for the region: n* of the paper."""
+        ...
+
+
+@runtime_checkable
+class Domain(Utility, Partition, Protocol):
+    """What "utility" and "region" mean somewhere. Thirty lines make one; `palmatch.testing.check_domain` tries it."""
+
+
+@runtime_checkable
+class Narrowing(Protocol):
+    """An optional protocol of a domain: which resources can matter in a region at all."""
+
+    def candidates(self, region: Region, interest: int) -> IntArray:
+        """Return ascending columns that hold the `interest` best resources of every type, ties included."""
+        ...
+
+
+@runtime_checkable
+class Crowded(Protocol):
+    """An optional protocol of a domain: answers for very many agents at once, without an object for each of them."""
+
+    def grouped(self, types: FloatArray) -> tuple[tuple[Region, ...], IntArray]:
+        """Return the regions that occur, sorted, and which of them each type is in: the same as `region_of` says."""
+        ...
+
+    def utility_of_pairs(self, types: FloatArray, columns: IntArray) -> FloatArray:
+        """Return the utility of one resource to each type: the same numbers as in the table of `utility`."""
+        ...
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """An optional protocol of a domain: public knowledge of where in a region agents are likely to be.
+
+    It changes how good matchings are, never the guarantee.
+    """
+
+    def prior(self, region: Region) -> FloatArray:
+        """Return a weight of at least 0 for each of `types_of(region)`, some of them above 0."""
+        ...
+
+
+@runtime_checkable
+class Snapping(Protocol):
+    """An optional protocol of a domain: which possible type of a region is nearest to an agent."""
+
+    def nearest(self, region: Region, types: FloatArray) -> IntArray:
+        """Return a row of `types_of(region)` for each type."""
+        ...
+
+
+@runtime_checkable
+class Located(Protocol):
+    """An optional protocol of a domain: agents and resources are places in the plane.
+
+    The first two numbers of a type are its place in metres. A resource at an L1 distance of d metres has the utility
+    `distance.worth(d, -1 / alpha)`. Regions are squares (edge, column, row) whose possible types are a grid: the same
+    points along both edges. With bounded interest such a problem is prepared over a grid of places, for all regions at
+    once and without a table of all utilities.
+    """
+
+    @property
+    def places(self) -> FloatArray:
+        """Where the resources are, in metres: (R, 2)."""
+        ...
+
+    @property
+    def alpha(self) -> float:
+        """The distance in metres over which a utility falls to 1/e."""
+        ...
+
+    def corners(self, squares: FloatArray) -> FloatArray:
+        """Return the south-western corner in metres of each square, given as rows (edge, column, row)."""
+        ...
+
+    def axis(self, edge: float) -> FloatArray:
+        """Return the distances in metres of the grid's points from the corner, along an edge."""
+        ...
+
+    def types_of(self, region: Region) -> FloatArray:
+        """Return every possible type of a region, one a row."""
+        ...
+
+    def representative(self, region: Region) -> int:
+        """Return which row of `types_of(region)` stands for the region."""
+        ...
+
+
+def checked_utility(domain: Domain, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+    """Return the domain's utilities, refusing anything outside (0, 1]."""
+    table = domain.utility(types, columns)
+    if table.size and not (table.min() > 0.0 and table.max() <= 1.0):  # also false for NaN
+        row, column = np.argwhere(~((table > 0.0) & (table <= 1.0)))[0]
+        resource = column if columns is None else columns[column]
+        raise InputError(
+            f"Expected utilities in (0, 1], got {kind(table[row, column])} for row {row} and resource {resource}: "
+            "scale the utilities, and give a small positive one to what is hardly wanted."
+        )
+    return table
+
+
+def kind(value: float) -> str:
+    """Say what a wrong utility is without saying its value, which is private."""
+    return "no number" if np.isnan(value) else "a number of 0 or less" if value <= 0 else "a number above 1"
