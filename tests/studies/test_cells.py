@@ -13,7 +13,8 @@ import polars as pl
 import pytest
 
 from palmatch.errors import InputError, PalmatchError
-from palmatch.studies.cells import Cell, Progress, run_cells
+from palmatch.studies import cells
+from palmatch.studies.cells import Cell, Progress, check_settings, run_cells
 
 HERE = Path(__file__)
 SETTINGS = {"seed": 7, "runs": 3}
@@ -156,3 +157,11 @@ def test_a_process_that_is_killed_ends_in_a_sentence_and_nothing_hangs(tmp_path:
 def test_no_process_at_all_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="processes=0"):
         run_cells(tmp_path, squares(1), SETTINGS, processes=0)
+
+
+def test_cells_of_other_code_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_settings(tmp_path, {"seed": 1})
+    check_settings(tmp_path, {"seed": 1})
+    monkeypatch.setattr(cells, "code_digest", lambda: "another")
+    with pytest.raises(InputError, match="other settings: code is"):
+        check_settings(tmp_path, {"seed": 1})

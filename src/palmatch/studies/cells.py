@@ -1,7 +1,7 @@
 """Work that survives: a study is cut into cells, and each is a Parquet file of its own the moment it is done.
 
 Ctrl-C, a kill or a power cut lose at most the cells under way; the same call goes on from there, and a folder with
-cells of other settings is refused. This room knows nothing of what a cell computes.
+cells of other settings is refused. Nothing in here knows what a cell computes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -34,6 +35,9 @@ from palmatch.errors import InputError, PalmatchError
 Setting: TypeAlias = str | int | float
 
 SETTINGS = "settings.json"
+
+# Parts of the package that no number of a study depends on.
+_SHOWS = frozenset({"cli", "live", "report", "web"})
 
 # How often progress is told while nothing ends, in seconds.
 _TICK = 0.5
@@ -156,8 +160,20 @@ def write_words(path: Path, text: str) -> None:
     write_whole(path, text)
 
 
+@cache
+def code_digest() -> str:
+    """Return a digest of the code that computes: all of the package but what shows, serves or reads commands."""
+    package, digest = Path(__file__).parents[1], hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package)
+        if name.parts[0] not in _SHOWS:
+            digest.update(f"{name.as_posix()}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
 def check_settings(folder: Path, settings: Mapping[str, Setting]) -> None:
-    """Refuse a folder with cells of other settings; otherwise write ours down."""
+    """Refuse a folder with cells of other settings or of other code; otherwise write ours down."""
+    settings = {**settings, "code": code_digest()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
