@@ -124,6 +124,10 @@ class Located(Protocol):
         """Return every possible type of a region, one a row."""
         ...
 
+    def spots(self, types: FloatArray) -> IntArray:
+        """Return which row of `types_of` of its own region is nearest to each type."""
+        ...
+
     def representative(self, region: Region) -> int:
         """Return which row of `types_of(region)` stands for the region."""
         ...

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import palmatch as pm
 from palmatch.crowd import sets as crowd_sets
 from palmatch.crowd import tables as crowd_tables
+from palmatch.device.grid import METRES_PER_DEGREE, metres_per_degree_east
 from palmatch.neighbourhood import neighbourhoods
 from palmatch.policies.noise import public_play
 from palmatch.policies.published import Policy
@@ -95,9 +96,12 @@ def test_people_in_a_crowd_act_on_the_same_utilities(problem):
 def test_nobody_is_nearer_than_the_possible_agent_that_one_acts_as(problem):
     for number, region in enumerate(neighbourhoods(problem)):
         members = problem.types[problem.region_index == number]
-        rows = nearest_types(problem, region, members)
-        distance = np.linalg.norm(members[:, None] - region.types[None], axis=2)
-        np.testing.assert_allclose(distance[np.arange(len(members)), rows], distance.min(axis=1), rtol=1e-12)
+        rows, points = nearest_types(problem, region, members), problem.domain.grid(region.region)
+        # On the flat map a square is turned and stretched by next to nothing; its grid is fixed in degrees.
+        scale = np.array([METRES_PER_DEGREE, metres_per_degree_east(region.region.row, region.region.edge, ORIGIN[0])])
+        apart = (problem.domain.degrees(members[:, :2])[:, None] - points[None]) * scale
+        distance = np.linalg.norm(apart, axis=2)
+        np.testing.assert_allclose(distance[np.arange(len(members)), rows], distance.min(axis=1), atol=1e-6)
 
 
 def test_the_number_of_threads_changes_no_table():

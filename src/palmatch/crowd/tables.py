@@ -15,7 +15,7 @@ from palmatch.crowd.index import cells_of, index_of
 from palmatch.crowd.nearest import lists
 from palmatch.crowd.sets import Sets, meaning_of
 from palmatch.device.distribution import GRID
-from palmatch.domains.distance import nearest_row, utility_table, worth
+from palmatch.domains.distance import utility_table, worth
 from palmatch.neighbourhood import Neighbourhood, Progress
 from palmatch.policies.compiled import backoff_weight, expected_utility, fill_weights
 from palmatch.policies.published import Policy
@@ -113,27 +113,25 @@ def own_places(problem: Problem, sets: Sets, *, snapped: bool, threads: int | No
     """Return where everybody stands, or, snapped, the possible agent of the square that is nearest."""
     city = problem.domain
     assert isinstance(city, Located)
-    east, north = np.empty(len(problem.types)), np.empty(len(problem.types))
-    spread(
-        lambda *some: fill_places(sets.squares.arrays, problem.region_index, problem.types, snapped, some, east, north),
-        len(east),
-        at_a_time=_AGENTS_AT_A_TIME,
-        threads=threads,
-    )
+    east, north = problem.types[:, 0].copy(), problem.types[:, 1].copy()
+    if snapped:
+        spots = city.spots(problem.types)
+        spread(
+            lambda *some: fill_places(sets.squares.arrays, problem.region_index, spots, some, east, north),
+            len(east),
+            at_a_time=_AGENTS_AT_A_TIME,
+            threads=threads,
+        )
     return OwnPlaces(east, north, sets.index.east, sets.index.north, -1.0 / city.alpha)
 
 
 @numba.njit(cache=True, nogil=True)
-def fill_places(squares, square_of, types, snapped, some, east, north):  # type: ignore[no-untyped-def]  # compiled
-    """Write where some agents stand, or where the nearest possible agents of their squares do."""
+def fill_places(squares, square_of, spots, some, east, north):  # type: ignore[no-untyped-def]  # compiled
+    """Write where the possible agents of their squares stand that are nearest to some agents."""
     corner_east, corner_north, kind, all_axes, axis_start = squares
     for agent in range(some[0], some[1]):
-        east[agent], north[agent] = types[agent, 0], types[agent, 1]
-        if not snapped:
-            continue
-        square = square_of[agent]
+        square, row = square_of[agent], spots[agent]
         axis = all_axes[axis_start[kind[square]] : axis_start[kind[square] + 1]]
-        row = nearest_row(east[agent], north[agent], axis, corner_east[square], corner_north[square])
         if row == len(axis) * len(axis):
             east[agent], north[agent] = axis[-1] / 2 + corner_east[square], axis[-1] / 2 + corner_north[square]
         else:

@@ -20,15 +20,14 @@ from scipy.spatial import cKDTree
 from palmatch.data.cells import identifiers_or_numbers
 from palmatch.data.frames import is_frame, library_of, sheet_of, sheet_of_numbers
 from palmatch.data.points import Points, check_not_swapped, points_of
-from palmatch.domains.distance import FLAT, nearest_rows, utility_of_pairs, utility_table
+from palmatch.device.grid import METRES_PER_DEGREE, Partition, spot_position
+from palmatch.domains.distance import FLAT, utility_of_pairs, utility_table
+from palmatch.domains.squares import metres_per_degree_east, spots_of
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
 
 # The flat map is centred on the vehicles; up to here from the centre, distances are true to 0.5 %.
 LARGEST_RADIUS = 1_000_000.0
-
-# On the sphere of the Earth's mean radius.
-_METRES_PER_DEGREE = 111_195.08
 
 # Squares are counted from here, everywhere and for good. For privacy any fixed place will do. This one was picked among
 # several because `published` then comes near earlier figures on one real window; README says so beside its results.
@@ -57,9 +56,12 @@ class Square(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class City:
-    """The mobility domain. A type is (x, y, edge, column, row): a place in metres, and the square that it belongs to.
+    """The mobility domain. A type is (x, y, edge, column, row, spot).
 
-    The square is part of a type because a corner belongs to four squares, and an agent in each of them may stand there.
+    That is a place in metres, the square that it belongs to, and the number of the square's grid point that is nearest
+    to it. The square is part of a type because a corner belongs to four squares, and an agent in each of them may stand
+    there. Square and grid point follow from the position in degrees by the rule of `device.grid`, which an agent's own
+    device applies as well.
     """
 
     vehicles: FloatArray
@@ -87,21 +89,35 @@ class City:
 
     def region_of(self, types: FloatArray) -> Sequence[Region]:
         """Return the square that each type says it belongs to."""
-        return [Square(float(e), int(c), int(r)) for e, c, r in types[:, 2:]]
+        return [Square(float(e), int(c), int(r)) for e, c, r in types[:, 2:5]]
 
     def grouped(self, types: FloatArray) -> tuple[tuple[Region, ...], IntArray]:
         """Return the squares that occur, sorted, and which of them each type is in: `region_of` for a crowd."""
         order = np.lexsort((types[:, 4], types[:, 3], types[:, 2]))
-        ordered = types[order, 2:]
+        ordered = types[order, 2:5]
         new = np.concatenate(([True], (ordered[1:] != ordered[:-1]).any(axis=1)))
         index = np.empty(len(types), dtype=np.int64)
         index[order] = np.cumsum(new) - 1
         return tuple(Square(float(e), int(c), int(r)) for e, c, r in ordered[new]), index
 
-    def nearest(self, region: Region, types: FloatArray) -> IntArray:
-        """Return which row of `types_of(region)` is nearest to each type; between two, the one that comes first."""
+    def nearest(self, region: Region, types: FloatArray) -> IntArray:  # noqa: ARG002 - a type knows its square
+        """Return which row of `types_of(region)` is nearest to each type; `device.grid.locate` says how ties go."""
+        return self.spots(types)
+
+    def spots(self, types: FloatArray) -> IntArray:
+        """Return which row of `types_of` of its own square is nearest to each type."""
+        return types[:, 5].astype(np.int64)
+
+    def partition(self, edge: float) -> Partition:
+        """Return the public partition into squares of an edge, as devices are given it."""
+        return Partition(edge, self.spacing, *self.origin)
+
+    def grid(self, region: Region) -> FloatArray:
+        """Return (latitude, longitude) of a square's grid points as devices know them, one for each of `types_of`."""
         square = _as_square(region)
-        return nearest_rows(types, self.axis(square.edge), self.corner(square))
+        partition = self.partition(square.edge)
+        points = [spot_position(partition, square.column, square.row, spot) for spot in range(partition.spots)]
+        return np.array(points)
 
     def types_of(self, region: Region) -> FloatArray:
         """Return the grid of a square: every `spacing` metres, its far edges and its centre included."""
@@ -111,7 +127,8 @@ class City:
         offsets = np.column_stack((east.ravel(), north.ravel()))
         if not (axis == square.edge / 2).any():
             offsets = np.vstack((offsets, [square.edge / 2, square.edge / 2]))
-        return np.column_stack((offsets + self.corner(square), np.tile(np.array(square), (len(offsets), 1))))
+        squares = np.tile(np.array(square), (len(offsets), 1))
+        return np.column_stack((offsets + self.corner(square), squares, np.arange(len(offsets))))
 
     def representative(self, region: Region) -> int:
         """Return the row of the centre."""
@@ -162,8 +179,8 @@ class City:
     def corners(self, squares: FloatArray) -> FloatArray:
         """Return the south-western corners of squares given as rows of (edge, column, row)."""
         edge, column, row = squares.T
-        latitude = self.origin[0] + row * edge / _METRES_PER_DEGREE
-        longitude = self.origin[1] + column * edge / _metres_per_degree_east(row, edge, self.origin[0])
+        latitude = self.origin[0] + row * edge / METRES_PER_DEGREE
+        longitude = self.origin[1] + column * edge / metres_per_degree_east(row, edge, self.origin[0])
         return self.metres(latitude, longitude)
 
     def axis(self, edge: float) -> FloatArray:
@@ -232,9 +249,11 @@ def problem(
     if people.edge is not None:
         edges = np.where(np.isnan(people.edge), edges, people.edge)
     _check_grid(edges, spacing)
+    squares = squares_of(people.latitude, people.longitude, edges, origin)
+    spots = spots_of(people.latitude, people.longitude, squares, edges, float(spacing), origin)
     return make_problem(
         city,
-        np.column_stack((places, edges, squares_of(people.latitude, people.longitude, edges, origin))),
+        np.column_stack((places, edges, squares, spots)),
         agent_ids=people.ids,
         resource_ids=cars.ids,
         epsilon=_budgets(people, epsilon),
@@ -310,25 +329,18 @@ def squares_of(
     latitude: FloatArray, longitude: FloatArray, edges: FloatArray | float, origin: tuple[float, float] = ORIGIN
 ) -> FloatArray:
     """Return (column, row) of the square that each place is in; NaN for a place that is not a number."""
-    rows = np.floor((latitude - origin[0]) * _METRES_PER_DEGREE / edges)
-    columns = np.floor((longitude - origin[1]) * _metres_per_degree_east(rows, edges, origin[0]) / edges)
+    rows = np.floor((latitude - origin[0]) * METRES_PER_DEGREE / edges)
+    columns = np.floor((longitude - origin[1]) * metres_per_degree_east(rows, edges, origin[0]) / edges)
     return np.column_stack((columns, rows))
 
 
 def bounds_of(squares: FloatArray, edge: float, origin: tuple[float, float] = ORIGIN) -> tuple[FloatArray, FloatArray]:
     """Return the south-western and the north-eastern corners, in degrees, of squares given as rows (column, row)."""
     column, row = squares.T
-    degrees_east = edge / _metres_per_degree_east(row, edge, origin[0])
-    south, west = origin[0] + row * edge / _METRES_PER_DEGREE, origin[1] + column * degrees_east
+    degrees_east = edge / metres_per_degree_east(row, edge, origin[0])
+    south, west = origin[0] + row * edge / METRES_PER_DEGREE, origin[1] + column * degrees_east
     corner = np.column_stack((south, west))
-    return corner, corner + np.column_stack((np.full(len(row), edge / _METRES_PER_DEGREE), degrees_east))
-
-
-def _metres_per_degree_east(rows: FloatArray, edges: FloatArray | float, latitude: float) -> FloatArray:
-    """Return the length of a degree of longitude along the middle of each row of squares."""
-    middle = latitude + (rows + 0.5) * edges / _METRES_PER_DEGREE
-    length: FloatArray = _METRES_PER_DEGREE * np.maximum(np.cos(np.radians(middle)), 1e-3)
-    return length
+    return corner, corner + np.column_stack((np.full(len(row), edge / METRES_PER_DEGREE), degrees_east))
 
 
 def _check_origin(origin: tuple[float, float]) -> None:
