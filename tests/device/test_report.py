@@ -62,7 +62,7 @@ def test_a_channel_of_the_batch_is_accepted(cells, epsilon):
 def test_whatever_the_batch_enforces_the_device_accepts(seed, epsilon):
     chance = np.random.default_rng(seed)
     wanted = np.exp(3 * chance.standard_normal((int(chance.integers(1, 9)), int(chance.integers(1, 9)))))
-    enforced = tuple(map(tuple, channel.sealed(wanted, epsilon).tolist()))
+    enforced = tuple(map(tuple, channel.enforce_epsilon(wanted, epsilon).tolist()))
     assert keeps(enforced, epsilon)
     assert refusal(table(enforced, epsilon), epsilon) is None
 

@@ -7,17 +7,15 @@ chosen. Chances are integers over 2^53, and no report is more than e^ε times as
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from math import exp
 
 import numpy as np
 
+from palmatch.device import report as device_report
 from palmatch.device.distribution import GRID
+from palmatch.device.report import SMALLEST
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray
-
-# Below this the grid is too coarse for two chances that differ so little; who has less reports nothing.
-SMALLEST = 1e-9
 
 # e to a larger power is not a floating-point number; the grid is far coarser than that anyway.
 _LARGEST_POWER = 700.0
@@ -104,11 +102,8 @@ def enforce_epsilon(wanted: FloatArray, epsilon: float) -> IntArray:
 
 
 def keeps(chances: IntArray, epsilon: float) -> bool:
-    """Tell, in whole numbers, whether no report is more than e^ε times as likely from one cell as from another."""
-    # The floating exponential is right to a unit in its last place; this is below it.
-    bound = Fraction(_power(epsilon)) * (1 - Fraction(1, 2**50))
-    most, least = chances.max(axis=0).tolist(), chances.min(axis=0).tolist()
-    return all(high <= bound * low for high, low in zip(most, least, strict=True))
+    """Tell, in whole numbers, whether a device would accept these chances for its ε."""
+    return device_report.keeps(chances.tolist(), epsilon)
 
 
 def _whole(rows: FloatArray) -> IntArray:

@@ -17,8 +17,9 @@ from scipy.optimize import linear_sum_assignment, linprog
 from scipy.sparse import csr_array
 
 from palmatch.device.distribution import GRID
+from palmatch.device.report import SMALLEST
 from palmatch.neighbourhood import Neighbourhood
-from palmatch.policies.channel import SMALLEST, Channel, enforce_epsilon, nothing_told, randomised_response, report
+from palmatch.policies.channel import Channel, enforce_epsilon, nothing_told, randomised_response, report
 from palmatch.problem import FloatArray, IntArray
 
 # Numbers of cells that randomised response is tried with; more than a few pay only for a generous ε.

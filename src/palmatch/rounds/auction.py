@@ -14,6 +14,7 @@ from itertools import count
 import numba
 import numpy as np
 
+from palmatch.device import bid as device_bid
 from palmatch.errors import DidNotConverge
 from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds.draws import SELECTION, Keys, compiled_draw
@@ -21,6 +22,10 @@ from palmatch.rounds.recording import TraceParts
 from palmatch.trace import Outcome, Trace
 
 _ROUNDS_AT_ONCE = 64
+
+
+# The device's own rule, as it is.
+best_bid = numba.njit(cache=True)(device_bid.best_bid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +111,9 @@ def _led(buffers: tuple[IntArray, IntArray, FloatArray], holder: IntArray) -> In
 
 
 @numba.njit(cache=True)
-def look(table, prices, number, step):  # type: ignore[no-untyped-def]  # compiled
-    """Return (resource, bid) of an agent with a list; the resource is -1 if nothing is worth its price."""
-    _, start, resources, values = table
-    # Going without is worth nothing, so that nobody bids more than something is worth to it.
-    best, second, wanted = -1.0, 0.0, -1
-    for place in range(start[number], start[number + 1]):
-        gain = values[place] - prices[resources[place]]
-        if gain > best:
-            if wanted >= 0:
-                second = max(second, best)
-            best, wanted = gain, resources[place]
-        elif gain > second:
-            second = gain
-    if best < 0.0:
-        return -1, 0.0
-    return wanted, prices[wanted] + (best - second) + step
-
-
-@numba.njit(cache=True)
 def bid(names, table, prices, holder, board, queue, waiting, step, rounds, until, trace):  # type: ignore[no-untyped-def]  # compiled
     """Play rounds of bidding; return (rounds played, agents that still want to bid)."""
-    list_of, start, _, _ = table
+    list_of, start, resources, values = table
     bids, bidders, drawn = board
     trace_agent, trace_resource, trace_offer = trace
     tracing = len(trace_agent) > 0
@@ -146,7 +132,9 @@ def bid(names, table, prices, holder, board, queue, waiting, step, rounds, until
             number = list_of[agent]
             if looked[number] != rounds:
                 looked[number] = rounds
-                favourite[number], offers[number] = look(table, prices, number, step)
+                favourite[number], offers[number] = best_bid(
+                    values, resources, prices, start[number], start[number + 1], step
+                )
             wanted, offer = favourite[number], offers[number]
             if tracing:
                 trace_agent[index], trace_resource[index], trace_offer[index] = agent, wanted, offer
