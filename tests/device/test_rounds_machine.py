@@ -91,8 +91,8 @@ class Town:
     def batch(self, seed: int) -> Any:
         public = public_tables(self.problem, self.regions, self.plays)
         own = snapped_tables(self.problem, self.regions)
-        keys = keys_of(self.problem.agent_ids)
-        return simulate(public, own, rules_of(POLICY), self.allowance, keys=keys, seed=seed)
+        names = streams(seed, keys_of(self.problem.agent_ids))
+        return simulate(public, own, rules_of(POLICY), self.allowance, names=names)
 
     def spot(self, agent: int) -> int:
         types = self.regions[self.problem.region_index[agent]].types
