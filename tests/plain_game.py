@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from palmatch.device.agent import Agent, Rules
-from palmatch.privacy.accountants import Allowance
+from palmatch.guarantee import no_privacy
+from palmatch.privacy.accountants import Allowance, free_allowance
 from palmatch.rounds.draws import Keys, draw
 from palmatch.rounds.game import Outcomes, region_tables
 from palmatch.rounds.tables import OwnTables, PublicTables
@@ -77,4 +79,17 @@ def _as_trace(rows: list[tuple[int, int, int, Outcome]]) -> Trace:
     step, agent, resource, outcome = zip(*rows, strict=True)
     return Trace(
         np.array(step), np.array(agent), np.array(resource), np.array(outcome, dtype=np.int8), np.zeros(len(rows))
+    )
+
+
+def priced(public: PublicTables, budget: int, seed: int, highest: int) -> Allowance:
+    """Random prices for every region, rank set and entry, and one budget for all agents."""
+    chance, layout = np.random.default_rng(seed), public.layout
+    allowance = free_allowance(len(public.region_of_agent), layout, no_privacy("a test"), truth=False)
+    return replace(
+        allowance,
+        budget=np.full(len(public.region_of_agent), budget),
+        first=chance.integers(0, highest + 1, layout.regions),
+        selection=chance.integers(0, highest + 1, layout.ranks),
+        backoff=chance.integers(0, highest + 1, layout.entries),
     )

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from test_tiles import city, game_of, same
 
 from palmatch.cluster import connection
 from palmatch.cluster.connection import Cluster, ClusterGone, connected
@@ -27,6 +26,7 @@ from palmatch.rounds.draws import streams
 from palmatch.rounds.game import simulate
 from palmatch.studies import reproduce_mobility
 from palmatch.studies.cells import Cell, Progress, run_cells
+from tiled_games import city, game_of, same
 
 distributed = pytest.importorskip("distributed", reason="distributed is not installed: pip install 'palmatch[dask]'")
 

@@ -15,15 +15,13 @@ import palmatch as pm
 from palmatch.device.agent import Agent
 from palmatch.device.distribution import GRID
 from palmatch.errors import DidNotConverge
-from palmatch.guarantee import no_privacy
 from palmatch.methods import Workspace
 from palmatch.policies.published import Policy
-from palmatch.privacy.accountants import free_allowance
 from palmatch.rounds.draws import BACKOFF, draw, keys_of, streams
 from palmatch.rounds.game import region_tables, rules_of, simulate
 from palmatch.rounds.tables import own_tables, public_tables
 from palmatch.trace import Outcome
-from plain_game import simulate_plainly
+from plain_game import priced, simulate_plainly
 
 
 def random_problem(seed: int, agents: int, resources: int, *, regions: int = 2, ties: bool = False, interest=None):
@@ -43,18 +41,6 @@ def game(problem, policy: Policy, *, budget=0, seed=0, highest=3):
     workspace = Workspace(problem)
     public = public_tables(problem, workspace.regions, workspace.plays(policy))
     return public, own_tables(problem, workspace.regions), rules_of(policy), priced(public, budget, seed, highest)
-
-
-def priced(public, budget, seed, highest):
-    chance, layout = np.random.default_rng(seed), public.layout
-    allowance = free_allowance(len(public.region_of_agent), layout, no_privacy("a test"), truth=False)
-    return replace(
-        allowance,
-        budget=np.full(len(public.region_of_agent), budget),
-        first=chance.integers(0, highest + 1, layout.regions),
-        selection=chance.integers(0, highest + 1, layout.ranks),
-        backoff=chance.integers(0, highest + 1, layout.entries),
-    )
 
 
 def assert_same(one, two):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_game import priced
 
 import palmatch as pm
 from palmatch.errors import InputError
@@ -16,6 +15,7 @@ from palmatch.rounds import game, kernel, threads
 from palmatch.rounds.draws import keys_of, streams
 from palmatch.rounds.game import rules_of, simulate
 from palmatch.rounds.tables import stable_order
+from plain_game import priced
 
 
 @pytest.fixture
