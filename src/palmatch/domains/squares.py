@@ -55,9 +55,11 @@ def spots_of(
 
 def metres_per_degree_east(rows: FloatArray, edges: FloatArray | float, latitude: float) -> FloatArray:
     """Return the length of a degree of longitude along the middle of each row of squares."""
-    rows, edges = np.broadcast_arrays(np.asarray(rows, dtype=np.float64), np.asarray(edges, dtype=np.float64))
-    found = np.empty(rows.shape)
-    _fill_per_degree(np.ascontiguousarray(rows), np.ascontiguousarray(edges), latitude, found)
+    shape = np.broadcast_shapes(np.shape(rows), np.shape(edges))
+    # Copies: what is broadcast cannot be told from what may be written to.
+    rows, edges = (np.array(np.broadcast_to(part, shape), dtype=np.float64) for part in (rows, edges))
+    found = np.empty(shape)
+    _fill_per_degree(rows, edges, latitude, found)
     return found
 
 
