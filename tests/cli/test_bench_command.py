@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from running import run
 
 from palmatch.studies import bench
+from running import run
 
 
 @pytest.fixture
