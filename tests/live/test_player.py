@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,23 @@ from live.examples import MESSAGES, PARTITION, topic
 from live.test_board import Listener, clock, pairs
 from palmatch.device.grid import locate
 from palmatch.device.ledger import Ledger, units_of
+from palmatch.device.records import Bulletin
 from palmatch.device.report import ReportTable
 from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine
-from palmatch.errors import PalmatchError, ProtocolError
+from palmatch.errors import InputError, PalmatchError, ProtocolError
 from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.board import Board, Crowd, Opening, Outcome, Regional, Said
 from palmatch.live.codec import decode
+from palmatch.live.identity import forget, identity
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Opener, open_position, tie_break, verify
 from palmatch.live.packing import pack
-from palmatch.live.player import Player, new_identity
+from palmatch.live.player import Player
 from palmatch.live.records import bulletin_record, partition_record, table_record
 from palmatch.live.topics import Topic
-from palmatch.live.transport import Transport
+from palmatch.live.transport import Access, Transport
+from palmatch.live.transport.memory import MemoryBroker, VirtualLoop, run_virtual
 from palmatch.live.trust import certificate
 from palmatch.live.witness import Witness
 
@@ -134,6 +138,11 @@ def issuer() -> rsa.RSAPrivateKey:
     return tokens.new_key()
 
 
+async def announce(join: Join, issuer: rsa.RSAPrivateKey) -> None:
+    content = m.IssuerKey(key=tokens.public_der(issuer))
+    await (await join("issuer")).publish(Topic(GAME, "issuer"), KEYS["issuer"].packet(Topic(GAME, "issuer"), content))
+
+
 def opening(issuer: rsa.RSAPrivateKey, rules: Any, protocol: Any, slots: int) -> Opening:
     return Opening(
         protocol=protocol,
@@ -179,12 +188,14 @@ async def player(
     async def obtain(blinded: bytes) -> bytes:
         return tokens.blind_sign(issuer, blinded)
 
-    identity = await new_identity(tokens.public_der(issuer), GAME, obtain)
+    own = folder / str(number)
+    own.mkdir(exist_ok=True)
+    taking_part = await identity(own, tokens.public_der(issuer), GAME, obtain)
     ledger = Ledger(folder / f"{number}.ledger", agent=str(number), lifetime=units_of(2.0))
     place = locate(GRID, *PLACES[number])
-    owner = Owner("ride", place, GRID, GRID.spots, 1.0, identity.tag(GAME).hex())
+    owner = Owner("ride", place, GRID, GRID.spots, 1.0, taking_part.tag(GAME).hex())
     machine = kind(owner, ledger)
-    return Player(transport, TRUST, GAME, identity, machine, PLACES[number], clock=clock, **more), ledger
+    return Player(transport, TRUST, GAME, taking_part, machine, PLACES[number], clock=clock, **more), ledger
 
 
 @pytest.mark.parametrize("protocol", ["report", "bids"])
@@ -204,6 +215,7 @@ def test_devices_report_or_bid_are_matched_and_only_their_resource_learns_where_
 
         task = asyncio.create_task(keep_publishing())
         await resources.serve(join)
+        await announce(join, issuer)
         journal = Journal(memory_folder / "board.db")
         board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=not isinstance(bus, MemoryBus))
         rules, kind = (ReportRules(), ReportMachine) if protocol == "report" else (BidRules(), BidMachine)
@@ -248,6 +260,7 @@ def test_a_table_above_epsilon_or_a_shifted_partition_is_refused_before_anything
     async def main(join: Join) -> None:
         journal = Journal(memory_folder / "board.db")
         board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
+        await announce(join, issuer)
         device, ledger = await player(await join(), memory_folder, 0, issuer, ReportMachine)
         game = asyncio.create_task(board.play(GAME, opening(issuer, Greedy(), "report", 1)))
         with pytest.raises(PalmatchError, match="e\\^ε times"):
@@ -270,6 +283,7 @@ def test_a_board_that_tells_a_witness_something_else_gets_no_report(
         # What the board shows to the witness, on another broker.
         witness.receive(str(topic("open")), KEYS["board"].packet(topic("open"), MESSAGES["open"]))
         await witness.publish([watching])
+        await announce(join, issuer)
         device, ledger = await player(await join(), memory_folder, 0, issuer, ReportMachine, witnesses=("w",))
         game = asyncio.create_task(board.play(GAME, opening(issuer, ReportRules(), "report", 1)))
         with pytest.raises(ProtocolError, match="told a witness another open"):
@@ -280,6 +294,110 @@ def test_a_board_that_tells_a_witness_something_else_gets_no_report(
         journal.close()
 
     MemoryBus().run(main)
+
+
+def test_a_board_with_an_issuer_key_of_its_own_gets_no_join(memory_folder: Path, issuer: rsa.RSAPrivateKey) -> None:
+    async def main(join: Join) -> None:
+        journal, own = Journal(memory_folder / "board.db"), tokens.new_key()
+        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
+        await announce(join, issuer)
+        device, ledger = await player(await join(), memory_folder, 0, own, ReportMachine)
+        game = asyncio.create_task(board.play(GAME, opening(own, ReportRules(), "report", 1)))
+        with pytest.raises(ProtocolError, match="issuer key"):
+            await device.play()
+        assert device.played.sent == 0
+        game.cancel()
+        ledger.close()
+        journal.close()
+
+    MemoryBus().run(main)
+
+
+def test_a_device_that_dies_at_any_point_has_one_identity_in_a_game(tmp_path: Path, issuer: rsa.RSAPrivateKey) -> None:
+    asked: list[bytes] = []
+
+    async def dying(blinded: bytes) -> bytes:
+        asked.append(blinded)
+        raise RuntimeError
+
+    async def answering(blinded: bytes) -> bytes:
+        asked.append(blinded)
+        return tokens.blind_sign(issuer, blinded)
+
+    der, path = tokens.public_der(issuer), tmp_path / "morning.identity"
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            asyncio.run(identity(tmp_path, der, GAME, dying))
+    first = asyncio.run(identity(tmp_path, der, GAME, answering))
+    assert (len(asked), len(set(asked))) == (3, 1)
+    assert asyncio.run(identity(tmp_path, der, GAME, dying)) == first
+    assert tokens.is_valid(der, GAME, first.signer.public, first.token)
+    assert path.stat().st_mode & 0o077 == 0
+    assert msgspec.json.decode(path.read_bytes())["blinded"] == ""
+    with pytest.raises(InputError, match="another issuer key"):
+        asyncio.run(identity(tmp_path, tokens.public_der(tokens.new_key()), GAME, answering))
+    forget(tmp_path, GAME)
+    assert asyncio.run(identity(tmp_path, der, GAME, answering)) != first
+    path.write_text("broken")
+    with pytest.raises(InputError, match="cannot be read"):
+        asyncio.run(identity(tmp_path, der, GAME, answering))
+
+
+class Leaking(Player):
+    """A planted bug: the window begins when the device has decided, not when the slot began."""
+
+    def _later(self, topic: Topic, message: m.Message, offset: float, began: float, window: float, **more: Any) -> None:
+        super()._later(topic, message, offset, max(began, self._clock()), window, **more)
+
+
+def bid_times(folder: Path, issuer: rsa.RSAPrivateKey, thinking: float, kind: type[Player]) -> list[float]:
+    """Return when a device's bids reach the broker after the bulletin, if it takes this long to decide on them."""
+
+    class Slow(BidMachine):
+        def receive(self, record: Any, digest: str) -> Any:
+            sends = super().receive(record, digest)
+            if isinstance(record, Bulletin):
+                loop = asyncio.get_running_loop()
+                assert isinstance(loop, VirtualLoop)
+                loop.advance(thinking)
+            return sends
+
+    seen: list[float] = []
+    own = folder / f"{thinking}{kind.__name__}"
+    own.mkdir()
+
+    async def main() -> None:
+        broker = MemoryBroker(0, observer=lambda one: seen.append(one.time) if "/bid/" in one.topic else None)
+
+        async def join(role: str = "device", name: str = "") -> Transport:
+            return broker.connect(Access(role, (name,)))  # type: ignore[arg-type]
+
+        await announce(join, issuer)
+        await Resources().serve(join)
+        journal = Journal(own / "board.db")
+        board = Board(broker.connect(Access("board")), KEYS["board"], journal, clock=clock, threads=False)
+        made, ledger = await player(broker.connect(), own, 0, issuer, Slow)
+        made.machine._offset = lambda: 0.5
+        device = kind(made.transport, TRUST, GAME, made.identity, made.machine, made.position, clock=clock)
+        # The game has started when the first bulletin comes, so that the window begins with the bulletin.
+        rules = replace(opening(issuer, BidRules(), "bids", 5), preparing=0.0)
+        game = asyncio.create_task(board.play(GAME, rules))
+        await device.play()
+        await game
+        ledger.close()
+        journal.close()
+
+    run_virtual(main())
+    return seen[:1]
+
+
+def test_when_a_message_leaves_does_not_depend_on_how_long_the_device_thought(
+    memory_folder: Path, issuer: rsa.RSAPrivateKey
+) -> None:
+    fast, slow = (bid_times(memory_folder, issuer, thinking, Player) for thinking in (0.0, 0.1))
+    assert len(fast) == 1
+    assert fast == pytest.approx(slow, abs=1e-6)
+    assert bid_times(memory_folder, issuer, 0.1, Leaking)[0] > fast[0] + 0.05
 
 
 def test_messages_become_the_records_that_a_device_knows() -> None:

@@ -77,6 +77,18 @@ def test_the_last_statement_is_there_for_those_who_come_later(bus: Bus) -> None:
     bus.run(main)
 
 
+def test_a_statement_that_was_cleared_is_gone_for_those_who_come_later(bus: Bus) -> None:
+    async def main(join: Join) -> None:
+        board, device = await join("board"), await join()
+        await board.publish(topic("open"), packet("open", KEYS["board"]))
+        assert await device.value(topic("open")) is not None
+        await board.clear(topic("open"))
+        await settled(board)
+        assert await device.value(topic("open"), timeout_seconds=0.2) is None
+
+    bus.run(main)
+
+
 def test_a_fence_comes_after_all_that_was_sent_before(bus: Bus) -> None:
     async def main(join: Join) -> None:
         board, inbox = await join("board"), Inbox()

@@ -193,6 +193,13 @@ class Board:
             self._game = None
             self._pending.clear()
 
+    async def forget(self, name: str) -> None:
+        """Have a game that is over forgotten, by the broker and by the journal."""
+        for topic, _ in self.journal.packets(name):
+            await self.transport.clear(topic)
+        self.journal.forget(name)
+        self.journal.commit()
+
     # --- opening -----------------------------------------------------------------------------------------------
 
     def _opened(self, name: str, randomness: bytes, opening: Opening) -> _Game:

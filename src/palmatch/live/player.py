@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from palmatch.device import records as r
 from palmatch.device.state import Machine
 from palmatch.errors import ProtocolError, Refused, TransportError
 from palmatch.live import messages as m
-from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode
-from palmatch.live.keys import Signer, seal_position, tag_of, verify
+from palmatch.live.identity import Identity
+from palmatch.live.keys import seal_position, verify
 from palmatch.live.records import (
     bulletin_record,
     is_member,
@@ -40,27 +40,6 @@ _WINDOW = 0.8
 _COPIES = 3
 _POLL_SECONDS = 0.5
 _DAY = 86_400.0
-
-Obtain = Callable[[bytes], Awaitable[bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What a device takes part in one game with: a one-time key and its token."""
-
-    signer: Signer
-    token: m.Token
-
-    def tag(self, game: str) -> bytes:
-        """Return the tag of the key."""
-        return tag_of(game, self.signer.public)
-
-
-async def new_identity(issuer: bytes, game: str, obtain: Obtain) -> Identity:
-    """Make a one-time key and get a token for it; `obtain` takes a blinded message to the issuer."""
-    signer = Signer.fresh()
-    kept = tokens.request(issuer, game, signer.public)
-    return Identity(signer, tokens.token_of(issuer, game, signer.public, kept, await obtain(kept.blinded)))
 
 
 @dataclass(slots=True)
@@ -112,10 +91,12 @@ class Player:
         try:
             opened = await self._statement("open", _DAY)
             opening = self.trust.opened(opened)
+            await self._check_issuer(opening)
+            began = self._clock()
             joined = self._take(open_record(opened), opened.hash.hex())
             if not joined:
                 return self.played
-            number = await self._join(opening, joined)
+            number = await self._join(opening, joined, began)
             if number is None:
                 return self.played
             await self._tables(opened, opening, number)
@@ -126,13 +107,20 @@ class Player:
             for task in self._sending:
                 task.cancel()
 
-    async def _join(self, opening: m.Open, sends: Sequence[r.Send]) -> int | None:
+    async def _check_issuer(self, opening: m.Open) -> None:
+        """Refuse a board that names another issuer's key: a key of its own for each device would tell them apart."""
+        topic = Topic(self.played.game, "issuer")
+        packet = await self._value(topic, 60)
+        if self.trust.issuer_says(decode(topic, packet)).key != opening.issuer:
+            raise ProtocolError("The board's issuer key is not the one that the issuer published: do not play.")
+
+    async def _join(self, opening: m.Open, sends: Sequence[r.Send], began: float) -> int | None:
         """Join, and wait for the roster; return the ε class, or None if the roster does not have this device."""
         [send] = sends
         assert isinstance(send.message, r.Join)
         topic, message = join_message(send.message, opening, self.identity.token, self.identity.signer.public)
-        left = max(opening.joins_close / 1000 - self._clock(), 0.0)
-        self._later(topic, message, send.offset, left)
+        left = max(opening.joins_close / 1000 - began, 0.0)
+        self._later(topic, message, send.offset, began, left)
         self._roster = await self._statement("roster", left + 60 + opening.slot)
         roster = expect(self._roster, m.Roster)
         if not any(count.region == send.message.region for count in roster.regions):
@@ -149,8 +137,9 @@ class Player:
         self._take(record, digest)
         region = self.machine.owner.place.region
         table = await self._statement("table", 60, table_name(region, number))
+        began = max(opening.start / 1000, self._clock())
         sends = self._take(table_record(table), table.hash.hex())
-        self._say(sends, opening.start / 1000, opening.slot)
+        self._say(sends, began, opening.slot)
 
     async def _compare(self) -> None:
         """Compare what the board said with what the witnesses were told."""
@@ -193,9 +182,11 @@ class Player:
                     await self.transport.unsubscribe(topic, handler)
                     continue
                 envelope = self._seen(decode(topic, packet))
+                # Before the machine decides: how long it takes must not show in when its message leaves.
+                began = max(opening.start / 1000, self._clock())
                 sends = self._take(bulletin_record(envelope), envelope.hash.hex())
                 spoken = [send for send in sends if not isinstance(send.message, r.Handover)]
-                self._say(spoken, max(opening.start / 1000, self._clock()), opening.slot, copies=1)
+                self._say(spoken, began, opening.slot, copies=1)
                 await self._hand_over([send for send in sends if isinstance(send.message, r.Handover)])
         finally:
             await self.transport.unsubscribe(topic, handler)
@@ -206,9 +197,7 @@ class Player:
             assert isinstance(send.message, r.Handover)
             name = self.played.resource = send.message.resource
             place = Topic(self.played.game, "resource", name)
-            packet = await self.transport.value(place, 60)
-            if packet is None:
-                raise TransportError(f"The resource {name} has not published its certificate.")
+            packet = await self._value(place, 60)
             certificate = self.trust.certified(decode(place, packet), int(self._clock() * 1000))
             topic = Topic(self.played.game, "handover", name)
             sealed = seal_position(certificate.sealing, topic, self.tag, *self.position)
@@ -219,37 +208,34 @@ class Player:
     def _take(self, record: r.Received, digest: str) -> tuple[r.Send, ...]:
         return self.machine.receive(record, digest)
 
-    def _say(self, sends: Sequence[r.Send], begins: float, slot: float, copies: int = _COPIES) -> None:
+    def _say(self, sends: Sequence[r.Send], began: float, slot: float, copies: int = _COPIES) -> None:
         for send in sends:
             assert isinstance(send.message, r.Report | r.Bid | r.Claim)
             topic, message = spoken_message(send.message)
-            wait = max(begins - self._clock(), 0.0)
-            self._later(topic, message, send.offset, slot, wait=wait, copies=copies)
+            self._later(topic, message, send.offset, began, slot, copies=copies)
 
     def _later(
         self,
         topic: Topic,
         message: m.Message,
         offset: float,
+        began: float,
         window: float,
         *,
-        wait: float = 0.0,
         copies: int = _COPIES,
     ) -> None:
-        """Send copies at equal distances within a window, from an offset that is the machine's."""
+        """Send copies at equal distances within a window that began at a time, at the offset that the machine drew."""
         share = _WINDOW * window / copies
         packet = self.identity.signer.packet(topic, message)
-        task = asyncio.create_task(
-            self._send(topic, packet, [wait + (copy + offset) * share for copy in range(copies)])
-        )
+        zero = asyncio.get_running_loop().time() + began - self._clock()
+        times = [zero + (copy + offset) * share for copy in range(copies)]
+        task = asyncio.create_task(self._send(topic, packet, times))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
-    async def _send(self, topic: Topic, packet: bytes, delays: Sequence[float]) -> None:
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        for delay in delays:
-            await asyncio.sleep(max(begun + delay - loop.time(), 0.0))
+    async def _send(self, topic: Topic, packet: bytes, times: Sequence[float]) -> None:
+        for when in times:
+            await asyncio.sleep(max(when - asyncio.get_running_loop().time(), 0.0))
             self._count(packet)
             await self.transport.publish(topic, packet)
 
@@ -263,14 +249,17 @@ class Player:
         self.played.bytes += len(packet)
 
     async def _statement(self, kind: str, patience: float, name: str | None = None) -> Envelope:
-        """Return what the board has said, asked for again and again, since anything may get lost."""
-        topic, until = Topic(self.played.game, kind, name), self._clock() + patience
-        while True:
-            packet = await self.transport.value(topic, _POLL_SECONDS)
-            if packet is not None:
-                return self._seen(decode(topic, packet))
+        """Return what the board has said."""
+        topic = Topic(self.played.game, kind, name)
+        return self._seen(decode(topic, await self._value(topic, patience)))
+
+    async def _value(self, topic: Topic, patience: float) -> bytes:
+        """Return a retained packet, asked for again and again, since anything may get lost."""
+        until = self._clock() + patience
+        while (packet := await self.transport.value(topic, _POLL_SECONDS)) is None:
             if self._clock() > until:
-                raise TransportError(f"The board has not published {kind} of game {self.played.game} in time.")
+                raise TransportError(f"There was no {topic.kind} of game {self.played.game} in time.")
+        return packet
 
     def _seen(self, envelope: Envelope) -> Envelope:
         """Check the board's signature, and that it does not contradict itself."""

@@ -43,6 +43,10 @@ class Transport(ABC):
             retain = (Topic.parse(topic) if isinstance(topic, str) else topic).rule.retained
         await self._publish(str(topic), packet, retain)
 
+    async def clear(self, topic: Topic | str) -> None:
+        """Have a retained value forgotten."""
+        await self._publish(str(topic), b"", True)
+
     async def subscribe(self, pattern: Topic | str, handler: Handler) -> None:
         """Call `handler(topic, packet)` for what matches from now on, the retained values first."""
         text = str(pattern)
@@ -125,6 +129,9 @@ class Transport(ABC):
 
     def _deliver(self, topic: str, packet: bytes) -> None:
         """Hand a packet to its handlers; what one of them refuses does not concern the others."""
+        if not packet:
+            # That is how a broker says that a retained value was cleared.
+            return
         patterns = [topic, *(pattern for pattern in self._wildcards if matches(pattern, topic))]
         for pattern in patterns:
             for handler in tuple(self._handlers.get(pattern, ())):

@@ -101,6 +101,9 @@ class Port:
         rule = topic.rule
         if not self.access.may_publish(topic):
             raise self._refused("publish", f"A {self.access.role} may not publish on {rule.name}.")
+        if retain and rule.retained and not packet:
+            self._exchange.retained.pop(text, None)
+            return
         if len(packet) > rule.limit or (rule.padded and len(packet) != rule.padded):
             raise self._refused("size", f"A packet of {len(packet)} bytes is not allowed on {rule.name}.")
         if retain and not rule.retained:

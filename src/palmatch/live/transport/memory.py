@@ -50,6 +50,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Return the virtual time in seconds."""
         return self._jumping.now
 
+    def advance(self, seconds: float) -> None:
+        """Let time pass, as a computation would."""
+        self._jumping.now += seconds
+
 
 def run_virtual(main: Coroutine[Any, Any, _Result]) -> _Result:
     """Run a coroutine in virtual time."""

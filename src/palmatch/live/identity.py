@@ -1,0 +1,95 @@
+"""What a device takes part in one game with: a one-time key and its token, kept so that a restart goes on as the same.
+
+Key and blinding are on the disk before the issuer is asked, and the token before it is used. A device that dies in
+between asks again with the same blinded message and gets the same answer; it never has two identities in one game.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from palmatch.errors import InputError
+from palmatch.live import messages as m
+from palmatch.live import tokens
+from palmatch.live.keys import Signer, tag_of
+from palmatch.live.topics import segment
+
+Obtain = Callable[[bytes], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A one-time key and its token."""
+
+    signer: Signer
+    token: m.Token
+
+    def tag(self, game: str) -> bytes:
+        """Return the tag of the key."""
+        return tag_of(game, self.signer.public)
+
+
+class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is in the file; the blinding is gone once there is a token."""
+
+    secret: bytes
+    issuer: bytes
+    prefix: bytes
+    blinded: bytes
+    inverse: str
+    token: m.Token | None = None
+
+
+async def identity(folder: Path, issuer: bytes, game: str, obtain: Obtain) -> Identity:
+    """Return this device's identity in a game; `obtain` takes a blinded message to the issuer and brings the answer."""
+    path = folder / f"{segment(game)}.identity"
+    kept = _read(path)
+    if kept is not None and kept.issuer != issuer:
+        raise InputError(f"{path}: found an identity from another issuer key of this game; do not play.")
+    if kept is None:
+        signer = Signer.fresh()
+        blinded = tokens.request(issuer, game, signer.public)
+        kept = _Kept(signer.secret, issuer, blinded.prefix, blinded.blinded, f"{blinded.inverse:x}")
+        _write(path, kept)
+    signer, token = Signer(kept.secret), kept.token
+    if token is None:
+        blinded = tokens.Blinded(kept.prefix, kept.blinded, int(kept.inverse, 16))
+        token = tokens.token_of(issuer, game, signer.public, blinded, await obtain(kept.blinded))
+        # Without the blinding the file does not link the token to the request.
+        _write(path, _Kept(kept.secret, issuer, b"", b"", "", token))
+    return Identity(signer, token)
+
+
+def forget(folder: Path, game: str) -> None:
+    """Drop the identity of a game that is over."""
+    (folder / f"{segment(game)}.identity").unlink(missing_ok=True)
+
+
+def _read(path: Path) -> _Kept | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Kept)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError):
+        raise InputError(f"{path}: cannot be read as a device's identity; remove it to take part anew.") from None
+
+
+def _write(path: Path, kept: _Kept) -> None:
+    """Replace the file in one step, readable by its owner only, and on the disk when this returns."""
+    new = path.with_name(path.name + ".new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(msgspec.json.encode(kept))
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
