@@ -1,46 +1,82 @@
-"""The command: one module for each of its words.
+"""The command: one module for each of its subcommands.
 
-A user's mistake ends in one sentence on the standard error and exit status 2, never in a traceback.
+A user's mistake ends in one sentence on the standard error and exit status 2, never in a traceback; Ctrl-C ends in one
+line and status 130 at any moment, so that nothing slow is imported before `main` is ready for it.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from errno import ENOSPC
-from io import StringIO
+from types import FrameType
+from typing import Any
 
-from palmatch.cli.app import app
-from palmatch.errors import PalmatchError
-
-# What a shell says of a program that was ended by SIGPIPE.
-_NOBODY_READS = 141
+# What a shell says of a program that was ended by SIGPIPE, and by Ctrl-C.
+_NOBODY_READS, _INTERRUPTED = 141, 130
+_STOPPED = "palmatch: stopped.\n"
 
 
 def main() -> None:
     """Run the command."""
-    if sys.stdout is None:
-        # The output was closed before we began (`>&-`).
-        sys.stdout = StringIO()
+    usual = _while_starting()
     try:
-        _run()
-    except PalmatchError as mistake:
-        sys.stderr.write(f"palmatch: {mistake}\n")
-        sys.exit(2)
+        _guarded()
     except KeyboardInterrupt:
-        sys.stderr.write("palmatch: stopped.\n")
-        sys.exit(130)
+        _end(_STOPPED, _INTERRUPTED)
+    finally:
+        if usual is not None:
+            signal.signal(signal.SIGINT, usual)
+
+
+def started() -> None:
+    """From here on Ctrl-C unwinds, so that what was begun is cleaned up: the imports are over."""
+    if signal.getsignal(signal.SIGINT) is _stop_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _while_starting() -> Any:
+    """Let Ctrl-C end the process at once: a library that is half imported may not survive an exception."""
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is not signal.default_int_handler:
+        # Ignored (nohup), or handled by the program that we are part of.
+        return None
+    try:
+        signal.signal(signal.SIGINT, _stop_at_once)
+    except ValueError:  # not in the main thread
+        return None
+    return usual
+
+
+def _stop_at_once(_number: int, _frame: FrameType | None) -> None:
+    os.write(2, _STOPPED.encode())
+    os._exit(_INTERRUPTED)
+
+
+def _guarded() -> None:
+    from palmatch.cli import streams
+    from palmatch.errors import PalmatchError
+
+    try:
+        with streams.prepared():
+            _run()
+    except PalmatchError as mistake:
+        _end(f"palmatch: {mistake}\n", 2)
     except BrokenPipeError:
         # The reader of our output (head, say) has gone, and nobody is left to tell.
         _drop_output()
         sys.exit(_NOBODY_READS)
     except OSError as error:
-        if error.errno != ENOSPC:
-            raise
         _drop_output()
-        where = error.filename or "the output"
-        sys.stderr.write(f"palmatch: {where}: cannot be written ({error.strerror}); make room, and try again.\n")
-        sys.exit(2)
+        reason, where = error.strerror or type(error).__name__, error.filename or "the output"
+        _end(f"palmatch: {where}: cannot be read or written ({reason}); check the path and the free space.\n", 2)
+    except MemoryError:
+        _end("palmatch: this takes more memory than there is; bound the lists with --interest 20, or match less.\n", 2)
+
+
+def _end(line: str, status: int) -> None:
+    sys.stderr.write(line)
+    sys.exit(status)
 
 
 def _drop_output() -> None:
@@ -49,13 +85,17 @@ def _drop_output() -> None:
 
 
 def _run() -> None:
-    """Run the words, and hand out every letter while somebody can still be told that it did not arrive."""
+    """Run the subcommand, and hand out every letter while somebody can still be told that it did not arrive."""
+    from palmatch.cli.app import app
+
     try:
         app()
     except SystemExit as stop:
-        # The libraries for words and tables turn a reader who has gone into a plain failure.
+        # The libraries for subcommands and tables turn a reader who has gone, and Ctrl-C, into plain exits.
         if isinstance(stop.__context__, BrokenPipeError):
             raise stop.__context__ from None
+        if stop.code == _INTERRUPTED:
+            raise KeyboardInterrupt from None
         raise
     finally:
         sys.stdout.flush()

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import palmatch
+from palmatch.cli import started
 
 # In the order of the help. The module `palmatch.cli.NAME` has `command`, HELP and EXAMPLES, or an `app` of its own.
 COMMANDS = (
@@ -44,7 +45,6 @@ app = typer.Typer(
     epilog="Start with: palmatch demo --out demo, then open demo/report.html.",
     cls=_LazyGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
@@ -53,11 +53,44 @@ app = typer.Typer(
 def subcommand(name: str) -> Any:
     """Return a subcommand, ready to be run."""
     module = import_module(f"palmatch.cli.{name}")
+    started()
     if hasattr(module, "app"):
-        return typer.main.get_command(module.app)
+        group = typer.main.get_command(module.app)
+        for command in group.commands.values():  # type: ignore[attr-defined]
+            command.params.append(_quiet())
+        return group
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
     alone.command(name, help=module.HELP, epilog=module.EXAMPLES)(module.command)
-    return typer.main.get_command(alone)
+    command = typer.main.get_command(alone)
+    command.params.append(_quiet())
+    return command
+
+
+def _quiet() -> Any:
+    """Return --quiet, which every subcommand has."""
+    alone = typer.Typer(add_completion=False)
+    alone.command()(_with_quiet)
+    return next(option for option in typer.main.get_command(alone).params if option.name == "quiet")
+
+
+def _be_quiet(wanted: bool) -> None:
+    import_module("palmatch.cli.show").be_quiet(wanted)
+
+
+def _with_quiet(
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            callback=_be_quiet,
+            expose_value=False,
+            help="Print nothing but errors, and what is asked for on the output with -.",
+            rich_help_panel="Common",
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 def command_words() -> list[tuple[str, ...]]:

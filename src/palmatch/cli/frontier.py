@@ -15,6 +15,7 @@ from palmatch.cli import options, show
 from palmatch.cli.compare import figures as compare_figures
 from palmatch.cli.inputs import Inputs, check_areas, read_inputs
 from palmatch.cli.outputs import check_outputs, folder_for
+from palmatch.cli.streams import spelt
 from palmatch.data import city
 from palmatch.data.conference import conference
 from palmatch.domains import mobility, papers
@@ -185,7 +186,7 @@ def _tell(found: Frontier, where: str, delta: float, picture: Path) -> None:
 def _blocks(found: Frontier) -> list[tuple[int, int]]:
     """Return from which to before which budget each table goes, so that none is wider than 80 columns."""
     name = max(len("method"), *(len(line.method) for line in found.lines))
-    room = show.WIDTH - _EDGES - name - _GAP - len("any ε")
+    room = show.width() - _EDGES - name - _GAP - len(spelt("any ε"))
     blocks, first, used = [], 0, 0
     for number, epsilon in enumerate(found.epsilons):
         cells = [_cell(line, number) for line in found.lines if not line.flat]
@@ -198,19 +199,19 @@ def _blocks(found: Frontier) -> list[tuple[int, int]]:
 
 
 def _budget(epsilon: float) -> str:
-    return f"ε {in_words(epsilon)}"
+    return spelt(f"ε {in_words(epsilon)}")
 
 
 def _cell(line: Line, number: int) -> str:
     row = line.rows[number]
-    return f"{100 * row.loss_mean:.1f}\n±{100 * row.loss_sd:.1f}"
+    return spelt(f"{100 * row.loss_mean:.1f}\n±{100 * row.loss_sd:.1f}")
 
 
 def _show(found: Frontier, first: int, last: int) -> None:
     """Print the lines at some of the budgets; a flat one has its figure in a column of its own."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("method", no_wrap=True)
-    for heading in (*map(_budget, found.epsilons[first:last]), "any ε"):
+    for heading in (*map(_budget, found.epsilons[first:last]), spelt("any ε")):
         table.add_column(heading, justify="right", no_wrap=True)
     for line in found.lines:
         played = ["" if line.flat else _cell(line, number) for number in range(first, last)]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from palmatch.cli.streams import spelt
 from palmatch.data.whole import write_whole
 from palmatch.guarantee import Guarantee, in_words
 from palmatch.methods import Report
@@ -25,6 +29,7 @@ from palmatch.studies.compare import Row
 from palmatch.studies.plan import RegionPlan
 
 WIDTH = 80
+_NARROWEST = 20
 
 # What commands say below figures that are computed from the truth.
 FROM_THE_TRUTH = "Not to be published: welfare and losses are computed from the agents' true utilities."
@@ -32,14 +37,47 @@ FROM_THE_TRUTH = "Not to be published: welfare and losses are computed from the 
 PRIVATE_EPSILON = "ε of single agents, which `published` computes from their own utilities."
 
 
+@dataclass(slots=True)
+class _Told:
+    """What is told where: set by the options of one run of the command."""
+
+    quiet: bool = False
+    aside: bool = False
+
+
+_told = _Told()
+
+
+def be_quiet(wanted: bool) -> None:
+    """Print no results, or do; and put them on the standard output."""
+    _told.quiet, _told.aside = wanted, False
+
+
+def step_aside() -> None:
+    """Print results on the standard error: the output is taken by data."""
+    _told.aside = True
+
+
+def width() -> int:
+    """Return how wide results may be: what COLUMNS says, or 80, or a narrower terminal."""
+    told = os.environ.get("COLUMNS", "")
+    if told.isdecimal() and int(told) >= _NARROWEST:
+        return int(told)
+    return min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
+
+
 def out() -> Console:
-    """Return the console for results: as wide as the terminal up to 80 columns, plain where it is none."""
-    return Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, markup=False, emoji=False)
+    """Return the console for results: plain where it is no terminal."""
+    stream = sys.stderr if _told.aside else sys.stdout
+    return Console(
+        file=stream, width=width(), highlight=False, markup=False, emoji=False, quiet=_told.quiet, legacy_windows=False
+    )
 
 
 def say(text: str = "", *, indent: str = "") -> None:
-    """Print a line of results, folded at 80 columns; further lines are indented."""
-    out().print(textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
+    """Print a line of results, folded to the width; further lines are indented."""
+    text = spelt(text)
+    out().print(textwrap.fill(text, width(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
 
 
 @contextmanager
@@ -53,7 +91,7 @@ def progress_bar(title: str) -> Iterator[Report]:
         TimeRemainingColumn(compact=True),
         console=Console(stderr=True),
         transient=True,
-        disable=not sys.stderr.isatty(),
+        disable=_told.quiet or not sys.stderr.isatty(),
     )
     tasks: dict[str, TaskID] = {}
 
@@ -104,16 +142,17 @@ def _show_losses(rows: Sequence[Row], sizes: Sequence[tuple[float | None, int | 
     for method in dict.fromkeys(row.method for row in rows):
         cells = {(row.edge, row.areas): row for row in rows if row.method == method}
         table.add_row(
-            method, *(f"{100 * cells[size].loss_mean:.1f} ± {100 * cells[size].loss_sd:.1f}" for size in sizes)
+            method,
+            *(spelt(f"{100 * cells[size].loss_mean:.1f} ± {100 * cells[size].loss_sd:.1f}") for size in sizes),
         )
     out().print(table)
 
 
 def _table(first: str, *others: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column(first, no_wrap=True)
+    table.add_column(spelt(first), no_wrap=True)
     for name in others:
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(spelt(name), justify="right", overflow="fold")
     return table
 
 

@@ -1,0 +1,169 @@
+"""The command under stress: Ctrl-C at any moment, a disk that is full, an output without Greek, a narrow terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from running import run
+
+import palmatch as pm
+from palmatch.data.files import write_rows
+
+START = "import sys, palmatch.cli; sys.stdout.write('ready\\n'); sys.stdout.flush(); palmatch.cli.main()"
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("town")
+    night = pm.data.city.batch(5.0)
+    for name, places in (("agents", night.requests), ("vehicles", night.vehicles)):
+        ids = [f"{name[0]}{n}" for n in range(len(places))]
+        write_rows(folder / f"{name}.csv", {"id": ids, "lat": places[:, 0], "lon": places[:, 1]})
+    return folder
+
+
+def outside(*words: object, folder: Path, **more: object) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "palmatch", *map(str, words)]
+    return subprocess.run(command, cwd=folder, capture_output=True, check=False, **more)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.02, 0.1, 0.3, 0.7, 1.5, 4.0])
+def test_ctrl_c_is_one_line_and_status_130_at_any_moment(town: Path, delay: float) -> None:
+    words = ("compare", "agents.csv", "vehicles.csv", "--runs", "1000000", "--methods", "noise,random")
+    with subprocess.Popen(
+        [sys.executable, "-c", START, *words], cwd=town, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"ready\n"
+        time.sleep(delay)
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=60)
+    # Between the line above and the first line of main the interpreter itself answers.
+    if delay or b"Traceback" not in told:
+        assert told == b"palmatch: stopped.\n"
+        assert running.returncode == 130
+
+
+def test_a_disk_that_fills_up_is_one_sentence_and_leaves_nothing_truncated(town: Path, tmp_path: Path) -> None:
+    def little_room() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
+
+    (tmp_path / "rows.json").write_text("what was there before")
+    files = (town / "agents.csv", town / "vehicles.csv")
+    words = ("compare", *files, "--runs", 1, "--methods", "random", "--json", "rows.json")
+    ended = outside(*words, folder=tmp_path, preexec_fn=little_room, env=os.environ | {"NUMBA_CACHE_DIR": "/dev/null/no"})
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.decode().startswith("palmatch: rows.json cannot be written (File too large)")
+    assert ended.stderr.count(b"\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.json"]
+    assert (tmp_path / "rows.json").read_text() == "what was there before"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_output_without_greek_letters_gets_them_spelt(town: Path, encoding: str) -> None:
+    plain = os.environ | {"PYTHONIOENCODING": encoding}
+    for words in (
+        ("match", "agents.csv", "vehicles.csv", "--out", "pairs.csv", "--method", "palma"),
+        ("compare", "agents.csv", "vehicles.csv", "--runs", 1),
+        ("plan", "agents.csv", "vehicles.csv"),
+        ("match", "--help"),
+    ):
+        ended = outside(*words, folder=town, env=plain)
+        assert (ended.returncode, ended.stderr) == (0, b""), words
+        assert "eps" in ended.stdout.decode(encoding), words
+    ended = outside("compare", "agents.csv", "vehicles.csv", "--runs", 1, "--json", "-", folder=town, env=plain)
+    assert json.loads(ended.stdout.decode(encoding))["rows"]
+
+
+@pytest.mark.parametrize("columns", [50, 60, 80, 132])
+def test_plan_is_as_wide_as_columns_say(town: Path, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    told = run("plan", "agents.csv", "vehicles.csv", "--edge", 500, folder=town)
+    assert told.returncode == 0, told.stderr
+    widest = max(map(len, told.stdout.splitlines()))
+    assert columns - 12 < widest <= columns
+    assert "\N{HORIZONTAL ELLIPSIS}" not in told.stdout
+
+
+def test_json_is_written_although_nobody_reads_the_table(town: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = ["compare", "agents.csv", "vehicles.csv", "--runs", "1", "--methods", "random", "--json", "kept.json"]
+    try:
+        ended = subprocess.run([sys.executable, "-m", "palmatch", *words], cwd=town, stdout=writing, check=False)
+    finally:
+        os.close(writing)
+    assert ended.returncode == 141
+    assert json.loads((town / "kept.json").read_text())["rows"]
+
+
+def test_quiet_prints_nothing_but_what_is_asked_for(town: Path) -> None:
+    words = ("match", "agents.csv", "vehicles.csv", "--quiet")
+    assert run(*words, "--out", "quiet.csv", folder=town) == run("match", *words[1:], "--out", "quiet.csv", folder=town)
+    told = run(*words, "--out", "quiet.csv", folder=town)
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    assert (town / "quiet.csv").exists()
+    assert json.loads(run(*words, "--out", "quiet.csv", "--json", "-", folder=town).stdout)["matched"]
+    assert "matched" in run("match", "agents.csv", "vehicles.csv", "--out", "quiet.csv", folder=town).stdout
+
+
+def test_a_dash_is_the_standard_input_and_output(town: Path) -> None:
+    words = ("match", "-", "vehicles.csv", "--out", "-", "--seed", 1)
+    ended = outside(*words, folder=town, input=(town / "agents.csv").read_bytes())
+    assert ended.returncode == 0, ended.stderr
+    run("match", "agents.csv", "vehicles.csv", "--out", "pairs.csv", "--seed", 1, folder=town)
+    assert ended.stdout.decode() == (town / "pairs.csv").read_text()
+    assert b"Guarantee" in ended.stderr
+    both = outside("match", "-", "-", "--out", "pairs.csv", folder=town, input=b"")
+    assert both.returncode == 2
+    assert b"one file can be -" in both.stderr
+    wrong = outside("match", "-", "vehicles.csv", "--out", "-", folder=town, input=b"id,lat\na,1\n")
+    assert b"palmatch: the standard input, line 1: found the columns" in wrong.stderr
+
+
+def test_more_than_the_memory_holds_is_refused_beforehand_with_the_remedy(tmp_path: Path) -> None:
+    for name, east in (("agents", 0.0), ("vehicles", 0.001)):
+        number = 100_000
+        north = [40.6 + 0.3 * (n % 317) / 317 for n in range(number)]
+        places = [-74.1 + 0.3 * (n // 317) / 317 + east for n in range(number)]
+        write_rows(tmp_path / f"{name}.parquet", {"id": list(range(number)), "lat": north, "lon": places})
+    words = ("match", "agents.parquet", "vehicles.parquet", "--out", "pairs.csv")
+    told = run(*words, folder=tmp_path)
+    assert told.returncode == 2
+    assert "100,000 agents and 100,000 resources" in told.stderr
+    assert "GB" in told.stderr
+    assert "--interest 20" in told.stderr
+    assert not (tmp_path / "pairs.csv").exists()
+
+
+def test_settings_that_guarantee_nothing_are_one_line_each_on_the_error_output(town: Path) -> None:
+    words = ("match", "agents.csv", "vehicles.csv", "--method", "palma", "--out", "pairs.csv")
+    told = run(*words, "--edge", 1, "--epsilon", 11, folder=town)
+    assert told.returncode == 0
+    lines = told.stderr.splitlines()
+    assert [line.partition(": ")[0::2][1].split(":")[0] for line in lines] == ["warning", "warning"]
+    assert "squares of 1 m are narrower" in lines[0]
+    assert "ε = 11 guarantees next to nothing" in lines[1]
+    assert run(*words, folder=town).stderr == ""
+
+
+def test_the_old_name_of_method_still_works(town: Path) -> None:
+    told = run("match", "agents.csv", "vehicles.csv", "--policy", "random", "--out", "pairs.csv", folder=town)
+    assert told.returncode == 0
+    assert told.stdout.splitlines()[1].startswith("random: ")
+
+
+def test_a_shell_can_complete_subcommands_and_options(town: Path) -> None:
+    asked = os.environ | {"_PALMATCH_COMPLETE": "complete_bash", "COMP_WORDS": "palmatch fr", "COMP_CWORD": "1"}
+    program = Path(sys.executable).with_name("palmatch")
+    ended = subprocess.run([program], cwd=town, capture_output=True, text=True, check=False, env=asked)
+    assert ended.stdout.split() == ["frontier"]
