@@ -60,7 +60,9 @@ def test_a_disk_that_fills_up_is_one_sentence_and_leaves_nothing_truncated(town:
     (tmp_path / "rows.json").write_text("what was there before")
     files = (town / "agents.csv", town / "vehicles.csv")
     words = ("compare", *files, "--runs", 1, "--methods", "random", "--json", "rows.json")
-    ended = outside(*words, folder=tmp_path, preexec_fn=little_room, env=os.environ | {"NUMBA_CACHE_DIR": "/dev/null/no"})
+    ended = outside(
+        *words, folder=tmp_path, preexec_fn=little_room, env=os.environ | {"NUMBA_CACHE_DIR": "/dev/null/no"}
+    )
     assert ended.returncode == 2, ended.stderr
     assert ended.stderr.decode().startswith("palmatch: rows.json cannot be written (File too large)")
     assert ended.stderr.count(b"\n") == 1

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Annotated
 
 from palmatch.cli import options, show
-from palmatch.cli.inputs import Inputs, read_inputs
+from palmatch.cli.inputs import Inputs, inputs_of
 from palmatch.cli.outputs import check_outputs
 from palmatch.guarantee import in_words
 from palmatch.methods import Report, Settings
@@ -25,48 +25,34 @@ EXAMPLES = (
 _METHODS = "once,published,noise,hungarian-region,random"
 
 
+@options.sharing
 def command(
+    *,
     agents: options.Agents,
     resources: options.Resources,
-    domain: options.Domain = options.DomainName.mobility,
+    chosen: options.ProblemOptions,
     edge: options.Edges = "1000",
     areas: options.AreasList = "3",
-    draw_primary: options.DrawPrimary = False,
-    types: options.Types = None,
     methods: Annotated[str, options.methods_option(_METHODS)] = _METHODS,
     runs: options.Runs = 32,
     epsilon: options.Epsilon = 1.0,
     delta: options.Delta = 1e-5,
     accountant: options.AccountantName = options.Accountants.auto,
-    interest: options.Interest = None,
-    alpha: options.Alpha = 4000.0,
-    spacing: options.Spacing = 100.0,
-    origin: options.Origin = options.ORIGIN,
     seed: options.Seed = 0,
     json: options.Json = None,
 ) -> None:
     """Compare methods."""
     names = options.methods(methods)
-    check_outputs(agents, resources, types, json=json)
-    inputs = read_inputs(
-        agents,
-        resources,
-        domain,
-        types=types,
-        interest=interest,
-        alpha=alpha,
-        spacing=spacing,
-        origin=options.place(origin),
-        draw_primary=draw_primary,
-    )
+    check_outputs(agents, resources, chosen.types, json=json)
+    inputs = inputs_of(agents, resources, chosen)
     settings = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value)
     results = []
-    for size in _sizes(domain, edge, areas):
-        with show.progress_bar(_title(domain, size)) as report:
-            results.append(_compare(inputs, size, domain, names, runs, settings, seed, report))
+    for size in _sizes(chosen.domain, edge, areas):
+        with show.progress_bar(_title(chosen.domain, size)) as report:
+            results.append(_compare(inputs, size, chosen.domain, names, runs, settings, seed, report))
+    show.write_json(json, figures(results, seed))
     if str(json) != "-":
         _tell(results, runs, settings)
-    show.write_json(json, figures(results, seed))
 
 
 def _sizes(domain: options.DomainName, edge: str, areas: str) -> Sequence[float]:

@@ -11,6 +11,8 @@ from palmatch.cli import options, show
 from palmatch.cli.compare import figures as compare_figures
 from palmatch.cli.outputs import check_outputs, folder_for
 from palmatch.data import city
+from palmatch.data.files import write_rows
+from palmatch.data.points import read_points
 from palmatch.domains import mobility
 from palmatch.methods import METHODS, Settings, Workspace, prepare
 from palmatch.problem import Matching, Problem
@@ -39,7 +41,14 @@ def command(
     check_outputs(json=json)
     folder = folder_for(out)
     batch = city.batch(hour, seed=seed)
-    problem = mobility.problem(batch.requests, batch.vehicles, edge=edge)
+    files = {name: folder / f"{name}.csv" for name in ("agents", "vehicles")}
+    for name, places in (("agents", batch.requests), ("vehicles", batch.vehicles)):
+        ids = [f"{name[0]}{row}" for row in range(len(places))]
+        write_rows(files[name], {"id": ids, "lat": places[:, 0], "lon": places[:, 1]})
+    # From the files, so that whoever matches them gets the same problem.
+    problem = mobility.problem(
+        read_points(files["agents"], role="agents"), read_points(files["vehicles"], role="resources"), edge=edge
+    )
     settings = Settings(epsilon=epsilon, delta=delta)
     with show.progress_bar("demo") as report:
         result = compare(problem, list(METHODS), runs=runs, settings=settings, seed=seed, edge=edge, report=report)
@@ -54,13 +63,15 @@ def command(
             outline=city.outline(),
             traces=_watch(problem, settings, seed),
         )
+    show.write_json(json, compare_figures([result], seed))
     if str(json) != "-":
         show.say(f"A made-up city, {hour:g} o'clock: {show.size_of(problem)}")
         show.show_rows(sorted(result.rows, key=lambda row: row.loss_mean))
         show.say("Loss is against the full-information optimum.")
         show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is made up.")
+        show.say(f"The files are {folder / 'agents.csv'} and {folder / 'vehicles.csv'}. Match them yourself:")
+        show.say(f"  palmatch match {folder / 'agents.csv'} {folder / 'vehicles.csv'} --out pairs.csv")
         show.say(f"Open {next(path for path in written if path.suffix == '.html')} to see who got whom.")
-    show.write_json(json, compare_figures([result], seed))
 
 
 def _watch(problem: Problem, settings: Settings, seed: int) -> dict[str, Matching]:

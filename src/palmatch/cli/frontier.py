@@ -13,7 +13,7 @@ from rich.table import Table
 
 from palmatch.cli import options, show
 from palmatch.cli.compare import figures as compare_figures
-from palmatch.cli.inputs import Inputs, check_areas, read_inputs
+from palmatch.cli.inputs import Inputs, check_areas, inputs_of
 from palmatch.cli.outputs import check_outputs, folder_for
 from palmatch.cli.streams import spelt
 from palmatch.data import city
@@ -43,49 +43,37 @@ _METHODS = ",".join(SHOWN)
 _BUDGETS = ",".join(f"{epsilon:g}" for epsilon in EPSILONS)
 
 
+@options.sharing
 def command(
+    *,
     agents: Annotated[
-        Path | None, typer.Argument(help="Who wants something, as for match; a made-up city unless given.")
+        Path | None, typer.Argument(help="The agents, as for match; a made-up city unless given.")
     ] = None,
-    resources: Annotated[Path | None, typer.Argument(help="What there is to have, in the same form.")] = None,
-    domain: options.Domain = options.DomainName.mobility,
+    resources: Annotated[Path | None, typer.Argument(help="The resources, in the same form.")] = None,
+    chosen: options.ProblemOptions,
     edge: options.Edge = 1000.0,
     areas: options.Areas = 3,
-    draw_primary: options.DrawPrimary = False,
-    types: options.Types = None,
-    epsilons: Annotated[str, typer.Option("--epsilons", help="Budgets with commas between them.")] = _BUDGETS,
+    epsilons: Annotated[
+        str, typer.Option("--epsilons", help="Values of ε with commas between them.", rich_help_panel=options.COMMON)
+    ] = _BUDGETS,
     methods: Annotated[str, options.methods_option(_METHODS)] = _METHODS,
     runs: options.Runs = 8,
     delta: options.Delta = 1e-5,
     accountant: options.AccountantName = options.Accountants.auto,
-    interest: options.Interest = None,
-    alpha: options.Alpha = 4000.0,
-    spacing: options.Spacing = 100.0,
-    origin: options.Origin = options.ORIGIN,
     seed: options.Seed = 0,
     out: Annotated[Path, typer.Option("--out", help="The folder for frontier.png and frontier.svg.")] = Path(NAME),
     json: options.Json = None,
 ) -> None:
     """Find the frontier."""
-    check_outputs(agents, resources, types, json=json)
-    names, budgets, start = options.methods(methods), options.numbers(epsilons, "--epsilons"), options.place(origin)
+    check_outputs(agents, resources, chosen.types, json=json)
+    names, budgets = options.methods(methods), options.numbers(epsilons, "--epsilons")
     if agents is not None and resources is not None:
-        inputs = read_inputs(
-            agents,
-            resources,
-            domain,
-            types=types,
-            interest=interest,
-            alpha=alpha,
-            spacing=spacing,
-            origin=start,
-            draw_primary=draw_primary,
-        )
+        inputs = inputs_of(agents, resources, chosen)
     else:
-        _check_made_up(agents, resources, domain, types)
-        inputs = made_up_inputs(domain, seed=seed, interest=interest, alpha=alpha, spacing=spacing, origin=start)
+        _check_made_up(agents, resources, chosen)
+        inputs = made_up_inputs(chosen, seed=seed)
     folder = folder_for(out)
-    size = areas if domain is options.DomainName.papers else edge
+    size = chosen.size(edge, areas)
     with show.progress_bar(NAME) as report:
         found = find_frontier(
             (lambda run: inputs.problem(size, run)) if inputs.draws else inputs.problem(size, seed),
@@ -94,35 +82,27 @@ def command(
             runs=runs,
             settings=Settings(delta=delta, accountant=accountant.value),
             seed=seed,
-            edge=edge if domain is options.DomainName.mobility else None,
-            areas=areas if domain is options.DomainName.papers else None,
+            edge=edge if chosen.domain is options.DomainName.mobility else None,
+            areas=areas if chosen.domain is options.DomainName.papers else None,
             report=report,
         )
-    where = _where(found, domain, size, made_up=agents is None)
-    picture = _draw(folder, found, where)
+    where = _where(found, chosen.domain, size, made_up=agents is None)
+    picture = save_both(frontier_figure(found, where), folder, NAME)[0]
+    show.write_json(json, figures(found, seed))
     if str(json) != "-":
         _tell(found, where, delta, picture)
-    show.write_json(json, figures(found, seed))
 
 
-def _check_made_up(agents: Path | None, resources: Path | None, domain: options.DomainName, types: Path | None) -> None:
+def _check_made_up(agents: Path | None, resources: Path | None, chosen: options.ProblemOptions) -> None:
     if agents is not None or resources is not None:
         raise InputError("AGENTS and RESOURCES go together: give both files, or neither for a made-up city.")
-    if domain is options.DomainName.table or types is not None:
+    if chosen.domain is options.DomainName.table or chosen.types is not None:
         raise InputError("--domain table needs AGENTS, RESOURCES and --types FILE: there is no made-up table.")
 
 
-def made_up_inputs(
-    domain: options.DomainName,
-    *,
-    seed: int,
-    interest: int | None,
-    alpha: float,
-    spacing: float,
-    origin: tuple[float, float],
-) -> Inputs:
+def made_up_inputs(chosen: options.ProblemOptions, *, seed: int) -> Inputs:
     """Return the made-up city at eight in the morning, or the made-up conference."""
-    if domain is options.DomainName.papers:
+    if chosen.domain is options.DomainName.papers:
         drawn = conference(seed=seed)
 
         def of_conference(areas: float, run: int | None) -> Problem:
@@ -133,7 +113,7 @@ def made_up_inputs(
                 areas=int(areas),
                 draw_primary=True,
                 seed=run,
-                interest=interest,
+                interest=chosen.interest,
                 area_names=drawn.areas,
             )
 
@@ -145,10 +125,10 @@ def made_up_inputs(
             batch.requests,
             batch.vehicles,
             edge=edge,
-            alpha=alpha,
-            spacing=spacing,
-            interest=interest,
-            origin=origin,
+            alpha=chosen.alpha,
+            spacing=chosen.spacing,
+            interest=chosen.interest,
+            origin=options.place(chosen.origin),
         )
 
     return Inputs(of_city, draws=False)
@@ -161,13 +141,6 @@ def _where(found: Frontier, domain: options.DomainName, size: float, *, made_up:
         kind = f"up to {show.counted(int(size), 'area')}"
     invented = {"mobility": "A made-up city: ", "papers": "A made-up conference: "}[domain.value] if made_up else ""
     return f"{invented}{show.sides_of(found.problem)}, {kind}"
-
-
-def _draw(folder: Path, found: Frontier, where: str) -> Path:
-    try:
-        return save_both(frontier_figure(found, where), folder, NAME)[0]
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written to ({error.strerror}); choose another --out.") from None
 
 
 def _tell(found: Frontier, where: str, delta: float, picture: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import comb
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from palmatch.cli.options import DomainName
+from palmatch.cli.options import DomainName, ProblemOptions, place
 from palmatch.data.cells import read_ids
 from palmatch.data.labels import check_same_areas, need_primary, read_labels
 from palmatch.data.points import check_not_swapped, read_points
@@ -36,6 +37,21 @@ class Inputs:
     ignored: tuple[str, ...] = ()
 
 
+def inputs_of(agents: Path, resources: Path, chosen: ProblemOptions) -> Inputs:
+    """Read both files as the options say."""
+    return read_inputs(
+        agents,
+        resources,
+        chosen.domain,
+        types=chosen.types,
+        interest=chosen.interest,
+        alpha=chosen.alpha,
+        spacing=chosen.spacing,
+        origin=place(chosen.origin),
+        draw_primary=chosen.draw_primary,
+    )
+
+
 def read_inputs(
     agents: Path,
     resources: Path,
@@ -49,6 +65,8 @@ def read_inputs(
     draw_primary: bool = False,
 ) -> Inputs:
     """Read both files."""
+    if [str(file) for file in (agents, resources, types)].count("-") > 1:
+        raise InputError("Only one file can be -, the standard input; give the others by name.")
     if types is not None and domain is not DomainName.table:
         raise InputError("--types goes with --domain table.")
     if draw_primary and domain is not DomainName.papers:
@@ -60,12 +78,38 @@ def read_inputs(
     people, cars = read_points(agents, role="agents"), read_points(resources, role="resources")
     check_not_swapped(people, cars)
     return Inputs(
-        problem=lambda edge, _seed: mobility.problem(
-            people, cars, edge=edge, alpha=alpha, spacing=spacing, interest=interest, origin=origin
+        problem=lambda edge, _seed: check_fits(
+            mobility.problem(people, cars, edge=edge, alpha=alpha, spacing=spacing, interest=interest, origin=origin)
         ),
         draws=False,
         ignored=people.ignored,
     )
+
+
+def check_fits(problem: Problem) -> Problem:
+    """Refuse a city whose public tables would not fit into this machine's memory, before anything is computed."""
+    city, squares = problem.domain, problem.regions
+    if problem.interest is not None or not isinstance(city, mobility.City):
+        return problem
+    # Without a bound on the interest every possible type of every region has a utility for every resource.
+    edges = [square.edge for square in squares if isinstance(square, mobility.Square)]
+    types = sum(len(city.axis(edge)) ** 2 for edge in edges)
+    takes, memory = 8.0 * problem.resources * (types + problem.agents), _memory()
+    if takes > memory:
+        raise InputError(
+            f"{problem.agents:,} agents and {problem.resources:,} resources without a bound on the interest take about "
+            f"{takes / 1e9:,.0f} GB for the utilities of all possible agents, and this machine has {memory / 1e9:,.0f} "
+            "GB: add --interest 20, so that only each one's 20 best resources are looked at."
+        )
+    return problem
+
+
+def _memory() -> float:
+    """Return the bytes of memory of this machine, or a usual number where it does not tell."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return _MOST_BYTES
 
 
 def _papers(agents: Path, resources: Path, interest: int | None, *, draw_primary: bool) -> Inputs:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from palmatch.cli import options, show
 from palmatch.cli.frontier import made_up_inputs
-from palmatch.cli.inputs import read_inputs
+from palmatch.cli.inputs import inputs_of
 from palmatch.cli.outputs import check_outputs
 from palmatch.errors import InputError
 from palmatch.privacy.limit_certificate import to_json
@@ -29,38 +29,33 @@ EXAMPLES = (
 )
 
 
+@options.sharing
 def command(
+    *,
     agents: Annotated[Path | None, typer.Argument(help="Agents, as for match; a made-up city unless given.")] = None,
     resources: Annotated[Path | None, typer.Argument(help="Resources, in the same form.")] = None,
-    domain: options.Domain = options.DomainName.mobility,
+    chosen: options.ProblemOptions,
     edge: options.Edges = "1000",
     areas: options.AreasList = "3",
-    types: options.Types = None,
     epsilon: Annotated[str, typer.Option("--epsilon", help="Budgets with commas between them.")] = "1",
     delta: Annotated[float, typer.Option("--delta", help="Failure probability that methods may have.")] = 0.0,
     crowds: Annotated[
         int, typer.Option("--crowds", help="Crowds drawn from the prior to estimate the expected optimum.", min=0)
     ] = CROWDS,
-    interest: options.Interest = None,
-    alpha: options.Alpha = 4000.0,
-    spacing: options.Spacing = 100.0,
-    origin: options.Origin = options.ORIGIN,
     seed: options.Seed = 0,
     json: options.Json = None,
 ) -> None:
     """Find the limit."""
-    check_outputs(agents, resources, types, json=json)
-    budgets, start = options.numbers(epsilon, "--epsilon"), options.place(origin)
+    check_outputs(agents, resources, chosen.types, json=json)
+    budgets, domain = options.numbers(epsilon, "--epsilon"), chosen.domain
     if (agents is None) != (resources is None):
         raise InputError("AGENTS and RESOURCES go together: give both files, or neither for a made-up city.")
     if agents is not None and resources is not None:
-        inputs = read_inputs(
-            agents, resources, domain, types=types, interest=interest, alpha=alpha, spacing=spacing, origin=start
-        )
-    elif domain is options.DomainName.table or types is not None:
+        inputs = inputs_of(agents, resources, chosen)
+    elif domain is options.DomainName.table or chosen.types is not None:
         raise InputError("--domain table needs AGENTS, RESOURCES and --types FILE: there is no made-up table.")
     else:
-        inputs = made_up_inputs(domain, seed=seed, interest=interest, alpha=alpha, spacing=spacing, origin=start)
+        inputs = made_up_inputs(chosen, seed=seed)
     results = []
     for size in _sizes(domain, edge, areas):
         problem = inputs.problem(size, seed)

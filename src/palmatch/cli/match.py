@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from palmatch.cli import options, show
-from palmatch.cli.inputs import read_inputs
+from palmatch.cli.inputs import inputs_of
 from palmatch.cli.outputs import check_outputs
 from palmatch.cluster.connection import perhaps_connected
 from palmatch.cluster.match import check_tiled, match_on_tiles
@@ -34,63 +34,59 @@ _OPTIMUM_PAIRS = 4_000_000
 _TILES = 8
 
 
+@options.sharing
 def command(
+    *,
     agents: options.Agents,
     resources: options.Resources,
-    out: Annotated[Path, typer.Option("--out", help="Where the pairs go: .csv or .parquet.")],
-    domain: options.Domain = options.DomainName.mobility,
-    policy: Annotated[str, typer.Option("--policy", help=f"One of {', '.join(METHODS)}.")] = "once",
+    out: Annotated[Path, typer.Option("--out", help="Where the pairs go: .csv or .parquet; - for CSV on the output.")],
+    chosen: options.ProblemOptions,
+    method: Annotated[str, options.one_method(", ".join(METHODS))] = "once",
     edge: options.Edge = 1000.0,
     areas: options.Areas = 3,
-    draw_primary: options.DrawPrimary = False,
-    types: options.Types = None,
-    interest: options.Interest = None,
     epsilon: options.Epsilon = 1.0,
     delta: options.Delta = 1e-5,
     accountant: options.AccountantName = options.Accountants.auto,
-    alpha: options.Alpha = 4000.0,
-    spacing: options.Spacing = 100.0,
-    origin: options.Origin = options.ORIGIN,
     seed: options.SecretSeed = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", help="A Dask scheduler's address, or local:N (palma, published).")
+        str | None,
+        typer.Option(
+            "--cluster",
+            help="A Dask scheduler's address, or local:N (palma, published).",
+            rich_help_panel=options.CLUSTER,
+        ),
     ] = None,
-    tiles: Annotated[int | None, typer.Option("--tiles", help="Tiles for the cluster; 8 unless given.")] = None,
+    tiles: Annotated[
+        int | None,
+        typer.Option("--tiles", help="Tiles for the cluster; 8 unless given.", rich_help_panel=options.CLUSTER),
+    ] = None,
     json: options.Json = None,
 ) -> None:
     """Match the two files."""
-    options.method(policy)
-    check_outputs(agents, resources, types, out=out, json=json)
+    options.method(method)
+    check_outputs(agents, resources, chosen.types, out=out, json=json)
     if cluster is not None:
-        check_tiled(policy, _TILES if tiles is None else tiles)
+        check_tiled(method, _TILES if tiles is None else tiles)
     elif tiles is not None:
         raise InputError("--tiles goes with --cluster: one machine has no need of tiles.")
-    inputs = read_inputs(
-        agents,
-        resources,
-        domain,
-        types=types,
-        interest=interest,
-        alpha=alpha,
-        spacing=spacing,
-        origin=options.place(origin),
-        draw_primary=draw_primary,
-    )
-    problem = inputs.problem(areas if domain is options.DomainName.papers else edge, seed)
+    inputs = inputs_of(agents, resources, chosen)
+    problem = inputs.problem(chosen.size(edge, areas), seed)
     settings = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value)
     with perhaps_connected(cluster) as there, show.progress_bar("matching") as report:
         if there is None:
-            matching = match_problem(problem, policy, settings=settings, seed=seed, report=report)
+            matching = match_problem(problem, method, settings=settings, seed=seed, report=report)
         else:
             workspace = Workspace(problem, report)
             matching = match_on_tiles(
-                workspace, policy, settings=settings, seed=seed, tiles=tiles or _TILES, cluster=there
+                workspace, method, settings=settings, seed=seed, tiles=tiles or _TILES, cluster=there
             )
     write_rows(out, pairs(problem, matching))
+    if str(out) == "-":
+        show.step_aside()
     best = optimal_welfare(problem) if problem.agents * problem.resources <= _OPTIMUM_PAIRS else None
+    show.write_json(json, _figures(problem, matching, best, seed))
     if str(json) != "-":
         _tell(problem, matching, best, out)
-    show.write_json(json, _figures(problem, matching, best, seed))
 
 
 def pairs(problem: Problem, matching: Matching) -> dict[str, list[str | None]]:
@@ -115,7 +111,8 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path) -
         show.say(f"Not to be published: {show.PRIVATE_EPSILON}")
     for note in problem.notes:
         show.say(f"Note: {note}")
-    show.say(f"Pairs are in {out}.")
+    if str(out) != "-":
+        show.say(f"Pairs are in {out}.")
 
 
 def _figures(problem: Problem, matching: Matching, best: float | None, seed: int | None) -> dict[str, object]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
 
 import typer
 
@@ -34,52 +37,154 @@ class Accountants(StrEnum):
     exact = "exact"
 
 
+# Under which heading an option stands in the help.
+COMMON, MOBILITY, PAPERS, TABLE, CLUSTER = "Common", "Mobility", "Papers", "Table", "Cluster"
+
 Agents: TypeAlias = Annotated[
-    Path, typer.Argument(help="Who wants something: CSV or Parquet with id, lat, lon (papers: id and 0/1 areas).")
+    Path,
+    typer.Argument(
+        help="The agents: CSV or Parquet with id, lat, lon (papers: id, primary and 0/1 areas); - for the input."
+    ),
 ]
-Resources: TypeAlias = Annotated[Path, typer.Argument(help="What there is to have, in the same form.")]
-Domain: TypeAlias = Annotated[DomainName, typer.Option("--domain", help="What the files hold.")]
-Edge: TypeAlias = Annotated[float, typer.Option("--edge", help="Edge of the square regions, in metres (mobility).")]
+Resources: TypeAlias = Annotated[Path, typer.Argument(help="The resources, in the same form.")]
+Domain: TypeAlias = Annotated[DomainName, typer.Option("--domain", help="What the files hold.", rich_help_panel=COMMON)]
+Edge: TypeAlias = Annotated[
+    float, typer.Option("--edge", help="Edge of the square regions, in metres.", rich_help_panel=MOBILITY)
+]
 Edges: TypeAlias = Annotated[
-    str, typer.Option("--edge", help="Edges of the square regions in metres, with commas (mobility).")
+    str, typer.Option("--edge", help="Edges of the square regions in metres, with commas.", rich_help_panel=MOBILITY)
 ]
 Areas: TypeAlias = Annotated[
-    int, typer.Option("--areas", help="Most areas, the primary one included, of a possible reviewer (papers).")
+    int,
+    typer.Option(
+        "--areas", help="Most areas, the primary one included, of a possible reviewer.", rich_help_panel=PAPERS
+    ),
 ]
 AreasList: TypeAlias = Annotated[
-    str, typer.Option("--areas", help="Most areas of a possible reviewer, with commas (papers).")
+    str, typer.Option("--areas", help="Most areas of a possible reviewer, with commas.", rich_help_panel=PAPERS)
 ]
 DrawPrimary: TypeAlias = Annotated[
     bool,
-    typer.Option("--draw-primary", help="Draw primary areas that the files lack; adds ln k to ε (papers)."),
+    typer.Option(
+        "--draw-primary", help="Draw primary areas that the files lack; adds ln k to ε.", rich_help_panel=PAPERS
+    ),
 ]
 Types: TypeAlias = Annotated[
-    Path | None, typer.Option("--types", help="What everybody who could be in a region might want (table).")
+    Path | None,
+    typer.Option(
+        "--types",
+        help="The possible types of each region: region and a utility for each resource.",
+        rich_help_panel=TABLE,
+    ),
 ]
 Interest: TypeAlias = Annotated[
-    int | None, typer.Option("--interest", help="How many resources each agent cares for; all of them unless given.")
+    int | None,
+    typer.Option(
+        "--interest", help="How many resources each agent cares for; all of them unless given.", rich_help_panel=COMMON
+    ),
 ]
 Alpha: TypeAlias = Annotated[
-    float, typer.Option("--alpha", help="Metres over which a resource loses 63 % of its worth (mobility).")
+    float,
+    typer.Option("--alpha", help="Metres over which a resource loses 63 % of its worth.", rich_help_panel=MOBILITY),
 ]
 Spacing: TypeAlias = Annotated[
-    float, typer.Option("--spacing", help="Metres between the possible agents of a region (mobility).")
+    float, typer.Option("--spacing", help="Metres between the possible agents of a region.", rich_help_panel=MOBILITY)
 ]
 Origin: TypeAlias = Annotated[
-    str, typer.Option("--origin", help="LAT,LON from which squares are counted; keep it from one matching to the next.")
+    str,
+    typer.Option(
+        "--origin",
+        help="LAT,LON from which squares are counted; keep it from one matching to the next.",
+        rich_help_panel=MOBILITY,
+    ),
 ]
-Epsilon: TypeAlias = Annotated[float, typer.Option("--epsilon", help="Budget of everybody who brings none.")]
+Epsilon: TypeAlias = Annotated[
+    float, typer.Option("--epsilon", help="ε of every agent whose file row has none.", rich_help_panel=COMMON)
+]
 AccountantName: TypeAlias = Annotated[
-    Accountants, typer.Option("--accountant", help="Who adds up what `palma` spends; auto takes what buys the most.")
+    Accountants,
+    typer.Option(
+        "--accountant", help="What adds up the cost of `palma`; auto takes what buys the most.", rich_help_panel=COMMON
+    ),
 ]
-Delta: TypeAlias = Annotated[float, typer.Option("--delta", help="Failure probability.")]
+Delta: TypeAlias = Annotated[
+    float, typer.Option("--delta", help="δ of (ε, δ), where a method needs one.", rich_help_panel=COMMON)
+]
 SecretSeed: TypeAlias = Annotated[
     int | None,
-    typer.Option("--seed", help="Repeats a matching, for tests; otherwise chance is secret and kept nowhere.", min=0),
+    typer.Option(
+        "--seed",
+        help="Repeats a matching, for tests; otherwise chance is secret and kept nowhere.",
+        rich_help_panel=COMMON,
+        min=0,
+    ),
 ]
-Seed: TypeAlias = Annotated[int, typer.Option("--seed", help="The same seed gives the same output.", min=0)]
-Runs: TypeAlias = Annotated[int, typer.Option("--runs", help="Runs of each method.")]
-Json: TypeAlias = Annotated[Path | None, typer.Option("--json", help="Write the figures as JSON; - for the output.")]
+Seed: TypeAlias = Annotated[
+    int, typer.Option("--seed", help="The same seed gives the same output.", rich_help_panel=COMMON, min=0)
+]
+
+
+def one_method(choices: str) -> Any:
+    """Return the option for one method; --policy is its name of before, for one more release."""
+    return typer.Option(
+        "--method",
+        "--policy",
+        help=f"One of {choices}. (--policy is its old name.)",
+        autocompletion=lambda: list(METHODS),
+        rich_help_panel=COMMON,
+    )
+
+
+Runs: TypeAlias = Annotated[int, typer.Option("--runs", help="Runs of each method.", rich_help_panel=COMMON)]
+Json: TypeAlias = Annotated[
+    Path | None, typer.Option("--json", help="Write the figures as JSON; - for the output.", rich_help_panel=COMMON)
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemOptions:
+    """How two files become a problem: the options that all commands on files share, written once.
+
+    A command takes them as one argument; `sharing` shows them to the user one by one.
+    """
+
+    domain: Domain = DomainName.mobility
+    draw_primary: DrawPrimary = False
+    types: Types = None
+    interest: Interest = None
+    alpha: Alpha = 4000.0
+    spacing: Spacing = 100.0
+    origin: Origin = ORIGIN
+
+    def size(self, edge: Size, areas: Size) -> Size:
+        """Return what the size of a region means in this domain: the edge of squares, or the number of areas."""
+        return areas if self.domain is DomainName.papers else edge
+
+
+def sharing(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose parameter of type `ProblemOptions` is one option for each of its fields."""
+    hints = get_type_hints(ProblemOptions, include_extras=True)
+    own = {
+        field.name: Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
+        for field in fields(ProblemOptions)
+    }
+    parameters: list[Parameter] = []
+    taken = ""
+    for parameter in signature(command, eval_str=True).parameters.values():
+        if parameter.annotation is ProblemOptions:
+            parameters += own.values()
+            taken = parameter.name
+        else:
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+
+    def shared(**given: Any) -> None:
+        chosen = ProblemOptions(**{name: given.pop(name) for name in own})
+        command(**given, **{taken: chosen})
+
+    shared.__doc__ = command.__doc__
+    shared.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    shared.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return shared
 
 
 def numbers(text: str, option: str) -> list[float]:
@@ -120,12 +225,13 @@ def methods_option(default: str) -> Any:
     return typer.Option(
         "--methods",
         help="Methods with commas between them, or all (see match --help).",
+        rich_help_panel=COMMON,
         show_default=default.replace(",", ", "),
     )
 
 
 def method(text: str) -> str:
-    """Return the one method that --policy names."""
+    """Return the one method that --method names."""
     if text not in METHODS:
         raise InputError(f"There is no method {text!r}: choose one of {', '.join(METHODS)}.")
     return text

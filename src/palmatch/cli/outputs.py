@@ -14,14 +14,19 @@ from palmatch.errors import InputError
 _KINDS = (".csv", ".parquet")
 
 
-def check_outputs(*read: Path | None, out: Path | None = None, json: Path | None = None) -> None:
+def check_outputs(
+    *read: Path | None, out: Path | None = None, json: Path | None = None, kinds: tuple[str, ...] = _KINDS
+) -> None:
     """Refuse an --out or --json that cannot be a file, or that is one of those that are read."""
-    if out is not None and out.suffix.lower() not in _KINDS:
-        raise InputError(f"Expected a file that ends in {' or '.join(_KINDS)}, got --out {out}; choose another name.")
-    written = {"--out": out, "--json": None if str(json) == "-" else json}
+    if str(out) == str(json) == "-":
+        raise InputError("Only one of --out and --json can be -, the standard output; give the other one by name.")
+    out, json = (None if str(path) == "-" else path for path in (out, json))
+    if out is not None and out.suffix.lower() not in kinds:
+        raise InputError(f"Expected a file that ends in {' or '.join(kinds)}, got --out {out}; choose another name.")
+    written = {"--out": out, "--json": json}
     for option, path in written.items():
         if path is not None:
-            _check(option, path, [source for source in read if source is not None])
+            _check(option, path, [source for source in read if source is not None and str(source) != "-"])
     if out is not None and json is not None and _same(out, json):
         raise InputError(f"Expected two files, got {out} for both --out and --json; choose another name for one.")
 

@@ -12,6 +12,7 @@ import gzip
 import io
 import os
 import re
+import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,12 +34,13 @@ TEXT_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 QUOTED_CELL = r'"(?:[^"]|"")*"'
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 PARQUET_MAGIC = b"PAR1"
+GZIP_MAGIC = b"\x1f\x8b"
 
 # What people rename to .csv by mistake, by the first bytes that give it away.
 DISGUISES = {
     b"PK\x03\x04": "is an Excel workbook or a zip archive, not text; save the sheet as CSV (UTF-8)",
     b"\xd0\xcf\x11\xe0": "is an old Excel workbook, not text; save the sheet as CSV (UTF-8)",
-    b"\x1f\x8b": "is compressed with gzip; give it a name that ends in .csv.gz",
+    GZIP_MAGIC: "is compressed with gzip; give it a name that ends in .csv.gz",
     PARQUET_MAGIC: "is a Parquet file, not text; give it a name that ends in .parquet",
     b"\xff\xfe": "is UTF-16 text, expected UTF-8; save it as CSV (UTF-8)",
     b"\xfe\xff": "is UTF-16 text, expected UTF-8; save it as CSV (UTF-8)",
@@ -81,6 +83,8 @@ class Sheet:
 def read_sheet(path: FilePath) -> Sheet:
     """Read a CSV (.csv, .tsv, also with .gz) or Parquet file whole, or say in one sentence why not."""
     source = os.fspath(path)
+    if source == "-":
+        return _sheet_of_input(sys.stdin.buffer.read())
     kind = source.lower()
     raw = _bytes_of(source)
     if not raw:
@@ -90,6 +94,16 @@ def read_sheet(path: FilePath) -> Sheet:
     if not kind.endswith(TEXT_SUFFIXES):
         raise InputError(f"{source} ends in none of .csv, .csv.gz, .tsv, .parquet; save it as one of these.")
     return _text_sheet(source, _lines_of(source, _uncompressed(source, raw) if kind.endswith(".gz") else raw))
+
+
+def _sheet_of_input(raw: bytes) -> Sheet:
+    """Read the standard input, whose name says nothing about its kind: the first bytes do."""
+    source = "the standard input"
+    if not raw:
+        raise InputError(f"{source} is empty; expected a line of column names and at least one row.")
+    if raw.startswith(PARQUET_MAGIC):
+        return _parquet_sheet(source, raw)
+    return _text_sheet(source, _lines_of(source, _uncompressed(source, raw) if raw.startswith(GZIP_MAGIC) else raw))
 
 
 def listed(names: Sequence[str], *, limit: int = 5) -> str:
@@ -271,11 +285,16 @@ def _clean(name: str) -> str:
 
 
 def write_rows(path: FilePath, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
-    """Write columns of equal length as .csv or .parquet; the same content gives the same bytes.
+    """Write columns of equal length as .csv or .parquet, or as CSV to the output for `-`.
+
+    The same content gives the same bytes.
 
     The file is written whole or not at all (`palmatch.data.whole`).
     """
     source = os.fspath(path)
+    if source == "-":
+        sys.stdout.write(_frame_of(source, columns).write_csv(line_terminator="\n"))
+        return
     target = Path(source)
     kind = target.suffix.lower()
     if kind not in (".csv", ".parquet"):
