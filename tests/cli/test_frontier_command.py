@@ -25,7 +25,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_table_a_picture_and_json_come_of_two_files(town: Path) -> None:
-    budgets = "0.1,0.2,0.5,1,2,4,8,16"
+    budgets = "0.1,0.2,0.5,1,2,4,8,10"
     words = ("frontier", "agents.csv", "vehicles.csv", *QUICK, "--epsilons", budgets, "--json", "rows.json")
     result = run(
         *words, "--methods", "once,hungarian-geo-agents,published,hungarian-region", "--out", "seen", folder=town
@@ -45,7 +45,7 @@ def test_a_table_a_picture_and_json_come_of_two_files(town: Path) -> None:
     assert "<svg" in (town / "seen" / "frontier.svg").read_text()
     content = json.loads((town / "rows.json").read_text())
     assert content["problem"]["agents"] == 17
-    assert content["epsilons"] == [0.1, 0.2, 0.5, 1, 2, 4, 8, 16]
+    assert content["epsilons"] == [0.1, 0.2, 0.5, 1, 2, 4, 8, 10]
     assert content["centralised"] == ["hungarian-geo-agents", "hungarian-region"]
     assert content["epsilon_not_to_be_published"] == ["published"]
     listed = [(row["method"], row["epsilon"]) for row in content["rows"]]
