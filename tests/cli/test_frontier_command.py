@@ -7,9 +7,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from running import run
 
 import palmatch as pm
+from running import run
 
 QUICK = ("--runs", 2, "--spacing", 1500, "--edge", 3000)
 

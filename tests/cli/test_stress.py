@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
-from running import run
 
 import palmatch as pm
 from palmatch.data.files import write_rows
+from running import run
 
 START = "import sys, palmatch.cli; sys.stdout.write('ready\\n'); sys.stdout.flush(); palmatch.cli.main()"
 

@@ -69,7 +69,7 @@ def _guarded() -> None:
     except OSError as error:
         _drop_output()
         reason, where = error.strerror or type(error).__name__, error.filename or "the output"
-        _end(f"palmatch: {where}: cannot be read or written ({reason}); check the path and the free space.\n", 2)
+        _end(f"palmatch: {where}: cannot be written ({reason}); check the path and the free space.\n", 2)
     except MemoryError:
         _end("palmatch: this takes more memory than there is; bound the lists with --interest 20, or match less.\n", 2)
 
