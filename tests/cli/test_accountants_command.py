@@ -7,10 +7,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from running import run
 
 import palmatch as pm
 from palmatch.methods import METHODS
+from running import run
 
 
 @pytest.fixture(scope="module")

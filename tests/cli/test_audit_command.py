@@ -8,10 +8,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from running import run
 
 import palmatch as pm
 from palmatch.studies.audit import audit
+from running import run
 
 
 @pytest.fixture(scope="module")

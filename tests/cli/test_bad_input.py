@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from running import run
 
 from palmatch.cli import options, outputs
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.methods import METHODS
+from running import run
 
 PLACES = "id,lat,lon\n{0}1,40.75,-73.99\n{0}2,40.751,-73.985\n"
 TABLE = ("table/agents.csv", "table/cars.csv", "--domain", "table", "--types", "table/types.csv")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from running import run
 
 import palmatch as pm
 from palmatch.cluster import connection
+from running import run
 
 pytest.importorskip("distributed", reason="distributed is not installed: pip install 'palmatch[dask]'")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from running import Result, run
 
 import palmatch as pm
+from running import Result, run
 
 PALMATCH = Path(sys.executable).with_name("palmatch")
 

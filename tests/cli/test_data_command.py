@@ -15,13 +15,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import typer
-from running import run as command
 from typer.testing import CliRunner, Result
 
 from palmatch.cli import data
 from palmatch.data.portal import COLUMNS, PortalError
 from palmatch.data.tlc import window
 from palmatch.errors import InputError
+from running import run as command
 
 EIGHT = datetime(2016, 1, 15, 8)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from running import run
 
 from palmatch.cli.day import clock, seconds_of
+from running import run
 
 SMALL = ("day", "--start", "05:00", "--end", "05:03", "--out", "night")
 SEEDED = (*SMALL, "--seed", 0)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
-from running import Result, run
 
 from palmatch.device.ledger import DAY, Ledger, raise_limit, units_of, wall_clock
+from running import Result, run
 
 START = 20_000 * DAY  # 2024-10-04
 

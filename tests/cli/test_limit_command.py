@@ -7,9 +7,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from running import run
 
 import palmatch as pm
+from running import run
 
 
 @pytest.fixture(scope="module")

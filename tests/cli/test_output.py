@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import run
 
 from palmatch.cli import show
+from running import run
 
 PALMATCH = Path(sys.executable).with_name("palmatch")
 

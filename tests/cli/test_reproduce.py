@@ -8,11 +8,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from running import run
 
 import palmatch as pm
 from palmatch.cli.reproduce import time_left
 from palmatch.studies.cells import Progress
+from running import run
 
 # A tenth of each batch, so that it takes seconds.
 SMALL = ("reproduce", "mobility", "--seconds", 3, "--edges", "1000", "--processes", 1)

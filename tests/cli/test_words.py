@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from running import run
 
 from palmatch.cli import show
 from palmatch.cli.app import command_words
+from running import run
 
 WORDS = command_words()
 

@@ -19,6 +19,7 @@ COMMANDS = (
     "frontier",
     "limit",
     "plan",
+    "regions",
     "audit",
     "bench",
     "day",

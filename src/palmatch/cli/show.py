@@ -156,6 +156,14 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
+def show_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of text under their headings, the first column to the left and the others to the right."""
+    table = _table(*names)
+    for row in rows:
+        table.add_row(*map(spelt, row))
+    out().print(table)
+
+
 def show_plan(plans: Sequence[RegionPlan]) -> None:
     """Print what a budget buys, a line each region."""
     table = _table("region", "agents", "types", "c select", "c back-off", "actions", "worst ε")

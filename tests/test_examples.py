@@ -1,0 +1,84 @@
+"""The examples run as they stand, and their files are what the README's commands ask for."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from running import run
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+COMMANDS = re.findall(r"^    palmatch (.+)$", (EXAMPLES / "README.md").read_text(), flags=re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("examples") / "examples"
+    shutil.copytree(EXAMPLES, place)
+    return place
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_a_script_runs(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(script), run_name="__main__")
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_page_runs(command: str, folder: Path) -> None:
+    told = run(*command.split(), folder=folder)
+    assert (told.returncode, told.stderr) == (0, ""), told.stderr
+
+
+def test_squares_are_polygons_around_their_agents(folder: Path) -> None:
+    run("regions", "agents.csv", "vehicles.csv", "--out", "map.geojson", folder=folder)
+    found = json.loads((folder / "map.geojson").read_text())
+    assert found["type"] == "FeatureCollection"
+    agents = [line.split(",") for line in (folder / "agents.csv").read_text().splitlines()[1:]]
+    inside = 0
+    for feature in found["features"]:
+        (ring,) = feature["geometry"]["coordinates"]
+        assert ring[0] == ring[-1]
+        assert len(ring) == 5
+        area = sum(a[0] * b[1] - b[0] * a[1] for a, b in pairwise(ring))
+        assert area > 0, "RFC 7946 wants outer rings counter-clockwise"
+        east, north = zip(*ring, strict=True)
+        here = sum(
+            min(east) <= float(lon) <= max(east) and min(north) <= float(lat) <= max(north) for _, lat, lon in agents
+        )
+        assert here >= feature["properties"]["agents"]
+        inside += feature["properties"]["agents"]
+    assert inside == len(agents)
+
+
+def test_regions_without_a_place_have_no_map(folder: Path) -> None:
+    words = ("regions", "reviewers.csv", "papers.csv", "--domain", "papers")
+    assert "Ranking" in run(*words, folder=folder).stdout
+    assert "--out goes with --domain mobility" in run(*words, "--out", "x.geojson", folder=folder).stderr
+    told = run("regions", "agents.csv", "vehicles.csv", "--out", "-", folder=folder)
+    assert json.loads(told.stdout)["features"]
+
+
+def test_the_demo_leaves_the_files_that_it_used(tmp_path: Path) -> None:
+    told = run("demo", "--hour", 5, "--runs", 1, "--out", "demo", "--json", "demo.json", folder=tmp_path)
+    assert told.returncode == 0, told.stderr
+    words = (
+        "compare",
+        "demo/agents.csv",
+        "demo/vehicles.csv",
+        "--runs",
+        1,
+        "--methods",
+        "hungarian-region",
+        "--seed",
+        0,
+    )
+    run(*words, "--json", "again.json", folder=tmp_path)
+    of_demo = {row["method"]: row["loss_mean"] for row in json.loads((tmp_path / "demo.json").read_text())["rows"]}
+    assert json.loads((tmp_path / "again.json").read_text())["rows"][0]["loss_mean"] == of_demo["hungarian-region"]
