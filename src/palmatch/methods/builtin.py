@@ -6,21 +6,25 @@ from palmatch.methods import centralised, lists, palma, reports
 from palmatch.methods.geo import prepare_geo
 from palmatch.methods.registry import Method, register
 
+_THRESHOLD = lists.on_reports(lists.threshold)
+_ADAPTIVE = lists.on_reports(lists.patient, discount=lists.SHARE_OF_PRICE)
 _REPORT = "one report under randomised response, then a function of the reports"
 
 for _method in (
     Method(
         "once",
         "one private report, then bids on posted prices",
-        reports.prepare_once,
+        reports.on_reports(reports.bids),
         reveals=_REPORT,
+        settle=reports.bids,
         live=("bids",),
     ),
     Method(
         "once-threshold",
         "one private report, then down its list as a threshold falls",
-        lists.on_reports(lists.threshold),
+        reports.on_reports(_THRESHOLD),
         reveals=_REPORT,
+        settle=_THRESHOLD,
     ),
     Method(
         "palma",
@@ -34,8 +38,9 @@ for _method in (
     Method(
         "palma-adaptive",
         "all of ε on the first choice, then rounds on the list it implies",
-        lists.on_reports(lists.patient, discount=lists.SHARE_OF_PRICE),
+        reports.on_reports(_ADAPTIVE),
         reveals=_REPORT,
+        settle=_ADAPTIVE,
     ),
     Method(
         "published",
@@ -117,6 +122,7 @@ for _method in (
         "hungarian-once",
         "the optimum of a centre that knows the reports of `once`",
         reports.prepare_hungarian_once,
+        settle=reports.centre,
         reveals="one report under randomised response, to a centre",
         centre=True,
         rounds=False,

@@ -87,26 +87,21 @@ def on_averages(rule: Rule) -> Prepare:
     return prepare
 
 
-def on_reports(rule: Rule, *, discount: float = 0.0) -> Prepare:
-    """Return the method in which each agent reports once and goes down the list that its report implies.
+def on_reports(rule: Rule, *, discount: float = 0.0) -> reports.Settle:
+    """Return the way to settle reports in which each agent goes down the list that its report implies.
 
     `discount` is the share of a resource's opening price that is taken off its value before lists are put in order:
     what other agents are likely to value more then comes later.
     """
 
-    def prepare(workspace: Workspace, settings: Settings, trace: bool) -> Play:
-        plan = reports.reporting(workspace, settings)
+    def settle(
+        workspace: Workspace, plan: reports.Reporting, reported: IntArray, chance: Randomness, trace: bool
+    ) -> reports.Settled:
+        lists = best_first(reports.value_lists(plan, reported), discount * plan.opening)
+        ended = played(workspace, lists, rule(lists), chance, trace)
+        return reports.Settled(ended.resource_of, ended.rounds, ended.trace)
 
-        def run(chance: Randomness) -> Matching:
-            lists = best_first(reports.value_lists(plan, reports.drawn(plan, chance)), discount * plan.opening)
-            ended = played(workspace, lists, rule(lists), chance, trace)
-            return reports.matching_of(
-                workspace.problem, ended.resource_of, plan, settings, rounds=ended.rounds, trace=ended.trace
-            )
-
-        return run
-
-    return prepare
+    return settle
 
 
 def _free(workspace: Workspace, lists: ValueLists, rule: Turns, guarantee: Guarantee, trace: bool) -> Play:

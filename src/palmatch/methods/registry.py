@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from palmatch.errors import InputError
 from palmatch.guarantee import simulated
@@ -18,6 +18,9 @@ from palmatch.methods.assembly import PreparedGame, Runner
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.problem import Matching, finished
 from palmatch.rounds.draws import Randomness
+
+if TYPE_CHECKING:
+    from palmatch.methods.reports import Settle
 
 Notion: TypeAlias = Literal["PLDP", "geo-indistinguishability", "none"]
 Protocol: TypeAlias = Literal["report", "bids", "rounds"]
@@ -71,6 +74,9 @@ class Method:
         Whether it needs a domain with places.
     game:
         How its game of rounds is put together, if it is one: such a game can be cut into tiles for a cluster.
+    settle:
+        How reports become a matching, if an agent reveals one report and nothing else: a stored report can then be
+        used again, which is post-processing.
     live:
         The protocols by which devices can play it.
     proved:
@@ -90,6 +96,7 @@ class Method:
     random: bool = True
     located: bool = False
     game: Game | None = None
+    settle: Settle | None = None
     live: tuple[Protocol, ...] = ()
     proved: bool = True
     has_delta: bool = False

@@ -7,14 +7,16 @@ regions and how many agents are in each, sets the opening prices and the cells o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from palmatch.errors import InputError
 from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, Guarantee, no_privacy, partition_in_words, pldp_statement
 from palmatch.methods.centralised import assign, refuse_too_large
-from palmatch.methods.registry import Play
+from palmatch.methods.registry import Play, Prepare
 from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood, Progress
 from palmatch.policies.channel import Channel, report
@@ -123,37 +125,60 @@ def value_lists(plan: Reporting, reported: IntArray) -> ValueLists:
     )
 
 
-def prepare_once(workspace: Workspace, settings: Settings, trace: bool) -> Play:
-    """Prepare `once`."""
-    plan = reporting(workspace, settings)
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What came of some reports: each agent's resource (-1: none), the rounds, and what an observer saw."""
 
-    def run(chance: Randomness) -> Matching:
-        sale = sell(
-            value_lists(plan, drawn(plan, chance)),
-            plan.opening,
-            STEP,
-            names=chance.public,
-            patience=PATIENCE,
-            trace=trace,
-            progress=workspace.progress("rounds"),
-        )
-        return matching_of(workspace.problem, sale.resource_of, plan, settings, rounds=sale.rounds, trace=sale.trace)
+    resource_of: IntArray
+    rounds: int
+    trace: Trace | None
 
-    return run
+
+# (workspace, plan, reports, randomness, trace) to a matching: it sees the reports, and nothing else about an agent.
+Settle: TypeAlias = Callable[[Workspace, Reporting, IntArray, Randomness, bool], Settled]
+
+
+def on_reports(settle: Settle) -> Prepare:
+    """Return the method in which each agent draws one report and `settle` does the rest."""
+
+    def prepare(workspace: Workspace, settings: Settings, trace: bool) -> Play:
+        plan = reporting(workspace, settings)
+
+        def run(chance: Randomness) -> Matching:
+            ended = settle(workspace, plan, drawn(plan, chance), chance, trace)
+            return matching_of(
+                workspace.problem, ended.resource_of, plan, settings, rounds=ended.rounds, trace=ended.trace
+            )
+
+        return run
+
+    return prepare
+
+
+def bids(workspace: Workspace, plan: Reporting, reported: IntArray, chance: Randomness, trace: bool) -> Settled:
+    """Let the agents bid on posted prices with the values that their reports imply."""
+    sale = sell(
+        value_lists(plan, reported),
+        plan.opening,
+        STEP,
+        names=chance.public,
+        patience=PATIENCE,
+        trace=trace,
+        progress=workspace.progress("rounds"),
+    )
+    return Settled(sale.resource_of, sale.rounds, sale.trace)
+
+
+def centre(workspace: Workspace, plan: Reporting, reported: IntArray, chance: Randomness, trace: bool) -> Settled:
+    """Let a centre that sees the reports, and nothing else, match them optimally."""
+    resource_of = matched_on(workspace.problem, value_lists(plan, reported), chance.public)
+    return Settled(resource_of, 0, Trace.of_reports(reported) if trace else None)
 
 
 def prepare_hungarian_once(workspace: Workspace, settings: Settings, trace: bool) -> Play:
-    """Prepare the centre that sees the reports of `once` and nothing else."""
+    """Prepare the centre that sees the reports of `once`, if it can hold a table of all values."""
     refuse_too_large(workspace.problem, "hungarian-once")
-    plan = reporting(workspace, settings)
-
-    def run(chance: Randomness) -> Matching:
-        reported = drawn(plan, chance)
-        resource_of = matched_on(workspace.problem, value_lists(plan, reported), chance.public)
-        seen = Trace.of_reports(reported) if trace else None
-        return matching_of(workspace.problem, resource_of, plan, settings, rounds=0, trace=seen)
-
-    return run
+    return on_reports(centre)(workspace, settings, trace)
 
 
 def matched_on(problem: Problem, table: ValueLists, names: Keys) -> IntArray:

@@ -21,8 +21,7 @@ from palmatch.methods import reports as once
 from palmatch.methods.reports import Reporting
 from palmatch.policies.once import channel_for
 from palmatch.problem import IntArray
-from palmatch.rounds.auction import sell
-from palmatch.rounds.draws import Randomness, randomness, stream, streams
+from palmatch.rounds.draws import Randomness, randomness, stream
 from palmatch.studies.day_state import StoredChannel
 
 
@@ -47,7 +46,7 @@ def pays(method: str) -> bool:
 
 def reports_once(method: str) -> bool:
     """Tell whether all that a method tells is one report, which can be stored."""
-    return method in _ON_REPORTS
+    return METHODS.find(method).settle is not None
 
 
 def is_pure(method: str) -> bool:
@@ -129,8 +128,12 @@ def play_reports(
     stored = memory.channel >= 0
     tells = np.array([channel.reports > 1 for channel in plan.channels])[plan.channel_of] & ~stored
     known = replace(memory, report=np.where(stored, memory.report, draws.reports))
-    resource_of, rounds = _ON_REPORTS[method](workspace, with_stored(workspace, plan, known), known.report, draws.ties)
-    return Ended(resource_of, rounds, tells.astype(np.int64), _stored(known, plan, tells))
+    settle = METHODS.find(method).settle
+    assert settle is not None
+    # Without a seed these streams are not those of the reports: nothing that is seen later depends on a report's bits.
+    chance = _chance(workspace, draws, seed)
+    settled = settle(workspace, with_stored(workspace, plan, known), known.report, chance, False)
+    return Ended(settled.resource_of, settled.rounds, tells.astype(np.int64), _stored(known, plan, tells))
 
 
 def play_other(
@@ -172,12 +175,3 @@ def _stored(memory: Memory, plan: Reporting, tells: NDArray[np.bool_]) -> Memory
 def _chance(workspace: Workspace, draws: Drawn, seed: int | None) -> Randomness:
     """Return each agent's private stream, fresh or a function of the day's seed, and the batch's public ones."""
     return randomness(workspace.keys, None if seed is None else draws.ties, published=draws.ties)
-
-
-def _bids(workspace: Workspace, plan: Reporting, told: IntArray, ties: int) -> tuple[IntArray, int]:
-    names = streams(ties, workspace.keys)
-    sale = sell(once.value_lists(plan, told), plan.opening, once.STEP, names=names, patience=once.PATIENCE)
-    return sale.resource_of, sale.rounds
-
-
-_ON_REPORTS = {"once": _bids}
