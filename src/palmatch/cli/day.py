@@ -170,7 +170,8 @@ def private_folder(out: Path) -> Path:
     """Make the folder for what is not to be published, which nobody else may enter, and say so in it."""
     private = out / PRIVATE_FOLDER
     try:
-        private.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private.mkdir(parents=True, exist_ok=True)
+        private.chmod(0o700)
         write_words(private / "README.txt", _README)
     except OSError as error:
         raise InputError(f"{private}: cannot be made a folder ({error.strerror}); choose another --out.") from None

@@ -21,7 +21,7 @@ from palmatch.studies import day_truth
 from palmatch.studies.day_area import Area
 from palmatch.studies.day_methods import Drawn, Ended, Memory, drawn, is_pure, play_other, play_reports, reports_once
 from palmatch.studies.day_plan import Plan
-from palmatch.studies.day_state import Agents, State, arrivals, kept, offers, one_time_ids, send
+from palmatch.studies.day_state import Agents, State, StoredChannel, arrivals, kept, offers, one_time_ids, send
 
 Lap: TypeAlias = Callable[[str], None]
 Number: TypeAlias = float | int | str | None
@@ -94,51 +94,74 @@ def play_batch(
     `ahead` is what was drawn for this batch before, if it was interrupted; `keep` stores what is drawn now.
     """
     now = (state.batch + 1) * plan.batch_seconds
-    agents = state.agents.and_(arrivals(new, state.asked, area, units=plan.allowance))
-    offer = offers(agents, units=plan.share, memoises=plan.memoises)
+    waiting = replace(state, agents=state.agents.and_(arrivals(new, state.asked, area, units=plan.allowance)))
     free = state.fleet.free(now)
-    vehicle_of = np.full(len(agents), -1, dtype=np.int64)
-    rounds, charged, worth, channels = 0, np.zeros(len(agents), dtype=np.int64), (0.0, 0.0), state.channels
-    if len(agents) and len(free):
-        draws = ahead or drawn(plan.seed, state.batch)
-        posed = pose(agents, offer, state.fleet.place, free, plan, area, key=draws.key)
-        lap("problem")
-        ended = _played(posed, replace(state, agents=agents), offer, plan, draws, keep)
-        lap("matching")
-        worth = day_truth.worth(posed.problem, ended.resource_of)
-        lap("optimum")
-        agents, charged = _remembered(agents, posed, ended, offer)
-        channels, rounds = ended.memory.channels, ended.rounds
-        got = np.flatnonzero(ended.resource_of >= 0)
-        vehicle_of[posed.agent_of[got]] = posed.vehicle_of[ended.resource_of[got]]
-    left = vehicle_of < 0
-    happy, tired = np.flatnonzero(~left), np.flatnonzero(left & (now - agents.asked >= plan.patience))
-    stays = np.flatnonzero(left & (now - agents.asked < plan.patience))
-    served = agents.only(happy)
-    fleet, leaves = send(
-        state.fleet,
-        vehicle_of[happy],
-        served.square,
-        served.to,
-        area,
-        batch=state.batch,
-        batch_seconds=plan.batch_seconds,
-        speed=plan.speed,
-    )
-    true_times = day_truth.picked_up(state.fleet.place[vehicle_of[happy]], served.place, now=now, speed=plan.speed)
+    played = bool(len(waiting.agents) and len(free))
+    found = _matched(waiting, free, plan, area, ahead=ahead, keep=keep, lap=lap) if played else _unmatched(waiting)
+    agents, late = found.agents, now - found.agents.asked >= plan.patience
+    left = found.vehicle_of < 0
+    happy, tired, stays = (np.flatnonzero(which) for which in (~left, left & late, left & ~late))
+    served, vehicles = agents.only(happy), found.vehicle_of[happy]
+    times = {"batch_seconds": plan.batch_seconds, "speed": plan.speed}
+    fleet, leaves = send(state.fleet, vehicles, served.square, served.to, area, batch=state.batch, **times)
+    true_times = day_truth.picked_up(state.fleet.place[vehicles], served.place, now=now, speed=plan.speed)
     counts = (len(new), len(agents), len(free), len(happy), len(tired), len(stays))
     # Agents that have just asked come last.
     carried = int((stays >= len(agents) - len(new)).sum())
     rows = Rows(
-        [(state.batch, state.batch * plan.batch_seconds, *counts, carried, rounds, int(charged.sum()))],
+        [(state.batch, state.batch * plan.batch_seconds, *counts, carried, found.rounds, found.charged)],
         rows_of(served, "matched", plan, matched=np.full(len(happy), now), pick_up_by=leaves)
         + rows_of(agents.only(tired), "gave up", plan),
-        [(state.batch, *worth)],
+        [(state.batch, *found.worth)],
         list(zip(served.number.tolist(), true_times.tolist(), strict=True)),
     )
     lap("moving")
-    after = State(state.batch + 1, state.asked + len(new), fleet, agents.only(stays), channels)
-    return kept(after), rows
+    return kept(State(state.batch + 1, state.asked + len(new), fleet, agents.only(stays), found.channels)), rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """What the matching of a batch left: agents with what they spent and stored, and each one's vehicle (-1: none).
+
+    `worth` is computed from true places: welfare, and that of the full-information optimum.
+    """
+
+    agents: Agents
+    channels: tuple[StoredChannel, ...]
+    vehicle_of: IntArray
+    charged: int
+    rounds: int
+    worth: tuple[float, float]
+
+
+def _unmatched(state: State) -> _Found:
+    none = np.full(len(state.agents), -1, dtype=np.int64)
+    return _Found(state.agents, state.channels, none, charged=0, rounds=0, worth=(0.0, 0.0))
+
+
+def _matched(
+    state: State,
+    free: IntArray,
+    plan: Plan,
+    area: Area,
+    *,
+    ahead: Drawn | None,
+    keep: Callable[[Drawn], None],
+    lap: Lap,
+) -> _Found:
+    """Match the agents of a state to the vehicles that stand free."""
+    offer = offers(state.agents, units=plan.share, memoises=plan.memoises)
+    draws = ahead or drawn(plan.seed, state.batch)
+    posed = pose(state.agents, offer, state.fleet.place, free, plan, area, key=draws.key)
+    lap("problem")
+    ended = _played(posed, state, offer, plan, draws, keep)
+    lap("matching")
+    worth = day_truth.worth(posed.problem, ended.resource_of)
+    lap("optimum")
+    agents, charged = _remembered(state.agents, posed, ended, offer)
+    vehicle_of, got = np.full(len(agents), -1, dtype=np.int64), np.flatnonzero(ended.resource_of >= 0)
+    vehicle_of[posed.agent_of[got]] = posed.vehicle_of[ended.resource_of[got]]
+    return _Found(agents, ended.memory.channels, vehicle_of, int(charged.sum()), ended.rounds, worth)
 
 
 def _played(

@@ -15,7 +15,7 @@ import numpy as np
 
 from palmatch.device.ledger import UNIT_BITS, epsilon_of
 from palmatch.errors import InputError
-from palmatch.guarantee import Guarantee, in_words, no_privacy, region_only
+from palmatch.guarantee import Guarantee, in_words, no_privacy, region_only, simulated
 from palmatch.studies.day_methods import check_method, is_public, is_pure, pays, reports_once
 from palmatch.studies.day_trips import DAY, HOUR
 
@@ -180,7 +180,7 @@ def guarantee(plan: Plan) -> Guarantee:
     found = _unconditional(plan)
     if plan.seed is None or found.notion == "none":
         return found
-    return replace(found, statement=f"{_SIMULATION} {found.statement}")
+    return simulated(replace(found, statement=f"{_SIMULATION} {found.statement}"))
 
 
 def _unconditional(plan: Plan) -> Guarantee:
