@@ -32,7 +32,7 @@ test: lint clean-kernels
 	$(BIN)/pytest -n 2
 
 bench: setup
-	$(BIN)/python -m benchmarks.costs
+	$(BIN)/palmatch bench --files
 
 docs: setup
 	$(BIN)/python -m docs.build

@@ -1,4 +1,4 @@
-"""The benchmark measures what it says, on small instances."""
+"""The benchmark runs the command that a user runs, and its ratios are those of its own runs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ import pytest
 
 from palmatch.data.crowd import crowd
 from palmatch.errors import InputError
-from palmatch.report.bench_figures import growth
 from palmatch.studies import bench
+from palmatch.studies.bench import Figures, Run
 
 
-@pytest.fixture(scope="module")
-def small():
-    return bench.measure(1000, 1), bench.measure(2000, 1)
-
-
-def test_a_crowd_keeps_its_density(small):
+def test_a_crowd_keeps_its_density():
     for people in (100, 10_000):
         places = crowd(people, density=25.0, seed=3).requests
         north = np.ptp(places[:, 0]) * 111.195
@@ -26,22 +21,27 @@ def test_a_crowd_keeps_its_density(small):
         crowd(0)
 
 
-def test_sizes_say_how_much_was_played(small):
-    one, two = small
-    assert (one.agents, two.agents) == (1000, 2000)
-    assert one.matched > 900
-    assert 0.7 < one.welfare / one.agents < 1.0
-    assert one.seconds == one.sets + one.tables + one.rounds
-    assert one.bytes > 10_000_000
-    assert one.actions > one.agents
-    assert bench.measure(1000, 2).welfare == one.welfare
+def test_ratios_compare_like_with_like():
+    figures = Figures(
+        (
+            Run(bench.UNIT, 100, 1, 2.0, 2.0, 0.1),
+            Run("once", 100, 1, 8.0, 8.0, 0.1, 0.9),
+            Run("once", 100, 2, 9.0, 5.0, 0.1, 0.9),
+            Run("once", 1000, 1, 60.0, 60.0, 0.1, 0.9),
+        )
+    )
+    assert figures.units(figures.runs[1]) == 4.0
+    assert figures.units(figures.runs[2]) is None, "there is no query on two threads"
+    assert figures.growth("once", 1) == 0.75
+    assert figures.second_thread("once", 100) == 1.6
+    assert figures.second_thread("once", 1000) is None
+    assert figures.content["growth"]["once, 1"] == 0.75
 
 
-def test_the_figure_has_a_curve_for_each_question(small):
-    figure = growth(small)
-    assert sum(bool(axes.lines) for axes in figure.axes) == 4
-
-
-def test_a_largest_crowd_that_is_none_is_refused():
-    with pytest.raises(InputError, match="at least 1,000"):
-        bench.sizes(10)
+@pytest.mark.parametrize(
+    "wrong", [{"sizes": [3]}, {"threads": [0]}, {"threads": [1000]}, {"flow": 7}, {"dense": 10**9}]
+)
+def test_sizes_and_threads_that_mean_nothing_are_refused(wrong):
+    asked = {"methods": ["once"], "sizes": [100], "threads": [1]} | wrong
+    with pytest.raises(InputError, match="Expected"):
+        bench.measured(**asked)

@@ -1,9 +1,7 @@
-"""palmatch bench: how fast, how large and how good, beside others, in one run."""
+"""palmatch bench: the command that a user runs, measured from file to file beside other programs."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,91 +9,85 @@ from rich import box
 from rich.table import Table
 
 from palmatch.cli import options, show
-from palmatch.cli.outputs import folder_for
-from palmatch.errors import InputError
-from palmatch.report.bench_figures import growth
-from palmatch.report.figures import save
-from palmatch.rounds.threads import usual_threads
 from palmatch.studies import bench
 
 NAME = "bench"
-HELP = "Measure PALMA's rounds beside a k-d tree: times, with the welfare reached in them."
-EXAMPLES = "Example: palmatch bench --largest 1000000 --out bench"
-
-_MOST = 10**8
+HELP = "Measure `palmatch match` from file to file: processor time, wall time, memory, welfare."
+EXAMPLES = "Example: palmatch bench --files --sizes 10000,1000000 --threads 1,2 --flow 1000000 --dense 5000"
 
 
 def command(
-    largest: Annotated[
-        int, typer.Option(help="The largest crowd to be measured, from 1,000 on in steps of ten times.")
-    ] = 100_000,
-    whole: Annotated[int, typer.Option(help="People beside a k-d tree; 0 for nobody.")] = 100_000,
+    files: Annotated[bool, typer.Option("--files/--no-files", help="Measure methods from file to file.")] = True,
+    sizes: Annotated[str, typer.Option(help="Numbers of agents, with commas.")] = "10000,100000",
+    methods: Annotated[str, typer.Option(help="Methods to measure, with commas.")] = "once,palma,published",
+    threads: Annotated[str, typer.Option(help="Numbers of threads, with commas.")] = "1",
+    flow: Annotated[int, typer.Option(help="Agents for OR-tools' min-cost flow beside `once`; 0 for none.")] = 0,
+    dense: Annotated[int, typer.Option(help="Agents for scipy's assignment beside `once`; 0 for none.")] = 0,
     seed: options.Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="A folder for the figure and the numbers.")] = None,
     json: options.Json = None,
 ) -> None:
     """Measure."""
-    _check(largest=largest, whole=whole)
-    if out is not None:
-        folder_for(out)
-    with show.progress_bar("measuring") as report:
-        lines = bench.whole(whole, seed=seed, report=report) if whole else []
-        sizes = bench.sizes(largest, seed=seed, report=report)
-    content = {
-        "threads": usual_threads(),
-        "lines": [asdict(line) for line in lines],
-        "sizes": [asdict(size) | {"seconds": size.seconds} for size in sizes],
-    }
+    names = options.methods(methods) if files else []
+    with show.progress_bar("measuring") as progress:
+        figures = bench.measured(
+            methods=names,
+            sizes=options.whole_numbers(sizes, "--sizes") if files else [],
+            threads=options.whole_numbers(threads, "--threads"),
+            flow=flow,
+            dense=dense,
+            seed=seed,
+            progress=progress,
+        )
     if str(json) != "-":
-        _show(lines, sizes)
-    show.write_json(json, content)
-    if out is not None:
-        save(growth(sizes), out / "growth.png")
-        show.write_json(out / "bench.json", content)
-        if str(json) != "-":
-            show.say(f"Written: {out / 'growth.png'}, {out / 'bench.json'}")
+        _show(figures)
+    show.write_json(json, figures.content)
 
 
-def _check(**numbers: int) -> None:
-    for name, value in numbers.items():
-        least = 1000 if name == "largest" else 50
-        if not least <= value <= _MOST and (value != 0 or name == "largest"):
-            raise InputError(f"Expected --{name} from {least:,} to {_MOST:,}, got {value:,}.")
-
-
-def _show(lines: list[bench.Line], sizes: list[bench.Size]) -> None:
-    if lines:
-        table = _table("instance", "agents", "method", "seconds", "welfare", "times ours")
-        for line in lines:
-            welfare = "-" if line.welfare != line.welfare else f"{line.welfare:.3f}"
-            table.add_row(
-                line.case, f"{line.agents:,}", line.method, _seconds(line.seconds), welfare, f"{line.ratio:,.4g}"
-            )
-        show.out().print(table)
-        show.say("Welfare is a share of the best on the instance; for a whole crowd, of one for everybody.")
-    table = _table("agents", "µs/agent", "sets", "tables", "rounds", "steps", "actions/agent", "GB")
-    for size in sizes:
+def _show(figures: bench.Figures) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for place, name in enumerate(
+        ("program", "agents", "thr.", "CPU s", "wall s", "units", "µs/agent", "GB", "welfare")
+    ):
+        table.add_column(name, justify="right" if place else "left", no_wrap=True)
+    for run in figures.runs:
+        units = figures.units(run)
         table.add_row(
-            f"{size.agents:,}",
-            *(f"{1e6 * part / size.agents:.2f}" for part in (size.seconds, size.sets, size.tables, size.rounds)),
-            f"{size.steps:,}",
-            f"{size.actions / size.agents:.2f}",
-            f"{size.bytes / 1e9:.2f}",
+            run.program,
+            f"{run.agents:,}",
+            str(run.threads),
+            *(f"{value:.3g}" if value < 100 else f"{value:,.0f}" for value in (run.processor, run.wall)),
+            "-" if units is None else f"{units:.2f}",
+            f"{run.microseconds:,.3g}" if run.microseconds < 1000 else f"{run.microseconds:,.0f}",
+            f"{run.gigabytes:.2f}",
+            "-" if run.welfare is None else f"{run.welfare:.4f}",
         )
     show.out().print(table)
+    for line in _ratios(figures):
+        show.say(line)
     show.say(
-        f"PALMA whole on {show.counted(usual_threads(), 'thread')}: squares of 1000 m, 20 interests, 100 people and "
-        f"vehicles on a square kilometre, {bench.ACTIONS} truthful looks each; without reading and without the costs "
-        "of a budget."
+        "CPU s: processor time of the whole process, Parquet in, Parquet out, starting included; for other programs of "
+        f"the solver's call alone. Units: queries of a k-d tree for everybody's {bench.INTEREST} nearest. Made-up "
+        f"crowds of 100 agents and 100 vehicles on a square kilometre, squares of {bench.EDGE} m, ε = 1. Welfare is "
+        "the mean true utility of an agent."
     )
 
 
-def _table(*names: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for place, name in enumerate(names):
-        table.add_column(name, justify="left" if place == 0 or name == "method" else "right", no_wrap=True)
-    return table
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+def _ratios(figures: bench.Figures) -> list[str]:
+    lines = []
+    for program in dict.fromkeys(run.program for run in figures.runs):
+        for threads in sorted({run.threads for run in figures.runs}):
+            growth = figures.growth(program, threads)
+            if growth is not None:
+                lines.append(f"{program}, {show.counted(threads, 'thread')}: time an agent grows {growth:.2f} times.")
+        for size in sorted({run.agents for run in figures.runs}):
+            gain = figures.second_thread(program, size)
+            if gain is not None:
+                lines.append(f"{program}, {size:,} agents: two threads are {gain:.2f} times as fast as one (wall).")
+    for ours, other in (("once", bench.FLOW), (bench.DENSE, bench.ASSIGNMENT)):
+        for run in figures.runs:
+            mine = figures.find(ours, run.agents, run.threads)
+            if run.program == other and mine is not None:
+                lines.append(
+                    f"{ours}, {run.agents:,} agents: {mine.processor / run.processor:.3g} times the time of {other}."
+                )
+    return lines

@@ -1,214 +1,195 @@
-"""How fast, how large, how good: palmatch beside its peers, in one run on one machine.
+"""How fast and how large: the command that a user runs, from file to file, beside other programs' solvers.
 
-Every time stands beside the welfare that was reached in it. Peers that are extras are left out, by name, where they are
-not installed. Ratios are of wall-clock times of the same run; nothing here is a test.
+Everything is measured in processes of its own, by the processor time, wall time and peak memory that the operating
+system counted, nothing left out. The unit is one query of scipy's k-d tree for everybody's nearest resources, on the
+same machine, in the same run and on as many threads. Nothing here is a test.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import re
-import resource
+import json
+import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
-from scipy.spatial import cKDTree
-
-from palmatch.crowd import sets as crowd_sets
-from palmatch.crowd import tables as crowd_tables
-from palmatch.crowd.index import index_of
-from palmatch.data.crowd import crowd
-from palmatch.domains import mobility
-from palmatch.errors import InputError
-from palmatch.guarantee import no_privacy
-from palmatch.policies.alma import PATIENCE
-from palmatch.policies.published import SPENT_BACKOFF, published
-from palmatch.privacy.accountants import Allowance, free_allowance
-from palmatch.problem import Problem
-from palmatch.rounds.draws import streams
-from palmatch.rounds.game import FEW, rules_of, simulate
-from palmatch.rounds.tables import PublicTables
-from palmatch.rounds.threads import usual_threads
+from palmatch.errors import InputError, PalmatchError
+from palmatch.rounds.threads import LIMIT, usual_threads
 
 INTEREST = 20
-EDGE = 1000.0
+EDGE = 1000
 
-# Truthful actions that everybody may take in the crowd. Costs are not part of these times; this is about what a budget
-# of ε = 1 buys at this edge.
-ACTIONS = 4
+# Compiled code is loaded from its cache in every run; whoever measures first would pay for the compiler.
+_FIRST = 300
 
-# How often the whole is measured.
-_TURNS = 3
-
-Result = TypeVar("Result")
-Report = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One method on one instance.
+class Run:
+    """One program on one instance.
 
-    `welfare` is a share of the best one on that instance; `ratio` says how many times faster palmatch was.
+    Attributes
+    ----------
+    processor, wall:
+        Seconds; of the whole process for palmatch, of the solver's call alone for other programs.
+    gigabytes:
+        The peak of the whole process's memory.
+    welfare:
+        The mean true utility of an agent; None where nothing was matched.
     """
 
-    case: str
-    agents: int
-    method: str
-    seconds: float
-    welfare: float
-    ratio: float
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """PALMA on a crowd of one size: seconds of each stage, steps, actions of everybody together, and memory."""
-
+    program: str
     agents: int
     threads: int
-    reading: float
-    sets: float
-    tables: float
-    rounds: float
-    steps: int
-    actions: int
-    matched: int
-    welfare: float
-    bytes: int
+    processor: float
+    wall: float
+    gigabytes: float
+    welfare: float | None = None
 
     @property
-    def seconds(self) -> float:
-        """Regions, sets and rounds; not the making of the problem from records."""
-        return self.sets + self.tables + self.rounds
+    def microseconds(self) -> float:
+        """Processor time an agent."""
+        return 1e6 * self.processor / self.agents
 
 
-def timed(work: Callable[[], Result], *, times: int = 1) -> tuple[Result, float]:
-    """Return the result and the shortest of some times."""
-    shortest = np.inf
-    for _ in range(times):
-        started = perf_counter()
-        result = work()
-        shortest = min(shortest, perf_counter() - started)
-    return result, float(shortest)
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """All runs, and what follows from them."""
+
+    runs: tuple[Run, ...]
+
+    def find(self, program: str, agents: int, threads: int) -> Run | None:
+        """Return one run, or None where it was not asked for."""
+        wanted = (program, agents, threads)
+        return next((run for run in self.runs if (run.program, run.agents, run.threads) == wanted), None)
+
+    def units(self, run: Run) -> float | None:
+        """Return a run's processor time in queries of the k-d tree."""
+        unit = self.find(UNIT, run.agents, run.threads)
+        return None if unit is None else run.processor / unit.processor
+
+    def growth(self, program: str, threads: int) -> float | None:
+        """Return how many times the time an agent grows from the smallest size to the largest."""
+        some = sorted(
+            (run for run in self.runs if (run.program, run.threads) == (program, threads)), key=lambda run: run.agents
+        )
+        return some[-1].microseconds / some[0].microseconds if len(some) > 1 else None
+
+    def second_thread(self, program: str, agents: int) -> float | None:
+        """Return how many times faster two threads are than one, by wall time."""
+        one, two = (self.find(program, agents, threads) for threads in (1, 2))
+        return None if one is None or two is None else one.wall / two.wall
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        rows = []
+        for run in self.runs:
+            fields = {name: getattr(run, name) for name in Run.__slots__}
+            rows.append(fields | {"microseconds": run.microseconds, "units": self.units(run)})
+        programs = sorted({run.program for run in self.runs})
+        threads = sorted({run.threads for run in self.runs})
+        sizes = sorted({run.agents for run in self.runs})
+        return {
+            "runs": rows,
+            "growth": {f"{name}, {count}": self.growth(name, count) for name in programs for count in threads},
+            "second_thread": {f"{name}, {size}": self.second_thread(name, size) for name in programs for size in sizes},
+        }
 
 
-def crowd_problem(people: int, seed: int) -> Problem:
-    """Return a crowd's problem: squares of 1000 m, 20 interests."""
-    batch = crowd(people, seed=seed)
-    return mobility.problem(batch.requests, batch.vehicles, edge=EDGE, interest=INTEREST)
+UNIT, FLOW, ASSIGNMENT = "k-d tree query", "OR-tools flow", "scipy assignment"
+DENSE = "once, all resources"
 
 
-def measure(people: int, threads: int, seed: int = 0) -> Size:
-    """Play PALMA on a crowd of one size: regions, rank sets, public tables, rounds with a small budget."""
-    problem, reading = timed(lambda: crowd_problem(people, seed))
-    policy = replace(published(backoff_noise=PATIENCE), spent_backoff=SPENT_BACKOFF)
-    sets, for_sets = timed(lambda: crowd_sets.rank_sets(problem, threads=threads))
-    tables, for_tables = timed(lambda: crowd_tables.public_tables(problem, sets, policy, threads=threads))
-    keys, allowance = np.arange(people, dtype=np.uint64), _allowance(people, tables)
+def measured(
+    *,
+    methods: Sequence[str],
+    sizes: Sequence[int],
+    threads: Sequence[int],
+    flow: int = 0,
+    dense: int = 0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Figures:
+    """Measure methods at sizes on numbers of threads; `flow` and `dense` are sizes for the other programs, 0 for none.
 
-    def rounds() -> Any:
-        own = crowd_tables.own_places(problem, sets, snapped=True, threads=threads)
-        return simulate(tables, own, rules_of(policy), allowance, names=streams(seed, keys), threads=threads)
-
-    ends, for_rounds = timed(rounds)
-    return Size(
-        agents=people,
-        threads=threads,
-        reading=reading,
-        sets=for_sets,
-        tables=for_tables,
-        rounds=for_rounds,
-        steps=ends.steps,
-        actions=ends.actions,
-        matched=int((ends.resource_of >= 0).sum()),
-        welfare=float(problem.true_utility_of(ends.resource_of).sum()),
-        bytes=_peak(),
-    )
-
-
-def _allowance(people: int, tables: PublicTables) -> Allowance:
-    """Return a few charged looks for everybody; back-offs are free, so that there is no price for every entry."""
-    free = free_allowance(people, tables.layout, no_privacy("a benchmark accounts for nothing"), truth=False)
-    return replace(
-        free, budget=np.full(people, ACTIONS), first=np.ones_like(free.first), selection=np.ones_like(free.selection)
-    )
-
-
-def _peak() -> int:
-    """Return the most memory that this process has had."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        # What `getrusage` says began with the memory of the process that started this one.
-        [most] = re.findall(r"^VmHWM:\s*(\d+) kB$", status.read_text(), flags=re.MULTILINE)
-        return 1024 * int(most)
-    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(largest if sys.platform == "darwin" else largest * 1024)
-
-
-def in_a_process_of_its_own(
-    what: Callable[[int, int, int], Result], people: int, threads: int, seed: int = 0
-) -> Result:
-    """Measure one size in a fresh process, whose memory is its own; compiled code is loaded before the clock starts."""
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(1) as pool:
-        # Enough of them for everything that runs on several threads to be loaded, too.
-        pool.apply(what, (FEW + 1000, threads, seed))
-        return pool.apply(what, (people, threads, seed))
-
-
-def sizes(largest: int, *, seed: int = 0, report: Report | None = None) -> list[Size]:
-    """Measure crowds of 1,000, 10,000 and so on."""
-    if largest < 1000:
-        raise InputError(f"Expected a largest crowd of at least 1,000, got {largest}.")
-    powers = [1000 * 10**power for power in range(12) if 1000 * 10**power <= largest]
-    found = []
-    for done, people in enumerate(powers):
-        found.append(in_a_process_of_its_own(measure, people, usual_threads(), seed))
-        _tell(report, "sizes", done + 1, len(powers))
-    return found
-
-
-def whole(people: int, *, seed: int = 0, report: Report | None = None) -> list[Line]:
-    """Play PALMA whole beside one query of a k-d tree for everybody's 20 nearest, on as many threads.
-
-    Both several times, in turns; the shortest time of each counts.
+    Other programs run on one thread, which is what they can use.
     """
-    lines = []
-    ways = list(dict.fromkeys((1, usual_threads())))
-    for done, threads in enumerate(ways):
-        both = [
-            (
-                in_a_process_of_its_own(measure, people, threads, seed),
-                in_a_process_of_its_own(ask, people, threads, seed),
-            )
-            for _ in range(_TURNS)
-        ]
-        size, query = min((one for one, _ in both), key=lambda one: one.seconds), min(took for _, took in both)
-        share = size.welfare / people
-        word = f"whole, {threads} thread{'s' if threads > 1 else ''}"
-        lines.append(Line(word, people, "palma", size.seconds, share, 1.0))
-        lines.append(Line(word, people, "k-d tree query", query, float("nan"), query / size.seconds))
-        _tell(report, "whole", done + 1, len(ways))
-    return lines
+    _check(sizes, threads, flow, dense)
+    jobs = [(name, size, count) for size in sorted(sizes) for count in threads for name in (UNIT, *methods)]
+    if flow:
+        jobs += [job for job in [(UNIT, flow, 1), ("once", flow, 1)] if job not in jobs]
+        jobs.append((FLOW, flow, 1))
+    if dense:
+        jobs += [(DENSE, dense, 1), (ASSIGNMENT, dense, 1)]
+    runs = []
+    with TemporaryDirectory(prefix="palmatch-bench-") as folder:
+        for name in dict.fromkeys(name for name, _, _ in jobs if name not in (UNIT, FLOW, ASSIGNMENT)):
+            _measure(Path(folder), (name, _FIRST, 1), seed)
+        for number, job in enumerate(jobs):
+            runs.append(_measure(Path(folder), job, seed))
+            if progress is not None:
+                progress(f"{job[0]}, {job[1]:,} agents", number + 1, len(jobs))
+    return Figures(tuple(runs))
 
 
-def ask(people: int, threads: int, seed: int) -> float:
-    """Return how long a k-d tree takes to find everybody's 20 nearest vehicles."""
-    problem = crowd_problem(people, seed)
-    city = problem.domain
-    assert isinstance(city, mobility.City)
-    index = index_of(city.vehicles, problem.resource_order)
-    tree = cKDTree(np.column_stack((index.east, index.north)))
-    # Sorted by cell as ours are: a tree likes that, too.
-    by_cell = index_of(np.ascontiguousarray(problem.types[:, :2]), np.arange(people)).rows
-    places = np.ascontiguousarray(problem.types[by_cell, :2])
-    return timed(lambda: tree.query(places, k=INTEREST, p=1, workers=threads))[1]
+def _check(sizes: Sequence[int], threads: Sequence[int], flow: int, dense: int) -> None:
+    for size in (*sizes, flow or 100, dense or 100):
+        if not 100 <= size <= 10**8:
+            raise InputError(f"Expected sizes from 100 to 100,000,000 agents, got {size:,}.")
+    for count in threads:
+        if not 1 <= count <= usual_threads():
+            raise InputError(f"Expected 1 to {usual_threads()} threads, as many as there are, got {count}.")
 
 
-def _tell(report: Report | None, what: str, done: int, total: int) -> None:
-    if report is not None:
-        report(what, done, total)
+def _measure(folder: Path, job: tuple[str, int, int], seed: int) -> Run:
+    name, size, threads = job
+    agents, vehicles = (folder / f"{kind}-{size}.parquet" for kind in ("agents", "vehicles"))
+    if not agents.exists():
+        _spend([sys.executable, "-m", PARTS, "crowd", str(size), str(seed), str(agents), str(vehicles)], threads)
+    figures = folder / "figures.json"
+    if name in (UNIT, FLOW, ASSIGNMENT):
+        part = {UNIT: "query", FLOW: "flow", ASSIGNMENT: "assignment"}[name]
+        command = [sys.executable, "-m", PARTS, part, str(agents), str(vehicles), str(threads), str(figures)]
+        used, _ = _spend(command, threads)
+        told = json.loads(figures.read_text())
+        return Run(
+            name, size, threads, told["processor"], told["wall"], used.ru_maxrss * _RSS / 1e9, told.get("welfare")
+        )
+    command = [sys.executable, "-m", "palmatch", "match", str(agents), str(vehicles), "--edge", str(EDGE)]
+    command += ["--method", "once"] if name == DENSE else ["--method", name, "--interest", str(INTEREST)]
+    command += ["--out", str(folder / "pairs.parquet"), "--json", str(figures)]
+    used, wall = _spend(command, threads)
+    welfare = json.loads(figures.read_text())["welfare"] / size
+    return Run(name, size, threads, used.ru_utime + used.ru_stime, wall, used.ru_maxrss * _RSS / 1e9, welfare)
+
+
+# The module whose functions run in processes of their own.
+PARTS = "palmatch.studies.bench_parts"
+
+# Of the unit in which peak memory is counted.
+_RSS = 1 if sys.platform == "darwin" else 1024
+
+
+def _spend(command: list[str], threads: int) -> tuple[Any, float]:
+    """Run a command; return what it used, and for how long it ran."""
+    # A child's peak memory begins with its parent's, which is why everything large is a child's.
+    environment = os.environ | {
+        LIMIT: str(threads),
+        "OMP_NUM_THREADS": str(threads),
+        "POLARS_MAX_THREADS": str(threads),
+    }
+    with Path(os.devnull).open("wb") as nowhere:
+        started = perf_counter()
+        files = [(os.POSIX_SPAWN_DUP2, nowhere.fileno(), 1)]
+        child = os.posix_spawn(command[0], command, environment, file_actions=files)
+        _, status, used = os.wait4(child, 0)
+        wall = perf_counter() - started
+    if os.waitstatus_to_exitcode(status) != 0:
+        raise PalmatchError(f"`{' '.join(command)}` failed: see above for why.")
+    return used, wall
