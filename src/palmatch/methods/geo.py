@@ -7,6 +7,7 @@ Alg. "geo-ind". The paper moves agents and resources; resources are public, so m
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import e
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -48,7 +49,7 @@ def unit_radius(chance: FloatArray) -> FloatArray:
     # Next to the branch point -1/e the library loses its digits; the series there is good to 1e-13.
     near = np.sqrt(2 * np.minimum(chance, 1e-4))
     series = near + near**2 / 3 + 11 * near**3 / 72 + 43 * near**4 / 540 + 769 * near**5 / 17280 + 221 * near**6 / 8505
-    exact = -(lambertw((np.maximum(chance, 1e-4) - 1) / np.e, k=-1).real + 1)
+    exact = -(lambertw((np.maximum(chance, 1e-4) - 1) / e, k=-1).real + 1)
     return np.where(chance < 1e-4, series, exact)
 
 
