@@ -26,6 +26,7 @@ COMMANDS = (
     "data",
     "ledger",
     "reproduce",
+    "explore",
 )
 
 

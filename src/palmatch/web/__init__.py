@@ -1,0 +1,1 @@
+"""The explorer in the browser: scenes that are played on request, and the small server that feeds the page."""

@@ -1,0 +1,94 @@
+"""The explorer's server: static files, scenes as JSON, games as packed numbers. It serves this machine unless told.
+
+Every page carries a policy that allows nothing from elsewhere, so that the browser itself refuses outside requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from palmatch.errors import PalmatchError
+from palmatch.web.scenes import Choice, Scenes, methods
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self' ws: wss:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+def static_folder() -> Any:
+    """Return the folder of the page's files."""
+    return files("palmatch.web") / "static"
+
+
+class Explorer:
+    """The routes of the page; they can be served alone or beside a hub."""
+
+    def __init__(self, scenes: Scenes | None = None, *, hub: str | None = None) -> None:
+        self.scenes, self.hub = scenes or Scenes(), hub
+
+    def routes(self) -> list[BaseRoute]:
+        """Return what is to be served."""
+        return [
+            Route("/", self._page),
+            Route("/api/about", self._about),
+            Route("/api/map", self._map),
+            Route("/api/play", self._play),
+            Route("/api/frontier", self._frontier),
+            Route("/device.mjs", self._device),
+            Mount("/static", StaticFiles(directory=str(static_folder()))),
+        ]
+
+    def app(self) -> Starlette:
+        """Return the application."""
+        return Starlette(routes=self.routes())
+
+    async def _page(self, _: Request) -> Response:
+        return Response((static_folder() / "index.html").read_bytes(), media_type="text/html", headers=HEADERS)
+
+    async def _device(self, _: Request) -> Response:
+        source = (files("palmatch.device") / "device.mjs").read_bytes()
+        return Response(source, media_type="text/javascript", headers=HEADERS)
+
+    async def _about(self, _: Request) -> Response:
+        return JSONResponse({"methods": methods(), "source": self.scenes.source.name, "hub": self.hub}, headers=HEADERS)
+
+    async def _map(self, request: Request) -> Response:
+        return await _answered(self.scenes.map, request)
+
+    async def _frontier(self, request: Request) -> Response:
+        return await _answered(self.scenes.frontier, request)
+
+    async def _play(self, request: Request) -> Response:
+        try:
+            choice = Choice.of(dict(request.query_params))
+            figures, steps = await asyncio.to_thread(self.scenes.play, choice)
+        except PalmatchError as error:
+            return JSONResponse({"error": str(error)}, status_code=400, headers=HEADERS)
+        head = JSONResponse(figures).body
+        # The length of the figures, the figures as JSON padded to four bytes, and the steps.
+        padded = bytes(head).ljust(-(-len(head) // 4) * 4)
+        content = len(padded).to_bytes(4, "little") + padded + steps
+        return Response(content, media_type="application/octet-stream", headers=HEADERS)
+
+
+async def _answered(work: Any, request: Request) -> Response:
+    try:
+        answer = await asyncio.to_thread(work, Choice.of(dict(request.query_params)))
+    except PalmatchError as error:
+        return JSONResponse({"error": str(error)}, status_code=400, headers=HEADERS)
+    return JSONResponse(answer, headers=HEADERS)
