@@ -6,10 +6,10 @@ published. Nothing in here knows of HTTP or of live games.
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass, field, replace
+from math import isfinite
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -284,7 +284,7 @@ def _figures(scene: Scene, matching: Matching) -> dict[str, Any]:
         "welfare": matching.welfare,
         "optimum": scene.optimum,
         "loss": None if scene.optimum is None else 1 - matching.welfare / scene.optimum,
-        "guarantee": json.loads(json.dumps(asdict(guarantee), default=str)),
+        "guarantee": asdict(guarantee) | {"epsilon": guarantee.epsilon if isfinite(guarantee.epsilon) else None},
         "not_to_be_published": ["welfare", "optimum", "loss"],
     }
 

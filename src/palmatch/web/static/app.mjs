@@ -187,7 +187,7 @@ function showFigures() {
     ["matched", (f) => `${whole(f.matched)} of ${whole(f.agents)}`, "agents that hold a vehicle"],
     ["welfare lost", (f) => percent(f.loss), "of what a centre that knows every position would reach"],
     ["rounds", (f) => (f.rounds ? whole(f.rounds) : "none"), "steps until no agent had anything left to do"],
-    ["ε", (f) => (Number.isFinite(Number(f.guarantee.epsilon)) && f.guarantee.notion !== "none" ? f.guarantee.epsilon : "none"), "the privacy loss that is guaranteed not to be exceeded"],
+    ["ε", (f) => f.guarantee.epsilon ?? "no privacy", "the privacy loss that is guaranteed not to be exceeded"],
   ];
   at("tables").replaceChildren(...views.map(({ game }) => {
     const table = document.createElement("table");

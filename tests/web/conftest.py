@@ -1,0 +1,114 @@
+"""A real server on the loopback and a real Chromium: what the page's tests run in."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from palmatch.live.transport.hub import Hub
+from palmatch.web.server import Explorer
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+class Served:
+    """The explorer on a thread of its own."""
+
+    def __init__(self) -> None:
+        self.explorer = Explorer()
+        self.address = ""
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        assert self._ready.wait(30)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._hub = Hub()
+        address = self._loop.run_until_complete(self._hub.start(routes=self.explorer.routes()))
+        self.address = address.replace("ws", "http", 1).rsplit("/", 1)[0] + "/"
+        self._ready.set()
+        self._loop.run_forever()
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._hub.stop(), self._loop).result(30)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
+        self._loop.close()
+
+
+@pytest.fixture(scope="session")
+def served() -> Iterator[Served]:
+    server = Served()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed (apt-get install chromium)")
+    with sync_api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield found
+        found.close()
+
+
+class Visit:
+    """A page with everything that went wrong on it, and everything that it asked for."""
+
+    def __init__(self, context: Any, address: str) -> None:
+        self.page = context.new_page()
+        self.address = address
+        self.wrong: list[str] = []
+        self.asked: list[str] = []
+        self.page.on(
+            "console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None
+        )
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+
+    def _said(self, said: Any) -> None:
+        if said.type in ("error", "warning"):
+            self.wrong.append(said.text)
+
+    def open(self, state: str) -> Any:
+        """Open a state and wait for its game."""
+        self.page.goto(self.address + state)
+        self.ready()
+        return self.page
+
+    def ready(self) -> None:
+        self.page.locator("#status", has_text="squares.").wait_for(timeout=120_000)
+
+    @property
+    def outside(self) -> list[str]:
+        return [url for url in self.asked if not url.startswith((self.address, "data:", "blob:"))]
+
+
+@pytest.fixture
+def visit(browser: Any, served: Served, request: pytest.FixtureRequest) -> Iterator[Visit]:
+    options = {"viewport": {"width": 1280, "height": 900}, "accept_downloads": True} | getattr(request, "param", {})
+    context = browser.new_context(**options)
+    context.set_default_timeout(60_000)
+    found = Visit(context, served.address)
+    yield found
+    context.close()
+    assert found.wrong == []
+    assert found.outside == []

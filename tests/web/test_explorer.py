@@ -1,0 +1,137 @@
+"""The explorer in a real browser: what a visitor does, sees and takes away. No console error, no outside request."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palmatch.errors import InputError
+from palmatch.web.scenes import Choice, Scenes
+
+# A quiet hour: few agents, so that a game is there at once.
+NIGHT = "#hour=4&edge=2000"
+PHONE = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}
+
+
+def figures(page: Any) -> str:
+    return str(page.inner_text("#tables"))
+
+
+def test_a_visitor_watches_a_game_round_by_round(visit) -> None:
+    page = visit.open(NIGHT)
+    assert "the result" in page.inner_text("#round")
+    page.locator("#scrub").evaluate("scrub => { scrub.value = 0; scrub.dispatchEvent(new Event('input')); }")
+    assert "round 0 of" in page.inner_text("#round")
+    page.click("#step")
+    assert "round 1 of" in page.inner_text("#round")
+    assert page.locator("canvas").get_attribute("aria-label").startswith("Map for once:")
+    before = page.locator("canvas").evaluate("canvas => canvas.toDataURL()")
+    page.click("#play")
+    page.locator("#round", has_text="the result").wait_for()
+    assert page.locator("canvas").evaluate("canvas => canvas.toDataURL()") != before
+    page.click("#back")
+    assert "of" in page.inner_text("#round")
+
+
+def test_settings_move_the_game_and_the_address_tells_them(visit) -> None:
+    page = visit.open(NIGHT)
+    first = figures(page)
+    page.locator("#epsilon").evaluate("s => { s.value = 2; s.dispatchEvent(new Event('change')); }")
+    page.locator("#tables", has_text="ε = 7.4").wait_for()
+    assert figures(page) != first
+    page.select_option("#method", "hungarian-region")
+    page.locator("#tables", has_text="Nothing is learnt").wait_for()
+    page.select_option("#against", "alma")
+    page.locator("canvas").nth(1).wait_for()
+    assert "method=hungarian-region" in page.url
+    assert "against=alma" in page.url
+    seen = figures(page)
+    page.reload()
+    visit.ready()
+    page.locator("canvas").nth(1).wait_for()
+    assert figures(page) == seen
+
+
+def test_a_picture_and_the_data_can_be_taken_away(visit, tmp_path: Path) -> None:
+    page = visit.open(NIGHT)
+    with page.expect_download() as download:
+        page.click("#save-png")
+    download.value.save_as(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    with page.expect_download() as download:
+        page.click("#save-csv")
+    download.value.save_as(tmp_path / "data.csv")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "data.csv").read_text())))
+    assert f"{len(rows)} agents" in page.inner_text("#status")
+    held = [row["vehicle"] for row in rows if row["vehicle"]]
+    assert len(held) == len(set(held))
+
+
+def test_loss_against_epsilon_is_drawn_on_request(visit) -> None:
+    page = visit.open(NIGHT + "&seed=3")
+    page.click("#frontier")
+    page.locator("#chart svg[role=img]").wait_for(timeout=120_000)
+    assert "not to be published" in page.inner_text("#frontier-note")
+    assert {"once", "published", "hungarian-region"} <= set(page.inner_text("#chart").split())
+
+
+@pytest.mark.parametrize("visit", [{}, PHONE], indirect=True, ids=["wide", "phone"])
+def test_the_page_is_readable_on_a_phone_and_on_a_desk(visit, tmp_path: Path) -> None:
+    page = visit.open(NIGHT)
+    wide = page.viewport_size["width"]
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= wide
+    for button in page.locator("button").all():
+        assert button.bounding_box()["height"] >= 40
+    page.screenshot(path=tmp_path / "page.png", full_page=True)
+
+
+@pytest.mark.parametrize("visit", [{"bypass_csp": True}, PHONE | {"bypass_csp": True}], indirect=True)
+def test_no_serious_finding_of_axe(visit) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    page = visit.open(NIGHT + "&against=noise")
+    found = axe.Axe().run(page).response["violations"]
+    serious = [(rule["id"], rule["nodes"][0]["html"]) for rule in found if rule["impact"] in ("serious", "critical")]
+    assert serious == []
+
+
+def test_the_keyboard_alone_is_enough(visit) -> None:
+    page = visit.open(NIGHT)
+    page.focus("#scrub")
+    page.keyboard.press("Home")
+    assert "round 0 of" in page.inner_text("#round")
+    page.focus("canvas")
+    before = page.locator("canvas").evaluate("canvas => canvas.toDataURL()")
+    page.keyboard.press("+")
+    assert page.locator("canvas").evaluate("canvas => canvas.toDataURL()") != before
+
+
+def test_a_wrong_link_gets_a_sentence(visit) -> None:
+    page = visit.page
+    visit.asked.clear()
+    page.goto(visit.address + "#edge=1&hour=4")
+    page.locator("#status.error").wait_for()
+    assert "Expected edge from 200 to 8000" in page.inner_text("#status")
+    # The browser itself tells of the answer 400.
+    visit.wrong[:] = [said for said in visit.wrong if "400" not in said]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"edge": "nan"}, {"agents": "2.5"}, {"seed": "-1"}, {"colour": "red"}, {"method": "magic"}, {"hour": "x"}]
+)
+def test_settings_that_mean_nothing_are_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(InputError):
+        Choice.of(wrong)
+
+
+def test_a_scene_is_computed_once_and_a_game_is_that_of_match() -> None:
+    scenes, choice = Scenes(), Choice(hour=4, edge=2000)
+    assert scenes.scene(choice) is scenes.scene(Choice(hour=4, edge=2000, epsilon=2.0, method="noise"))
+    figures, steps = scenes.play(choice)
+    again, same = scenes.play(choice)
+    assert (figures, steps) == (again, same)
+    assert figures["matched"] == figures["agents"]
+    assert 0 <= figures["loss"] < 1
