@@ -104,3 +104,21 @@ def test_lists_that_would_not_fit_are_refused(monkeypatch):
     batch = pm.data.city.batch(5.0)
     with pytest.raises(pm.InputError, match="bound them with interest"):
         pm.match(pm.mobility.problem(batch.requests, batch.vehicles), "alma-threshold")
+
+
+@pytest.mark.parametrize("method", [name for name, method in pm.METHODS.items() if method.settle is not None])
+def test_after_the_report_nothing_draws_from_private_streams(method):
+    batch = pm.data.city.batch(5.0)
+    workspace = pm.Workspace(pm.mobility.problem(batch.requests, batch.vehicles, edge=4000))
+    plan = once.reporting(workspace, pm.Settings(epsilon=2.0))
+    fresh = workspace.randomness(None)
+    told = once.drawn(plan, fresh)
+    seen: list[object] = []
+    settle = pm.METHODS[method].settle
+    run = once.on_reports(lambda *args: seen.append(args[3]) or settle(*args))(
+        workspace, pm.Settings(epsilon=2.0), False
+    )
+    matching = run(fresh)
+    assert not np.isin(seen[0].private, fresh.private).any()
+    again = settle(workspace, plan, told, replace(fresh, private=fresh.public), False)
+    assert matching.resource_of.tolist() == again.resource_of.tolist()

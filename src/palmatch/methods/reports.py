@@ -8,7 +8,7 @@ regions and how many agents are in each, sets the opening prices and the cells o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -145,7 +145,9 @@ def on_reports(settle: Settle) -> Prepare:
         plan = reporting(workspace, settings)
 
         def run(chance: Randomness) -> Matching:
-            ended = settle(workspace, plan, drawn(plan, chance), chance, trace)
+            # What follows is seen by everybody, so that it must not draw from the streams that the reports came from.
+            after = replace(chance, private=chance.public)
+            ended = settle(workspace, plan, drawn(plan, chance), after, trace)
             return matching_of(
                 workspace.problem, ended.resource_of, plan, settings, rounds=ended.rounds, trace=ended.trace
             )
