@@ -10,11 +10,14 @@ from typing import Any, Protocol
 from live.examples import PARTITION
 from palmatch.live import messages as m
 from palmatch.live.keys import Signer
+from palmatch.live.resource import new_gateway
 from palmatch.live.transport import Access, Credentials, Hub, Transport, connect
 from palmatch.live.transport.memory import MemoryBroker, run_virtual
 from palmatch.live.trust import Trust, certificate
 
 KEYS = {name: Signer.fresh() for name in ("operator", "board", "issuer", "w", "v1", "v2")}
+# A gateway that serves many resources.
+FLEET = tuple(f"v{number}" for number in range(3, 40))
 TRUST = Trust(
     operator=KEYS["operator"].public,
     board=KEYS["board"].public,
@@ -22,7 +25,8 @@ TRUST = Trust(
     partition=PARTITION,
     witnesses=(KEYS["w"].public,),
 )
-GATEWAYS = {"v1": ("v1",), "v2": ("v2",)}
+FLEET_KEYS = new_gateway(KEYS["operator"], FLEET, 2**49)
+GATEWAYS = {"v1": ("v1",), "v2": ("v2",), "fleet": FLEET}
 
 
 def certified(name: str) -> bytes:
@@ -37,6 +41,8 @@ def credentials(role: str, name: str) -> Credentials | None:
     match role:
         case "device":
             return None
+        case "resource" if name == "fleet":
+            return Credentials("resource", FLEET_KEYS.signer, certificates=tuple(FLEET_KEYS.certificates.values()))
         case "resource":
             return Credentials("resource", KEYS[name], certificates=(certified(name),))
         case "witness":
@@ -88,7 +94,7 @@ class MemoryBus(Bus):
         broker = MemoryBroker(0, lambda random: random.uniform(0, 0.1))
 
         async def join(role: str = "device", name: str = "") -> Transport:
-            return broker.connect(Access(role, (name,)))  # type: ignore[arg-type]
+            return broker.connect(Access(role, GATEWAYS.get(name, (name,))))  # type: ignore[arg-type]
 
         yield join
 

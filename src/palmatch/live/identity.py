@@ -45,24 +45,27 @@ class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     token: m.Token | None = None
 
 
-async def identity(folder: Path, issuer: bytes, game: str, obtain: Obtain) -> Identity:
-    """Return this device's identity in a game; `obtain` takes a blinded message to the issuer and brings the answer."""
+async def identity(folder: Path, issuer: bytes, game: str, obtain: Obtain, *, signer: Signer | None = None) -> Identity:
+    """Return this device's identity in a game; `obtain` takes a blinded message to the issuer and brings the answer.
+
+    The one-time key is fresh; only a simulation gives a `signer`.
+    """
     path = folder / f"{segment(game)}.identity"
     kept = _read(path)
     if kept is not None and kept.issuer != issuer:
         raise InputError(f"{path}: found an identity from another issuer key of this game; do not play.")
     if kept is None:
-        signer = Signer.fresh()
+        signer = signer or Signer.fresh()
         blinded = tokens.request(issuer, game, signer.public)
         kept = _Kept(signer.secret, issuer, blinded.prefix, blinded.blinded, f"{blinded.inverse:x}")
         _write(path, kept)
-    signer, token = Signer(kept.secret), kept.token
+    own, token = Signer(kept.secret), kept.token
     if token is None:
         blinded = tokens.Blinded(kept.prefix, kept.blinded, int(kept.inverse, 16))
-        token = tokens.token_of(issuer, game, signer.public, blinded, await obtain(kept.blinded))
+        token = tokens.token_of(issuer, game, own.public, blinded, await obtain(kept.blinded))
         # Without the blinding the file does not link the token to the request.
         _write(path, _Kept(kept.secret, issuer, b"", b"", "", token))
-    return Identity(signer, token)
+    return Identity(own, token)
 
 
 def forget(folder: Path, game: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from palmatch.device import records as r
@@ -35,9 +36,10 @@ from palmatch.live.trust import Trust, expect
 from palmatch.live.witness import Watch
 
 # Share of a slot within which messages are sent, so that what is sent last still arrives.
-_WINDOW = 0.8
+_WINDOW = 0.6
 # How often a join or a report is sent: a lost packet is not noticed, and the same one twice counts once.
 _COPIES = 3
+_HANDOVERS = 5
 _POLL_SECONDS = 0.5
 _DAY = 86_400.0
 
@@ -48,6 +50,8 @@ class Played:
 
     game: str
     resource: str | None = None
+    # What the resource said to the hand-over; None if it said nothing.
+    answer: str | None = None
     epsilon: float = 0.0
     sent: int = 0
     bytes: int = 0
@@ -201,7 +205,30 @@ class Player:
             certificate = self.trust.certified(decode(place, packet), int(self._clock() * 1000))
             topic = Topic(self.played.game, "handover", name)
             sealed = seal_position(certificate.sealing, topic, self.tag, *self.position)
-            await self._publish(topic, m.Handover(tag=self.tag, sealed=sealed))
+            packet = self.identity.signer.packet(topic, m.Handover(tag=self.tag, sealed=sealed))
+            await self._until_answered(topic, packet, certificate)
+
+    async def _until_answered(self, topic: Topic, packet: bytes, certificate: m.Certificate) -> None:
+        """Send a hand-over again until the resource has answered, a few times at most; the same one counts once."""
+        place = Topic(topic.game, "answer", certificate.name)
+        answered = asyncio.Event()
+
+        def handler(where: str, found: bytes) -> None:
+            answer = expect(verify(decode(where, found), certificate.signing), m.Answer)
+            if answer.tag == self.tag:
+                self.played.answer = answer.status
+                answered.set()
+
+        await self.transport.subscribe(place, handler)
+        try:
+            for _ in range(_HANDOVERS):
+                self._count(packet)
+                await self.transport.publish(topic, packet)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(answered.wait(), _POLL_SECONDS)
+                    return
+        finally:
+            await self.transport.unsubscribe(place, handler)
 
     # --- sending and receiving -------------------------------------------------------------------------------------
 
@@ -238,11 +265,6 @@ class Player:
             await asyncio.sleep(max(when - asyncio.get_running_loop().time(), 0.0))
             self._count(packet)
             await self.transport.publish(topic, packet)
-
-    async def _publish(self, topic: Topic, message: m.Message) -> None:
-        packet = self.identity.signer.packet(topic, message)
-        self._count(packet)
-        await self.transport.publish(topic, packet)
 
     def _count(self, packet: bytes) -> None:
         self.played.sent += 1

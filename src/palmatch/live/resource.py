@@ -1,0 +1,140 @@
+"""Resources: their keys, and a gateway that serves one or many of them: it shows certificates and opens hand-overs.
+
+A resource learns the position of the one agent that it serves, and a gateway those of all agents whose resources it
+serves; neither knows anything about the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from palmatch.errors import InputError
+from palmatch.live import messages as m
+from palmatch.live.codec import decode
+from palmatch.live.keys import Opener, Signer, open_position
+from palmatch.live.topics import Topic
+from palmatch.live.transport.base import Transport
+from palmatch.live.trust import Trust, certificate
+
+_YEAR = 366 * 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """An agent that a resource is to serve: its tag in the game, and where it is."""
+
+    game: str
+    resource: str
+    tag: bytes
+    position: tuple[float, float]
+
+
+class GatewayKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A gateway's secret keys, and the operator's certificate for each resource that it serves."""
+
+    signing: bytes
+    sealing: bytes
+    certificates: Mapping[str, bytes]
+
+    @property
+    def signer(self) -> Signer:
+        """What answers are signed with."""
+        return Signer(self.signing)
+
+    @property
+    def opener(self) -> Opener:
+        """What positions are sealed to."""
+        return Opener(self.sealing)
+
+
+def new_gateway(operator: Signer, names: Sequence[str], now: int, valid: int = _YEAR) -> GatewayKeys:
+    """Return fresh keys for a gateway, certified for these resources; times are in milliseconds."""
+    signer, opener = Signer.fresh(), Opener.fresh()
+    packets = {
+        name: certificate(
+            operator,
+            "any",
+            m.Certificate(name=name, signing=signer.public, sealing=opener.public, until=now + valid),
+        )
+        for name in names
+    }
+    return GatewayKeys(signer.secret, opener.secret, packets)
+
+
+def load_gateway(path: Path) -> GatewayKeys:
+    """Read a gateway's keys; refuse a file that others can read."""
+    try:
+        if path.stat().st_mode & 0o077:
+            raise InputError(f"{path}: others can read these keys; use `chmod 600 {path}`.")
+        return msgspec.json.decode(path.read_bytes(), type=GatewayKeys)
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the gateway's keys: {error.strerror}.") from None
+    except msgspec.MsgspecError:
+        raise InputError(f"{path}: expected a gateway's keys, as `palmatch live operator` writes them.") from None
+
+
+class Gateway:
+    """Serves resources in every game that the board opens; `arrived` is told of each agent once."""
+
+    def __init__(
+        self, transport: Transport, trust: Trust, keys: GatewayKeys, arrived: Callable[[Arrival], None]
+    ) -> None:
+        self.transport, self.trust, self.keys = transport, trust, keys
+        self._arrived = arrived
+        self._games: set[str] = set()
+        # The agent that each resource serves in each game.
+        self._serves: dict[tuple[str, str], bytes] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Wait for games, and show the certificates again to a broker that may have lost them."""
+        await self.transport.subscribe("pm/1/+/open", self._opened)
+        self.transport.on_connect(self._show_again)
+
+    def _show_again(self) -> None:
+        for game in self._games:
+            self._spawn(self._show(game))
+
+    def _opened(self, where: str, packet: bytes) -> None:
+        envelope = decode(where, packet)
+        self.trust.opened(envelope)
+        if envelope.topic.game not in self._games:
+            self._spawn(self.serve(envelope.topic.game))
+
+    async def serve(self, game: str) -> None:
+        """Listen for hand-overs, and only then show the certificates, so that no hand-over comes too early."""
+        self._games.add(game)
+        for name in self.keys.certificates:
+            await self.transport.subscribe(Topic(game, "handover", name), self._handed_over)
+        await self._show(game)
+
+    async def _show(self, game: str) -> None:
+        for name, packet in self.keys.certificates.items():
+            await self.transport.publish(Topic(game, "resource", name), packet)
+
+    def _handed_over(self, where: str, packet: bytes) -> None:
+        envelope = decode(where, packet)
+        message, name, game = envelope.message, envelope.topic.name, envelope.topic.game
+        assert isinstance(message, m.Handover)
+        assert name is not None
+        position = open_position(self.keys.opener, envelope.topic, message.tag, message.sealed)
+        known = self._serves.get((game, name))
+        self._serves.setdefault((game, name), message.tag)
+        self._spawn(self._answer(game, name, message.tag, accepted=known in (None, message.tag)))
+        if known is None:
+            self._arrived(Arrival(game, name, message.tag, position))
+
+    async def _answer(self, game: str, name: str, tag: bytes, *, accepted: bool) -> None:
+        topic = Topic(game, "answer", name)
+        message = m.Answer(tag=tag, status="Accepted" if accepted else "Occupied")
+        await self.transport.publish(topic, self.keys.signer.packet(topic, message))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,142 @@
+"""A simulated live game is the batch: the same matching and the same charges, by every protocol on every transport."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+import palmatch as pm
+from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Bus, Join, MemoryBus
+from live.examples import PARTITION
+from live.test_board import clock
+from palmatch.data.points import Points
+from palmatch.device.grid import locate
+from palmatch.device.ledger import Ledger, units_of
+from palmatch.device.rounds import RoundsMachine
+from palmatch.device.state import BidMachine, Owner, ReportMachine
+from palmatch.live import messages as m
+from palmatch.live import tokens
+from palmatch.live.board import Board, Opening
+from palmatch.live.identity import identity
+from palmatch.live.journal import Journal
+from palmatch.live.player import Played, Player
+from palmatch.live.records import partition_record
+from palmatch.live.resource import Arrival, Gateway
+from palmatch.live.rules import Map, method_of, rules_of
+from palmatch.live.simulation import Simulation, draw_of, signer_of
+from palmatch.live.topics import Topic
+from palmatch.methods import Settings
+
+GAME, SEED, EPSILON = "morning", 7, 1.0
+GRID = partition_record(PARTITION)
+MACHINES: dict[str, Any] = {"report": ReportMachine, "bids": BidMachine, "rounds": RoundsMachine}
+
+
+@dataclass
+class Town:
+    """Some agents and fewer resources of the made-up city, in two ε classes."""
+
+    agents: int
+    resources: int
+
+    def __post_init__(self) -> None:
+        batch = pm.data.city.batch(8.0, seed=3)
+        self.positions = np.asarray(batch.requests)[: self.agents]
+        places = np.asarray(batch.vehicles)[: self.resources]
+        self.ids = [f"a{number}" for number in range(self.agents)]
+        self.epsilon = np.array([0.5 if number % 4 == 3 else EPSILON for number in range(self.agents)])
+        self.vehicles = Points("", FLEET[: self.resources], places[:, 0], places[:, 1], None, None, ())
+
+    def batch(self, protocol: Any) -> pm.Matching:
+        requests = Points("", tuple(self.ids), *self.positions.T, None, None, ())
+        problem = pm.mobility.problem(
+            requests,
+            self.vehicles,
+            edge=PARTITION.edge,
+            spacing=PARTITION.spacing,
+            origin=PARTITION.origin,
+            epsilon=self.epsilon,
+        )
+        return pm.match(problem, method_of(protocol).name, settings=Settings(accountant="pure"), seed=SEED)
+
+
+@pytest.fixture(scope="module")
+def issuer() -> rsa.RSAPrivateKey:
+    return tokens.new_key()
+
+
+async def device(
+    join: Join, folder: Path, issuer: rsa.RSAPrivateKey, town: Town, number: int, protocol: Any
+) -> tuple[Played, int, Any]:
+    async def obtain(blinded: bytes) -> bytes:
+        return tokens.blind_sign(issuer, blinded)
+
+    name, own = town.ids[number], folder / town.ids[number]
+    own.mkdir()
+    signer = signer_of(SEED, GAME, name)
+    taking_part = await identity(own, tokens.public_der(issuer), GAME, obtain, signer=signer)
+    with Ledger(own / "ledger", agent=name, lifetime=units_of(5.0)) as ledger:
+        latitude, longitude = map(float, town.positions[number])
+        place = locate(GRID, latitude, longitude)
+        owner = Owner("ride", place, GRID, GRID.spots, float(town.epsilon[number]), taking_part.tag(GAME).hex())
+        machine = MACHINES[protocol](owner, ledger, draw=draw_of(SEED, name))
+        player = Player(await join(), TRUST, GAME, taking_part, machine, (latitude, longitude), clock=clock)
+        return await player.play(), ledger.spent(), machine
+
+
+@pytest.mark.parametrize("protocol", ["report", "bids", "rounds"])
+def test_a_simulated_game_has_the_matching_and_the_charges_of_the_batch(
+    bus: Bus, memory_folder: Path, issuer: rsa.RSAPrivateKey, protocol: Any
+) -> None:
+    town = Town(14, 11) if isinstance(bus, MemoryBus) else Town(8, 6)
+    expected = town.batch(protocol)
+
+    async def main(join: Join) -> None:
+        arrivals: list[Arrival] = []
+        gateway = Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, arrivals.append)
+        await gateway.start()
+        topic = Topic(GAME, "issuer")
+        key = tokens.public_der(issuer)
+        await (await join("issuer")).publish(topic, KEYS["issuer"].packet(topic, m.IssuerKey(key=key)))
+        place = Map(GRID, town.vehicles)
+        simulation = Simulation.of(SEED, GAME, town.ids)
+        rules = rules_of(protocol, place, Settings(), simulation)
+        opening = Opening(
+            protocol=protocol,
+            method=method_of(protocol).name,
+            classes=(0.5, EPSILON),
+            partition=PARTITION,
+            resources=place.listed(),
+            issuer=key,
+            rules=rules,
+            joining=1.5,
+            preparing=0.5,
+            slot=1.0 if protocol == "report" or isinstance(bus, MemoryBus) else 0.4,
+            slots=1 if protocol == "report" else 2000,
+        )
+        journal = Journal(memory_folder / "board.db")
+        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=not isinstance(bus, MemoryBus))
+        result, *devices = await asyncio.gather(
+            board.play(GAME, opening),
+            *(device(join, memory_folder, issuer, town, number, protocol) for number in range(town.agents)),
+        )
+        journal.close()
+        got = [played.resource for played, _, _ in devices]
+        assert got == [None if row < 0 else town.vehicles.ids[row] for row in expected.resource_of.tolist()]
+        assert result.matched == (expected.resource_of >= 0).sum()
+        charged = [machine.agent.actions if protocol == "rounds" else int(spent > 0) for _, spent, machine in devices]
+        assert charged == expected.charged.tolist()
+        # The batch states ε as a number, a ledger counts it in whole units, rounded up.
+        assert [spent for _, spent, _ in devices] == [units_of(epsilon) for epsilon in expected.epsilon.tolist()]
+        assert {arrival.resource: arrival.position for arrival in arrivals} == {
+            name: tuple(town.positions[number].tolist()) for number, name in enumerate(got) if name is not None
+        }
+        assert all(played.answer == "Accepted" for played, _, _ in devices if played.resource is not None)
+
+    bus.run(main)
