@@ -169,3 +169,29 @@ def test_a_shell_can_complete_subcommands_and_options(town: Path) -> None:
     program = Path(sys.executable).with_name("palmatch")
     ended = subprocess.run([program], cwd=town, capture_output=True, text=True, check=False, env=asked)
     assert ended.stdout.split() == ["frontier"]
+
+
+def on_a_terminal(*words: object, folder: Path, **more: str) -> str:
+    """Return what the command writes to the standard error when that is a terminal."""
+    ours, its = os.openpty()
+    command = [sys.executable, "-m", "palmatch", *map(str, words)]
+    try:
+        subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=its, check=True, env=os.environ | more)
+    finally:
+        os.close(its)
+    told = b""
+    try:
+        while part := os.read(ours, 65536):
+            told += part
+    except OSError:  # how Linux says that the other end has gone
+        pass
+    finally:
+        os.close(ours)
+    return told.decode()
+
+
+def test_the_first_run_says_that_it_compiles_and_the_second_does_not(town: Path, tmp_path: Path) -> None:
+    words = ("match", "agents.csv", "vehicles.csv", "--method", "random", "--out", "pairs.csv")
+    kept = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    assert "compiling kernels for the first time" in on_a_terminal(*words, folder=town, **kept)
+    assert "compiling" not in on_a_terminal(*words, folder=town, **kept)

@@ -94,7 +94,7 @@ def _run() -> None:
         # The libraries for subcommands and tables turn a reader who has gone, and Ctrl-C, into plain exits.
         if isinstance(stop.__context__, BrokenPipeError):
             raise stop.__context__ from None
-        if stop.code == _INTERRUPTED:
+        if isinstance(getattr(stop.__context__, "__cause__", None), KeyboardInterrupt):
             raise KeyboardInterrupt from None
         raise
     finally:

@@ -83,6 +83,8 @@ def say(text: str = "", *, indent: str = "") -> None:
 @contextmanager
 def progress_bar(title: str) -> Iterator[Report]:
     """Show progress on the standard error while something runs; silent where that is no terminal."""
+    if sys.stderr.isatty() and not _told.quiet and not _kernels_are_kept():
+        sys.stderr.write("palmatch: compiling kernels for the first time; this takes up to a minute, once.\n")
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
@@ -104,6 +106,13 @@ def progress_bar(title: str) -> Iterator[Report]:
 
     with bar:
         yield report
+
+
+def _kernels_are_kept() -> bool:
+    """Say whether numba has kept compiled kernels of an earlier run."""
+    kept = os.environ.get("NUMBA_CACHE_DIR")
+    folder = Path(kept) if kept else Path(__file__).parents[1]
+    return next(folder.rglob("*.nbi"), None) is not None
 
 
 def size_of(problem: Problem) -> str:
