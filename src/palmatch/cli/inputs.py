@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from palmatch.cli.options import DomainName, ProblemOptions, place
+from palmatch.cli.show import announce_compiling
 from palmatch.data.cells import read_ids
 from palmatch.data.labels import check_same_areas, need_primary, read_labels
 from palmatch.data.points import check_not_swapped, read_points
@@ -65,6 +66,7 @@ def read_inputs(
     draw_primary: bool = False,
 ) -> Inputs:
     """Read both files."""
+    announce_compiling()
     if [str(file) for file in (agents, resources, types)].count("-") > 1:
         raise InputError("Only one file can be -, the standard input; give the others by name.")
     if types is not None and domain is not DomainName.table:

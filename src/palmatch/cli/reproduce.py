@@ -190,7 +190,8 @@ def _play(
             return cells.run_cells(out / "cells", parts, settings, processes=processes, cluster=there, watch=watch)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. What was done is in {out / 'cells'}; the same command goes on from there.", err=True)
-        raise
+        # Said already: the command adds its own line to an interrupt that nothing has answered.
+        raise typer.Exit(130) from None
 
 
 @contextmanager

@@ -43,6 +43,7 @@ class _Told:
 
     quiet: bool = False
     aside: bool = False
+    compiling: bool = False
 
 
 _told = _Told()
@@ -50,7 +51,7 @@ _told = _Told()
 
 def be_quiet(wanted: bool) -> None:
     """Print no results, or do; and put them on the standard output."""
-    _told.quiet, _told.aside = wanted, False
+    _told.quiet, _told.aside, _told.compiling = wanted, False, False
 
 
 def step_aside() -> None:
@@ -83,8 +84,7 @@ def say(text: str = "", *, indent: str = "") -> None:
 @contextmanager
 def progress_bar(title: str) -> Iterator[Report]:
     """Show progress on the standard error while something runs; silent where that is no terminal."""
-    if sys.stderr.isatty() and not _told.quiet and not _kernels_are_kept():
-        sys.stderr.write("palmatch: compiling kernels for the first time; this takes up to a minute, once.\n")
+    announce_compiling()
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
@@ -106,6 +106,13 @@ def progress_bar(title: str) -> Iterator[Report]:
 
     with bar:
         yield report
+
+
+def announce_compiling() -> None:
+    """Say on a terminal that the first run on a machine takes longer, and why."""
+    if sys.stderr.isatty() and not _told.quiet and not _told.compiling and not _kernels_are_kept():
+        _told.compiling = True
+        sys.stderr.write("palmatch: compiling kernels for the first time; this takes up to a minute, once.\n")
 
 
 def _kernels_are_kept() -> bool:
