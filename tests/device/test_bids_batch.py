@@ -16,7 +16,7 @@ from palmatch.device.ledger import epsilon_of, units_of
 from palmatch.device.records import Bid, Bulletin, Count, Open, Report, Roster
 from palmatch.device.report import ReportTable
 from palmatch.device.state import BidMachine, Owner, ReportMachine
-from palmatch.methods.reports import PATIENCE, STEP, Reporting, drawn, reporting
+from palmatch.methods.reports import Reporting, drawn, reporting
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.rounds.draws import SELECTION, Randomness, draw
 
@@ -45,8 +45,8 @@ class Morning:
             0.0,
             1.0,
             1000,
-            STEP,
-            PATIENCE,
+            self.plan.step,
+            self.plan.patience,
         )
         self.tables = [self._table(number) for number in range(len(self.plan.channels))]
         counts = np.bincount(self.plan.channel_of)
@@ -92,7 +92,7 @@ def auctioned(morning: Morning) -> tuple[list[int], int]:
     morning.began()
     prices = {f"r{row}": float(price) for row, price in enumerate(morning.plan.opening)}
     holder: dict[str, int] = {}
-    slot, call, for_good = 0, Call(0, STEP, PATIENCE), set[str]()
+    slot, call, for_good = 0, Call(0, morning.plan.step, morning.plan.patience), set[str]()
     previous = ""
     while True:
         free = [n for n in range(len(morning.machines)) if n not in {holder[r] for r in for_good}]

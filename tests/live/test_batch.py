@@ -32,6 +32,7 @@ from palmatch.live.rules import Map, method_of, rules_of
 from palmatch.live.simulation import Simulation, draw_of, signer_of
 from palmatch.live.topics import Topic
 from palmatch.methods import Settings
+from palmatch.methods.reports import STEP
 
 GAME, SEED, EPSILON = "morning", 7, 1.0
 GRID = partition_record(PARTITION)
@@ -63,7 +64,7 @@ class Town:
             origin=PARTITION.origin,
             epsilon=self.epsilon,
         )
-        return pm.match(problem, method_of(protocol).name, settings=Settings(accountant="pure"), seed=SEED)
+        return pm.match(problem, method_of(protocol).name, settings=Settings(accountant="pure", step=STEP), seed=SEED)
 
 
 @pytest.fixture(scope="module")

@@ -155,7 +155,8 @@ class ReportRules(MethodRules):
         return super().tables(crowd)
 
     def _tables(self, first: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], m.Table]:
-        self.plan: Reporting = reporting(self.workspace, self.settings)
+        # The step is announced before anybody joins, and every slot takes time, so that it is the coarse one.
+        self.plan: Reporting = reporting(self.workspace, replace(self.settings, step=STEP))
         return {place: self._channel(place, int(self.plan.channel_of[agent])) for place, agent in first.items()}
 
     def _channel(self, place: tuple[str, int], number: int) -> m.Table:

@@ -16,6 +16,7 @@ import numpy as np
 from palmatch.errors import InputError
 from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, Guarantee, no_privacy, partition_in_words, pldp_statement
 from palmatch.methods.centralised import assign, refuse_too_large
+from palmatch.methods.recommended import affordable, better_on_made_up, program_of, recommended_channels
 from palmatch.methods.registry import Play, Prepare
 from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood, Progress
@@ -27,11 +28,13 @@ from palmatch.rounds.draws import REPORT, SELECTION, Keys, Randomness, draws, st
 from palmatch.rounds.tables import members_of, nearest_types
 from palmatch.trace import Trace
 
-# What a bid adds: the price of impatience. The matching is within this much an agent of the best one on the reports.
-STEP = 0.03
+# What a bid adds: the matching is within this much an agent of the best one on the reports. After `PATIENCE` rounds
+# what is sold is sold.
+STEP, PATIENCE = 0.03, 100
 
-# After this many rounds what is sold is sold: the few who are left have waited long enough.
-PATIENCE = 100
+# For few agents bidding is finer and lasts longer, and opening prices are lowered by `MARGIN`, so that few resources
+# are left unsold at their opening price.
+FEW_AGENTS, FINE_STEP, LONG_PATIENCE, MARGIN = 2000, 0.01, 400, 0.05
 
 # The opening prices come from a sale among agents that know only their region: nobody waits for it, so it can be finer.
 OPENING_STEP = 0.01
@@ -55,6 +58,8 @@ class Reporting:
         The channel and, private to it, the cell of each agent.
     opening:
         The price that each resource posts at first.
+    step, patience:
+        What a bid adds, and the rounds after which what is sold is sold.
     """
 
     channels: tuple[Channel, ...]
@@ -62,10 +67,23 @@ class Reporting:
     channel_of: IntArray
     cell: IntArray
     opening: FloatArray
+    step: float = STEP
+    patience: int = PATIENCE
 
 
-def reporting(workspace: Workspace, settings: Settings) -> Reporting:
-    """Choose cells and opening prices from public knowledge, and find everybody's cell."""
+def reporting(workspace: Workspace, settings: Settings, *, recommend: bool = True) -> Reporting:
+    """Choose channels and opening prices from public knowledge, and find each agent's cell; once for a workspace.
+
+    With `recommend`, the channels of the limit are tried as well where that takes seconds.
+    """
+    key = (budgets(workspace.problem, settings).tobytes(), settings.step, recommend)
+    if key not in workspace.plans:
+        workspace.plans[key] = _reporting(workspace, settings, recommend)
+    plan: Reporting = workspace.plans[key]
+    return plan
+
+
+def _reporting(workspace: Workspace, settings: Settings, recommend: bool) -> Reporting:
     problem, regions = workspace.problem, workspace.regions
     priors = [prior_of(problem, region) for region in regions]
     opening, wanted = opening_prices(problem, regions, priors, workspace.keys)
@@ -80,7 +98,17 @@ def reporting(workspace: Workspace, settings: Settings) -> Reporting:
     ]
     channels = _channels(crowded, workspace.progress("reports"))
     owners = tuple(regions[place] for place in places.tolist())
-    return Reporting(tuple(channels), owners, of_agent, cells_of(problem, channels, owners, of_agent), opening)
+    if recommend:
+        of_all = np.ones(problem.resources)
+        program = program_of(regions, priors, problem.region_index, budgets(problem, settings), of_all)
+        if affordable(program):
+            others = recommended_channels(program, owners, progress=workspace.progress("recommendations"))
+            channels = better_on_made_up(program, owners, channels, others)
+    cell = cells_of(problem, channels, owners, of_agent)
+    if settings.step is not None or problem.agents > FEW_AGENTS:
+        return Reporting(tuple(channels), owners, of_agent, cell, opening, settings.step or STEP, PATIENCE)
+    lowered = np.maximum(opening - MARGIN, 0.0)
+    return Reporting(tuple(channels), owners, of_agent, cell, lowered, FINE_STEP, LONG_PATIENCE)
 
 
 def _channels(crowds: list[Crowd], progress: Progress | None) -> list[Channel]:
@@ -162,9 +190,9 @@ def bids(workspace: Workspace, plan: Reporting, reported: IntArray, chance: Rand
     sale = sell(
         value_lists(plan, reported),
         plan.opening,
-        STEP,
+        plan.step,
         names=chance.public,
-        patience=PATIENCE,
+        patience=plan.patience,
         trace=trace,
         progress=workspace.progress("rounds"),
     )

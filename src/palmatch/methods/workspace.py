@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,8 @@ class Settings:
     """Public numbers of a matching.
 
     `truth_selection=None` takes the paper's: 0.2, or 0.1 for papers. `order` is the paper's λ and concerns `published`
-    alone; `accountant` concerns the methods whose guarantee is proved: a name, or an `Accountant` of your own.
+    alone; `accountant` concerns the methods whose guarantee is proved: a name, or an `Accountant` of your own. `step`
+    is what a bid of `once` adds; None bids in fine steps among few agents, and in coarse ones among many.
     """
 
     epsilon: float = 1.0
@@ -42,6 +44,7 @@ class Settings:
     noise: SelectionNoise = "representative"
     backoff_noise: BackoffNoise = "representative"
     accountant: str | Accountant = "auto"
+    step: float | None = None
 
 
 @dataclass(slots=True)
@@ -54,6 +57,8 @@ class Workspace:
     _own: OwnTables | None = field(default=None, init=False)
     _keys: Keys | None = field(default=None, init=False)
     _sets: crowd_sets.Sets | None = field(default=None, init=False)
+    # What methods of one report have in common, by budgets; `methods.reports` fills it.
+    plans: dict[tuple[bytes, float | None, bool], Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def regions(self) -> tuple[Neighbourhood, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from palmatch.errors import InputError
 from palmatch.methods.lists import SHARE_OF_PRICE, patient
-from palmatch.methods.reports import PATIENCE, STEP, Reporting, drawn, reporting, value_lists
+from palmatch.methods.reports import Reporting, drawn, reporting, value_lists
 from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood, Progress
 from palmatch.policies.channel import Channel
@@ -34,7 +34,7 @@ Game: TypeAlias = Callable[[Reporting, IntArray, Keys, int], Seen]
 
 def sale(plan: Reporting, reported: IntArray, keys: Keys, seed: int) -> Seen:
     """Play `once` on given reports: who got what, at which prices, after how many rounds."""
-    ends = sell(value_lists(plan, reported), plan.opening, STEP, names=streams(seed, keys), patience=PATIENCE)
+    ends = sell(value_lists(plan, reported), plan.opening, plan.step, names=streams(seed, keys), patience=plan.patience)
     return (*ends.resource_of.tolist(), *ends.prices.tolist(), ends.rounds)
 
 

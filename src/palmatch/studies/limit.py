@@ -21,10 +21,12 @@ from scipy.stats import t as student
 
 from palmatch.errors import InputError
 from palmatch.methods import Report, Workspace
+from palmatch.methods.recommended import program_of
 from palmatch.methods.reports import prior_of
+from palmatch.methods.workspace import Settings, budgets
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.privacy.limit_certificate import Certificate, certify, check
-from palmatch.privacy.limit_program import Group, Program, make_program
+from palmatch.privacy.limit_program import Program
 from palmatch.privacy.limit_solver import GAP, Solution, solve
 from palmatch.problem import FloatArray, IntArray, Problem, checked_utility
 
@@ -184,14 +186,9 @@ class Town:
 
     def program(self, epsilon: float, delta: float = 0.0) -> Program:
         """Return the linear program at one ε: a group for each region and budget that occur together."""
-        budgets = np.where(np.isnan(self.problem.epsilon), epsilon, self.problem.epsilon)
-        pairs, agents = np.unique(np.column_stack((self.problem.region_index, budgets)), axis=0, return_counts=True)
-        groups = []
-        for (place, budget), count in zip(pairs, agents, strict=True):
-            region, prior = self.regions[int(place)], self.priors[int(place)]
-            name = str(region.region)
-            groups.append(Group(name, int(count), float(budget), prior, region.utilities, region.resources))
-        return make_program(groups, self.capacities.astype(np.float64), delta=delta)
+        own = budgets(self.problem, Settings(epsilon=epsilon))
+        capacities = self.capacities.astype(np.float64)
+        return program_of(self.regions, self.priors, self.problem.region_index, own, capacities, delta=delta)
 
     def crowds(self, count: int, seed: int) -> Iterator[Problem]:
         """Yield the same problem with types drawn from the prior of every region, independently."""
