@@ -16,8 +16,7 @@ from scipy.stats import norm
 import palmatch as pm
 from palmatch.methods import Settings
 from palmatch.report.audit_figures import belief_maps, roc_curves
-from palmatch.report.figures import save
-from palmatch.report.style import ALARM
+from palmatch.report.style import ALARM, save
 from palmatch.studies.audit import Attack, Audit, Bound, audit
 
 

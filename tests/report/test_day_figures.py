@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from palmatch.report.day_figures import day_figure, true_figure
-from palmatch.report.figures import save
+from palmatch.report.style import save
 
 
 def day(

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 import palmatch as pm
 from palmatch.report import figures
-from palmatch.report.style import NO_PRIVACY, NOISY_PLACES, PRIVATE, REGION_ONLY, kind_of, percent, spread_apart
+from palmatch.report.style import NO_PRIVACY, NOISY_PLACES, PRIVATE, REGION_ONLY, kind_of, percent, save, spread_apart
 from palmatch.studies.compare import Comparison, compare
 
 METHODS = ("published", "noise", "hungarian", "hungarian-geo", "random")
@@ -36,7 +36,7 @@ def words_of(figure: Figure) -> list[str]:
 
 def test_a_figure_is_the_same_bytes_every_time_and_names_no_program(night: Comparison, tmp_path: Path) -> None:
     for name in ("first.png", "second.png"):
-        figures.save(figures.loss_bars(night.rows), tmp_path / name)
+        save(figures.loss_bars(night.rows), tmp_path / name)
     first = (tmp_path / "first.png").read_bytes()
     assert first == (tmp_path / "second.png").read_bytes()
     assert b"Software" not in first
@@ -45,16 +45,16 @@ def test_a_figure_is_the_same_bytes_every_time_and_names_no_program(night: Compa
 
 
 def test_the_users_own_matplotlib_settings_neither_leak_in_nor_get_lost(night: Comparison, tmp_path: Path) -> None:
-    figures.save(figures.loss_bars(night.rows), tmp_path / "plain.png")
+    save(figures.loss_bars(night.rows), tmp_path / "plain.png")
     with mpl.rc_context({"font.size": 30.0, "axes.facecolor": "red"}):
-        figures.save(figures.loss_bars(night.rows), tmp_path / "loud.png")
+        save(figures.loss_bars(night.rows), tmp_path / "loud.png")
         assert mpl.rcParams["font.size"] == 30.0
     assert (tmp_path / "plain.png").read_bytes() == (tmp_path / "loud.png").read_bytes()
 
 
 def test_drawing_does_not_load_pyplot(night: Comparison, tmp_path: Path) -> None:
     before = "matplotlib.pyplot" in sys.modules
-    figures.save(figures.match_map(night.problem, night.runs["noise"][0].matching), tmp_path / "map.png")
+    save(figures.match_map(night.problem, night.runs["noise"][0].matching), tmp_path / "map.png")
     assert ("matplotlib.pyplot" in sys.modules) == before
 
 
@@ -74,7 +74,7 @@ def test_the_map_is_drawn_without_complaints(
     night: Comparison, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        figures.save(figures.match_map(night.problem, night.runs["noise"][0].matching), tmp_path / "map.png")
+        save(figures.match_map(night.problem, night.runs["noise"][0].matching), tmp_path / "map.png")
     assert not caplog.records
 
 
@@ -98,7 +98,7 @@ def test_a_crowd_can_be_mapped(tmp_path: Path) -> None:
     chance = np.random.default_rng(0)
     places = chance.uniform((40.70, -74.02), (40.80, -73.93), (2, 4000, 2))
     problem = pm.mobility.problem(places[0], places[1], edge=2000)
-    figures.save(figures.match_map(problem, pm.match(problem, "random")), tmp_path / "map.png")
+    save(figures.match_map(problem, pm.match(problem, "random")), tmp_path / "map.png")
 
 
 def test_places_are_needed_for_a_map() -> None:

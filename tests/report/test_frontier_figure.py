@@ -9,8 +9,7 @@ import pytest
 from matplotlib.lines import Line2D
 
 from palmatch.report.frontier_figure import frontier_figure, words
-from palmatch.report.paper_figures import save_both
-from palmatch.report.style import PRIVATE, REGION_ONLY
+from palmatch.report.style import PRIVATE, REGION_ONLY, save_both
 from palmatch.studies.compare import Row
 from palmatch.studies.frontier import Frontier, Line, Price, Spread
 

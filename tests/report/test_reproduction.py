@@ -9,9 +9,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from palmatch.report.mobility_page import story, write_mobility
+from palmatch.report.html import NOTHING
+from palmatch.report.mobility_page import mobility_page, write_mobility
 from palmatch.report.papers_page import write_papers
-from palmatch.report.reproduction import NOTHING, Told, number_line, within
+from palmatch.report.reproduction import Told, number_line, within
 from palmatch.studies import paper_readings, reproduce_mobility, reproduce_papers
 from palmatch.studies.published_numbers import MOBILITY, PAPERS, Beside, Own, beside
 
@@ -110,14 +111,15 @@ def test_what_the_records_lack_is_said_before_anything_else(
     assert "<li>The file &lt;ends&gt; here.</li>" in text.split("What differs from the paper")[0]
 
 
-def test_other_days_than_the_paper_s_are_said_to_be_so(city: tuple[reproduce_mobility.Records, pl.DataFrame]) -> None:
+def test_other_days_than_the_paper_s_are_said_to_be_so(
+    city: tuple[reproduce_mobility.Records, pl.DataFrame], tmp_path: Path
+) -> None:
     records, rows = city
     batch = replace(records.batches[0], name="2016-01-29 09:19:00")
     real = replace(records, made_up=False, source="trips.csv", batches=(batch,))
-    numbers = beside(MOBILITY, reproduce_mobility.own_numbers(rows, real))
-    told = story(real, reproduce_mobility.losses(rows), reproduce_mobility.spendings(rows), numbers, TOLD)
+    told = mobility_page(tmp_path, real, rows, TOLD)
     assert told.title == "The paper's mobility study, on trips.csv"
-    assert "of other days and times than the paper's" in told.differs[0]
+    assert "of other days and times than the paper's" in told.sections[0].items[0]
 
 
 def test_the_same_rows_give_the_same_bytes(

@@ -39,9 +39,9 @@ def rows(records: study.Records, tmp_path_factory: pytest.TempPathFactory) -> pl
 
 
 def test_every_method_is_played_in_every_run(rows: pl.DataFrame) -> None:
-    assert {(x.method, x.areas) for x in study.losses(rows)} == {(m, a) for m in study.METHODS for a in (2, 3)}
+    assert {(x.method, x.size) for x in study.losses(rows)} == {(m, a) for m in study.METHODS for a in (2, 3)}
     assert (rows["matched"] == 15).all()
-    mean = {(x.method, x.areas): x.mean for x in study.losses(rows)}
+    mean = {(x.method, x.size): x.mean for x in study.losses(rows)}
     assert mean["published", 3] < mean["random", 3]
     assert mean["hungarian-region", 3] < mean["random", 3]
 
@@ -91,11 +91,11 @@ def test_files_are_read_with_their_own_primary_areas(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reading", readings.READINGS, ids=lambda reading: reading.name)
 def test_every_reading_can_be_played(records: study.Records, reading: readings.Reading) -> None:
-    row = readings.tried(readings.play_reading(records, reading, 2, range(1), 0))[0]
-    assert 0 <= row.loss < 1
-    assert 0 <= row.random <= 1
-    assert 0.35 < row.median_matched <= 1
-    assert row.above_unless_lost <= row.above_all
+    row = readings.tried(readings.play_reading(records, reading, 2, range(1), 0)).row(0, named=True)
+    assert 0 <= row["loss"] < 1
+    assert 0 <= row["random"] <= 1
+    assert 0.35 < row["median_matched"] <= 1
+    assert row["above_unless_lost"] <= row["above_all"]
 
 
 def test_readings_differ_in_name_and_the_first_is_the_study_s_own(records: study.Records) -> None:

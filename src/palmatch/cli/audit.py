@@ -14,7 +14,7 @@ from palmatch.errors import InputError
 from palmatch.methods import Settings
 from palmatch.problem import FloatArray, Problem
 from palmatch.report.audit_figures import belief_maps, roc_curves
-from palmatch.report.figures import save
+from palmatch.report.style import save
 from palmatch.studies.arena import AUDITED, check_method
 from palmatch.studies.audit import Attack, Audit
 from palmatch.studies.audit import audit as audit_problem

@@ -21,7 +21,7 @@ from palmatch.cli import options, show
 from palmatch.cli.outputs import check_outputs
 from palmatch.errors import InputError
 from palmatch.report.day_figures import day_figure, true_figure
-from palmatch.report.paper_figures import save_both
+from palmatch.report.style import save_both
 from palmatch.studies.cells import Setting, check_settings, write_rows, write_words
 from palmatch.studies.day import PRIVATE_FOLDER, Played, play_day, summary, true_figures
 from palmatch.studies.day_area import Area

@@ -24,7 +24,7 @@ from palmatch.guarantee import in_words
 from palmatch.methods import Settings
 from palmatch.problem import Problem
 from palmatch.report.frontier_figure import frontier_figure, words
-from palmatch.report.paper_figures import save_both
+from palmatch.report.style import save_both
 from palmatch.studies.frontier import EPSILONS, SHOWN, Frontier, Line, price
 from palmatch.studies.frontier import frontier as find_frontier
 

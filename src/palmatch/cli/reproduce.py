@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
@@ -31,6 +31,7 @@ from palmatch.report.papers_page import write_papers
 from palmatch.report.reproduction import Told, number_line
 from palmatch.studies import cells, paper_readings, reproduce_mobility, reproduce_papers
 from palmatch.studies.published_numbers import MOBILITY, PAPERS, Beside, beside
+from palmatch.studies.reproduced import loss_rows
 
 NAME = "reproduce"
 HELP = "Play the paper's test-cases again: its figures and numbers beside ours, on one page."
@@ -107,7 +108,7 @@ def mobility(
     told = _told("mobility", words, runs=count, seed=seed)
     numbers = beside(MOBILITY, reproduce_mobility.own_numbers(rows, records))
     page = _write(out, rows, lambda: write_mobility(out, records, rows, told)[0])
-    losses = [asdict(loss) for loss in reproduce_mobility.losses(rows)]
+    losses = loss_rows(reproduce_mobility.losses(rows), "edge")
     title = f"Mobility, on {records.source}"
     _tell(title, numbers, losses, told, page=page, json=json, warnings=records.warnings)
 
@@ -147,7 +148,7 @@ def papers(
     told = _told("papers", words, runs=count, seed=seed)
     numbers = beside(PAPERS, reproduce_papers.own_numbers(rows, records))
     page = _write(out, rows, lambda: write_papers(out, records, rows, told, readings=others)[0])
-    losses = [asdict(loss) for loss in reproduce_papers.losses(rows)]
+    losses = loss_rows(reproduce_papers.losses(rows), "areas")
     _tell(f"Paper assignment, on {records.source}", numbers, losses, told, page=page, json=json)
 
 

@@ -6,9 +6,7 @@ here is computed that a study should have computed, and nothing touches pyplot's
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,7 +16,6 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from numpy.typing import ArrayLike
 
-from palmatch.data.whole import write_whole
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
 from palmatch.methods import METHODS
@@ -49,18 +46,8 @@ from palmatch.report.style import (
 )
 from palmatch.studies.compare import Comparison, Row, Run, all_epsilons
 
-DPI = 150
-
 _LARGEST_MAP, _SMALLEST_MAP = (4.6, 7.2), (3.1, 1.6)  # inches: width, height
 _ROW = 0.46  # inches for one method among the bars
-
-
-@styled
-def save(figure: Figure, path: Path) -> None:
-    """Write a PNG of 150 dots an inch that says neither when nor by what it was made."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=DPI, metadata={"Software": None})
-    write_whole(path, drawn.getvalue())
 
 
 @styled

@@ -1,69 +1,54 @@
-"""What the page of the mobility study tells: the paper's figures and numbers, ours, and where they part.
-
-It puts rows into words and pictures; what is computed from rows is the study's business.
-"""
+"""What the page of the mobility study tells: the paper's figures and numbers, ours, and where they part."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 from pathlib import Path
 
 import polars as pl
 
 from palmatch.data.city import outline as shore
 from palmatch.domains import mobility
-from palmatch.methods import METHODS, Settings
 from palmatch.report import paper_figures
-from palmatch.report.page import Exhibit
-from palmatch.report.paper_figures import Line, Mark
-from palmatch.report.reproduction import Story, Table, Told, picture, within, write_page
-from palmatch.report.style import Kind, counted, kind_of, percent
+from palmatch.report.html import Exhibit, Page, Table, picture, text_row, write_page
+from palmatch.report.paper_figures import Mark
+from palmatch.report.reproduction import (
+    Sizes,
+    Told,
+    epsilon_exhibit,
+    listed,
+    loss_exhibit,
+    loss_table,
+    settings_of,
+    study_page,
+    within,
+)
+from palmatch.report.style import counted, percent
 from palmatch.studies.published_numbers import MOBILITY, Beside, beside, loss_key
-from palmatch.studies.reproduce_mobility import (
-    DAY,
-    HOURS,
-    WITHOUT_BUDGET,
-    Loss,
-    Records,
-    Spent,
-    losses,
-    own_numbers,
-    spendings,
-)
-from palmatch.studies.reproduce_mobility import (
-    METHODS as PLAYED,
-)
+from palmatch.studies.reproduce_mobility import DAY, HOURS, Records, losses, own_numbers, spendings
+from palmatch.studies.reproduced import Loss, Spent
 
-_BOUNDS = ("unlimited", "noise")
-_FREE = ("noise", "random", "hungarian-region")
+_SIZES = Sizes("edge of a square region (metres)", lambda edge: f"ℓ = {edge:g} m")
 
 
 def write_mobility(folder: Path, records: Records, rows: pl.DataFrame, told: Told) -> list[Path]:
     """Write `report.html` and its figures into the folder; return the page first, then the pictures in PNG."""
+    return write_page(folder, mobility_page(folder, records, rows, told))
+
+
+def mobility_page(folder: Path, records: Records, rows: pl.DataFrame, told: Told) -> Page:
+    """Draw the figures and return all that the page says."""
     lost, spent = losses(rows), spendings(rows)
+    full = [x for x in spent if x.epsilon == spent[0].epsilon]
     numbers = beside(MOBILITY, own_numbers(rows, records))
-    exhibits = [
-        _map(folder, records, max(loss.edge for loss in lost)),
-        _day(folder, records),
-        _losses(folder, lost, numbers, records, told.runs),
-        _epsilons(folder, spent, numbers),
-        _histograms(folder, spent),
-    ]
-    page = write_page(folder, story(records, lost, spent, numbers, told), numbers, exhibits)
-    return [page, *(shown.path for exhibit in exhibits for shown in exhibit.pictures)]
-
-
-def story(
-    records: Records, lost: Sequence[Loss], spent: Sequence[Spent], numbers: Sequence[Beside], told: Told
-) -> Story:
-    """Return all that the page says in words."""
     where = "on a made-up city" if records.made_up else f"on {records.source}"
-    return Story(
-        title=f"The paper's mobility study, {where}",
-        summary=_summary(records, lost, spent, numbers, told.runs),
+    edges, budgets = sorted({x.size for x in lost}), sorted({x.epsilon for x in lost}, reverse=True)
+    return study_page(
+        f"The paper's mobility study, {where}",
+        summary=_summary(records, lost, full, numbers, told.runs),
         warnings=records.warnings,
         differs=_differs(records, told.runs),
+        numbers=numbers,
         pooling=(
             "Ours are means over all runs of all batches together, each batch counting the same, ± the standard "
             "deviation of the same losses; medians of ε are taken in each run and then averaged, shares are of all "
@@ -71,12 +56,36 @@ def story(
             "give 31.2 and 27.5 % that way, where it states 30.9 and 27.6. As a ratio of two losses it moves much "
             "where these move little."
         ),
-        tables=(_loss_table(lost), _batch_table(records), _epsilon_table(spent)),
-        left_out=_left_out(records, numbers),
+        exhibits=(
+            _map(folder, records, edges[-1]),
+            _day(folder, records),
+            _losses(folder, lost, numbers, records, told.runs),
+            _epsilons(folder, full, numbers),
+            _histograms(folder, full),
+        ),
+        tables=(loss_table(lost, _SIZES, _LOSS_REMARK, batches=True), _batch_table(records), _epsilon_table(spent)),
+        left_out=_left_out(records),
         notes=records.notes,
-        settings=_settings(records, lost, told),
-        command=told.command,
+        settings=settings_of(
+            records.source,
+            told,
+            "0.2",
+            ("seconds of a batch", f"{records.seconds:g}"),
+            ("edges ℓ", ", ".join(f"{edge:g} m" for edge in edges)),
+            ("budgets ε", ", ".join(f"{budget:g}" for budget in budgets)),
+            ("grid of possible places", "100 m"),
+            ("squares are counted from", "{:g}, {:g} (latitude, longitude)".format(*records.origin)),
+            ("interest", "every agent in every vehicle"),
+            utility="exp(−distance / 4000 m), distance east plus north",
+        ),
+        told=told,
     )
+
+
+_LOSS_REMARK = (
+    "Welfare lost in % of the optimum: mean ± standard deviation over all runs of all batches, and in brackets the "
+    "standard deviation of the runs of one batch, averaged over the batches."
+)
 
 
 def _summary(
@@ -86,16 +95,16 @@ def _summary(
     batches = f"{len(sizes)} batches" if len(sizes) > 1 else "one batch"
     palma = [loss for loss in lost if loss.method == "published" and loss.epsilon == 1.0]
     best, worst = palma[0], palma[-1]
-    at = {loss.method: loss for loss in lost if loss.epsilon == 1.0 and loss.edge == best.edge}
+    at = {loss.method: loss for loss in lost if loss.epsilon == 1.0 and loss.size == best.size}
     return (
-        f"{batches.capitalize()} of {records.seconds:g} seconds with {_counts(sizes)} people and as many vehicles were "
+        f"{batches.capitalize()} of {records.seconds:g} seconds with {listed(sizes)} people and as many vehicles were "
         f"matched {counted(runs, 'time')} by each method.",
-        f"PALMA as published (ε = 1) lost {percent(best.mean)} of the optimum's welfare in squares of {best.edge:g} m"
-        + (f" and {percent(worst.mean)} in squares of {worst.edge:g} m." if worst is not best else "."),
+        f"PALMA as published (ε = 1) lost {percent(best.mean)} of the optimum's welfare in squares of {best.size:g} m"
+        + (f" and {percent(worst.mean)} in squares of {worst.size:g} m." if worst is not best else "."),
         within(numbers),
         *_spent_in_words(spent, numbers),
         f"Two things that the paper does not say: with no budget at all (ε = 0, nothing but the region's noise) PALMA "
-        f"lost {percent(at['noise'].mean)} in squares of {best.edge:g} m, and a centre that knows nothing but regions "
+        f"lost {percent(at['noise'].mean)} in squares of {best.size:g} m, and a centre that knows nothing but regions "
         f"{percent(at['hungarian-region'].mean)}.",
     )
 
@@ -103,19 +112,15 @@ def _summary(
 def _spent_in_words(spent: Sequence[Spent], numbers: Sequence[Beside]) -> tuple[str, ...]:
     """Say how the agents' ε compare, which no standard deviation does."""
     stated = {number.published.key: number.published.value for number in numbers}
-    held = next((x for x in spent if x.epsilon == 1.0 and f"median epsilon {x.edge:g}" in stated), None)
+    held = next((x for x in spent if x.epsilon == 1.0 and f"median epsilon {x.size:g}" in stated), None)
     if held is None:
         return ()
-    median = stated[f"median epsilon {held.edge:g}"]
-    above, published = float((held.figures > 0.75).mean()), stated[f"above {held.edge:g}"]
+    median = stated[f"median epsilon {held.size:g}"]
+    above, published = held.above(0.75), stated[f"above {held.size:g}"]
     return (
         f"The ε of the agents, for which the paper states no spread: median {held.median:.2f} where it has {median:g}, "
-        f"and {percent(above)} above 0.75 where it has {published:g} % (ℓ = {held.edge:g} m).",
+        f"and {percent(above)} above 0.75 where it has {published:g} % (ℓ = {held.size:g} m).",
     )
-
-
-def _counts(sizes: Sequence[int]) -> str:
-    return str(sizes[0]) if len(sizes) == 1 else f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
 
 
 def _differs(records: Records, runs: int) -> tuple[str, ...]:
@@ -123,13 +128,17 @@ def _differs(records: Records, runs: int) -> tuple[str, ...]:
     return (
         _days(records),
         "The paper's batches have 17, 154, 116 and 174 requests, and its standard deviations are over batches and runs "
-        f"alike; ours have {_counts(sizes)}. Batches that are like each other make smaller deviations.",
+        f"alike; ours have {listed(sizes)}. Batches that are like each other make smaller deviations.",
         *(
             ()
             if runs == 32
             else (f"The paper plays each batch 32 times; here each method was played {counted(runs, 'time')}.",)
         ),
-        *(() if records.seconds == 30 else (_seconds(records.seconds),)),
+        *(
+            ()
+            if records.seconds == 30
+            else (f"The paper's numbers are of batches of 30 seconds; these have {records.seconds:g}.",)
+        ),
         "The budget test of Alg. 1 compares a Rényi cost with an ε; it is read as (c + c_max + ln 1/δ) / λ ≤ B.",
         "The floor of the paper's per-agent ε, ln(1/δ)/λ = 0.36, belongs to whoever was charged nothing. Only the "
         "budget is promised, and with the reservations of the method's guarantee.",
@@ -151,13 +160,7 @@ def _days(records: Records) -> str:
     return f"The batches are of other days and times than the paper's ({DAY}, {hours}): {listed}."
 
 
-def _seconds(seconds: float) -> str:
-    return f"The paper's numbers are of batches of 30 seconds; these have {seconds:g}."
-
-
-def _left_out(records: Records, numbers: Sequence[Beside]) -> tuple[str, ...]:
-    absent = [number.published.what for number in numbers if number.own is None]
-    missing = f"Published numbers without a counterpart in this run: {'; '.join(absent)}." if absent else ""
+def _left_out(records: Records) -> tuple[str, ...]:
     seconds = (
         "Batches of 10 seconds: the paper says “better results” without numbers; --seconds 10 plays them."
         if records.seconds != 10
@@ -167,60 +170,38 @@ def _left_out(records: Records, numbers: Sequence[Beside]) -> tuple[str, ...]:
         "The paper's own batches; NYC Open Data has them: palmatch data taxi --date 2016-01-15 --at 05:00 --at 08:00 "
         "--at 11:00 --at 19:00 --out trips.csv"
     )
-    return tuple(
-        sentence
-        for sentence in (
-            "" if all(batch.name.startswith(str(DAY)) for batch in records.batches) else own_day,
-            missing,
-            seconds,
-            "ALMA with plain local differential privacy: the paper says that the budget sufficed for one round, and "
-            "gives no number to compare with.",
-            "“Orders of magnitude faster than the Hungarian”: no number is stated, and the time of a simulator that "
-            "plays all agents on one machine is not that of their devices.",
-            "Spreads of the improvements and of the shares of agents: the paper states none, so that no difference in "
-            "standard deviations can be given.",
-        )
-        if sentence
+    return (
+        "" if all(batch.name.startswith(str(DAY)) for batch in records.batches) else own_day,
+        seconds,
+        "ALMA with plain local differential privacy: the paper says that the budget sufficed for one round, and gives "
+        "no number to compare with.",
+        "“Orders of magnitude faster than the Hungarian”: no number is stated, and the time of a simulator that plays "
+        "all agents on one machine is not that of their devices.",
+        "Spreads of the improvements and of the shares of agents: the paper states none, so that no difference in "
+        "standard deviations can be given.",
     )
-
-
-def _loss_table(lost: Sequence[Loss]) -> Table:
-    edges = sorted({loss.edge for loss in lost})
-    cells = {(loss.method, loss.epsilon, loss.edge): loss for loss in lost}
-    rows = []
-    for method in PLAYED:
-        for epsilon in sorted({loss.epsilon for loss in lost if loss.method == method}, reverse=True):
-            name = f"{method} ({METHODS[method].help})"
-            if method not in WITHOUT_BUDGET:
-                name = f"{method}, ε = {epsilon:g} ({METHODS[method].help})"
-            found = [cells[method, epsilon, edge] for edge in edges]
-            rows.append((name, *(f"{100 * x.mean:.1f} ± {100 * x.spread:.1f} ({100 * x.within:.1f})" for x in found)))
-    remark = (
-        "Welfare lost in % of the optimum: mean ± standard deviation over all runs of all batches, and in brackets the "
-        "standard deviation of the runs of one batch, averaged over the batches."
-    )
-    return Table("What each method lost", ("method", *(f"ℓ = {edge:g} m" for edge in edges)), tuple(rows), remark)
 
 
 def _batch_table(records: Records) -> Table:
     rows = tuple(
-        (batch.name, f"{len(batch.requests):,}", f"{len(batch.vehicles):,}", batch.digest) for batch in records.batches
+        text_row(batch.name, f"{len(batch.requests):,}", f"{len(batch.vehicles):,}", batch.digest)
+        for batch in records.batches
     )
     remark = (
         f"Each batch is {records.seconds:g} seconds long; vehicles stand where the last trips before it ended. Who has "
         "the same digest has the same places, in the same order."
     )
-    return Table("The batches", ("begins", "people", "vehicles", "digest of the places"), rows, remark)
+    return Table(("begins", "agents", "vehicles", "digest of the places"), rows, remark, "The batches")
 
 
 def _epsilon_table(spent: Sequence[Spent]) -> Table:
     rows = tuple(
-        (
-            f"ℓ = {x.edge:g} m, budget {x.epsilon:g}",
+        text_row(
+            f"ℓ = {x.size:g} m, budget {x.epsilon:g}",
             f"{x.median:.2f}",
             f"{x.largest:.2f}",
-            percent(float((x.figures <= 0.5).mean())),
-            percent(float((x.figures > 0.75).mean())),
+            percent(1 - x.above(0.5)),
+            percent(x.above(0.75)),
         )
         for x in spent
     )
@@ -229,29 +210,7 @@ def _epsilon_table(spent: Sequence[Spent]) -> Table:
         "not to be published. Whoever was charged nothing has the formula's floor of 0.36; whose budget buys not a "
         "single action plays the region's noise from the start, and has 0."
     )
-    return Table("What PALMA cost its agents", ("regions", "median", "largest", "ε ≤ 0.5", "ε > 0.75"), rows, remark)
-
-
-def _settings(records: Records, lost: Sequence[Loss], told: Told) -> tuple[tuple[str, str], ...]:
-    default = Settings()
-    return (
-        ("records", records.source),
-        ("seed", str(told.seed)),
-        ("runs", str(told.runs)),
-        ("seconds of a batch", f"{records.seconds:g}"),
-        ("edges ℓ", ", ".join(f"{edge:g} m" for edge in sorted({loss.edge for loss in lost}))),
-        ("budgets ε", ", ".join(f"{e:g}" for e in sorted({loss.epsilon for loss in lost}, reverse=True))),
-        ("failure probability δ", f"{default.delta:g}"),
-        ("Rényi order minus one, λ", f"{default.order:g}"),
-        ("truth when selecting, ζ_S", "0.2"),
-        ("truth when backing off, ζ_B", f"{default.truth_backoff:g}"),
-        ("least back-off, γ", f"{default.gamma:g}"),
-        ("utility", "exp(−distance / 4000 m), distance east plus north"),
-        ("grid of possible places", "100 m"),
-        ("squares are counted from", "{:g}, {:g} (latitude, longitude)".format(*records.origin)),
-        ("interest", "everybody in every vehicle"),
-        ("palmatch", told.version),
-    )
+    return Table(("regions", "median", "largest", "ε ≤ 0.5", "ε > 0.75"), rows, remark, "What PALMA cost its agents")
 
 
 def _map(folder: Path, records: Records, edge: float) -> Exhibit:
@@ -267,7 +226,7 @@ def _map(folder: Path, records: Records, edge: float) -> Exhibit:
         "tell, somebody in a shaded square may be anywhere in it. Places of people are shown for study; where they are "
         "real they are not for publishing."
     )
-    return Exhibit((picture(folder, "regions", figure, told),), caption)
+    return Exhibit((picture(folder, "regions", figure, told, svg=True),), caption)
 
 
 def _day(folder: Path, records: Records) -> Exhibit:
@@ -277,88 +236,49 @@ def _day(folder: Path, records: Records) -> Exhibit:
         "Requests in Manhattan in each minute, counted from all that the records hold of the day. The paper chose the "
         "two highest peaks, the lowest point and a mid-day low; what is chosen here is marked."
     )
-    return Exhibit((picture(folder, "requests", figure, told),), caption)
+    return Exhibit((picture(folder, "requests", figure, told, svg=True),), caption)
 
 
 def _losses(folder: Path, lost: Sequence[Loss], numbers: Sequence[Beside], records: Records, runs: int) -> Exhibit:
     first = max(loss.epsilon for loss in lost)
-    lines = [_line(method, [x for x in lost if x.method == method and x.epsilon == first]) for method in PLAYED]
+    shown = [x for x in lost if x.epsilon == first]
+    stated = {number.published.key: number.published for number in numbers}
+    marks = []
+    for x in shown:
+        number = stated.get("loss random" if x.method == "random" else loss_key(x.method, x.size, first))
+        if number is not None:
+            marks.append(Mark(x.method, x.size, number.value, number.spread))
     played = f"{counted(runs, 'run')} of {counted(len(records.batches), 'batch', 'batches')}"
-    about = f"ε = {first:g}; mean of {played}, whiskers are one standard deviation"
-    figure = paper_figures.loss_lines(
-        lines, _loss_marks(lines, numbers, first), told=about, across="edge of a square region (metres)"
-    )
-    told = "; ".join(f"{line.method} from {percent(line.means[0])} to {percent(line.means[-1])}" for line in lines)
     caption = (
         "Loss of welfare for growing regions, a line and filled markers for ours, open markers for the paper. "
         "“published” is PALMA; the dotted lines are PALMA with an infinite budget (“unlimited”) and with none "
         "(“noise”), the area one standard deviation around them: what a budget can buy lies between the two. "
-        "“hungarian-region” is not in the paper: it promises as much as “noise” does, but needs a centre."
+        "“hungarian-region” is not in the paper: it has the same guarantee as “noise”, but needs a centre."
     )
-    return Exhibit((picture(folder, "losses", figure, f"Welfare lost: {told}."),), caption)
+    return loss_exhibit(folder, shown, marks, _SIZES, about=f"ε = {first:g}; mean of {played}", caption=caption)
 
 
-def _line(method: str, found: Sequence[Loss]) -> Line:
-    return Line(
-        method=method,
-        kind=_kind(method),
-        sizes=tuple(x.edge for x in found),
-        means=tuple(x.mean for x in found),
-        spreads=tuple(x.spread for x in found),
-        bound=method in _BOUNDS,
-    )
-
-
-def _kind(method: str) -> Kind:
-    """Return the kind of privacy of a method at a budget above 0."""
-    return kind_of(method, inf if method == "unlimited" else 0.0 if method in _FREE else 1.0)
-
-
-def _loss_marks(lines: Sequence[Line], numbers: Sequence[Beside], epsilon: float) -> list[Mark]:
-    """Return what the paper states about the lines that are drawn."""
-    stated = {number.published.key: number.published for number in numbers}
-    marks = []
-    for line in lines:
-        for size in line.sizes:
-            number = stated.get("loss random" if line.method == "random" else loss_key(line.method, size, epsilon))
-            if number is not None:
-                marks.append(Mark(line.method, size, number.value, number.spread))
-    return marks
-
-
-def _epsilons(folder: Path, spent: Sequence[Spent], numbers: Sequence[Beside]) -> Exhibit:
-    full = [x for x in spent if x.epsilon == max(x.epsilon for x in spent)]
+def _epsilons(folder: Path, full: Sequence[Spent], numbers: Sequence[Beside]) -> Exhibit:
     stated = {number.published.key: number.published.value for number in numbers}
-    keys = {x.edge: f"median epsilon {x.edge:g}" for x in full}
-    marks = [Mark("published", edge, stated[key]) for edge, key in keys.items() if key in stated]
-    figure = paper_figures.epsilon_lines(
-        [x.edge for x in full],
-        [(x.median, x.least_median, x.most_median) for x in full],
-        [x.largest for x in full],
-        marks=marks,
-        told=f"PALMA as published, budget {full[0].epsilon:g}; the band is the range of the medians of all runs",
-        across="edge of a square region (metres)",
-        budget=full[0].epsilon,
-    )
-    told = "; ".join(f"median {x.median:.2f}, largest {x.largest:.2f} at {x.edge:g} m" for x in full)
+    keys = {x.size: f"median epsilon {x.size:g}" for x in full}
+    medians = {edge: stated[key] for edge, key in keys.items() if key in stated}
     caption = (
         "The largest ε of any agent in any run, and the mean of the runs' medians; the paper states the first median. "
-        "The formula starts at 0.36 for whoever was charged nothing."
+        "The formula starts at 0.36 for an agent that was charged nothing."
     )
-    return Exhibit((picture(folder, "epsilon", figure, f"ε of an agent: {told}."),), caption)
+    return epsilon_exhibit(folder, full, medians, _SIZES, about=f"budget {full[0].epsilon:g}", caption=caption)
 
 
-def _histograms(folder: Path, spent: Sequence[Spent]) -> Exhibit:
-    full = [x for x in spent if x.epsilon == max(x.epsilon for x in spent)]
+def _histograms(folder: Path, full: Sequence[Spent]) -> Exhibit:
     figure = paper_figures.epsilon_histograms(
-        [(f"ℓ = {x.edge:g} m", x.figures) for x in full],
+        [(_SIZES.name(x.size), x.figures) for x in full],
         told=f"PALMA as published; {len(full[0].figures):,} agents of all runs and batches in each panel",
         budget=full[0].epsilon,
     )
-    told = "; ".join(f"{percent(float((x.figures > 0.75).mean()))} above 0.75 at {x.edge:g} m" for x in full)
+    told = "; ".join(f"{percent(x.above(0.75))} above 0.75 at {x.size:g} m" for x in full)
     caption = (
         "Histograms of the agents' ε at the end, with the median of all agents together. Nobody passes the budget. The "
         "high bar at 0.36 is the formula's floor, of whoever was charged nothing; a bar at 0, if there is one, is of "
         "those whose budget does not buy a single action in so large a region."
     )
-    return Exhibit((picture(folder, "histograms", figure, f"Histograms of ε by agent: {told}."),), caption)
+    return Exhibit((picture(folder, "histograms", figure, f"Histograms of ε by agent: {told}.", svg=True),), caption)

@@ -1,54 +1,25 @@
-"""One page that tells what happened: a summary, the promise, the figures, the table, and how to do it again.
+"""The page of a comparison: a summary, the guarantee, the figures, the table, and how to do it again.
 
-The page is one file without scripts or outside references; the words of it that are about records come from
-`words`, the pictures from `figures`.
+Sentences about records come from `words`, pictures from `figures`, the page itself from `html`.
 """
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib.resources import files
 from math import log
 from pathlib import Path
 
 import numpy as np
-from jinja2 import Environment, StrictUndefined, Template
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from palmatch.data.whole import write_whole
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
 from palmatch.methods import Settings, budgets
 from palmatch.problem import Matching
 from palmatch.report import figures, words
+from palmatch.report.html import Exhibit, Page, Section, made_folder, picture, write_page
 from palmatch.report.style import counted, percent
 from palmatch.studies.compare import Comparison, Run, all_epsilons
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A figure that was written, as the page shows it."""
-
-    path: Path
-    alternative: str
-    width: int
-    height: int
-
-    @property
-    def source(self) -> str:
-        """The picture itself, as an address."""
-        return "data:image/png;base64," + base64.b64encode(self.path.read_bytes()).decode("ascii")
-
-
-@dataclass(frozen=True, slots=True)
-class Exhibit:
-    """Pictures that belong side by side, and what to see in them."""
-
-    pictures: tuple[Picture, ...]
-    caption: str
 
 
 def write_report(
@@ -82,26 +53,17 @@ def write_report(
     if not every:
         raise InputError("Expected at least one comparison to report on, got none.")
     _check_headline(every, headline)
-    place = _made(Path(folder))
+    place = made_folder(Path(folder))
     exhibits = _exhibits(place, every, settings=settings, headline=headline, outline=outline, traces=traces)
-    first = every[0]
-    promise = first.runs[headline][0].matching.guarantee
-    text = _template().render(
-        title=title,
-        summary=words.summary(every, headline),
-        promise=promise,
-        promise_numbers=words.promise_numbers(promise),
-        uncovered=words.uncovered(promise),
-        exhibits=exhibits,
-        blocks=[words.block(comparison, headline, alone=len(every) == 1) for comparison in every],
-        private_figures=words.private_figures(every),
-        notes=list(dict.fromkeys(note for comparison in every for note in comparison.problem.notes)),
-        settings=words.settings_in_words(first, settings, seed),
-        command=command,
+    notes = tuple(dict.fromkeys(note for comparison in every for note in comparison.problem.notes))
+    sections = (
+        words.guarantee_section(every[0].runs[headline][0].matching.guarantee),
+        Section("In pictures", exhibits=tuple(exhibits)),
+        Section("In figures", tables=(words.table(every, headline),)),
+        *([Section("Notes", items=notes)] if notes else []),
+        Section("To do it again", command=command, settings=words.settings_in_words(every[0], settings, seed)),
     )
-    page = place / "report.html"
-    write_whole(page, text)
-    return [page, *(picture.path for exhibit in exhibits for picture in exhibit.pictures)]
+    return write_page(place, Page(title, words.summary(every, headline), sections))
 
 
 def _check_headline(comparisons: Sequence[Comparison], headline: str) -> None:
@@ -111,20 +73,6 @@ def _check_headline(comparisons: Sequence[Comparison], headline: str) -> None:
                 f"There is no {headline!r} among the compared methods ({', '.join(comparison.runs)}): "
                 "compare it too, or choose another headline."
             )
-
-
-def _made(folder: Path) -> Path:
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file, expected a folder: choose another name for the report.")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _template() -> Template:
-    text = files("palmatch.report").joinpath("page.html.jinja").read_text(encoding="utf-8")
-    # Ids, titles and commands come from outside: everything is escaped, and a missing name is an error.
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(text)
 
 
 def _exhibits(
@@ -151,51 +99,44 @@ def _exhibits(
     return exhibits
 
 
-def _picture(folder: Path, name: str, figure: Figure, alternative: str) -> Picture:
-    path = folder / name
-    figures.save(figure, path)
-    width, height = (round(float(inches) * figures.DPI) for inches in figure.get_size_inches())
-    return Picture(path, alternative, width, height)
-
-
 def _maps(folder: Path, comparison: Comparison, headline: str, outline: ArrayLike | None, where: str) -> Exhibit:
-    shown = {"map.png": headline}
+    methods = {"map": headline}
     caption = (
         f"Each line leads from a person to the vehicle that “{headline}” gave to that person in the first run{where}: "
         "the shorter the lines, the better. Which shaded square a person is in is public; where in the square is not, "
         "so that a map like this one is not for publishing where the people are real."
     )
     if "hungarian" in comparison.runs and headline != "hungarian":
-        shown["map-optimum.png"] = "hungarian"
+        methods["map-optimum"] = "hungarian"
         caption += " Beside it the optimum, for which somebody has to know where everybody is."
     pictures = []
-    for name, method in shown.items():
+    for name, method in methods.items():
         matching = comparison.runs[method][0].matching
         figure = figures.match_map(comparison.problem, matching, outline=outline)
         told = f"Map of {matching.matched:,} pairs of people and vehicles by the method {method}."
-        pictures.append(_picture(folder, name, figure, told))
+        pictures.append(picture(folder, name, figure, told))
     return Exhibit(tuple(pictures), caption)
 
 
 def _losses(folder: Path, comparison: Comparison, where: str) -> Exhibit:
     ranked = sorted(comparison.rows, key=lambda row: row.loss_mean)
     told = "; ".join(f"{row.method} {percent(row.loss_mean)}" for row in ranked)
-    picture = _picture(folder, "loss.png", figures.loss_bars(comparison.rows), f"Welfare lost: {told}.")
+    shown = picture(folder, "loss", figures.loss_bars(comparison.rows), f"Welfare lost: {told}.")
     caption = (
         f"How much of the welfare that the optimum reaches is lost, the least on top{where}. Compare bars of the same "
         "colour first: they promise the same kind of privacy."
     )
-    return Exhibit((picture,), caption)
+    return Exhibit((shown,), caption)
 
 
 def _edges(folder: Path, comparisons: Sequence[Comparison]) -> Exhibit:
     told = "Line chart of the mean welfare loss of each method over the size of the regions; the table has the figures."
-    picture = _picture(folder, "edges.png", figures.loss_over_edges(comparisons), told)
+    shown = picture(folder, "edges", figures.loss_over_edges(comparisons), told)
     caption = (
         "A larger region hides more of whoever is in it. A line that climbs shows what that costs; a flat one belongs "
         "to a method that does not look at regions."
     )
-    return Exhibit((picture,), caption)
+    return Exhibit((shown,), caption)
 
 
 def _spending(folder: Path, comparison: Comparison, settings: Settings, headline: str, where: str) -> list[Exhibit]:
@@ -206,8 +147,8 @@ def _spending(folder: Path, comparison: Comparison, settings: Settings, headline
     runs = comparison.runs[telling[0]]
     budget, spent = runs[0].matching.guarantee.epsilon, all_epsilons(runs)
     told = f"Histogram of ε by agent: median {np.median(spent):.2f}, largest {spent.max():.2f}, budget {budget:g}."
-    picture = _picture(folder, "epsilon.png", figures.epsilon_histogram(runs, budget), told)
-    return [Exhibit((picture,), _spending_caption(comparison, settings, telling[0], where))]
+    shown = picture(folder, "epsilon", figures.epsilon_histogram(runs, budget), told)
+    return [Exhibit((shown,), _spending_caption(comparison, settings, telling[0], where))]
 
 
 def _spending_caption(comparison: Comparison, settings: Settings, method: str, where: str) -> str:
@@ -237,4 +178,4 @@ def _rounds(folder: Path, traces: Mapping[str, Matching]) -> Exhibit:
         "Where a line is steep, many agents find what they look for; the long tail to the right is the last rivals for "
         "the last resources."
     )
-    return Exhibit((_picture(folder, "rounds.png", figures.rounds_curve(traces), f"{told}."),), caption)
+    return Exhibit((picture(folder, "rounds", figures.rounds_curve(traces), f"{told}."),), caption)

@@ -6,12 +6,9 @@ here is computed that a study should have computed.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
@@ -21,9 +18,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 from numpy.typing import ArrayLike
 
-from palmatch.data.whole import write_whole
 from palmatch.problem import FloatArray, Problem
-from palmatch.report.figures import DPI, save
 from palmatch.report.maps import Places, dot, draw_land, map_axes, places_of
 from palmatch.report.style import (
     AGENT,
@@ -44,8 +39,7 @@ from palmatch.report.style import (
     styled,
 )
 from palmatch.studies.reproduce_mobility import Day
-
-__all__ = ["DPI", "Line", "Mark", "day_curve", "epsilon_histograms", "epsilon_lines", "loss_lines", "region_map"]
+from palmatch.studies.reproduced import Spent
 
 _MAP = (3.4, 5.2)  # inches, at most
 
@@ -79,23 +73,6 @@ class Mark:
     size: float
     value: float
     spread: float | None = None
-
-
-def save_both(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
-    """Write a figure as PNG and as SVG, neither of which says when it was made."""
-    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
-    save(figure, png)
-    _save_svg(figure, svg)
-    return png, svg
-
-
-@styled
-def _save_svg(figure: Figure, path: Path) -> None:
-    # Names inside an SVG are salted with a random number unless a salt is given.
-    with mpl.rc_context({"svg.hashsalt": "palmatch"}):
-        drawn = io.BytesIO()
-        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-        write_whole(path, drawn.getvalue())
 
 
 @styled
@@ -260,22 +237,15 @@ def _ticks(axes: Axes, lines: Sequence[Line]) -> None:
 
 
 @styled
-def epsilon_lines(
-    sizes: Sequence[float],
-    medians: Sequence[tuple[float, float, float]],
-    largest: Sequence[float],
-    *,
-    marks: Sequence[Mark],
-    told: str,
-    across: str,
-    budget: float,
-) -> Figure:
-    """Draw the largest ε of any agent and the mean median, with the range of the medians (median, least, most)."""
+def epsilon_lines(spent: Sequence[Spent], *, marks: Sequence[Mark], told: str, across: str) -> Figure:
+    """Draw the largest ε of any agent and the mean median, with the range of the medians."""
     figure, axes = sheet(
         "ε of an agent over the size of the regions", told, plot=(WIDTH - 0.5 - 0.3, 2.9), left=0.5, right=0.3,
         legend=0.19,
     )  # fmt: skip
-    middle, least, most = (np.array(values) for values in zip(*medians, strict=True))
+    sizes, middle, largest = (np.array([getattr(x, name) for x in spent]) for name in ("size", "median", "largest"))
+    least, most = ([float(pick(x.medians)) for x in spent] for pick in (np.min, np.max))
+    budget = spent[0].epsilon
     axes.fill_between(sizes, least, most, color=RESOURCE, alpha=0.16, lw=0)
     axes.plot(sizes, middle, color=RESOURCE, lw=1.7, marker="o", ms=4)
     axes.plot(sizes, largest, color=AGENT, lw=1.7, marker="s", ms=4)

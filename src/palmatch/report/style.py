@@ -5,18 +5,22 @@ This room knows kinds of privacy by their colour; it knows nothing of what a fig
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from palmatch.data.whole import write_whole
 from palmatch.methods import METHODS
 from palmatch.problem import FloatArray
 
@@ -26,6 +30,8 @@ R = TypeVar("R")
 INK, FAINT_INK, RULE, PAPER = "#22262a", "#666b70", "#d9d9d6", "#ffffff"
 AGENT, RESOURCE, ALARM = "#d97706", "#0a6fb5", "#a3123a"
 LAND, SHORE, REGION, REGION_EDGE = "#f3f1ec", "#c9c4b8", "#e3e8ec", "#ffffff"
+
+DPI = 150
 
 # Inches. Figures are narrow, so that their words can still be read when a phone shrinks them to its width.
 WIDTH, MARGIN, TITLE_LINE, SUBTITLE_LINE = 5.4, 0.12, 0.24, 0.175
@@ -110,6 +116,26 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
             return draw(*args, **kwargs)
 
     return drawn
+
+
+@styled
+def save(figure: Figure, path: Path) -> None:
+    """Write a PNG of 150 dots an inch, or an SVG, that says neither when nor by what it was made."""
+    kind = path.suffix[1:]
+    drawn = io.BytesIO()
+    # Names inside an SVG are salted with a random number unless a salt is given.
+    with mpl.rc_context({"svg.hashsalt": "palmatch"}):
+        metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+        figure.savefig(drawn, format=kind, dpi=DPI, metadata=metadata)
+    write_whole(path, drawn.getvalue())
+
+
+def save_both(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
+    """Write a figure as PNG and as SVG."""
+    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+    for path in (png, svg):
+        save(figure, path)
+    return png, svg
 
 
 def sheet(

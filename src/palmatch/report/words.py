@@ -15,13 +15,15 @@ from palmatch.guarantee import Guarantee, in_words
 from palmatch.methods import METHODS, Settings
 from palmatch.methods.palma import published_policy
 from palmatch.problem import Problem
+from palmatch.report import html
+from palmatch.report.html import NOTHING, Cell, Section, Table, text_row
 from palmatch.report.style import REGION_ONLY, kind_of, percent
 from palmatch.studies.compare import Comparison, Row
 
 # More names than this say no more than their number does.
 _MOST_NAMES = 20
 
-_SETTING_WORDS = {
+SETTING_WORDS = {
     "epsilon": "budget ε of whoever brings none",
     "delta": "failure probability δ",
     "order": "Rényi order minus one, λ",
@@ -40,30 +42,6 @@ class Words:
     agent: tuple[str, str] = ("agent", "agents")
     resource: tuple[str, str] = ("resource", "resources")
     region: tuple[str, str] = ("region", "regions")
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A row of the table, in words."""
-
-    method: str
-    about: str
-    kind: str
-    colour: str
-    loss: str
-    spread: str
-    epsilon: str
-    matched: str
-    rounds: str
-    chief: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """The rows of one comparison, with a heading where there are several."""
-
-    heading: str
-    lines: tuple[Line, ...]
 
 
 def where_of(comparison: Comparison) -> str:
@@ -90,12 +68,12 @@ def _count(number: int, words: tuple[str, str]) -> str:
     return f"{number:,} {words[number != 1]}"
 
 
-def summary(comparisons: Sequence[Comparison], headline: str) -> list[str]:
+def summary(comparisons: Sequence[Comparison], headline: str) -> tuple[str, ...]:
     """Return the sentences of the first paragraph: about the first comparison, with a glance at the others."""
     first = comparisons[0]
     problem, words, row = first.problem, _words(first.problem), _rows(first)[headline]
     where = where_of(first) if len(comparisons) > 1 else ""
-    return [
+    return (
         f"{_count(problem.agents, words.agent)} in {_count(len(problem.regions), words.region)} "
         f"{'was' if problem.agents == 1 else 'were'} to be matched "
         f"with {_count(problem.resources, words.resource)}, one each.",
@@ -104,7 +82,7 @@ def summary(comparisons: Sequence[Comparison], headline: str) -> list[str]:
         *_elsewhere(comparisons[1:], headline),
         _promised(first.runs[headline][0].matching.guarantee),
         *_yardsticks(first, row, words),
-    ]
+    )
 
 
 def _elsewhere(others: Sequence[Comparison], headline: str) -> list[str]:
@@ -162,19 +140,25 @@ def _rows(comparison: Comparison) -> dict[str, Row]:
     return {row.method: row for row in comparison.rows}
 
 
-def promise_numbers(promise: Guarantee) -> list[tuple[str, str]]:
-    """Return the numbers of a promise; none where nothing is promised."""
-    if promise.notion == "none":
-        return []
-    return [
-        ("kind of privacy", promise.notion),
-        ("ε at most", in_words(promise.epsilon)),
-        ("δ", f"{promise.delta:g}"),
-        ("added up by", promise.accountant),
-    ]
+def guarantee_section(guarantee: Guarantee) -> Section:
+    """Return the guarantee: its statement, its numbers, its assumptions, and the agents that it leaves out."""
+    return Section(
+        "Guarantee to the agents",
+        text=(guarantee.statement,),
+        numbers=() if guarantee.notion == "none" else (
+            ("kind of privacy", guarantee.notion),
+            ("ε at most", in_words(guarantee.epsilon)),
+            ("δ", f"{guarantee.delta:g}"),
+            ("added up by", guarantee.accountant),
+        ),
+        lead="What this rests on, and what it does not cover:",
+        items=guarantee.assumptions,
+        remark=_uncovered(guarantee),
+        box=True,
+    )  # fmt: skip
 
 
-def uncovered(promise: Guarantee) -> str:
+def _uncovered(promise: Guarantee) -> str:
     """Say whom the promise leaves out."""
     if promise.notion == "none":
         return ""
@@ -185,27 +169,39 @@ def uncovered(promise: Guarantee) -> str:
     return f"It does not cover: {named}" + (f", and {rest:,} more." if rest > 0 else ".")
 
 
-def block(comparison: Comparison, headline: str, *, alone: bool) -> Block:
-    """Return the rows of a comparison, the least loss first."""
-    heading = "" if alone else where_of(comparison).strip().capitalize()
-    ranked = sorted(comparison.rows, key=lambda row: (row.loss_mean, row.method))
-    return Block(heading, tuple(_line(row, comparison.problem, chief=row.method == headline) for row in ranked))
-
-
-def _line(row: Row, problem: Problem, *, chief: bool) -> Line:
-    kind = kind_of(row.method, row.epsilon_max)
-    return Line(
-        method=row.method,
-        about=METHODS[row.method].help,
-        kind=kind.words,
-        colour=kind.colour,
-        loss=f"{round(100 * row.loss_mean, 1) + 0.0:.1f}",
-        spread=f"± {100 * row.loss_sd:.1f}" if row.loss_sd > 0 else "",
-        epsilon=_epsilon(row),
-        matched=f"{_mean(row.matched_mean)} of {problem.agents:,}",
-        rounds=f"{row.rounds_mean:,.0f}" if row.rounds_mean else "–",
-        chief=chief,
+def table(comparisons: Sequence[Comparison], headline: str) -> Table:
+    """Return the rows of all comparisons, those of one together, the least loss first."""
+    rows = []
+    for comparison in comparisons:
+        if len(comparisons) > 1:
+            rows.append(text_row(where_of(comparison).strip().capitalize()))
+        ranked = sorted(comparison.rows, key=lambda row: (row.loss_mean, row.method))
+        rows += [_line(row, comparison.problem, chief=row.method == headline) for row in ranked]
+    private = _private_figures(comparisons)
+    remark = (
+        "Welfare lost is the part of the optimum's total utility that is missing: the mean over the runs ± one "
+        "standard deviation. “none” means no guarantee. Rounds are synchronous steps; a centre needs none."
     )
+    if private:
+        remark += (
+            f" The ε of “{'”, “'.join(private)}” are computed from what is private to the agents: they are shown for "
+            "study, and not to be published."
+        )
+    columns = ("method", "welfare lost, %", "ε, median / largest", "matched", "rounds")
+    return Table(columns, tuple(rows), remark)
+
+
+def _line(row: Row, problem: Problem, *, chief: bool) -> html.Row:
+    kind = kind_of(row.method, row.epsilon_max)
+    spread = f"± {100 * row.loss_sd:.1f}" if row.loss_sd > 0 else ""
+    cells = (
+        Cell(row.method, METHODS[row.method].help, kind.colour, kind.words),
+        Cell(f"{round(100 * row.loss_mean, 1) + 0.0:.1f}", spread),
+        Cell(_epsilon(row)),
+        Cell(f"{_mean(row.matched_mean)} of {problem.agents:,}"),
+        Cell(f"{row.rounds_mean:,.0f}" if row.rounds_mean else NOTHING),
+    )
+    return html.Row(cells, chief)
 
 
 def _epsilon(row: Row) -> str:
@@ -217,20 +213,20 @@ def _epsilon(row: Row) -> str:
     return largest if median == largest else f"{median} / {largest}"
 
 
-def private_figures(comparisons: Sequence[Comparison]) -> list[str]:
+def _private_figures(comparisons: Sequence[Comparison]) -> list[str]:
     """Return the methods whose ε by agent may not be shown around."""
     runs = [(method, run) for comparison in comparisons for method, own in comparison.runs.items() for run in own[:1]]
     return list(dict.fromkeys(method for method, run in runs if not run.matching.epsilon_is_public))
 
 
-def settings_in_words(comparison: Comparison, settings: Settings, seed: int) -> list[tuple[str, str]]:
+def settings_in_words(comparison: Comparison, settings: Settings, seed: int) -> tuple[tuple[str, str], ...]:
     """Return every public number in words."""
     told = [("seed", str(seed)), ("runs", str(max(row.runs for row in comparison.rows)))]
     for field in fields(settings):
         value = getattr(settings, field.name)
         if field.name == "truth_selection" and value is None:
             value = published_policy(comparison.problem, settings).truth_selection
-        name = _SETTING_WORDS.get(field.name, field.name)
+        name = SETTING_WORDS.get(field.name, field.name)
         told.append((name, f"{value:g}" if isinstance(value, float) else str(value)))
     problem = comparison.problem
     interest = "all of them" if problem.interest is None else f"{problem.interest:,}"
@@ -238,4 +234,4 @@ def settings_in_words(comparison: Comparison, settings: Settings, seed: int) -> 
     if isinstance(problem.domain, City):
         told.append(("utility", f"exp(−distance / {problem.domain.alpha:g} m)"))
         told.append(("grid of possible places", f"{problem.domain.spacing:g} m"))
-    return told
+    return tuple(told)

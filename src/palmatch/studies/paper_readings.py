@@ -17,7 +17,6 @@ import numpy as np
 import polars as pl
 
 from palmatch.device.agent import Agent, Attempt
-from palmatch.domains import papers
 from palmatch.domains.papers import OTHER, SECONDARY, Conference
 from palmatch.methods import Settings, Workspace
 from palmatch.methods.centralised import assign
@@ -26,7 +25,7 @@ from palmatch.problem import FloatArray, IntArray, Problem, Region
 from palmatch.rounds.draws import draw, stream, streams
 from palmatch.rounds.game import region_tables, rules_of, simulate
 from palmatch.studies.cells import Cell
-from palmatch.studies.reproduce_papers import Ready, Records, prepare_published, types_of
+from palmatch.studies.reproduce_papers import Ready, Records, prepare_published, problem_of, types_of
 
 Contest: TypeAlias = Literal["nobody", "one", "in turn"]
 Charge: TypeAlias = Literal["all", "seen", "collisions", "looks"]
@@ -181,20 +180,7 @@ class ReadConference(Conference):
 
 def read_problem(records: Records, reading: Reading, areas: int, seed: int) -> Problem:
     """Return the problem of a run as a reading has it; the seed draws the same primary areas for all readings."""
-    problem = papers.problem(
-        records.reviewers,
-        records.papers,
-        areas=areas,
-        draw_primary=True,
-        seed=seed,
-        surplus=reading.surplus,
-        interest=reading.interest,
-        area_names=records.areas,
-        reviewer_ids=records.reviewer_ids,
-        paper_ids=records.paper_ids,
-        reviewer_primary=records.reviewer_primary,
-        paper_primary=records.paper_primary,
-    )
+    problem = problem_of(records, areas, seed, surplus=reading.surplus, interest=reading.interest)
     domain = problem.domain
     assert isinstance(domain, Conference)
     types, truth = (np.where(rows == OTHER, reading.reviewer_rest, rows) for rows in (problem.types, problem.truth))
@@ -405,51 +391,15 @@ def cells(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """What came of a reading at a number of areas: fractions, means over the runs, and spreads of the losses.
+def tried(rows: pl.DataFrame, readings: Sequence[Reading] = READINGS) -> pl.DataFrame:
+    """Return what came of each reading at each number of areas: means over the runs, and spreads of the losses.
 
-    The medians and shares above 0.75 of an agent's ε are given for everybody and for the matched; the share also for
-    everybody if whoever goes without counts as charged nothing.
+    The medians and shares above 0.75 of an agent's ε are given for all agents and for the matched; the share also for
+    all agents if those without a paper count as charged nothing.
     """
-
-    reading: str
-    why: str
-    areas: int
-    runs: int
-    loss: float
-    loss_spread: float
-    random: float
-    random_spread: float
-    median_all: float
-    median_matched: float
-    above_all: float
-    above_matched: float
-    above_unless_lost: float
-
-
-def tried(rows: pl.DataFrame, readings: Sequence[Reading] = READINGS) -> list[Tried]:
-    """Return what came of each reading, in the order of the readings."""
     why = {reading.name: reading.why for reading in readings}
-    names = ("median_all", "median_matched", "above_all", "above_matched", "above_unless_lost")
-    found = []
-    for (name, areas), group in rows.group_by(["reading", "areas"], maintain_order=True):
-        numbers = group.to_dict(as_series=False)
-        found.append(
-            Tried(
-                reading=str(name),
-                why=why[str(name)],
-                areas=int(str(areas)),
-                runs=len(group),
-                loss=float(np.mean(numbers["loss"])),
-                loss_spread=_spread(numbers["loss"]),
-                random=float(np.mean(numbers["random"])),
-                random_spread=_spread(numbers["random"]),
-                **{column: float(np.mean(numbers[column])) for column in names},
-            )
-        )
-    return found
-
-
-def _spread(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    spread = pl.col("loss", "random").std().fill_null(0.0).name.suffix("_spread")
+    means = pl.all().exclude("run", "matched").mean()
+    return rows.group_by("reading", "areas", maintain_order=True).agg(means, spread, runs=pl.len()).with_columns(
+        why=pl.col("reading").replace_strict(why)
+    )  # fmt: skip

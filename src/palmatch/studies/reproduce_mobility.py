@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -25,8 +26,10 @@ from palmatch.methods import Settings, Workspace, prepare
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds.draws import keys_of, stream
+from palmatch.studies import reproduced
 from palmatch.studies.cells import Cell, Setting
 from palmatch.studies.published_numbers import Own, improvement_key, loss_key
+from palmatch.studies.reproduced import Loss, check_sizes, frame_of, random_loss, row_of
 
 Times: TypeAlias = NDArray[np.datetime64]
 
@@ -199,7 +202,7 @@ def cells(
     records: Records, *, edges: Sequence[float], runs: int, seed: int, epsilons: Sequence[float] = EPSILONS
 ) -> list[Cell]:
     """Return the cells of a study: one for each batch, edge and budget."""
-    _check(edges, runs)
+    check_sizes(edges, runs, "edges")
     return [
         Cell(
             name=f"{batch.name}, {edge:g} m, ε = {epsilon:g}",
@@ -221,13 +224,6 @@ def settings_of(records: Records, *, runs: int, seed: int, version: str) -> dict
         "study": "mobility", "runs": runs, "seed": seed, "palmatch": version, "squares are counted from": origin,
     }  # fmt: skip
     return shared | {f"places of {batch.name}": batch.digest for batch in records.batches}
-
-
-def _check(edges: Sequence[float], runs: int) -> None:
-    if runs < 1:
-        raise InputError(f"Expected at least 1 run, got runs={runs}.")
-    if not edges or len(set(edges)) < len(edges):
-        raise InputError(f"Expected different edges, got {', '.join(f'{edge:g}' for edge in edges) or 'none'}.")
 
 
 def play_batch(
@@ -254,122 +250,28 @@ def play_batch(
         ready = prepare(workspace, method, settings=Settings(epsilon=epsilon))
         for run in range(runs):
             matching = ready.play(stream(own, run))
-            rows.append(
-                {
-                    "batch": batch.name,
-                    "edge": edge,
-                    "epsilon": epsilon,
-                    "method": method,
-                    "run": run,
-                    "loss": 1.0 - matching.welfare / best,
-                    "rounds": matching.rounds,
-                    "agents": problem.agents,
-                    "matched": matching.matched,
-                    "regions": len(problem.regions),
-                    # Everybody's own figure is only of interest where it differs from the budget.
-                    "epsilon_of_agents": matching.epsilon.tolist() if method == "published" else [],
-                }
-            )
-    return pl.DataFrame(rows, schema=_SCHEMA)
+            rows.append(row_of(problem, matching, best, batch=batch.name, edge=edge, epsilon=epsilon, run=run))
+    return frame_of(rows)
 
 
-_SCHEMA: Final = pl.Schema(
-    {
-        "batch": pl.String(),
-        "edge": pl.Float64(),
-        "epsilon": pl.Float64(),
-        "method": pl.String(),
-        "run": pl.Int32(),
-        "loss": pl.Float64(),
-        "rounds": pl.Int64(),
-        "agents": pl.Int32(),
-        "matched": pl.Int32(),
-        "regions": pl.Int32(),
-        "epsilon_of_agents": pl.List(pl.Float64()),
-    }
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """What a method lost at an edge under a budget, as fractions of the optimum.
-
-    `mean` and `spread` are over all runs of all batches together, which is how the paper's spreads of several points
-    come about; `within` is the spread of the runs of one batch, averaged over the batches.
-    """
-
-    method: str
-    edge: float
-    epsilon: float
-    mean: float
-    spread: float
-    within: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Spent:
-    """What `published` cost its agents at an edge under a budget, in ε.
-
-    `median` is the mean of the median agents of all runs and batches, `least_median` and `most_median` the smallest and
-    the largest of these, `largest` that of any agent; `figures` are those of all agents.
-    """
-
-    edge: float
-    epsilon: float
-    median: float
-    least_median: float
-    most_median: float
-    largest: float
-    figures: FloatArray
-
-
-def losses(rows: pl.DataFrame) -> list[Loss]:
-    """Return every method's loss at every edge under every budget, all batches pooled."""
-    of = ["method", "edge", "epsilon"]
-    within = rows.group_by([*of, "batch"]).agg(pl.col("loss").std()).group_by(of).agg(within=pl.col("loss").mean())
-    pooled = rows.group_by(of).agg(mean=pl.col("loss").mean(), spread=pl.col("loss").std())
-    # One run has no spread.
-    table = pooled.join(within, on=of).with_columns(pl.col("spread", "within").fill_null(0.0))
-    found = [Loss(**row) for row in table.to_dicts()]
-    return sorted(found, key=lambda loss: (METHODS.index(loss.method), -loss.epsilon, loss.edge))
-
-
-def spendings(rows: pl.DataFrame) -> list[Spent]:
-    """Return what `published` cost, at every edge under every budget."""
-    found = []
-    palma = rows.filter(pl.col("method") == "published").sort("epsilon", "edge", descending=[True, False])
-    for (edge, epsilon), group in palma.group_by(["edge", "epsilon"], maintain_order=True):
-        runs = [np.asarray(figures, dtype=np.float64) for figures in group["epsilon_of_agents"].to_list()]
-        medians = np.array([np.median(figures) for figures in runs])
-        found.append(
-            Spent(
-                edge=float(str(edge)),
-                epsilon=float(str(epsilon)),
-                median=float(medians.mean()),
-                least_median=float(medians.min()),
-                most_median=float(medians.max()),
-                largest=float(max(figures.max() for figures in runs)),
-                figures=np.concatenate(runs),
-            )
-        )
-    return found
+losses = partial(reproduced.losses, size="edge", methods=METHODS)
+spendings = partial(reproduced.spendings, size="edge")
 
 
 def own_numbers(rows: pl.DataFrame, records: Records) -> dict[str, Own]:
     """Return our numbers by the keys of the published ones, losses and shares in per cent."""
     lost, spent = losses(rows), spendings(rows)
-    own = {loss_key(x.method, x.edge, x.epsilon): Own(100 * x.mean, 100 * x.spread) for x in lost}
+    own = {loss_key(x.method, x.size, x.epsilon): Own(100 * x.mean, 100 * x.spread) for x in lost}
     own |= _improvements(lost)
-    random = rows.filter(pl.col("method") == "random")["loss"].to_numpy()
-    own["loss random"] = Own(100 * float(random.mean()), 100 * float(random.std(ddof=1)) if len(random) > 1 else None)
+    own["loss random"] = random_loss(rows)
     palma = [x for x in lost if x.method == "published" and x.epsilon == 1.0]
     own["best welfare"] = Own(100 * (1 - min(x.mean for x in palma)))
     full = [x for x in spent if x.epsilon == 1.0]
     own["max epsilon"] = Own(max(x.largest for x in full))
     for x in full:
-        own[f"median epsilon {x.edge:g}"] = Own(x.median)
-        own[f"above {x.edge:g}"] = Own(100 * float((x.figures > 0.75).mean()))
-        own[f"below {x.edge:g}"] = Own(100 * float((x.figures <= 0.5).mean()))
+        own[f"median epsilon {x.size:g}"] = Own(x.median)
+        own[f"above {x.size:g}"] = Own(100 * x.above(0.75))
+        own[f"below {x.size:g}"] = Own(100 * (1 - x.above(0.5)))
     own["data points"] = Own(len(full[0].figures))
     # The paper counts the requests of half minutes.
     for batch in records.batches if records.seconds == 30 else ():
@@ -380,7 +282,7 @@ def own_numbers(rows: pl.DataFrame, records: Records) -> dict[str, Own]:
 
 def _improvements(lost: Sequence[Loss]) -> dict[str, Own]:
     """Return which part of what Hungarian + geo-ind loses PALMA does not lose; nothing where that loses nothing."""
-    mean = {(x.method, x.edge, x.epsilon): x.mean for x in lost}
+    mean = {(x.method, x.size, x.epsilon): x.mean for x in lost}
     return {
         improvement_key(edge, epsilon): Own(100 * (1 - value / mean["hungarian-geo", edge, epsilon]))
         for (method, edge, epsilon), value in mean.items()

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import comb
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import polars as pl
@@ -28,8 +29,10 @@ from palmatch.methods.palma import published_policy
 from palmatch.policies.published import Policy
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.draws import stream
+from palmatch.studies import reproduced
 from palmatch.studies.cells import Cell, Setting
 from palmatch.studies.published_numbers import Own
+from palmatch.studies.reproduced import check_sizes, frame_of, random_loss, row_of
 
 AREAS: Final = (3, 4, 5)
 METHODS: Final = ("published", "unlimited", "noise", "random", "hungarian-region")
@@ -116,10 +119,7 @@ def _drawn(marks: NDArray[np.uint8]) -> str:
 
 def cells(records: Records, *, areas: Sequence[int], runs: int, seed: int) -> list[Cell]:
     """Return the cells of a study: one for each number of areas and run."""
-    if runs < 1:
-        raise InputError(f"Expected at least 1 run, got runs={runs}.")
-    if not areas or len(set(areas)) < len(areas):
-        raise InputError(f"Expected different numbers of areas, got {', '.join(map(str, areas)) or 'none'}.")
+    check_sizes(areas, runs, "numbers of areas")
     return [
         Cell(f"{most} areas, run {run + 1}", play_run, (records, most, run, seed), 50.0 + types_of(records, most))
         for most in areas
@@ -139,7 +139,9 @@ def settings_of(records: Records, *, runs: int, seed: int, version: str) -> dict
     return {"study": "papers", "runs": runs, "seed": seed, "palmatch": version, "labels": records.digest}
 
 
-def problem_of(records: Records, areas: int, seed: int) -> Problem:
+def problem_of(
+    records: Records, areas: int, seed: int, *, surplus: Literal["drop", "keep"] = "drop", interest: int | None = None
+) -> Problem:
     """Return the problem of one run: its seed draws the primary areas, the same for any number of areas."""
     return papers.problem(
         records.reviewers,
@@ -147,6 +149,8 @@ def problem_of(records: Records, areas: int, seed: int) -> Problem:
         areas=areas,
         draw_primary=True,
         seed=seed,
+        surplus=surplus,
+        interest=interest,
         area_names=records.areas,
         reviewer_ids=records.reviewer_ids,
         paper_ids=records.paper_ids,
@@ -179,125 +183,23 @@ def play_run(records: Records, areas: int, run: int, seed: int) -> pl.DataFrame:
     rows = []
     for method in METHODS:
         matching = prepare(workspace, method).play(own)
-        rows.append(_row(method, areas, run, problem, matching.resource_of, best, matching.rounds))
-        if method == "published":
-            # By the paper's accounting alone: what a drawn primary area reveals is told elsewhere.
-            beyond = 0.0 if problem.disclosure is None else problem.disclosure.epsilon
-            rows[0]["epsilon_of_agents"] = (matching.epsilon - beyond).tolist()
-            rows[0]["agent_is_matched"] = (matching.resource_of >= 0).tolist()
-    return pl.DataFrame(rows, schema=_SCHEMA)
+        rows.append(row_of(problem, matching, best, batch="", areas=areas, epsilon=Settings().epsilon, run=run))
+    return frame_of(rows)
 
 
-def _row(
-    method: str, areas: int, run: int, problem: Problem, resource_of: IntArray, best: float, rounds: int
-) -> dict[str, object]:
-    return {
-        "areas": areas,
-        "method": method,
-        "run": run,
-        "loss": 1.0 - float(problem.true_utility_of(resource_of).sum()) / best,
-        "rounds": rounds,
-        "agents": problem.agents,
-        "matched": int((resource_of >= 0).sum()),
-        "uncovered": _with_surplus(problem),
-        "epsilon_of_agents": [],
-        "agent_is_matched": [],
-    }
-
-
-def _with_surplus(problem: Problem) -> int:
-    """Return how many reviewers have more areas than their region allows for."""
-    return int((problem.types != problem.truth).any(axis=1).sum())
-
-
-_SCHEMA: Final = pl.Schema(
-    {
-        "areas": pl.Int32(),
-        "method": pl.String(),
-        "run": pl.Int32(),
-        "loss": pl.Float64(),
-        "rounds": pl.Int64(),
-        "agents": pl.Int32(),
-        "matched": pl.Int32(),
-        "uncovered": pl.Int32(),
-        "epsilon_of_agents": pl.List(pl.Float64()),
-        "agent_is_matched": pl.List(pl.Boolean()),
-    }
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """What a method lost at a number of areas, as fractions of the optimum, over the runs."""
-
-    method: str
-    areas: int
-    mean: float
-    spread: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Spent:
-    """What `published` cost at a number of areas, in ε: the mean of the runs' medians, and the largest of anybody.
-
-    `least_median` and `most_median` are the smallest and the largest median of any run; `figures` are those of all
-    agents of all runs, and `matched` says which of them got a paper.
-    """
-
-    areas: int
-    median: float
-    least_median: float
-    most_median: float
-    median_matched: float
-    largest: float
-    figures: FloatArray
-    matched: NDArray[np.bool_]
-
-
-def losses(rows: pl.DataFrame) -> list[Loss]:
-    """Return every method's loss at every number of areas."""
-    found = []
-    for (method, areas), group in rows.group_by(["method", "areas"], maintain_order=True):
-        values = group["loss"].to_numpy()
-        spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
-        found.append(Loss(str(method), int(str(areas)), float(values.mean()), spread))
-    return sorted(found, key=lambda loss: (METHODS.index(loss.method), loss.areas))
-
-
-def spendings(rows: pl.DataFrame) -> list[Spent]:
-    """Return what `published` cost, at every number of areas."""
-    found = []
-    palma = rows.filter(pl.col("method") == "published").sort("areas", "run")
-    for (areas,), group in palma.group_by(["areas"], maintain_order=True):
-        runs = [np.asarray(figures, dtype=np.float64) for figures in group["epsilon_of_agents"].to_list()]
-        served = [np.asarray(flags, dtype=np.bool_) for flags in group["agent_is_matched"].to_list()]
-        medians = np.array([np.median(figures) for figures in runs])
-        of_matched = [np.median(figures[flags]) for figures, flags in zip(runs, served, strict=True)]
-        found.append(
-            Spent(
-                areas=int(str(areas)),
-                median=float(medians.mean()),
-                least_median=float(medians.min()),
-                most_median=float(medians.max()),
-                median_matched=float(np.mean(of_matched)),
-                largest=float(max(figures.max() for figures in runs)),
-                figures=np.concatenate(runs),
-                matched=np.concatenate(served),
-            )
-        )
-    return found
+losses = partial(reproduced.losses, size="areas", methods=METHODS)
+spendings = partial(reproduced.spendings, size="areas")
 
 
 def own_numbers(rows: pl.DataFrame, records: Records) -> dict[str, Own]:
     """Return our numbers by the keys of the published ones, losses and shares in per cent; everybody is counted."""
     palma = sorted((x for x in losses(rows) if x.method == "published"), key=lambda loss: loss.mean)
-    random = rows.filter(pl.col("method") == "random")["loss"].to_numpy()
     spent = spendings(rows)
-    above = [100 * float((x.figures > 0.75).mean()) for x in spent]
+    above = [100 * x.above(0.75) for x in spent]
     return {
         "least loss": Own(100 * palma[0].mean, 100 * palma[0].spread),
         "most loss": Own(100 * palma[-1].mean, 100 * palma[-1].spread),
-        "loss random": Own(100 * float(random.mean()), 100 * float(random.std(ddof=1)) if len(random) > 1 else None),
+        "loss random": random_loss(rows),
         "median epsilon": Own(float(np.mean([x.median for x in spent]))),
         "least above": Own(min(above)),
         "most above": Own(max(above)),
