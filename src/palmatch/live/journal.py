@@ -79,8 +79,8 @@ class Journal:
         return [name for (name,) in self._books.execute("SELECT name FROM game WHERE NOT over ORDER BY number")]
 
     def games(self) -> int:
-        """Return how many games there have been."""
-        return int(self._books.execute("SELECT count(*) FROM game").fetchone()[0])
+        """Return how many games there have been, those that were forgotten included."""
+        return int(self._books.execute("SELECT coalesce(max(number), -1) + 1 FROM game").fetchone()[0])
 
     def finish(self, game: str) -> None:
         """Note that a game's result is published."""

@@ -20,7 +20,7 @@ from palmatch.device.grid import METRES_PER_DEGREE, Partition, locate, metres_pe
 from palmatch.domains import mobility
 from palmatch.errors import InputError
 from palmatch.live import messages as m
-from palmatch.live.board import Crowd, Outcome, Regional, Said
+from palmatch.live.board import Crowd, Outcome, Regional, Rules, Said
 from palmatch.live.packing import pack
 from palmatch.live.simulation import Simulation
 from palmatch.live.support import supporting_prices
@@ -73,9 +73,9 @@ def method_of(protocol: Protocol) -> Method:
     return next(method for method in METHODS.values() if protocol in method.live)
 
 
-def rules_of(protocol: Protocol, place: Map, settings: Settings, simulation: Simulation | None = None) -> MethodRules:
+def rules_of(protocol: Protocol, place: Map, settings: Settings, simulation: Simulation | None = None) -> Rules:
     """Return the rules of a protocol's method."""
-    kinds = {"report": ReportRules, "bids": BidRules, "rounds": RoundsRules}
+    kinds: dict[str, type[ReportRules | RoundsRules]] = {"report": ReportRules, "bids": BidRules, "rounds": RoundsRules}
     return kinds[protocol](place, settings, simulation)
 
 

@@ -36,9 +36,12 @@ class Transport(ABC):
         self._handlers: dict[str, list[Handler]] = {}
         self._wildcards: list[str] = []
         self._connected: list[Callable[[], None]] = []
+        # Packets and bytes that were sent and received, topics not counted.
+        self.packets = self.bytes = 0
 
     async def publish(self, topic: Topic | str, packet: bytes, *, retain: bool | None = None) -> None:
         """Send a packet; it is retained if its kind is, unless told otherwise."""
+        self._count(packet)
         if retain is None:
             retain = (Topic.parse(topic) if isinstance(topic, str) else topic).rule.retained
         await self._publish(str(topic), packet, retain)
@@ -127,11 +130,16 @@ class Transport(ABC):
     @abstractmethod
     async def _unsubscribe(self, pattern: str) -> None: ...
 
+    def _count(self, packet: bytes) -> None:
+        self.packets += 1
+        self.bytes += len(packet)
+
     def _deliver(self, topic: str, packet: bytes) -> None:
         """Hand a packet to its handlers; what one of them refuses does not concern the others."""
         if not packet:
             # That is how a broker says that a retained value was cleared.
             return
+        self._count(packet)
         patterns = [topic, *(pattern for pattern in self._wildcards if matches(pattern, topic))]
         for pattern in patterns:
             for handler in tuple(self._handlers.get(pattern, ())):

@@ -1,0 +1,165 @@
+"""A device from the outside: finds a game, gets its token, and plays it with the machine of the game's protocol.
+
+What it knows of its owner are a position, a budget and a request; all of it stays in the machine and the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from palmatch.device.agent import Draw, system_draw
+from palmatch.device.grid import locate
+from palmatch.device.ledger import Ledger
+from palmatch.device.rounds import RoundsMachine
+from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine
+from palmatch.errors import InputError, TransportError
+from palmatch.live import messages as m
+from palmatch.live.codec import decode
+from palmatch.live.identity import identity
+from palmatch.live.issuer import read_reply, token_request
+from palmatch.live.keys import Signer
+from palmatch.live.player import Played, Player
+from palmatch.live.records import partition_record
+from palmatch.live.topics import Topic
+from palmatch.live.transport.base import Transport
+from palmatch.live.trust import Trust
+
+MACHINES: dict[str, type[Machine]] = {"report": ReportMachine, "bids": BidMachine, "rounds": RoundsMachine}
+
+# Takes (game, blinded message) to the issuer and brings its answer.
+Ask = Callable[[str, bytes], Awaitable[bytes]]
+
+_LARGEST_REPLY = 4096
+# What is left of the joining time must suffice to get a token and to be heard.
+_LEAST_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a device plays for.
+
+    Attributes
+    ----------
+    request:
+        The owner's name for it; a new one means a new report, and a new charge.
+    position:
+        Latitude and longitude in degrees.
+    when_spent:
+        What to do when the budget does not suffice: take part with ε = 0, or leave.
+    """
+
+    request: str
+    position: tuple[float, float]
+    epsilon: float
+    when_spent: Literal["zero", "leave"] = "zero"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a device has: whom it trusts, where it keeps its identities, its ledger, and a way to the issuer.
+
+    `signer_of` and `draw` are for simulations; a real device has fresh keys and draws of its own.
+    """
+
+    trust: Trust
+    folder: Path
+    ledger: Ledger
+    ask: Ask
+    witnesses: Sequence[str] = ()
+    clock: Callable[[], float] = time.time
+    signer_of: Callable[[str], Signer] | None = None
+    draw: Draw = system_draw
+
+    async def play(self, transport: Transport, game: str, wish: Wish) -> tuple[Played, Machine]:
+        """Play one game to its end."""
+        opening = await self._opening(transport, game)
+        topic = Topic(game, "issuer")
+        key = self.trust.issuer_says(decode(topic, await _value(transport, topic))).key
+
+        async def obtain(blinded: bytes) -> bytes:
+            return await self.ask(game, blinded)
+
+        signer = None if self.signer_of is None else self.signer_of(game)
+        taking_part = await identity(self.folder, key, game, obtain, signer=signer)
+        partition = partition_record(self.trust.partition)
+        owner = Owner(
+            wish.request,
+            locate(partition, *wish.position),
+            partition,
+            partition.spots,
+            wish.epsilon,
+            taking_part.tag(game).hex(),
+            wish.when_spent,
+        )
+        machine = MACHINES[opening.protocol](owner, self.ledger, draw=self.draw)
+        player = Player(
+            transport,
+            self.trust,
+            game,
+            taking_part,
+            machine,
+            wish.position,
+            witnesses=self.witnesses,
+            clock=self.clock,
+        )
+        return await player.play(), machine
+
+    async def _opening(self, transport: Transport, game: str) -> m.Open:
+        topic = Topic(game, "open")
+        return self.trust.opened(decode(topic, await _value(transport, topic)))
+
+    async def next_game(self, transport: Transport, patience: float, played: Sequence[str] = ()) -> str:
+        """Return a game that can still be joined and was not played yet; raise TransportError if none comes in time."""
+        found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def handler(where: str, packet: bytes) -> None:
+            envelope = decode(where, packet)
+            closes = self.trust.opened(envelope).joins_close / 1000
+            game = envelope.topic.game
+            if not found.done() and game not in played and closes > self.clock() + _LEAST_SECONDS:
+                found.set_result(game)
+
+        await transport.subscribe("pm/1/+/open", handler)
+        try:
+            return await asyncio.wait_for(found, patience)
+        except TimeoutError:
+            raise TransportError(f"No game was opened within {patience:g} s.") from None
+        finally:
+            await transport.unsubscribe("pm/1/+/open", handler)
+
+
+def issuer_at(url: str, member: Signer) -> Ask:
+    """Return how a registered member asks the issuer at an address for its one token of a game."""
+
+    def post(body: bytes) -> bytes:
+        request = urllib.request.Request(url, body, {"Content-Type": "application/cbor"})
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                data: bytes = response.read(_LARGEST_REPLY)
+                return data
+        except urllib.error.HTTPError as error:
+            reason = error.read(200).decode(errors="replace")
+            raise InputError(f"The issuer at {url} gave no token: {reason}") from None
+        except OSError as error:
+            raise TransportError(f"Cannot ask the issuer at {url}: {getattr(error, 'reason', error)}.") from None
+
+    async def ask(game: str, blinded: bytes) -> bytes:
+        return read_reply(await asyncio.to_thread(post, token_request(member, game, blinded)))
+
+    return ask
+
+
+async def _value(transport: Transport, topic: Topic, tries: int = 60) -> bytes:
+    """Return a retained packet, asked for again since anything may get lost."""
+    for _ in range(tries):
+        packet = await transport.value(topic, 1.0)
+        if packet is not None:
+            return packet
+    raise TransportError(f"There was no {topic.kind} of game {topic.game} in time.")

@@ -1,0 +1,326 @@
+"""Processes of the demo: a board, a gateway, and groups of devices, each told only what its party may know.
+
+`python -m palmatch.live.parties` reads its part as one line of JSON from the standard input, and writes a line of JSON
+for everything that happens. The board's process gets no position, and ends if it could read the file that holds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from palmatch.device.ledger import Ledger, units_of
+from palmatch.errors import InputError, PalmatchError
+from palmatch.live import messages as m
+from palmatch.live.client import Device, Wish, issuer_at
+from palmatch.live.keys import Signer
+from palmatch.live.resource import Gateway, GatewayKeys
+from palmatch.live.transport import Credentials, Transport, connect
+from palmatch.live.transport.faults import Faults, Faulty
+from palmatch.live.trust import Trust
+
+_NOBODY = 65534
+_DEATHS = 3
+
+
+class Meeting(msgspec.Struct, frozen=True):
+    """What every party is told: where the bus is, and whom to trust."""
+
+    url: str
+    trust: Trust
+    game: str
+    seed: int | None
+    user: str = ""
+    password: str = ""
+
+    async def connected(self, credentials: Credentials | None = None) -> Transport:
+        """Connect to the hub or broker."""
+        return await connect(self.url, credentials=credentials, user=self.user or None, password=self.password or None)
+
+
+class BoardPart(msgspec.Struct, frozen=True, tag="board"):
+    """The board's part. `secret_file` holds the positions, and the board must not be able to read it."""
+
+    meeting: Meeting
+    secret: bytes
+    journal: str
+    protocol: Literal["report", "bids", "rounds"]
+    names: tuple[str, ...]
+    at: tuple[tuple[float, float], ...]
+    classes: tuple[float, ...]
+    # Public ids, from which a simulation's tags follow; empty without a seed.
+    ids: tuple[str, ...]
+    secret_file: str
+    joining: float
+    preparing: float
+    slot: float
+    slots: int
+
+
+class GatewayPart(msgspec.Struct, frozen=True, tag="gateway"):
+    """The resources' part."""
+
+    meeting: Meeting
+    keys: GatewayKeys
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One device: its owner's id, lasting key, position and ε, and where it keeps its files."""
+
+    name: str
+    secret: bytes
+    position: tuple[float, float]
+    epsilon: float
+    folder: str
+
+
+class DevicesPart(msgspec.Struct, frozen=True, tag="devices"):
+    """A group of devices; each has a connection and a ledger of its own."""
+
+    meeting: Meeting
+    issuer: str
+    members: tuple[Member, ...]
+    faults: float
+    slot: float
+
+
+Part = BoardPart | GatewayPart | DevicesPart
+
+
+def say(**line: Any) -> None:
+    """Write one line for the process that started this one."""
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+# --- the board -----------------------------------------------------------------------------------------------------
+
+
+async def run_board(part: BoardPart) -> None:
+    """Play one game."""
+    from palmatch.live.board import Board, Opening
+    from palmatch.live.codec import decode
+    from palmatch.live.journal import Journal
+    from palmatch.live.records import partition_record
+    from palmatch.live.rules import Map, method_of, rules_of
+    from palmatch.live.simulation import Simulation
+    from palmatch.live.topics import Topic
+    from palmatch.methods.workspace import Settings
+
+    meeting = part.meeting
+    place = Map(partition_record(meeting.trust.partition), _points(part))
+    simulation = None if meeting.seed is None else Simulation.of(meeting.seed, meeting.game, part.ids)
+    rules = rules_of(part.protocol, place, Settings(), simulation)
+    transport = await meeting.connected(Credentials("board", Signer(part.secret)))
+    _warm_up(part, place)
+    _drop_rights()
+    _check_blind(part.secret_file)
+    topic = Topic(meeting.game, "issuer")
+    packet = await transport.value(topic, 60.0)
+    if packet is None:
+        raise InputError("The issuer has announced no key.")
+    opening = Opening(
+        protocol=part.protocol,
+        method=method_of(part.protocol).name,
+        classes=part.classes,
+        partition=meeting.trust.partition,
+        resources=place.listed(),
+        issuer=meeting.trust.issuer_says(decode(topic, packet)).key,
+        rules=rules,
+        joining=part.joining,
+        preparing=part.preparing,
+        slot=part.slot,
+        slots=part.slots,
+    )
+    journal = Journal(Path(part.journal) / "board.db")
+    board = Board(transport, Signer(part.secret), journal)
+    say(board="ready")
+    # The game is opened when all devices are there.
+    await asyncio.to_thread(sys.stdin.readline)
+    result = await board.play(meeting.game, opening)
+    slots = max((head.sequence for head in result.bulletins), default=1)
+    say(board="over", matched=result.matched, slots=slots)
+    journal.close()
+    await transport.close()
+
+
+def _points(part: BoardPart) -> Any:
+    import numpy as np
+
+    from palmatch.data.points import Points
+
+    at = np.array(part.at)
+    return Points("", part.names, at[:, 0], at[:, 1], None, None, ())
+
+
+def _warm_up(part: BoardPart, place: Any) -> None:
+    """Load all that a game needs: once the rights are gone, libraries in a home folder can no longer be read."""
+    import concurrent.futures.thread  # noqa: F401 - loaded late by asyncio
+    import encodings.idna  # noqa: F401 - loaded late by sockets
+
+    from palmatch.device.grid import locate
+    from palmatch.live.board import Crowd, Said
+    from palmatch.live.rules import rules_of
+    from palmatch.methods.workspace import Settings
+
+    rules = rules_of(part.protocol, place, Settings())
+    region = locate(place.partition, *part.at[0]).region
+    members = {(region, len(part.classes) - 1): (bytes(8), bytes(7) + b"1")}
+    rules.tables(Crowd("warm", bytes(32), part.classes, members, bytes(32)))
+    rules.begin()
+    said = [
+        Said(tag, m.Report(sequence=0, tag=tag, channel=bytes(32), report=0), None)
+        for tag in members[region, len(part.classes) - 1]
+    ]
+    rules.close(0, said if part.protocol == "report" else [])
+    rules.outcome()
+
+
+def _drop_rights() -> None:
+    """As root, go on as a user that owns nothing."""
+    if os.name == "posix" and os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(_NOBODY)
+        os.setuid(_NOBODY)
+
+
+def _check_blind(secret_file: str) -> None:
+    """End this process if it could read the agents' positions."""
+    with suppress(PermissionError), Path(secret_file).open("rb"):
+        raise InputError(f"The board's process can read {secret_file}: it refuses to play.")
+    say(board="blind", file=secret_file)
+
+
+# --- resources -----------------------------------------------------------------------------------------------------
+
+
+async def run_gateway(part: GatewayPart) -> None:
+    """Serve all resources until the standard input ends."""
+    certificates = tuple(part.keys.certificates.values())
+    credentials = Credentials("resource", part.keys.signer, certificates=certificates)
+    transport = await part.meeting.connected(credentials)
+    gateway = Gateway(
+        transport,
+        part.meeting.trust,
+        part.keys,
+        lambda arrival: say(resource=arrival.resource, tag=arrival.tag.hex()),
+    )
+    await gateway.start()
+    say(gateway="ready")
+    await asyncio.to_thread(sys.stdin.read)
+    await transport.close()
+
+
+# --- devices -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """How a device's life goes: when it dies, and on which network."""
+
+    faults: float
+    slot: float
+    random: random.Random
+
+    def wrapped(self, transport: Transport) -> Transport:
+        """Return a transport that loses, delays and doubles."""
+        if not self.faults:
+            return transport
+        faults = Faults(lost=self.faults, late=self.faults, doubled=self.faults, delay=self.slot / 2)
+        return Faulty(transport, faults, self.random)
+
+    def death(self) -> float | None:
+        """Return after how many seconds this device dies, or None."""
+        return self.random.uniform(0.5, 20.0) if self.random.random() < self.faults else None
+
+
+async def run_devices(part: DevicesPart) -> None:
+    """Let all devices of the group play."""
+    say(group="ready")
+    await asyncio.gather(*(_live(part, member, number) for number, member in enumerate(part.members)))
+
+
+async def _live(part: DevicesPart, member: Member, number: int) -> None:
+    """Play one device to the end of the game; after each death it begins again with its files alone."""
+    seed = None if part.meeting.seed is None else f"{part.meeting.seed} {member.name}"
+    life = _Life(part.faults, part.slot, random.Random(seed))
+    packets = size = deaths = 0
+    # Not all connections at once: a broker's backlog is short.
+    await asyncio.sleep(number * 0.01)
+    while True:
+        inner = await part.meeting.connected()
+        transport = life.wrapped(inner)
+        try:
+            death = life.death() if deaths < _DEATHS else None
+            line = await asyncio.wait_for(_play(part, member, transport), death)
+            break
+        except TimeoutError:
+            deaths += 1
+        except PalmatchError as error:
+            line = {"device": member.name, "failed": str(error)}
+            break
+        finally:
+            packets, size = packets + inner.packets, size + inner.bytes
+            await transport.close()
+    say(**line, messages=packets, bytes=size, deaths=deaths)
+
+
+async def _play(part: DevicesPart, member: Member, transport: Transport) -> dict[str, Any]:
+    meeting, folder = part.meeting, Path(member.folder)
+    simulated: dict[str, Any] = {}
+    if meeting.seed is not None:
+        from palmatch.live.simulation import draw_of, signer_of
+
+        seed = meeting.seed
+        simulated = {
+            "draw": draw_of(seed, member.name),
+            "signer_of": lambda game: signer_of(seed, game, member.name),
+        }
+    ask = issuer_at(part.issuer, Signer(member.secret))
+    with Ledger(folder / "ledger", agent=member.name, lifetime=units_of(max(member.epsilon, 1.0))) as ledger:
+        device = Device(meeting.trust, folder, ledger, ask, **simulated)
+        wish = Wish("ride", member.position, member.epsilon)
+        played, machine = await device.play(transport, meeting.game, wish)
+        return {
+            "device": member.name,
+            "resource": played.resource,
+            "answer": played.answer,
+            "units": ledger.spent(),
+            "tag": machine.owner.tag,
+        }
+
+
+async def _run(part: Part) -> None:
+    match part:
+        case BoardPart():
+            await run_board(part)
+        case GatewayPart():
+            await run_gateway(part)
+        case DevicesPart():
+            await run_devices(part)
+
+
+def main() -> int:
+    """Run the part that is read from the standard input."""
+    part: Part = msgspec.json.decode(sys.stdin.readline(), type=Part)
+    try:
+        asyncio.run(_run(part))
+    except PalmatchError as error:
+        say(error=str(error))
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""Services that run for as long as there are games: the board's schedule, the issuer's announcements, the witness.
+
+Games are numbered. The issuer announces a key for the games to come, and the board opens a game only with the key that
+the issuer announced. Nothing here sees a report or a position.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from palmatch.data.points import Points, read_points
+from palmatch.errors import InputError, TransportError
+from palmatch.live import messages as m
+from palmatch.live.board import Board, Opening
+from palmatch.live.codec import decode
+from palmatch.live.gbfs import is_gbfs, read_vehicles
+from palmatch.live.issuer import Issuer
+from palmatch.live.records import partition_record
+from palmatch.live.rules import Map, Protocol, method_of, rules_of
+from palmatch.live.topics import Topic
+from palmatch.live.transport.base import Transport
+from palmatch.live.trust import Trust
+from palmatch.live.witness import Witness
+from palmatch.methods.workspace import Settings
+
+_LOG = logging.getLogger(__name__)
+
+# Games for which the issuer has announced a key before the board needs it.
+_AHEAD = 2
+# Results stay on the broker for so many games.
+_KEPT = 3
+
+
+def game_name(number: int) -> str:
+    """Return the name of a game."""
+    return f"game-{number}"
+
+
+def read_resources(path: Path) -> Points:
+    """Read a resource list: GBFS `vehicle_status.json`, CSV or Parquet."""
+    return read_vehicles(path) if is_gbfs(path) else read_points(path, role="resources")
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How a board plays game after game; times in seconds.
+
+    Attributes
+    ----------
+    every:
+        From one opening to the next; a game that takes longer delays the next one.
+    joining, preparing, slot:
+        How long devices can join, how long tables may take, and the length of a slot.
+    slots:
+        The public horizon of a game.
+    """
+
+    protocol: Protocol
+    classes: tuple[float, ...]
+    every: float = 30.0
+    joining: float = 10.0
+    preparing: float = 5.0
+    slot: float = 5.0
+    slots: int = 1
+
+
+async def run_board(
+    board: Board,
+    trust: Trust,
+    resources: Callable[[], Points],
+    schedule: Schedule,
+    *,
+    games: int | None = None,
+    finished: Callable[[str, m.Result], None] = lambda _game, _result: None,
+) -> None:
+    """Play game after game, beginning with the one that the journal says is not over."""
+    number, played = board.journal.games(), 0
+    unfinished = board.journal.unfinished()
+    while games is None or played < games:
+        began = time.monotonic()
+        if unfinished:
+            name = unfinished.pop(0)
+        else:
+            number += 1
+            name = game_name(number)
+        opening = await _opening(board, trust, name, resources(), schedule)
+        finished(name, await board.play(name, opening))
+        played += 1
+        if number > _KEPT:
+            # The newest game stays in the journal, which numbers are counted from.
+            await board.forget(game_name(number - _KEPT))
+        if games is None or played < games:
+            await asyncio.sleep(max(0.0, schedule.every - (time.monotonic() - began)))
+
+
+async def _opening(board: Board, trust: Trust, name: str, resources: Points, schedule: Schedule) -> Opening:
+    """Return what a game is opened with, on the key that the issuer has announced for it."""
+    topic = Topic(name, "issuer")
+    packet = await board.transport.value(topic, 60.0)
+    if packet is None:
+        raise TransportError(f"The issuer has announced no key for {name}: is `palmatch live issuer` running?")
+    place = Map(partition_record(trust.partition), resources)
+    return Opening(
+        protocol=schedule.protocol,
+        method=method_of(schedule.protocol).name,
+        classes=schedule.classes,
+        partition=trust.partition,
+        resources=place.listed(),
+        issuer=trust.issuer_says(decode(topic, packet)).key,
+        rules=rules_of(schedule.protocol, place, Settings()),
+        joining=schedule.joining,
+        preparing=schedule.preparing,
+        slot=schedule.slot,
+        slots=schedule.slots,
+    )
+
+
+class Announcer:
+    """Publishes the issuer's key for the games to come, as the board opens one after the other."""
+
+    def __init__(self, transport: Transport, issuer: Issuer, trust: Trust) -> None:
+        self.transport, self.issuer, self.trust = transport, issuer, trust
+        self._announced: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Announce the first games, and go on with every game that is opened."""
+        for number in range(1, _AHEAD + 1):
+            await self.announce(game_name(number))
+        await self.transport.subscribe("pm/1/+/open", self._opened)
+        self.transport.on_connect(self._again)
+
+    async def announce(self, game: str) -> None:
+        """Announce the key of a game."""
+        self._announced.add(game)
+        topic, packet = self.issuer.announcement(game)
+        await self.transport.publish(topic, packet)
+
+    def _opened(self, where: str, packet: bytes) -> None:
+        envelope = decode(where, packet)
+        self.trust.opened(envelope)
+        start, _, number = envelope.topic.game.rpartition("-")
+        if start == "game" and number.isdecimal():
+            for ahead in range(1, _AHEAD + 1):
+                name = game_name(int(number) + ahead)
+                if name not in self._announced:
+                    self._spawn(name)
+
+    def _again(self) -> None:
+        """After a broker's restart: it may have lost the keys."""
+        for name in self._announced:
+            self._spawn(name)
+
+    def _spawn(self, name: str) -> None:
+        task = asyncio.get_running_loop().create_task(self.announce(name))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def run_witness(witness: Witness, transports: Sequence[Transport], every: float = 1.0) -> None:
+    """Watch the board and publish heads, for as long as this is not cancelled."""
+    await witness.watch(transports)
+    while True:
+        await asyncio.sleep(every)
+        await witness.publish(transports)
+
+
+def read_members(path: Path) -> list[bytes]:
+    """Read the lasting public keys of registered members: 64 hexadecimal digits a line."""
+    try:
+        lines = path.read_text().split()
+        keys = [bytes.fromhex(line) for line in lines]
+    except (OSError, ValueError):
+        raise InputError(f"{path}: cannot be read as keys of 64 hexadecimal digits, one on each line.") from None
+    if any(len(key) != m.KEY for key in keys):
+        raise InputError(f"{path}: expected keys of 64 hexadecimal digits, one on each line.")
+    return keys
