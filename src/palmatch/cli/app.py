@@ -25,6 +25,7 @@ COMMANDS = (
     "day",
     "data",
     "ledger",
+    "live",
     "reproduce",
     "explore",
 )

@@ -20,9 +20,8 @@ from palmatch.device.ledger import Ledger
 from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine
 from palmatch.errors import InputError, TransportError
-from palmatch.live import messages as m
 from palmatch.live.codec import decode
-from palmatch.live.identity import identity
+from palmatch.live.identity import Identity, identity
 from palmatch.live.issuer import read_reply, token_request
 from palmatch.live.keys import Signer
 from palmatch.live.player import Played, Player
@@ -77,9 +76,8 @@ class Device:
     signer_of: Callable[[str], Signer] | None = None
     draw: Draw = system_draw
 
-    async def play(self, transport: Transport, game: str, wish: Wish) -> tuple[Played, Machine]:
-        """Play one game to its end."""
-        opening = await self._opening(transport, game)
+    async def identify(self, transport: Transport, game: str) -> Identity:
+        """Get a one-time key and its token for a game whose issuer key is announced, or those that there are."""
         topic = Topic(game, "issuer")
         key = self.trust.issuer_says(decode(topic, await _value(transport, topic))).key
 
@@ -87,7 +85,13 @@ class Device:
             return await self.ask(game, blinded)
 
         signer = None if self.signer_of is None else self.signer_of(game)
-        taking_part = await identity(self.folder, key, game, obtain, signer=signer)
+        return await identity(self.folder, key, game, obtain, signer=signer)
+
+    async def play(self, transport: Transport, game: str, wish: Wish) -> tuple[Played, Machine]:
+        """Play one game to its end."""
+        taking_part = await self.identify(transport, game)
+        topic = Topic(game, "open")
+        opening = self.trust.opened(decode(topic, await _value(transport, topic)))
         partition = partition_record(self.trust.partition)
         owner = Owner(
             wish.request,
@@ -110,10 +114,6 @@ class Device:
             clock=self.clock,
         )
         return await player.play(), machine
-
-    async def _opening(self, transport: Transport, game: str) -> m.Open:
-        topic = Topic(game, "open")
-        return self.trust.opened(decode(topic, await _value(transport, topic)))
 
     async def next_game(self, transport: Transport, patience: float, played: Sequence[str] = ()) -> str:
         """Return a game that can still be joined and was not played yet; raise TransportError if none comes in time."""

@@ -245,7 +245,6 @@ class _Life:
 
 async def run_devices(part: DevicesPart) -> None:
     """Let all devices of the group play."""
-    say(group="ready")
     await asyncio.gather(*(_live(part, member, number) for number, member in enumerate(part.members)))
 
 
@@ -288,6 +287,8 @@ async def _play(part: DevicesPart, member: Member, transport: Transport) -> dict
     ask = issuer_at(part.issuer, Signer(member.secret))
     with Ledger(folder / "ledger", agent=member.name, lifetime=units_of(max(member.epsilon, 1.0))) as ledger:
         device = Device(meeting.trust, folder, ledger, ask, **simulated)
+        await device.identify(transport, meeting.game)
+        say(member=member.name)
         wish = Wish("ride", member.position, member.epsilon)
         played, machine = await device.play(transport, meeting.game, wish)
         return {

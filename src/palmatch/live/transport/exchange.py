@@ -21,6 +21,8 @@ _LOG = logging.getLogger(__name__)
 # A device needs about a dozen subscriptions and one message a slot; the board is not limited.
 _MOST_SUBSCRIPTIONS = 256
 _RATE, _BURST = 50.0, 200.0
+# What a gateway may do more for each resource that it is certified for.
+_PER_NAME = 8
 
 
 class RateExceeded(ProtocolError):
@@ -84,14 +86,15 @@ class Exchange:
 class Port:
     """One connection's view of the exchange; raises ProtocolError for what it may not do."""
 
-    __slots__ = ("_allowed", "_exchange", "_when", "access", "deliver", "patterns")
+    __slots__ = ("_allowed", "_exchange", "_more", "_when", "access", "deliver", "patterns")
 
     def __init__(self, exchange: Exchange, access: Access, deliver: Callable[[str, bytes, bool], None]) -> None:
         self._exchange = exchange
         self.access = access
         self.deliver = deliver
         self.patterns: set[str] = set()
-        self._allowed = _BURST
+        self._more = _PER_NAME * len(access.names)
+        self._allowed = _BURST + self._more
         self._when = exchange.clock()
 
     def publish(self, text: str, packet: bytes, retain: bool) -> None:
@@ -119,8 +122,9 @@ class Port:
         self._spend()
         if not self.access.may_subscribe(pattern):
             raise self._refused("subscribe", f"A {self.access.role} may not read all that was asked for.")
-        if self.access.role != "board" and len(self.patterns) >= _MOST_SUBSCRIPTIONS and pattern not in self.patterns:
-            raise self._refused("subscriptions", f"Expected at most {_MOST_SUBSCRIPTIONS} subscriptions.")
+        most = _MOST_SUBSCRIPTIONS + self._more
+        if self.access.role != "board" and len(self.patterns) >= most and pattern not in self.patterns:
+            raise self._refused("subscriptions", f"Expected at most {most} subscriptions.")
         self.patterns.add(pattern)
         self._exchange.subscribe(self, pattern)
 
@@ -142,11 +146,12 @@ class Port:
         if self.access.role == "board":
             return
         now = self._exchange.clock()
-        self._allowed = min(_BURST, self._allowed + (now - self._when) * _RATE) - 1.0
+        rate, burst = _RATE + self._more, _BURST + self._more
+        self._allowed = min(burst, self._allowed + (now - self._when) * rate) - 1.0
         self._when = now
         if self._allowed < 0:
             self._refused("rate", "")
-            raise RateExceeded(f"Expected at most {_RATE:g} messages a second.")
+            raise RateExceeded(f"Expected at most {rate:g} messages a second.")
 
     def _refused(self, reason: str, sentence: str) -> ProtocolError:
         self._exchange.metrics.add("palmatch_refused_total", 1, reason=reason)

@@ -1,0 +1,54 @@
+"""The operator's keys: an offline key that signs the others, written once into a folder.
+
+Devices are given `trust.json`, the board `board.key`, the issuer `issuer.key` and `members.txt`, the resources
+`gateway.json`, a witness and a member their own key. `operator.key` is needed again only for new resources.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from palmatch.errors import InputError
+from palmatch.live import messages as m
+from palmatch.live.keys import Signer, save_secret
+from palmatch.live.resource import new_gateway
+from palmatch.live.trust import Trust, save_trust
+
+
+def write_keys(
+    folder: Path,
+    partition: m.Partition,
+    resources: Sequence[str],
+    *,
+    members: Sequence[str] = (),
+    witnesses: Sequence[str] = (),
+) -> Trust:
+    """Make all keys of an operator in a folder that has none yet; return the trust anchor."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / "operator.key").exists():
+        raise InputError(f"{folder} has an operator's keys already; a key is never overwritten.")
+    secrets = {name: Signer.fresh() for name in ("operator", "board", "issuer")}
+    registered = {name: Signer.fresh() for name in members}
+    watching = {name: Signer.fresh() for name in witnesses}
+    files = secrets | {f"member-{name}": key for name, key in registered.items()}
+    for name, key in (files | {f"witness-{name}": key for name, key in watching.items()}).items():
+        save_secret(folder / f"{name}.key", key.secret)
+    gateway = new_gateway(secrets["operator"], resources, int(time.time() * 1000))
+    descriptor = os.open(folder / "gateway.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(gateway) + b"\n")
+    (folder / "members.txt").write_text("".join(f"{key.public.hex()}\n" for key in registered.values()))
+    trust = Trust(
+        operator=secrets["operator"].public,
+        board=secrets["board"].public,
+        issuer=secrets["issuer"].public,
+        partition=partition,
+        witnesses=tuple(key.public for key in watching.values()),
+    )
+    save_trust(folder / "trust.json", secrets["operator"], trust)
+    return trust
