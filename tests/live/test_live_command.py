@@ -1,0 +1,166 @@
+"""`palmatch live` as a user runs it: the demo in one command, and the parties by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from live.conftest import MOSQUITTO, free_port
+from palmatch.errors import InputError
+from palmatch.live.gbfs import read_vehicles
+from palmatch.live.parties import _check_blind
+from running import run
+
+ROOT = Path(__file__).resolve().parents[2]
+VEHICLES = "id,lat,lon\nv1,40.7510,-73.9900\nv2,40.7520,-73.9910\n"
+
+
+@contextmanager
+def party(*words: object, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A subcommand in a process of its own, ended when the test is over."""
+    command = [sys.executable, "-c", "from palmatch.cli import main; main()", "live", *map(str, words)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def line_of(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
+    """Return the first line on the process's output that fits."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    for line in process.stdout:
+        if found := re.search(pattern, line):
+            return found
+    raise AssertionError(process.stderr.read())
+
+
+def pairs_of(path: Path) -> dict[str, str]:
+    with path.open() as file:
+        return {row["agent"]: row["resource"] for row in csv.DictReader(file)}
+
+
+def test_the_demo_plays_the_batch_and_its_board_cannot_read_the_agents(tmp_path: Path) -> None:
+    told = run("live", "demo", "--agents", 12, "--seed", 3, "--out", "city", "--json", "live.json", folder=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert max(map(len, told.stdout.splitlines())) <= 80
+    assert "could not open" in told.stdout
+    assert "Guarantee (PLDP, one report)" in told.stdout
+    assert "simulation" in told.stdout
+    found: dict[str, Any] = json.loads((tmp_path / "live.json").read_text())
+    keys = "agents resources matched loss limit protocol transport slots messages bytes_per_device epsilon seconds"
+    assert set(keys.split()) <= set(found)
+    assert (found["agents"], found["matched"], found["protocol"], found["failed"]) == (12, 12, "report", [])
+    assert 0 <= found["loss"] < 0.5
+    batch = run(
+        "match", "city/agents.csv", "city/vehicles.csv", "--method", "hungarian-once", "--seed", 3,
+        "--out", "pairs.csv", folder=tmp_path,
+    )  # fmt: skip
+    assert batch.returncode == 0
+    assert pairs_of(tmp_path / "pairs.csv") == pairs_of(tmp_path / "city" / "pairs.csv")
+
+
+@pytest.mark.skipif(MOSQUITTO is None, reason="Mosquitto is not installed (apt-get install mosquitto)")
+def test_a_demo_with_faults_ends_with_every_resource_held_once(tmp_path: Path) -> None:
+    told = run(
+        "live", "demo", "--agents", 10, "--faults", 0.2, "--protocol", "bids", "--transport", "mqtt",
+        "--out", "city", "--json", "live.json", folder=tmp_path,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    found = json.loads((tmp_path / "live.json").read_text())
+    held = [resource for resource in pairs_of(tmp_path / "city" / "pairs.csv").values() if resource]
+    assert len(held) == len(set(held)) == found["matched"]
+    assert found["epsilon"] <= 1.0
+    assert "simulation" not in told.stdout
+
+
+def test_a_board_that_could_read_the_positions_refuses(tmp_path: Path) -> None:
+    (tmp_path / "agents.csv").write_text("id,lat,lon\n")
+    with pytest.raises(InputError, match="refuses to play"):
+        _check_blind(str(tmp_path / "agents.csv"))
+
+
+def test_operator_board_resource_and_device_play_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "vehicles.csv").write_text(VEHICLES)
+    made = run("live", "operator", "keys", "--resources", "vehicles.csv", "--member", "alice", folder=tmp_path)
+    assert made.returncode == 0, made.stderr
+    port = free_port()
+    hub = f"ws://127.0.0.1:{port}/bus"
+    times = ("--every", "4s", "--joining", "3s", "--slot", "1s", "--port", port)
+    with (
+        party("board", "keys", "--resources", "vehicles.csv", *times, folder=tmp_path) as board,
+    ):
+        line_of(board, "The hub is at")
+        with party(
+            "resource", "keys/gateway.json", "--trust", "keys/trust.json", "--hub", hub, folder=tmp_path
+        ) as cars:
+            line_of(cars, "Serving 2 resources")
+            words = (
+                "device", "--at", "40.7505,-73.9905", "--epsilon", "1", "--ledger", "alice.ledger", "--trust",
+                "keys/trust.json", "--member", "keys/member-alice.key", "--hub", hub,
+            )  # fmt: skip
+            with party(*words, folder=tmp_path) as device:
+                out, wrong = device.communicate(timeout=60)
+            assert "matched to v" in out, wrong
+            assert "answered Accepted" in out
+            assert "Revealed: that it takes part, and its region" in out
+            assert "40.7505" not in out.replace("--at", "")
+            assert re.search(r"Remaining budget in alice.ledger: ε = (9|10)", out)
+            assert line_of(cars, r"goes to (40\.750500),(-73\.990500)")
+
+
+def test_a_device_says_in_one_sentence_what_is_missing(tmp_path: Path) -> None:
+    base = ("live", "device", "--ledger", "a.ledger", "--trust", "t.json", "--member", "m.key")
+    told = run(*base, "--at", "north", "--hub", "ws://127.0.0.1:1/bus", folder=tmp_path)
+    assert (told.returncode, told.stderr) == (2, "palmatch: Expected LAT,LON for --at, such as 40.75,-73.99.\n")
+    told = run(*base, "--at", "40,-73", "--broker", "mqtt://127.0.0.1", folder=tmp_path)
+    assert "--issuer" in told.stderr
+    told = run(*base, "--at", "40,-73", "--hub", "ws://127.0.0.1:1/bus", folder=tmp_path)
+    assert "t.json: cannot read the trust file" in told.stderr
+
+
+def test_a_broker_configuration_is_written_with_a_password_for_each_party(tmp_path: Path) -> None:
+    (tmp_path / "vehicles.csv").write_text(VEHICLES)
+    words = ("keys", "--resources", "vehicles.csv", "--member", "alice", "--witness", "w")
+    assert run("live", "operator", *words, folder=tmp_path).returncode == 0
+    told = run("live", "board", "keys", "--write-mosquitto-conf", "broker", folder=tmp_path)
+    assert told.returncode == 0, told.stderr
+    users = {line.split()[0] for line in (tmp_path / "broker" / "passwords").read_text().splitlines()}
+    assert users == {"board", "issuer", "gateway", "w"}
+    refused = run("live", "board", "keys", "--write-mosquitto-conf", "b", "--host", "0.0.0.0", folder=tmp_path)
+    assert refused.returncode == 2
+    again = run("live", "operator", *words, folder=tmp_path)
+    assert "never overwritten" in again.stderr
+
+
+def test_free_vehicles_are_read_from_a_gbfs_feed(tmp_path: Path) -> None:
+    vehicles = [
+        {"vehicle_id": "a", "lat": 40.1, "lon": -73, "is_reserved": False, "is_disabled": False},
+        {"vehicle_id": "b", "lat": 40.2, "lon": -73.5, "is_reserved": True, "is_disabled": False},
+        {"vehicle_id": "c", "lat": 40.3, "lon": -73.5, "is_reserved": False, "is_disabled": True},
+        {"vehicle_id": "d", "lat": 40.4, "lon": -73.5},
+    ]
+    file = tmp_path / "vehicle_status.json"
+    file.write_text(json.dumps({"version": "3.0", "ttl": 0, "last_updated": "x", "data": {"vehicles": vehicles}}))
+    found = read_vehicles(file)
+    assert found.ids == ("a", "d")
+    assert found.latitude.tolist() == [40.1, 40.4]
+    for broken in ("{", "[]", '{"data": {"vehicles": [{"vehicle_id": "a", "lat": 91, "lon": 0}]}}'):
+        file.write_text(broken)
+        with pytest.raises(InputError, match="vehicle"):
+            read_vehicles(file)
