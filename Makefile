@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint bench docs clean clean-kernels
+.PHONY: setup demo test lint bench docs release-check clean clean-kernels
 
 setup: .venv/ready
 
@@ -35,7 +35,12 @@ bench: setup
 	$(BIN)/palmatch bench --files
 
 docs: setup
-	$(BIN)/python -m docs.build
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "site/index.html"
+
+# What a release has to pass: build, metadata, and the wheel alone in an empty environment.
+release-check: setup
+	$(BIN)/python -m benchmarks.release
 
 clean:
-	rm -rf .venv demo build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv demo site build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

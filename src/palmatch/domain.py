@@ -29,7 +29,7 @@ class Utility(Protocol):
 
 @runtime_checkable
 class Partition(Protocol):
-    """The public fragmentation of all possible agents ("types") into regions: φ of the paper."""
+    """The public partition of all possible agents ("types") into regions: φ of the paper."""
 
     def region_of(self, types: FloatArray) -> Sequence[Region]:
         """Return the region of each type. Regions of one partition can be sorted; `str(region)` is for people."""
@@ -46,7 +46,10 @@ class Partition(Protocol):
 
 @runtime_checkable
 class Domain(Utility, Partition, Protocol):
-    """What "utility" and "region" mean somewhere. Thirty lines make one; `palmatch.testing.check_domain` tries it."""
+    """What "utility" and "region" mean: `Utility` and `Partition` in one object.
+
+    `palmatch.testing.check_domain` tries one; `palmatch.make_problem` has an example.
+    """
 
 
 @runtime_checkable

@@ -146,7 +146,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Matching:
-    """Who got what, at what price. Every method returns one.
+    """The resource of each agent and what finding it cost. Every method returns one.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class Matching:
     charged:
         How many of each agent's actions were charged.
     rounds:
-        Synchronous steps until nobody had anything left to do; 0 for a centralised method.
+        Synchronous steps until no agent had anything left to do; 0 for a centralised method.
     agent_ids, resource_ids:
         The problem's ids, in its order; row numbers stand for them where they are empty.
     """
@@ -272,6 +272,24 @@ def make_problem(
         What "utility" and "region" mean.
     types:
         What each agent acts on, one row an agent.
+    resource_ids, agent_ids:
+        Public names; row numbers stand for agents that have none.
+    truth:
+        What each agent truly is, for scoring, where a domain had to change it; the same as `types` unless given.
+    epsilon:
+        Each agent's own budget, a public choice; NaN where the agent leaves it to the caller.
+    interest:
+        How many resources each possible type considers; all of them unless given.
+    uncovered:
+        Row numbers of agents that are not among the possible types of their region.
+    notes:
+        What the domain changed, a sentence each.
+    disclosure:
+        What the regions themselves tell, where they were drawn from what is private.
+    warnings:
+        Why regions hide next to nothing, a sentence each; found by counting types unless given.
+    library:
+        What the agents came as: `Matching.to_frame` gives back the same.
     check:
         Whether the domain is tried on some agents, as `palmatch.testing.check_domain` does, and refused if it breaks a
         rule; the domains of the package, which the tests try, are not.
@@ -281,10 +299,30 @@ def make_problem(
     Problem
         What every method takes.
 
+    See Also
+    --------
+    palmatch.mobility.problem, palmatch.papers.problem, palmatch.table.problem : the domains of the package.
+
     Examples
     --------
-    See `palmatch.mobility.problem`, `palmatch.papers.problem` and `palmatch.table.problem` for the domains that come
-    with the package, and `docs/domains.md` for one of your own.
+    Agents on a line; each half of it is a region with three possible types.
+
+    >>> import numpy as np
+    >>> import palmatch as pm
+    >>> class Line:
+    ...     resources = np.array([0.1, 0.4, 0.9])
+    ...     def utility(self, types, columns=None):
+    ...         at = self.resources if columns is None else self.resources[columns]
+    ...         return np.exp(-np.abs(types - at))
+    ...     def region_of(self, types):
+    ...         return [int(2 * place) for place in types[:, 0]]
+    ...     def types_of(self, region):
+    ...         return region / 2 + np.array([[0.0], [0.2], [0.4]])
+    ...     def representative(self, region):
+    ...         return 1
+    >>> problem = pm.make_problem(Line(), np.array([[0.2], [0.7]]), resource_ids=["A", "B", "C"])
+    >>> problem.agents, problem.resources, len(problem.regions)
+    (2, 3, 2)
     """
     types = np.ascontiguousarray(types, dtype=np.float64)
     if types.ndim != 2:

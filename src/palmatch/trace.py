@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 class Outcome(IntEnum):
-    """What one agent did in one step, as everybody sees it."""
+    """What one agent did in one step, as every observer sees it."""
 
     HOLDS = 0  # attempted alone: the resource is its own from now on
     STAYS = 1  # attempted, collided, and will attempt again
@@ -27,10 +27,18 @@ class Outcome(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One row per agent and step, ordered by step, then by agent.
+    """What an observer sees: one row per agent and step, ordered by step, then by agent.
 
-    `step` counts from 1; `agent` and `resource` are row numbers of the problem. `offer` is what was bid, 0 where
-    nothing is bid.
+    Attributes
+    ----------
+    step:
+        Counts from 1.
+    agent, resource:
+        Row numbers of the problem.
+    outcome:
+        What the agent did: an `Outcome`.
+    offer:
+        What was bid; 0 where nothing is bid.
     """
 
     step: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Where records come from: the user's files, a made-up city and a made-up conference."""
+"""Where records come from: the user's files, a synthetic city and a synthetic conference."""
 
 from palmatch.data import city, conference, files
 

@@ -250,6 +250,17 @@ def batch(hour: float = 8.0, *, seed: int = 0) -> Batch:
         Hours since midnight, at least 0 and below 24.
     seed
         A whole number, not negative.
+
+    Returns
+    -------
+    Batch
+        Positions of requests and vehicles, in degrees.
+
+    Examples
+    --------
+    >>> night = batch(5.0)
+    >>> night.requests.shape, night.vehicles.shape
+    ((17, 2), (17, 2))
     """
     count = requests_at(hour)
     if seed < 0:

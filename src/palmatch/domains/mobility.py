@@ -1,4 +1,4 @@
-"""People and vehicles on a map: near is good, and a person's square of the map is all that anybody may know.
+"""Agents and vehicles on a map: near is good, and an agent's square of the map is all that is public.
 
 Utility is exp(-d / alpha) of the Manhattan distance d in metres; regions are squares of edge `edge` on a grid that is
 fixed for the whole Earth; the possible agents of a square stand every `spacing` metres, its corners and its centre
@@ -210,7 +210,7 @@ def problem(
     origin: tuple[float, float] = ORIGIN,
     likely: Places | None = None,
 ) -> Problem:
-    """Return the problem of matching people to vehicles.
+    """Return the problem of matching agents to vehicles.
 
     Parameters
     ----------
@@ -219,13 +219,26 @@ def problem(
         points as geometry (and `id`; agents also `edge` and `epsilon`), or what `palmatch.data.points.read_points`
         returns.
     edge:
-        Edge of the square regions in metres, for those people who bring none of their own.
+        Edge of the square regions in metres, for the agents that bring none of their own.
+    alpha:
+        The distance in metres over which a utility falls to 1/e.
+    spacing:
+        The distance in metres between the possible types of a square.
+    interest:
+        How many resources each possible type considers; all of them unless given.
+    epsilon:
+        Each agent's own budget, a public choice; NaN where the agent leaves it to the caller.
     origin:
         (latitude, longitude) from which squares are counted: public, and to be kept for good, since squares that move
         between one matching and the next would give away where they overlap.
     likely:
-        Published places near which people are likely to be, such as stations; the vehicles unless given. A good guess
-        makes better matchings of `once`. It becomes public: never give where people were, not even long ago.
+        Published places near which agents are likely to be, such as stations; the vehicles unless given. A good guess
+        makes better matchings of `once`. It becomes public: never give places of agents, not even of long ago.
+
+    Returns
+    -------
+    Problem
+        What every method takes.
 
     Examples
     --------

@@ -1,8 +1,9 @@
-"""Reviewers and papers: a good paper is one in one's areas, and one's main area is all that anybody may know.
+"""Reviewers and papers: utility is the similarity of areas, and a reviewer's primary area is all that is public.
 
-Everyone has a set of subject areas, one of them primary. The primary one counts 1, the others 0.5, the rest 0.1, and
-utility is the cosine of two such vectors. A region is a primary area; its possible agents are all sets of at most
-`secondary` further areas; the bare primary area represents it (Sec. "Test-Case 2" of the paper).
+Each reviewer and each paper has a set of subject areas, one of them primary. The primary one counts 1, the others 0.5,
+the rest 0.1, and utility is the cosine of two such vectors. A region is a primary area;
+its possible agents are all sets of at most `secondary` further areas; the bare
+primary area represents it (Sec. "Test-Case 2" of the paper).
 """
 
 from __future__ import annotations
@@ -111,16 +112,27 @@ def problem(
         reviewer is public, so such a draw discloses something about the other areas: ln k is added to every ε, with k
         the most areas that a reviewer may draw from.
     seed:
-        Repeats what is drawn here, for tests and studies; chance is secret without one.
+        Repeats what is drawn here, for tests and studies; without one randomness is fresh and kept nowhere.
     surplus:
         What becomes of a reviewer who has more than `areas` areas. "drop": the reviewer acts on `areas` of them, drawn
         at random, so that the region covers every reviewer (welfare is scored with all of them). "keep": the reviewer
         acts on all of them, and is named in `Problem.uncovered`: methods that act as the nearest possible type cover
         it, others do not.
+    interest:
+        How many resources each possible type considers; all of them unless given.
+    epsilon:
+        Each agent's own budget, a public choice; NaN where the agent leaves it to the caller.
     area_names:
         Names of the areas, in the order of the columns.
+    reviewer_ids, paper_ids:
+        Public names; those of the frames, or row numbers, unless given.
     reviewer_primary, paper_primary:
         The column of each row's primary area, one of its own.
+
+    Returns
+    -------
+    Problem
+        What every method takes.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Utilities that come from elsewhere: a matrix, a region for every agent, and what each region's people might want.
+"""Utilities that come from elsewhere: a matrix, a region for every agent, and the possible types of each region.
 
 This domain knows nothing about what the numbers mean; it checks that they make a problem.
 """
@@ -73,6 +73,17 @@ def problem(
         cover it, others do not.
     representatives:
         Which row of `types` stands for each region; the first one unless given.
+    agent_ids, resource_ids:
+        Public names; those of the frames, or row numbers, unless given.
+    interest:
+        How many resources each possible type considers; all of them unless given.
+    epsilon:
+        Each agent's own budget, a public choice; NaN where the agent leaves it to the caller.
+
+    Returns
+    -------
+    Problem
+        What every method takes.
 
     Examples
     --------

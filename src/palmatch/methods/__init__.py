@@ -48,6 +48,8 @@ def match(
 
     Parameters
     ----------
+    problem:
+        Agents and resources, made by a domain's `problem` or by `palmatch.make_problem`.
     method:
         A name from `palmatch.METHODS`, or "module:name" of a `palmatch.Method` of your own.
     epsilon, delta:
@@ -60,12 +62,17 @@ def match(
     trace:
         Whether `Matching.trace` records what an observer would have seen.
     report:
-        Is told (what, done, total) from time to time.
+        Progress: is called with (what, done, total) from time to time.
 
     Returns
     -------
     Matching
-        Who got what, with its guarantee.
+        The resource of each agent, with the guarantee under which it was found.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used, or the method needs a domain with places.
 
     Examples
     --------
@@ -75,6 +82,11 @@ def match(
     >>> matching = pm.match(problem, epsilon=1.0, seed=7)
     >>> matching.matched, matching.guarantee.epsilon, matching.guarantee.delta
     (154, 1.0, 0.0)
+
+    References
+    ----------
+    P. Danassis, A. Triastcyn, B. Faltings, "A Distributed Differentially Private Algorithm for Resource Allocation in
+    Unboundedly Large Settings", AAMAS 2022.
     """
     chosen = settings_of(settings, epsilon=epsilon, delta=delta)
     return prepare(Workspace(problem, report), method, settings=chosen, trace=trace).play(seed)
@@ -95,12 +107,32 @@ def settings_of(settings: Settings | None, *, epsilon: float | None, delta: floa
 def prepare(
     workspace: Workspace, method: str, *, settings: Settings | None = None, trace: bool = False
 ) -> PreparedMethod:
-    """Do everything that does not depend on chance.
+    """Do everything that does not depend on randomness: public tables, costs, budgets, channels.
 
     Parameters
     ----------
+    workspace:
+        The problem with what several methods share of it.
+    method:
+        A name from `palmatch.METHODS`, or "module:name" of a `palmatch.Method` of your own.
+    settings:
+        All public numbers; the usual ones unless given.
     trace:
         Whether the matchings record what an observer sees.
+
+    Returns
+    -------
+    PreparedMethod
+        Can be played any number of times.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> night = pm.data.city.batch(5.0)
+    >>> workspace = pm.Workspace(pm.mobility.problem(night.requests, night.vehicles, edge=1000))
+    >>> ready = pm.prepare(workspace, "once", settings=pm.Settings(epsilon=0.5))
+    >>> [ready.play(seed).matched for seed in (1, 2)]
+    [17, 17]
     """
     chosen, found = settings or Settings(), METHODS.find(method)
     check_budget(np.array([chosen.epsilon]), order=chosen.order, delta=chosen.delta)

@@ -40,8 +40,16 @@ class PreparedMethod:
     def play(self, seed: int | None = None) -> Matching:
         """Play once.
 
-        Without a seed every agent draws from its own fresh randomness. With one this is a simulation, which the
-        matching's guarantee then says.
+        Parameters
+        ----------
+        seed:
+            Repeats a matching: a simulation, which its guarantee then says. Without one every agent draws from its own
+            fresh randomness.
+
+        Returns
+        -------
+        Matching
+            The resource of each agent, with the guarantee under which it was found.
         """
         matching = replace(self.run(self.workspace.randomness(seed)), method=self.name)
         matching = finished(self.workspace.problem, matching)
@@ -108,7 +116,14 @@ class Method:
 
 
 class Registry(Mapping[str, Method]):
-    """All methods by name, in the order in which they were registered; entry points come last."""
+    """All methods by name, in the order in which they were registered; entry points come last.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> pm.METHODS["once"].has_delta, pm.METHODS["hungarian"].private
+    (False, False)
+    """
 
     def __init__(self) -> None:
         self._methods: dict[str, Method] = {}
@@ -122,7 +137,27 @@ class Registry(Mapping[str, Method]):
         return self._methods
 
     def register(self, method: Method) -> Method:
-        """Add a method; its name must be new."""
+        """Add a method to the registry; the command and `palmatch.match` then find it by its name.
+
+        Parameters
+        ----------
+        method:
+            The record; its name must be new.
+
+        Returns
+        -------
+        Method
+            The same record.
+
+        Examples
+        --------
+        A registry of its own, so that the example leaves `palmatch.METHODS` as it is:
+
+        >>> import palmatch as pm
+        >>> registry = type(pm.METHODS)()
+        >>> registry.register(pm.METHODS["once"]).name in registry
+        True
+        """
         if method.name in self._methods:
             raise InputError(f"There is a method {method.name!r} already: give yours another name.")
         self._methods[method.name] = method

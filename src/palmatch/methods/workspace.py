@@ -30,9 +30,30 @@ Report = Callable[[str, int, int], None]
 class Settings:
     """Public numbers of a matching.
 
-    `truth_selection=None` takes the paper's: 0.2, or 0.1 for papers. `order` is the paper's λ and concerns `published`
-    alone; `accountant` concerns the methods whose guarantee is proved: a name, or an `Accountant` of your own. `step`
-    is what a bid of `once` adds; None bids in fine steps among few agents, and in coarse ones among many.
+    Attributes
+    ----------
+    epsilon, delta:
+        The budget of agents that bring none of their own, and δ.
+    order:
+        The paper's λ, one less than the order of the Rényi divergence; concerns `published` alone.
+    truth_selection, truth_backoff:
+        ζ_S and ζ_B of the paper: the weight of an agent's own utilities in what it draws. None takes the paper's ζ_S,
+        which is 0.2, or 0.1 for papers.
+    gamma:
+        γ of the paper: back-off probabilities lie between γ and 1 - γ.
+    noise, backoff_noise:
+        S_Noise and B_Noise of the paper: what an agent plays that does not act on its own utilities. The representative
+        type's distribution unless given; `palmatch.policies.noise` has the others.
+    accountant:
+        Concerns the methods of rounds whose guarantee is proved: a name, or an `Accountant` of your own.
+    step:
+        What a bid of `once` adds; None bids in fine steps among few agents, and in coarse ones among many.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> pm.Settings(epsilon=0.5).delta
+    1e-05
     """
 
     epsilon: float = 1.0
@@ -49,7 +70,15 @@ class Settings:
 
 @dataclass(slots=True)
 class Workspace:
-    """A problem with what several methods need of it, computed once and when asked for."""
+    """A problem with what several methods need of it, computed once and when asked for.
+
+    Attributes
+    ----------
+    problem:
+        The problem.
+    report:
+        Progress: is called with (what, done, total) from time to time.
+    """
 
     problem: Problem
     report: Report | None = None

@@ -84,8 +84,24 @@ def compare(
     ----------
     problem:
         A problem, or a function from a run's seed to its problem.
+    methods:
+        Names from `palmatch.METHODS`.
+    runs:
+        How often each method is played; a deterministic one is played once.
+    settings:
+        All public numbers; the usual ones unless given.
+    seed:
+        Repeats the comparison.
     edge, areas:
         Only written into the rows, for tables over several sizes of region.
+    report:
+        Progress: is called with (what, done, total) from time to time.
+
+    Returns
+    -------
+    Comparison
+        A row for each method, and the runs behind it. Losses are computed from true utilities and are not to be
+        published.
 
     Examples
     --------

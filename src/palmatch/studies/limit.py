@@ -125,14 +125,23 @@ class _Limit:
         ----------
         problem:
             Its regions, how many agents are in each, budgets, resources and prior count; the agents' types do not.
-        epsilon:
-            One budget or several, for agents that bring none of their own.
+        epsilon, delta:
+            One budget or several, for agents that bring none of their own, and δ.
         capacities:
             How many agents may hold each resource; one unless given.
         crowds:
             On so many drawn crowds the expected optimum is estimated; 0 leaves losses out.
+        seed:
+            Repeats the drawn crowds.
         gap:
             The relative gap between the two sides of the linear program at which the solver stops.
+        report:
+            Progress: is called with (what, done, total) from time to time.
+
+        Returns
+        -------
+        Limit
+            A bound for each ε, each with its certificate.
 
         Examples
         --------
@@ -146,7 +155,7 @@ class _Limit:
 
         References
         ----------
-        docs/limit.md.
+        The theorem and its proof are on the page "The limit" of the documentation.
         """
         budgets = [float(epsilon)] if isinstance(epsilon, int | float) else [float(value) for value in epsilon]
         if not budgets or not crowds >= 0:

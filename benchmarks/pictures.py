@@ -1,4 +1,7 @@
-"""Make the docs' pictures anew: `make docs`. Each is made by public functions, with the default seed."""
+"""Make the pictures of the documentation, from public functions and the default seed.
+
+python -m benchmarks.pictures
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import turns
-
 import palmatch as pm
+from benchmarks import turns
 from palmatch.methods import Settings, Workspace
 from palmatch.report.audit_figures import belief_maps
 from palmatch.report.figures import save
@@ -18,10 +20,10 @@ from palmatch.studies.arena import arena
 from palmatch.studies.arena_once import report_arena
 from palmatch.studies.audit import belief
 
-PICTURES = Path(__file__).parent / "pictures"
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 SHOWN = ("map.png", "loss.png", "frontier.png")
 
-# Picked among nine people and four seeds because the noisy report lands on the map, so that it can be drawn there.
+# Picked among nine agents and four seeds because the noisy report lands on the map, so that it can be drawn there.
 WATCHED, EDGE, SEED = 0, 2000.0, 0
 
 
@@ -39,7 +41,7 @@ def main() -> None:
 
 
 def draw_belief(path: Path) -> Path:
-    """Draw what an attacker believes about one person after watching `once` and after watching `palma`."""
+    """Draw what an attacker believes about one agent after watching `once` and after watching `palma`."""
     batch = pm.data.city.batch(19.0)
     workspace = Workspace(pm.mobility.problem(batch.requests, batch.vehicles, edge=EDGE))
     settings = Settings(epsilon=1.0)

@@ -1,1 +1,0 @@
-"""Pages for people, and `build`, which makes their pictures."""
