@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from palmatch.live.transport.hub import Hub
+from palmatch.web.games import LiveGames
+from palmatch.web.scenes import Scenes
 from palmatch.web.server import Explorer
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -29,7 +31,6 @@ class Served:
     """The explorer on a thread of its own."""
 
     def __init__(self) -> None:
-        self.explorer = Explorer()
         self.address = ""
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
@@ -39,14 +40,17 @@ class Served:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._hub = Hub()
+        self._hub, scenes = Hub(), Scenes()
+        self.games = LiveGames(self._hub, scenes)
+        self.explorer = Explorer(scenes, games=self.games)
         address = self._loop.run_until_complete(self._hub.start(routes=self.explorer.routes()))
         self.address = address.replace("ws", "http", 1).rsplit("/", 1)[0] + "/"
         self._ready.set()
         self._loop.run_forever()
 
     def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._hub.stop(), self._loop).result(30)
+        for work in (self.games.close(), self._hub.stop()):
+            asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(30)
         self._loop.close()

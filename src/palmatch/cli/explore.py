@@ -30,6 +30,7 @@ def command(
     """Serve the page until Ctrl-C."""
     try:
         from palmatch.live.transport.hub import Hub
+        from palmatch.web.games import LiveGames
         from palmatch.web.scenes import Scenes, Source
         from palmatch.web.server import Explorer
     except ImportError as error:
@@ -41,10 +42,12 @@ def command(
         people, cars = read_points(agents, role="agents"), read_points(vehicles, role="resources")
         check_not_swapped(people, cars)
         source = Source(people, cars, f"{agents.name} and {vehicles.name}")
-    explorer = Explorer(Scenes(source), hub=hub)
+    scenes = Scenes(source)
 
     async def serve() -> None:
         bus = Hub()
+        games = LiveGames(bus, scenes)
+        explorer = Explorer(scenes, hub=hub, games=games)
         address = await bus.start(host, port, routes=explorer.routes())
         page = address.replace("ws", "http", 1).rsplit("/", 1)[0] + "/"
         show.say(f"The explorer is at {page} (Ctrl-C ends it).")
@@ -52,6 +55,7 @@ def command(
             webbrowser.open(page)
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
+        await games.close()
         await bus.stop()
 
     asyncio.run(serve())

@@ -16,6 +16,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from palmatch.errors import PalmatchError
+from palmatch.live.messages import KEY
+from palmatch.web.games import LiveGames
 from palmatch.web.scenes import Choice, Scenes, methods
 
 POLICY = (
@@ -38,8 +40,8 @@ def static_folder() -> Any:
 class Explorer:
     """The routes of the page; they can be served alone or beside a hub."""
 
-    def __init__(self, scenes: Scenes | None = None, *, hub: str | None = None) -> None:
-        self.scenes, self.hub = scenes or Scenes(), hub
+    def __init__(self, scenes: Scenes | None = None, *, hub: str | None = None, games: LiveGames | None = None) -> None:
+        self.scenes, self.hub, self.games = scenes or Scenes(), hub, games
 
     def routes(self) -> list[BaseRoute]:
         """Return what is to be served."""
@@ -50,8 +52,33 @@ class Explorer:
             Route("/api/play", self._play),
             Route("/api/frontier", self._frontier),
             Route("/device.mjs", self._device),
+            *([] if self.games is None else self._game_routes(self.games)),
             Mount("/static", StaticFiles(directory=str(static_folder()))),
         ]
+
+    def _game_routes(self, games: LiveGames) -> list[BaseRoute]:
+        return [
+            Route("/api/game", self._game, methods=["POST"]),
+            Route("/api/member", self._member, methods=["POST"]),
+            games.issuer.route(),
+        ]
+
+    async def _game(self, request: Request) -> Response:
+        assert self.games is not None
+        try:
+            answer = await self.games.open(Choice.of(dict(request.query_params)))
+        except PalmatchError as error:
+            return JSONResponse({"error": str(error)}, status_code=400, headers=HEADERS)
+        return JSONResponse(answer, headers=HEADERS)
+
+    async def _member(self, request: Request) -> Response:
+        """Register a page's lasting key: 32 bytes, and nothing else."""
+        assert self.games is not None
+        key = await request.body()
+        if len(key) != KEY:
+            return JSONResponse({"error": f"Expected a key of {KEY} bytes."}, status_code=400, headers=HEADERS)
+        self.games.register(key)
+        return JSONResponse({}, headers=HEADERS)
 
     def app(self) -> Starlette:
         """Return the application."""
@@ -65,7 +92,8 @@ class Explorer:
         return Response(source, media_type="text/javascript", headers=HEADERS)
 
     async def _about(self, _: Request) -> Response:
-        return JSONResponse({"methods": methods(), "source": self.scenes.source.name, "hub": self.hub}, headers=HEADERS)
+        facts = {"methods": methods(), "source": self.scenes.source.name, "hub": self.hub}
+        return JSONResponse(facts | {"games": self.games is not None}, headers=HEADERS)
 
     async def _map(self, request: Request) -> Response:
         return await _answered(self.scenes.map, request)

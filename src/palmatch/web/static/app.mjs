@@ -1,10 +1,12 @@
 // The page: controls, maps, rounds and figures follow from one state, and the address of the page follows from it too.
 
+import * as agent from "./agent.mjs";
 import { chart, legendTable } from "./chart.mjs";
 import { Game } from "./game.mjs";
 import { MapCanvas } from "./map.mjs";
 import * as server from "./server.mjs";
 import { fromAddress, toAddress } from "./state.mjs";
+import * as watch from "./watch.mjs";
 
 const at = (id) => document.getElementById(id);
 const percent = (value) => (value === null ? "not computed" : `${(100 * value).toFixed(1)} %`);
@@ -155,6 +157,16 @@ function refocus(canvas, work) {
   draw();
 }
 
+// The visitor's own place is drawn on all maps; it is not part of the state, so that no link tells it.
+let own = null;
+
+function chooseAt(canvas, x, y) {
+  if (!facts.games) return;
+  own = canvas.view.place(x, y);
+  agent.choose(...own);
+  draw();
+}
+
 const KEYS = { ArrowLeft: [-40, 0], ArrowRight: [40, 0], ArrowUp: [0, -40], ArrowDown: [0, 40] };
 
 function followPointer(canvas, element) {
@@ -174,8 +186,10 @@ function followPointer(canvas, element) {
     refocus(canvas, () => canvas.move(x - event.offsetX, y - event.offsetY));
   });
   element.addEventListener("pointerup", () => (from = null));
+  element.addEventListener("dblclick", (event) => chooseAt(canvas, event.offsetX, event.offsetY));
   element.addEventListener("keydown", (event) => {
     if (event.key in KEYS) refocus(canvas, () => canvas.move(...KEYS[event.key]));
+    else if (event.key === "Enter") chooseAt(canvas, canvas.width / 2, canvas.height / 2);
     else if (event.key === "+" || event.key === "-") refocus(canvas, () => canvas.zoom(event.key === "+" ? 1.5 : 1 / 1.5));
     else return;
     event.preventDefault();
@@ -236,6 +250,7 @@ function words(game, round, end) {
 function draw() {
   for (const { canvas, element, game } of views) {
     canvas.draw(game);
+    if (own) canvas.mark(own);
     const { has, waits, contested } = game.counts();
     element.setAttribute("aria-label", `Map for ${game.figures.method}: ${has} agents hold a vehicle, ${waits} wait, ${contested} vehicles are contested.`);
   }
@@ -363,6 +378,8 @@ async function begin() {
   fillControls();
   listen();
   await load();
+  if (facts.hub) watch.begin(facts.hub);
+  if (facts.games) await agent.begin(() => state);
 }
 
 begin().catch((error) => {

@@ -37,6 +37,7 @@ export class Bus {
     const found = { topic, body: fromBase64(packet.body), signature: fromBase64(packet.signature) };
     this.values.set(topic, found);
     for (const told of this.waiting.get(topic) ?? []) told(found);
+    this.any?.(topic, found.body);
   }
 
   say(message) {

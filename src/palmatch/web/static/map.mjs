@@ -130,6 +130,20 @@ export class MapCanvas {
     this.drawAgents(game, colour, size);
   }
 
+  /** Mark a place with a cross in a ring. */
+  mark([latitude, longitude]) {
+    const { context } = this, [x, y] = [this.view.x(longitude), this.view.y(latitude)];
+    context.strokeStyle = colours()("you");
+    context.lineWidth = 3;
+    context.beginPath();
+    context.arc(x, y, 9, 0, 7);
+    for (const [dx, dy] of [[1, 0], [0, 1]]) {
+      context.moveTo(x - 14 * dx, y - 14 * dy);
+      context.lineTo(x + 14 * dx, y + 14 * dy);
+    }
+    context.stroke();
+  }
+
   drawPairs(game, colour) {
     const { context, agents, vehicles } = this;
     for (const [kind, name, dash] of [[HAS, "pair", []], [TRIES, "contest", [3, 3]]]) {

@@ -1,0 +1,192 @@
+"""Live games for one visitor: a real board, issuer and resources on the explorer's hub, and simulated agents.
+
+The visitor's device is `device.mjs` in the page; it joins like any other device, and its position reaches this process
+only sealed to the resource that serves it. The other agents are simulated here, with positions of the scene.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from palmatch.data.points import Points
+from palmatch.device.grid import Partition, locate
+from palmatch.device.ledger import units_of
+from palmatch.device.state import Owner, ReportMachine
+from palmatch.domains.mobility import City
+from palmatch.errors import InputError, PalmatchError
+from palmatch.live import messages as m
+from palmatch.live.board import Board, Opening
+from palmatch.live.identity import identity
+from palmatch.live.issuer import Issuer, token_request
+from palmatch.live.journal import Journal
+from palmatch.live.keys import Signer
+from palmatch.live.player import Player
+from palmatch.live.resource import Arrival, Gateway, new_gateway
+from palmatch.live.rules import Map, ReportRules, method_of
+from palmatch.live.transport.exchange import Access
+from palmatch.live.transport.hub import Hub
+from palmatch.live.trust import Trust
+from palmatch.methods import Settings
+from palmatch.web.scenes import Choice, Scenes
+
+# Each simulated device costs an RSA signature; so many are there in a second or two.
+_OTHERS = 24
+_JOINING, _PREPARING, _SLOT = 6.0, 1.0, 2.0
+_MOST_GAMES = 3
+
+
+class _Memory:
+    """The budget of a simulated agent, which lasts as long as its one game."""
+
+    def __init__(self, units: int) -> None:
+        self._left = units
+        self._kept: dict[str, str] = {}
+
+    def charge(self, units: int, *, matching: str, purpose: str, keep: Mapping[str, str] | None = None) -> None:  # noqa: ARG002 - nobody reads its books
+        self._left -= units
+        self._kept |= keep or {}
+
+    def kept(self, name: str) -> str | None:
+        return self._kept.get(name)
+
+    def pin(self, name: str, value: str) -> None:
+        self._kept.setdefault(name, value)
+
+    def remaining(self) -> int:
+        return self._left
+
+
+class LiveGames:
+    """The games of one explorer."""
+
+    def __init__(self, hub: Hub, scenes: Scenes) -> None:
+        self.hub, self.scenes = hub, scenes
+        self._folder = TemporaryDirectory(prefix="palmatch-explorer-")
+        self.folder = Path(self._folder.name)
+        self._operator, self._board, self._issuer = Signer.fresh(), Signer.fresh(), Signer.fresh()
+        self.issuer = Issuer(self.folder / "issuer.db", self._issuer)
+        self.arrivals: dict[str, list[Arrival]] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    async def close(self) -> None:
+        """End all games."""
+        for task in self._running.values():
+            task.cancel()
+        for task in list(self._running.values()):
+            with suppress(asyncio.CancelledError):
+                await task
+        self.issuer.close()
+        self._folder.cleanup()
+
+    def register(self, key: bytes) -> None:
+        """Let a page take part: what an operator would do for a person that it knows."""
+        self.issuer.register([key])
+
+    async def open(self, choice: Choice) -> dict[str, Any]:
+        """Open a game on the scene of a choice; return what a device is given."""
+        if len(self._running) >= _MOST_GAMES:
+            raise InputError("Other games are under way: wait a few seconds.")
+        if choice.epsilon <= 0:
+            raise InputError("Expected ε above 0: with ε = 0 a device has nothing to report.")
+        scene = await asyncio.to_thread(self.scenes.scene, choice)
+        city = scene.problem.domain
+        assert isinstance(city, City)
+        game = f"explorer-{secrets.token_hex(4)}"
+        grid = city.partition(choice.edge)
+        partition = m.Partition(edge=grid.edge, origin=(grid.latitude, grid.longitude), spacing=grid.spacing)
+        places = city.degrees(city.vehicles)
+        vehicles = Points("", scene.problem.resource_ids, places[:, 0], places[:, 1], None, None, ())
+        trust = Trust(
+            operator=self._operator.public,
+            board=self._board.public,
+            issuer=self._issuer.public,
+            partition=partition,
+        )
+        others = np.random.Generator(np.random.PCG64()).permutation(scene.problem.agents)[:_OTHERS]
+        agents = city.degrees(scene.problem.truth[others, :2])
+        task = asyncio.create_task(self._play(game, choice.epsilon, Map(grid, vehicles), trust, grid, agents))
+        self._running[game] = task
+        task.add_done_callback(lambda _: self._running.pop(game, None))
+        return {
+            "game": game,
+            "others": len(others),
+            "joins_close": time.time() + _JOINING,
+            "trust": {
+                "operator": _text(trust.operator),
+                "board": _text(trust.board),
+                "issuer": _text(trust.issuer),
+                "partition": {"edge": grid.edge, "origin": [grid.latitude, grid.longitude], "spacing": grid.spacing},
+            },
+        }
+
+    async def _play(
+        self, game: str, epsilon: float, place: Map, trust: Trust, grid: Partition, agents: np.ndarray
+    ) -> None:
+        """Play one game with the simulated agents and whoever else joins."""
+        self.arrivals[game] = []
+        keys = new_gateway(self._operator, place.resources.ids, int(time.time() * 1000))
+        resources = self.hub.local(Access("resource", place.resources.ids))
+        gateway = Gateway(resources, trust, keys, self.arrivals[game].append)
+        issuer, board = self.hub.local(Access("issuer")), self.hub.local(Access("board"))
+        journal = Journal(self.folder / f"{game}.db")
+        opening = Opening(
+            protocol="report",
+            method=method_of("report").name,
+            classes=(0.0, epsilon),
+            partition=trust.partition,
+            resources=place.listed(),
+            issuer=self.issuer.key(game),
+            rules=ReportRules(place, Settings(epsilon=epsilon)),
+            joining=_JOINING,
+            preparing=_PREPARING,
+            slot=_SLOT,
+        )
+        try:
+            await issuer.publish(*self.issuer.announcement(game))
+            await gateway.serve(game)
+            simulated = [
+                asyncio.create_task(self._device(game, number, epsilon, trust, grid, position))
+                for number, position in enumerate(agents.tolist())
+            ]
+            await Board(board, self._board, journal).play(game, opening)
+            await asyncio.gather(*simulated, return_exceptions=True)
+        finally:
+            for transport in (issuer, board, resources):
+                await transport.close()
+            journal.close()
+
+    async def _device(
+        self, game: str, number: int, epsilon: float, trust: Trust, grid: Partition, position: list[float]
+    ) -> None:
+        """One simulated agent: the same code as a device, with a budget in memory."""
+        member, own = Signer.fresh(), self.folder / f"{game}-{number}"
+        own.mkdir()
+        self.issuer.register([member.public])
+
+        async def obtain(blinded: bytes) -> bytes:
+            request = token_request(member, game, blinded)
+            reply = self.issuer.answer(request[m.SIGNATURE :], request[: m.SIGNATURE])
+            return reply.blind_signature
+
+        taking_part = await identity(own, self.issuer.key(game), game, obtain)
+        place = locate(grid, *position)
+        owner = Owner("ride", place, grid, grid.spots, epsilon, taking_part.tag(game).hex())
+        machine = ReportMachine(owner, _Memory(units_of(epsilon)))
+        transport = self.hub.local(Access())
+        with suppress(PalmatchError):
+            await Player(transport, trust, game, taking_part, machine, (position[0], position[1])).play()
+        await transport.close()
+
+
+def _text(key: bytes) -> str:
+    return base64.b64encode(key).decode()

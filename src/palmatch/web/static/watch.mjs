@@ -1,0 +1,46 @@
+// Watches a running board: what it publishes, and nothing else. Signatures are not checked: a visitor decides nothing.
+
+import { Bus, topicOf } from "./bus.mjs";
+import { readCbor } from "./cbor.mjs";
+
+const at = (id) => document.getElementById(id);
+const games = new Map();
+
+export function begin(address) {
+  at("live").classList.remove("hidden");
+  at("live-status").textContent = `Connecting to ${address}…`;
+  const bus = new Bus(address);
+  bus.ready.then(() => {
+    at("live-status").textContent = `Connected to ${address}: waiting for games.`;
+    bus.any = (topic, body) => heard(bus, topic, body);
+    bus.socket.send(JSON.stringify({ op: "subscribe", topic: "pm/1/+/open" }));
+  }, (error) => (at("live-status").textContent = error.message));
+  bus.socket.onclose = () => (at("live-status").textContent = "The hub closed the connection.");
+}
+
+function heard(bus, topic, body) {
+  const [, , name, kind] = topic.split("/");
+  const game = decodeURIComponent(name);
+  const message = readCbor(body);
+  if (kind === "open" && !games.has(game)) {
+    games.set(game, { protocol: message.protocol, method: message.method, classes: message.classes, state: "joining" });
+    for (const wanted of ["roster", "result"]) bus.socket.send(JSON.stringify({ op: "subscribe", topic: topicOf(game, wanted) }));
+  }
+  const known = games.get(game);
+  if (kind === "roster") {
+    const agents = message.regions.reduce((sum, { counts }) => sum + counts.reduce((one, two) => one + two, 0), 0);
+    Object.assign(known, { state: "playing", agents, regions: message.regions.length });
+  }
+  if (kind === "result") Object.assign(known, { state: "over", matched: message.matched });
+  show();
+}
+
+function show() {
+  at("live-status").textContent = `${games.size} game${games.size === 1 ? "" : "s"} seen; all of this is public.`;
+  at("live-games").replaceChildren(...[...games].reverse().map(([name, game]) => {
+    const row = document.createElement("tr");
+    const cells = [name, game.method, game.classes.join(", "), game.agents ?? "", game.regions ?? "", game.matched ?? "", game.state];
+    for (const text of cells) row.insertCell().textContent = text;
+    return row;
+  }));
+}

@@ -1,0 +1,109 @@
+"""Be an agent: the page's own device plays a live game on the hub, among devices in Python, in a real browser."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from typing import Any
+
+import pytest
+
+NIGHT = "#hour=4&edge=2000"
+# Two places of one square, far apart.
+PLACES = [(40.7385, -73.9960), (40.7480, -73.9810)]
+
+
+class Wire:
+    """Every frame that a page sends over its WebSocket."""
+
+    def __init__(self, page: Any) -> None:
+        self.frames: list[str] = []
+        page.on("websocket", lambda socket: socket.on("framesent", lambda frame: self.frames.append(str(frame))))
+
+    @property
+    def shape(self) -> list[tuple[str, str, int]]:
+        """What was said on which kind of topic, in how many bytes; the name of a resource is not the page's choice."""
+        said = [json.loads(frame) for frame in self.frames]
+        kinds = [item["topic"].split("/")[3] for item in said]
+        told = [(item["op"], kind, len(frame)) for item, kind, frame in zip(said, kinds, self.frames, strict=True)]
+        return [row if row[0] == "publish" else (row[0], row[1], 0) for row in told]
+
+
+def take_part(page: Any, place: tuple[float, float]) -> str:
+    page.fill("#latitude", str(place[0]))
+    page.fill("#longitude", str(place[1]))
+    page.locator("#longitude").dispatch_event("change")
+    page.click("#take-part")
+    page.locator("#take-part:disabled").wait_for()
+    page.locator("#take-part:enabled").wait_for(timeout=90_000)
+    assert "The game is over" in page.inner_text("#agent-status")
+    return str(page.inner_text("#agent-status"))
+
+
+def test_a_page_takes_part_reveals_its_square_and_one_report_and_hands_its_place_to_its_vehicle(visit, served) -> None:
+    page = visit.open(NIGHT)
+    page.locator("#agent").wait_for()
+    assert "8.00 of 8 left" in page.inner_text("#budget")
+    said = take_part(page, PLACES[0])
+    assert "for ε = 1" in said
+    assert "7.00 of 8 left" in page.inner_text("#budget")
+    for _ in range(100 if "you got vehicle" in said else 0):
+        if PLACES[0] in {arrival.position for found in served.games.arrivals.values() for arrival in found}:
+            break
+        page.wait_for_timeout(100)
+    else:
+        assert "you got vehicle" not in said, "the vehicle did not learn where its passenger is"
+    assert page.locator("#belief").is_visible()
+    assert "it holds" in page.inner_text("#odds")
+    kinds = [row.split()[0] for row in page.locator("#sent tr").all_inner_texts()]
+    assert all(kind.startswith(("join", "report", "handover")) for kind in kinds)
+    # The same place once more: budgets add up, and so does what can be believed.
+    page.click("#take-part")
+    page.locator("#budget", has_text="6.00 of 8 left").wait_for(timeout=90_000)
+    page.locator("#odds", has_text="After 2 reports with ε = 2.00").wait_for()
+    assert "it holds" in page.inner_text("#odds")
+
+
+def test_what_a_page_sends_does_not_depend_on_where_in_its_square_it_is(browser, served) -> None:
+    shapes, texts = [], []
+    for place in PLACES:
+        context = browser.new_context()
+        page = context.new_page()
+        wire = Wire(page)
+        page.goto(served.address + NIGHT)
+        page.locator("#agent").wait_for(timeout=120_000)
+        take_part(page, place)
+        shapes.append([row for row in wire.shape if row[1] != "handover" and row[1] != "resource"])
+        texts.append("".join(wire.frames))
+        context.close()
+        # Neither as text nor as the bytes of its numbers.
+        packed = base64.b64encode(struct.pack("<dd", *place)).decode()[:20]
+        assert not any(part in texts[-1] for part in (str(place[0]), str(place[1]), packed))
+    assert shapes[0] == shapes[1]
+    assert {size for op, _, size in shapes[0] if op == "publish"} == {2048}
+
+
+@pytest.mark.parametrize("place", ["", "north"])
+def test_a_place_that_is_none_sends_nothing(visit, place: str) -> None:
+    page = visit.open(NIGHT)
+    page.locator("#agent").wait_for()
+    wire = Wire(page)
+    page.click("#take-part")
+    page.locator("#agent-status", has_text="Choose a place first").wait_for()
+    assert wire.frames == []
+
+
+def test_a_visitor_watches_a_running_board(browser, served) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    served.explorer.hub = served.address.replace("http", "ws", 1) + "bus"
+    try:
+        page.goto(served.address + NIGHT)
+        page.locator("#agent").wait_for(timeout=120_000)
+        take_part(page, PLACES[1])
+        page.locator("#live-games", has_text="over").wait_for()
+        assert "hungarian-once" in page.inner_text("#live-games")
+    finally:
+        served.explorer.hub = None
+        context.close()
