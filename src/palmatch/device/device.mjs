@@ -18,7 +18,7 @@ const LARGEST_EPSILON = 37;
 const UNITS = 2 ** 32;
 const MOST_UNITS = 2 ** 53;
 const OUTSIDE = 1e-12;
-const MOST = { spots: 1_100_000, cells: 1024, reports: 1024, resources: 100_000, chances: 1 << 18, values: 1 << 22 };
+const MOST = { spots: 1_100_000, cells: 16384, reports: 1024, resources: 100_000, chances: 1 << 18, values: 1 << 22 };
 
 /** Something that a device must not act on: nothing was charged and nothing was sent. */
 export class Refused extends Error {

@@ -19,7 +19,7 @@ from palmatch.errors import InputError, Refused
 SMALLEST = 1e-9
 
 # What a device is willing to look through.
-MOST_SPOTS, MOST_CELLS, MOST_REPORTS, MOST_RESOURCES = 1_100_000, 1024, 1024, 100_000
+MOST_SPOTS, MOST_CELLS, MOST_REPORTS, MOST_RESOURCES = 1_100_000, 16_384, 1024, 100_000
 MOST_CHANCES, MOST_VALUES = 1 << 18, 1 << 22
 
 # Above this every ratio of two chances of at least 1 over GRID is allowed, since e^37 > 2^53.

@@ -42,6 +42,7 @@ from palmatch.web.scenes import Choice, Scenes
 # Each simulated device costs an RSA signature; so many are there in a second or two.
 _OTHERS = 24
 _JOINING, _PREPARING, _SLOT = 6.0, 1.0, 2.0
+_HANDOVER = 30.0
 _MOST_GAMES = 3
 
 
@@ -158,8 +159,12 @@ class LiveGames:
                 asyncio.create_task(self._device(game, number, epsilon, trust, grid, position))
                 for number, position in enumerate(agents.tolist())
             ]
-            await Board(board, self._board, journal).play(game, opening)
+            result = await Board(board, self._board, journal).play(game, opening)
             await asyncio.gather(*simulated, return_exceptions=True)
+            # Vehicles wait for their passengers, the visitor among them, but not for ever.
+            until = time.monotonic() + _HANDOVER
+            while len(self.arrivals[game]) < result.matched and time.monotonic() < until:
+                await asyncio.sleep(0.2)
         finally:
             for transport in (issuer, board, resources):
                 await transport.close()
