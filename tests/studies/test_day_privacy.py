@@ -245,7 +245,8 @@ def test_a_report_that_is_drawn_again_is_caught(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(day_batch, "offers", again)
     monkeypatch.setattr(day_batch, "Memory", forgetting)
-    held = stored_reports(waiting_states(tmp_path, SCARCE))
+    # With a few vehicles more, some agents that wait are in a region with something to report more than once.
+    held = stored_reports(waiting_states(tmp_path, replace(SCARCE, vehicles=120)))
     assert any(len(reports) > 1 for reports in held.values())
 
 
