@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint bench docs release-check clean clean-kernels
+.PHONY: setup demo test lint soak bench docs release-check clean clean-kernels
 
 setup: .venv/ready
 
@@ -30,6 +30,10 @@ clean-kernels:
 
 test: lint clean-kernels
 	$(BIN)/pytest -n 2
+
+# Live games with 100 random kills of board, hub and devices; the tests play a tenth of it.
+soak: setup
+	$(BIN)/python tests/live/soak.py --kills 100
 
 bench: setup
 	$(BIN)/palmatch bench --files

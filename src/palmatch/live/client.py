@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -159,7 +160,8 @@ def issuer_at(url: str, member: Signer) -> Ask:
 async def _value(transport: Transport, topic: Topic, tries: int = 60) -> bytes:
     """Return a retained packet, asked for again since anything may get lost."""
     for _ in range(tries):
-        packet = await transport.value(topic, 1.0)
-        if packet is not None:
-            return packet
+        with suppress(TransportError):
+            packet = await transport.value(topic, 1.0)
+            if packet is not None:
+                return packet
     raise TransportError(f"There was no {topic.kind} of game {topic.game} in time.")

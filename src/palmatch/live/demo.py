@@ -67,7 +67,7 @@ class Plan:
     @property
     def slot(self) -> float:
         """The length of a slot in seconds: enough for all devices on two cores."""
-        per_device = {"report": 0.02, "bids": 0.004, "rounds": 0.012}[self.protocol]
+        per_device = {"report": 0.02, "bids": 0.006, "rounds": 0.012}[self.protocol]
         return max(1.0 if self.protocol == "report" else 0.4, per_device * self.agents) * (1 + 2 * self.faults)
 
     @property

@@ -223,8 +223,8 @@ class Player:
         try:
             for _ in range(_HANDOVERS):
                 self._count(packet)
-                await self.transport.publish(topic, packet)
-                with suppress(TimeoutError):
+                with suppress(TimeoutError, TransportError):
+                    await self.transport.publish(topic, packet)
                     await asyncio.wait_for(answered.wait(), _POLL_SECONDS)
                     return
         finally:
@@ -264,7 +264,9 @@ class Player:
         for when in times:
             await asyncio.sleep(max(when - asyncio.get_running_loop().time(), 0.0))
             self._count(packet)
-            await self.transport.publish(topic, packet)
+            # Without a connection this copy is lost, as any may be.
+            with suppress(TransportError):
+                await self.transport.publish(topic, packet)
 
     def _count(self, packet: bytes) -> None:
         self.played.sent += 1
@@ -278,10 +280,13 @@ class Player:
     async def _value(self, topic: Topic, patience: float) -> bytes:
         """Return a retained packet, asked for again and again, since anything may get lost."""
         until = self._clock() + patience
-        while (packet := await self.transport.value(topic, _POLL_SECONDS)) is None:
-            if self._clock() > until:
-                raise TransportError(f"There was no {topic.kind} of game {self.played.game} in time.")
-        return packet
+        while self._clock() <= until:
+            # A broker that is away for longer than a transport waits for it may still come back in time.
+            with suppress(TransportError):
+                packet = await self.transport.value(topic, _POLL_SECONDS)
+                if packet is not None:
+                    return packet
+        raise TransportError(f"There was no {topic.kind} of game {self.played.game} in time.")
 
     def _seen(self, envelope: Envelope) -> Envelope:
         """Check the board's signature, and that it does not contradict itself."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from palmatch.errors import InputError
+from palmatch.errors import InputError, TransportError
 from palmatch.live import messages as m
 from palmatch.live.codec import decode
 from palmatch.live.keys import Opener, Signer, open_position
@@ -110,12 +111,15 @@ class Gateway:
         """Listen for hand-overs, and only then show the certificates, so that no hand-over comes too early."""
         self._games.add(game)
         for name in self.keys.certificates:
-            await self.transport.subscribe(Topic(game, "handover", name), self._handed_over)
+            # A broker that ends meanwhile is asked again with the next connection.
+            with suppress(TransportError):
+                await self.transport.subscribe(Topic(game, "handover", name), self._handed_over)
         await self._show(game)
 
     async def _show(self, game: str) -> None:
-        for name, packet in self.keys.certificates.items():
-            await self.transport.publish(Topic(game, "resource", name), packet)
+        with suppress(TransportError):
+            for name, packet in self.keys.certificates.items():
+                await self.transport.publish(Topic(game, "resource", name), packet)
 
     def _handed_over(self, where: str, packet: bytes) -> None:
         envelope = decode(where, packet)
@@ -132,7 +136,9 @@ class Gateway:
     async def _answer(self, game: str, name: str, tag: bytes, *, accepted: bool) -> None:
         topic = Topic(game, "answer", name)
         message = m.Answer(tag=tag, status="Accepted" if accepted else "Occupied")
-        await self.transport.publish(topic, self.keys.signer.packet(topic, message))
+        # A device that hears nothing sends its hand-over again.
+        with suppress(TransportError):
+            await self.transport.publish(topic, self.keys.signer.packet(topic, message))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

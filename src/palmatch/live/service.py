@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,7 +148,9 @@ class Announcer:
         """Announce the key of a game."""
         self._announced.add(game)
         topic, packet = self.issuer.announcement(game)
-        await self.transport.publish(topic, packet)
+        # Without a connection now, it is announced with the next one.
+        with suppress(TransportError):
+            await self.transport.publish(topic, packet)
 
     def _opened(self, where: str, packet: bytes) -> None:
         envelope = decode(where, packet)

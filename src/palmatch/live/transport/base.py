@@ -210,8 +210,16 @@ class Reconnecting(Transport):
                 raise TransportError(f"There is no connection to {self._where()}.") from None
 
     async def _subscribe(self, pattern: str) -> None:
-        await self._ready()
-        await self._subscribe_now(pattern)
+        for last in (False, False, True):
+            await self._ready()
+            try:
+                await self._subscribe_now(pattern)
+            except TransportError:
+                # The connection may have ended meanwhile; the next one is asked again.
+                if last:
+                    raise
+            else:
+                return
 
     @abstractmethod
     def _where(self) -> str: ...
