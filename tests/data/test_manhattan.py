@@ -72,7 +72,7 @@ def test_the_answer_has_the_shape_of_the_question() -> None:
 
 
 def test_the_outline_does_not_cross_itself_and_has_the_area_of_the_island() -> None:
-    north, east = _OUTLINE.T * np.array([[111_050.0], [84_300.0]])
+    north, east = np.array(_OUTLINE).T * np.array([[111_050.0], [84_300.0]])
     area = abs(np.sum(north * np.roll(east, -1) - east * np.roll(north, -1))) / 2
     # The island has 59 square kilometres of land; half of the rivers' width comes on top.
     assert 59e6 < area < 75e6

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import PchipInterpolator
 
+from palmatch.data.manhattan import within
 from palmatch.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,60 +24,19 @@ Points: TypeAlias = NDArray[np.float64]
 
 OUTLINE: Final = (
     # From the southern tip up the western shore,
-    (40.7005, -74.0150),
-    (40.7050, -74.0180),
-    (40.7120, -74.0170),
-    (40.7180, -74.0160),
-    (40.7260, -74.0115),
-    (40.7340, -74.0103),
-    (40.7420, -74.0092),
-    (40.7490, -74.0082),
-    (40.7560, -74.0050),
-    (40.7620, -74.0010),
-    (40.7690, -73.9960),
-    (40.7770, -73.9895),
-    (40.7860, -73.9835),
-    (40.7960, -73.9765),
-    (40.8060, -73.9700),
-    (40.8150, -73.9620),
-    (40.8240, -73.9570),
-    (40.8340, -73.9505),
-    (40.8430, -73.9465),
-    (40.8510, -73.9450),
-    (40.8590, -73.9370),
-    (40.8670, -73.9325),
-    (40.8740, -73.9290),
-    (40.8780, -73.9260),
+    (40.7005, -74.0150), (40.7050, -74.0180), (40.7120, -74.0170), (40.7180, -74.0160), (40.7260, -74.0115),
+    (40.7340, -74.0103), (40.7420, -74.0092), (40.7490, -74.0082), (40.7560, -74.0050), (40.7620, -74.0010),
+    (40.7690, -73.9960), (40.7770, -73.9895), (40.7860, -73.9835), (40.7960, -73.9765), (40.8060, -73.9700),
+    (40.8150, -73.9620), (40.8240, -73.9570), (40.8340, -73.9505), (40.8430, -73.9465), (40.8510, -73.9450),
+    (40.8590, -73.9370), (40.8670, -73.9325), (40.8740, -73.9290), (40.8780, -73.9260),
     # round the northern end, and back down the eastern shore.
-    (40.8765, -73.9190),
-    (40.8730, -73.9115),
-    (40.8685, -73.9108),
-    (40.8620, -73.9155),
-    (40.8540, -73.9230),
-    (40.8450, -73.9290),
-    (40.8350, -73.9345),
-    (40.8260, -73.9345),
-    (40.8170, -73.9340),
-    (40.8100, -73.9335),
-    (40.8030, -73.9285),
-    (40.7950, -73.9295),
-    (40.7870, -73.9375),
-    (40.7815, -73.9430),
-    (40.7760, -73.9425),
-    (40.7700, -73.9475),
-    (40.7620, -73.9545),
-    (40.7540, -73.9620),
-    (40.7470, -73.9680),
-    (40.7400, -73.9725),
-    (40.7335, -73.9740),
-    (40.7270, -73.9720),
-    (40.7190, -73.9735),
-    (40.7120, -73.9765),
-    (40.7095, -73.9860),
-    (40.7085, -73.9980),
-    (40.7045, -74.0060),
-    (40.7010, -74.0110),
-)
+    (40.8765, -73.9190), (40.8730, -73.9115), (40.8685, -73.9108), (40.8620, -73.9155), (40.8540, -73.9230),
+    (40.8450, -73.9290), (40.8350, -73.9345), (40.8260, -73.9345), (40.8170, -73.9340), (40.8100, -73.9335),
+    (40.8030, -73.9285), (40.7950, -73.9295), (40.7870, -73.9375), (40.7815, -73.9430), (40.7760, -73.9425),
+    (40.7700, -73.9475), (40.7620, -73.9545), (40.7540, -73.9620), (40.7470, -73.9680), (40.7400, -73.9725),
+    (40.7335, -73.9740), (40.7270, -73.9720), (40.7190, -73.9735), (40.7120, -73.9765), (40.7095, -73.9860),
+    (40.7085, -73.9980), (40.7045, -74.0060), (40.7010, -74.0110),
+)  # fmt: skip
 
 # Nobody hails or leaves a taxi in the middle of the big park.
 PARK: Final = ((40.7683, -73.9815), (40.7647, -73.9731), (40.7967, -73.9496), (40.8003, -73.9580))
@@ -221,7 +181,7 @@ def inside(latitude: ArrayLike, longitude: ArrayLike) -> NDArray[np.bool_]:
     >>> inside([40.7549, 40.6892], [-73.9840, -74.0445])
     array([ True, False])
     """
-    return _within(OUTLINE, latitude, longitude)
+    return within(OUTLINE, latitude, longitude)
 
 
 def requests_at(hour: float) -> int:
@@ -312,23 +272,11 @@ def _along_the_avenues(along: Points, across: Points) -> Points:
 
 
 def _on_the_streets(places: Points) -> NDArray[np.bool_]:
-    return inside(*places.T) & ~_within(PARK, *places.T)
+    return inside(*places.T) & ~within(PARK, *places.T)
 
 
 def _across_the_water(places: Points) -> NDArray[np.bool_]:
     return ~inside(*places.T)
-
-
-def _within(corners: Sequence[tuple[float, float]], latitude: ArrayLike, longitude: ArrayLike) -> NDArray[np.bool_]:
-    """Even-odd test: a place is within if a ray to the east crosses the boundary an odd number of times."""
-    north, east = np.broadcast_arrays(np.asarray(latitude, dtype=np.float64), np.asarray(longitude, dtype=np.float64))
-    odd = np.zeros(north.shape, dtype=np.bool_)
-    for (north_a, east_a), (north_b, east_b) in zip(corners, (*corners[1:], corners[0]), strict=True):
-        if north_a == north_b:
-            continue  # An edge along the ray is not crossed.
-        reached = (north_a > north) != (north_b > north)
-        odd ^= reached & (east < east_a + (north - north_a) * (east_b - east_a) / (north_b - north_a))
-    return odd
 
 
 def _at_hour(eight_values: tuple[float, ...], hour: float) -> float:

@@ -17,47 +17,15 @@ from palmatch.errors import InputError
 Marks: TypeAlias = NDArray[np.uint8]
 
 # Areas that are near to each other stand in one group; the numbers say how popular each is.
-GROUPS: Final = (
-    {
-        "Ranking models": 10.0,
-        "Learning from clicks": 5.0,
-        "Query rewriting": 4.0,
-        "Term weighting": 2.0,
-    },
-    {
-        "Test collections": 6.0,
-        "Relevance judgements": 3.5,
-        "Online experiments": 2.5,
-        "Measures of quality": 2.0,
-    },
-    {
-        "Recommendation": 7.0,
-        "Tastes and profiles": 3.0,
-        "Cold starts": 1.5,
-        "Trust and fairness": 1.2,
-    },
-    {
-        "Text classification": 6.0,
-        "Document clustering": 4.5,
-        "Summaries": 2.5,
-        "Topic tracking": 1.5,
-    },
-    {
-        "Questions and answers": 4.5,
-        "Spoken dialogue": 1.8,
-        "Search across languages": 3.0,
-    },
-    {
-        "Inverted indexes": 3.5,
-        "Caching and sharding": 1.8,
-        "Crawling and link graphs": 3.0,
-    },
-    {
-        "Images and sound": 2.2,
-        "Maps and places": 1.0,
-        "Law and medicine": 0.8,
-    },
-)
+GROUPS: Final[tuple[dict[str, float], ...]] = (
+    {"Ranking models": 10.0, "Learning from clicks": 5.0, "Query rewriting": 4.0, "Term weighting": 2.0},
+    {"Test collections": 6.0, "Relevance judgements": 3.5, "Online experiments": 2.5, "Measures of quality": 2.0},
+    {"Recommendation": 7.0, "Tastes and profiles": 3.0, "Cold starts": 1.5, "Trust and fairness": 1.2},
+    {"Text classification": 6.0, "Document clustering": 4.5, "Summaries": 2.5, "Topic tracking": 1.5},
+    {"Questions and answers": 4.5, "Spoken dialogue": 1.8, "Search across languages": 3.0},
+    {"Inverted indexes": 3.5, "Caching and sharding": 1.8, "Crawling and link graphs": 3.0},
+    {"Images and sound": 2.2, "Maps and places": 1.0, "Law and medicine": 0.8},
+)  # fmt: skip
 
 # An area of one's own group is this much likelier than an equally popular one elsewhere.
 AFFINITY: Final = 8.0

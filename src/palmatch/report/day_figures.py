@@ -22,15 +22,13 @@ from palmatch.report.style import (
     INK,
     PRIVATE,
     RESOURCE,
-    WIDTH,
     counted,
+    panels,
     percent,
-    sheet,
     styled,
 )
 
-# Inches: the height of one panel, and what lies between two.
-_PANEL, _GAP = 1.05, 0.42
+_PANEL = 1.05  # inches, the height of one
 
 # About so many points lie on a curve, whatever the length of the day.
 _POINTS = 144
@@ -42,7 +40,7 @@ _TICKS = (1 / 12, 1 / 6, 1 / 4, 1 / 2, 1, 2, 3)
 @styled
 def day_figure(batches: pl.DataFrame, agents: pl.DataFrame, told: dict[str, Any]) -> Figure:
     """Draw what may be published of a day: requests, free vehicles, and by when agents are picked up."""
-    figure, axes = _panels(_title(told), _subtitle(told), 3)
+    figure, axes = panels(_title(told), _subtitle(told), 3, height=_PANEL)
     hours, width = _public_panels(axes, batches, told)
     _waits(axes[2], agents, "pick_up_by", width, hours, words="minutes until the latest pick-up")
     _hours(axes, told["plan"]["start"] / 3600, told["plan"]["end"] / 3600)
@@ -57,7 +55,8 @@ def true_figure(batches: pl.DataFrame, agents: pl.DataFrame, told: dict[str, Any
     `picked_up`; `true` is what these come to.
     """
     lost = "" if true["loss"] is None else f", {percent(true['loss'])} below the optimum"
-    figure, axes = _panels(f"{_title(told)}{lost}", f"Not to be published. {_subtitle(told)}", 4)
+    title, subtitle = f"{_title(told)}{lost}", f"Not to be published. {_subtitle(told)}"
+    figure, axes = panels(title, subtitle, 4, height=_PANEL)
     hours, width = _public_panels(axes, batches, told)
     _waits(axes[2], agents, "picked_up", width, hours, words="minutes until picked up")
     _losses(axes[3], batches)
@@ -94,20 +93,6 @@ def _subtitle(told: dict[str, Any]) -> str:
         f"{counted(told['batches'], 'batch', 'batches')} of {plan['batch_seconds']:g}\N{NO-BREAK SPACE}s, "
         f"{counted(plan['vehicles'], 'vehicle')}, regions of {plan['edge']:g} m{left}"
     )
-
-
-def _panels(title: str, subtitle: str, count: int) -> tuple[Figure, list[Axes]]:
-    """Return panels below each other, the first of which is at the top."""
-    left, right, bottom = 0.5, 0.28, 0.5
-    height = count * _PANEL + (count - 1) * _GAP
-    figure, whole = sheet(
-        title, subtitle, plot=(WIDTH - left - right, height), right=right, left=left, bottom=bottom, legend=0.3
-    )
-    box = whole.get_position()
-    whole.remove()
-    unit = box.height / height
-    tops = [box.y1 - number * (_PANEL + _GAP) * unit for number in range(count)]
-    return figure, [figure.add_axes((box.x0, top - _PANEL * unit, box.width, _PANEL * unit)) for top in tops]
 
 
 def _stretch(batches: pl.DataFrame) -> int:

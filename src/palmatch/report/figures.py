@@ -37,9 +37,12 @@ from palmatch.report.style import (
     Kind,
     counted,
     dashes_of,
+    epsilon_bars,
+    kind_handles,
     kind_of,
     legend_above,
     name_ends,
+    names_width,
     percent,
     sheet,
     styled,
@@ -139,16 +142,15 @@ def loss_bars(rows: Sequence[Row]) -> Figure:
     kinds = [kind_of(row.method, row.epsilon_max) for row in ranked]
     runs = max(row.runs for row in rows)
     spread = f"mean of {runs} runs; whiskers are one standard deviation" if runs > 1 else "one run"
-    present = [kind for kind in KINDS if kind in kinds]
+    handles = kind_handles(kinds)
     figure, axes = sheet(
         "Welfare lost against the optimum",
         spread,
         plot=(max(WIDTH - 2 * MARGIN - 0.06, *(_label_width(row.method) for row in rows)), _ROW * len(ranked)),
         left=MARGIN + 0.06,
-        legend=0.02 + 0.17 * len(present),
+        legend=0.02 + 0.17 * len(handles),
     )
-    patches = [Line2D([], [], ls="", marker="s", ms=7, color=kind.colour, label=kind.words) for kind in present]
-    legend_above(figure, axes, patches, columns=1)
+    legend_above(figure, axes, handles, columns=1)
     reach = max(0.01, *(row.loss_mean + row.loss_sd for row in ranked)) * 100
     for place, (row, kind) in enumerate(zip(ranked, kinds, strict=True)):
         _bar(axes, row, kind, place)
@@ -206,16 +208,11 @@ def epsilon_histogram(runs: Sequence[Run], budget: float) -> Figure:
         right=0.3,
         legend=0.3,
     )
-    reach = float(max(budget, figures.max())) or 1.0
-    kind = kind_of(runs[0].matching.method, float(figures.max()))
-    weights = np.full(len(figures), 100 / len(figures))
-    axes.hist(figures, bins=list(np.linspace(0, reach, 41)), weights=weights, color=kind.colour, rwidth=0.88, zorder=2)
-    axes.set_xlim(0, 1.02 * reach)
+    epsilon_bars(axes, figures, budget, kind_of(runs[0].matching.method, float(figures.max())).colour)
     median = float(np.median(figures))
     _mark(axes, median, f"median {median:.2f}", height=1.02)
     # On a level of its own, so that the two never collide.
     _mark(axes, budget, f"budget {budget:g}", height=1.11, dashed=True)
-    axes.grid(False, axis="x")
     axes.set_xlabel("ε of an agent at the end")
     axes.set_ylabel("agents (%)")
     return figure
@@ -286,7 +283,7 @@ def loss_over_edges(comparisons: Sequence[Comparison]) -> Figure:
     ranked = sorted(lines, key=lambda method: lines[method][-1].loss_mean)
     kinds = [kind_of(method, max(row.epsilon_max for row in lines[method])) for method in ranked]
     runs = max(row.runs for line in lines.values() for row in line)
-    names = 0.65 + 0.073 * max(len(method) for method in ranked)  # inches
+    names = names_width(ranked)
     figure, axes = sheet(
         "Welfare lost over the size of the regions",
         f"mean of {counted(runs, 'run')}; bands are one standard deviation",
@@ -295,9 +292,7 @@ def loss_over_edges(comparisons: Sequence[Comparison]) -> Figure:
         right=names,
         legend=0.02 + 0.17 * len(set(kinds)),
     )
-    present = [kind for kind in KINDS if kind in kinds]
-    handles = [Line2D([], [], marker=kind.marker, ms=5, color=kind.colour, label=kind.words) for kind in present]
-    legend_above(figure, axes, handles, columns=1)
+    legend_above(figure, axes, kind_handles(kinds), columns=1)
     for method, kind, dashes in zip(ranked, kinds, dashes_of(kinds), strict=True):
         edges, mean, spread = (
             np.array([getattr(row, name) for row in lines[method]]) for name in ("edge", "loss_mean", "loss_sd")

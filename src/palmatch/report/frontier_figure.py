@@ -13,13 +13,15 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from palmatch.report.style import (
     FAINT_INK,
-    KINDS,
     MARGIN,
     WIDTH,
     Kind,
+    kind_handles,
     kind_of,
     legend_above,
+    markers_of,
     name_ends,
+    names_width,
     percent,
     sheet,
     styled,
@@ -27,9 +29,6 @@ from palmatch.report.style import (
 from palmatch.studies.frontier import Frontier, Line, Price, Spread, price
 
 _DASHED = (0, (4.0, 1.8))
-
-# Lines of one kind of privacy differ in their markers; the first of each kind has the kind's own.
-_MORE_MARKERS = ("o", "v", "P", "X", "s", "^")
 
 
 @styled
@@ -42,12 +41,11 @@ def frontier_figure(found: Frontier, where: str) -> Figure:
         What was matched, in a few words.
     """
     kinds = {line.method: _kind(line) for line in found.lines}
-    present = [kind for kind in KINDS if kind in kinds.values()]
-    names = 0.65 + 0.073 * max(len(line.method) for line in found.lines)  # inches
+    names = names_width(kinds)
     runs = found.lines[0].rows[0].runs
     spread = f"mean of {runs} runs, bands are one standard deviation" if runs > 1 else "one run"
     told = f"{where}; {spread}. {words(price(found))}"
-    handles = [Line2D([], [], ls="", marker="s", ms=7, color=kind.colour, label=kind.words) for kind in present]
+    handles = kind_handles(kinds.values())
     handles.append(Line2D([], [], color=FAINT_INK, lw=1.6, ls="-", label="solid: agents decide, in rounds"))
     handles.append(Line2D([], [], color=FAINT_INK, lw=1.6, ls=_DASHED, label="dashed: a centre decides"))
     figure, axes = sheet(
@@ -60,9 +58,12 @@ def frontier_figure(found: Frontier, where: str) -> Figure:
     )
     legend_above(figure, axes, handles, columns=1, sample=1.8)
     _budget_axis(axes, found.epsilons)
-    markers = _markers(found, kinds)
-    for line in found.lines:
-        _draw(axes, line, kinds[line.method], markers[line.method], found.epsilons)
+    # A flat line holds for any budget and has no points.
+    for line in (line for line in found.lines if line.flat):
+        _draw(axes, line, kinds[line.method], "", found.epsilons)
+    dotted = [line for line in found.lines if not line.flat]
+    for line, marker in zip(dotted, markers_of(kinds[line.method] for line in dotted), strict=True):
+        _draw(axes, line, kinds[line.method], marker, found.epsilons)
     axes.set_ylim(bottom=0)
     ends = [(line.method, axes.get_xlim()[1], 100 * line.rows[-1].loss_mean) for line in found.lines]
     name_ends(axes, ends)
@@ -73,18 +74,6 @@ def frontier_figure(found: Frontier, where: str) -> Figure:
 
 def _kind(line: Line) -> Kind:
     return kind_of(line.method, max(row.epsilon_max for row in line.rows))
-
-
-def _markers(found: Frontier, kinds: dict[str, Kind]) -> dict[str, str]:
-    """Return a marker for each line that has points: a flat one holds for any budget and has none."""
-    markers: dict[str, str] = {}
-    seen: dict[Kind, int] = {}
-    for line in found.lines:
-        kind = kinds[line.method]
-        choice = (kind.marker, *(marker for marker in _MORE_MARKERS if marker != kind.marker))
-        markers[line.method] = "" if line.flat else choice[seen.get(kind, 0) % len(choice)]
-        seen[kind] = seen.get(kind, 0) + (not line.flat)
-    return markers
 
 
 def _budget_axis(axes: Axes, epsilons: tuple[float, ...]) -> None:

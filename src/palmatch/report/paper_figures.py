@@ -33,8 +33,12 @@ from palmatch.report.style import (
     Kind,
     counted,
     dashes_of,
+    epsilon_bars,
     legend_above,
+    markers_of,
     name_ends,
+    names_width,
+    panels,
     sheet,
     styled,
 )
@@ -48,9 +52,6 @@ _MOST_DAYS = 4
 
 # Minutes between the marks of a time axis.
 _MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 180)
-
-# Lines of one kind of privacy differ in their markers.
-_SECOND_MARKER = {"^": "v", "s": "P", "D": "d", "o": "X"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +125,8 @@ def day_curve(days: Sequence[Day], source: str) -> Figure:
     shown = days[:_MOST_DAYS]
     told = f"{source}; dashed lines are where the chosen batches begin"
     told += f"; the first {len(shown)} of {len(days)} days" if len(shown) < len(days) else ""
-    figure, panels = _panels("Requests per minute", told, len(shown), columns=1, height=1.5)
-    for axes, day in zip(panels, shown, strict=True):
+    figure, drawn = panels("Requests per minute", told, len(shown), height=1.5)
+    for axes, day in zip(drawn, shown, strict=True):
         minutes = np.flatnonzero(day.per_minute)
         first, last = (int(minutes[0]), int(minutes[-1]) + 1) if len(minutes) else (0, 1440)
         axes.fill_between(
@@ -145,25 +146,8 @@ def day_curve(days: Sequence[Day], source: str) -> Figure:
         axes.xaxis.set_major_locator(MultipleLocator(step))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda minute, _: f"{minute // 60:02.0f}:{minute % 60:02.0f}"))
         axes.set_ylabel("requests")
-    panels[-1].set_xlabel("time of day")
+    drawn[-1].set_xlabel("time of day")
     return figure
-
-
-def _panels(title: str, told: str, count: int, *, columns: int, height: float) -> tuple[Figure, list[Axes]]:
-    """Return a sheet with panels of this height in inches, in rows, with room for a title above each."""
-    rows, gap, above, below = -(-count // columns), 0.25, 0.3, 0.42
-    whole = WIDTH - 0.55 - 0.2
-    figure, frame = sheet(title, told, plot=(whole, rows * (height + above + below)), left=0.55, right=0.2, bottom=0.1)
-    box, (wide, high) = frame.get_position(), figure.get_size_inches()
-    frame.remove()
-    width = (whole - gap * (columns - 1)) / columns
-    panels = []
-    for place in range(count):
-        row, column = divmod(place, columns)
-        left = box.x0 + column * (width + gap) / wide
-        bottom = box.y1 - (row * (height + above + below) + above + height) / high
-        panels.append(figure.add_axes((left, bottom, width / wide, height / high)))
-    return figure, panels
 
 
 @styled
@@ -172,15 +156,16 @@ def loss_lines(lines: Sequence[Line], marks: Sequence[Mark], *, told: str, acros
 
     Dotted lines are PALMA's bounds; the shaded area reaches from one spread below the better to one above the worse.
     """
-    names = 0.65 + 0.073 * max(len(line.method) for line in lines)
+    names = names_width(line.method for line in lines)
     figure, axes = sheet(
         "Welfare lost over the size of the regions", told, plot=(WIDTH - 0.5 - names, 3.7), left=0.5, right=names,
         legend=0.19,
     )  # fmt: skip
     _draw_bounds(axes, [line for line in lines if line.bound])
     whole = [line for line in lines if not line.bound]
-    markers = _markers(whole)
-    for line, dash in zip(whole, dashes_of([line.kind for line in whole]), strict=True):
+    kinds = [line.kind for line in whole]
+    markers = dict(zip([line.method for line in whole], markers_of(kinds), strict=True))
+    for line, dash in zip(whole, dashes_of(kinds), strict=True):
         sizes, means, spreads = (np.array(values) for values in (line.sizes, line.means, line.spreads))
         axes.errorbar(
             sizes, 100 * means, 100 * spreads, color=line.kind.colour, ls=dash, lw=1.6, marker=markers[line.method],
@@ -205,16 +190,6 @@ def _draw_bounds(axes: Axes, bounds: Sequence[Line]) -> None:
         low = np.min([np.array(line.means) - np.array(line.spreads) for line in bounds], axis=0)
         high = np.max([np.array(line.means) + np.array(line.spreads) for line in bounds], axis=0)
         axes.fill_between(bounds[0].sizes, 100 * low, 100 * high, color=PRIVATE.colour, alpha=0.13, lw=0)
-
-
-def _markers(lines: Sequence[Line]) -> dict[str, str]:
-    seen: set[str] = set()
-    markers = {}
-    for line in lines:
-        again = line.kind.marker in seen
-        markers[line.method] = _SECOND_MARKER[line.kind.marker] if again else line.kind.marker
-        seen.add(line.kind.marker)
-    return markers
 
 
 def _draw_marks(axes: Axes, marks: Sequence[Mark], lines: dict[str, Line], markers: dict[str, str]) -> None:
@@ -270,17 +245,17 @@ def epsilon_lines(spent: Sequence[Spent], *, marks: Sequence[Mark], told: str, a
 
 
 @styled
-def epsilon_histograms(panels: Sequence[tuple[str, FloatArray]], *, told: str, budget: float) -> Figure:
+def epsilon_histograms(shown: Sequence[tuple[str, FloatArray]], *, told: str, budget: float) -> Figure:
     """Draw what the matching cost each agent of each run, a panel for each size of region."""
-    columns = min(2, len(panels))
-    figure, places = _panels("What it cost each agent in ε", told, len(panels), columns=columns, height=1.4)
-    for number, (axes, (name, values)) in enumerate(zip(places, panels, strict=True)):
+    columns = min(2, len(shown))
+    figure, places = panels("What it cost each agent in ε", told, len(shown), columns=columns, height=1.4)
+    for number, (axes, (name, values)) in enumerate(zip(places, shown, strict=True)):
         _histogram(axes, name, values, budget)
         axes.sharey(places[0])
         axes.tick_params(labelleft=number % columns == 0)
         if number % columns == 0:
             axes.set_ylabel("agents (%)")
-        if number + columns >= len(panels):
+        if number + columns >= len(shown):
             axes.set_xlabel("ε of an agent at the end")
     # Shared axes do not grow by themselves with the highest panel.
     places[0].set_ylim(0, 1.05 * max(patch.get_height() for axes in places for patch in _bars(axes)))
@@ -292,12 +267,8 @@ def _bars(axes: Axes) -> list[Rectangle]:
 
 
 def _histogram(axes: Axes, name: str, values: FloatArray, budget: float) -> None:
-    weights = np.full(len(values), 100 / len(values))
-    bins = list(np.linspace(0, max(budget, float(values.max())), 41))
-    axes.hist(values, bins=bins, weights=weights, color=PRIVATE.colour, rwidth=0.88, zorder=2)
+    epsilon_bars(axes, values, budget, PRIVATE.colour)
     axes.axvline(float(np.median(values)), color=INK, lw=1.0, zorder=3)
     axes.set_title(f"{name}: median {np.median(values):.2f}", loc="left", size=9.0, color=INK)
-    axes.set_xlim(0, 1.02 * bins[-1])
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.grid(False, axis="x")

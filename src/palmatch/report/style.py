@@ -87,6 +87,8 @@ DASHES: tuple[tuple[float, tuple[float, ...]], ...] = (
     (0, (6.0, 1.5, 1.2, 1.5)),
 )
 
+_MORE_MARKERS = ("o", "v", "P", "X", "s", "^")
+
 
 def kind_of(method: str, epsilon: float) -> Kind:
     """Return the kind of privacy that a method gave at its largest ε; infinite or no number at all is none."""
@@ -168,6 +170,62 @@ def sheet(
         top -= SUBTITLE_LINE
     axes = figure.add_axes((left / width, bottom / height, plot[0] / width, plot[1] / height))
     return figure, axes
+
+
+def panels(
+    title: str, told: str, count: int, *, height: float, columns: int = 1, left: float = 0.55, right: float = 0.2
+) -> tuple[Figure, list[Axes]]:
+    """Return a sheet with panels of this height in inches, in rows, with space for a title above each."""
+    rows, gap, above, below = -(-count // columns), 0.25, 0.3, 0.42
+    whole = WIDTH - left - right
+    figure, frame = sheet(
+        title, told, plot=(whole, rows * (height + above + below)), left=left, right=right, bottom=0.1
+    )
+    box, (wide, high) = frame.get_position(), figure.get_size_inches()
+    frame.remove()
+    width = (whole - gap * (columns - 1)) / columns
+    drawn = []
+    for place in range(count):
+        row, column = divmod(place, columns)
+        x = box.x0 + column * (width + gap) / wide
+        y = box.y1 - (row * (height + above + below) + above + height) / high
+        drawn.append(figure.add_axes((x, y, width / wide, height / high)))
+    return figure, drawn
+
+
+def names_width(methods: Iterable[str]) -> float:
+    """Return the inches that `name_ends` needs to the right of the axes."""
+    return 0.65 + 0.073 * max(map(len, methods))
+
+
+def kind_handles(kinds: Iterable[Kind]) -> list[Line2D]:
+    """Return a legend's entries for the kinds of privacy that are there."""
+    present = set(kinds)
+    return [
+        Line2D([], [], ls="", marker="s", ms=7, color=kind.colour, label=kind.words)
+        for kind in KINDS
+        if kind in present
+    ]
+
+
+def markers_of(kinds: Iterable[Kind]) -> list[str]:
+    """Return a marker for each line, so that lines of one kind differ; the first of a kind has the kind's own."""
+    seen: dict[Kind, int] = {}
+    markers = []
+    for kind in kinds:
+        choice = (kind.marker, *(marker for marker in _MORE_MARKERS if marker != kind.marker))
+        seen[kind] = seen.get(kind, -1) + 1
+        markers.append(choice[seen[kind] % len(choice)])
+    return markers
+
+
+def epsilon_bars(axes: Axes, values: FloatArray, budget: float, colour: str) -> None:
+    """Draw a histogram of the agents' ε, in per cent of the agents."""
+    reach = max(budget, float(values.max())) or 1.0
+    weights = np.full(len(values), 100 / len(values))
+    axes.hist(values, bins=list(np.linspace(0, reach, 41)), weights=weights, color=colour, rwidth=0.88, zorder=2)
+    axes.set_xlim(0, 1.02 * reach)
+    axes.grid(False, axis="x")
 
 
 def legend_above(figure: Figure, axes: Axes, handles: Sequence[Line2D], *, columns: int, sample: float = 1.0) -> None:

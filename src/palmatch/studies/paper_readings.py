@@ -101,12 +101,8 @@ READINGS: Final[tuple[Reading, ...]] = (
     Reading("scored by the areas acted on", "the optimum could be that of the cut labels", acted_on=True),
     Reading("all areas of a paper count 1", "primary areas could matter for reviewers only", paper_secondary=1.0),
     Reading("rest of a paper 0", "the 0.1 is explained by the reviewers' broad expertise", paper_rest=NOTHING),
-    Reading(
-        "rest of both 0",
-        "the footnote's cosine distances of 0.2, 0.25 and 0.3 come out with 0, not with 0.1",
-        paper_rest=NOTHING,
-        reviewer_rest=NOTHING,
-    ),
+    Reading("rest of both 0", "the footnote's cosine distances of 0.2, 0.25 and 0.3 come out with 0, not with 0.1",
+            paper_rest=NOTHING, reviewer_rest=NOTHING),
     Reading("neighbours with exactly m areas", "“has the same primary area, and at most m more”", neighbours="exactly"),
     Reading("neighbours who are there", "“reviewers with the same primary subject area”", neighbours="present"),
     Reading("ties the other way round", "papers with equal areas have equal utilities", ties="reversed"),
@@ -116,20 +112,8 @@ READINGS: Final[tuple[Reading, ...]] = (
     Reading("interest in 5 papers", _BOUNDED, interest=5),
     Reading("interest in 4 papers", _BOUNDED, interest=4),
     Reading("interest in 3 papers", _BOUNDED, interest=3),
-    Reading(
-        "interest in 4 papers, the rest worthless",
-        _MAP_BOUND,
-        interest=4,
-        worthless_beyond=True,
-        areas=(3, 4, 5),
-    ),
-    Reading(
-        "interest in 3 papers, the rest worthless",
-        _MAP_BOUND,
-        interest=3,
-        worthless_beyond=True,
-        areas=(3, 4, 5),
-    ),
+    Reading("interest in 4 papers, the rest worthless", _MAP_BOUND, interest=4, worthless_beyond=True, areas=(3, 4, 5)),
+    Reading("interest in 3 papers, the rest worthless", _MAP_BOUND, interest=3, worthless_beyond=True, areas=(3, 4, 5)),
     Reading("one of several gets a paper", "a collision could leave one winner", contest="one"),
     Reading("reviewers act in turn", "a simulation could loop over the agents", contest="in turn"),
     Reading("only what is seen is charged", "signals are “an attempt … or a back-off”", charge="seen"),
@@ -139,23 +123,11 @@ READINGS: Final[tuple[Reading, ...]] = (
     Reading("random: one of several gets it", "each reviewer draws a paper", lots="one of them"),
     Reading("random: 73 reviewers draw", "as many reviewers as papers draw one each", lots="as many"),
     Reading("random: 73 edges", "“picking edges randomly in a fully connected bipartite graph”", lots="edges"),
-    Reading(
-        "interest in 4, rest worthless, in turn",
-        _JOINT,
-        interest=4,
-        worthless_beyond=True,
-        contest="in turn",
-        areas=(3, 4, 5),
-    ),
-    Reading(
-        "interest in 3, rest worthless, in turn",
-        _JOINT,
-        interest=3,
-        worthless_beyond=True,
-        contest="in turn",
-        areas=(3, 4, 5),
-    ),
-)
+    Reading("interest in 4, rest worthless, in turn", _JOINT, interest=4, worthless_beyond=True, contest="in turn",
+            areas=(3, 4, 5)),
+    Reading("interest in 3, rest worthless, in turn", _JOINT, interest=3, worthless_beyond=True, contest="in turn",
+            areas=(3, 4, 5)),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
