@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from palmatch.data.manhattan import _OUTLINE, manhattan
 
+OUTLINE = np.array(_OUTLINE)
 ON_THE_ISLAND = {
     "Times Square": (40.7580, -73.9855),
     "Battery Park City": (40.7115, -74.0160),
@@ -72,7 +73,7 @@ def test_the_answer_has_the_shape_of_the_question() -> None:
 
 
 def test_the_outline_does_not_cross_itself_and_has_the_area_of_the_island() -> None:
-    north, east = np.array(_OUTLINE).T * np.array([[111_050.0], [84_300.0]])
+    north, east = OUTLINE.T * np.array([[111_050.0], [84_300.0]])
     area = abs(np.sum(north * np.roll(east, -1) - east * np.roll(north, -1))) / 2
     # The island has 59 square kilometres of land; half of the rivers' width comes on top.
     assert 59e6 < area < 75e6
@@ -88,7 +89,7 @@ def test_inside_is_what_the_outline_winds_around(north: float, east: float) -> N
 
 def _winds_around(north: float, east: float) -> bool:
     """Sum the angles under which the edges are seen: a full turn from inside, none from outside."""
-    seen = np.arctan2(_OUTLINE[:, 0] - north, _OUTLINE[:, 1] - east)
+    seen = np.arctan2(OUTLINE[:, 0] - north, OUTLINE[:, 1] - east)
     turns = np.diff(np.append(seen, seen[0]))
     turns = (turns + np.pi) % (2 * np.pi) - np.pi
     return bool(abs(turns.sum()) > np.pi)
@@ -96,7 +97,7 @@ def _winds_around(north: float, east: float) -> bool:
 
 def _from_the_line(north: float, east: float) -> float:
     """Return how many degrees a place is from the nearest edge of the outline."""
-    place, start = np.array([north, east]), _OUTLINE
-    along = np.roll(_OUTLINE, -1, axis=0) - start
+    place, start = np.array([north, east]), OUTLINE
+    along = np.roll(OUTLINE, -1, axis=0) - start
     share = np.clip(((place - start) * along).sum(axis=1) / (along**2).sum(axis=1), 0, 1)
     return float(np.hypot(*(start + share[:, None] * along - place).T).min())

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import pytest
 
-from palmatch.data import portal_door
+from palmatch.data import socrata
 from palmatch.data.files import write_rows
 from palmatch.data.portal import COLUMNS, YEARS, Download, Patience, PortalError, cache_folder, download, spans_of
 from palmatch.data.tlc import read_trips, window
@@ -333,7 +333,7 @@ def test_a_real_window_is_the_same_from_the_portal_as_from_the_months_file(
 
 def test_progress_is_told_from_nothing_to_everything(fetch: Fetch) -> None:
     told: list[tuple[str, int, int]] = []
-    fetch(report=lambda *step: told.append(step))
+    fetch(progress=lambda *step: told.append(step))
     assert [(done, total) for _, done, total in told] == [(0, 110), (40, 110), (80, 110), (110, 110)]
     assert {what for what, _, _ in told} == {"2016-01-15 07:55:00 to 08:00:30"}
 
@@ -469,7 +469,7 @@ def test_an_answer_that_takes_too_long_is_not_waited_for(
 def test_an_answer_without_end_is_not_read_to_its_end(
     fetch: Fetch, server: FakePortal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(portal_door, "_LARGEST", 5_000)
+    monkeypatch.setattr(socrata, "_LARGEST", 5_000)
     with pytest.raises(PortalError, match="an answer of more than 5,000 bytes"):
         fetch()
 
@@ -494,7 +494,7 @@ def test_waits_grow_and_stay_below_the_longest(fetch: Fetch, server: FakePortal,
 def test_waiting_is_shown(fetch: Fetch, server: FakePortal) -> None:
     server.script = [status(429, Retry_After="17")]
     told: list[tuple[str, int, int]] = []
-    fetch(report=lambda *step: told.append(step))
+    fetch(progress=lambda *step: told.append(step))
     what = "waiting 17 s (429 Too Many Requests)"
     assert told[:2] == [(what, 0, 1), (what, 1, 1)]
 

@@ -78,13 +78,13 @@ def test_the_map_is_drawn_without_complaints(
     assert not caplog.records
 
 
-def test_a_map_of_one_person_says_how_far_the_vehicle_is() -> None:
+def test_a_map_of_one_agent_says_how_far_the_vehicle_is() -> None:
     problem = pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.99)])
     figure = figures.match_map(problem, pm.match(problem, "hungarian"))
-    assert any(text.startswith("1 person; the vehicle is 1.1 km") for text in words_of(figure))
+    assert any(text.startswith("1 agent; the vehicle is 1.1 km") for text in words_of(figure))
 
 
-def test_people_who_go_without_are_marked_on_the_map() -> None:
+def test_agents_that_go_without_are_marked_on_the_map() -> None:
     batch = pm.data.city.batch(5.0)
     problem = pm.mobility.problem(batch.requests, batch.vehicles[:5])
     matching = pm.match(problem, "noise")

@@ -98,12 +98,12 @@ def test_the_page_fits_a_phone_and_the_dark(told: tuple[str, list[Path]]) -> Non
     assert "@media print" in text
 
 
-def test_the_page_tells_promise_table_settings_and_command(night: Comparison, told: tuple[str, list[Path]]) -> None:
+def test_the_page_tells_guarantee_table_settings_and_command(night: Comparison, told: tuple[str, list[Path]]) -> None:
     text, _ = told
-    promise = night.runs["published"][0].matching.guarantee
-    assert f"{night.problem.agents} people" in text
+    guarantee = night.runs["published"][0].matching.guarantee
+    assert f"{night.problem.agents} agents" in text
     assert "PLDP, ε at most 1, δ = 1e-05" in text
-    for sentence in (promise.statement, *promise.assumptions):
+    for sentence in (guarantee.statement, *guarantee.assumptions):
         assert sentence.replace("'", "&#39;") in text
     for row in night.rows:
         assert f"{100 * row.loss_mean:.1f}" in text
@@ -114,22 +114,22 @@ def test_the_page_tells_promise_table_settings_and_command(night: Comparison, to
     assert not re.search(r"\b(nan|inf)\b", re.sub(r'src="[^"]*"', "", text))
 
 
-def test_one_person_and_one_vehicle_make_a_report(tmp_path: Path) -> None:
+def test_one_agent_and_one_vehicle_make_a_report(tmp_path: Path) -> None:
     problem = pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98)])
     text, _ = report(tmp_path, compare(problem, METHODS, runs=1))
-    assert "1 person in 1 square region was to be matched with 1 vehicle" in text
+    assert "1 agent in 1 square region was to be matched with 1 vehicle" in text
     assert "(in one run)" in text
 
 
-def test_people_who_go_without_are_counted(tmp_path: Path) -> None:
+def test_agents_that_go_without_are_counted(tmp_path: Path) -> None:
     batch = pm.data.city.batch(5.0)
     problem = pm.mobility.problem(batch.requests, batch.vehicles[:5])
     text, _ = report(tmp_path, compare(problem, METHODS, runs=2))
-    assert f"gave 5 of {problem.agents} people a vehicle" in text
+    assert f"gave 5 of {problem.agents} agents a vehicle" in text
     assert f"5 of {problem.agents}</td>" in text
 
 
-def test_reviewers_get_no_map_and_nobody_misses_it(tmp_path: Path) -> None:
+def test_reviewers_get_no_map(tmp_path: Path) -> None:
     marks = np.random.default_rng(1).integers(0, 2, (12, 5))
     marks[:, 0] |= marks.sum(axis=1) == 0
     problem = pm.papers.problem(marks[:6], marks[6:], areas=3, draw_primary=True, seed=0)
@@ -140,7 +140,7 @@ def test_reviewers_get_no_map_and_nobody_misses_it(tmp_path: Path) -> None:
     assert "have more than 3 areas" in text
 
 
-def test_whom_the_promise_leaves_out_is_named_and_escaped(tmp_path: Path) -> None:
+def test_agents_that_the_guarantee_leaves_out_are_named_and_escaped(tmp_path: Path) -> None:
     names = [f"<b>agent {n}</b>" for n in range(25)]
     problem = pm.table.problem([[0.5, 0.6]] * 25, ["here"] * 25, {"here": [[0.4, 0.4]]}, agent_ids=names)
     text, _ = report(tmp_path, compare(problem, ["published"], runs=1), title="<script>alert('x')</script> & more")
@@ -151,15 +151,15 @@ def test_whom_the_promise_leaves_out_is_named_and_escaped(tmp_path: Path) -> Non
     assert "<title>&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; more</title>" in text
 
 
-def test_a_method_without_privacy_promises_none_and_has_no_histogram(tmp_path: Path) -> None:
+def test_a_method_without_privacy_guarantees_none_and_has_no_histogram(tmp_path: Path) -> None:
     problem = pm.table.problem([[0.5, 0.6]], ["here"], {"here": [[0.5, 0.6]]})
     text, written = report(tmp_path, compare(problem, ["hungarian"], runs=1), headline="hungarian")
-    assert "It promises no privacy." in text
+    assert "It guarantees no privacy." in text
     assert [path.name for path in written] == ["report.html", "loss.png"]
 
 
-def test_a_method_without_a_budget_promises_everything_but_the_region(night: Comparison) -> None:
-    assert any("nothing is learnt about anybody beyond the region" in line for line in summary([night], "noise"))
+def test_a_method_without_a_budget_guarantees_everything_but_the_region(night: Comparison) -> None:
+    assert any("nothing is learnt about an agent beyond its region" in line for line in summary([night], "noise"))
 
 
 def test_several_edges_make_one_page(night: Comparison, tmp_path: Path) -> None:

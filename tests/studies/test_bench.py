@@ -17,7 +17,7 @@ def test_a_crowd_keeps_its_density():
         north = np.ptp(places[:, 0]) * 111.195
         east = np.ptp(places[:, 1]) * 111.195 * np.cos(np.radians(40.7))
         assert people / (north * east) == pytest.approx(25.0, rel=0.2)
-    with pytest.raises(InputError, match="people=0"):
+    with pytest.raises(InputError, match="agents=0"):
         crowd(0)
 
 

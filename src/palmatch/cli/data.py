@@ -71,7 +71,7 @@ def taxi(
             portal=portal,
             cache=None if no_cache else cache or portals.cache_folder(),
             page_rows=page,
-            report=report,
+            progress=report,
         )
     write_rows(out, found.trips)
     requests, remarks = _requests(out, ats, seconds=seconds)

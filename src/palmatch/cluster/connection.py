@@ -1,7 +1,7 @@
 """The way to a Dask cluster: one that is running somewhere, or some processes of this machine.
 
-Everything that can go wrong on the way ends in one sentence. This room moves functions and answers; it knows nothing of
-what they are about. Dask is an extra: it is imported when a cluster is asked for, and not before.
+Everything that can go wrong on the way ends in one sentence. Functions and answers are moved;
+what they are about is not known here. Dask is an extra: it is imported when a cluster is asked for, and not before.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Cluster:
     def finished(self, futures: Sequence[Any], *, seconds: float) -> list[Any]:
         """Return those that are finished, lost or wrong, waiting some seconds for the first of them.
 
-        Raises what `lost_to_the_cluster` names when nobody is left to work on them.
+        Raises what `lost_to_the_cluster` names when no worker is left.
         """
         with suppress(TimeoutError):
             _distributed().wait(list(futures), timeout=seconds, return_when="FIRST_COMPLETED")

@@ -38,7 +38,7 @@ _MOST_REPLAYS = 5
 
 
 class Player(Protocol):
-    """Who plays tiles: every tile's state after some rounds, from its state before them."""
+    """Plays tiles: every tile's state after some rounds, from its state before them."""
 
     def play(self, tiles: Sequence[Tile], states: Sequence[TileState], rounds: int) -> list[TileState]:
         """Play some rounds."""
@@ -157,7 +157,7 @@ def simulate_on_tiles(
     tile_of_region:
         Which tile each region belongs to; see `tiles.tiles_of`.
     player:
-        Who plays the tiles; this process unless given.
+        What plays the tiles; this process unless given.
     block:
         Rounds between two moments at which all states are gathered.
     few:

@@ -21,7 +21,7 @@ KEPT = "what was finished is kept, and the same command goes on from there"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function at the top level of a module, what it is given, and its name for people."""
+    """A function at the top level of a module, what it is given, and its name in messages."""
 
     name: str
     work: Callable[..., Any]
@@ -64,7 +64,7 @@ def _finished(cluster: Cluster, left: Sequence[Any], seconds: float, kept: str) 
 
 
 def _answer(cluster: Cluster, future: Any, call: Call, kept: str) -> Any:
-    """Return what a call gave, or raise what went wrong, in the words of whoever computes without a cluster."""
+    """Return what a call gave, or raise what went wrong, in the words of a computation without a cluster."""
     from distributed.scheduler import KilledWorker
 
     try:

@@ -1,7 +1,7 @@
 """One game cut into tiles: each tile has some regions and their agents, and tells the others only what they can meet.
 
 A resource that is played from more than one tile is a border resource. Once a round, after marking its attempts, a tile
-tells its neighbours which border resources were attempted, and whether by several; who is alone on one holds it for
+tells its neighbours which border resources were attempted, and whether by several; an agent alone on one holds it for
 good, so that nothing else has to be told. The rules of the game are those of `rounds.kernel`, phase by phase; draws are
 keyed by agent and step; so the matching and the charges are those of `rounds.game.simulate`, bit for bit. Nothing in
 here knows of machines: a round of a tile is a function from a state and some words to a state and some words.
@@ -60,7 +60,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TileState:
-    """What a tile's agents are about: `step` is the next one, `last` the last in which anybody acted."""
+    """What a tile's agents are about: `step` is the next one, `last` the last in which an agent acted."""
 
     step: int
     last: int
@@ -87,7 +87,7 @@ class Attempts:
 
 
 def _bytes(record: Tile | TileState) -> int:
-    """Return how much there is to move: who thinks that a tile is small sends it around."""
+    """Return how much there is to move: Dask sends around what seems small."""
     parts = [getattr(record, part.name) for part in fields(record)]
     arrays = [one for part in parts for one in (part if isinstance(part, tuple) else (part,))]
     return sum(one.nbytes for one in arrays if isinstance(one, np.ndarray))
@@ -137,8 +137,8 @@ def cut(
         played_in[mine] += 1
     borders = [mine[played_in[mine] > 1] for mine in resources]
     return [
-        _tile(public, private, rules, allowance, names, part, people, mine, border, _neighbours(number, borders))
-        for number, (part, people, mine, border) in enumerate(zip(regions, agents, resources, borders, strict=True))
+        _tile(public, private, rules, allowance, names, part, members, mine, border, _neighbours(number, borders))
+        for number, (part, members, mine, border) in enumerate(zip(regions, agents, resources, borders, strict=True))
     ]
 
 
@@ -218,7 +218,7 @@ def _own(private: Own, agents: IntArray, resources: IntArray) -> Own:
 
 
 def begin(tile: Tile) -> TileState:
-    """Draw everybody's first strategy, and mark what is attempted first."""
+    """Draw each agent's first strategy, and mark what is attempted first."""
     count = len(tile.agents)
     agents = _fresh_state(count)
     # Words name agents by their numbers in the whole game.
@@ -270,7 +270,7 @@ def _hear(tile: Tile, words: IntArray, told: Attempts, step: int) -> None:
     """Write what another tile attempted into one's own words."""
     known = np.isin(told.resources, tile.border, assume_unique=True)
     here = np.searchsorted(tile.resources, told.resources[known])
-    # Who is alone on it holds it for good; here it is then held by somebody else.
+    # An agent that is alone on a resource holds it for good; here it is then held from elsewhere.
     contested = told.several[known] | (words[here] >= step * kernel.TAG)
     words[here] = np.where(contested, step * kernel.TAG, kernel.HELD) + kernel.SEVERAL
 

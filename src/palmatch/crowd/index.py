@@ -1,6 +1,6 @@
 """Where the vehicles are: sorted into strips of a grid, so that all of them in a box are a few slices of an array.
 
-Nothing here knows a person. A cell is named by a number that grows along its strip, and a strip of cells is found by
+Nothing in here knows an agent. A cell is named by a number that grows along its strip, and a strip of cells is found by
 bisection: a few vehicles far from all others cost nothing.
 """
 
@@ -116,7 +116,7 @@ def first_at_least(values, wanted):  # type: ignore[no-untyped-def]  # compiled
 def collect(index, west, south, east, north, found):  # type: ignore[no-untyped-def]  # compiled
     """Write the numbers of all vehicles of a box, and perhaps some around it; return (how many, the array).
 
-    `found` is replaced by a larger one when it is too small. A box with very many strips means everybody.
+    `found` is replaced by a larger one when it is too small. A box with very many strips means all of them.
     """
     _, _, _, cells, corner_east, corner_north, size = index
     count = 0

@@ -110,7 +110,7 @@ def nearest(distances, orders, count, ranks, chosen, best, best_distance, meanin
 
 @numba.njit(cache=True, nogil=True)
 def settled(farthest, margin, near, flat):  # type: ignore[no-untyped-def]  # compiled
-    """Return whether nobody beyond a margin can matter to a list that ends at `farthest`."""
+    """Return whether no vehicle beyond a margin can matter to a list that ends at `farthest`."""
     return farthest + near < margin and farthest + near < flat
 
 

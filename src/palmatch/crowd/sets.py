@@ -96,7 +96,7 @@ def squares_of(city: Located, problem: Problem) -> Squares:
 
 
 def rank_sets(problem: Problem, *, threads: int | None = None) -> Sets:
-    """Return the rank sets of every square in which there is somebody."""
+    """Return the rank sets of every square with an agent in it."""
     city = problem.domain
     assert isinstance(city, Located)
     index, squares = index_of(city.places, problem.resource_order, threads=threads), squares_of(city, problem)
@@ -159,7 +159,7 @@ def sets(squares, some, index, ranks, meaning, reach, small):  # type: ignore[no
             # Nobody's list is longer with more vehicles to choose from.
             reach = min(2.0 * reach, 1.01 * farthest + 2.0 * near) if farthest < flat else 2.0 * reach
         reach = max(0.9 * min(reach, flat), min(1.05 * farthest, flat))
-        # The vehicles that anybody plays, by public id.
+        # The vehicles that are played at all, by public id.
         played = np.zeros(count, dtype=np.bool_)
         for rank in range(ranks):
             for number in range(count):
@@ -217,7 +217,7 @@ def northwards(numbers, count, north):  # type: ignore[no-untyped-def]  # compil
 
 @numba.njit(cache=True, nogil=True)
 def _room(array, filled, more):  # type: ignore[no-untyped-def]  # compiled
-    """Return an array with room for more, with the same beginning."""
+    """Return an array with space for more, with the same beginning."""
     if filled + more < len(array):
         return array
     larger = np.empty(2 * (filled + more) + 1, dtype=array.dtype)
@@ -227,7 +227,7 @@ def _room(array, filled, more):  # type: ignore[no-untyped-def]  # compiled
 
 @numba.njit(cache=True, nogil=True)
 def aside(x, limit, all_east, all_north, sideways, norths, back):  # type: ignore[no-untyped-def]  # compiled
-    """Write who is no farther to the side than a limit: how far, how far north, and its number; return how many."""
+    """Write which vehicles are no farther to the side than a limit, how far, and how far north; return how many."""
     kept = 0
     for number in range(len(all_east)):
         distance = abs(x - all_east[number])
@@ -240,7 +240,7 @@ def aside(x, limit, all_east, all_north, sideways, norths, back):  # type: ignor
 def mark(axis, corner, vehicles, ranks, meaning, reach, present):  # type: ignore[no-untyped-def]  # compiled
     """Mark the s-th best vehicle of every possible agent of a square in `present[s - 1]`.
 
-    `vehicles` are sorted from south to north. Return the largest distance on any list, and whether nobody farther than
+    `vehicles` are sorted from south to north. Return the largest distance on any list, and whether none farther than
     `reach` from the square can matter.
     """
     west, south = corner
@@ -256,7 +256,7 @@ def mark(axis, corner, vehicles, ranks, meaning, reach, present):  # type: ignor
     for column in range(points):
         x = west + axis[column]
         moved = axis[column] - axis[column - 1] if column > 0 else 0.0
-        # Who is farther to the side than most lists reach is left out, until a list reaches farther.
+        # A vehicle farther to the side than most lists reach is left out, until a list reaches farther.
         limit = _WIDER * widest
         kept = aside(x, limit, all_east, all_north, sideways, norths, back)
         widest, last, low, high = 0.0, np.inf, 0, 0

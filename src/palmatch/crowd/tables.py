@@ -1,7 +1,7 @@
-"""What the players of a crowd know: the public tables of all squares, and where everybody stands.
+"""What the agents of a crowd know: the public tables of all squares, and each agent's own place.
 
 The same as `palmatch.rounds.tables` makes of neighbourhoods, bit for bit, without an object for each square. Utilities
-of real people are never stored; they follow from where they stand when somebody acts on them.
+of real agents are never stored; they follow from the agents' places when these act on them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def has_plain_noise(policy: Policy) -> bool:
 
 
 def public_tables(problem: Problem, sets: Sets, policy: Policy, *, threads: int | None = None) -> PublicTables:
-    """Lay out what everybody in each square plays when it must not act on the truth."""
+    """Lay out what the agents of each square play when they must not act on the truth."""
     city = problem.domain
     assert isinstance(city, Located)
     index, count = sets.index, len(sets.entries)
@@ -110,7 +110,7 @@ def fill_noise(some, squares, vehicles, layout, ranks, noise, out):  # type: ign
 
 
 def own_places(problem: Problem, sets: Sets, *, snapped: bool, threads: int | None = None) -> OwnPlaces:
-    """Return where everybody stands, or, snapped, the possible agent of the square that is nearest."""
+    """Return each agent's place, or, snapped, the possible agent of the square that is nearest."""
     city = problem.domain
     assert isinstance(city, Located)
     east, north = problem.types[:, 0].copy(), problem.types[:, 1].copy()
@@ -140,7 +140,7 @@ def fill_places(squares, square_of, spots, some, east, north):  # type: ignore[n
 
 
 def neighbourhoods(problem: Problem, sets: Sets, *, progress: Progress | None = None) -> tuple[Neighbourhood, ...]:
-    """Return the squares one by one, for whoever needs every possible agent's utilities."""
+    """Return the squares one by one, for callers that need every possible agent's utilities."""
     city = problem.domain
     assert isinstance(city, Located)
     result = []
@@ -178,7 +178,7 @@ class Lists:
 
 
 def own_lists(city: Located, types: FloatArray, order: IntArray, ranks: int, *, threads: int | None = None) -> Lists:
-    """Return everybody's list by their own place; `order` is the rank of each vehicle by public id."""
+    """Return each agent's list by its own place; `order` is the rank of each vehicle by public id."""
     index = index_of(city.places, order, threads=threads)
     corner = np.array([index.corner_east, index.corner_north])
     block = float(np.sqrt(ranks)) * index.size / 4

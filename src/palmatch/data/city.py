@@ -1,7 +1,7 @@
-"""A made-up Manhattan: the requests and vehicles of half a minute, for whoever has no real records at hand.
+"""A made-up Manhattan: the requests and vehicles of half a minute, for use without real records.
 
 The shore, the areas and the daily rhythm below were set by hand to look like a working day on the island;
-nobody's trip is in them. This room draws places; it knows nothing of utilities, regions or matchings.
+no real trip is in them. Nothing in here knows utilities, regions or matchings.
 """
 
 from __future__ import annotations

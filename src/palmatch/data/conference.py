@@ -1,7 +1,7 @@
-"""A made-up conference: reviewers and papers with their areas, for whoever has no real records at hand.
+"""A made-up conference: reviewers and papers with their areas, for use without real records.
 
-Areas, their popularity and their groups were set by hand; nobody's expertise is in them. This room draws
-marks; it knows nothing of who may review what, of utilities or of matchings.
+Areas, their popularity and their groups were set by hand; no real expertise is in them. Nothing in
+here knows utilities or matchings.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ REVIEWER_BREADTH: Final = (0.17, 0.25, 0.25, 0.17, 0.08, 0.05, 0.02, 0.01)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conference:
-    """Who knows what, and what is about what.
+    """The areas that reviewers know, and that papers are about.
 
     Attributes
     ----------
     areas
         The names of the A subject areas.
     reviewers
-        1 where a reviewer knows an area, else 0; shape (reviewers, A). Everybody knows something.
+        1 where a reviewer knows an area, else 0; shape (reviewers, A). Every reviewer knows at least one.
     papers
-        1 where a paper is about an area, else 0; shape (papers, A). Every paper is about something.
+        1 where a paper is about an area, else 0; shape (papers, A). Every paper is about at least one.
     """
 
     areas: tuple[str, ...]

@@ -36,7 +36,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 PARQUET_MAGIC = b"PAR1"
 GZIP_MAGIC = b"\x1f\x8b"
 
-# What people rename to .csv by mistake, by the first bytes that give it away.
+# What is often renamed to .csv by mistake, by the first bytes that give it away.
 DISGUISES = {
     b"PK\x03\x04": "is an Excel workbook or a zip archive, not text; save the sheet as CSV (UTF-8)",
     b"\xd0\xcf\x11\xe0": "is an old Excel workbook, not text; save the sheet as CSV (UTF-8)",
@@ -49,7 +49,7 @@ DISGUISES = {
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A file's columns, before anyone has looked at what they mean.
+    """A file's columns, before their meaning is looked at.
 
     Attributes
     ----------

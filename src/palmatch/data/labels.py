@@ -19,7 +19,7 @@ from palmatch.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Who has marked which area.
+    """The areas that each row has marked.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Labels:
     marks
         1 where a row has the area, shape (N, A); every row has at least one.
     epsilon
-        Each agent's privacy budget, possibly infinite, NaN for the default; None if nobody asks for one.
+        Each agent's privacy budget, possibly infinite, NaN for the default; None if no agent asks for one.
     primary
         The position in `areas` of each row's primary area, one of its own, shape (N,); None if the file has
         none.

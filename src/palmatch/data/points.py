@@ -20,7 +20,7 @@ LATITUDE = "a latitude in degrees between -90 and 90"
 LONGITUDE = "a longitude in degrees between -180 and 180"
 EXCHANGE = "latitude and longitude look swapped, so exchange the names of the two columns"
 
-# South of this parallel there is only Antarctica, and in the north hardly anyone lives beyond the polar
+# South of this parallel there is only Antarctica, and in the north few live beyond the polar
 # circle.
 ANTARCTICA = -60.0
 POLAR_CIRCLE = 66.5
@@ -43,9 +43,9 @@ class Points:
     latitude, longitude
         Degrees, finite, shape (N,).
     edge
-        The side of each agent's region in metres, NaN for the default; None if nobody asks for one.
+        The side of each agent's region in metres, NaN for the default; None if no agent asks for one.
     epsilon
-        Each agent's privacy budget, possibly infinite, NaN for the default; None if nobody asks for one.
+        Each agent's privacy budget, possibly infinite, NaN for the default; None if no agent asks for one.
     ignored
         Columns of the file that were not read.
     """

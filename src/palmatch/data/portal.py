@@ -1,6 +1,6 @@
-"""A few minutes of New York's taxi trips, asked of NYC Open Data, so that nobody has to fetch a month.
+"""A few minutes of New York's taxi trips, asked of NYC Open Data without fetching a month.
 
-Knows the portal's language (Socrata's SODA 2.1) and what its rows may hold; `portal_door` does the asking and keeps
+Knows the portal's language (Socrata's SODA 2.1) and what its rows may hold; `socrata` does the asking and keeps
 the answers. It knows nothing of windows or places: what comes out are rows that `tlc` can read.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from palmatch.data.portal_door import Answer, Door, Passing, Patience, PortalError, Report
+from palmatch.data.socrata import Answer, Passing, Patience, PortalError, Progress, SocrataClient
 from palmatch.errors import InputError
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
     "Download",
     "Patience",
     "PortalError",
-    "Report",
+    "Progress",
     "Span",
     "cache_folder",
     "download",
@@ -125,7 +125,7 @@ def download(
     portal: str | None = None,
     cache: Path | None = None,
     page_rows: int = PAGE_ROWS,
-    report: Report | None = None,
+    progress: Progress | None = None,
     patience: Patience | None = None,
 ) -> Download:
     """Ask the portal for the trips of some windows, and of the minutes before them that leave free vehicles.
@@ -146,7 +146,7 @@ def download(
         Folder in which answers are kept, so that a download that was cut off goes on where it was; none unless given.
     page_rows : int
         How many rows to ask for at a time.
-    report : callable, optional
+    progress : callable, optional
         Called with what is being fetched, rows so far and rows in all.
     patience : Patience, optional
         How long to wait and how often to ask again.
@@ -155,16 +155,18 @@ def download(
         raise InputError(f"Expected 1 to 50,000 rows a page, got page_rows={page_rows}.")
     spans = spans_of(ats, seconds=seconds, before=before, dataset=dataset)
     base = _base(portal)
-    door = Door(base, dataset, cache, patience or Patience(), report or (lambda *_: None), _token(base))
-    names = door.ask("csv", {"$limit": "1"}, partial(_read_columns, source=door.name), what="the names of its columns")
-    parts = {span: _Paging(door, span, names, page_rows).rows() for span in spans}
+    client = SocrataClient(base, dataset, cache, patience or Patience(), progress or (lambda *_: None), _token(base))
+    names = client.ask(
+        "csv", {"$limit": "1"}, partial(_read_columns, source=client.name), what="the names of its columns"
+    )
+    parts = {span: _Paging(client, span, names, page_rows).rows() for span in spans}
     columns = zip(*(row for rows in parts.values() for row in rows), strict=True)
     return Download(
         trips={name: [value or None for value in column] for name, column in zip(COLUMNS, columns, strict=True)},
         rows={span: len(rows) for span, rows in parts.items()},
-        asked=door.asked,
-        kept=door.kept,
-        notes=door.all_notes(),
+        asked=client.asked,
+        kept=client.kept,
+        notes=client.all_notes(),
     )
 
 
@@ -233,7 +235,7 @@ def _token(base: str) -> str:
 class _Paging:
     """The rows of one span, a page at a time."""
 
-    door: Door
+    client: SocrataClient
     span: Span
     names: Mapping[str, str]
     page_rows: int
@@ -248,19 +250,19 @@ class _Paging:
         offset, more = 0, total > 0
         # A row that comes twice was pushed along by a new one before it, so as many are still to come.
         while more and offset < total + self.repeated:
-            self.door.report(str(self.span), min(offset, total), total)
+            self.client.progress(str(self.span), min(offset, total), total)
             page = self._page(offset, least=min(self.page_rows, max(0, total - offset)))
             new = {key: row for key, row in page if key not in self.found}
             self.found.update(new)
             self.repeated += len(page) - len(new)
             offset, more = offset + self.page_rows, bool(new)
-        self.door.report(str(self.span), total, total)
+        self.client.progress(str(self.span), total, total)
         self._check(total)
         return list(self.found.values())
 
     def _ask(self, question: Mapping[str, str], read: Callable[[bytes], Answer], *, what: str) -> Answer:
-        self.asked.append(self.door.address("json", question))
-        return self.door.ask("json", question, read, what=what)
+        self.asked.append(self.client.address("json", question))
+        return self.client.ask("json", question, read, what=what)
 
     def _page(self, offset: int, *, least: int) -> list[tuple[str, Row]]:
         pickup = self.names["tpep_pickup_datetime"]
@@ -283,7 +285,7 @@ class _Paging:
                 raise ValueError(f"{len(records):,} rows, expected at most {self.page_rows:,}; use another portal")
             return [self._row(record) for record in records]
         except ValueError as error:
-            raise PortalError(f"{self.door.name}: asked for {what}, got {error}.") from None
+            raise PortalError(f"{self.client.name}: asked for {what}, got {error}.") from None
 
     def _row(self, record: Mapping[str, Any]) -> tuple[str, Row]:
         missing = [name for name in (":id", self.names["tpep_pickup_datetime"]) if not record.get(name)]
@@ -313,12 +315,12 @@ class _Paging:
                 "choose another time or --dataset"
             )
         if complaint:
-            self.door.forget(self.asked)
-            raise PortalError(f"{self.door.name}: asked for the trips from {self.span}, {complaint}.")
+            self.client.forget(self.asked)
+            raise PortalError(f"{self.client.name}: asked for the trips from {self.span}, {complaint}.")
         if self.repeated:
-            self.door.notes.append(f"Rows that came twice at the borders of pages, taken once: {self.repeated:,}.")
+            self.client.notes.append(f"Rows that came twice at the borders of pages, taken once: {self.repeated:,}.")
         if len(rows) > total:
-            self.door.notes.append(f"The portal counted {total:,} trips from {self.span} and gave {len(rows):,}.")
+            self.client.notes.append(f"The portal counted {total:,} trips from {self.span} and gave {len(rows):,}.")
 
 
 def _read_columns(body: bytes, *, source: str) -> dict[str, str]:

@@ -41,7 +41,7 @@ class Table:
     utilities
         Values in (0, 1], shape (N, R), the columns in the order of the resource ids.
     epsilon
-        Each agent's privacy budget, possibly infinite, NaN for the default; None if nobody asks for one.
+        Each agent's privacy budget, possibly infinite, NaN for the default; None if no agent asks for one.
     """
 
     source: str
@@ -191,7 +191,7 @@ def _representatives(sheet: Sheet, regions: tuple[str, ...]) -> NDArray[np.bool_
 
 
 def check_regions(agents: Table, types: Types) -> None:
-    """Refuse agents whose region has no types, since nobody could say what their neighbours want."""
+    """Refuse agents whose region has no types, since nothing is known about what their neighbours want."""
     known = set(types.regions)
     lost = [row for row, region in enumerate(agents.regions) if region not in known]
     if lost:

@@ -1,4 +1,4 @@
-"""New York's yellow-taxi trips: who asked for a taxi when and where, and where taxis became free.
+"""New York's yellow-taxi trips: when and where taxis were asked for, and where they became free.
 
 Reads the TLC's trip records of 2009 to June 2016 as they are found in the wild and cuts the paper's windows out of
 a month in bounded memory. It knows nothing of utilities, regions or privacy: what comes out are times and degrees.
@@ -172,7 +172,7 @@ class _Cut:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Found:
-    """What the trips hold for one window, before anyone has said that it is enough."""
+    """What the trips hold for one window, before it is known to be enough."""
 
     trips: Trips
     at: np.datetime64

@@ -1,8 +1,8 @@
 """Opening a taxi file of any packing, a block of rows at a time.
 
 Plain CSV, gzip, a zip with one CSV, or Parquet become the same thing: small frames, and where in them each role
-is found. Packed files are unpacked on the way, in memory, so no disk space is needed. This room knows headers
-and lines; what a time or a place means is not its business.
+is found. Packed files are unpacked on the way, in memory, so no disk space is needed. Nothing in here knows
+what a time or a place means.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from polars.exceptions import PanicException, PolarsError
 from palmatch.data.tlc_schema import POSITIONS, columns_of, roles_in
 from palmatch.errors import InputError
 
-# Small enough that a month of trips needs a few hundred megabytes, large enough that nobody waits for blocks.
+# Small enough that a month of trips needs a few hundred megabytes, large enough that blocks cost no time.
 _BLOCK_BYTES: Final = 8 << 20
 _BLOCK_ROWS: Final = 1 << 19
 _LONGEST_HEADER: Final = 1 << 16
@@ -146,7 +146,7 @@ def _from_text(text: IO[bytes], *, source: str) -> Records:
 
 def _field(index: int, separator: str, *, number: bool) -> pl.Expr:
     field = pl.col("line").str.splitn(separator, index + 2).struct.field(f"field_{index}").str.strip_chars(' "')
-    # Who separates fields with something else may do so because a comma is in the numbers.
+    # Another separator may have been chosen because a comma is in the numbers.
     return field.str.replace(",", ".", literal=True) if number and separator != "," else field
 
 

@@ -1,7 +1,7 @@
 """What a cut of a taxi file may lack: trips that the file does not hold around a window.
 
 A file that begins, ends or has a gap at a window gives a window all the same, with too few requests or with vehicles
-from long ago. This room looks at nothing but times, and says so in sentences.
+from long ago. Nothing but times is looked at; what is found is said in sentences.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the columns of a taxi file are called, and how their times are written.
 
-The TLC renamed its columns and changed its notation every other year, and people who pass the files on do so
-again. This room turns any of these headers into roles and any of these notations into times; it opens no file
+The TLC renamed its columns and changed its notation every other year, and copies of the files differ
+again. This module turns any of these headers into roles and any of these notations into times; it opens no file
 and knows nothing of places or windows.
 """
 

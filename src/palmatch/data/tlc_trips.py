@@ -1,6 +1,6 @@
 """A taxi file's trips: which rows are kept, and why each of the others is not.
 
-Every row ends in exactly one place: kept, dropped for a named reason, or outside the wanted times. This room knows
+Every row ends in exactly one place: kept, dropped for a named reason, or outside the wanted times. This module knows
 what a plausible time and place are; files are opened and windows are cut elsewhere.
 """
 

@@ -1,4 +1,4 @@
-"""The figures: who got whom, what was lost, what was spent, how fast it went.
+"""The figures of a comparison: pairs on the map, what was lost, what was spent, how fast it went.
 
 Each function takes records and returns a figure of its own; `save` writes one as the same bytes every time. Nothing
 here is computed that a study should have computed, and nothing touches pyplot's shared state.
@@ -55,7 +55,7 @@ _ROW = 0.46  # inches for one method among the bars
 
 @styled
 def match_map(problem: Problem, matching: Matching, *, outline: ArrayLike | None = None) -> Figure:
-    """Draw who got whom on a map, north up.
+    """Draw the matched pairs on a map, north up.
 
     Parameters
     ----------
@@ -63,21 +63,21 @@ def match_map(problem: Problem, matching: Matching, *, outline: ArrayLike | None
         (latitude, longitude) of the corners of a shore or border to draw beneath.
     """
     places = places_of(problem, outline)
-    everything = np.vstack((places.people, places.vehicles, places.corners.reshape(-1, 2)))
+    everything = np.vstack((places.agents, places.vehicles, places.corners.reshape(-1, 2)))
     origin, extent = everything.min(axis=0), np.ptp(everything, axis=0)
     seen = places.seen_from(origin)
-    figure, axes = _map_sheet(extent, matching, _ways(seen.people, seen.vehicles, matching.resource_of))
+    figure, axes = _map_sheet(extent, matching, _ways(seen.agents, seen.vehicles, matching.resource_of))
     draw_land(axes, seen.shore)
     _draw_regions(axes, seen.corners, crowded=len(seen.corners) > 1500)
-    _draw_pairs(axes, seen.people, seen.vehicles, matching.resource_of)
+    _draw_pairs(axes, seen.agents, seen.vehicles, matching.resource_of)
     map_axes(axes, extent)
     return figure
 
 
-def _ways(people: FloatArray, vehicles: FloatArray, resource_of: IntArray) -> FloatArray:
+def _ways(agents: FloatArray, vehicles: FloatArray, resource_of: IntArray) -> FloatArray:
     """Return the way of each matched pair: east plus north, as the domain counts it."""
     matched = resource_of >= 0
-    apart: FloatArray = np.abs(people[matched] - vehicles[resource_of[matched]]).sum(axis=1)
+    apart: FloatArray = np.abs(agents[matched] - vehicles[resource_of[matched]]).sum(axis=1)
     return apart
 
 
@@ -86,23 +86,23 @@ def _map_sheet(extent: FloatArray, matching: Matching, ways: FloatArray) -> tupl
     plot = (max(scale * extent[0], _SMALLEST_MAP[0]), max(scale * extent[1], _SMALLEST_MAP[1]))
     without = len(matching.resource_of) - matching.matched
     handles = [
-        dot(AGENT, "a person"),
+        dot(AGENT, "an agent"),
         dot(RESOURCE, "a vehicle"),
         *([Line2D([], [], ls="", marker="x", ms=5, mew=1.4, color=ALARM, label="goes without")] if without else []),
-        Line2D([], [], ls="", marker="s", ms=7, mfc=REGION, mec=SHORE, mew=0.5, label="a region with people in it"),
+        Line2D([], [], ls="", marker="s", ms=7, mfc=REGION, mec=SHORE, mew=0.5, label="a region with agents in it"),
         Line2D([], [], ls="", marker="+", ms=5, mew=0.8, color=FAINT_INK, label="its representative"),
     ]
     told = _told(len(matching.resource_of), without, ways)
     legend = 0.02 + 0.17 * (3 if without else 2)
-    figure, axes = sheet(f"Who got whom: {matching.method}", told, plot=plot, left=0.5, legend=legend)
+    figure, axes = sheet(f"Matched pairs: {matching.method}", told, plot=plot, left=0.5, legend=legend)
     legend_above(figure, axes, handles, columns=2)
     return figure, axes
 
 
-def _told(people: int, without: int, ways: FloatArray) -> str:
-    """Say how many people there are and how far away what they got is."""
-    count = f"{people:,} people" if people > 1 else "1 person"
-    if without == people:
+def _told(agents: int, without: int, ways: FloatArray) -> str:
+    """Say how many agents there are and how far away their vehicles are."""
+    count = counted(agents, "agent")
+    if without == agents:
         return f"{count}, without a vehicle"
     gone = f"; {without:,} go without" if without else ""
     if len(ways) == 1:
@@ -119,11 +119,11 @@ def _draw_regions(axes: Axes, corners: FloatArray, *, crowded: bool) -> None:
         axes.plot(*middle.T, ls="", marker="+", ms=3.5, mew=0.6, color=FAINT_INK, zorder=3)
 
 
-def _draw_pairs(axes: Axes, people: FloatArray, vehicles: FloatArray, resource_of: IntArray) -> None:
+def _draw_pairs(axes: Axes, agents: FloatArray, vehicles: FloatArray, resource_of: IntArray) -> None:
     matched = resource_of >= 0
-    # The more pairs, the lighter each of them, down to a haze that still shows where people go far.
-    weight = float(np.clip((200 / max(1, len(people))) ** 0.5, 0.12, 1.0))
-    ways = np.stack((people[matched], vehicles[resource_of[matched]]), axis=1)
+    # The more pairs, the lighter each of them, down to a haze that still shows where ways are long.
+    weight = float(np.clip((200 / max(1, len(agents))) ** 0.5, 0.12, 1.0))
+    ways = np.stack((agents[matched], vehicles[resource_of[matched]]), axis=1)
     axes.add_collection(
         LineCollection(list(ways), colors=INK, linewidths=0.3 + 0.4 * weight, alpha=0.18 + 0.4 * weight, zorder=4)
     )
@@ -131,8 +131,8 @@ def _draw_pairs(axes: Axes, people: FloatArray, vehicles: FloatArray, resource_o
     rim = 0.4 if weight > 0.5 else 0.0
     solid = 0.5 + 0.5 * weight
     axes.plot(*vehicles.T, ls="", marker="o", ms=size, color=RESOURCE, mec="white", mew=rim, alpha=solid, zorder=5)
-    axes.plot(*people[matched].T, ls="", marker="o", ms=size, color=AGENT, mec="white", mew=rim, alpha=solid, zorder=6)
-    axes.plot(*people[~matched].T, ls="", marker="x", ms=size + 0.8, mew=0.2 + 1.1 * weight, color=ALARM, zorder=7)
+    axes.plot(*agents[matched].T, ls="", marker="o", ms=size, color=AGENT, mec="white", mew=rim, alpha=solid, zorder=6)
+    axes.plot(*agents[~matched].T, ls="", marker="x", ms=size + 0.8, mew=0.2 + 1.1 * weight, color=ALARM, zorder=7)
 
 
 @styled
@@ -238,7 +238,7 @@ def rounds_curve(matchings: Mapping[str, Matching]) -> Figure:
     kinds = [kind_of(method, matchings[method].guarantee.epsilon) for method in ranked]
     longest = max(2, *(int(steps.max()) for steps in ends.values()))
     figure, axes = sheet(
-        "How fast everybody is served",
+        "How fast agents are served",
         "agents that are served or have nothing left to hope for; one run each",
         plot=(WIDTH - 0.55 - 0.2, 2.9),
         left=0.55,

@@ -1,6 +1,6 @@
 """What every map shares: places in kilometres, the shore, and axes of one scale in both directions.
 
-This room knows where things are; it knows nothing of who got what.
+Nothing in here knows a matching.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ class Places:
 
     Attributes
     ----------
-    people, vehicles:
+    agents, vehicles:
         Shape (N, 2) and (R, 2).
     corners:
-        The four corners of each square with people in it, shape (squares, 4, 2).
+        The four corners of each square with agents in it, shape (squares, 4, 2).
     shore:
         The corners of a shore or border, shape (corners, 2); none if there is nothing to draw beneath.
     """
 
-    people: FloatArray
+    agents: FloatArray
     vehicles: FloatArray
     corners: FloatArray
     shore: FloatArray
 
     def seen_from(self, origin: FloatArray) -> Places:
         """Return the same places, counted from another origin."""
-        return Places(*(part - origin for part in (self.people, self.vehicles, self.corners, self.shore)))
+        return Places(*(part - origin for part in (self.agents, self.vehicles, self.corners, self.shore)))
 
 
 def places_of(problem: Problem, outline: ArrayLike | None) -> Places:
@@ -56,7 +56,7 @@ def places_of(problem: Problem, outline: ArrayLike | None) -> Places:
     edges = np.array([square.edge for square in squares])
     shore = np.empty((0, 2)) if outline is None else city.metres(*np.asarray(outline, dtype=np.float64).T)
     return Places(
-        people=problem.truth[:, :2] / 1000,
+        agents=problem.truth[:, :2] / 1000,
         vehicles=city.vehicles / 1000,
         corners=(lower[:, None, :] + edges[:, None, None] * _UNIT) / 1000,
         shore=shore / 1000,
@@ -70,7 +70,7 @@ def draw_land(axes: Axes, shore: FloatArray) -> None:
 
 
 def map_axes(axes: Axes, extent: FloatArray) -> None:
-    """Give both axes the same number of kilometres an inch, with the places in the middle and a little room around."""
+    """Give both axes the same number of kilometres an inch, with the places in the middle and a margin around."""
     box = np.asarray(axes.get_position().size) * axes.figure.get_figure(root=True).get_size_inches()
     half = 0.515 * float((extent / box).max()) * box
     axes.set_xlim(extent[0] / 2 - half[0], extent[0] / 2 + half[0])

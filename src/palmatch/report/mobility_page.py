@@ -97,7 +97,7 @@ def _summary(
     best, worst = palma[0], palma[-1]
     at = {loss.method: loss for loss in lost if loss.epsilon == 1.0 and loss.size == best.size}
     return (
-        f"{batches.capitalize()} of {records.seconds:g} seconds with {listed(sizes)} people and as many vehicles were "
+        f"{batches.capitalize()} of {records.seconds:g} seconds with {listed(sizes)} agents and as many vehicles were "
         f"matched {counted(runs, 'time')} by each method.",
         f"PALMA as published (ε = 1) lost {percent(best.mean)} of the optimum's welfare in squares of {best.size:g} m"
         + (f" and {percent(worst.mean)} in squares of {worst.size:g} m." if worst is not best else "."),
@@ -140,8 +140,8 @@ def _differs(records: Records, runs: int) -> tuple[str, ...]:
             else (f"The paper's numbers are of batches of 30 seconds; these have {records.seconds:g}.",)
         ),
         "The budget test of Alg. 1 compares a Rényi cost with an ε; it is read as (c + c_max + ln 1/δ) / λ ≤ B.",
-        "The floor of the paper's per-agent ε, ln(1/δ)/λ = 0.36, belongs to whoever was charged nothing. Only the "
-        "budget is promised, and with the reservations of the method's guarantee.",
+        "The floor of the paper's per-agent ε, ln(1/δ)/λ = 0.36, belongs to agents that were charged nothing. Only the "
+        "budget is guaranteed, and with the reservations of the method's guarantee.",
         "Where the paper's squares lie is not said. Another --origin moves PALMA's loss by a standard deviation of 0.2 "
         "(ℓ = 1000 m) to 0.7 points; the usual one was picked with a look at one batch (2016-01-29 09:19:30).",
     )
@@ -188,8 +188,8 @@ def _batch_table(records: Records) -> Table:
         for batch in records.batches
     )
     remark = (
-        f"Each batch is {records.seconds:g} seconds long; vehicles stand where the last trips before it ended. Who has "
-        "the same digest has the same places, in the same order."
+        f"Each batch is {records.seconds:g} seconds long; vehicles stand where the last trips before it ended. Equal "
+        "digests mean the same places, in the same order."
     )
     return Table(("begins", "agents", "vehicles", "digest of the places"), rows, remark, "The batches")
 
@@ -207,8 +207,8 @@ def _epsilon_table(spent: Sequence[Spent]) -> Table:
     )
     remark = (
         "ε of an agent by the paper's accounting, for study: it is computed from what is private to the agent and is "
-        "not to be published. Whoever was charged nothing has the formula's floor of 0.36; whose budget buys not a "
-        "single action plays the region's noise from the start, and has 0."
+        "not to be published. An agent that was charged nothing has the formula's floor of 0.36; one whose budget "
+        "buys not a single action plays the region's noise from the start, and has 0."
     )
     return Table(("regions", "median", "largest", "ε ≤ 0.5", "ε > 0.75"), rows, remark, "What PALMA cost its agents")
 
@@ -218,12 +218,12 @@ def _map(folder: Path, records: Records, edge: float) -> Exhibit:
     problem = mobility.problem(batch.requests, batch.vehicles, edge=edge, origin=records.origin)
     figure = paper_figures.region_map(problem, batch.name, outline=shore())
     told = (
-        f"Map of {counted(problem.agents, 'person', 'people')} and {counted(problem.resources, 'vehicle')} with "
+        f"Map of {counted(problem.agents, 'agent')} and {counted(problem.resources, 'vehicle')} with "
         f"{counted(len(problem.regions), 'square region')}."
     )
     caption = (
         f"The paper's picture of its regions, for the largest batch and ℓ = {edge:g} m: as far as an observer can "
-        "tell, somebody in a shaded square may be anywhere in it. Places of people are shown for study; where they are "
+        "tell, an agent in a shaded square may be anywhere in it. Places of agents are shown for study; where they are "
         "real they are not for publishing."
     )
     return Exhibit((picture(folder, "regions", figure, told, svg=True),), caption)
@@ -277,8 +277,8 @@ def _histograms(folder: Path, full: Sequence[Spent]) -> Exhibit:
     )
     told = "; ".join(f"{percent(x.above(0.75))} above 0.75 at {x.size:g} m" for x in full)
     caption = (
-        "Histograms of the agents' ε at the end, with the median of all agents together. Nobody passes the budget. The "
-        "high bar at 0.36 is the formula's floor, of whoever was charged nothing; a bar at 0, if there is one, is of "
-        "those whose budget does not buy a single action in so large a region."
+        "Histograms of the agents' ε at the end, with the median of all agents together. No agent passes the budget. "
+        "The high bar at 0.36 is the formula's floor, of agents that were charged nothing; a bar at 0, if any, is "
+        "of those whose budget does not buy a single action in so large a region."
     )
     return Exhibit((picture(folder, "histograms", figure, f"Histograms of ε by agent: {told}.", svg=True),), caption)

@@ -41,13 +41,13 @@ def write_report(
     comparisons:
         One comparison, or several with their edges; of several, the first is shown in detail.
     headline:
-        The method that the summary, the promise and the map are about.
+        The method that the summary, the guarantee and the map are about.
     command:
         What to type to get the same page again.
     outline:
         (latitude, longitude) of a shore or border for the map.
     traces:
-        Recorded matchings by method, for the figure of how fast everybody is served.
+        Recorded matchings by method, for the figure of how fast agents are served.
     """
     every = (comparisons,) if isinstance(comparisons, Comparison) else tuple(comparisons)
     if not every:
@@ -102,18 +102,18 @@ def _exhibits(
 def _maps(folder: Path, comparison: Comparison, headline: str, outline: ArrayLike | None, where: str) -> Exhibit:
     methods = {"map": headline}
     caption = (
-        f"Each line leads from a person to the vehicle that “{headline}” gave to that person in the first run{where}: "
-        "the shorter the lines, the better. Which shaded square a person is in is public; where in the square is not, "
-        "so that a map like this one is not for publishing where the people are real."
+        f"Each line leads from an agent to the vehicle that “{headline}” gave to it in the first run{where}: "
+        "the shorter the lines, the better. Which shaded square an agent is in is public; where in the square is not, "
+        "so that a map like this one is not for publishing where the agents are real."
     )
     if "hungarian" in comparison.runs and headline != "hungarian":
         methods["map-optimum"] = "hungarian"
-        caption += " Beside it the optimum, for which somebody has to know where everybody is."
+        caption += " Beside it the optimum, for which a centre has to know where every agent is."
     pictures = []
     for name, method in methods.items():
         matching = comparison.runs[method][0].matching
         figure = figures.match_map(comparison.problem, matching, outline=outline)
-        told = f"Map of {matching.matched:,} pairs of people and vehicles by the method {method}."
+        told = f"Map of {matching.matched:,} pairs of agents and vehicles by the method {method}."
         pictures.append(picture(folder, name, figure, told))
     return Exhibit(tuple(pictures), caption)
 
@@ -124,7 +124,7 @@ def _losses(folder: Path, comparison: Comparison, where: str) -> Exhibit:
     shown = picture(folder, "loss", figures.loss_bars(comparison.rows), f"Welfare lost: {told}.")
     caption = (
         f"How much of the welfare that the optimum reaches is lost, the least on top{where}. Compare bars of the same "
-        "colour first: they promise the same kind of privacy."
+        "colour first: they guarantee the same kind of privacy."
     )
     return Exhibit((shown,), caption)
 
@@ -133,14 +133,14 @@ def _edges(folder: Path, comparisons: Sequence[Comparison]) -> Exhibit:
     told = "Line chart of the mean welfare loss of each method over the size of the regions; the table has the figures."
     shown = picture(folder, "edges", figures.loss_over_edges(comparisons), told)
     caption = (
-        "A larger region hides more of whoever is in it. A line that climbs shows what that costs; a flat one belongs "
+        "A larger region hides more of the agents in it. A line that climbs shows what that costs; a flat one belongs "
         "to a method that does not look at regions."
     )
     return Exhibit((shown,), caption)
 
 
 def _spending(folder: Path, comparison: Comparison, settings: Settings, headline: str, where: str) -> list[Exhibit]:
-    """Return the histogram of ε, or nothing where nobody's ε says more than the promise does."""
+    """Return the histogram of ε, or nothing where no agent's ε says more than the guarantee does."""
     telling = [method for method in (headline, "published") if _spent_unequally(comparison.runs.get(method, ()))]
     if not telling:
         return []
@@ -152,14 +152,14 @@ def _spending(folder: Path, comparison: Comparison, settings: Settings, headline
 
 
 def _spending_caption(comparison: Comparison, settings: Settings, method: str, where: str) -> str:
-    caption = f"What the actions of each agent cost by the accounting of “{method}”{where}; nobody passes the budget."
+    caption = f"What the actions of each agent cost by the accounting of “{method}”{where}; no agent passes the budget."
     if np.ptp(budgets(comparison.problem, settings)) > 0:
         caption += " The budget marked is the largest one; some agents brought smaller ones of their own."
     if method == "published":
         floor = log(1 / settings.delta) / settings.order
         caption += (
-            f" The paper's formula starts at ε = {floor:.2f} (ln(1/δ)/λ) for somebody who was charged nothing, so "
-            "that this figure is a floor and not a measured strength. Only the budget is promised."
+            f" The paper's formula starts at ε = {floor:.2f} (ln(1/δ)/λ) for an agent that was charged nothing, so "
+            "that this figure is a floor and not a measured strength. Only the budget is guaranteed."
         )
     return caption
 
@@ -167,9 +167,9 @@ def _spending_caption(comparison: Comparison, settings: Settings, method: str, w
 def _spent_unequally(runs: Sequence[Run]) -> bool:
     if not runs:
         return False
-    promise, spent = runs[0].matching.guarantee, all_epsilons(runs)
-    inside = promise.notion == "PLDP" and bool(np.isfinite(spent).all())
-    return inside and bool((spent > 0).any() and (spent != promise.epsilon).any())
+    guarantee, spent = runs[0].matching.guarantee, all_epsilons(runs)
+    inside = guarantee.notion == "PLDP" and bool(np.isfinite(spent).all())
+    return inside and bool((spent > 0).any() and (spent != guarantee.epsilon).any())
 
 
 def _rounds(folder: Path, traces: Mapping[str, Matching]) -> Exhibit:

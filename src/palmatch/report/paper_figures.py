@@ -78,15 +78,15 @@ class Mark:
 
 @styled
 def region_map(problem: Problem, name: str, *, outline: ArrayLike | None = None) -> Figure:
-    """Draw the regions of a batch on the map, north up, with its people and vehicles."""
+    """Draw the regions of a batch on the map, north up, with its agents and vehicles."""
     places = places_of(problem, outline)
-    framed = np.vstack((places.people, places.corners.reshape(-1, 2), places.shore))
+    framed = np.vstack((places.agents, places.corners.reshape(-1, 2), places.shore))
     origin, extent = framed.min(axis=0), np.ptp(framed, axis=0)
     seen = places.seen_from(origin)
     beyond = int(((seen.vehicles < 0) | (seen.vehicles > extent)).any(axis=1).sum())
     edge = 1000 * float(np.ptp(seen.corners[0, :, 0]))
-    told = f"{name}; {counted(len(seen.people), 'person', 'people')}, "
-    told += f"{counted(len(seen.corners), 'region')} of {edge:.0f} m where people are"
+    told = f"{name}; {counted(len(seen.agents), 'agent')}, "
+    told += f"{counted(len(seen.corners), 'region')} of {edge:.0f} m with agents in them"
     told += f"; beyond the frame: {beyond} of {counted(len(seen.vehicles), 'vehicle')}" if beyond else ""
     scale = min(_MAP[0] / extent[0], _MAP[1] / extent[1])
     size = (max(3.4, scale * extent[0]), scale * extent[1])
@@ -95,7 +95,7 @@ def region_map(problem: Problem, name: str, *, outline: ArrayLike | None = None)
     _draw_map(axes, seen)
     map_axes(axes, extent)
     handles = [
-        dot(AGENT, "a person"),
+        dot(AGENT, "an agent"),
         dot(RESOURCE, "a vehicle"),
         Line2D([], [], ls="", marker="s", ms=7, mfc=REGION, mec=SHORE, mew=0.5, label="a region"),
         Line2D([], [], ls="", marker="o", ms=3.0, color=ALARM, label="a corner of regions"),
@@ -110,7 +110,7 @@ def _draw_map(axes: Axes, seen: Places) -> None:
     axes.add_collection(shaded)
     if len(seen.shore):
         axes.plot(*np.vstack((seen.shore, seen.shore[:1])).T, color=FAINT_INK, lw=0.7, zorder=2.5)
-    for places, colour, order in ((seen.vehicles, RESOURCE, 4), (seen.people, AGENT, 5)):
+    for places, colour, order in ((seen.vehicles, RESOURCE, 4), (seen.agents, AGENT, 5)):
         axes.plot(*places.T, ls="", marker="o", ms=3.2, color=colour, mec="white", mew=0.3, zorder=order)
     axes.plot(*np.unique(corners.reshape(-1, 2).round(6), axis=0).T, ls="", marker="o", ms=2.2, color=ALARM, zorder=3)
 
@@ -139,8 +139,8 @@ def day_curve(days: Sequence[Day], source: str) -> Figure:
             "" if len(minutes) == 1440 else f": {len(minutes):,} of its 1,440 minutes, the outer ones perhaps in part"
         )
         axes.set_title(day.name + part, loc="left", size=9.0, color=INK)
-        room = 0.02 * (last - first)
-        axes.set_xlim(first - room, last + room)
+        margin = 0.02 * (last - first)
+        axes.set_xlim(first - margin, last + margin)
         axes.set_ylim(bottom=0)
         step = next((minutes for minutes in _MINUTES if (last - first) / minutes <= 8), _MINUTES[-1])
         axes.xaxis.set_major_locator(MultipleLocator(step))
@@ -152,7 +152,7 @@ def day_curve(days: Sequence[Day], source: str) -> Figure:
 
 @styled
 def loss_lines(lines: Sequence[Line], marks: Sequence[Mark], *, told: str, across: str) -> Figure:
-    """Draw losses over the size of the regions: whiskers are one standard deviation, and so is the room at the bounds.
+    """Draw losses over the size of the regions; whiskers, and the margin at the bounds, are one standard deviation.
 
     Dotted lines are PALMA's bounds; the shaded area reaches from one spread below the better to one above the worse.
     """
@@ -207,8 +207,8 @@ def _draw_marks(axes: Axes, marks: Sequence[Mark], lines: dict[str, Line], marke
 def _ticks(axes: Axes, lines: Sequence[Line]) -> None:
     sizes = sorted({size for line in lines for size in line.sizes})
     axes.set_xticks(sizes)
-    room = 0.06 * (sizes[-1] - sizes[0] or 1.0)
-    axes.set_xlim(sizes[0] - room, sizes[-1] + room)
+    margin = 0.06 * (sizes[-1] - sizes[0] or 1.0)
+    axes.set_xlim(sizes[0] - margin, sizes[-1] + margin)
 
 
 @styled

@@ -87,7 +87,7 @@ def _summary(
         "runs with primary areas drawn afresh.",
         f"PALMA as published (ε = 1) lost {percent(low)} to {percent(high)} of the optimum's welfare, and handing the "
         f"papers out by lot {percent(random.mean)}.",
-        f"A centre that knows nothing but everybody's primary area (ε = 0) lost {percent(region.mean)}.",
+        f"A centre that knows nothing but every reviewer's primary area (ε = 0) lost {percent(region.mean)}.",
         within(numbers),
         f"The reviewers' median ε was {medians} ({of_matched} of "
         f"those who got a paper), and {min(matched):.0f} to {max(matched):.0f} % of those who got one were above 0.75, "
@@ -99,17 +99,15 @@ def _differs(records: Records, runs: int, surplus: int) -> tuple[str, ...]:
     if records.made_up:
         labels = "The conference is made up: shapes and sizes can be held against the paper, digits cannot."
     else:
-        labels = (
-            "The labels are those of the files that were given; whether they are the paper's is for whoever gave them."
-        )
+        labels = "The labels are those of the files that were given; whether they are the paper's is not known here."
     return (
         labels,
         *(() if runs == 32 else (f"The paper plays 32 runs; here there are {runs}.",)),
         f"Up to {surplus} reviewers have more areas than their region allows for. The paper does not say what becomes "
         "of them; here they act on as many as are allowed, drawn at random, and welfare counts all that they have.",
-        "With more reviewers than papers the paper's loop never ends for whoever goes without; here one stops when "
-        "everything that one could hope for is held, and has been charged for all looks until then.",
-        "The median of 0.36 that the paper reports is the floor ln(1/δ)/λ of its formula: the ε of somebody who was "
+        "With more reviewers than papers the paper's loop never ends for those that go without; here a reviewer stops "
+        "when everything that it could hope for is held, and has been charged for all looks until then.",
+        "The median of 0.36 that the paper reports is the floor ln(1/δ)/λ of its formula: the ε of an agent that was "
         "charged nothing.",
         "The plain reading of the text, which is played here, does not give the paper's numbers. On the labels of "
         f"SIGIR 2007, {len(READINGS) - 1} other readings were tried. Both losses come out if each possible reviewer "
@@ -154,7 +152,7 @@ def _reading_table(found: pl.DataFrame) -> Table:
     columns = ("reading", "PALMA lost, %", "random lost, %", "median ε", "ε > 0.75, %")
     remark = (
         "What else the text may have meant, one reading at a time, and at the end those that help together. Medians "
-        "are of all reviewers / of those who got a paper; shares also of all if whoever goes without counts as charged "
+        "are of all reviewers / of those who got a paper; shares also of all if those that go without count as charged "
         "nothing. What follows from it is in docs/reproduction.md."
     )
     return Table(columns, tuple(rows), remark, "Other readings of the text")

@@ -1,6 +1,6 @@
 """How the figures look: palette, type, and the sheet that every figure is drawn on.
 
-This room knows kinds of privacy by their colour; it knows nothing of what a figure shows.
+Kinds of privacy are known by their colour; what a figure shows is not known here.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def sheet(
 ) -> tuple[Figure, Axes]:
     """Return a figure with its heading, and axes of `plot` (width, height) inches below it.
 
-    `left`, `right` and `bottom` are the room around the axes, and `legend` the room between heading and axes.
+    `left`, `right` and `bottom` are the inches around the axes, and `legend` those between heading and axes.
     """
     width = left + plot[0] + right
     # DejaVu Sans needs about this many inches a letter at the sizes of the heading.

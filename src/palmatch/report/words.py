@@ -1,4 +1,4 @@
-"""The records of a comparison in plain words: the summary, the promise, the table, the settings.
+"""The records of a comparison in plain words: the summary, the guarantee, the table, the settings.
 
 Nothing here draws or writes a file, and nothing is computed that a study should have computed.
 """
@@ -24,7 +24,7 @@ from palmatch.studies.compare import Comparison, Row
 _MOST_NAMES = 20
 
 SETTING_WORDS = {
-    "epsilon": "budget ε of whoever brings none",
+    "epsilon": "budget ε of agents that bring none",
     "delta": "failure probability δ",
     "order": "Rényi order minus one, λ",
     "truth_selection": "truth when selecting, ζ_S",
@@ -54,7 +54,7 @@ def where_of(comparison: Comparison) -> str:
 
 def _words(problem: Problem) -> Words:
     if isinstance(problem.domain, City):
-        return Words(("person", "people"), ("vehicle", "vehicles"), ("square region", "square regions"))
+        return Words(("agent", "agents"), ("vehicle", "vehicles"), ("square region", "square regions"))
     if isinstance(problem.domain, Conference):
         return Words(("reviewer", "reviewers"), ("paper", "papers"), ("primary area", "primary areas"))
     return Words()
@@ -80,7 +80,7 @@ def summary(comparisons: Sequence[Comparison], headline: str) -> tuple[str, ...]
         f"The method “{headline}” ({METHODS[headline].help}) {_served(row, problem, words)}{where}, and lost "
         f"{percent(row.loss_mean)}{_over(row)} of the welfare that a centre which knows everything could have reached.",
         *_elsewhere(comparisons[1:], headline),
-        _promised(first.runs[headline][0].matching.guarantee),
+        _guaranteed(first.runs[headline][0].matching.guarantee),
         *_yardsticks(first, row, words),
     )
 
@@ -92,18 +92,20 @@ def _elsewhere(others: Sequence[Comparison], headline: str) -> list[str]:
     return [f"It lost {', '.join(told)}."]
 
 
-def _promised(promise: Guarantee) -> str:
-    if promise.notion == "none":
-        return "It promises no privacy."
-    if promise.epsilon == 0:
-        return "What it promises is that nothing is learnt about anybody beyond the region (ε = 0)."
-    numbers = f"ε at most {in_words(promise.epsilon)}" + (f", δ = {in_words(promise.delta)}" if promise.delta else "")
-    if promise.notion == "PLDP":
+def _guaranteed(guarantee: Guarantee) -> str:
+    if guarantee.notion == "none":
+        return "It guarantees no privacy."
+    if guarantee.epsilon == 0:
+        return "It guarantees that nothing is learnt about an agent beyond its region (ε = 0)."
+    numbers = f"ε at most {in_words(guarantee.epsilon)}" + (
+        f", δ = {in_words(guarantee.delta)}" if guarantee.delta else ""
+    )
+    if guarantee.notion == "PLDP":
         return (
-            "What it promises is that watching somebody tells little of what sets them apart within their region "
+            "It guarantees that watching an agent tells little of what sets it apart within its region "
             f"(PLDP, {numbers}; on what this rests is said below)."
         )
-    return f"What it promises is {promise.notion} ({numbers})."
+    return f"It guarantees {guarantee.notion} ({numbers})."
 
 
 def _over(row: Row) -> str:
@@ -112,7 +114,7 @@ def _over(row: Row) -> str:
 
 def _served(row: Row, problem: Problem, words: Words) -> str:
     if row.matched_mean == problem.agents:
-        return f"gave everybody a {words.resource[0]}"
+        return f"gave every agent a {words.resource[0]}"
     return f"gave {_mean(row.matched_mean)} of {_count(problem.agents, words.agent)} a {words.resource[0]}"
 
 
@@ -158,14 +160,14 @@ def guarantee_section(guarantee: Guarantee) -> Section:
     )  # fmt: skip
 
 
-def _uncovered(promise: Guarantee) -> str:
-    """Say whom the promise leaves out."""
-    if promise.notion == "none":
+def _uncovered(guarantee: Guarantee) -> str:
+    """Name the agents that the guarantee leaves out."""
+    if guarantee.notion == "none":
         return ""
-    if not promise.uncovered:
+    if not guarantee.uncovered:
         return "No agent of this matching is known to be left out."
-    named = ", ".join(promise.uncovered[:_MOST_NAMES])
-    rest = len(promise.uncovered) - _MOST_NAMES
+    named = ", ".join(guarantee.uncovered[:_MOST_NAMES])
+    rest = len(guarantee.uncovered) - _MOST_NAMES
     return f"It does not cover: {named}" + (f", and {rest:,} more." if rest > 0 else ".")
 
 

@@ -1,8 +1,8 @@
 """What else the paper's second test-case may have meant: its readings, tried one at a time.
 
-The published numbers of that test-case differ from ours by more than chance, so each place where its text leaves room
-is a field of `Reading`, and a reading is played like the study itself. Nothing here is recommended: most of these
-readings promise less than they seem to, and none of them is needed to use the package.
+The published numbers of that test-case differ from ours by more than chance, so each place where its text is open is
+a field of `Reading`, and a reading is played like the study itself. Nothing here is recommended: most of these
+readings guarantee less than they seem to, and none of them is needed to use the package.
 """
 
 from __future__ import annotations
@@ -45,20 +45,21 @@ class Reading:
     Attributes
     ----------
     name, why:
-        What is read differently, and what in the paper gives room for it.
+        What is read differently, and what in the paper allows it.
     reviewer_rest, paper_rest, paper_secondary:
         The value of an area that a reviewer or a paper does not have, and of a paper's secondary areas.
     surplus:
         Whether reviewers with too many areas act on some of them ("drop") or on all ("keep").
     interest, worthless_beyond:
-        K: how many papers each possible reviewer cares for (None: all), and whether a paper that nobody in one's
+        K: how many papers each possible reviewer cares for (None: all), and whether a paper that no reviewer of one's
         region cares for is worth nothing.
     neighbours:
         The possible reviewers of a region: all with up to m further areas, those with exactly m, or those present.
     ties:
         Which way round ties are broken.
     contest:
-        Who gets a paper that several attempt at once: nobody, one of them, or the first, since they act in turn.
+        What becomes of a paper that several attempt at once: nobody gets it, one of them does, or the first does,
+        since they act in turn.
     charge:
         What is charged: every collision and every look, what others can see (not a look at a paper that is taken),
         collisions only, or looks only.
@@ -194,7 +195,7 @@ def _one_run(records: Records, reading: Reading, areas: int, run: int, seed: int
     table = worth(workspace, reading)
     best = _welfare(table, assign(table))
     resource_of, spent = _play(workspace, ready, reading, own)
-    # The paper's formula as it stands: whoever was charged nothing is at its floor, also whoever can afford nothing.
+    # The paper's formula as it stands: agents that were charged nothing are at its floor, also those without a budget.
     epsilon = epsilon_from_cost(cost_of(spent, ready.costs), order=settings.order, delta=settings.delta)
     got = resource_of >= 0
     unless_lost = np.where(got, epsilon, log(1 / settings.delta) / settings.order)
@@ -284,7 +285,7 @@ class _World:
         self.held: set[int] = set()
 
     def step(self, players: Sequence[Agent], active: Sequence[int], step: int) -> None:
-        """Let everybody act, one after the other or at once."""
+        """Let all agents act, one after the other or at once."""
         if self.contest == "in turn":
             for n in active:
                 self._at_once(players, [n], step)
@@ -320,7 +321,7 @@ class _World:
 
 
 def draw_lots(lots: Lots, agents: int, resources: int, *, chance: np.random.Generator) -> IntArray:
-    """Return an assignment by lot, -1 for whoever goes without."""
+    """Return an assignment by lot, -1 for agents without a resource."""
     resource_of = np.full(agents, -1, dtype=np.int64)
     pairs = min(agents, resources)
     if lots == "pairs":

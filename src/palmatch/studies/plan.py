@@ -1,6 +1,6 @@
-"""What a budget buys, told before anyone plays: cost per action, truthful actions, worst-case ε, for each region.
+"""What a budget buys, computed before the game: cost per action, truthful actions, worst-case ε, for each region.
 
-It is told for the paper's accountant, for those whose promise holds, and for one report. Everything is computed from
+It is told for the paper's accountant, for those whose guarantee holds, and for one report. Everything is computed from
 public knowledge, for the worst pair of possible types of a region, so that a plan may be published. An agent's own cost
 is at most this.
 """
@@ -29,13 +29,13 @@ class RegionPlan:
     """One region's plan. `actions` is the number of truthful actions that the budget buys at the worst-case cost.
 
     `epsilon` is the budget of the region's agents (the smallest one, where they differ), `worst_epsilon` what that
-    many actions cost at most; 0 where the budget buys none, since then nobody acts on the truth. These three are by the
-    paper's accounting.
+    many actions cost at most; 0 where the budget buys none, since then no agent acts on the truth. These are by
+    the paper's accounting.
 
     Attributes
     ----------
     bought:
-        Truthful actions on a usual course by each accountant whose promise holds, the first pick included.
+        Truthful actions on a usual course by each accountant whose guarantee holds, the first pick included.
     accountant:
         The one of them that "auto" takes.
     reports, fitting:
@@ -59,7 +59,7 @@ class RegionPlan:
 
     @property
     def unlimited(self) -> bool:
-        """Whether acting costs nothing, because everybody who could be in the region is alike."""
+        """Whether acting costs nothing, because all possible agents of the region are alike."""
         return self.actions >= UNLIMITED - 1
 
 

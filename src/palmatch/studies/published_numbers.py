@@ -1,7 +1,7 @@
 """Every number that the paper states about its results, with the place where it states it.
 
-Plain records, copied from the paper's text and from the comments of its source, where they are said to be such. This
-room knows nothing of our own numbers; a study looks them up by `key`.
+Plain records, copied from the paper's text and from the comments of its source, where they are said to be such. Our own
+numbers are not known here; a study looks them up by `key`.
 """
 
 from __future__ import annotations

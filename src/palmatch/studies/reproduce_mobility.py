@@ -1,4 +1,4 @@
-"""The paper's first test-case: people and vehicles in four half minutes of a day, for growing regions.
+"""The paper's first test-case: agents and vehicles in four half minutes of a day, for growing regions.
 
 Batches become cells of one (batch, edge, budget) each; their rows, one for each method and run, become the numbers that
 the paper states. How anything is drawn is the report's business.
@@ -37,7 +37,7 @@ EDGES: Final = (1000.0, 2000.0, 3000.0, 4000.0)
 EPSILONS: Final = (1.0, 0.75)
 METHODS: Final = ("published", "unlimited", "noise", "hungarian-geo", "alma-geo", "random", "hungarian-region")
 
-# These promise everything or nothing whatever the budget, so they are played with the first budget only.
+# The guarantee of these does not depend on the budget, so they are played with the first budget only.
 WITHOUT_BUDGET: Final = ("unlimited", "noise", "random", "hungarian-region")
 
 DAY: Final = date(2016, 1, 15)

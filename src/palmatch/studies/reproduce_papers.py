@@ -40,7 +40,7 @@ METHODS: Final = ("published", "unlimited", "noise", "random", "hungarian-region
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Records:
-    """Who knows what and what is about what: 0/1 marks, one row each, one column an area.
+    """The areas of reviewers and papers: 0/1 marks, one row each, one column an area.
 
     The primary areas are drawn afresh in every run where they are None.
     """
@@ -70,7 +70,7 @@ def from_files(paper_file: Path, reviewer_file: Path) -> Records:
     submitted = check_same_areas(reviewers, read_labels(paper_file, role="resources"))
     notes = []
     if reviewers.epsilon is not None:
-        notes.append(f"The budgets in {reviewer_file.name} are passed over: the study gives everybody the same.")
+        notes.append(f"The budgets in {reviewer_file.name} are passed over: the study gives every reviewer the same.")
     if reviewers.primary is None:
         notes.append(_drawn(reviewers.marks))
     for name, labels in ((reviewer_file.name, reviewers), (paper_file.name, submitted)):
@@ -161,7 +161,7 @@ def problem_of(
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """PALMA as published, before anybody plays: its policy, its game, and each agent's c_max."""
+    """PALMA as published, before the game: its policy, its game, and each agent's c_max."""
 
     policy: Policy
     game: PreparedGame
@@ -192,7 +192,7 @@ spendings = partial(reproduced.spendings, size="areas")
 
 
 def own_numbers(rows: pl.DataFrame, records: Records) -> dict[str, Own]:
-    """Return our numbers by the keys of the published ones, losses and shares in per cent; everybody is counted."""
+    """Return our numbers by the keys of the published ones, losses and shares in per cent, over all reviewers."""
     palma = sorted((x for x in losses(rows) if x.method == "published"), key=lambda loss: loss.mean)
     spent = spendings(rows)
     above = [100 * x.above(0.75) for x in spent]

@@ -1,6 +1,6 @@
 """One dataset of a portal, asked until it answers: limits, cut connections, and a folder in which answers are kept.
 
-Knows addresses, waiting and checksums. It may not know what an answer says: whoever asks brings the function that
+Knows addresses, waiting and checksums. It may not know what an answer says: the caller brings the function that
 reads it, and refuses with `Passing` what may be better next time.
 """
 
@@ -29,7 +29,7 @@ from urllib.parse import urlencode, urlsplit
 from palmatch.data.whole import write_whole
 from palmatch.errors import InputError, PalmatchError
 
-Report = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 Answer = TypeVar("Answer")
 
 _LARGEST: Final = 1 << 26
@@ -79,14 +79,14 @@ class Patience:
 
 
 @dataclass(slots=True)
-class Door:
+class SocrataClient:
     """One dataset of the portal: asks, asks again, and keeps the answers."""
 
     base: str
     dataset: str
     cache: Path | None
     patience: Patience
-    report: Report
+    progress: Progress
     token: str = field(repr=False)
     asked: int = 0
     kept: int = 0
@@ -95,7 +95,7 @@ class Door:
 
     @property
     def name(self) -> str:
-        """Whom a message is about: the portal and its dataset."""
+        """What a message is about: the portal and its dataset."""
         return f"{urlsplit(self.base).netloc}, dataset {self.dataset}"
 
     def address(self, form: str, question: Mapping[str, str]) -> str:
@@ -133,9 +133,9 @@ class Door:
                     raise PortalError(self._gave_up(trouble, attempt, what=what)) from trouble
                 seconds = self.patience.wait(attempt, trouble.wait)
                 waiting = f"waiting {seconds:.0f} s ({trouble})"
-            self.report(waiting, 0, 1)
+            self.progress(waiting, 0, 1)
             self.patience.sleep(seconds)
-            self.report(waiting, 1, 1)
+            self.progress(waiting, 1, 1)
 
     def _once(self, address: str, *, what: str) -> bytes:
         request = urllib.request.Request(address, headers={"User-Agent": "palmatch"})
