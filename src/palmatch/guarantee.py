@@ -179,6 +179,21 @@ def with_disclosure(guarantee: Guarantee, disclosure: Disclosure | None) -> Guar
     )
 
 
+def with_limits(guarantee: Guarantee) -> Guarantee:
+    """Return the guarantee where there are capacities, demands or conflicts: all of them are public."""
+    if guarantee.notion == "none":
+        return guarantee
+    return replace(
+        guarantee,
+        assumptions=(
+            *guarantee.assumptions,
+            "Capacities, demands and conflicts are public and do not depend on what is private: a conflict that "
+            "follows from a private type has to be part of the public region.",
+        ),
+        not_covered=(*guarantee.not_covered, "What an agent's demand and its conflicts tell about it."),
+    )
+
+
 def no_privacy(what: str) -> Guarantee:
     """Return the guarantee of a method that acts on the truth: none."""
     return Guarantee(

@@ -6,7 +6,7 @@ answer of any method to it. Neither knows how a matching is found.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
@@ -33,7 +33,8 @@ from palmatch.domain import (
     checked_utility,
 )
 from palmatch.errors import InputError, MeaninglessSetting
-from palmatch.guarantee import Disclosure, Guarantee, doubts, in_words, with_disclosure
+from palmatch.guarantee import Disclosure, Guarantee, doubts, in_words, with_disclosure, with_limits
+from palmatch.seats import Seats, seats_of
 from palmatch.trace import Trace
 
 __all__ = [
@@ -53,7 +54,9 @@ __all__ = [
     "checked_utility",
     "finished",
     "for_everybody",
+    "make_matching",
     "make_problem",
+    "refuse_seats",
     "single_type",
 ]
 
@@ -87,6 +90,8 @@ class Problem:
         Why regions hide next to nothing, a sentence each.
     library:
         What the agents came as: `Matching.to_frame` gives back the same.
+    seats:
+        Capacities, demands and conflicts; None where every resource takes one agent and every agent wants one.
     """
 
     domain: Domain
@@ -104,11 +109,15 @@ class Problem:
     disclosure: Disclosure | None = None
     warnings: tuple[str, ...] = ()
     library: Library = "polars"
+    seats: Seats | None = None
 
     def __repr__(self) -> str:
         kind, regions = type(self.domain).__name__, len(self.regions)
         interest = "" if self.interest is None else f", interest {self.interest:,}"
-        return f"Problem({kind}: {self.agents:,} agents, {self.resources:,} resources, {regions:,} regions{interest})"
+        sides = f"{self.agents:,} agents, {self.resources:,} resources"
+        if self.seats is not None:
+            sides += f" with {int(self.capacity.sum()):,} seats for {int(self.demand.sum()):,} units"
+        return f"Problem({kind}: {sides}, {regions:,} regions{interest})"
 
     @property
     def agents(self) -> int:
@@ -125,6 +134,21 @@ class Problem:
         """K, the number of rank sets of every region."""
         return self.resources if self.interest is None else min(self.interest, self.resources)
 
+    @property
+    def capacity(self) -> IntArray:
+        """How many agents each resource takes."""
+        return np.ones(self.resources, dtype=np.int64) if self.seats is None else self.seats.capacity
+
+    @property
+    def demand(self) -> IntArray:
+        """How many different resources each agent wants."""
+        return np.ones(self.agents, dtype=np.int64) if self.seats is None else self.seats.demand
+
+    @property
+    def conflicts(self) -> IntArray:
+        """Excluded pairs (agent, resource), as row numbers."""
+        return np.empty((0, 2), dtype=np.int64) if self.seats is None else self.seats.conflicts
+
     def true_utility(self, columns: IntArray | None = None) -> FloatArray:
         """Return what each agent truly gets from each resource (N x R, or N x columns), for scoring only."""
         return checked_utility(self.domain, self.truth, columns)
@@ -133,13 +157,19 @@ class Problem:
         """Return what each agent truly gets from the resource that it got; 0 for an agent that goes without."""
         gained = np.zeros(self.agents)
         matched = np.flatnonzero(resource_of >= 0)
+        gained[matched] = self.true_utility_of_units(np.column_stack((matched, resource_of[matched])))
+        return gained
+
+    def true_utility_of_units(self, units: IntArray) -> FloatArray:
+        """Return what each unit, a row (agent, resource), is truly worth to its agent."""
+        agents, resources = units[:, 0], units[:, 1]
         if isinstance(self.domain, Crowded):
-            gained[matched] = self.domain.utility_of_pairs(self.truth[matched], resource_of[matched])
-            return gained
+            return self.domain.utility_of_pairs(self.truth[agents], resources)
+        gained = np.zeros(len(units))
         # In blocks: the block's agents by the block's resources, of which only the diagonal is wanted.
-        for block in np.array_split(matched, max(1, len(matched) // 64)):
-            columns, place = np.unique(resource_of[block], return_inverse=True)
-            table = checked_utility(self.domain, self.truth[block], columns)
+        for block in np.array_split(np.arange(len(units)), max(1, len(units) // 64)):
+            columns, place = np.unique(resources[block], return_inverse=True)
+            table = checked_utility(self.domain, self.truth[agents[block]], columns)
             gained[block] = table[np.arange(len(block)), place]
         return gained
 
@@ -151,9 +181,9 @@ class Matching:
     Attributes
     ----------
     resource_of:
-        For each agent the row number of its resource, -1 where it goes without.
+        For each agent the row number of its resource, -1 where it goes without; of its first one where it has several.
     utility:
-        What each agent truly gains; 0 where it goes without.
+        What each agent truly gains from all its resources; 0 where it goes without.
     epsilon:
         What each agent's actions cost it, by the accountant named in `guarantee`. Not publishable where the accountant
         computes it from an agent's own utilities (`epsilon_is_public` is False); NaN where the notion does not apply.
@@ -163,6 +193,9 @@ class Matching:
         Synchronous steps until no agent had anything left to do; 0 for a centralised method.
     agent_ids, resource_ids:
         The problem's ids, in its order; row numbers stand for them where they are empty.
+    several:
+        All units (agent, resource), sorted, of a problem with capacities, demands or conflicts; None for any other,
+        where `units` follows from `resource_of`.
     """
 
     method: str
@@ -177,28 +210,40 @@ class Matching:
     agent_ids: tuple[str, ...] = ()
     resource_ids: tuple[str, ...] = ()
     library: Library = "polars"
+    several: IntArray | None = None
 
     def __repr__(self) -> str:
         rounds = f" in {self.rounds:,} rounds" if self.rounds else ""
         figures = "no privacy"
         if self.guarantee.notion != "none":
             figures = f"ε = {in_words(self.guarantee.epsilon)}, δ = {in_words(self.guarantee.delta)}"
-        return f"Matching({self.method}: {self.matched:,} of {len(self.resource_of):,} matched{rounds}, {figures})"
+        units = "" if self.several is None else f" with {self.filled:,} units"
+        return (
+            f"Matching({self.method}: {self.matched:,} of {len(self.resource_of):,} matched{units}{rounds}, {figures})"
+        )
+
+    @property
+    def units(self) -> IntArray:
+        """One row (agent, resource) for each unit, as row numbers, sorted."""
+        if self.several is not None:
+            return self.several
+        matched = np.flatnonzero(self.resource_of >= 0)
+        return np.column_stack((matched, self.resource_of[matched]))
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """(agent, resource) ids of all agents that got a resource, in the problem's order."""
-        return [(agent, resource) for agent, resource in zip(*self._columns(), strict=True) if resource is not None]
+        """(agent, resource) ids of every unit, in the problem's order."""
+        return [(agent, resource) for agent, resource in zip(*self.columns(), strict=True) if resource is not None]
 
     def to_frame(self, library: Library | None = None) -> Any:
-        """Return a frame with columns `agent` and `resource`, a row for every agent; null for one without a resource.
+        """Return a frame with columns `agent` and `resource`, a row for every unit; null for an agent without any.
 
         Parameters
         ----------
         library:
             "polars", "pandas" or "pyarrow"; what the agents came as unless given.
         """
-        agents, resources = self._columns()
+        agents, resources = self.columns()
         frame = pl.DataFrame({"agent": agents, "resource": pl.Series(resources, dtype=pl.String)})
         wanted = library or self.library
         if wanted == "pandas":
@@ -210,11 +255,20 @@ class Matching:
             raise InputError(f"Expected library 'polars', 'pandas' or 'pyarrow', got library={wanted!r}.")
         return frame
 
-    def _columns(self) -> tuple[list[str], list[str | None]]:
-        places = self.resource_of.tolist()
-        agents = list(self.agent_ids) or [str(row) for row in range(len(places))]
+    def columns(self) -> tuple[list[str], list[str | None]]:
+        """Return the ids of agents and of their resources: a row for every unit, None for an agent without any."""
+        rows, places = range(len(self.resource_of)), self.resource_of.tolist()
+        owners: Sequence[int] = rows
+        if self.several is not None:
+            without = np.flatnonzero(self.resource_of < 0)
+            units = np.vstack((self.several, np.column_stack((without, np.full(len(without), -1)))))
+            owners, places = units[np.argsort(units[:, 0], kind="stable")].T.tolist()
+        agents = self.agent_ids or tuple(map(str, rows))
         names = self.resource_ids
-        return agents, [None if place < 0 else names[place] if names else str(place) for place in places]
+        return (
+            [agents[owner] for owner in owners],
+            [None if place < 0 else names[place] if names else str(place) for place in places],
+        )
 
     @property
     def welfare(self) -> float:
@@ -226,10 +280,68 @@ class Matching:
         """How many agents got a resource."""
         return int((self.resource_of >= 0).sum())
 
+    @property
+    def filled(self) -> int:
+        """How many units there are: pairs of an agent and a resource."""
+        return self.matched if self.several is None else len(self.several)
+
+
+def make_matching(
+    problem: Problem,
+    found: IntArray,
+    *,
+    guarantee: Guarantee,
+    epsilon: FloatArray,
+    charged: IntArray,
+    rounds: int = 0,
+    epsilon_is_public: bool = True,
+    trace: Trace | None = None,
+) -> Matching:
+    """Return the matching of a method.
+
+    Parameters
+    ----------
+    found:
+        For each agent its resource, -1 for none; or, for a problem with `seats`, one row (agent, resource) a unit.
+    """
+    units = None
+    if problem.seats is None:
+        resource_of, utility = found, problem.true_utility_of(found)
+    else:
+        units = found[np.lexsort((found[:, 1], found[:, 0]))].astype(np.int64)
+        resource_of = np.full(problem.agents, -1, dtype=np.int64)
+        # From the last to the first, so that the first one stays.
+        resource_of[units[::-1, 0]] = units[::-1, 1]
+        utility = np.zeros(problem.agents)
+        np.add.at(utility, units[:, 0], problem.true_utility_of_units(units))
+    return Matching(
+        method="",
+        resource_of=resource_of,
+        utility=utility,
+        guarantee=guarantee,
+        epsilon=epsilon,
+        charged=charged,
+        rounds=rounds,
+        epsilon_is_public=epsilon_is_public,
+        trace=trace,
+        several=units,
+    )
+
+
+def refuse_seats(problem: Problem, what: str) -> None:
+    """Refuse a problem with capacities, demands or conflicts before anything starts."""
+    if problem.seats is not None:
+        raise InputError(
+            f"{what} takes one agent for each resource and one resource for each agent, and no conflicts: take "
+            "capacity, demand and conflicts out, or choose another method."
+        )
+
 
 def finished(problem: Problem, matching: Matching) -> Matching:
     """Return a method's matching with what holds for the whole problem: every matching passes through here once."""
     guarantee = with_disclosure(matching.guarantee, problem.disclosure)
+    if problem.seats is not None:
+        guarantee = with_limits(guarantee)
     found = doubts(guarantee, problem.agents)
     if guarantee.notion == "PLDP":
         found = (*problem.warnings, *found)
@@ -263,6 +375,9 @@ def make_problem(
     warnings: Sequence[str] | None = None,
     library: Library = "polars",
     check: bool = True,
+    capacity: ArrayLike | None = None,
+    demand: ArrayLike | None = None,
+    conflicts: Iterable[tuple[str, str]] | None = None,
 ) -> Problem:
     """Check the parts and put them together.
 
@@ -290,6 +405,11 @@ def make_problem(
         Why regions hide next to nothing, a sentence each; found by counting types unless given.
     library:
         What the agents came as: `Matching.to_frame` gives back the same.
+    capacity, demand:
+        How many agents a resource takes, and how many different resources an agent wants: one number for all of them,
+        or one each; 1 unless given. Public.
+    conflicts:
+        Pairs (agent id, resource id) that must not be matched. Public.
     check:
         Whether the domain is tried on some agents, as `palmatch.testing.check_domain` does, and refused if it breaks a
         rule; the domains of the package, which the tests try, are not.
@@ -364,6 +484,7 @@ def make_problem(
         disclosure=disclosure,
         warnings=_single_types(domain, regions) if warnings is None else tuple(warnings),
         library=library,
+        seats=seats_of(names, resource_ids, capacity=capacity, demand=demand, conflicts=conflicts),
     )
 
 

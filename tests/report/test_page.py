@@ -64,7 +64,7 @@ def tags_of(text: str) -> list[tuple[str, dict[str, str | None]]]:
 
 def test_the_page_and_its_figures_are_written_and_named(told: tuple[str, list[Path]]) -> None:
     _, written = told
-    names = ["report.html", "map.png", "map-optimum.png", "loss.png", "epsilon.png", "rounds.png"]
+    names = ["report.html", "map.png", "map-optimum.png", "loss.png", "served.png", "epsilon.png", "rounds.png"]
     assert [path.name for path in written] == names
     assert all(path.stat().st_size > 1000 for path in written)
 
@@ -155,7 +155,7 @@ def test_a_method_without_privacy_guarantees_none_and_has_no_histogram(tmp_path:
     problem = pm.table.problem([[0.5, 0.6]], ["here"], {"here": [[0.5, 0.6]]})
     text, written = report(tmp_path, compare(problem, ["hungarian"], runs=1), headline="hungarian")
     assert "It guarantees no privacy." in text
-    assert [path.name for path in written] == ["report.html", "loss.png"]
+    assert [path.name for path in written] == ["report.html", "loss.png", "served.png"]
 
 
 def test_a_method_without_a_budget_guarantees_everything_but_the_region(night: Comparison) -> None:

@@ -7,21 +7,32 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import comb
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from palmatch.cli.options import DomainName, ProblemOptions, place
 from palmatch.cli.show import announce_compiling
-from palmatch.data.cells import read_ids
+from palmatch.data.cells import identifiers, read_conflicts, unit_counts
+from palmatch.data.files import read_sheet
 from palmatch.data.labels import check_same_areas, need_primary, read_labels
 from palmatch.data.points import check_not_swapped, read_points
 from palmatch.data.tables import check_regions, read_table, read_types
 from palmatch.domains import mobility, papers, table
 from palmatch.errors import InputError
 from palmatch.problem import Problem
+from palmatch.seats import given_or
 
 # Utilities of possible reviewers beyond this do not fit into a usual machine, together with what is made of them.
 _MOST_BYTES = 16e9
+
+
+class _Limits(NamedTuple):
+    """Capacity and demand where the files say nothing, and excluded pairs."""
+
+    capacity: int | None
+    demand: int | None
+    conflicts: list[tuple[str, str]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,9 @@ def inputs_of(agents: Path, resources: Path, chosen: ProblemOptions) -> Inputs:
         spacing=chosen.spacing,
         origin=place(chosen.origin),
         draw_primary=chosen.draw_primary,
+        capacity=chosen.capacity,
+        demand=chosen.demand,
+        conflicts=chosen.conflicts,
     )
 
 
@@ -64,24 +78,40 @@ def read_inputs(
     spacing: float = 100.0,
     origin: tuple[float, float] = mobility.ORIGIN,
     draw_primary: bool = False,
+    capacity: int | None = None,
+    demand: int | None = None,
+    conflicts: Path | None = None,
 ) -> Inputs:
-    """Read both files."""
+    """Read both files, and that of conflicts; `capacity` and `demand` are for where the files say nothing."""
     announce_compiling()
-    if [str(file) for file in (agents, resources, types)].count("-") > 1:
+    if [str(file) for file in (agents, resources, types, conflicts)].count("-") > 1:
         raise InputError("Only one file can be -, the standard input; give the others by name.")
     if types is not None and domain is not DomainName.table:
         raise InputError("--types goes with --domain table.")
     if draw_primary and domain is not DomainName.papers:
         raise InputError("--draw-primary goes with --domain papers.")
+    excluded = None if conflicts is None else read_conflicts(conflicts)
+    limits = _Limits(capacity, demand, excluded)
     if domain is DomainName.papers:
-        return _papers(agents, resources, interest, draw_primary=draw_primary)
+        return _papers(agents, resources, interest, limits, draw_primary=draw_primary)
     if domain is DomainName.table:
-        return _table(agents, resources, types, interest)
+        return _table(agents, resources, types, interest, limits)
     people, cars = read_points(agents, role="agents"), read_points(resources, role="resources")
     check_not_swapped(people, cars)
     return Inputs(
         problem=lambda edge, _seed: check_fits(
-            mobility.problem(people, cars, edge=edge, alpha=alpha, spacing=spacing, interest=interest, origin=origin)
+            mobility.problem(
+                people,
+                cars,
+                edge=edge,
+                alpha=alpha,
+                spacing=spacing,
+                interest=interest,
+                origin=origin,
+                capacity=capacity,
+                demand=demand,
+                conflicts=excluded,
+            )
         ),
         draws=False,
         ignored=people.ignored,
@@ -114,7 +144,7 @@ def _memory() -> float:
         return _MOST_BYTES
 
 
-def _papers(agents: Path, resources: Path, interest: int | None, *, draw_primary: bool) -> Inputs:
+def _papers(agents: Path, resources: Path, interest: int | None, limits: _Limits, *, draw_primary: bool) -> Inputs:
     reviewers = read_labels(agents, role="agents")
     submitted = check_same_areas(reviewers, read_labels(resources, role="resources"))
     if not draw_primary:
@@ -136,6 +166,9 @@ def _papers(agents: Path, resources: Path, interest: int | None, *, draw_primary
             paper_ids=submitted.ids,
             reviewer_primary=reviewers.primary,
             paper_primary=submitted.primary,
+            capacity=given_or(submitted.units, limits.capacity),
+            demand=given_or(reviewers.units, limits.demand),
+            conflicts=limits.conflicts,
         )
 
     return Inputs(problem, draws=reviewers.primary is None or submitted.primary is None)
@@ -161,10 +194,11 @@ def _types(areas: int, named: int) -> int:
     return sum(comb(named - 1, further) for further in range(areas))
 
 
-def _table(agents: Path, resources: Path, types: Path | None, interest: int | None) -> Inputs:
+def _table(agents: Path, resources: Path, types: Path | None, interest: int | None, limits: _Limits) -> Inputs:
     if types is None:
         raise InputError("--domain table needs --types FILE: what everybody who could be in a region might want.")
-    ids = read_ids(resources)
+    sheet = read_sheet(resources)
+    ids, seats = identifiers(sheet), unit_counts(sheet, "capacity")
     people, possible = read_table(agents, resource_ids=ids), read_types(types, resource_ids=ids)
     check_regions(people, possible)
     names = np.array(possible.regions)
@@ -182,6 +216,9 @@ def _table(agents: Path, resources: Path, types: Path | None, interest: int | No
             resource_ids=ids,
             interest=interest,
             epsilon=people.epsilon,
+            capacity=given_or(seats, limits.capacity),
+            demand=given_or(people.demand, limits.demand),
+            conflicts=limits.conflicts,
         )
 
     return Inputs(problem, draws=False)

@@ -151,19 +151,6 @@ def _tell(plan: Plan, played: Played) -> None:
     show.show_guarantee(_guarantee(plan.protocol, plan.epsilon, plan.seed))
     show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is made up.")
     show.say(f"The files are agents.csv, vehicles.csv and pairs.csv in {plan.out}.")
-    if plan.seed is not None and not plan.faults:
-        show.say("The same matching from the files, without devices:")
-        show.say(f"  {_as_batch(plan)}", indent="    ")
-
-
-def _as_batch(plan: Plan) -> str:
-    """Return the command that computes the same matching from the files."""
-    from palmatch.live.rules import method_of
-
-    files = f"{plan.out / 'agents.csv'} {plan.out / 'vehicles.csv'}"
-    pure = " --accountant pure" if plan.protocol == "rounds" else ""
-    chosen = f"--method {method_of(plan.protocol).name}{pure} --edge {plan.edge:g} --epsilon {plan.epsilon:g}"
-    return f"palmatch match {files} {chosen} --seed {plan.seed} --out pairs.csv"
 
 
 def _guarantee(protocol: str, epsilon: float, seed: int | None) -> Any:
@@ -237,6 +224,7 @@ def board(
         raise InputError("The board needs a resource list: --resources FILE.")
     from palmatch.live.service import Schedule
 
+    one = protocol is Protocols.report
     schedule = Schedule(
         protocol.value,
         tuple(sorted(_number(part, "--epsilon") for part in epsilon.split(","))),
@@ -244,7 +232,7 @@ def board(
         joining=_seconds(joining, "--joining"),
         preparing=2.0,
         slot=_seconds(slot, "--slot"),
-        slots=slots,
+        slots=1 if one else slots,
     )
     hub = (host, port, certificate, key, allow_plain)
     _run(_serve_board(folder, resources, schedule, games, hub, (broker, passwords, allow_plain)))

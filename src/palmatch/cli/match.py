@@ -19,12 +19,16 @@ from palmatch.methods import METHODS, Settings, Workspace
 from palmatch.methods import match as match_problem
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import Matching, Problem
+from palmatch.report.units import fairness_lines, shortfall_lines
+from palmatch.studies.fairness import fairness
+from palmatch.studies.shortfall import lacking_agents, lacking_resources
 
 NAME = "match"
 HELP = "Match agents to resources: two files in, a file of pairs out."
 EXAMPLES = (
     "Example: palmatch match agents.csv vehicles.csv --edge 1000 --out pairs.csv\n\n"
-    "Example: palmatch match reviewers.csv papers.csv --domain papers --areas 3 --out pairs.csv"
+    "Example: palmatch match reviewers.csv papers.csv --domain papers --capacity 3 --demand 2 "
+    "--conflicts conflicts.csv --out pairs.csv"
 )
 
 # Up to here the optimum takes about a second, and the loss against it is told without being asked for.
@@ -60,11 +64,20 @@ def command(
         int | None,
         typer.Option("--tiles", help="Tiles for the cluster; 8 unless given.", rich_help_panel=options.CLUSTER),
     ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            "--threshold",
+            help="Utility below which an agent or resource counts as badly served; half the mean unless given.",
+            rich_help_panel=options.COMMON,
+            min=0.0,
+        ),
+    ] = None,
     json: options.Json = None,
 ) -> None:
     """Match the two files."""
     options.method(method)
-    check_outputs(agents, resources, chosen.types, out=out, json=json)
+    check_outputs(agents, resources, chosen.types, chosen.conflicts, out=out, json=json)
     if cluster is not None:
         check_tiled(method, _TILES if tiles is None else tiles)
     elif tiles is not None:
@@ -80,31 +93,30 @@ def command(
             matching = match_on_tiles(
                 workspace, method, settings=settings, seed=seed, tiles=tiles or _TILES, cluster=there
             )
-    write_rows(out, pairs(problem, matching))
+    write_rows(out, dict(zip(("agent", "resource"), matching.columns(), strict=True)))
     if str(out) == "-":
         show.step_aside()
     best = optimal_welfare(problem) if problem.agents * problem.resources <= _OPTIMUM_PAIRS else None
-    show.write_json(json, _figures(problem, matching, best, seed))
+    show.write_json(json, _figures(problem, matching, best, seed, threshold))
     if str(json) != "-":
-        _tell(problem, matching, best, out)
+        _tell(problem, matching, best, out, threshold)
 
 
-def pairs(problem: Problem, matching: Matching) -> dict[str, list[str | None]]:
-    """Return one row for every agent, in the order of the file; an agent that goes without has no resource."""
-    return {
-        "agent": list(problem.agent_ids),
-        "resource": [None if place < 0 else problem.resource_ids[place] for place in matching.resource_of],
-    }
-
-
-def _tell(problem: Problem, matching: Matching, best: float | None, out: Path) -> None:
+def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, threshold: float | None) -> None:
     show.say(show.size_of(problem))
     rounds = f" in {show.counted(matching.rounds, 'round')}" if matching.rounds else ""
-    against = f", {100 * (1 - matching.welfare / best):.1f} % below the optimum" if best else ""
-    show.say(f"{matching.method}: {matching.matched:,} matched{rounds}, welfare {matching.welfare:,.2f}{against}")
-    without = problem.agents - matching.matched
+    against = f", {round(100 * (1 - matching.welfare / best), 1) + 0.0:.1f} % below the optimum" if best else ""
+    units = "" if problem.seats is None else f" with {show.counted(matching.filled, 'unit')}"
+    told = f"{matching.method}: {matching.matched:,} matched{units}{rounds}"
+    show.say(f"{told}, welfare {matching.welfare:,.2f}{against}")
+    without = int((problem.demand > 0).sum()) - matching.matched
     if without:
         show.say(f"{show.counted(without, 'agent')} {'goes' if without == 1 else 'go'} without a resource.")
+    if problem.seats is not None:
+        for line in shortfall_lines(problem, matching):
+            show.say(line, indent="    ")
+        for line in fairness_lines(problem, fairness(problem, matching, threshold=threshold)):
+            show.say(line, indent="    ")
     show.show_guarantee(matching.guarantee)
     show.say(show.FROM_THE_TRUTH)
     if not matching.epsilon_is_public:
@@ -115,22 +127,37 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path) -
         show.say(f"Pairs are in {out}.")
 
 
-def _figures(problem: Problem, matching: Matching, best: float | None, seed: int | None) -> dict[str, object]:
+def _unfilled(problem: Problem, matching: Matching) -> dict[str, object]:
+    return {
+        "agents": [asdict(one) for one in lacking_agents(problem, matching)],
+        "resources": [asdict(one) for one in lacking_resources(problem, matching)],
+    }
+
+
+def _figures(
+    problem: Problem, matching: Matching, best: float | None, seed: int | None, threshold: float | None
+) -> dict[str, object]:
     return {
         "problem": {
             "agents": problem.agents,
             "resources": problem.resources,
             "regions": len(problem.regions),
             "interest": problem.interest,
+            "seats": int(problem.capacity.sum()),
+            "units": int(problem.demand.sum()),
+            "conflicts": len(problem.conflicts),
             "notes": problem.notes,
         },
         "method": matching.method,
         "seed": seed,
         "matched": matching.matched,
+        "filled": matching.filled,
+        "unfilled": None if problem.seats is None else _unfilled(problem, matching),
+        "fairness": asdict(fairness(problem, matching, threshold=threshold)),
         "rounds": matching.rounds,
         "welfare": matching.welfare,
         "loss": None if best is None else 1 - matching.welfare / best,
         "guarantee": asdict(matching.guarantee),
         "epsilon_of_agents_is_public": matching.epsilon_is_public,
-        "not_to_be_published": ["welfare", "loss", "problem.notes", "seed"],
+        "not_to_be_published": ["welfare", "loss", "fairness", "problem.notes", "seed"],
     }

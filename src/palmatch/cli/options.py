@@ -83,6 +83,30 @@ Interest: TypeAlias = Annotated[
         "--interest", help="How many resources each agent cares for; all of them unless given.", rich_help_panel=COMMON
     ),
 ]
+Capacity: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--capacity",
+        help="Agents that a resource takes where its file has no `capacity`; 1 unless given.",
+        rich_help_panel=COMMON,
+        min=0,
+    ),
+]
+Demand: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--demand",
+        help="Resources that an agent wants where its file has no `demand`; 1 unless given.",
+        rich_help_panel=COMMON,
+        min=0,
+    ),
+]
+Conflicts: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--conflicts", help="Pairs never to be matched: CSV or Parquet with agent, resource.", rich_help_panel=COMMON
+    ),
+]
 Alpha: TypeAlias = Annotated[
     float,
     typer.Option("--alpha", help="Metres over which a resource loses 63 % of its worth.", rich_help_panel=MOBILITY),
@@ -152,6 +176,9 @@ class ProblemOptions:
     draw_primary: DrawPrimary = False
     types: Types = None
     interest: Interest = None
+    capacity: Capacity = None
+    demand: Demand = None
+    conflicts: Conflicts = None
     alpha: Alpha = 4000.0
     spacing: Spacing = 100.0
     origin: Origin = ORIGIN

@@ -32,7 +32,7 @@ WIDTH = 80
 _NARROWEST = 20
 
 # What commands say below figures that are computed from the truth.
-FROM_THE_TRUTH = "Not to be published: welfare and losses are computed from the agents' true utilities."
+FROM_THE_TRUTH = "Not to be published: welfare, losses and fairness are computed from the agents' true utilities."
 
 PRIVATE_EPSILON = "ε of single agents, which `published` computes from their own utilities."
 

@@ -22,7 +22,7 @@ from palmatch.guarantee import simulated
 from palmatch.methods import METHODS, Settings, Workspace
 from palmatch.methods.assembly import Runner
 from palmatch.privacy.accountants import check_budget
-from palmatch.problem import FloatArray, Located, Matching, Problem, finished
+from palmatch.problem import FloatArray, Located, Matching, Problem, finished, refuse_seats
 
 # Seconds between two looks at whether the workers are still there.
 _TICK = 0.5
@@ -60,6 +60,7 @@ def match_on_tiles(
     """
     check_tiled(method, tiles)
     check_budget(np.array([settings.epsilon]), order=settings.order, delta=settings.delta)
+    refuse_seats(workspace.problem, "A cluster")
     problem, found = workspace.problem, METHODS.find(method)
     assert found.game is not None
     run: Runner | None = None if cluster is None else partial(_run_there, cluster)

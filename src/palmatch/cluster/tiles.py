@@ -19,7 +19,7 @@ from palmatch.privacy.accountants import Allowance
 from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds import kernel
 from palmatch.rounds.draws import Keys
-from palmatch.rounds.game import Game, Outcomes, _buffers, _fresh_state
+from palmatch.rounds.game import Game, Outcomes, fresh_state, trace_buffers
 from palmatch.rounds.tables import Own, OwnPlaces, OwnTables, Private, PublicTables, SmallArray, members_of, starts
 
 # Where in the state of the agents these are; see `rounds.game`.
@@ -220,7 +220,7 @@ def _own(private: Own, agents: IntArray, resources: IntArray) -> Own:
 def begin(tile: Tile) -> TileState:
     """Draw each agent's first strategy, and mark what is attempted first."""
     count = len(tile.agents)
-    agents = _fresh_state(count)
+    agents = fresh_state(count)
     # Words name agents by their numbers in the whole game.
     agents[_WHO][:] = tile.agents
     kernel.first_picks(
@@ -258,7 +258,7 @@ def play_round(tile: Tile, state: TileState, others: Sequence[Attempts]) -> Tile
     playing = len(active)
     kernel.act(
         active, (0, playing), tile.names, tile.rules, tile.prices, tile.public, tile.private, tile.budget, agents,
-        (words, full), step, tile.largest_set, _buffers(0),
+        (words, full), step, tile.largest_set, trace_buffers(0),
     )  # fmt: skip
     active = active[: kernel.keep(active, (0, playing), tile.public, agents, words, cursor)]
     kernel.mark(active, (0, len(active)), agents, words, step + 1)

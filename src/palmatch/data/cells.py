@@ -197,6 +197,26 @@ def epsilons(sheet: Sheet, column: int | None) -> NDArray[np.float64] | None:
     return values
 
 
+def unit_counts(sheet: Sheet, name: str) -> NDArray[np.float64] | None:
+    """Return a column of capacities or demands, NaN where the cell is empty; None for a file without the column."""
+    column = find_column(sheet, name)
+    if column is None:
+        return None
+    expected = "a whole number of at least 0 (an empty cell for the default)"
+    values = numbers(sheet, column, expected=expected, may_be_empty=True, public=True)
+    wrong = ~np.isnan(values) & ~((values >= 0) & (values == np.floor(values)) & np.isfinite(values))
+    refuse(sheet, column, where=wrong, expected=expected, public=True)
+    return values
+
+
+def read_conflicts(path: FilePath) -> list[tuple[str, str]]:
+    """Return the rows (agent, resource) of a file of conflicts."""
+    sheet = read_sheet(path)
+    columns = [need_column(sheet, name) for name in ("agent", "resource")]
+    agents, resources = (filled_texts(sheet, column, expected="an id") for column in columns)
+    return list(zip(agents, resources, strict=True))
+
+
 def marks(sheet: Sheet, column: int) -> NDArray[np.uint8]:
     """Return a column of 0 and 1, or false and true."""
     series = sheet.columns[column]

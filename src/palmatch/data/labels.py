@@ -1,7 +1,7 @@
 """Agents and resources as sets of subject areas, read from a file of 0/1 columns and checked.
 
-Every column that is not `id`, `epsilon` or `primary` is an area. Knows nothing of what the areas are used
-for.
+Every column that is not `id`, `epsilon`, `primary`, `demand` (agents) or `capacity` (resources) is an area. Knows
+nothing of what the areas are used for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.data.cells import complaint, epsilons, find_column, identifiers, marks, texts
+from palmatch.data.cells import complaint, epsilons, find_column, identifiers, marks, texts, unit_counts
 from palmatch.data.files import FilePath, Sheet, listed, read_sheet
 from palmatch.errors import InputError
 
@@ -36,6 +36,9 @@ class Labels:
     primary
         The position in `areas` of each row's primary area, one of its own, shape (N,); None if the file has
         none.
+    units
+        How many resources each agent wants, or how many agents each resource takes; NaN for the default; None if no
+        column says so.
     """
 
     source: str
@@ -44,10 +47,13 @@ class Labels:
     marks: NDArray[np.uint8]
     epsilon: NDArray[np.float64] | None
     primary: NDArray[np.int64] | None
+    units: NDArray[np.float64] | None = None
 
 
 def read_labels(path: FilePath, *, role: Literal["agents", "resources"]) -> Labels:
-    """Read `id`, optionally `primary` and (agents) `epsilon`, and an area from every other column.
+    """Read `id`, the optional `primary`, and an area from every column without a meaning of its own.
+
+    Agents may have `epsilon` and `demand`, resources `capacity`.
 
     A column `epsilon` in a file of resources is passed over, since resources have no privacy budget.
 
@@ -64,7 +70,8 @@ def labels_of(sheet: Sheet, ids: tuple[str, ...], *, role: Literal["agents", "re
     """Check the columns of a file or frame and return the labels."""
     budget = find_column(sheet, "epsilon")
     first = find_column(sheet, "primary")
-    reserved = {find_column(sheet, "id"), budget, first}
+    limit = "demand" if role == "agents" else "capacity"
+    reserved = {find_column(sheet, "id"), budget, first, find_column(sheet, limit)}
     columns = [position for position in range(len(sheet.names)) if position not in reserved]
     areas = _area_names(sheet, columns)
     marked = np.stack([marks(sheet, column) for column in columns], axis=1)
@@ -76,6 +83,7 @@ def labels_of(sheet: Sheet, ids: tuple[str, ...], *, role: Literal["agents", "re
         marks=marked,
         epsilon=epsilons(sheet, budget) if role == "agents" else None,
         primary=_primaries(sheet, first, areas=areas, marked=marked),
+        units=unit_counts(sheet, limit),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.data.cells import epsilons, find_column, identifiers, need_column, numbers, refuse
+from palmatch.data.cells import epsilons, find_column, identifiers, need_column, numbers, refuse, unit_counts
 from palmatch.data.files import FilePath, Sheet, read_sheet
 from palmatch.errors import InputError
 
@@ -48,6 +48,9 @@ class Points:
         Each agent's privacy budget, possibly infinite, NaN for the default; None if no agent asks for one.
     ignored
         Columns of the file that were not read.
+    units
+        How many resources each agent wants, or how many agents each resource takes; NaN for the default; None if no
+        column says so.
     """
 
     source: str
@@ -57,10 +60,11 @@ class Points:
     edge: NDArray[np.float64] | None
     epsilon: NDArray[np.float64] | None
     ignored: tuple[str, ...]
+    units: NDArray[np.float64] | None = None
 
 
 def read_points(path: FilePath, *, role: Literal["agents", "resources"]) -> Points:
-    """Read `id`, `lat` and `lon`, and for agents the optional `edge` and `epsilon`.
+    """Read `id`, `lat` and `lon`, for agents the optional `edge`, `epsilon` and `demand`, for resources `capacity`.
 
     Raises
     ------
@@ -77,8 +81,9 @@ def points_of(sheet: Sheet, ids: tuple[str, ...], *, role: Literal["agents", "re
     east = need_column(sheet, "lon", "lng", "long", "longitude")
     side = find_column(sheet, "edge") if role == "agents" else None
     budget = find_column(sheet, "epsilon") if role == "agents" else None
+    limit = "demand" if role == "agents" else "capacity"
     latitude, longitude = _positions(sheet, north=north, east=east)
-    used = {find_column(sheet, "id"), north, east, side, budget}
+    used = {find_column(sheet, "id"), north, east, side, budget, find_column(sheet, limit)}
     return Points(
         source=sheet.source,
         ids=ids,
@@ -87,6 +92,7 @@ def points_of(sheet: Sheet, ids: tuple[str, ...], *, role: Literal["agents", "re
         edge=_edges(sheet, side),
         epsilon=epsilons(sheet, budget),
         ignored=tuple(name for position, name in enumerate(sheet.names) if position not in used),
+        units=unit_counts(sheet, limit),
     )
 
 

@@ -21,9 +21,13 @@ from palmatch.data.cells import (
     need_column,
     numbers,
     refuse,
+    unit_counts,
 )
 from palmatch.data.files import FilePath, Sheet, listed, read_sheet
 from palmatch.errors import InputError
+
+# What a table of agents may have besides a column for each resource.
+AGENT_COLUMNS = ("id", "region", "epsilon", "demand")
 
 UTILITY = "a utility above 0 and at most 1"
 
@@ -42,6 +46,8 @@ class Table:
         Values in (0, 1], shape (N, R), the columns in the order of the resource ids.
     epsilon
         Each agent's privacy budget, possibly infinite, NaN for the default; None if no agent asks for one.
+    demand
+        How many resources each agent wants, NaN for the default; None if no column says so.
     """
 
     source: str
@@ -49,6 +55,7 @@ class Table:
     regions: tuple[str, ...]
     utilities: NDArray[np.float64]
     epsilon: NDArray[np.float64] | None
+    demand: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +99,9 @@ def table_of(sheet: Sheet, ids: tuple[str, ...], *, resource_ids: Sequence[str])
         source=sheet.source,
         ids=ids,
         regions=filled_texts(sheet, region, expected="the name of a region"),
-        utilities=_utilities(sheet, resource_ids, reserved=("id", "region", "epsilon")),
+        utilities=_utilities(sheet, resource_ids, reserved=AGENT_COLUMNS),
         epsilon=epsilons(sheet, find_column(sheet, "epsilon")),
+        demand=unit_counts(sheet, "demand"),
     )
 
 

@@ -7,7 +7,7 @@ included, and the one in the centre represents it (Sec. "Test-Case 1" of the pap
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -25,6 +25,7 @@ from palmatch.domains.distance import FLAT, utility_of_pairs, utility_table
 from palmatch.domains.squares import metres_per_degree_east, spots_of
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
+from palmatch.seats import given_or
 
 # The flat map is centred on the vehicles; up to here from the centre, distances are true to 0.5 %.
 LARGEST_RADIUS = 1_000_000.0
@@ -209,6 +210,9 @@ def problem(
     epsilon: ArrayLike | None = None,
     origin: tuple[float, float] = ORIGIN,
     likely: Places | None = None,
+    capacity: ArrayLike | None = None,
+    demand: ArrayLike | None = None,
+    conflicts: Iterable[tuple[str, str]] | None = None,
 ) -> Problem:
     """Return the problem of matching agents to vehicles.
 
@@ -234,6 +238,11 @@ def problem(
     likely:
         Published places near which agents are likely to be, such as stations; the vehicles unless given. A good guess
         makes better matchings of `once`. It becomes public: never give places of agents, not even of long ago.
+    capacity, demand:
+        How many requests a vehicle takes and how many vehicles a request, for all or for each, where columns
+        `capacity` and `demand` say nothing; 1 unless given.
+    conflicts:
+        Pairs (request id, vehicle id) that must not be matched: public.
 
     Returns
     -------
@@ -274,6 +283,9 @@ def problem(
         warnings=_narrow(edges, spacing),
         library=library_of(requests),
         check=False,
+        capacity=given_or(cars.units, capacity),
+        demand=given_or(people.units, demand),
+        conflicts=conflicts,
     )
 
 

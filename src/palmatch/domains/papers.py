@@ -8,7 +8,7 @@ primary area represents it (Sec. "Test-Case 2" of the paper).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
@@ -23,6 +23,7 @@ from palmatch.data.labels import Labels, check_same_areas, labels_of, need_prima
 from palmatch.errors import InputError
 from palmatch.guarantee import Disclosure
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem, single_type
+from palmatch.seats import given_or
 
 PRIMARY, SECONDARY, OTHER = 1.0, 0.5, 0.1
 
@@ -97,8 +98,11 @@ def problem(
     paper_ids: Sequence[str] | None = None,
     reviewer_primary: ArrayLike | None = None,
     paper_primary: ArrayLike | None = None,
+    capacity: ArrayLike | None = None,
+    demand: ArrayLike | None = None,
+    conflicts: Iterable[tuple[str, str]] | None = None,
 ) -> Problem:
-    """Return the problem of matching reviewers to papers, one each.
+    """Return the problem of matching reviewers to papers.
 
     Parameters
     ----------
@@ -128,6 +132,11 @@ def problem(
         Public names; those of the frames, or row numbers, unless given.
     reviewer_primary, paper_primary:
         The column of each row's primary area, one of its own.
+    capacity, demand:
+        How many reviewers a paper takes and how many papers a reviewer, for all or for each, where columns `capacity`
+        and `demand` say nothing; 1 unless given.
+    conflicts:
+        Pairs (reviewer id, paper id) that must not be matched: public.
 
     Returns
     -------
@@ -178,6 +187,9 @@ def problem(
         disclosure=_of_draw(marks, areas, seeded=seed is not None) if own.primary is None else None,
         library=library_of(reviewers),
         check=False,
+        capacity=given_or(other.units, capacity),
+        demand=given_or(own.units, demand),
+        conflicts=conflicts,
     )
 
 

@@ -5,7 +5,7 @@ This domain knows nothing about what the numbers mean; it checks that they make 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,9 +14,10 @@ from numpy.typing import ArrayLike
 
 from palmatch.data.cells import identifiers_or_numbers
 from palmatch.data.frames import is_frame, library_of, sheet_of
-from palmatch.data.tables import table_of, types_of
+from palmatch.data.tables import AGENT_COLUMNS, table_of, types_of
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
+from palmatch.seats import given_or
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,9 @@ def problem(
     resource_ids: Sequence[str] | None = None,
     interest: int | None = None,
     epsilon: ArrayLike | None = None,
+    capacity: ArrayLike | None = None,
+    demand: ArrayLike | None = None,
+    conflicts: Iterable[tuple[str, str]] | None = None,
 ) -> Problem:
     """Return a problem from a utility matrix.
 
@@ -79,6 +83,11 @@ def problem(
         How many resources each possible type considers; all of them unless given.
     epsilon:
         Each agent's own budget, a public choice; NaN where the agent leaves it to the caller.
+    capacity, demand:
+        How many agents a resource takes and how many resources an agent wants, for all or for each, where a column
+        `demand` of a frame says nothing; 1 unless given.
+    conflicts:
+        Pairs (agent id, resource id) that must not be matched: public.
 
     Returns
     -------
@@ -98,6 +107,7 @@ def problem(
         utilities, regions = told.utilities, told.regions if regions is None else regions
         agent_ids = told.ids if agent_ids is None else agent_ids
         epsilon, resource_ids = told.epsilon if epsilon is None else epsilon, told.resources
+        demand = given_or(told.demand, demand)
     if types is None or regions is None:
         raise InputError("Expected the region of each agent, and the possible types of each region; give both.")
     if not isinstance(types, Mapping):
@@ -131,6 +141,9 @@ def problem(
         notes=_notes(len(strangers), len(matrix)),
         library=library,
         check=False,
+        capacity=capacity,
+        demand=demand,
+        conflicts=conflicts,
     )
 
 
@@ -142,14 +155,15 @@ class _Agents(NamedTuple):
     utilities: FloatArray
     epsilon: FloatArray | None
     resources: tuple[str, ...]
+    demand: FloatArray | None
 
 
 def _agents_of(frame: Any, resource_ids: Sequence[str] | None) -> _Agents:
     sheet = sheet_of(frame, "utilities")
-    names = tuple(name for name in sheet.names if name.casefold() not in ("id", "region", "epsilon"))
+    names = tuple(name for name in sheet.names if name.casefold() not in AGENT_COLUMNS)
     resources = names if resource_ids is None else tuple(map(str, resource_ids))
     found = table_of(sheet, identifiers_or_numbers(sheet), resource_ids=resources)
-    return _Agents(found.ids, found.regions, found.utilities, found.epsilon, resources)
+    return _Agents(found.ids, found.regions, found.utilities, found.epsilon, resources, found.demand)
 
 
 def _types_of(

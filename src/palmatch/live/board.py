@@ -116,9 +116,6 @@ class Opening:
     preparing: float = 5.0
     slot: float = 1.0
     slots: int = 1
-    # Of the auction's first call.
-    step: float = 0.03
-    patience: int = 100
 
 
 @dataclass(slots=True)
@@ -220,10 +217,8 @@ class Board:
             partition=opening.partition,
             joins_close=int(joins_close * 1000),
             start=int((joins_close + opening.preparing) * 1000),
-            slot=float(opening.slot),
+            slot=opening.slot,
             slots=opening.slots,
-            step=opening.step,
-            patience=opening.patience,
             issuer=opening.issuer,
             resources=listed.hash,
             commitment=hashlib.sha256(randomness).digest(),

@@ -21,20 +21,20 @@ from palmatch.live.board import Board, Opening
 from palmatch.live.codec import decode
 from palmatch.live.gbfs import is_gbfs, read_vehicles
 from palmatch.live.issuer import Issuer
-from palmatch.live.journal import Journal
 from palmatch.live.records import partition_record
-from palmatch.live.rules import EarlierTable, Map, Protocol, opening_of
+from palmatch.live.rules import Map, Protocol, method_of, rules_of
 from palmatch.live.topics import Topic
 from palmatch.live.transport.base import Transport
 from palmatch.live.trust import Trust
 from palmatch.live.witness import Witness
+from palmatch.methods.workspace import Settings
 
 _LOG = logging.getLogger(__name__)
 
 # Games for which the issuer has announced a key before the board needs it.
 _AHEAD = 2
-# Games stay on the broker and in the journal for so long; agents that wait can use their report for as long.
-_KEPT = 10
+# Results stay on the broker for so many games.
+_KEPT = 3
 
 
 def game_name(number: int) -> str:
@@ -105,28 +105,20 @@ async def _opening(board: Board, trust: Trust, name: str, resources: Points, sch
     packet = await board.transport.value(topic, 60.0)
     if packet is None:
         raise TransportError(f"The issuer has announced no key for {name}: is `palmatch live issuer` running?")
-    return opening_of(
-        schedule.protocol,
-        Map(partition_record(trust.partition), resources),
-        schedule.classes,
-        trust.issuer_says(decode(topic, packet)).key,
+    place = Map(partition_record(trust.partition), resources)
+    return Opening(
+        protocol=schedule.protocol,
+        method=method_of(schedule.protocol).name,
+        classes=schedule.classes,
+        partition=trust.partition,
+        resources=place.listed(),
+        issuer=trust.issuer_says(decode(topic, packet)).key,
+        rules=rules_of(schedule.protocol, place, Settings()),
         joining=schedule.joining,
         preparing=schedule.preparing,
         slot=schedule.slot,
         slots=schedule.slots,
-        earlier=earlier_tables(board.journal, name),
     )
-
-
-def earlier_tables(journal: Journal, game: str) -> list[EarlierTable]:
-    """Return the tables of the games before one: a board that resumes it finds the same ones."""
-    found = []
-    for name in journal.before(game)[:_KEPT]:
-        for envelope in journal.said(name):
-            table = envelope.message
-            if isinstance(table, m.Table) and (known := EarlierTable.of(envelope.hash, table)) is not None:
-                found.append(known)
-    return found
 
 
 class Announcer:

@@ -14,7 +14,7 @@ from palmatch.methods.assembly import PreparedGame, accounts, prepare_game
 from palmatch.methods.registry import METHODS, Method, PreparedMethod, register
 from palmatch.methods.workspace import Report, Settings, Workspace, budgets
 from palmatch.privacy.accountants import check_budget
-from palmatch.problem import Located, Matching, Problem
+from palmatch.problem import Located, Matching, Problem, refuse_seats
 
 __all__ = [
     "METHODS",
@@ -138,4 +138,6 @@ def prepare(
     check_budget(np.array([chosen.epsilon]), order=chosen.order, delta=chosen.delta)
     if found.located and not isinstance(workspace.problem.domain, Located):
         raise InputError(f"{found.name} needs places on a map: leave it out, or use the mobility domain.")
+    if not found.units:
+        refuse_seats(workspace.problem, found.name)
     return PreparedMethod(found.name, workspace, found.prepare(workspace, chosen, trace))

@@ -21,9 +21,10 @@ from palmatch.policies.published import Policy
 from palmatch.privacy.accountants import Allowance, Layout, free_allowance, published_allowance
 from palmatch.privacy.costs import largest_own_costs
 from palmatch.privacy.sound import Account, Accountant, accountant_named, sound_allowance
-from palmatch.problem import FloatArray, Matching
+from palmatch.problem import FloatArray, Matching, make_matching
 from palmatch.rounds.draws import Randomness
 from palmatch.rounds.game import Outcomes, rules_of, simulate
+from palmatch.rounds.seat_game import simulate_seats
 from palmatch.rounds.tables import Own, PublicTables, members_of
 
 # Runs a function on each of some tuples of arguments and yields the results in order; on workers, or here.
@@ -72,18 +73,19 @@ class PreparedGame:
 
     def play(self, workspace: Workspace, chance: Randomness, *, trace: bool = False) -> Matching:
         """Play the rounds."""
-        progress = workspace.progress("rounds")
-        ends = simulate(
-            self.public, self.own, self.rules, self.allowance, names=chance.private, trace=trace, progress=progress
-        )
+        progress, seats = workspace.progress("rounds"), workspace.problem.seats
+        game = (self.public, self.own, self.rules, self.allowance)
+        if seats is None:
+            ends = simulate(*game, names=chance.private, trace=trace, progress=progress)
+        else:
+            ends = simulate_seats(*game, seats=seats, names=chance.private, trace=trace, progress=progress)
         return self.matching(workspace, ends)
 
     def matching(self, workspace: Workspace, ends: Outcomes) -> Matching:
         """Return how the rounds ended as a matching."""
-        return Matching(
-            method="",
-            resource_of=ends.resource_of,
-            utility=workspace.problem.true_utility_of(ends.resource_of),
+        return make_matching(
+            workspace.problem,
+            ends.resource_of,
             guarantee=self.allowance.guarantee,
             epsilon=self.allowance.epsilon_of(ends.spent),
             charged=ends.charged,

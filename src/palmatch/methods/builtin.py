@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from palmatch.methods import centralised, lists, palma, reports
 from palmatch.methods.geo import prepare_geo
 from palmatch.methods.registry import Method, register
@@ -194,4 +196,5 @@ for _method in (
         rounds=False,
     ),
 ):
-    register(_method)
+    # All of them take capacities, demands and conflicts.
+    register(replace(_method, units=True))

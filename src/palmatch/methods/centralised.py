@@ -11,10 +11,12 @@ from scipy.optimize import linear_sum_assignment
 
 from palmatch.errors import InputError
 from palmatch.guarantee import Guarantee, no_privacy, region_only
+from palmatch.methods.b_matching import allowed, b_matching, random_units, take_units
 from palmatch.methods.registry import Play
 from palmatch.methods.workspace import Settings, Workspace
-from palmatch.problem import FloatArray, IntArray, Matching, Problem, checked_utility
-from palmatch.rounds.draws import SELECTION, Randomness, draws
+from palmatch.problem import FloatArray, IntArray, Matching, Problem, checked_utility, make_matching
+from palmatch.rounds.draws import SELECTION, Keys, Randomness, draws
+from palmatch.seats import Seats
 
 # A dense table of this many utilities takes 1.2 GB; past it a centralised baseline would take hours anyway.
 MOST_PAIRS = 150_000_000
@@ -30,30 +32,48 @@ def refuse_too_large(problem: Problem, method: str) -> None:
         )
 
 
-def centralised(problem: Problem, resource_of: IntArray, guarantee: Guarantee) -> Matching:
+def centralised(problem: Problem, found: IntArray, guarantee: Guarantee) -> Matching:
     """Return the matching of a method that needs no rounds and charges no agent."""
-    return Matching(
-        method="",
-        resource_of=resource_of,
-        utility=problem.true_utility_of(resource_of),
+    return make_matching(
+        problem,
+        found,
         guarantee=guarantee,
         epsilon=np.full(problem.agents, guarantee.epsilon),
         charged=np.zeros(problem.agents, dtype=np.int64),
     )
 
 
-def assign(utilities: FloatArray) -> IntArray:
-    """Return the assignment with the largest sum of utilities; -1 for agents that go without."""
+def assign(utilities: FloatArray, seats: Seats | None = None) -> IntArray:
+    """Return the assignment with the largest sum of utilities; -1 for agents that go without.
+
+    With `seats` it is one row (agent, resource) for every unit, within capacities and demands and without conflicts.
+    """
+    if seats is not None:
+        return b_matching(utilities, seats)
     resource_of = np.full(len(utilities), -1, dtype=np.int64)
     agents, resources = linear_sum_assignment(utilities, maximize=True)
     resource_of[agents] = resources
     return resource_of
 
 
+def shuffled_assign(utilities: FloatArray, seats: Seats | None, names: Keys) -> IntArray:
+    """Return an optimal assignment in which public streams, not the order of the rows, decide between equal agents."""
+    shuffled = np.argsort(draws(names, 0, SELECTION), kind="stable")
+    if seats is not None:
+        units = assign(utilities[shuffled], seats.of(shuffled))
+        return np.column_stack((shuffled[units[:, 0]], units[:, 1]))
+    resource_of = np.empty(len(utilities), dtype=np.int64)
+    resource_of[shuffled] = assign(utilities[shuffled])
+    return resource_of
+
+
 def optimal_welfare(problem: Problem) -> float:
     """Return the welfare of the full-information optimum, computed from the agents' true utilities."""
     refuse_too_large(problem, "hungarian")
-    return float(problem.true_utility_of(assign(problem.true_utility())).sum())
+    found = assign(problem.true_utility(), problem.seats)
+    if problem.seats is not None:
+        return float(problem.true_utility_of_units(found).sum())
+    return float(problem.true_utility_of(found).sum())
 
 
 def prepare_hungarian(workspace: Workspace, settings: Settings, trace: bool) -> Play:  # noqa: ARG001 - one protocol for all
@@ -61,7 +81,7 @@ def prepare_hungarian(workspace: Workspace, settings: Settings, trace: bool) -> 
     problem = workspace.problem
     refuse_too_large(problem, "hungarian")
     guarantee = no_privacy("a centre knows all utilities")
-    return lambda _chance: centralised(problem, assign(problem.true_utility()), guarantee)
+    return lambda _chance: centralised(problem, assign(problem.true_utility(), problem.seats), guarantee)
 
 
 def prepare_hungarian_region(workspace: Workspace, settings: Settings, trace: bool) -> Play:  # noqa: ARG001 - one protocol for all
@@ -76,10 +96,8 @@ def prepare_hungarian_region(workspace: Workspace, settings: Settings, trace: bo
 
     def run(chance: Randomness) -> Matching:
         # Agents of one region look alike, so public randomness decides which of them gets which resource.
-        shuffled = np.argsort(draws(chance.public, 0, SELECTION), kind="stable")
-        resource_of = np.empty(problem.agents, dtype=np.int64)
-        resource_of[shuffled] = assign(rows[problem.region_index[shuffled]])
-        return centralised(problem, resource_of, guarantee)
+        found = shuffled_assign(rows[problem.region_index], problem.seats, chance.public)
+        return centralised(problem, found, guarantee)
 
     return run
 
@@ -92,6 +110,10 @@ def prepare_greedy(workspace: Workspace, settings: Settings, trace: bool) -> Pla
     def run(chance: Randomness) -> Matching:  # noqa: ARG001 - nothing is drawn
         by_id = np.argsort(problem.resource_order)
         order = np.argsort(-problem.true_utility(by_id), axis=None, kind="stable")
+        if problem.seats is not None:
+            units = take_units(order, problem.seats.capacity[by_id], problem.demand, allowed(problem, by_id))
+            units[:, 1] = by_id[units[:, 1]]
+            return centralised(problem, units, no_privacy("a centre knows all utilities"))
         chosen = _take(order, problem.agents, problem.resources)
         resource_of = np.where(chosen >= 0, by_id[chosen], -1)
         return centralised(problem, resource_of, no_privacy("a centre knows all utilities"))
@@ -106,6 +128,9 @@ def prepare_random(workspace: Workspace, settings: Settings, trace: bool) -> Pla
     def run(chance: Randomness) -> Matching:
         agents = np.argsort(draws(chance.public, 0, SELECTION), kind="stable")
         resources = np.argsort(draws(chance.of_resources(problem.resource_ids), 0, SELECTION), kind="stable")
+        if problem.seats is not None:
+            units = random_units(problem.seats, agents, resources)
+            return centralised(problem, units, region_only("no agent's utilities are looked at"))
         pairs = min(problem.agents, problem.resources)
         resource_of = np.full(problem.agents, -1, dtype=np.int64)
         resource_of[agents[:pairs]] = resources[:pairs]

@@ -82,7 +82,9 @@ def prepare_geo(*, rounds: bool, resources_too: bool) -> Prepare:
             seen = obfuscate(problem, chance, epsilon=epsilon, resources_too=resources_too)
             charged = np.ones(problem.agents, dtype=np.int64)
             if not rounds:
-                found = centralised(problem, assign(checked_utility(seen.city, seen.types)), seen.guarantee)
+                found = centralised(
+                    problem, assign(checked_utility(seen.city, seen.types), problem.seats), seen.guarantee
+                )
                 return replace(found, epsilon=epsilon, charged=charged)
             lists = own_value_lists(problem, seen.city, seen.types)
             ended = played(workspace, lists, alma("linear")(lists, settings), chance, trace)

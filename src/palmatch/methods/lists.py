@@ -21,9 +21,10 @@ from palmatch.methods.registry import Play, Prepare
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.neighbourhood import best_columns
 from palmatch.policies.alma import PATIENCE, Shape, backoff_chances
-from palmatch.problem import Domain, FloatArray, IntArray, Located, Matching, Problem, checked_utility
+from palmatch.problem import Domain, FloatArray, IntArray, Located, Matching, Problem, checked_utility, make_matching
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import Randomness
+from palmatch.rounds.seat_turns import take_turns_for_seats
 from palmatch.rounds.turns import Ended, Patience, Turns, best_first, constant, falling, take_turns
 
 Rule: TypeAlias = Callable[[ValueLists], Turns]
@@ -110,10 +111,9 @@ def _free(workspace: Workspace, lists: ValueLists, rule: Turns, guarantee: Guara
 
     def run(chance: Randomness) -> Matching:
         ended = played(workspace, lists, rule, chance, trace)
-        return Matching(
-            method="",
-            resource_of=ended.resource_of,
-            utility=problem.true_utility_of(ended.resource_of),
+        return make_matching(
+            problem,
+            ended.resource_of,
             guarantee=guarantee,
             epsilon=np.full(problem.agents, guarantee.epsilon),
             charged=np.zeros(problem.agents, dtype=np.int64),
@@ -126,7 +126,12 @@ def _free(workspace: Workspace, lists: ValueLists, rule: Turns, guarantee: Guara
 
 def played(workspace: Workspace, lists: ValueLists, rule: Turns, chance: Randomness, trace: bool) -> Ended:
     """Play on lists."""
-    progress, resources = workspace.progress("rounds"), workspace.problem.resources
+    progress, problem = workspace.progress("rounds"), workspace.problem
+    if problem.seats is not None:
+        return take_turns_for_seats(
+            lists, rule, seats=problem.seats, names=chance.private, trace=trace, progress=progress
+        )
+    resources = problem.resources
     return take_turns(lists, rule, resources=resources, names=chance.private, trace=trace, progress=progress)
 
 

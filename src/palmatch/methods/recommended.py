@@ -91,7 +91,7 @@ def better_on_made_up(
 ) -> list[Channel]:
     """Return the set of channels whose reports, matched by a centre, give made-up crowds the larger welfare."""
     chance = np.random.Generator(np.random.PCG64(len(owners)))
-    totals = np.zeros(2)
+    totals, places = np.zeros(2), _seat_places(program.capacities)
     for _ in range(_MADE_UP):
         types = [chance.choice(len(g.prior), p=g.prior, size=g.agents) for g in program.groups]
         draws = [chance.integers(GRID, size=g.agents) for g in program.groups]
@@ -101,10 +101,15 @@ def better_on_made_up(
                 channel.values[report(channel, channel.cell_of[own], drawn)]
                 for channel, own, drawn in zip(channels, types, draws, strict=True)
             ]
-            resource_of = assign(_spread(program, seen))
-            held = np.flatnonzero(resource_of >= 0)
-            totals[number] += truth[held, resource_of[held]].sum()
+            seat_of = assign(_spread(program, seen)[:, places])
+            held = np.flatnonzero(seat_of >= 0)
+            totals[number] += truth[held, places[seat_of[held]]].sum()
     return one if totals[0] >= totals[1] else other
+
+
+def _seat_places(capacities: FloatArray) -> IntArray:
+    """Return the resource of each seat."""
+    return np.repeat(np.arange(len(capacities)), capacities.astype(np.int64))
 
 
 def _spread(program: Program, rows: list[FloatArray]) -> FloatArray:

@@ -91,6 +91,8 @@ class Method:
         Whether its stated guarantee is proved for this implementation; `published` states the paper's.
     has_delta:
         Whether its guarantee may have δ > 0.
+    units:
+        Whether it takes capacities, demands and conflicts (`Problem.seats`).
     """
 
     name: str
@@ -108,6 +110,7 @@ class Method:
     live: tuple[Protocol, ...] = ()
     proved: bool = True
     has_delta: bool = False
+    units: bool = False
 
     @property
     def private(self) -> bool:

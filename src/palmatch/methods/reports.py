@@ -15,16 +15,17 @@ import numpy as np
 
 from palmatch.errors import InputError
 from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, Guarantee, no_privacy, partition_in_words, pldp_statement
-from palmatch.methods.centralised import assign, refuse_too_large
+from palmatch.methods.centralised import refuse_too_large, shuffled_assign
 from palmatch.methods.recommended import affordable, better_on_made_up, program_of, recommended_channels
 from palmatch.methods.registry import Play, Prepare
 from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood, Progress
 from palmatch.policies.channel import Channel, report
 from palmatch.policies.once import Crowd, best_channel, like_others
-from palmatch.problem import Expecting, FloatArray, IntArray, Matching, Problem
-from palmatch.rounds.auction import ValueLists, sell
-from palmatch.rounds.draws import REPORT, SELECTION, Keys, Randomness, draws, streams
+from palmatch.problem import Expecting, FloatArray, IntArray, Matching, Problem, make_matching
+from palmatch.rounds.auction import ValueLists
+from palmatch.rounds.draws import REPORT, Keys, Randomness, draws, streams
+from palmatch.rounds.seat_auction import sell_units
 from palmatch.rounds.tables import members_of, nearest_types
 from palmatch.trace import Trace
 
@@ -92,15 +93,19 @@ def _reporting(workspace: Workspace, settings: Settings, recommend: bool) -> Rep
     )
     places, budget, of_agent = pairs[:, 0].astype(np.int64), pairs[:, 1], channel_of.ravel().astype(np.int64)
     crowds = np.bincount(problem.region_index, minlength=len(regions))
+    units = np.bincount(problem.region_index, weights=problem.demand, minlength=len(regions)) / np.maximum(crowds, 1)
+    each = np.maximum(np.round(units), 1).astype(np.int64)
     crowded = [
-        Crowd(regions[place], float(epsilon), int(crowds[place]), wanted[place], priors[place])
+        Crowd(regions[place], float(epsilon), int(crowds[place]), wanted[place], priors[place], int(each[place]))
         for place, epsilon in zip(places.tolist(), budget, strict=True)
     ]
     channels = _channels(crowded, workspace.progress("reports"))
     owners = tuple(regions[place] for place in places.tolist())
-    if recommend:
-        of_all = np.ones(problem.resources)
-        program = program_of(regions, priors, problem.region_index, budgets(problem, settings), of_all)
+    if recommend and (problem.demand > 0).all():
+        # A unit counts as an agent.
+        of_units = np.repeat(problem.region_index, problem.demand)
+        own = np.repeat(budgets(problem, settings), problem.demand)
+        program = program_of(regions, priors, of_units, own, problem.capacity.astype(np.float64))
         if affordable(program):
             others = recommended_channels(program, owners, progress=workspace.progress("recommendations"))
             channels = better_on_made_up(program, owners, channels, others)
@@ -155,7 +160,7 @@ def value_lists(plan: Reporting, reported: IntArray) -> ValueLists:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What came of some reports: each agent's resource (-1: none), the rounds, and what an observer saw."""
+    """What came of some reports: resources as `make_matching` takes them, the rounds, and what an observer saw."""
 
     resource_of: IntArray
     rounds: int
@@ -187,7 +192,8 @@ def on_reports(settle: Settle) -> Prepare:
 
 def bids(workspace: Workspace, plan: Reporting, reported: IntArray, chance: Randomness, trace: bool) -> Settled:
     """Let the agents bid on posted prices with the values that their reports imply."""
-    sale = sell(
+    sale = sell_units(
+        workspace.problem,
         value_lists(plan, reported),
         plan.opening,
         plan.step,
@@ -219,10 +225,7 @@ def matched_on(problem: Problem, table: ValueLists, names: Keys) -> IntArray:
         here = slice(int(table.start[place]), int(table.start[place + 1]))
         worth[agent, table.resources[here]] = table.values[here]
     # Agents with the same report look alike; public randomness, not the order of the rows, decides between them.
-    shuffled = np.argsort(draws(names, 0, SELECTION), kind="stable")
-    resource_of = np.empty(problem.agents, dtype=np.int64)
-    resource_of[shuffled] = assign(worth[shuffled])
-    return resource_of
+    return shuffled_assign(worth, problem.seats, names)
 
 
 def prior_of(problem: Problem, region: Neighbourhood) -> FloatArray:
@@ -253,10 +256,23 @@ def opening_prices(
     # A town's sale ends by itself; that of a crowd is cut off, so that it takes seconds and not hours.
     patience = min(max(4_000_000 // problem.agents, 100), 10_000)
     # A public constant in place of randomness: every device can compute the same prices.
-    sale = sell(table, np.zeros(problem.resources), OPENING_STEP, names=streams(0, keys), patience=patience)
+    names = streams(0, keys)
+    sale = sell_units(problem, table, np.zeros(problem.resources), OPENING_STEP, names=names, patience=patience)
+    if problem.seats is not None:
+        return sale.prices, seats_wanted(problem, regions, sale.resource_of)
     held = [sale.resource_of[members] for members in members_of(problem.region_index, len(regions))]
     wanted = [np.flatnonzero(np.isin(region.resources, own)) for region, own in zip(regions, held, strict=True)]
     return sale.prices, wanted
+
+
+def seats_wanted(problem: Problem, regions: tuple[Neighbourhood, ...], units: IntArray) -> list[IntArray]:
+    """Return what each region holds, as positions among its resources, one for every unit."""
+    held = [units[members, 1] for members in members_of(problem.region_index[units[:, 0]], len(regions))]
+    counts = [np.bincount(own, minlength=problem.resources) for own in held]
+    return [
+        np.repeat(np.arange(len(region.resources)), count[region.resources])
+        for region, count in zip(regions, counts, strict=True)
+    ]
 
 
 def cells_of(
@@ -281,10 +297,9 @@ def matching_of(
     """Return the matching of a method that reveals nothing but these reports, with its guarantee."""
     telling = np.array([channel.reports > 1 for channel in plan.channels])[plan.channel_of]
     epsilon = np.where(telling, budgets(problem, settings), 0.0)
-    return Matching(
-        method="",
-        resource_of=resource_of,
-        utility=problem.true_utility_of(resource_of),
+    return make_matching(
+        problem,
+        resource_of,
         guarantee=_guarantee(float(epsilon.max()), plan),
         epsilon=epsilon,
         charged=telling.astype(np.int64),

@@ -47,7 +47,9 @@ from palmatch.report.style import (
     sheet,
     styled,
 )
+from palmatch.report.words import Words
 from palmatch.studies.compare import Comparison, Row, Run, all_epsilons
+from palmatch.studies.fairness import Fairness
 
 _LARGEST_MAP, _SMALLEST_MAP = (4.6, 7.2), (3.1, 1.6)  # inches: width, height
 _ROW = 0.46  # inches for one method among the bars
@@ -274,6 +276,31 @@ def _last_steps(method: str, matching: Matching) -> IntArray:
     last = np.zeros(len(matching.resource_of), dtype=np.int64)
     np.maximum.at(last, matching.trace.agent, matching.trace.step)
     return last
+
+
+@styled
+def served_curves(found: Mapping[str, Fairness], words: Words) -> Figure:
+    """Draw the utilities of both sides in ascending order: how evenly each method serves them."""
+    kinds = [kind_of(method, 1.0 if METHODS.find(method).private else np.inf) for method in found]
+    figure, axes = sheet(
+        "How evenly all are served",
+        f"utility from the worst served to the best served; {words.resource[1]} solid, {words.agent[1]} dotted",
+        plot=(WIDTH - 0.55 - 0.2, 2.9),
+        left=0.55,
+        right=0.2,
+        legend=0.06 + 0.17 * 2 * len(found),
+    )
+    for (method, served), kind in zip(found.items(), kinds, strict=True):
+        for side, names, dashes in ((served.resources, words.resource, "-"), (served.agents, words.agent, ":")):
+            label = f"{method}, {names[1]}: worst {side.least:.2f}, Gini {side.gini:.2f}"
+            share = np.linspace(0, 100, len(side.curve))
+            axes.plot(share, side.curve, color=kind.colour, ls=dashes, lw=1.6, label=label)
+    axes.set_xlim(0, 100)
+    axes.set_ylim(bottom=0)
+    legend_above(figure, axes, axes.get_lines(), columns=1, sample=2.4)
+    axes.set_xlabel("share of all, the worst served first (%)")
+    axes.set_ylabel("utility")
+    return figure
 
 
 @styled

@@ -16,10 +16,11 @@ from palmatch.domains.mobility import City
 from palmatch.errors import InputError
 from palmatch.methods import Settings, budgets
 from palmatch.problem import Matching
-from palmatch.report import figures, words
+from palmatch.report import figures, units, words
 from palmatch.report.html import Exhibit, Page, Section, made_folder, picture, write_page
 from palmatch.report.style import counted, percent
 from palmatch.studies.compare import Comparison, Run, all_epsilons
+from palmatch.studies.fairness import fairness
 
 
 def write_report(
@@ -93,6 +94,7 @@ def _exhibits(
     exhibits.append(_losses(folder, first, where))
     if len(comparisons) > 1:
         exhibits.append(_edges(folder, comparisons))
+    exhibits.append(_fairness(folder, first, headline, where))
     exhibits.extend(_spending(folder, first, settings, headline, where))
     if traces:
         exhibits.append(_rounds(folder, traces))
@@ -127,6 +129,21 @@ def _losses(folder: Path, comparison: Comparison, where: str) -> Exhibit:
         "colour first: they guarantee the same kind of privacy."
     )
     return Exhibit((shown,), caption)
+
+
+def _fairness(folder: Path, comparison: Comparison, headline: str, where: str) -> Exhibit:
+    problem, shown = comparison.problem, {headline: comparison.runs[headline][0].matching}
+    if "hungarian" in comparison.runs:
+        shown["hungarian"] = comparison.runs["hungarian"][0].matching
+    found = {method: fairness(problem, matching) for method, matching in shown.items()}
+    told = " ".join(f"{line}." for line in units.fairness_lines(problem, found[headline]))
+    lacking = units.shortfall_lines(problem, shown[headline]) if problem.seats is not None else []
+    caption = (
+        f"How evenly all are served in the first run{where}: utilities from the worst served to the best served; a "
+        f"level line is an even one. With “{headline}”: {told} {' '.join(line.strip() for line in lacking)}"
+    )
+    drawn = picture(folder, "served", figures.served_curves(found, words.words_of(problem)), told)
+    return Exhibit((drawn,), caption.strip())
 
 
 def _edges(folder: Path, comparisons: Sequence[Comparison]) -> Exhibit:

@@ -52,7 +52,8 @@ def where_of(comparison: Comparison) -> str:
     return f" at an edge of {edge:,.0f} m" if isinstance(comparison.problem.domain, City) else f" at size {edge:g}"
 
 
-def _words(problem: Problem) -> Words:
+def words_of(problem: Problem) -> Words:
+    """Return what agents, resources and regions are called in a domain."""
     if isinstance(problem.domain, City):
         return Words(("agent", "agents"), ("vehicle", "vehicles"), ("square region", "square regions"))
     if isinstance(problem.domain, Conference):
@@ -71,18 +72,26 @@ def _count(number: int, words: tuple[str, str]) -> str:
 def summary(comparisons: Sequence[Comparison], headline: str) -> tuple[str, ...]:
     """Return the sentences of the first paragraph: about the first comparison, with a glance at the others."""
     first = comparisons[0]
-    problem, words, row = first.problem, _words(first.problem), _rows(first)[headline]
+    problem, words, row = first.problem, words_of(first.problem), _rows(first)[headline]
     where = where_of(first) if len(comparisons) > 1 else ""
     return (
         f"{_count(problem.agents, words.agent)} in {_count(len(problem.regions), words.region)} "
         f"{'was' if problem.agents == 1 else 'were'} to be matched "
-        f"with {_count(problem.resources, words.resource)}, one each.",
+        f"with {_count(problem.resources, words.resource)}, {_each(problem)}.",
         f"The method “{headline}” ({METHODS[headline].help}) {_served(row, problem, words)}{where}, and lost "
         f"{percent(row.loss_mean)}{_over(row)} of the welfare that a centre which knows everything could have reached.",
         *_elsewhere(comparisons[1:], headline),
         _guaranteed(first.runs[headline][0].matching.guarantee),
         *_yardsticks(first, row, words),
     )
+
+
+def _each(problem: Problem) -> str:
+    if problem.seats is None:
+        return "one each"
+    seats, units = int(problem.capacity.sum()), int(problem.demand.sum())
+    conflicts = len(problem.conflicts)
+    return f"{seats:,} seats for up to {units:,} units" + f", {conflicts:,} pairs excluded" * bool(conflicts)
 
 
 def _elsewhere(others: Sequence[Comparison], headline: str) -> list[str]:

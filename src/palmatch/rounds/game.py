@@ -80,14 +80,14 @@ def simulate(
             )
         if trace:
             at_once = min(_STEPS_AT_ONCE, max(1, 4_000_000 // len(game.active)))
-            buffers = _buffers(len(game.active) * at_once)
+            buffers = trace_buffers(len(game.active) * at_once)
             rows = game.play(min(at_once, most_steps + 1 - game.step), buffers)
             parts.append(tuple(buffer[:rows] for buffer in buffers))
         else:
             game.play(min(_STEPS_AT_ONCE, most_steps + 1 - game.step))
         if progress is not None:
             progress(game.agents - len(game.active), game.agents)
-    seen = _as_trace(parts) if trace else None
+    seen = as_trace(parts) if trace else None
     if seen is not None:
         seen = replace(seen, resource=public.rows[seen.resource])
     return game.outcomes(seen)
@@ -117,7 +117,7 @@ class Game:
         region, budget = public.region_of_agent, allowance.budget
         if self.order is not None:
             region, names, budget = (self._of(column, self.order) for column in (region, names, budget))
-        self.state = _fresh_state(self.agents)
+        self.state = fresh_state(self.agents)
         self.spent, self.charged = np.zeros(self.agents, dtype=np.int64), np.zeros(self.agents, dtype=np.int64)
         self.words = np.zeros(len(public.rows), dtype=np.int64)
         self.cursor = public.resource_start[:-1].copy()
@@ -148,7 +148,7 @@ class Game:
             if trace is None and len(self.active) >= FEW and self.threads > 1:
                 self._step_on_threads()
             else:
-                self._steps_on_one_thread(some, trace or _buffers(0))
+                self._steps_on_one_thread(some, trace or trace_buffers(0))
         return self.actions - before
 
     def _steps_on_one_thread(self, until: int, trace: tuple[np.ndarray, ...]) -> None:
@@ -186,7 +186,7 @@ class Game:
     def _step_on_threads(self) -> None:
         """Play one step in pieces: everybody claims, everybody contests, everybody acts, who is done leaves."""
         active, public, state, words, step = self.active, self.public, self.state, self.words, self.step
-        none = _buffers(0)
+        none = trace_buffers(0)
         self._spread(lambda *some: kernel.claim(active, some, state, words, step), len(active))
         self._spread(lambda *some: kernel.contest(active, some, state, words, step), len(active))
         self._spread(
@@ -227,7 +227,8 @@ def _unsorted(column: IntArray, order: IntArray) -> IntArray:
     return result
 
 
-def _as_trace(parts: list[tuple[np.ndarray, ...]]) -> Trace:
+def as_trace(parts: list[tuple[np.ndarray, ...]]) -> Trace:
+    """Return the rows of all steps as one trace."""
     step, agent, resource, outcome = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Trace(step, agent, resource, outcome, np.zeros(len(step)))
 
@@ -250,7 +251,8 @@ def region_tables(public: PublicTables, allowance: Allowance, region: int) -> Re
     )
 
 
-def _fresh_state(agents: int) -> tuple[np.ndarray, ...]:
+def fresh_state(agents: int) -> tuple[np.ndarray, ...]:
+    """Return what the compiled rounds remember of each agent, before its first pick."""
     return (
         np.zeros(agents, dtype=np.int64),  # entry: where the strategy points
         np.zeros(agents, dtype=np.int32),  # rank: s - 1
@@ -263,7 +265,8 @@ def _fresh_state(agents: int) -> tuple[np.ndarray, ...]:
     )
 
 
-def _buffers(rows: int) -> tuple[np.ndarray, ...]:
+def trace_buffers(rows: int) -> tuple[np.ndarray, ...]:
+    """Return room for so many rows of a trace: step, agent, resource, outcome."""
     return (
         np.empty(rows, dtype=np.int64),
         np.empty(rows, dtype=np.int64),

@@ -30,7 +30,7 @@ from palmatch.privacy.posterior import (
     region_log_likelihoods,
     report_log_chances,
 )
-from palmatch.problem import FloatArray, IntArray, Problem
+from palmatch.problem import FloatArray, IntArray, Problem, refuse_seats
 from palmatch.rounds.draws import keys_of, stream, streams
 from palmatch.studies.arena import Arena, arena, check_method, neighbours_only, stress_problem
 from palmatch.studies.arena_once import (
@@ -178,6 +178,7 @@ def audit(
     chosen = settings or Settings()
     check_method(method)
     check_games(games, error)
+    refuse_seats(problem, "The audit")
     workspace = Workspace(problem, report)
     target = _most_telling(workspace, method, chosen) if agent is None else agent
     name, notes = problem.agent_ids[target], []

@@ -21,6 +21,7 @@ from scipy.stats import t as student
 
 from palmatch.errors import InputError
 from palmatch.methods import Report, Workspace
+from palmatch.methods.centralised import optimal_welfare
 from palmatch.methods.recommended import program_of
 from palmatch.methods.reports import prior_of
 from palmatch.methods.workspace import Settings, budgets
@@ -191,13 +192,18 @@ class Town:
         """Collect it."""
         regions = Workspace(problem, report).regions
         priors = tuple(prior_of(problem, region) for region in regions)
-        return cls(problem, regions, priors, _checked(capacities, problem.resources))
+        given = problem.capacity if capacities is None else capacities
+        return cls(problem, regions, priors, _checked(given, problem.resources))
 
     def program(self, epsilon: float, delta: float = 0.0) -> Program:
-        """Return the linear program at one ε: a group for each region and budget that occur together."""
-        own = budgets(self.problem, Settings(epsilon=epsilon))
-        capacities = self.capacities.astype(np.float64)
-        return program_of(self.regions, self.priors, self.problem.region_index, own, capacities, delta=delta)
+        """Return the linear program at one ε: a group for each region and budget that occur together.
+
+        An agent that wants d resources counts as d agents: what it holds, divided by d, is what each of them may hold.
+        Conflicts only take something away, so that the bound stays one.
+        """
+        own, wanted = budgets(self.problem, Settings(epsilon=epsilon)), self.problem.demand
+        regions, capacities = np.repeat(self.problem.region_index, wanted), self.capacities.astype(np.float64)
+        return program_of(self.regions, self.priors, regions, np.repeat(own, wanted), capacities, delta=delta)
 
     def crowds(self, count: int, seed: int) -> Iterator[Problem]:
         """Yield the same problem with types drawn from the prior of every region, independently."""
@@ -211,6 +217,8 @@ class Town:
 
     def best(self, crowd: Problem) -> float:
         """Return the full-information optimum of one crowd."""
+        if crowd.seats is not None:
+            return optimal_welfare(replace(crowd, seats=replace(crowd.seats, capacity=self.capacities)))
         table = np.repeat(checked_utility(crowd.domain, crowd.truth), self.capacities, axis=1)
         agents, places = linear_sum_assignment(table, maximize=True)
         return float(table[agents, places].sum())

@@ -1,0 +1,61 @@
+"""Seats, units and fairness in words: which papers lack reviewers and why, and how evenly all are served."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palmatch.domains.papers import Conference
+from palmatch.problem import Matching, Problem
+from palmatch.report.style import percent
+from palmatch.report.words import words_of
+from palmatch.studies.fairness import Fairness, Served
+from palmatch.studies.shortfall import Shortfall, lacking_agents, lacking_resources
+
+# So many are named one by one; the JSON has all of them.
+_NAMED = 5
+
+
+def shortfall_lines(problem: Problem, matching: Matching) -> list[str]:
+    """Say what was left open, and why; nothing where all that could be wanted was given.
+
+    Of a conference it is the papers that lack reviewers; elsewhere the side that could have been served in full.
+    """
+    words = words_of(problem)
+    if isinstance(problem.domain, Conference) or problem.demand.sum() >= problem.capacity.sum():
+        return _told(lacking_resources(problem, matching), words.resource, words.agent)
+    return _told(lacking_agents(problem, matching), words.agent, words.resource)
+
+
+def _told(lacking: Sequence[Shortfall], own: tuple[str, str], other: tuple[str, str]) -> list[str]:
+    if not lacking:
+        return []
+    missing = sum(one.wanted - one.got for one in lacking)
+    many = f"{len(lacking):,} {own[len(lacking) != 1]}"
+    lines = [f"{many} {'lacks' if len(lacking) == 1 else 'lack'} {missing:,} {other[missing != 1]}:"]
+    lines += [f"  {one.id} has {one.got:,} of {one.wanted:,}: {_why(one, own, other)}." for one in lacking[:_NAMED]]
+    if len(lacking) > _NAMED:
+        lines.append(f"  and {len(lacking) - _NAMED:,} more; --json has all of them.")
+    return lines
+
+
+def _why(one: Shortfall, own: tuple[str, str], other: tuple[str, str]) -> str:
+    if one.reason == "conflicts":
+        return f"conflicts leave it {one.eligible:,} {other[one.eligible != 1]}"
+    if one.reason == "demand":
+        return f"no other {other[0]} without a conflict has room for another {own[0]} (demand)"
+    if one.reason == "capacity":
+        return f"every other {other[0]} without a conflict is full (capacity)"
+    return f"some {other[1]} had room that the method did not use"
+
+
+def fairness_lines(problem: Problem, found: Fairness) -> list[str]:
+    """Say how evenly both sides are served."""
+    words = words_of(problem)
+    return [_served(found.resources, words.resource), _served(found.agents, words.agent)]
+
+
+def _served(served: Served, names: tuple[str, str]) -> str:
+    return (
+        f"{names[1].capitalize()}: worst served {served.worst} with {served.least:.2f}, mean {served.mean:.2f}, "
+        f"Gini {served.gini:.2f}, {percent(served.below)} below {served.threshold:.2f}"
+    )

@@ -1,0 +1,143 @@
+"""What resources with several seats and agents with several units share: players, conflicts, and who gets a seat.
+
+An agent plays once for every unit of its demand. Its players know of each other, so that only one of them attempts a
+resource at a time, and none what is in conflict with the agent or already its own: all of it follows from what
+everybody can see. A resource with f free seats takes up to f attempts of one step; more of them collide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numba
+import numpy as np
+
+from palmatch.problem import IntArray
+from palmatch.rounds.draws import Keys, streams
+from palmatch.seats import Seats
+
+# What came of a player's step: it did not attempt, it holds a seat, it collided, or the resource was closed to it.
+NOTHING, WON, COLLIDED, CLOSED = 0, 1, 2, 3
+
+# Capacity, conflicts of each agent (start and resources), and the first player of each agent.
+Limits: TypeAlias = tuple[IntArray, IntArray, IntArray, IntArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Players:
+    """One player for each unit of each agent: agent n's are `first[n]` to `first[n + 1] - 1`."""
+
+    seats: Seats
+    owner: IntArray
+    first: IntArray
+
+    @property
+    def limits(self) -> Limits:
+        """What the compiled functions take."""
+        conflicts = np.ascontiguousarray(self.seats.conflicts[:, 1])
+        return self.seats.capacity, self.seats.conflict_start, conflicts, self.first
+
+    def streams(self, names: Keys) -> Keys:
+        """Return a stream for each player: its agent's own for the first one, and one that is derived from it each."""
+        number = np.arange(len(self.owner)) - self.first[self.owner]
+        own = names[self.owner].copy()
+        for place in range(1, int(number.max(initial=0)) + 1):
+            own[number == place] = streams(place, own[number == place])
+        return own
+
+    def shares(self, budget: IntArray) -> IntArray:
+        """Split each agent's units of budget among its players; what is left over goes to the first ones."""
+        number = np.arange(len(self.owner)) - self.first[self.owner]
+        demand = self.seats.demand[self.owner]
+        each: IntArray = budget[self.owner] // demand + (number < budget[self.owner] % demand)
+        return each
+
+    def summed(self, of_players: IntArray) -> IntArray:
+        """Return the sum over each agent's players."""
+        totals = np.zeros(len(self.first) - 1, dtype=np.int64)
+        np.add.at(totals, self.owner, of_players)
+        return totals
+
+    def units(self, holds: IntArray) -> IntArray:
+        """Return (agent, resource) of every player that holds something."""
+        held = np.flatnonzero(holds >= 0)
+        return np.column_stack((self.owner[held], holds[held]))
+
+
+def players_of(seats: Seats) -> Players:
+    """Return the players of all agents."""
+    first = np.concatenate(([0], np.cumsum(seats.demand))).astype(np.int64)
+    return Players(seats, seats.players, first)
+
+
+@numba.njit(cache=True)
+def barred(limits, holds, agent, resource):  # type: ignore[no-untyped-def]  # compiled
+    """Say whether a resource is in conflict with an agent, or already its own."""
+    _, conflict_start, conflicts, first = limits
+    low, high = conflict_start[agent], conflict_start[agent + 1]
+    while low < high:
+        middle = (low + high) // 2
+        if conflicts[middle] < resource:
+            low = middle + 1
+        else:
+            high = middle
+    if low < conflict_start[agent + 1] and conflicts[low] == resource:
+        return True
+    for player in range(first[agent], first[agent + 1]):  # noqa: SIM110 - compiled
+        if holds[player] == resource:
+            return True
+    return False
+
+
+@numba.njit(cache=True)
+def closed(limits, holds, taken, agent, resource):  # type: ignore[no-untyped-def]  # compiled
+    """Say whether an agent cannot get a seat any more: all are taken, or the pair is barred."""
+    return taken[resource] >= limits[0][resource] or barred(limits, holds, agent, resource)
+
+
+@numba.njit(cache=True)
+def settle(step, active, count, owner, attempting, at, limits, holds, board, result):  # type: ignore[no-untyped-def]  # compiled
+    """Give seats to those who attempt, and write into `result` what came of it, for `count` players in their order.
+
+    `board` is (taken, attempted_at, attempts, by): seats taken, the step of the last attempts at each resource, how
+    many there were, and the last agent among them.
+    """
+    taken, attempted_at, attempts, by = board
+    for index in range(count):
+        player = active[index]
+        result[player] = NOTHING
+        if not attempting[player]:
+            continue
+        resource, agent = at[player], owner[player]
+        again = attempted_at[resource] == step and by[resource] == agent
+        if again or closed(limits, holds, taken, agent, resource):
+            result[player] = CLOSED
+            continue
+        attempts[resource] = attempts[resource] + 1 if attempted_at[resource] == step else 1
+        attempted_at[resource], by[resource] = step, agent
+        result[player] = COLLIDED
+    for index in range(count):
+        player = active[index]
+        if result[player] == COLLIDED and attempts[at[player]] <= limits[0][at[player]] - taken[at[player]]:
+            result[player] = WON
+    for index in range(count):
+        player = active[index]
+        if result[player] == WON:
+            holds[player] = at[player]
+            taken[at[player]] += 1
+            # Once its attempts are served a resource is no longer contested.
+            attempts[at[player]] = 0
+
+
+@numba.njit(cache=True)
+def contested(board, resource, step):  # type: ignore[no-untyped-def]  # compiled
+    """Say whether more attempts than free seats met at a resource in this step, once it is settled."""
+    _, attempted_at, attempts, _ = board
+    return attempted_at[resource] == step and attempts[resource] > 0
+
+
+def new_board(resources: int) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Return what `settle` keeps of all resources."""
+    taken, attempted_at, attempts, by = (np.zeros(resources, dtype=np.int64) for _ in range(4))
+    return taken, attempted_at, attempts, by

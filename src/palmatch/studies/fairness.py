@@ -1,0 +1,108 @@
+"""How evenly a matching serves agents and resources: the worst-served ones, the Gini coefficient, the sorted curve.
+
+All figures are computed from the agents' true utilities, so that they are for whoever knows these, and not to be
+published. A resource is served by the sum of what its agents get from it: the total expertise of a paper's reviewers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from palmatch.errors import InputError
+from palmatch.problem import FloatArray, Matching, Problem
+
+# A side's sorted utilities are told at every per cent: as many figures for a crowd as for a village.
+_POINTS = 101
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One side of a matching.
+
+    Attributes
+    ----------
+    worst:
+        The id of the one that is served worst; the first of several in the problem's order.
+    least, mean:
+        Its utility, and the mean of all.
+    gini:
+        0 where all have the same, towards 1 where one has everything.
+    curve:
+        Utilities in ascending order, at every per cent of this side.
+    threshold, below:
+        The share of this side that is served less than `threshold`.
+    """
+
+    worst: str
+    least: float
+    mean: float
+    gini: float
+    curve: tuple[float, ...]
+    threshold: float
+    below: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fairness:
+    """How evenly a matching serves both sides: agents that want something, and resources with a seat."""
+
+    agents: Served
+    resources: Served
+
+
+def fairness(problem: Problem, matching: Matching, *, threshold: float | None = None) -> Fairness:
+    """Return how evenly a matching serves agents and resources.
+
+    Parameters
+    ----------
+    threshold:
+        What counts as badly served, for both sides; half of each side's mean unless given.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> night = pm.data.city.batch(5.0)
+    >>> problem = pm.mobility.problem(night.requests, night.vehicles)
+    >>> 0 <= pm.fairness(problem, pm.match(problem, "hungarian")).agents.gini < 1
+    True
+    """
+    if threshold is not None and not threshold >= 0:
+        raise InputError(f"Expected a threshold of at least 0, got threshold={threshold}.")
+    units = matching.units
+    of_resources = np.zeros(problem.resources)
+    np.add.at(of_resources, units[:, 1], problem.true_utility_of_units(units))
+    return Fairness(
+        agents=_served(matching.utility, problem.agent_ids, problem.demand > 0, threshold),
+        resources=_served(of_resources, problem.resource_ids, problem.capacity > 0, threshold),
+    )
+
+
+def _served(utility: FloatArray, ids: tuple[str, ...], counts: np.ndarray, threshold: float | None) -> Served:
+    chosen = np.flatnonzero(counts)
+    if not len(chosen):
+        return Served("", 0.0, 0.0, 0.0, (), 0.0 if threshold is None else threshold, 0.0)
+    values = utility[chosen]
+    mean = float(values.mean())
+    limit = mean / 2 if threshold is None else float(threshold)
+    curve = np.quantile(values, np.linspace(0, 1, _POINTS), method="inverted_cdf")
+    return Served(
+        worst=ids[int(chosen[values.argmin()])],
+        least=float(values.min()),
+        mean=mean,
+        gini=gini(values),
+        curve=tuple(curve.tolist()),
+        threshold=limit,
+        below=float((values < limit).mean()),
+    )
+
+
+def gini(values: FloatArray) -> float:
+    """Return the Gini coefficient of values of at least 0: half the mean difference of two of them, over the mean."""
+    total = float(values.sum())
+    if total == 0:
+        return 0.0
+    count = len(values)
+    rank = 2 * np.arange(1, count + 1) - count - 1
+    return max(float((rank * np.sort(values)).sum() / (count * total)), 0.0)

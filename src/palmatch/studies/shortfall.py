@@ -1,0 +1,74 @@
+"""What a matching left open, and why: conflicts, the agents' demand, the resources' capacity, or the method.
+
+Everything in here follows from the matching and from public limits, so that it may be told to anybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from palmatch.problem import IntArray, Matching, Problem
+
+Reason: TypeAlias = Literal["conflicts", "demand", "capacity", "method"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """An agent or a resource with fewer units than it has room for.
+
+    Attributes
+    ----------
+    wanted, got:
+        How many units it has room for, and how many it got.
+    eligible:
+        How many of the other side are not in conflict with it and have any room.
+    reason:
+        "conflicts": too few are eligible. "demand": every eligible agent has all that it wants. "capacity": every
+        eligible resource is full. "method": there was room, which the method did not use (it may not be among the
+        resources that an agent cares for).
+    """
+
+    id: str
+    wanted: int
+    got: int
+    eligible: int
+    reason: Reason
+
+
+def lacking_resources(problem: Problem, matching: Matching) -> tuple[Shortfall, ...]:
+    """Return the resources with empty seats, the emptiest first."""
+    units, conflicts = matching.units, problem.conflicts
+    return _lacking(
+        problem.resource_ids, problem.capacity, problem.demand, units[:, ::-1], conflicts[:, ::-1], "demand"
+    )
+
+
+def lacking_agents(problem: Problem, matching: Matching) -> tuple[Shortfall, ...]:
+    """Return the agents with fewer resources than they want, the worst-served first."""
+    return _lacking(problem.agent_ids, problem.demand, problem.capacity, matching.units, problem.conflicts, "capacity")
+
+
+def _lacking(
+    ids: tuple[str, ...], room: IntArray, other: IntArray, units: IntArray, conflicts: IntArray, scarce: Reason
+) -> tuple[Shortfall, ...]:
+    """Return what has fewer units than room; rows of `units` and `conflicts` are (this side, the other side)."""
+    got = np.bincount(units[:, 0], minlength=len(room))
+    lacking = np.flatnonzero(got < room)
+    left = other - np.bincount(units[:, 1], minlength=len(other))
+    useful, with_room = int((other > 0).sum()), int((left > 0).sum())
+    excluded = np.bincount(conflicts[other[conflicts[:, 1]] > 0, 0], minlength=len(room))
+    # The other side's members with room left that are in conflict with one, or already its own.
+    busy = np.bincount(
+        np.concatenate([pairs[left[pairs[:, 1]] > 0, 0] for pairs in (conflicts, units)]), minlength=len(room)
+    )
+    found = []
+    for place in lacking[np.argsort(got[lacking] - room[lacking], kind="stable")].tolist():
+        eligible = useful - int(excluded[place])
+        reason: Reason = "method" if with_room > busy[place] else scarce
+        if eligible < room[place]:
+            reason = "conflicts" if excluded[place] else scarce
+        found.append(Shortfall(ids[place], int(room[place]), int(got[place]), eligible, reason))
+    return tuple(found)

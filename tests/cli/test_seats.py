@@ -1,0 +1,131 @@
+"""Capacities, demands and conflicts as a user of the command meets them, in every domain."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import palmatch as pm
+from running import run
+
+PEOPLE = "id,lat,lon,demand\na,40.75,-73.99,2\nb,40.751,-73.985,\nc,40.752,-73.98,1\n"
+SITES = "id,lat,lon,capacity\nx,40.75,-73.99,4\ny,40.76,-73.97,1\n"
+REVIEWERS = "id,primary,ml,db\nana,ml,1,1\nbo,db,0,1\ncy,ml,1,0\n"
+PAPERS = "id,primary,ml,db,capacity\np1,ml,1,0,\np2,db,1,1,3\n"
+TABLE = "id,region,demand,p1,p2\nana,north,2,0.9,0.4\nbo,north,1,0.5,0.6\n"
+TYPES = "region,p1,p2\nnorth,0.9,0.4\nnorth,0.5,0.6\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    files = {"people": PEOPLE, "sites": SITES, "reviewers": REVIEWERS, "papers": PAPERS, "table": TABLE, "types": TYPES}
+    for name, text in files.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    (tmp_path / "listed.csv").write_text("id,capacity\np1,1\np2,2\n")
+    (tmp_path / "conflicts.csv").write_text("agent,resource\nana,p1\n")
+    return tmp_path
+
+
+def pairs(folder: Path) -> list[tuple[str, str | None]]:
+    return pl.read_csv(folder / "pairs.csv").rows()
+
+
+def test_a_site_of_several_plugs_takes_several_vehicles(folder: Path) -> None:
+    result = run("match", "people.csv", "sites.csv", "--out", "pairs.csv", "--method", "hungarian", folder=folder)
+    assert result.returncode == 0, result.stderr
+    assert sorted(pairs(folder)) == [("a", "x"), ("a", "y"), ("b", "x"), ("c", "x")]
+    assert "3 matched with 4 units" in result.stdout
+
+
+@pytest.mark.parametrize("method", ["once", "palma", "published", "hungarian", "greedy", "random", "alma"])
+def test_reviewers_get_no_paper_that_they_are_in_conflict_with(folder: Path, method: str) -> None:
+    result = run(
+        "match", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", 2, "--capacity", 2,
+        "--demand", 2, "--conflicts", "conflicts.csv", "--out", "pairs.csv", "--method", method,
+        "--json", "figures.json", folder=folder,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    found = pairs(folder)
+    assert len(set(found)) == len(found)
+    assert ("ana", "p1") not in found
+    assert Counter(paper for _, paper in found) == {"p1": 2, "p2": 3}
+    figures = json.loads((folder / "figures.json").read_text())
+    assert figures["filled"] == 5
+    assert figures["unfilled"]["resources"] == []
+    assert figures["fairness"]["resources"]["worst"] in ("p1", "p2")
+    assert "fairness" in figures["not_to_be_published"]
+
+
+def test_a_table_has_capacities_in_the_list_of_resources(folder: Path) -> None:
+    result = run(
+        "match", "table.csv", "listed.csv", "--domain", "table", "--types", "types.csv", "--out", "pairs.csv",
+        "--method", "hungarian", folder=folder,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert sorted(pairs(folder)) == [("ana", "p1"), ("ana", "p2"), ("bo", "p2")]
+
+
+def test_papers_that_lack_reviewers_are_named_with_the_reason(folder: Path) -> None:
+    (folder / "conflicts.csv").write_text("agent,resource\nana,p1\nbo,p1\n")
+    result = run(
+        "match", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", 2, "--capacity", 2,
+        "--demand", 2, "--conflicts", "conflicts.csv", "--out", "pairs.csv", folder=folder,
+    )  # fmt: skip
+    assert "1 paper lacks 1 reviewer" in result.stdout
+    assert "p1 has 1 of 2: conflicts leave it 1 reviewer" in result.stdout
+    assert "Papers: worst served" in result.stdout
+
+
+def test_an_agent_without_any_unit_has_a_row_of_its_own(folder: Path) -> None:
+    (folder / "conflicts.csv").write_text("agent,resource\na,x\na,y\n")
+    result = run(
+        "match", "people.csv", "sites.csv", "--conflicts", "conflicts.csv", "--out", "pairs.csv", folder=folder
+    )
+    assert result.returncode == 0, result.stderr
+    assert pairs(folder)[0] == ("a", None)
+    assert "1 agent goes without a resource." in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("changed", "text", "told"),
+    [
+        ("people.csv", PEOPLE.replace(",2\n", ",1.5\n"), "people.csv, line 2, column 'demand': found '1.5'"),
+        ("sites.csv", SITES.replace(",4\n", ",-1\n"), "sites.csv, line 2, column 'capacity': found '-1'"),
+        ("conflicts.csv", "agent,resource\nzoe,x\n", "A conflict names the agent 'zoe', which there is not"),
+        ("conflicts.csv", "agent,resource\na,z\n", "A conflict names the resource 'z', which there is not"),
+        ("conflicts.csv", "agent,paper\na,x\n", "conflicts.csv"),
+    ],
+)
+def test_a_mistake_in_limits_is_one_sentence(folder: Path, changed: str, text: str, told: str) -> None:
+    (folder / "conflicts.csv").write_text("agent,resource\na,x\n")
+    (folder / changed).write_text(text)
+    result = run(
+        "match", "people.csv", "sites.csv", "--conflicts", "conflicts.csv", "--out", "pairs.csv", folder=folder
+    )
+    assert result.returncode == 2
+    assert told in " ".join(result.stderr.split())
+    assert not (folder / "pairs.csv").exists()
+
+
+def test_compare_takes_the_same_limits(folder: Path) -> None:
+    result = run(
+        "compare", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", "2", "--capacity", 2,
+        "--demand", 2, "--conflicts", "conflicts.csv", "--methods", "once,greedy,hungarian", "--runs", 2,
+        "--json", "-", folder=folder,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert [row["method"] for row in json.loads(result.stdout)["rows"]] == ["once", "greedy", "hungarian"]
+
+
+def test_frames_take_the_same_columns(folder: Path) -> None:
+    people, sites = (pl.read_csv(folder / name) for name in ("people.csv", "sites.csv"))
+    problem = pm.mobility.problem(people, sites)
+    assert problem.demand.tolist() == [2, 1, 1]
+    assert problem.capacity.tolist() == [4, 1]
+    assert pm.mobility.problem(people, sites, demand=3).demand.tolist() == [2, 3, 1]
+    frame = pm.match(problem, "hungarian").to_frame()
+    assert frame.rows() == [("a", "x"), ("a", "y"), ("b", "x"), ("c", "x")]

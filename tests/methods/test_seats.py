@@ -1,0 +1,285 @@
+"""Capacities, demands and conflicts: limits are kept by every method, the optimum is one, and ε does not grow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import frozen
+import palmatch as pm
+from palmatch.errors import InputError
+from palmatch.methods.assembly import SoundAccounting, prepare_game
+from palmatch.methods.b_matching import b_matching
+from palmatch.methods.palma import palma_game, palma_policy, published_game
+from palmatch.methods.registry import Method
+from palmatch.methods.workspace import Settings, Workspace
+from palmatch.rounds import seat_game
+from palmatch.rounds.auction import ValueLists
+from palmatch.rounds.draws import keys_of, streams
+from palmatch.rounds.seat_auction import sell_seats
+from palmatch.rounds.seats import Players, players_of
+from palmatch.seats import Seats, seats_of
+from palmatch.studies.audit import audit
+from plain_seats import PlainSeats, best_welfare
+
+
+def single(problem: pm.Problem) -> pm.Problem:
+    """Return the problem for the general engines, with one seat and one unit each."""
+    ones = [np.ones(count, dtype=np.int64) for count in (problem.resources, problem.agents)]
+    return replace(problem, seats=Seats(*ones, np.empty((0, 2), dtype=np.int64)))
+
+
+def table(seed: int, *, agents: int = 8, resources: int = 5, types: int = 4) -> dict[str, Any]:
+    chance = np.random.default_rng(seed)
+    possible = {name: chance.uniform(0.05, 1.0, size=(types, resources)) for name in "ab"}
+    regions = ["ab"[n % 2] for n in range(agents)]
+    rows = np.array([possible[name][chance.integers(types)] for name in regions])
+    return {"utilities": rows, "regions": regions, "types": possible}
+
+
+def limited(seed: int) -> pm.Problem:
+    """Return a small problem with random limits, some of which cannot be met."""
+    chance = np.random.default_rng(seed)
+    agents, resources = int(chance.integers(1, 8)), int(chance.integers(1, 6))
+    excluded = [(str(a), str(r)) for a in range(agents) for r in range(resources) if chance.random() < 0.2]
+    return pm.table.problem(
+        **table(seed, agents=agents, resources=resources),
+        capacity=chance.integers(0, 4, resources),
+        demand=chance.integers(0, 4, agents),
+        conflicts=excluded,
+    )
+
+
+def check_limits(problem: pm.Problem, matching: pm.Matching) -> None:
+    units = [tuple(unit) for unit in matching.units.tolist()]
+    assert len(set(units)) == len(units), "an agent got the same resource twice"
+    assert not set(units) & {tuple(pair) for pair in problem.conflicts.tolist()}
+    agents, resources = matching.units.T
+    assert (np.bincount(agents, minlength=problem.agents) <= problem.demand).all()
+    assert (np.bincount(resources, minlength=problem.resources) <= problem.capacity).all()
+    worth = problem.true_utility()[agents, resources]
+    assert matching.welfare == pytest.approx(worth.sum())
+    assert matching.utility == pytest.approx(np.bincount(agents, weights=worth, minlength=problem.agents))
+    assert matching.filled == len(units) == len(matching.pairs)
+    assert (matching.resource_of >= 0).tolist() == [n in set(agents.tolist()) for n in range(problem.agents)]
+
+
+@pytest.mark.parametrize("place", ["city", "city, bounded", "conference", "table"])
+def test_one_seat_and_one_unit_each_give_the_same_matching_in_every_bit(place: str) -> None:
+    problem = frozen.problems()[place]
+    for method in pm.METHODS:
+        if "geo" in method and not place.startswith("city"):
+            continue
+        one, general = (pm.match(p, method, seed=3) for p in (problem, single(problem)))
+        assert np.array_equal(one.resource_of, general.resource_of), method
+        assert np.array_equal(one.epsilon, general.epsilon), method
+        assert np.array_equal(one.charged, general.charged), method
+        assert one.rounds == general.rounds, method
+
+
+@pytest.mark.parametrize("method", ["once", "palma", "alma", "alma-threshold"])
+def test_one_seat_and_one_unit_each_look_the_same_to_an_observer(method: str) -> None:
+    problem = frozen.problems()["table"]
+    one, general = (pm.match(p, method, seed=3, trace=True).trace for p in (problem, single(problem)))
+    assert one is not None
+    assert general is not None
+    for name in ("step", "agent", "resource", "outcome", "offer"):
+        assert np.array_equal(getattr(one, name), getattr(general, name)), name
+
+
+@pytest.mark.parametrize("method", [name for name in pm.METHODS if "geo" not in name])
+def test_every_method_keeps_capacities_demands_and_conflicts(method: str) -> None:
+    for seed in range(12):
+        problem = limited(seed)
+        check_limits(problem, pm.match(problem, method, seed=seed, trace=seed % 2 == 0))
+
+
+@pytest.mark.parametrize("method", pm.METHODS)
+def test_a_charging_site_of_four_plugs_takes_four_vehicles(method: str) -> None:
+    chance = np.random.default_rng(4)
+    places = chance.uniform([40.70, -74.02], [40.72, -74.0], size=(12, 2))
+    problem = pm.mobility.problem(places[:9], places[9:], edge=2000, spacing=500, capacity=4, conflicts=[("0", "0")])
+    matching = pm.match(problem, method, seed=1)
+    check_limits(problem, matching)
+    assert matching.filled == 9
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=60, deadline=None)
+def test_hungarian_finds_the_best_of_all_matchings(seed: int) -> None:
+    problem = limited(seed)
+    assert problem.seats is not None or problem.agents
+    expected = best_welfare(problem.true_utility(), problem.seats or single(problem).seats)  # type: ignore[arg-type]
+    assert pm.match(problem, "hungarian").welfare == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_large_program_of_few_pairs_has_the_value_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    utilities, seats = bids(3, reviewers=60, papers=90)
+    whole = b_matching(utilities, seats)
+    monkeypatch.setattr("palmatch.methods.b_matching._AT_ONCE", 0)
+    few = b_matching(utilities, seats)
+    assert utilities[few[:, 0], few[:, 1]].sum() == pytest.approx(utilities[whole[:, 0], whole[:, 1]].sum())
+
+
+def bids(seed: int, *, reviewers: int, papers: int) -> tuple[np.ndarray, Seats]:
+    """Return yes, maybe and no, with conflicts: 3 reviews a paper, at most 12 papers a reviewer."""
+    chance = np.random.default_rng(seed)
+    # Some papers are in demand, and some reviewers want much.
+    wanted = np.clip(chance.beta(0.5, 4, papers) + chance.beta(1, 8, (reviewers, 1)), 0, 1)
+    first = chance.random((reviewers, papers))
+    worth = np.where(first < wanted / 2, 1.0, np.where(first < wanted, 0.5, 0.1))
+    excluded = np.argwhere(chance.random((reviewers, papers)) < 0.03)
+    names = [[str(n) for n in range(count)] for count in (reviewers, papers)]
+    pairs = [(str(a), str(r)) for a, r in excluded.tolist()]
+    seats = seats_of(names[0], names[1], capacity=3, demand=12, conflicts=pairs)
+    assert seats is not None
+    return worth, seats
+
+
+def auctioned(worth: np.ndarray, seats: Seats, step: float = 0.01) -> np.ndarray:
+    reviewers, papers = worth.shape
+    every = np.tile(np.arange(papers), reviewers)
+    lists = ValueLists(np.arange(reviewers), np.arange(reviewers + 1) * papers, every, worth.ravel())
+    names = streams(1, keys_of([str(n) for n in range(reviewers)]))
+    return sell_seats(lists, np.zeros(papers), step, seats=seats, names=names).resource_of
+
+
+@pytest.mark.parametrize(("reviewers", "papers"), [(24, 52), (31, 54), (60, 160), (46, 176), (100, 300)])
+def test_the_auction_reaches_the_optimum_on_bids_of_a_conference(reviewers: int, papers: int) -> None:
+    worth, seats = bids(reviewers, reviewers=reviewers, papers=papers)
+    sold, best = auctioned(worth, seats), b_matching(worth, seats)
+    assert worth[sold[:, 0], sold[:, 1]].sum() >= 0.999 * worth[best[:, 0], best[:, 1]].sum()
+    assert len(sold) >= 0.95 * len(best)
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=40, deadline=None)
+def test_an_auction_with_small_steps_is_within_a_step_a_unit_of_the_optimum(seed: int) -> None:
+    problem = limited(seed)
+    if problem.seats is None:
+        return
+    worth = problem.true_utility()
+    sold = auctioned(worth, problem.seats, step=0.001)
+    best = best_welfare(worth, problem.seats)
+    assert worth[sold[:, 0], sold[:, 1]].sum() >= best - 0.001 * problem.demand.sum() - 1e-9
+
+
+@pytest.mark.parametrize("demand", [1, 2, 5])
+def test_one_report_is_enough_for_all_units(demand: int) -> None:
+    problem = pm.table.problem(**table(1, agents=6, resources=6), capacity=3, demand=demand)
+    matching = pm.match(problem, "once", epsilon=0.7, seed=2, trace=True)
+    assert matching.guarantee.epsilon <= 0.7
+    assert matching.guarantee.delta == 0
+    assert matching.charged.max() <= 1
+    told = pm.match(problem, "hungarian-once", epsilon=0.7, seed=2, trace=True).trace
+    assert told is not None
+    assert sorted(told.agent.tolist()) == list(range(6))
+
+
+def test_what_all_units_of_an_agent_spend_stays_within_its_budget() -> None:
+    problem = pm.table.problem(**table(2, agents=10, resources=8), capacity=2, demand=3)
+    workspace = Workspace(problem)
+    for game in (palma_game(workspace, Settings()), published_game(workspace, Settings())):
+        assert problem.seats is not None
+        shares = players_of(problem.seats).shares(game.allowance.budget)
+        assert np.array_equal(players_of(problem.seats).summed(shares), game.allowance.budget)
+        for seed in range(20):
+            ends = seat_game.simulate_seats(
+                game.public,
+                game.own,
+                game.rules,
+                game.allowance,
+                seats=problem.seats,
+                names=workspace.randomness(seed).private,
+            )
+            assert (ends.spent <= game.allowance.budget).all()
+
+
+def test_a_whole_budget_for_every_unit_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Players, "shares", lambda self, budget: budget[self.owner])
+    with pytest.raises(AssertionError):
+        test_what_all_units_of_an_agent_spend_stays_within_its_budget()
+
+
+def test_units_of_one_agent_draw_from_streams_of_their_own() -> None:
+    problem = pm.table.problem(**table(2, agents=40, resources=8), capacity=20, demand=4)
+    assert problem.seats is not None
+    names = players_of(problem.seats).streams(Workspace(problem).randomness(None).private)
+    assert len(set(names.tolist())) == len(names) == 160
+
+
+@pytest.mark.parametrize("method", ["palma", "published"])
+def test_compiled_players_are_devices_in_every_bit(method: str) -> None:
+    for seed in range(12):
+        problem = limited(seed)
+        if problem.seats is None or not problem.seats.demand.any():
+            continue
+        workspace = Workspace(problem)
+        game = (palma_game if method == "palma" else published_game)(workspace, Settings(epsilon=3.0))
+        names = workspace.randomness(seed).private
+        parts = (game.public, game.own, game.rules, game.allowance)
+        ends = seat_game.simulate_seats(*parts, seats=problem.seats, names=names)
+        plain = PlainSeats(*parts, seats=problem.seats, names=names)  # type: ignore[arg-type]
+        plain.play()
+        assert {(a, r) for a, r in ends.resource_of.tolist()} == plain.units
+        assert ends.spent.tolist() == plain.spent().tolist()
+        assert ends.steps == plain.steps
+
+
+def test_prices_of_actions_do_not_depend_on_conflicts_or_demands() -> None:
+    given = table(5, agents=6, resources=5)
+    free = pm.table.problem(**given)
+    bound = pm.table.problem(**given, demand=2, conflicts=[("0", "1"), ("3", "4")])
+    games = [
+        prepare_game(Workspace(p), palma_policy(p, Settings()), SoundAccounting(Settings())) for p in (free, bound)
+    ]
+    for name in ("budget", "first", "selection", "backoff"):
+        assert np.array_equal(getattr(games[0].allowance, name), getattr(games[1].allowance, name))
+
+
+def test_the_guarantee_says_that_limits_are_public() -> None:
+    problem = pm.table.problem(**table(1), conflicts=[("0", "1")])
+    for method in ("once", "palma", "hungarian-region"):
+        guarantee = pm.match(problem, method, seed=1).guarantee
+        assert any("conflicts are public" in assumption for assumption in guarantee.assumptions), method
+        assert any("conflicts" in text for text in guarantee.not_covered), method
+    assert not pm.match(problem, "hungarian").guarantee.assumptions
+
+
+def test_a_method_that_cannot_do_it_says_so_before_it_starts() -> None:
+    def started(*_: object) -> Any:
+        raise AssertionError("it started")
+
+    mine = Method("mine", "one each", started)
+    problem = pm.table.problem(**table(1), demand=2)
+    pm.register(mine)
+    try:
+        with pytest.raises(InputError, match="mine takes one agent for each resource"):
+            pm.match(problem, "mine")
+    finally:
+        del pm.METHODS._methods["mine"]
+
+
+def test_an_audit_of_several_units_is_refused() -> None:
+    with pytest.raises(InputError, match="The audit takes one agent"):
+        audit(pm.table.problem(**table(1), demand=2), "once", games=10)
+
+
+def test_no_method_beats_the_limit_with_seats_and_units() -> None:
+    problem = pm.table.problem(**table(3, agents=6, resources=4), capacity=2, demand=2)
+    bound = pm.limit(problem, 1.0, crowds=100).bounds[0]
+    alone = pm.limit(replace(problem, seats=None), 1.0, crowds=0).bounds[0]
+    assert bound.certified > alone.certified
+    chance = np.random.default_rng(0)
+    welfare = []
+    for run in range(60):
+        types = np.vstack([problem.domain.types_of(r)[chance.integers(4)] for r in np.array(list("ab"))[[0, 1] * 3]])
+        crowd = replace(problem, types=types, truth=types, uncovered=())
+        welfare.append(pm.match(crowd, "hungarian-once", seed=run).welfare)
+    # Each run's welfare is in [0, 8]; Hoeffding with an error probability of 1e-6.
+    assert np.mean(welfare) - 8 * np.sqrt(np.log(1e6) / (2 * len(welfare))) <= bound.certified

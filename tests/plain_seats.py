@@ -1,0 +1,120 @@
+"""Seats and units played plainly: one `Agent` object for each player, and bids one after the other. Slow oracles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import numpy as np
+
+from palmatch.device.agent import Agent, Rules
+from palmatch.privacy.accountants import Allowance
+from palmatch.rounds.draws import Keys, draw, stream
+from palmatch.rounds.game import region_tables
+from palmatch.rounds.tables import OwnTables, PublicTables
+from palmatch.seats import Seats
+
+Unit = tuple[int, int]
+
+
+class Closed:
+    """The resources that an agent cannot get any more: a container, as the device takes it."""
+
+    def __init__(self, game: PlainSeats, agent: int) -> None:
+        self.game, self.agent = game, agent
+
+    def __contains__(self, resource: object) -> bool:
+        game = self.game
+        full = sum(r == resource for _, r in game.units) >= game.seats.capacity[resource]  # type: ignore[call-overload]
+        return bool(full or (self.agent, resource) in game.units or (self.agent, resource) in game.conflicts)
+
+
+class PlainSeats:
+    """A game of rounds with seats: `steps`, `units` and each agent's charges once it is played."""
+
+    def __init__(
+        self, public: PublicTables, private: OwnTables, rules: Rules, allowance: Allowance, seats: Seats, names: Keys
+    ) -> None:
+        self.seats, self.units, self.steps = seats, set[Unit](), 0
+        self.conflicts = {(a, r) for a, r in seats.conflicts.tolist()}
+        self.players: list[tuple[int, Agent]] = []
+        for agent, demand in enumerate(seats.demand.tolist()):
+            tables = region_tables(public, allowance, int(public.region_of_agent[agent]))
+            for number in range(demand):
+                name = int(names[agent]) if number == 0 else stream(number, int(names[agent]))
+                share, more = divmod(int(allowance.budget[agent]), demand)
+                player = Agent(
+                    tables,
+                    private.of(agent).tolist(),
+                    share + (number < more),
+                    rules=rules,
+                    draw=partial(draw, name),
+                )
+                self.players.append((agent, player))
+
+    def play(self) -> None:
+        """Play to the end."""
+        active = list(self.players)
+        while active:
+            self.steps += 1
+            won = self._attempts(active)
+            active = [(a, p) for a, p in active if id(p) not in won and self._hopes(a, p)]
+
+    def _attempts(self, active: list[tuple[int, Agent]]) -> set[int]:
+        trying: dict[int, Unit] = {}
+        for agent, player in active:
+            if player.attempting:
+                unit = (agent, player.decide(self.steps).resource)
+                if unit in trying.values() or unit[1] in Closed(self, agent):
+                    player.saw(free=False)
+                    trying[id(player)] = (-1, -1)
+                else:
+                    trying[id(player)] = unit
+        attempts = Counter(resource for agent, resource in trying.values() if agent >= 0)
+        taken = Counter(resource for _, resource in self.units)
+        served = {r for r, count in attempts.items() if count <= self.seats.capacity[r] - taken[r]}
+        self.units |= {unit for unit in trying.values() if unit[1] in served}
+        won = set()
+        for agent, player in active:
+            unit = trying.get(id(player))
+            if unit is None:
+                resource = player.decide(self.steps, Closed(self, agent)).resource
+                contested = resource in attempts and resource not in served
+                player.saw(free=not contested and resource not in Closed(self, agent))
+            elif unit[1] in served:
+                won.add(id(player))
+            elif unit[0] >= 0:
+                player.collided(self.steps)
+        return won
+
+    def _hopes(self, agent: int, player: Agent) -> bool:
+        return any(resource not in Closed(self, agent) for resource in player.region.resources)
+
+    def spent(self) -> np.ndarray:
+        """Return what each agent's players were charged together."""
+        totals = np.zeros(len(self.seats.demand), dtype=np.int64)
+        for agent, player in self.players:
+            totals[agent] += player.spent
+        return totals
+
+
+def best_welfare(utilities: np.ndarray, seats: Seats) -> float:
+    """Return the largest welfare by dynamic programming over all free seats: for a handful of agents."""
+    conflicts = {(a, r) for a, r in seats.conflicts.tolist()}
+    best = {tuple(seats.capacity.tolist()): 0.0}
+    for agent, demand in enumerate(seats.demand.tolist()):
+        following: dict[tuple[int, ...], float] = {}
+        for left, worth in best.items():
+            for after, more in _choices(agent, demand, left, utilities, conflicts):
+                following[after] = max(following.get(after, -1.0), worth + more)
+        best = following
+    return max(best.values())
+
+
+def _choices(agent, demand, left, utilities, conflicts):  # type: ignore[no-untyped-def]
+    open_to = [r for r, free in enumerate(left) if free and (agent, r) not in conflicts]
+    for chosen in range(1 << len(open_to)):
+        taken = [r for place, r in enumerate(open_to) if chosen >> place & 1]
+        if len(taken) <= demand:
+            after = tuple(free - (r in taken) for r, free in enumerate(left))
+            yield after, float(utilities[agent, taken].sum())

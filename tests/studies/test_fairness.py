@@ -1,0 +1,88 @@
+"""How evenly a matching serves both sides, and why something was left open."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import palmatch as pm
+from palmatch.errors import InputError
+from palmatch.report.units import fairness_lines, shortfall_lines
+from palmatch.studies.fairness import gini
+from palmatch.studies.shortfall import lacking_agents, lacking_resources
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=30))
+def test_gini_is_half_the_mean_difference_over_the_mean(values: list[float]) -> None:
+    total = sum(values)
+    expected = 0.0
+    if total > 0:
+        expected = sum(abs(a - b) for a, b in product(values, values)) / (2 * len(values) * total)
+    assert gini(np.array(values)) == pytest.approx(expected, abs=1e-9)
+
+
+def three_papers(**limits: object) -> pm.Problem:
+    """Return two reviewers and three papers, the first of which both like best."""
+    worth = [[0.9, 0.5, 0.2], [0.8, 0.4, 0.3]]
+    return pm.table.problem(worth, ["a", "a"], {"a": worth}, **limits)  # type: ignore[arg-type]
+
+
+def test_the_worst_served_paper_and_reviewer_are_named() -> None:
+    problem = three_papers(demand=2, capacity=1)
+    found = pm.fairness(problem, pm.match(problem, "hungarian"))
+    # The optimum gives 0.9 and 0.5 to one reviewer and 0.3 to the other, or 0.9 + 0.4 + 0.3.
+    assert found.resources.worst == "2"
+    assert found.resources.least == pytest.approx(0.3)
+    assert found.agents.worst == "1"
+    assert found.agents.curve[0] == found.agents.least
+    assert list(found.resources.curve) == sorted(found.resources.curve)
+
+
+def test_the_share_below_a_threshold_counts_who_goes_without() -> None:
+    problem = three_papers()
+    found = pm.fairness(problem, pm.match(problem, "hungarian"), threshold=0.45)
+    assert found.resources.below == pytest.approx(2 / 3)
+    with pytest.raises(InputError, match="threshold"):
+        pm.fairness(problem, pm.match(problem, "hungarian"), threshold=-1)
+
+
+def test_whoever_wants_nothing_is_not_badly_served() -> None:
+    problem = three_papers(demand=[0, 1])
+    assert pm.fairness(problem, pm.match(problem, "hungarian")).agents.least > 0
+
+
+def test_conflicts_demand_and_capacity_are_told_apart() -> None:
+    conflicts = three_papers(capacity=2, demand=3, conflicts=[("0", "2")])
+    (lacking,) = lacking_resources(conflicts, pm.match(conflicts, "hungarian"))
+    assert (lacking.id, lacking.got, lacking.wanted, lacking.eligible, lacking.reason) == ("2", 1, 2, 1, "conflicts")
+    demand = three_papers(capacity=2, demand=1)
+    assert {one.reason for one in lacking_resources(demand, pm.match(demand, "hungarian"))} == {"demand"}
+    assert not lacking_agents(demand, pm.match(demand, "hungarian"))
+    capacity = three_papers(capacity=1, demand=3)
+    assert {one.reason for one in lacking_agents(capacity, pm.match(capacity, "hungarian"))} == {"capacity"}
+    all_excluded = three_papers(demand=1, conflicts=[("0", str(r)) for r in range(3)])
+    (without,) = lacking_agents(all_excluded, pm.match(all_excluded, "once", seed=1))
+    assert (without.id, without.eligible, without.reason) == ("0", 0, "conflicts")
+
+
+def test_room_that_a_method_did_not_use_is_the_methods() -> None:
+    worth = [[0.9, 0.1], [0.9, 0.1]]
+    problem = pm.table.problem(worth, ["a", "a"], {"a": worth}, interest=1, demand=1, conflicts=[("0", "1")])
+    matching = pm.match(problem, "alma", seed=1)
+    assert [one.reason for one in lacking_agents(problem, matching)] in (["method"], ["capacity"])
+
+
+def test_papers_that_lack_reviewers_are_told_in_the_chairs_words() -> None:
+    areas = [[1, 1], [1, 0], [0, 1]]
+    given = {"reviewer_primary": [0, 0, 1], "paper_primary": [0, 0, 1]}
+    problem = pm.papers.problem(
+        areas, areas, areas=2, **given, capacity=2, conflicts=[("0", "2"), ("1", "2")], demand=2
+    )
+    matching = pm.match(problem, "hungarian")
+    lines = shortfall_lines(problem, matching)
+    assert lines == ["1 paper lacks 1 reviewer:", "  2 has 1 of 2: conflicts leave it 1 reviewer."]
+    assert fairness_lines(problem, pm.fairness(problem, matching))[0].startswith("Papers: worst served 2 with ")
