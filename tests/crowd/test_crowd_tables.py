@@ -98,7 +98,8 @@ def test_nobody_is_nearer_than_the_possible_agent_that_one_acts_as(problem):
         members = problem.types[problem.region_index == number]
         rows, points = nearest_types(problem, region, members), problem.domain.grid(region.region)
         # On the flat map a square is turned and stretched by next to nothing; its grid is fixed in degrees.
-        scale = np.array([METRES_PER_DEGREE, metres_per_degree_east(region.region.row, region.region.edge, ORIGIN[0])])
+        square, north = region.region, problem.domain.origin[0]
+        scale = np.array([METRES_PER_DEGREE, metres_per_degree_east(square.row, square.edge, north)])
         apart = (problem.domain.degrees(members[:, :2])[:, None] - points[None]) * scale
         distance = np.linalg.norm(apart, axis=2)
         np.testing.assert_allclose(distance[np.arange(len(members)), rows], distance.min(axis=1), atol=1e-6)

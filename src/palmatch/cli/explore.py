@@ -25,7 +25,7 @@ def command(
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="The port; any free one for 0.", min=0, max=65535)] = 8765,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
-    hub: Annotated[str | None, typer.Option("--hub", help="Watch the public data of a running board: ws://…")] = None,
+    hub: Annotated[str | None, typer.Option("--hub", help="Watch a running board by its address.")] = None,
 ) -> None:
     """Serve the page until Ctrl-C."""
     try:
