@@ -30,6 +30,17 @@ def test_a_script_runs(script: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out
 
 
+@pytest.mark.parametrize("notebook", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.filterwarnings("default")  # those of Jupyter are its own
+def test_a_notebook_runs(notebook: Path, folder: Path) -> None:
+    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+    read = nbformat.read(notebook, as_version=4)
+    nbclient.NotebookClient(read, timeout=200, resources={"metadata": {"path": str(folder)}}).execute()
+    assert any("image/png" in output.get("data", {}) for cell in read.cells for output in cell.get("outputs", ()))
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_page_runs(command: str, folder: Path) -> None:
     told = run(*command.split(), folder=folder)
