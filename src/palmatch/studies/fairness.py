@@ -57,8 +57,15 @@ def fairness(problem: Problem, matching: Matching, *, threshold: float | None = 
 
     Parameters
     ----------
+    problem, matching:
+        A problem, and a matching of it.
     threshold:
         What counts as badly served, for both sides; half of each side's mean unless given.
+
+    Returns
+    -------
+    Fairness
+        Figures of agents and of resources. They are computed from true utilities and are not to be published.
 
     Examples
     --------
