@@ -115,9 +115,12 @@ class Soak:
             key = tokens.public_der(self.issuer)
             times = {"joining": 6.0, "preparing": 1.0, "slot": 3.0 if self.protocol == "report" else 0.6}
             await board.play(name, opening_of(self.protocol, place, (0.0, EPSILON), key, slots=60, **times))
+            # Devices that were killed late still have to read the result, also from a new hub.
+            while len(self.got) < AGENTS:
+                await asyncio.sleep(0.1)
         finally:
-            journal.close()
             await transport.close()
+            journal.close()
 
     async def _connected(self, role: str = "device") -> Any:
         while True:

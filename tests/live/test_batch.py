@@ -22,17 +22,16 @@ from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import BidMachine, Owner, ReportMachine
 from palmatch.live import messages as m
 from palmatch.live import tokens
-from palmatch.live.board import Board, Opening
+from palmatch.live.board import Board
 from palmatch.live.identity import identity
 from palmatch.live.journal import Journal
 from palmatch.live.player import Played, Player
 from palmatch.live.records import partition_record
 from palmatch.live.resource import Arrival, Gateway
-from palmatch.live.rules import Map, method_of, rules_of
+from palmatch.live.rules import Map, method_of, opening_of
 from palmatch.live.simulation import Simulation, draw_of, signer_of
 from palmatch.live.topics import Topic
 from palmatch.methods import Settings
-from palmatch.methods.reports import STEP
 
 GAME, SEED, EPSILON = "morning", 7, 1.0
 GRID = partition_record(PARTITION)
@@ -64,7 +63,7 @@ class Town:
             origin=PARTITION.origin,
             epsilon=self.epsilon,
         )
-        return pm.match(problem, method_of(protocol).name, settings=Settings(accountant="pure", step=STEP), seed=SEED)
+        return pm.match(problem, method_of(protocol).name, settings=Settings(accountant="pure"), seed=SEED)
 
 
 @pytest.fixture(scope="module")
@@ -107,19 +106,16 @@ def test_a_simulated_game_has_the_matching_and_the_charges_of_the_batch(
         await (await join("issuer")).publish(topic, KEYS["issuer"].packet(topic, m.IssuerKey(key=key)))
         place = Map(GRID, town.vehicles)
         simulation = Simulation.of(SEED, GAME, town.ids)
-        rules = rules_of(protocol, place, Settings(), simulation)
-        opening = Opening(
-            protocol=protocol,
-            method=method_of(protocol).name,
-            classes=(0.5, EPSILON),
-            partition=PARTITION,
-            resources=place.listed(),
-            issuer=key,
-            rules=rules,
+        opening = opening_of(
+            protocol,
+            place,
+            (0.5, EPSILON),
+            key,
             joining=1.5,
             preparing=0.5,
             slot=1.0 if protocol == "report" or isinstance(bus, MemoryBus) else 0.4,
-            slots=1 if protocol == "report" else 2000,
+            slots=2000,
+            simulation=simulation,
         )
         journal = Journal(memory_folder / "board.db")
         board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=not isinstance(bus, MemoryBus))

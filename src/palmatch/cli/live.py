@@ -151,6 +151,19 @@ def _tell(plan: Plan, played: Played) -> None:
     show.show_guarantee(_guarantee(plan.protocol, plan.epsilon, plan.seed))
     show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is made up.")
     show.say(f"The files are agents.csv, vehicles.csv and pairs.csv in {plan.out}.")
+    if plan.seed is not None and not plan.faults:
+        show.say("The same matching from the files, without devices:")
+        show.say(f"  {_as_batch(plan)}", indent="    ")
+
+
+def _as_batch(plan: Plan) -> str:
+    """Return the command that computes the same matching from the files."""
+    from palmatch.live.rules import method_of
+
+    files = f"{plan.out / 'agents.csv'} {plan.out / 'vehicles.csv'}"
+    pure = " --accountant pure" if plan.protocol == "rounds" else ""
+    chosen = f"--method {method_of(plan.protocol).name}{pure} --edge {plan.edge:g} --epsilon {plan.epsilon:g}"
+    return f"palmatch match {files} {chosen} --seed {plan.seed} --out pairs.csv"
 
 
 def _guarantee(protocol: str, epsilon: float, seed: int | None) -> Any:
@@ -203,6 +216,8 @@ def board(
     slots: Annotated[int, typer.Option("--slots", help="Most slots of a game of bids or rounds.", min=1)] = 200,
     epsilon: Annotated[str, typer.Option("--epsilon", help="The ε that devices may have.")] = "0,0.5,1,2,4",
     games: Annotated[int | None, typer.Option("--games", help="Stop after so many games.", min=1)] = None,
+    hold: Annotated[str, typer.Option("--hold", help="How long a matched resource is not offered again.")] = "15m",
+    grace: Annotated[str, typer.Option("--grace", help="The same, if it never got a hand-over.")] = "1m",
     host: Annotated[str, typer.Option("--host", help="Where the hub listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="The hub's port, or the broker's for its configuration.")] = 8765,
     certificate: Annotated[Path | None, typer.Option("--certificate", help="PEM file for TLS.")] = None,
@@ -224,7 +239,6 @@ def board(
         raise InputError("The board needs a resource list: --resources FILE.")
     from palmatch.live.service import Schedule
 
-    one = protocol is Protocols.report
     schedule = Schedule(
         protocol.value,
         tuple(sorted(_number(part, "--epsilon") for part in epsilon.split(","))),
@@ -232,21 +246,23 @@ def board(
         joining=_seconds(joining, "--joining"),
         preparing=2.0,
         slot=_seconds(slot, "--slot"),
-        slots=1 if one else slots,
+        slots=slots,
     )
     hub = (host, port, certificate, key, allow_plain)
-    _run(_serve_board(folder, resources, schedule, games, hub, (broker, passwords, allow_plain)))
+    limits = (games, _seconds(hold, "--hold"), _seconds(grace, "--grace"))
+    _run(_serve_board(folder, resources, schedule, limits, hub, (broker, passwords, allow_plain)))
 
 
 async def _serve_board(
     folder: Path,
     resources: Path,
     schedule: Any,
-    games: int | None,
+    limits: tuple[int | None, float, float],
     listening: tuple[str, int, Path | None, Path | None, bool],
     told: tuple[str, Path | None, bool],
 ) -> None:
     from palmatch.live.board import Board
+    from palmatch.live.holds import Holds
     from palmatch.live.issuer import Issuer
     from palmatch.live.journal import Journal
     from palmatch.live.keys import Signer, load_secret
@@ -275,13 +291,17 @@ async def _serve_board(
         url = await hub.start(host, port, certificate=files[0], key=files[1], routes=routes, allow_plain=plain)
         show.say(f"The hub is at {url}.")
         transport = hub.local(Access("board"))
+    games, hold, grace = limits
+    holds = Holds(transport, trust, hold=hold, grace=grace)
     try:
+        await holds.start()
         await run_board(
             Board(transport, signer, journal, metrics=metrics),
             trust,
             lambda: read_resources(resources),
             schedule,
             games=games,
+            holds=holds,
             finished=lambda name, result: show.say(f"{name}: {show.counted(result.matched, 'agent')} matched."),
         )
         # Devices still have to read the result and to hand over.
@@ -335,6 +355,7 @@ def device(
         str, typer.Option("--request", help="A name for this wish; the same one is never paid twice.")
     ] = "",
     games: Annotated[int, typer.Option("--games", help="Wait for a match over so many games.", min=1)] = 1,
+    cancel: Annotated[str, typer.Option("--cancel", help="Give back what it got in this game, and stop.")] = "",
     patience: Annotated[str, typer.Option("--patience", help="How long to wait for a game.")] = "2m",
     leave: Annotated[bool, typer.Option("--leave", help="Without budget, leave instead of playing ε = 0.")] = False,
     witness: Annotated[list[str] | None, typer.Option("--witness", help="A witness to ask; repeat it.")] = None,
@@ -354,7 +375,7 @@ def device(
     if not where:
         raise InputError("With a broker the device needs the issuer's address: --issuer https://….")
     wish = Wish(request or _fresh_request(), position, epsilon, "leave" if leave else "zero")
-    told = (ledger, budget, trust, member, where, tuple(witness or ()))
+    told = (ledger, budget, trust, member, where, tuple(witness or ()), cancel)
     _run(_serve_device(wish, told, games, _seconds(patience, "--patience"), (hub, broker, allow_plain)))
 
 
@@ -367,7 +388,7 @@ async def _serve_device(
     from palmatch.live.keys import Signer, load_secret
     from palmatch.live.trust import load_trust
 
-    path, budget, trust_file, member, issuer, witnesses = told
+    path, budget, trust_file, member, issuer, witnesses, cancel = told
     trust = load_trust(trust_file)
     hub, broker, allow_plain = where
     transport = await _connected(hub, broker, None, allow_plain, "")
@@ -378,6 +399,10 @@ async def _serve_device(
     try:
         with own as ledger:
             playing = Device(trust, folder, ledger, issuer_at(issuer, Signer(load_secret(member))), witnesses)
+            if cancel:
+                await playing.cancel(transport, cancel)
+                show.say(f"{cancel}: given back.")
+                return
             for _ in range(games):
                 before = ledger.spent()
                 name = await playing.next_game(transport, patience, seen)

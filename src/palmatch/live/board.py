@@ -12,11 +12,13 @@ import hashlib
 import logging
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
-from palmatch.errors import ProtocolError
+from palmatch.errors import ProtocolError, TransportError
 from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode
@@ -116,6 +118,9 @@ class Opening:
     preparing: float = 5.0
     slot: float = 1.0
     slots: int = 1
+    # Of the auction's first call.
+    step: float = 0.03
+    patience: int = 100
 
 
 @dataclass(slots=True)
@@ -163,12 +168,16 @@ class Board:
         self._statements: dict[tuple[str, int], Envelope] = {}
         self._pending: list[tuple[Topic, bytes]] = []
         self._game: _Game | None = None
+        # Games whose result devices may still have to read.
+        self._recent: deque[str] = deque(maxlen=2)
         self._republishing: set[asyncio.Task[None]] = set()
         transport.on_connect(self._republish)
 
     async def play(self, name: str, opening: Opening) -> m.Result:
         """Play a game from its opening to its result; one that the journal knows is resumed where it was."""
         begun = self.journal.begin(name, secrets.token_bytes(32))
+        if name not in self._recent:
+            self._recent.append(name)
         self._statements = {(str(item.topic), sequence_of(item)): item for item in self.journal.said(name)}
         game = self._game = self._opened(begun.name, begun.randomness, opening)
         try:
@@ -199,6 +208,8 @@ class Board:
             await self.transport.clear(topic)
         self.journal.forget(name)
         self.journal.commit()
+        if name in self._recent:
+            self._recent.remove(name)
 
     # --- opening -----------------------------------------------------------------------------------------------
 
@@ -217,8 +228,10 @@ class Board:
             partition=opening.partition,
             joins_close=int(joins_close * 1000),
             start=int((joins_close + opening.preparing) * 1000),
-            slot=opening.slot,
+            slot=float(opening.slot),
             slots=opening.slots,
+            step=opening.step,
+            patience=opening.patience,
             issuer=opening.issuer,
             resources=listed.hash,
             commitment=hashlib.sha256(randomness).digest(),
@@ -425,13 +438,15 @@ class Board:
             await self.transport.publish(topic, packet)
 
     async def _publish_again(self, name: str) -> None:
-        for topic, packet in self.journal.packets(name):
-            await self.transport.publish(topic, packet)
+        # Without a connection, all of it is published with the next one.
+        with suppress(TransportError):
+            for topic, packet in self.journal.packets(name):
+                await self.transport.publish(topic, packet)
 
     def _republish(self) -> None:
         """Publish everything again after a new connection: the broker may have lost what it retained."""
-        if self._game is not None:
-            task = asyncio.get_running_loop().create_task(self._publish_again(self._game.name))
+        for name in self._recent:
+            task = asyncio.get_running_loop().create_task(self._publish_again(name))
             self._republishing.add(task)
             task.add_done_callback(self._republishing.discard)
 

@@ -21,6 +21,7 @@ from palmatch.device.ledger import Ledger
 from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine
 from palmatch.errors import InputError, TransportError
+from palmatch.live import messages as m
 from palmatch.live.codec import decode
 from palmatch.live.identity import Identity, identity
 from palmatch.live.issuer import read_reply, token_request
@@ -115,6 +116,12 @@ class Device:
             clock=self.clock,
         )
         return await player.play(), machine
+
+    async def cancel(self, transport: Transport, game: str) -> None:
+        """Give back what this device got in a game; sent with the identity that it has in that game."""
+        own = await self.identify(transport, game)
+        topic = Topic(game, "cancel")
+        await transport.publish(topic, own.signer.packet(topic, m.Cancel(sequence=0, tag=own.tag(game))))
 
     async def next_game(self, transport: Transport, patience: float, played: Sequence[str] = ()) -> str:
         """Return a game that can still be joined and was not played yet; raise TransportError if none comes in time."""

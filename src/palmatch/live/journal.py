@@ -82,6 +82,15 @@ class Journal:
         """Return how many games there have been, those that were forgotten included."""
         return int(self._books.execute("SELECT coalesce(max(number), -1) + 1 FROM game").fetchone()[0])
 
+    def before(self, game: str) -> list[str]:
+        """Return the games before this one, or all where it has not begun, the newest first."""
+        found = self._books.execute(
+            "SELECT name FROM game WHERE number < coalesce((SELECT number FROM game WHERE name = ?), 1 << 60) "
+            "ORDER BY number DESC",
+            (game,),
+        )
+        return [name for (name,) in found]
+
     def finish(self, game: str) -> None:
         """Note that a game's result is published."""
         self._books.execute("UPDATE game SET over = 1 WHERE name = ?", (game,))

@@ -107,19 +107,17 @@ def say(**line: Any) -> None:
 
 async def run_board(part: BoardPart) -> None:
     """Play one game."""
-    from palmatch.live.board import Board, Opening
+    from palmatch.live.board import Board
     from palmatch.live.codec import decode
     from palmatch.live.journal import Journal
     from palmatch.live.records import partition_record
-    from palmatch.live.rules import Map, method_of, rules_of
+    from palmatch.live.rules import Map, opening_of
     from palmatch.live.simulation import Simulation
     from palmatch.live.topics import Topic
-    from palmatch.methods.workspace import Settings
 
     meeting = part.meeting
     place = Map(partition_record(meeting.trust.partition), _points(part))
     simulation = None if meeting.seed is None else Simulation.of(meeting.seed, meeting.game, part.ids)
-    rules = rules_of(part.protocol, place, Settings(), simulation)
     transport = await meeting.connected(Credentials("board", Signer(part.secret)))
     _warm_up(part, place)
     _drop_rights()
@@ -128,18 +126,16 @@ async def run_board(part: BoardPart) -> None:
     packet = await transport.value(topic, 60.0)
     if packet is None:
         raise InputError("The issuer has announced no key.")
-    opening = Opening(
-        protocol=part.protocol,
-        method=method_of(part.protocol).name,
-        classes=part.classes,
-        partition=meeting.trust.partition,
-        resources=place.listed(),
-        issuer=meeting.trust.issuer_says(decode(topic, packet)).key,
-        rules=rules,
+    opening = opening_of(
+        part.protocol,
+        place,
+        part.classes,
+        meeting.trust.issuer_says(decode(topic, packet)).key,
         joining=part.joining,
         preparing=part.preparing,
         slot=part.slot,
         slots=part.slots,
+        simulation=simulation,
     )
     journal = Journal(Path(part.journal) / "board.db")
     board = Board(transport, Signer(part.secret), journal)

@@ -20,15 +20,27 @@ from palmatch.device.grid import METRES_PER_DEGREE, Partition, locate, metres_pe
 from palmatch.domains import mobility
 from palmatch.errors import InputError
 from palmatch.live import messages as m
-from palmatch.live.board import Crowd, Outcome, Regional, Rules, Said
-from palmatch.live.packing import pack
+from palmatch.live.board import Crowd, Opening, Outcome, Regional, Rules, Said
+from palmatch.live.packing import pack, unpack
 from palmatch.live.simulation import Simulation
 from palmatch.live.support import supporting_prices
 from palmatch.methods.palma import palma_game
 from palmatch.methods.registry import METHODS, Method
-from palmatch.methods.reports import PATIENCE, STEP, Reporting, matched_on, reporting, value_lists
+from palmatch.methods.reports import (
+    FEW_AGENTS,
+    FINE_STEP,
+    LONG_PATIENCE,
+    PATIENCE,
+    STEP,
+    Reporting,
+    matched_on,
+    prior_of,
+    reporting,
+    value_lists,
+)
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.neighbourhood import Neighbourhood
+from palmatch.policies.once import channel_for
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.draws import SELECTION, Keys, draw, streams
 from palmatch.rounds.game import region_tables
@@ -68,22 +80,93 @@ class Map:
         return m.ResourceList(names=self.resources.ids, at=pack("d", at.ravel()))
 
 
+@dataclass(frozen=True, slots=True)
+class EarlierTable:
+    """How agents of a region and an ε reported in an earlier game: some of them have kept their report."""
+
+    channel: bytes
+    region: str
+    epsilon: float
+    cell_of: IntArray
+    chances: IntArray
+
+    @classmethod
+    def of(cls, found: bytes, table: m.Table) -> EarlierTable | None:
+        """Return a table of an earlier game by its hash, if anything is told in it."""
+        if table.channel is None:
+            return None
+        reports = len(unpack("d", table.channel.values)) // len(table.resources)
+        chances = np.array(unpack("Q", table.channel.chances), dtype=np.int64).reshape(-1, reports)
+        cells = np.array(unpack("I", table.channel.cell_of), dtype=np.int64)
+        return cls(found, table.region, table.epsilon, cells, chances) if reports > 1 else None
+
+
 def method_of(protocol: Protocol) -> Method:
     """Return the method that devices play by a protocol."""
     return next(method for method in METHODS.values() if protocol in method.live)
 
 
-def rules_of(protocol: Protocol, place: Map, settings: Settings, simulation: Simulation | None = None) -> Rules:
-    """Return the rules of a protocol's method."""
+def rules_of(
+    protocol: Protocol,
+    place: Map,
+    settings: Settings,
+    simulation: Simulation | None = None,
+    earlier: Sequence[EarlierTable] = (),
+) -> Rules:
+    """Return the rules of a protocol's method; `earlier` are tables whose reports are still good."""
     kinds: dict[str, type[ReportRules | RoundsRules]] = {"report": ReportRules, "bids": BidRules, "rounds": RoundsRules}
-    return kinds[protocol](place, settings, simulation)
+    return kinds[protocol](place, settings, simulation, earlier)
+
+
+def bidding_of(place: Map) -> tuple[float, int]:
+    """Return the step and the patience of the bids; announced before anybody joins, so they follow from resources."""
+    few = len(place.resources.ids) <= FEW_AGENTS
+    return (FINE_STEP, LONG_PATIENCE) if few else (STEP, PATIENCE)
+
+
+def opening_of(
+    protocol: Protocol,
+    place: Map,
+    classes: tuple[float, ...],
+    issuer: bytes,
+    *,
+    joining: float,
+    preparing: float,
+    slot: float,
+    slots: int,
+    simulation: Simulation | None = None,
+    earlier: Sequence[EarlierTable] = (),
+) -> Opening:
+    """Return what a board opens a game of a protocol's method with; times are in seconds."""
+    grid, (step, patience) = place.partition, bidding_of(place)
+    return Opening(
+        protocol=protocol,
+        method=method_of(protocol).name,
+        classes=classes,
+        partition=m.Partition(edge=grid.edge, origin=(grid.latitude, grid.longitude), spacing=grid.spacing),
+        resources=place.listed(),
+        issuer=issuer,
+        rules=rules_of(protocol, place, Settings(), simulation, earlier),
+        joining=joining,
+        preparing=preparing,
+        slot=slot,
+        slots=1 if protocol == "report" else slots,
+        step=step,
+        patience=patience,
+    )
 
 
 class MethodRules:
     """What the protocols have in common: who takes part, in the batch's words."""
 
-    def __init__(self, place: Map, settings: Settings, simulation: Simulation | None = None) -> None:
-        self.map, self.settings, self.simulation = place, settings, simulation
+    def __init__(
+        self,
+        place: Map,
+        settings: Settings,
+        simulation: Simulation | None = None,
+        earlier: Sequence[EarlierTable] = (),
+    ) -> None:
+        self.map, self.settings, self.simulation, self.earlier = place, settings, simulation, earlier
         self.tags: list[bytes] = []
         self.names: Keys = np.empty(0, dtype=np.uint64)
         self.workspace: Workspace
@@ -155,13 +238,32 @@ class ReportRules(MethodRules):
         return super().tables(crowd)
 
     def _tables(self, first: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], m.Table]:
-        # The step is announced before anybody joins, and every slot takes time, so that it is the coarse one.
-        self.plan: Reporting = reporting(self.workspace, replace(self.settings, step=STEP))
+        self.step, self.patience = bidding_of(self.map)
+        self.plan: Reporting = reporting(self.workspace, self.settings)
+        if self.plan.step != self.step:
+            # More agents have come than resources had let expect.
+            self.plan = reporting(self.workspace, replace(self.settings, step=self.step))
+        # The place of each earlier table among the channels, and those channels with their values in this game.
+        self.kept: dict[bytes, int] = {}
+        self.channels, self.owners = list(self.plan.channels), list(self.plan.region_of_channel)
         return {place: self._channel(place, int(self.plan.channel_of[agent])) for place, agent in first.items()}
+
+    def _earlier(self, place: tuple[str, int], region: Neighbourhood) -> tuple[m.Earlier, ...]:
+        """Return what reports of earlier tables are worth now: post-processing of what was told then."""
+        prior, found = prior_of(self.workspace.problem, region), []
+        for table in self.earlier:
+            if (table.region, table.epsilon) == (place[0], self._crowd.classes[place[1]]):
+                channel = channel_for(region, table.cell_of, table.chances, prior=prior)
+                self.kept[table.channel] = len(self.channels)
+                self.channels.append(channel)
+                self.owners.append(region)
+                found.append(m.Earlier(channel=table.channel, values=pack("d", channel.values.ravel().tolist())))
+        return tuple(found)
 
     def _channel(self, place: tuple[str, int], number: int) -> m.Table:
         channel, region = self.plan.channels[number], self.plan.region_of_channel[number]
         content = m.Channel(
+            earlier=self._earlier(place, region),
             cell_of=pack("I", channel.cell_of.tolist()),
             chances=pack("Q", channel.chances.ravel().tolist()),
             values=pack("d", channel.values.ravel().tolist()),
@@ -181,7 +283,15 @@ class ReportRules(MethodRules):
 
     def _match(self, present: IntArray) -> None:
         reported = np.array([self.reports[self.tags[agent]][1] for agent in present.tolist()])
-        plan = replace(self.plan, channel_of=self.plan.channel_of[present], cell=self.plan.cell[present])
+        used = [self.kept.get(self.reports[self.tags[agent]][0], -1) for agent in present.tolist()]
+        channel_of = np.where(np.array(used) >= 0, used, self.plan.channel_of[present])
+        plan = replace(
+            self.plan,
+            channels=tuple(self.channels),
+            region_of_channel=tuple(self.owners),
+            channel_of=channel_of,
+            cell=self.plan.cell[present],
+        )
         lists = value_lists(plan, reported)
         resource_of = matched_on(_only(self.workspace.problem, present), lists, self.names[present])
         self.prices = supporting_prices(lists, resource_of, len(self.prices))
@@ -203,8 +313,8 @@ class _Sale:
     prices: FloatArray
     holder: IntArray
     sold: FloatArray
+    deadline: int
     call: int = 0
-    deadline: int = PATIENCE
     free: int = 0
     held: set[int] = field(default_factory=set)
 
@@ -218,7 +328,8 @@ class BidRules(ReportRules):
         resources = len(self.map.resources.ids)
         opening = self.plan.opening.copy() if self.tags else np.zeros(resources)
         none = np.full(resources, -1, dtype=np.int64)
-        self.sale = _Sale(opening, none, np.full(resources, np.nan), free=len(self.tags))
+        patience = bidding_of(self.map)[1]
+        self.sale = _Sale(opening, none, np.full(resources, np.nan), patience, free=len(self.tags))
         self.agent = {tag: agent for agent, tag in enumerate(self.tags)}
         self.row = {name: row for row, name in enumerate(self.map.resources.ids)}
         self.region = {region: self._resources(region) for region, _ in crowd.members}
@@ -282,7 +393,7 @@ class BidRules(ReportRules):
         if sale.free == 0 or (sale.call > 0 and not new.any()):
             return True
         sale.call += 1
-        sale.deadline = rounds + call_number(sale.call, STEP, PATIENCE).patience
+        sale.deadline = rounds + call_number(sale.call, self.step, self.patience).patience
         sale.prices = np.where(sale.holder >= 0, sale.prices, 0.0)
         return False
 

@@ -14,27 +14,31 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from palmatch.data.points import Points, read_points
 from palmatch.errors import InputError, TransportError
 from palmatch.live import messages as m
 from palmatch.live.board import Board, Opening
 from palmatch.live.codec import decode
 from palmatch.live.gbfs import is_gbfs, read_vehicles
+from palmatch.live.holds import Holds
 from palmatch.live.issuer import Issuer
+from palmatch.live.journal import Journal
+from palmatch.live.packing import unpack
 from palmatch.live.records import partition_record
-from palmatch.live.rules import Map, Protocol, method_of, rules_of
+from palmatch.live.rules import EarlierTable, Map, Protocol, opening_of
 from palmatch.live.topics import Topic
 from palmatch.live.transport.base import Transport
 from palmatch.live.trust import Trust
 from palmatch.live.witness import Witness
-from palmatch.methods.workspace import Settings
 
 _LOG = logging.getLogger(__name__)
 
 # Games for which the issuer has announced a key before the board needs it.
 _AHEAD = 2
-# Results stay on the broker for so many games.
-_KEPT = 3
+# Games stay on the broker and in the journal for so long; agents that wait can use their report for as long.
+_KEPT = 10
 
 
 def game_name(number: int) -> str:
@@ -77,9 +81,13 @@ async def run_board(
     schedule: Schedule,
     *,
     games: int | None = None,
+    holds: Holds | None = None,
     finished: Callable[[str, m.Result], None] = lambda _game, _result: None,
 ) -> None:
-    """Play game after game, beginning with the one that the journal says is not over."""
+    """Play game after game, beginning with the one that the journal says is not over.
+
+    With `holds` what was matched is not offered again until it is given back.
+    """
     number, played = board.journal.games(), 0
     unfinished = board.journal.unfinished()
     while games is None or played < games:
@@ -89,8 +97,15 @@ async def run_board(
         else:
             number += 1
             name = game_name(number)
-        opening = await _opening(board, trust, name, resources(), schedule)
+        listed = _stated(board.journal, name) or _free(resources(), holds)
+        if listed is None:
+            number -= 1
+            await asyncio.sleep(schedule.every)
+            continue
+        opening = await _opening(board, trust, name, listed, schedule)
         finished(name, await board.play(name, opening))
+        if holds is not None:
+            holds.note(board.journal, name)
         played += 1
         if number > _KEPT:
             # The newest game stays in the journal, which numbers are counted from.
@@ -99,26 +114,54 @@ async def run_board(
             await asyncio.sleep(max(0.0, schedule.every - (time.monotonic() - began)))
 
 
+def _stated(journal: Journal, game: str) -> Points | None:
+    """Return the resources that a game was opened with, if it was: the file may have changed since."""
+    for envelope in journal.said(game):
+        if isinstance(envelope.message, m.ResourceList):
+            at = np.array(unpack("d", envelope.message.at)).reshape(-1, 2)
+            return Points("", envelope.message.names, at[:, 0], at[:, 1], None, None, ())
+    return None
+
+
+def _free(listed: Points, holds: Holds | None) -> Points | None:
+    """Return the resources that are not held; None if all of them are."""
+    held = set() if holds is None else holds.names()
+    free = np.array([name not in held for name in listed.ids])
+    if not free.any():
+        _LOG.info("every resource is held")
+        return None
+    names = tuple(name for name in listed.ids if name not in held)
+    return Points(listed.source, names, listed.latitude[free], listed.longitude[free], None, None, ())
+
+
 async def _opening(board: Board, trust: Trust, name: str, resources: Points, schedule: Schedule) -> Opening:
     """Return what a game is opened with, on the key that the issuer has announced for it."""
     topic = Topic(name, "issuer")
     packet = await board.transport.value(topic, 60.0)
     if packet is None:
         raise TransportError(f"The issuer has announced no key for {name}: is `palmatch live issuer` running?")
-    place = Map(partition_record(trust.partition), resources)
-    return Opening(
-        protocol=schedule.protocol,
-        method=method_of(schedule.protocol).name,
-        classes=schedule.classes,
-        partition=trust.partition,
-        resources=place.listed(),
-        issuer=trust.issuer_says(decode(topic, packet)).key,
-        rules=rules_of(schedule.protocol, place, Settings()),
+    return opening_of(
+        schedule.protocol,
+        Map(partition_record(trust.partition), resources),
+        schedule.classes,
+        trust.issuer_says(decode(topic, packet)).key,
         joining=schedule.joining,
         preparing=schedule.preparing,
         slot=schedule.slot,
         slots=schedule.slots,
+        earlier=earlier_tables(board.journal, name),
     )
+
+
+def earlier_tables(journal: Journal, game: str) -> list[EarlierTable]:
+    """Return the tables of the games before one: a board that resumes it finds the same ones."""
+    found = []
+    for name in journal.before(game)[:_KEPT]:
+        for envelope in journal.said(name):
+            table = envelope.message
+            if isinstance(table, m.Table) and (known := EarlierTable.of(envelope.hash, table)) is not None:
+                found.append(known)
+    return found
 
 
 class Announcer:

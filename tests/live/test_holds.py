@@ -1,0 +1,112 @@
+"""Between games: what was matched stays held, and comes back after a cancellation, a no-show or a public time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Join, MemoryBus
+from live.test_board import clock
+from palmatch.data.points import Points
+from palmatch.device.ledger import Ledger, units_of
+from palmatch.live import messages as m
+from palmatch.live import tokens
+from palmatch.live.board import Board
+from palmatch.live.client import Device, Wish
+from palmatch.live.holds import Holds
+from palmatch.live.journal import Journal
+from palmatch.live.keys import Signer
+from palmatch.live.resource import Gateway
+from palmatch.live.service import Schedule, game_name, run_board
+from palmatch.live.topics import Topic
+
+AT = [(40.7012, -73.9991), (40.7031, -73.9975)]
+CARS = np.array([(40.7015, -73.9985), (40.7080, -73.9930)])
+
+
+@pytest.fixture(scope="module")
+def issuer() -> rsa.RSAPrivateKey:
+    return tokens.new_key()
+
+
+def play_one_game(folder: Path, issuer: rsa.RSAPrivateKey, *, serve: bool, then: Callable[..., object]) -> None:
+    """Match two devices to two cars, which a gateway serves or does not; then look at what is held."""
+
+    async def main(join: Join) -> None:
+        if serve:
+            await Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, lambda _: None).start()
+        topic = Topic(game_name(1), "issuer")
+        content = m.IssuerKey(key=tokens.public_der(issuer))
+        await (await join("issuer")).publish(topic, KEYS["issuer"].packet(topic, content))
+
+        async def ask(_: str, blinded: bytes) -> bytes:
+            return tokens.blind_sign(issuer, blinded)
+
+        board = await join("board")
+        holds = Holds(board, TRUST, hold=900, grace=100, clock=clock)
+        await holds.start()
+        devices = []
+        for number, at in enumerate(AT):
+            own = folder / str(number)
+            own.mkdir()
+            ledger = Ledger(own / "ledger", agent=str(number), lifetime=units_of(2.0))
+            devices.append((Device(TRUST, own, ledger, ask, clock=clock), await join(), Wish("ride", at, 1.0)))
+        playing = [
+            asyncio.create_task(device.play(transport, game_name(1), wish)) for device, transport, wish in devices
+        ]
+        journal = Journal(folder / "board.db")
+        cars = Points("", FLEET[:2], CARS[:, 0], CARS[:, 1], None, None, ())
+        schedule = Schedule("report", (0.0, 1.0), every=60.0, joining=5.0, preparing=1.0, slot=3.0)
+        playing_board = Board(board, KEYS["board"], journal, clock=clock, threads=False)
+        await run_board(playing_board, TRUST, lambda: cars, schedule, games=1, holds=holds)
+        await asyncio.sleep(10)
+        assert holds.names() == set(FLEET[:2])
+        await then(holds, devices)  # type: ignore[misc]
+        for task in playing:
+            task.cancel()
+        for device, _, _ in devices:
+            device.ledger.close()
+        journal.close()
+
+    MemoryBus().run(main)
+
+
+def test_what_was_handed_over_is_held_for_its_public_time(memory_folder: Path, issuer: rsa.RSAPrivateKey) -> None:
+    async def then(holds: Holds, _: object) -> None:
+        await asyncio.sleep(200)
+        assert holds.names() == set(FLEET[:2])
+        await asyncio.sleep(800)
+        assert holds.names() == set()
+
+    play_one_game(memory_folder, issuer, serve=True, then=then)
+
+
+def test_a_no_show_frees_the_resource_after_a_shorter_time(memory_folder: Path, issuer: rsa.RSAPrivateKey) -> None:
+    async def then(holds: Holds, _: object) -> None:
+        await asyncio.sleep(200)
+        assert holds.names() == set()
+
+    play_one_game(memory_folder, issuer, serve=False, then=then)
+
+
+def test_an_agent_can_cancel_its_own_match_and_no_other(memory_folder: Path, issuer: rsa.RSAPrivateKey) -> None:
+    async def then(holds: Holds, devices: list[tuple[Device, object, Wish]]) -> None:
+        (first, transport, _), (second, _, _) = devices
+        own = await first.identify(transport, game_name(1))  # type: ignore[arg-type]
+        other = await second.identify(transport, game_name(1))  # type: ignore[arg-type]
+        topic = Topic(game_name(1), "cancel")
+        for signer, tag in ((own.signer, other.tag(game_name(1))), (Signer.fresh(), own.tag(game_name(1)))):
+            forged = signer.packet(topic, m.Cancel(sequence=0, tag=tag))
+            await transport.publish(topic, forged)  # type: ignore[attr-defined]
+        await asyncio.sleep(1)
+        assert len(holds.names()) == 2
+        await first.cancel(transport, game_name(1))  # type: ignore[arg-type]
+        await asyncio.sleep(1)
+        assert len(holds.names()) == 1
+
+    play_one_game(memory_folder, issuer, serve=True, then=then)

@@ -1,0 +1,97 @@
+"""Agents that wait over several games: one report, one charge, and it counts in every game."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Join, MemoryBus
+from live.examples import PARTITION
+from live.test_board import clock
+from palmatch.data.points import Points
+from palmatch.device.ledger import Ledger, units_of
+from palmatch.live import messages as m
+from palmatch.live import tokens
+from palmatch.live.board import Board
+from palmatch.live.client import Device, Wish
+from palmatch.live.codec import decode
+from palmatch.live.journal import Journal
+from palmatch.live.packing import unpack
+from palmatch.live.resource import Arrival, Gateway
+from palmatch.live.service import Schedule, game_name, run_board
+from palmatch.live.topics import Topic
+
+AT = [(40.7012, -73.9991), (40.7031, -73.9975), (40.7055, -73.9962), (40.7021, -73.9915)]
+CARS = np.array([(40.7015, -73.9985), (40.7080, -73.9930), (40.7040, -73.9960), (40.7022, -73.9940)])
+
+
+@pytest.fixture(scope="module")
+def issuer() -> rsa.RSAPrivateKey:
+    return tokens.new_key()
+
+
+@pytest.mark.parametrize("protocol", ["report", "bids"])
+def test_an_agent_that_waits_pays_once_and_is_matched_by_its_stored_report(
+    memory_folder: Path, issuer: rsa.RSAPrivateKey, protocol: Any
+) -> None:
+    async def main(join: Join) -> None:
+        arrivals: list[Arrival] = []
+        await Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, arrivals.append).start()
+        announcing = await join("issuer")
+        for number in (1, 2, 3):
+            topic = Topic(game_name(number), "issuer")
+            content = m.IssuerKey(key=tokens.public_der(issuer))
+            await announcing.publish(topic, KEYS["issuer"].packet(topic, content))
+        # Fewer resources than agents, and others in every game.
+        offered = iter([slice(0, 2), slice(2, 3), slice(3, 4)])
+
+        def resources() -> Points:
+            some = next(offered)
+            return Points("", FLEET[some], CARS[some, 0], CARS[some, 1], None, None, ())
+
+        async def ask(_: str, blinded: bytes) -> bytes:
+            return tokens.blind_sign(issuer, blinded)
+
+        async def live(number: int) -> tuple[int, list[str | None]]:
+            own = memory_folder / str(number)
+            own.mkdir()
+            transport, got, seen = await join(), [], list[str]()
+            with Ledger(own / "ledger", agent=str(number), lifetime=units_of(8.0)) as ledger:
+                device = Device(TRUST, own, ledger, ask, clock=clock)
+                while not any(got) and len(seen) < 3:
+                    game = await device.next_game(transport, 600, seen)
+                    seen.append(game)
+                    played, _ = await device.play(transport, game, Wish("ride", AT[number], 4.0))
+                    got.append(played.resource)
+                return ledger.spent(), got
+
+        journal = Journal(memory_folder / "board.db")
+        transport = await join("board")
+        board = Board(transport, KEYS["board"], journal, clock=clock, threads=False)
+        slots = 1 if protocol == "report" else 100
+        schedule = Schedule(protocol, (0.0, 4.0), every=60, joining=5, preparing=1, slot=2, slots=slots)
+        _, *devices = await asyncio.gather(
+            run_board(board, TRUST, resources, schedule, games=3), *(live(number) for number in range(len(AT)))
+        )
+        assert [spent for spent, _ in devices] == [units_of(4.0)] * len(AT)
+        assert sorted(name for _, got in devices for name in got if name) == sorted(FLEET[:4])
+        assert sorted(len(got) for _, got in devices) == [1, 1, 2, 3]
+        assert {arrival.resource for arrival in arrivals} == set(FLEET[:4])
+        if protocol == "report":
+            # Whoever waited named its first game's table, and no other report.
+            packet = await transport.value(Topic(game_name(3), "transcript"))
+            assert packet is not None
+            transcript = decode(Topic(game_name(3), "transcript"), packet).message
+            assert isinstance(transcript, m.Transcript)
+            first = [e.hash for e in journal.said(game_name(1)) if isinstance(e.message, m.Table)]
+            assert set(transcript.channels) <= set(first)
+            assert len(unpack("i", transcript.reports)) == 1
+        journal.close()
+
+    assert TRUST.partition == PARTITION
+    MemoryBus().run(main)
