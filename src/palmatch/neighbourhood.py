@@ -23,12 +23,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Neighbourhood:
-    """What everybody may know about one region.
+    """What is public about one region.
 
     Attributes
     ----------
     resources:
-        The resources that anybody in the region may play (row numbers of the problem, by public id).
+        The resources that agents of the region may play (row numbers of the problem, by public id).
     types, utilities:
         Every possible agent, and its utility for each of `resources`.
     representative:

@@ -49,7 +49,7 @@ class Trace:
 
     @classmethod
     def of_reports(cls, reported: NDArray[np.int64]) -> Trace:
-        """Return what a centre sees that is told everybody's report."""
+        """Return what a centre sees that is told every report."""
         agents = len(reported)
         return cls(
             step=np.ones(agents, dtype=np.int64),

@@ -19,10 +19,11 @@ from rich.table import Table
 import palmatch
 from palmatch.cli import options, show
 from palmatch.cli.outputs import check_outputs
+from palmatch.data.whole import write_whole
 from palmatch.errors import InputError
 from palmatch.report.day_figures import day_figure, true_figure
 from palmatch.report.style import save_both
-from palmatch.studies.cells import Setting, check_settings, write_rows, write_words
+from palmatch.studies.cells import Setting, check_settings, write_rows
 from palmatch.studies.day import PRIVATE_FOLDER, Played, play_day, summary, true_figures
 from palmatch.studies.day_area import Area
 from palmatch.studies.day_plan import Plan, Waiting, check, guarantee, spread
@@ -172,7 +173,7 @@ def private_folder(out: Path) -> Path:
     try:
         private.mkdir(parents=True, exist_ok=True)
         private.chmod(0o700)
-        write_words(private / "README.txt", _README)
+        write_whole(private / "README.txt", _README)
     except OSError as error:
         raise InputError(f"{private}: cannot be made a folder ({error.strerror}); choose another --out.") from None
     return private

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 # Drawn by hand, clockwise from the Battery. The line runs along the middle of the narrow waters (Harlem River,
 # the West Channel of the East River) and a little off the piers on the Hudson, because a taxi's receiver between
-# tall houses is often a hundred metres off: a pick-up "in the river" was made on its bank. Roosevelt, Randalls,
+# tall buildings is often a hundred metres off: a pick-up "in the river" was made on its bank. Roosevelt, Randalls,
 # Wards, Governors and Liberty Island and Marble Hill (across the Ship Canal) lie outside.
 _OUTLINE: Final = (
     # Hudson, northwards

@@ -22,6 +22,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from palmatch.data.socrata import Answer, Passing, Patience, PortalError, Progress, SocrataClient
+from palmatch.data.tlc_schema import DROPOFF_TIME, NAMES, PICKUP_TIME, POSITIONS
 from palmatch.errors import InputError
 
 __all__ = [
@@ -45,14 +46,8 @@ DATASET: Final = "uacg-pexx"
 PAGE_ROWS: Final = 2000
 
 # What is written, the pick-up time first, and what the datasets of the years call it.
-COLUMNS: Final[dict[str, tuple[str, ...]]] = {
-    "tpep_pickup_datetime": ("tpep_pickup_datetime", "pickup_datetime", "trip_pickup_datetime"),
-    "tpep_dropoff_datetime": ("tpep_dropoff_datetime", "dropoff_datetime", "trip_dropoff_datetime"),
-    "pickup_longitude": ("pickup_longitude", "start_lon"),
-    "pickup_latitude": ("pickup_latitude", "start_lat"),
-    "dropoff_longitude": ("dropoff_longitude", "end_lon"),
-    "dropoff_latitude": ("dropoff_latitude", "end_lat"),
-}
+_ROLES: Final = (PICKUP_TIME, DROPOFF_TIME, *(POSITIONS[n] for n in (1, 0, 3, 2)))
+COLUMNS: Final[dict[str, tuple[str, ...]]] = {NAMES[role][0]: NAMES[role] for role in _ROLES}
 _OLDER: Final = ("f9tw-8p66", "74wj-s5ij", "uwyp-dntv", "kerk-3eby", "t7ny-aygi", "gkne-dk5s", "2yzn-sicd")
 YEARS: Final = dict(enumerate((*_OLDER, DATASET), start=2009))
 

@@ -20,7 +20,7 @@ PICKUP_TIME: Final = "pickup_time"
 DROPOFF_TIME: Final = "dropoff_time"
 POSITIONS: Final = ("pickup_latitude", "pickup_longitude", "dropoff_latitude", "dropoff_longitude")
 
-_NAMES: Final[dict[str, tuple[str, ...]]] = {
+NAMES: Final[dict[str, tuple[str, ...]]] = {
     PICKUP_TIME: ("tpep_pickup_datetime", "pickup_datetime", "trip_pickup_datetime"),
     DROPOFF_TIME: ("tpep_dropoff_datetime", "dropoff_datetime", "trip_dropoff_datetime"),
     "pickup_latitude": ("pickup_latitude", "start_lat", "pickup_lat"),
@@ -29,7 +29,7 @@ _NAMES: Final[dict[str, tuple[str, ...]]] = {
     "dropoff_longitude": ("dropoff_longitude", "end_lon", "dropoff_lon"),
 }
 # Compared without what stands between words: Azure's copy has tpepPickupDateTime, a spreadsheet Pickup Latitude.
-_ROLE_OF: Final = {name.replace("_", ""): role for role, names in _NAMES.items() for name in names}
+_ROLE_OF: Final = {name.replace("_", ""): role for role, names in NAMES.items() for name in names}
 # Nothing here is computed from the time of the drop-off, and files for fare prediction come without it.
 _OPTIONAL: Final = frozenset({DROPOFF_TIME})
 _ZONES: Final = frozenset({"pulocationid", "dolocationid"})
@@ -81,7 +81,7 @@ def columns_of(header: Sequence[str], *, source: str) -> dict[str, int]:
                 "the other."
             )
         columns[role] = index
-    missing = [role for role in _NAMES if role not in columns and role not in _OPTIONAL]
+    missing = [role for role in NAMES if role not in columns and role not in _OPTIONAL]
     if missing:
         raise InputError(_missing(missing, header, names, source=source))
     return columns
@@ -95,7 +95,7 @@ def _missing(missing: list[str], header: Sequence[str], names: list[str], *, sou
             "coordinates: the TLC's yellow CSV files of 2009-2015 and January-June 2016, or NYC Open Data dataset "
             "uacg-pexx."
         )
-    wanted = ", ".join(f"{_words(role)} ({' or '.join(_NAMES[role])})" for role in missing)
+    wanted = ", ".join(f"{_words(role)} ({' or '.join(NAMES[role])})" for role in missing)
     found = ", ".join(_shown(name) for name in header[:30]) + (", ..." if len(header) > 30 else "")
     return (
         f"{source}, header: found no column for the {wanted} among {found}; expected the header of a TLC "

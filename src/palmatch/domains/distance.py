@@ -1,7 +1,7 @@
-"""What a place is worth to somebody at another one, compiled: exp(-d / alpha) of the Manhattan distance.
+"""What a place is worth to an agent at another one, compiled: exp(-d / alpha) of the Manhattan distance.
 
 The exponential is written out in additions and multiplications, so that a utility has the same bits on every machine,
-in a whole table, for one pair, and inside a compiled loop. This room knows coordinates, and nothing of people.
+in a whole table, for one pair, and inside a compiled loop. Coordinates are all that is known here.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ Marks: TypeAlias = Labels | ArrayLike | Any
 
 
 class Area(NamedTuple):
-    """A region: everybody whose primary area this is."""
+    """A region: all reviewers whose primary area this is."""
 
     number: int
     name: str

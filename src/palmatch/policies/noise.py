@@ -1,4 +1,4 @@
-"""What a region plays when it must not act on the truth: public chances that are the same for everybody in it.
+"""What a region plays when it must not act on the truth: public chances that are the same for all its agents.
 
 By default it is what the representative would do; a user may give any other public distribution. Nothing in here may
 look at a real agent.

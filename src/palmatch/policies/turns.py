@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from palmatch.device.distribution import GRID
 
-# Who loses a contest under a falling threshold: a fair coin halves the rivals at every step.
+# Losing a contest under a falling threshold: a fair coin halves the rivals at every step.
 COIN = GRID // 2
 
 

@@ -155,11 +155,6 @@ def write_rows(path: Path, rows: pl.DataFrame) -> None:
     write_whole(path, packed.getvalue())
 
 
-def write_words(path: Path, text: str) -> None:
-    """Write a text, as a whole or not at all."""
-    write_whole(path, text)
-
-
 @cache
 def code_digest() -> str:
     """Return a digest of the code that computes: all of the package but what shows, serves or reads commands."""
@@ -189,7 +184,7 @@ def check_settings(folder: Path, settings: Mapping[str, Setting]) -> None:
     merged = {**known, **settings}
     if merged != known:
         text = json.dumps(merged, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-        write_words(path, text)
+        write_whole(path, text)
 
 
 def _known_settings(path: Path) -> dict[str, Setting]:

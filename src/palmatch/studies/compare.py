@@ -39,7 +39,7 @@ class Run:
 class Row:
     """A method over all runs. Losses are fractions of the optimum; spreads are sample standard deviations.
 
-    `epsilon_median` is the mean over runs of the median agent's ε, `epsilon_max` the largest of anybody in any run;
+    `epsilon_median` is the mean over runs of the median agent's ε, `epsilon_max` the largest of any agent in any run;
     both are infinite where there is no privacy.
     """
 

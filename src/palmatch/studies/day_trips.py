@@ -21,9 +21,10 @@ import numpy as np
 import polars as pl
 
 from palmatch.data import city, tlc
+from palmatch.data.whole import write_whole
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray
-from palmatch.studies.cells import write_rows, write_words
+from palmatch.studies.cells import write_rows
 from palmatch.studies.day_area import Area, lots
 
 HOUR: Final = 3600.0
@@ -203,7 +204,7 @@ def _written(
     digest = hashlib.sha256(table.to_numpy().tobytes()).hexdigest()[:16]
     about = About(wanted, source, day, made_up, len(table), digest, tuple(notes))
     text = json.dumps(asdict(about), indent=2, ensure_ascii=False)
-    write_words(folder / _ABOUT, text)
+    write_whole(folder / _ABOUT, text)
     return DayTrips(folder, about)
 
 
