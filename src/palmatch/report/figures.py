@@ -21,6 +21,7 @@ from palmatch.errors import InputError
 from palmatch.methods import METHODS
 from palmatch.problem import FloatArray, IntArray, Matching, Problem
 from palmatch.report.maps import dot, draw_land, map_axes, places_of
+from palmatch.report.paper_figures import Line, loss_lines
 from palmatch.report.style import (
     AGENT,
     ALARM,
@@ -41,8 +42,6 @@ from palmatch.report.style import (
     kind_handles,
     kind_of,
     legend_above,
-    name_ends,
-    names_width,
     percent,
     sheet,
     styled,
@@ -303,45 +302,25 @@ def served_curves(found: Mapping[str, Fairness], words: Words) -> Figure:
     return figure
 
 
-@styled
 def loss_over_edges(comparisons: Sequence[Comparison]) -> Figure:
-    """Draw the mean loss of each method over the size of the regions, with bands of one standard deviation."""
-    lines = _lines(comparisons)
-    ranked = sorted(lines, key=lambda method: lines[method][-1].loss_mean)
-    kinds = [kind_of(method, max(row.epsilon_max for row in lines[method])) for method in ranked]
-    runs = max(row.runs for line in lines.values() for row in line)
-    names = names_width(ranked)
-    figure, axes = sheet(
-        "Welfare lost over the size of the regions",
-        f"mean of {counted(runs, 'run')}; bands are one standard deviation",
-        plot=(WIDTH - 0.5 - names, max(3.4, 0.25 * len(ranked))),
-        left=0.5,
-        right=names,
-        legend=0.02 + 0.17 * len(set(kinds)),
-    )
-    legend_above(figure, axes, kind_handles(kinds), columns=1)
-    for method, kind, dashes in zip(ranked, kinds, dashes_of(kinds), strict=True):
-        edges, mean, spread = (
-            np.array([getattr(row, name) for row in lines[method]]) for name in ("edge", "loss_mean", "loss_sd")
-        )
-        axes.fill_between(edges, 100 * (mean - spread), 100 * (mean + spread), color=kind.colour, alpha=0.15, lw=0)
-        axes.plot(edges, 100 * mean, color=kind.colour, ls=dashes, lw=1.6, marker=kind.marker, ms=4)
-    axes.set_xticks(sorted({row.edge for line in lines.values() for row in line if row.edge is not None}))
-    axes.set_ylim(bottom=0)
-    ends = [(method, lines[method][-1]) for method in ranked]
-    name_ends(axes, [(method, float(row.edge or 0.0), 100 * row.loss_mean) for method, row in ends])
-    on_map = isinstance(comparisons[0].problem.domain, City)
-    axes.set_xlabel("edge of a square region (metres)" if on_map else "size of a region")
-    axes.set_ylabel("welfare lost (% of the optimum)")
-    return figure
-
-
-def _lines(comparisons: Sequence[Comparison]) -> dict[str, list[Row]]:
-    """Return the rows of each method by growing edge."""
+    """Draw the mean loss of each method over the size of the regions; whiskers are one standard deviation."""
     rows = [row for comparison in comparisons for row in comparison.rows]
     if any(row.edge is None for row in rows):
         raise InputError("Expected the edge of every comparison: give compare(..., edge=...) the size of its regions.")
-    lines: dict[str, list[Row]] = {}
+    by_method: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.edge or 0.0):
-        lines.setdefault(row.method, []).append(row)
-    return lines
+        by_method.setdefault(row.method, []).append(row)
+    lines = [
+        Line(
+            method,
+            kind_of(method, max(row.epsilon_max for row in found)),
+            sizes=tuple(float(row.edge or 0.0) for row in found),
+            means=tuple(row.loss_mean for row in found),
+            spreads=tuple(row.loss_sd for row in found),
+        )
+        for method, found in by_method.items()
+    ]
+    on_map = isinstance(comparisons[0].problem.domain, City)
+    told = f"mean of {counted(max(row.runs for row in rows), 'run')}; whiskers are one standard deviation"
+    across = "edge of a square region (metres)" if on_map else "size of a region"
+    return loss_lines(lines, [], told=told, across=across)

@@ -34,6 +34,7 @@ from palmatch.report.style import (
     counted,
     dashes_of,
     epsilon_bars,
+    kind_handles,
     legend_above,
     markers_of,
     name_ends,
@@ -157,10 +158,15 @@ def loss_lines(lines: Sequence[Line], marks: Sequence[Mark], *, told: str, acros
     Dotted lines are PALMA's bounds; the shaded area reaches from one spread below the better to one above the worse.
     """
     names = names_width(line.method for line in lines)
+    handles = kind_handles(line.kind for line in lines)
+    if marks:
+        stated = "open: what the paper states"
+        handles.append(Line2D([], [], ls="", marker="o", ms=5, mfc="white", mec=INK, label=stated))
     figure, axes = sheet(
-        "Welfare lost over the size of the regions", told, plot=(WIDTH - 0.5 - names, 3.7), left=0.5, right=names,
-        legend=0.19,
+        "Welfare lost over the size of the regions", told, plot=(WIDTH - 0.5 - names, max(3.7, 0.25 * len(lines))),
+        left=0.5, right=names, legend=0.02 + 0.17 * len(handles),
     )  # fmt: skip
+    legend_above(figure, axes, handles, columns=1)
     _draw_bounds(axes, [line for line in lines if line.bound])
     whole = [line for line in lines if not line.bound]
     kinds = [line.kind for line in whole]
@@ -175,9 +181,6 @@ def loss_lines(lines: Sequence[Line], marks: Sequence[Mark], *, told: str, acros
     axes.set_ylim(bottom=0)
     _ticks(axes, lines)
     name_ends(axes, [(line.method, line.sizes[-1], 100 * line.means[-1]) for line in lines])
-    if marks:
-        open_mark = Line2D([], [], ls="", marker="o", ms=5, mfc="white", mec=INK, label="open: what the paper states")
-        legend_above(figure, axes, [open_mark], columns=1)
     axes.set_xlabel(across)
     axes.set_ylabel("welfare lost (% of the optimum)")
     return figure
