@@ -514,7 +514,8 @@ def test_a_missing_column_is_named_with_what_was_found(fetch: Fetch, server: Fak
     server.header = ["vendorid", "tpep_pickup_datetime", "tpep_dropoff_datetime", "pulocationid", "dolocationid"]
     with pytest.raises(PortalError) as stop:
         fetch()
-    assert "found no column pickup_longitude or start_lon, no column pickup_latitude or start_lat" in str(stop.value)
+    told = "no column pickup_longitude or start_lon or pickup_lon, no column pickup_latitude or start_lat or pickup_lat"
+    assert f"found {told}" in str(stop.value)
     assert "among vendorid, tpep_pickup_datetime, tpep_dropoff_datetime, pulocationid" in str(stop.value)
     assert len(server.seen) == 1
 

@@ -1,6 +1,6 @@
 """The figures of an audit: what the attacker believes about one agent's place, and how well he tells two types apart.
 
-Each function takes a record of `studies.audit` and returns a figure; `report.figures.save` writes it.
+Each function takes a record of `studies.audit` and returns a figure; `report.style.save` writes it.
 """
 
 from __future__ import annotations
