@@ -34,11 +34,16 @@ def main() -> None:
         say(sys.executable, "-m", "build", "--quiet", "--outdir", built, ROOT)
         files = sorted(built.glob("palmatch-*"))
         say(sys.executable, "-m", "twine", "check", "--strict", *files)
-        found = [path for name in PYTHONS if (path := shutil.which(name))] or [sys.executable]
+        found = [path for name in PYTHONS if (path := shutil.which(name)) and runs(path)] or [sys.executable]
         for number, python in enumerate(found):
             for file in files if number == 0 else [file for file in files if file.suffix == ".whl"]:
                 try_alone(python, file, Path(folder))
         print(f"passed: {', '.join(file.name for file in files)} on {', '.join(found)}")
+
+
+def runs(python: str) -> bool:
+    """Tell whether a Python that is on the path starts: the shims of a version manager may not."""
+    return subprocess.run([python, "--version"], capture_output=True, check=False).returncode == 0
 
 
 def try_alone(python: str, file: Path, folder: Path) -> None:

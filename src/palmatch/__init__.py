@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from palmatch.methods import METHODS, Method, PreparedMethod, Settings, Workspace, match, prepare, register
     from palmatch.problem import Domain, Matching, Partition, Problem, Utility, make_problem
     from palmatch.studies.compare import compare
+    from palmatch.studies.fairness import fairness
     from palmatch.studies.limit import limit
     from palmatch.trace import Outcome, Trace
 
