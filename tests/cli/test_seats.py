@@ -121,6 +121,19 @@ def test_compare_takes_the_same_limits(folder: Path) -> None:
     assert [row["method"] for row in json.loads(result.stdout)["rows"]] == ["once", "greedy", "hungarian"]
 
 
+def test_assignments_are_written_as_openreview_does_without_private_scores(folder: Path) -> None:
+    result = run(
+        "match", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", 2, "--capacity", 2, "--demand", 2,
+        "--conflicts", "conflicts.csv", "--out", "assignments.json", "--method", "hungarian", folder=folder,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    found = json.loads((folder / "assignments.json").read_text())
+    assert {paper: len(users) for paper, users in found.items()} == {"p1": 2, "p2": 3}
+    scores = {(paper, one["user"]): one["aggregate_score"] for paper, users in found.items() for one in users}
+    # Both have the primary area ml; that one of them knows db as well is private.
+    assert scores["p2", "ana"] == scores["p2", "cy"]
+
+
 def test_frames_take_the_same_columns(folder: Path) -> None:
     people, sites = (pl.read_csv(folder / name) for name in ("people.csv", "sites.csv"))
     problem = pm.mobility.problem(people, sites)

@@ -19,6 +19,7 @@ from palmatch.methods import METHODS, Settings, Workspace
 from palmatch.methods import match as match_problem
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import Matching, Problem
+from palmatch.report.assignments import assignments
 from palmatch.report.units import fairness_lines, shortfall_lines
 from palmatch.studies.fairness import fairness
 from palmatch.studies.shortfall import lacking_agents, lacking_resources
@@ -34,6 +35,9 @@ EXAMPLES = (
 # Up to here the optimum takes about a second, and the loss against it is told without being asked for.
 _OPTIMUM_PAIRS = 4_000_000
 
+# What a file of pairs may be called; JSON is what openreview-matcher writes.
+_KINDS = (".csv", ".parquet", ".json")
+
 # So many tiles a cluster gets, if there are so many regions: more than workers even out what each has to do.
 _TILES = 8
 
@@ -43,7 +47,13 @@ def command(
     *,
     agents: options.Agents,
     resources: options.Resources,
-    out: Annotated[Path, typer.Option("--out", help="Where the pairs go: .csv or .parquet; - for CSV on the output.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            help="Where the pairs go: .csv, .parquet, .json (openreview-matcher); - for CSV.",
+        ),
+    ],
     chosen: options.ProblemOptions,
     method: Annotated[str, options.one_method(", ".join(METHODS))] = "once",
     edge: options.Edge = 1000.0,
@@ -77,7 +87,7 @@ def command(
 ) -> None:
     """Match the two files."""
     options.method(method)
-    check_outputs(agents, resources, chosen.types, chosen.conflicts, out=out, json=json)
+    check_outputs(agents, resources, chosen.types, chosen.conflicts, out=out, json=json, kinds=_KINDS)
     if cluster is not None:
         check_tiled(method, _TILES if tiles is None else tiles)
     elif tiles is not None:
@@ -93,7 +103,10 @@ def command(
             matching = match_on_tiles(
                 workspace, method, settings=settings, seed=seed, tiles=tiles or _TILES, cluster=there
             )
-    write_rows(out, dict(zip(("agent", "resource"), matching.columns(), strict=True)))
+    if out.suffix.lower() == ".json":
+        show.write_json(out, assignments(problem, matching))
+    else:
+        write_rows(out, dict(zip(("agent", "resource"), matching.columns(), strict=True)))
     if str(out) == "-":
         show.step_aside()
     best = optimal_welfare(problem) if problem.agents * problem.resources <= _OPTIMUM_PAIRS else None

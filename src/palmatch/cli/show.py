@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -242,7 +242,7 @@ def _epsilon(value: float, digits: int = 2) -> str:
     return short if float(short) >= value else f"{float(short) + 10**-digits:.{digits}f}"
 
 
-def write_json(path: Path | None, content: dict[str, Any]) -> None:
+def write_json(path: Path | None, content: Mapping[str, Any]) -> None:
     """Write JSON to a file, or to the standard output for `-`; numbers that JSON lacks become null."""
     if path is None:
         return
