@@ -15,7 +15,7 @@ import palmatch as pm
 from benchmarks import turns
 from palmatch.methods import Settings, Workspace
 from palmatch.report.audit_figures import belief_maps
-from palmatch.report.figures import save
+from palmatch.report.style import save
 from palmatch.studies.arena import arena
 from palmatch.studies.arena_once import report_arena
 from palmatch.studies.audit import belief

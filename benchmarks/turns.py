@@ -28,8 +28,7 @@ from palmatch.methods import Settings, Workspace, prepare
 from palmatch.methods import lists as turns
 from palmatch.methods import reports as once
 from palmatch.methods.centralised import optimal_welfare
-from palmatch.report.figures import save
-from palmatch.report.style import DASHES, FAINT_INK, INK, MARGIN, legend_above, sheet, styled
+from palmatch.report.style import DASHES, FAINT_INK, INK, MARGIN, legend_above, save, sheet, styled
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import streams
 from palmatch.rounds.turns import Turns, best_first, by_gaps, constant, decaying, take_turns
