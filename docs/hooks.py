@@ -29,6 +29,15 @@ _SOURCE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?:src|tests|benchmarks|examples
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.DOTALL)
 
 
+def on_config(config: Any) -> Any:
+    """Add pages that the navigation does not name yet, so that none is out of reach."""
+    named = set(re.findall(r"[\w/-]+\.md", str(config.nav)))
+    pages = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
+    omitted = [page for page in pages if page not in named]
+    config.nav = [*config.nav, {"More": omitted}] if omitted else config.nav
+    return config
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are not files of docs/."""
     files.append(File.generated(config, REFERENCE, content=command_reference()))
