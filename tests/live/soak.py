@@ -58,7 +58,7 @@ class Soak:
 
     async def game(self, name: str, kills: int) -> None:
         """Play one game with some kills."""
-        self.got, self.arrivals = {}, list[Arrival]()
+        self.got, self.arrivals, self.answered = {}, list[Arrival](), dict[int, bool]()
         self.hub = Hub(TRUST, largest=2**23)
         await self.hub.start(port=self.port)
         helpers = [await connect(self.url, credentials=credentials(*who)) for who in HELPERS]
@@ -87,6 +87,8 @@ class Soak:
     async def _kill(self, name: str, kills: int) -> None:
         for _ in range(kills):
             await asyncio.sleep(self.random.uniform(0.1, 0.9))
+            if len(self.got) == AGENTS:
+                return
             what = self.random.choice(["board", "hub", "device"])
             if what == "hub":
                 await self.hub.stop()
@@ -96,7 +98,7 @@ class Soak:
                 await self._end("board")
                 self.start("board", lambda: self._board(name))
             else:
-                number = self.random.randrange(AGENTS)
+                number = self.random.choice([number for number in range(AGENTS) if number not in self.got])
                 await self._end(f"device {number}")
                 self.start(f"device {number}", lambda number=number: self._device(name, number))
             self.kills[what] += 1
@@ -119,8 +121,8 @@ class Soak:
             while len(self.got) < AGENTS:
                 await asyncio.sleep(0.1)
         finally:
-            await transport.close()
             journal.close()
+            await transport.close()
 
     async def _connected(self, role: str = "device") -> Any:
         while True:
@@ -141,6 +143,7 @@ class Soak:
                 wish = Wish("ride", tuple(self.at[number].tolist()), EPSILON)
                 played, _ = await Device(TRUST, own, ledger, ask).play(transport, name, wish)
                 self.got[number] = played.resource
+                self.answered[number] = played.answer == "Accepted"
         finally:
             await transport.close()
 
@@ -170,7 +173,10 @@ class Soak:
         assert set(believed) <= {self.cars.ids[place] for place in by_tag.values() if place >= 0}
         served = {arrival.resource: arrival.position for arrival in self.arrivals}
         for number, resource in self.got.items():
-            assert resource is None or served[resource] == tuple(self.at[number].tolist())
+            # Without an answer the agent counts as a no-show, and the resource is free again after the grace time.
+            if resource is not None and self.answered[number]:
+                assert served[resource] == tuple(self.at[number].tolist())
+        assert all(position in {tuple(at) for at in self.at.tolist()} for position in served.values())
 
 
 HELPERS = (("issuer", ""), ("resource", "fleet"))
@@ -179,9 +185,10 @@ HELPERS = (("issuer", ""), ("resource", "fleet"))
 def run(folder: Path, *, kills: int, seed: int, per_game: int = 10) -> dict[str, int]:
     """Play games until so many kills were made; return how many of each kind there were."""
     total = {"board": 0, "hub": 0, "device": 0, "games": 0}
-    for number, start in enumerate(range(0, kills, per_game)):
+    while (made := sum(total.values()) - total["games"]) < kills:
+        number = total["games"]
         soak = Soak(folder, seed + number, "bids" if number % 2 else "report")
-        asyncio.run(soak.game(f"soak-{number}", min(per_game, kills - start)))
+        asyncio.run(soak.game(f"soak-{number}", min(per_game, kills - made)))
         total = {what: count + soak.kills.get(what, 0) for what, count in total.items()} | {"games": number + 1}
         sys.stdout.write(json.dumps(total) + "\n")
     return total

@@ -165,10 +165,12 @@ class Resources:
     def __init__(self) -> None:
         self.openers = {name: Opener.fresh() for name in NAMES}
         self.found: dict[str, tuple[float, float]] = {}
+        self.transports: dict[str, Transport] = {}
+        self.answering: list[asyncio.Future[None]] = []
 
     async def serve(self, join: Join) -> None:
         for name, opener in self.openers.items():
-            transport = await join("resource", name)
+            transport = self.transports[name] = await join("resource", name)
             content = m.Certificate(name=name, signing=KEYS[name].public, sealing=opener.public, until=2**50)
             await transport.publish(Topic(GAME, "resource", name), certificate(KEYS["operator"], GAME, content))
             await transport.subscribe(Topic(GAME, "handover", name), self._received)
@@ -179,7 +181,11 @@ class Resources:
         assert envelope.topic.name is not None
         opener = self.openers[envelope.topic.name]
         position = open_position(opener, envelope.topic, envelope.message.tag, envelope.message.sealed)
-        self.found[envelope.topic.name] = position
+        name = envelope.topic.name
+        self.found[name] = position
+        place = Topic(GAME, "answer", name)
+        answer = KEYS[name].packet(place, m.Answer(tag=envelope.message.tag, status="Accepted"))
+        self.answering.append(asyncio.ensure_future(self.transports[name].publish(place, answer)))
 
 
 async def player(

@@ -39,7 +39,8 @@ from palmatch.live.witness import Watch
 _WINDOW = 0.6
 # How often a join or a report is sent: a lost packet is not noticed, and the same one twice counts once.
 _COPIES = 3
-_HANDOVERS = 5
+# Long enough for a resource to connect again after a broker's end.
+_HANDOVERS = 20
 _POLL_SECONDS = 0.5
 _DAY = 86_400.0
 
