@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 
 import numba
@@ -18,12 +18,12 @@ from palmatch.device.distribution import GRID
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.compiled import backoff_weights, selection_weights
 from palmatch.policies.noise import PublicPlay
-from palmatch.policies.published import Policy, mixed
+from palmatch.policies.published import Policy, mixed, on_grid
+from palmatch.privacy import few_types
 from palmatch.privacy.ranges import Groups, backoff_extremes, selection_range
 from palmatch.privacy.renyi import (
     Coins,
     log_moment,
-    log_moment_of_coins,
     lowered,
     one_thread,
     raised,
@@ -192,36 +192,75 @@ def action_costs(
     return cost_curve(shown, play, policy)(order, None)
 
 
-def cost_curve(region: Neighbourhood, play: PublicPlay, policy: Policy) -> Callable[[float, int | None], ActionCosts]:
-    """Return (order, ranks) to `action_costs`: what does not depend on the order is computed once for all of them."""
-    selection = _of_few_types if len(region.types) <= _FEW_TYPES else _of_many_types
-    worst = selection(region, play, policy)
+class CostCurve:
+    """(order, ranks) to the `action_costs` of a region: what does not depend on the order is computed once for all."""
 
-    @cache
-    def coins(ranks: int | None) -> tuple[Coins, Coins]:
-        return _backoff_extremes(region if ranks is None else _first_ranks(region, ranks), play, policy)
+    def __init__(self, region: Neighbourhood, play: PublicPlay, policy: Policy) -> None:
+        self._region, self._play, self._policy = region, play, policy
+        few = len(region.types) <= _FEW_TYPES
+        self._tables = (np.ascontiguousarray(region.utilities.T), region.entries) if few else None
+        self._many = None if few else _of_many_types(region, play, policy)
+        self._pairs: IntArray | None = None
+        self._extremes: dict[int | None, tuple[IntArray, IntArray]] = {}
 
-    def curve(order: float, ranks: int | None) -> ActionCosts:
-        shown = region.ranks if ranks is None else min(ranks + 1, region.ranks)
-        one, other = coins(ranks)
-        backoff = np.maximum(log_moment_of_coins(one, other, order), log_moment_of_coins(other, one, order))
-        return ActionCosts(np.array([worst(rank, order) for rank in range(shown)]), backoff)
+    def __call__(self, order: float, ranks: int | None) -> ActionCosts:
+        """Return the costs at an order, of the first `ranks` rank sets and one more, or of all for None."""
+        shown = self._shown(ranks)
+        cut = self._region if ranks is None else _first_ranks(self._region, ranks)
+        return ActionCosts(self._selection(order, shown), self._backoff(order, len(cut.entries), ranks))
 
-    return curve
+    def estimate(self, order: float, ranks: int) -> ActionCosts:
+        """Return costs that may be too low, to choose an order by: of the pairs that were the worst at another."""
+        if self._pairs is None or self._tables is None or np.isinf(order):
+            return self(order, ranks)
+        shown = self._shown(ranks)
+        stop, truth = int(self._region.offsets[shown]), on_grid(self._policy.truth_selection) / GRID
+        selection = few_types.costs_of_pairs(
+            *self._tables, self._region.offsets, self._play.selection, truth, order, self._pairs[:shown]
+        )
+        return ActionCosts(selection, self._backoff(order, stop, None))
 
+    def _shown(self, ranks: int | None) -> int:
+        return self._region.ranks if ranks is None else min(ranks + 1, self._region.ranks)
 
-def _of_few_types(region: Neighbourhood, play: PublicPlay, policy: Policy) -> Callable[[int, float], float]:
-    """Return (rank set, order) to the worst cost of a selection, from all pairs at once."""
+    def _backoff(self, order: float, entries: int, ranks: int | None) -> FloatArray:
+        if ranks not in self._extremes:
+            cut = self._region if ranks is None else _first_ranks(self._region, ranks)
+            self._extremes[ranks] = backoff_extremes(
+                cut.utilities, cut.entries, cut.offsets, self._policy.gamma, columns=self._columns
+            )
+        low, high = self._extremes[ranks]
+        truth = on_grid(self._policy.truth_backoff) / GRID
+        return few_types.coin_costs(low[:entries], high[:entries], self._play.backoff[:entries], truth, order)
 
-    def worst(rank: int, order: float) -> float:
-        one = _one_set(region, rank)
-        rows = _selection_in(region, play, policy, region.utilities, one)
-        if np.isinf(order):
-            return float(np.log(rows.max(axis=0) / rows.min(axis=0)).max())
-        noise = play.selection[one.start : one.start + rows.shape[1]] / GRID
+    @property
+    def _columns(self) -> FloatArray | None:
+        return None if self._tables is None else self._tables[0]
+
+    def _selection(self, order: float, ranks: int) -> FloatArray:
+        if self._tables is None:
+            assert self._many is not None
+            return np.array([self._many(rank, order) for rank in range(ranks)])
+        truth = on_grid(self._policy.truth_selection) / GRID
+        offsets = self._region.offsets[: ranks + 1]
+        costs, pairs = few_types.selection_costs(*self._tables, offsets, self._play.selection, truth, order)
+        if ranks == self._region.ranks and not np.isinf(order):
+            self._pairs = pairs
+        for rank in np.flatnonzero(np.isnan(costs)):
+            costs[rank] = self._of_all_pairs(int(rank), order)
+        return costs
+
+    def _of_all_pairs(self, rank: int, order: float) -> float:
+        """Return the worst cost of a selection where powers are beyond what the compiled way is sure of."""
+        one = _one_set(self._region, rank)
+        rows = _selection_in(self._region, self._play, self._policy, self._region.utilities, one)
+        noise = self._play.selection[one.start : one.start + rows.shape[1]] / GRID
         return float(worst_log_moments(rows, rows, noise, order).max())
 
-    return worst
+
+def cost_curve(region: Neighbourhood, play: PublicPlay, policy: Policy) -> CostCurve:
+    """Return the costs of a region at any order."""
+    return CostCurve(region, play, policy)
 
 
 def _of_many_types(region: Neighbourhood, play: PublicPlay, policy: Policy) -> Callable[[int, float], float]:

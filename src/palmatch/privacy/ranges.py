@@ -47,7 +47,7 @@ def selection_range(groups: Groups, entries: IntArray, offsets: IntArray) -> tup
     return low, high
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _selection_range(columns, entries, offsets, starts):  # type: ignore[no-untyped-def]  # compiled
     """Fill in both extremes of each group; the members of some groups side by side, as processors like it."""
     groups = len(starts) - 1
@@ -60,7 +60,7 @@ def _selection_range(columns, entries, offsets, starts):  # type: ignore[no-unty
         last = min(first + _ABREAST, groups)
         for rank in range(len(offsets) - 1):
             here = entries[offsets[rank] : offsets[rank + 1]]
-            _fill_weights(columns, here, starts[first], starts[last], weights, memory, largest)
+            fill_weights_abreast(columns, here, starts[first], starts[last], weights, memory, largest)
             for group in range(first, last):
                 begin, end = starts[group] - starts[first], starts[group + 1] - starts[first]
                 for place in range(len(here)):
@@ -73,8 +73,8 @@ def _selection_range(columns, entries, offsets, starts):  # type: ignore[no-unty
     return low, high
 
 
-@numba.njit(cache=True)
-def _fill_weights(columns, here, first, last, weights, memory, largest):  # type: ignore[no-untyped-def]  # compiled
+@numba.njit(cache=True, nogil=True)
+def fill_weights_abreast(columns, here, first, last, weights, memory, largest):  # type: ignore[no-untyped-def]  # compiled
     """Do what `device.distribution.fill_weights` does, step by step, for many rows at once (entries x rows).
 
     Whole numbers up to GRID are exact as floating-point numbers too, and faster.
@@ -99,19 +99,21 @@ def _fill_weights(columns, here, first, last, weights, memory, largest):  # type
 
 
 def backoff_extremes(
-    utilities: FloatArray, entries: IntArray, offsets: IntArray, gamma: float
+    utilities: FloatArray, entries: IntArray, offsets: IntArray, gamma: float, *, columns: FloatArray | None = None
 ) -> tuple[IntArray, IntArray]:
     """Return the smallest and the largest back-off chance over GRID of any row at every entry.
 
-    The numbers of `policies.compiled.backoff_range`, in less time: who would lose more never backs off more, to the
-    last bit, so that only the extreme losses need a chance.
+    The numbers of `policies.compiled.backoff_range`, in less time: an agent that would lose more never backs off more,
+    to the last bit, so that only the extreme losses need a chance. `columns` are the utilities column by column, where
+    they are at hand.
     """
-    least, most = _loss_range(np.ascontiguousarray(utilities.T), entries, offsets)
+    by_column = np.ascontiguousarray(utilities.T) if columns is None else columns
+    least, most = _loss_range(by_column, entries, offsets)
     low, high = linear_backoff(np.stack((most, least)), np.zeros((2, len(entries))), gamma)
     return low, high
 
 
-@numba.njit(cache=True, fastmath={"nnan", "nsz"})
+@numba.njit(cache=True, nogil=True, fastmath={"nnan", "nsz"})
 def _loss_range(columns, entries, offsets):  # type: ignore[no-untyped-def]  # compiled
     """Return the smallest and the largest loss of any row at every entry; rows side by side, as processors like it."""
     ranks, rows = len(offsets) - 1, columns.shape[1]

@@ -78,6 +78,7 @@ def renyi_account(
     delta: float,
     orders: Sequence[float] = ORDERS,
     look_ahead: int = 8,
+    estimate: Callable[[float, int], ActionCosts] | None = None,
 ) -> Account:
     """Return the Rényi account at the order that buys the most.
 
@@ -87,28 +88,36 @@ def renyi_account(
         (λ, ranks) to the costs λ D_{λ+1} of the first `ranks` rank sets, or of all for None. Any mechanism with a cost
         curve per order can be accounted like this; nothing has to be subclassed.
     usual:
-        The costs of a typical course of actions, in order; it only serves to choose, the promise does not depend on it.
+        The costs of a typical course of actions, in order; it only serves to choose, the guarantee does not depend on
+        it.
+    estimate:
+        Like `curve`, sooner and not exactly, once `curve` has been asked; it only serves to choose as well.
     """
     if not orders:
         raise InputError("Expected at least one order to choose from.")
+    worths = [float(renyi_worth(np.array([epsilon]), order=order, delta=delta)[0]) for order in orders]
+    # For small costs, which grow with λ(λ + 1), this is where the climb ends.
+    start = int(np.argmax([worth / (order * (order + 1)) for worth, order in zip(worths, orders, strict=True)]))
+    known = {start: curve(orders[start], None)}
 
     @cache
     def bought(place: int) -> float:
-        worth = float(renyi_worth(np.array([epsilon]), order=orders[place], delta=delta)[0])
         # Where δ takes more than ε gives, a higher order takes less: the worth itself shows the way up.
-        return actions_bought(usual(curve(orders[place], look_ahead)), worth) if worth > 0 else worth
+        if worths[place] <= 0:
+            return worths[place]
+        return actions_bought(usual((estimate or curve)(orders[place], look_ahead)), worths[place])
 
-    chosen = orders[_highest(bought, len(orders))]
-    return Account("renyi", chosen, curve(chosen, None), lambda e: renyi_worth(e, order=chosen, delta=delta))
+    top = _highest(bought, len(orders), start)
+    costs, chosen = known[top] if top in known else curve(orders[top], None), orders[top]
+    return Account("renyi", chosen, costs, lambda e: renyi_worth(e, order=chosen, delta=delta))
 
 
-def _highest(value: Callable[[int], float], places: int) -> int:
-    """Climb from the middle to a place that is no lower than its neighbours: for one hill, the top of it.
+def _highest(value: Callable[[int], float], places: int, here: int) -> int:
+    """Climb to a place that is no lower than its neighbours: for one hill, the top of it.
 
     Costs grow with the order and what δ takes falls with it, so that there is one hill in practice; on another shape
     the order is merely not the best one.
     """
-    here = places // 2
     while True:
         around = [place for place in (here - 1, here + 1) if 0 <= place < places]
         best = max(around, key=value, default=here)
@@ -141,13 +150,11 @@ def usual_course(costs: ActionCosts, offsets: IntArray, noise: FloatArray) -> Fl
 
     A back-off counts with its mean cost over what the noise would have picked.
     """
-    course = []
-    for rank in range(min(len(costs.selection), len(offsets) - 1)):
-        here = slice(int(offsets[rank]), int(offsets[rank + 1]))
-        if here.stop > len(costs.backoff):
-            break
-        course += [costs.selection[rank], float((noise[here] * costs.backoff[here]).sum())]
-    return np.array(course)
+    known = int(np.searchsorted(offsets, len(costs.backoff), side="right")) - 1
+    ranks = min(len(costs.selection), len(offsets) - 1, known)
+    stop = int(offsets[ranks])
+    backoff = np.add.reduceat(noise[:stop] * costs.backoff[:stop], offsets[:ranks])
+    return np.column_stack((costs.selection[:ranks], backoff)).ravel()
 
 
 @runtime_checkable
@@ -189,7 +196,7 @@ class BestOf:
 
         candidates = [pure_account(curve(float("inf"), None))] if self.pure else []
         if self.renyi:
-            candidates.append(renyi_account(curve, usual, epsilon=epsilon, delta=delta))
+            candidates.append(renyi_account(curve, usual, epsilon=epsilon, delta=delta, estimate=curve.estimate))
         best = max(candidates, key=lambda a: actions_bought(usual(a.costs), float(a.worth(np.array([epsilon]))[0])))
         return replace(best, types=len(region.types))
 
@@ -263,7 +270,8 @@ def sound_allowance(
     for account, members in zip(accounts, everybody, strict=True):
         # With a large δ a Rényi budget is worth something at ε = 0 as well; a budget of 0 is 0 all the same.
         budget[members] = np.where(epsilon[members] > 0, rounded_down(account.worth(epsilon[members])), 0)
-    selection = [rounded_up(account.costs.selection) for account in accounts]
+    selection = rounded_up(np.concatenate([account.costs.selection for account in accounts]))
+    first = np.concatenate(([0], np.cumsum([len(account.costs.selection) for account in accounts])))[:-1]
     everybody_pure = np.array([account.pure for account in accounts])[region_of_agent]
 
     def epsilon_of(spent: IntArray) -> FloatArray:
@@ -273,9 +281,9 @@ def sound_allowance(
 
     return Allowance(
         budget=budget,
-        first=np.array([prices[0] for prices in selection], dtype=np.int64),
-        selection=np.concatenate(selection),
-        backoff=np.concatenate([rounded_up(account.costs.backoff) for account in accounts]),
+        first=selection[first],
+        selection=selection,
+        backoff=rounded_up(np.concatenate([account.costs.backoff for account in accounts])),
         epsilon_of=epsilon_of,
         guarantee=_guarantee(accounts, epsilon, delta),
         epsilon_is_public=True,

@@ -1,0 +1,237 @@
+"""The worst costs of a region with few possible types, compiled: all pairs of types, a rank set after the other.
+
+All moments of a rank set are one matrix product in single precision, which only says where the largest can be: every
+pair that comes within far more than its rounding of the largest is computed in double precision. What cannot be
+computed by powers is left to the caller, by a cost that is no number. The weights are those that agents draw with.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from palmatch.device.distribution import GRID
+from palmatch.privacy.ranges import fill_weights_abreast
+from palmatch.problem import FloatArray, IntArray
+
+# A sum of n products of positive numbers in single precision is off by less than (n + 3) 2^-24 of itself. Two such sums
+# whose order may be wrong are nearer to each other than twice that; this is four times that, for n up to _MOST_ENTRIES.
+_CLOSE = 4 * 2.0**-24
+_MOST_ENTRIES = 4096
+
+# Factors up to here have products that single precision holds, and what it takes for 0 adds less than 1e-10 to a
+# moment, which is at least 1.
+_SURE = 1e17
+
+
+def selection_costs(
+    columns: FloatArray, entries: IntArray, offsets: IntArray, noise: IntArray, share: float, order: float
+) -> tuple[FloatArray, IntArray]:
+    """Return the worst cost of a selection at each rank set, and the pair of types (p, q) that has it.
+
+    Parameters
+    ----------
+    columns:
+        Utilities, a row for each resource and a column for each type.
+    noise:
+        The weights over GRID of the region's noise at every entry.
+    share:
+        ζ_S, as the player draws it.
+    order:
+        λ; at an infinite one the cost is the largest log-ratio.
+    """
+    costs, pairs = np.empty(len(offsets) - 1), np.zeros((len(offsets) - 1, 2), dtype=np.int64)
+    _selection_costs(columns, entries, offsets, noise, share, order, costs, pairs)
+    return costs, pairs
+
+
+def costs_of_pairs(
+    columns: FloatArray,
+    entries: IntArray,
+    offsets: IntArray,
+    noise: IntArray,
+    share: float,
+    order: float,
+    pairs: IntArray,
+) -> FloatArray:
+    """Return the cost of a selection at each rank set for one pair of types there: never above the worst."""
+    costs: FloatArray = _costs_of_pairs(columns, entries, offsets, noise, share, order, pairs)
+    return costs
+
+
+def coin_costs(low: IntArray, high: IntArray, noise: IntArray, share: float, order: float) -> FloatArray:
+    """Return at every entry the worst cost of a back-off between the types of the smallest and the largest chance."""
+    costs: FloatArray = _coin_costs(low, high, noise, share, order)
+    return costs
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _power(base, exponent):  # type: ignore[no-untyped-def]  # compiled
+    """Return base ** exponent, by repeated squaring where the exponent is whole."""
+    left = np.int64(exponent)
+    if left != exponent or left < 1:
+        return base**exponent
+    result = 1.0
+    while True:
+        if left & 1:
+            result *= base
+        left >>= 1
+        if left == 0:
+            return result
+        base *= base
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _raise(base, exponent, out):  # type: ignore[no-untyped-def]  # compiled
+    """Write base ** exponent for a whole row; `base` is overwritten."""
+    left = np.int64(exponent)
+    if left != exponent or left < 1:
+        for place in range(len(base)):
+            out[place] = base[place] ** exponent
+        return
+    out[:] = 1.0
+    while True:
+        if left & 1:
+            for place in range(len(base)):
+                out[place] *= base[place]
+        left >>= 1
+        if left == 0:
+            return
+        for place in range(len(base)):
+            base[place] *= base[place]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _mix(weights, noise, share):  # type: ignore[no-untyped-def]  # compiled
+    """Turn weights (entries x types) into chances, as `policies.published.mixed` does."""
+    for place in range(len(noise)):
+        rest = (1.0 - share) * noise[place]
+        row = weights[place]
+        for column in range(len(row)):
+            row[column] = (share * row[column] + rest) / GRID
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _selection_costs(columns, entries, offsets, noise, share, order, costs, pairs):  # type: ignore[no-untyped-def]  # compiled
+    types, most = columns.shape[1], np.diff(offsets).max()
+    chances, memory, largest = np.empty((most, types)), np.empty((3, types)), np.empty(types, dtype=np.int64)
+    left, right = np.empty((most, types)), np.empty((most, types))
+    left_single, right_single = np.empty((most, types), np.float32), np.empty((most, types), np.float32)
+    products = np.empty((types, types), np.float32)
+    for rank in range(len(offsets) - 1):
+        here = entries[offsets[rank] : offsets[rank + 1]]
+        common = noise[offsets[rank] : offsets[rank + 1]]
+        count = len(here)
+        fill_weights_abreast(columns, here, 0, types, chances, memory, largest)
+        _mix(chances[:count], common, share)
+        if np.isinf(order):
+            costs[rank] = _largest_ratio(chances[:count])
+            continue
+        sure = count <= _MOST_ENTRIES
+        for place in range(count):
+            centre = common[place] / GRID
+            row, up, down = chances[place], left[place], right[place]
+            for column in range(types):
+                row[column] /= centre
+                down[column] = row[column]
+            _raise(down, order, up)
+            peak = 0.0
+            for column in range(types):
+                down[column] = 1.0 / up[column]
+                up[column] *= centre * row[column]
+                peak = max(peak, max(up[column], down[column]))
+                left_single[place, column] = up[column]
+                right_single[place, column] = down[column]
+            sure &= peak <= _SURE
+        if not sure:
+            costs[rank] = np.nan
+            continue
+        np.dot(left_single[:count].T, right_single[:count], products)
+        costs[rank] = np.log(max(_largest_moment(products, left[:count], right[:count], pairs[rank]), 1.0))
+
+
+@numba.njit(cache=True, nogil=True)
+def _largest_ratio(chances):  # type: ignore[no-untyped-def]  # compiled
+    """Return the largest log-ratio between two types at any entry."""
+    worst = 1.0
+    for place in range(len(chances)):
+        row = chances[place]
+        low, high = row[0], row[0]
+        for value in row:
+            low, high = min(low, value), max(high, value)
+        worst = max(worst, high / low)
+    return np.log(worst)
+
+
+@numba.njit(cache=True, nogil=True)
+def _largest_moment(products, left, right, pair):  # type: ignore[no-untyped-def]  # compiled
+    """Return the largest moment in double precision, of all pairs that may have it; write down its pair."""
+    types = len(products)
+    peak = np.float32(0.0)
+    for one in range(types):
+        row = products[one]
+        for other in range(types):
+            peak = max(peak, row[other])
+    enough = np.float32(peak * (1.0 - _CLOSE * (len(left) + 4)))
+    worst = 0.0
+    for one in range(types):
+        row = products[one]
+        for other in range(types):
+            if row[other] >= enough:
+                moment = 0.0
+                for place in range(len(left)):
+                    moment += left[place, one] * right[place, other]
+                if moment > worst:
+                    worst, pair[0], pair[1] = moment, one, other
+    return worst
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _costs_of_pairs(columns, entries, offsets, noise, share, order, pairs):  # type: ignore[no-untyped-def]  # compiled
+    costs, most = np.empty(len(pairs)), np.diff(offsets).max()
+    two, memory, largest = np.empty((columns.shape[0], 2)), np.empty((3, 2)), np.empty(2, dtype=np.int64)
+    chances = np.empty((most, 2))
+    for rank in range(len(pairs)):
+        here = entries[offsets[rank] : offsets[rank + 1]]
+        common = noise[offsets[rank] : offsets[rank + 1]]
+        for place in here:
+            two[place, 0], two[place, 1] = columns[place, pairs[rank, 0]], columns[place, pairs[rank, 1]]
+        fill_weights_abreast(two, here, 0, 2, chances, memory, largest)
+        _mix(chances[: len(here)], common, share)
+        moment = 0.0
+        for place in range(len(here)):
+            first, second = chances[place, 0], chances[place, 1]
+            moment += first * _power(first / second, order)
+        costs[rank] = np.log(max(moment, 1.0))
+    return costs
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _coin_costs(low, high, noise, share, order):  # type: ignore[no-untyped-def]  # compiled
+    costs = np.empty(len(low))
+    for place in range(len(low)):
+        rest, tails = (1.0 - share) * noise[place], (1.0 - share) * (GRID - noise[place])
+        heads_one, heads_two = (share * low[place] + rest) / GRID, (share * high[place] + rest) / GRID
+        tails_one = (share * (GRID - low[place]) + tails) / GRID
+        tails_two = (share * (GRID - high[place]) + tails) / GRID
+        heads, tails = heads_one / heads_two, tails_one / tails_two
+        if np.isinf(order):
+            costs[place] = max(abs(np.log(heads)), abs(np.log(tails)))
+            continue
+        up, down = _power(heads, order), _power(tails, order)
+        moment = max(heads_one * up + tails_one * down, heads_two / up + tails_two / down)
+        if moment <= 1e100:
+            costs[place] = np.log(max(moment, 1.0))
+        else:
+            costs[place] = max(
+                _log_moment(heads_one, tails_one, heads, tails, order),
+                _log_moment(heads_two, tails_two, 1.0 / heads, 1.0 / tails, order),
+            )
+    return costs
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _log_moment(heads, tails, heads_ratio, tails_ratio, order):  # type: ignore[no-untyped-def]  # compiled
+    """Return ln(h r^λ + t s^λ) in log space, which has no largest number."""
+    one, two = np.log(heads) + order * np.log(heads_ratio), np.log(tails) + order * np.log(tails_ratio)
+    return max(max(one, two) + np.log1p(np.exp(-abs(one - two))), 0.0)
