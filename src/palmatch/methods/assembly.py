@@ -20,18 +20,23 @@ from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy
 from palmatch.privacy.accountants import Allowance, Layout, free_allowance, published_allowance
 from palmatch.privacy.costs import largest_own_costs
+from palmatch.privacy.renyi import one_thread
 from palmatch.privacy.sound import Account, Accountant, accountant_named, sound_allowance
 from palmatch.problem import FloatArray, Matching, make_matching
 from palmatch.rounds.draws import Randomness
 from palmatch.rounds.game import Outcomes, rules_of, simulate
 from palmatch.rounds.seat_game import simulate_seats
 from palmatch.rounds.tables import Own, PublicTables, members_of
+from palmatch.rounds.threads import spread
 
 # Runs a function on each of some tuples of arguments and yields the results in order; on workers, or here.
 Runner = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterable[Any]]
 
 # Regions whose accounts are computed by one call.
 _REGIONS_AT_ONCE = 16
+
+# Calls of which progress is told.
+_CALLS_AT_ONCE = 32
 
 
 class Accounting(Protocol):
@@ -209,7 +214,12 @@ def smallest_budgets(workspace: Workspace, budget: FloatArray) -> FloatArray:
 
 
 def _here(work: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
-    return (work(*call) for call in calls)
+    """Work on this machine's threads, some calls at a time, so that there is progress to tell of."""
+    for first in range(0, len(calls), _CALLS_AT_ONCE):
+        some = calls[first : first + _CALLS_AT_ONCE]
+        # Each call is one thread's; BLAS with threads of its own would only wait for them.
+        with one_thread():
+            yield from spread(lambda at, _, some=some: work(*some[at]), len(some), at_a_time=1)  # type: ignore[misc]
 
 
 def _accounts_of(

@@ -200,7 +200,9 @@ class CostCurve:
         few = len(region.types) <= _FEW_TYPES
         self._tables = (np.ascontiguousarray(region.utilities.T), region.entries) if few else None
         self._many = None if few else _of_many_types(region, play, policy)
+        # The worst pair and the largest log-ratio of every rank set, once a finite order has been asked for.
         self._pairs: IntArray | None = None
+        self._ratios: FloatArray | None = None
         self._extremes: dict[int | None, tuple[IntArray, IntArray]] = {}
 
     def __call__(self, order: float, ranks: int | None) -> ActionCosts:
@@ -243,9 +245,11 @@ class CostCurve:
             return np.array([self._many(rank, order) for rank in range(ranks)])
         truth = on_grid(self._policy.truth_selection) / GRID
         offsets = self._region.offsets[: ranks + 1]
-        costs, pairs = few_types.selection_costs(*self._tables, offsets, self._play.selection, truth, order)
-        if ranks == self._region.ranks and not np.isinf(order):
-            self._pairs = pairs
+        if np.isinf(order) and self._ratios is not None:
+            return self._ratios[:ranks]
+        costs, ratios, pairs = few_types.selection_costs(*self._tables, offsets, self._play.selection, truth, order)
+        if ranks == self._region.ranks:
+            self._pairs, self._ratios = None if np.isinf(order) else pairs, ratios
         for rank in np.flatnonzero(np.isnan(costs)):
             costs[rank] = self._of_all_pairs(int(rank), order)
         return costs

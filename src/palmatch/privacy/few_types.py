@@ -11,7 +11,7 @@ import numba
 import numpy as np
 
 from palmatch.device.distribution import GRID
-from palmatch.privacy.ranges import fill_weights_abreast
+from palmatch.privacy.ranges import extremes_of, fill_weights_abreast
 from palmatch.problem import FloatArray, IntArray
 
 # A sum of n products of positive numbers in single precision is off by less than (n + 3) 2^-24 of itself. Two such sums
@@ -26,8 +26,8 @@ _SURE = 1e17
 
 def selection_costs(
     columns: FloatArray, entries: IntArray, offsets: IntArray, noise: IntArray, share: float, order: float
-) -> tuple[FloatArray, IntArray]:
-    """Return the worst cost of a selection at each rank set, and the pair of types (p, q) that has it.
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Return for each rank set the worst cost of a selection, the largest log-ratio, and the worst pair (p, q).
 
     Parameters
     ----------
@@ -40,9 +40,10 @@ def selection_costs(
     order:
         λ; at an infinite one the cost is the largest log-ratio.
     """
-    costs, pairs = np.empty(len(offsets) - 1), np.zeros((len(offsets) - 1, 2), dtype=np.int64)
-    _selection_costs(columns, entries, offsets, noise, share, order, costs, pairs)
-    return costs, pairs
+    ranks = len(offsets) - 1
+    costs, ratios, pairs = np.empty(ranks), np.empty(ranks), np.zeros((ranks, 2), dtype=np.int64)
+    _selection_costs(columns, entries, offsets, noise, share, order, costs, ratios, pairs)
+    return costs, ratios, pairs
 
 
 def costs_of_pairs(
@@ -112,11 +113,11 @@ def _mix(weights, noise, share):  # type: ignore[no-untyped-def]  # compiled
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _selection_costs(columns, entries, offsets, noise, share, order, costs, pairs):  # type: ignore[no-untyped-def]  # compiled
+def _selection_costs(columns, entries, offsets, noise, share, order, costs, ratios, pairs):  # type: ignore[no-untyped-def]  # compiled
     types, most = columns.shape[1], np.diff(offsets).max()
     chances, memory, largest = np.empty((most, types)), np.empty((3, types)), np.empty(types, dtype=np.int64)
     left, right = np.empty((most, types)), np.empty((most, types))
-    left_single, right_single = np.empty((most, types), np.float32), np.empty((most, types), np.float32)
+    single = np.empty((2, most * types), np.float32)
     products = np.empty((types, types), np.float32)
     for rank in range(len(offsets) - 1):
         here = entries[offsets[rank] : offsets[rank + 1]]
@@ -124,59 +125,48 @@ def _selection_costs(columns, entries, offsets, noise, share, order, costs, pair
         count = len(here)
         fill_weights_abreast(columns, here, 0, types, chances, memory, largest)
         _mix(chances[:count], common, share)
-        if np.isinf(order):
-            costs[rank] = _largest_ratio(chances[:count])
-            continue
-        sure = count <= _MOST_ENTRIES
+        sure, ratio = count <= _MOST_ENTRIES, 1.0
         for place in range(count):
+            low, high = extremes_of(chances[place])
+            ratio = max(ratio, high / low)
             centre = common[place] / GRID
-            row, up, down = chances[place], left[place], right[place]
+            sure &= _power(centre / low, order) <= _SURE and _power(high / centre, order + 1) <= _SURE
+            row, base, inverse = chances[place], right[place], 1.0 / centre
             for column in range(types):
-                row[column] /= centre
-                down[column] = row[column]
-            _raise(down, order, up)
-            peak = 0.0
-            for column in range(types):
-                down[column] = 1.0 / up[column]
-                up[column] *= centre * row[column]
-                peak = max(peak, max(up[column], down[column]))
-                left_single[place, column] = up[column]
-                right_single[place, column] = down[column]
-            sure &= peak <= _SURE
-        if not sure:
-            costs[rank] = np.nan
+                base[column] = row[column] * inverse
+        ratios[rank] = np.log(ratio)
+        costs[rank] = ratios[rank] if np.isinf(order) else np.nan
+        if np.isinf(order) or not sure:
             continue
-        np.dot(left_single[:count].T, right_single[:count], products)
+        _raise(right[:count].reshape(-1), order, left[:count].reshape(-1))
+        _finish(chances[:count].reshape(-1), left.reshape(-1), right.reshape(-1), single)
+        size = count * types
+        np.dot(single[0, :size].reshape(count, types).T, single[1, :size].reshape(count, types), products)
         costs[rank] = np.log(max(_largest_moment(products, left[:count], right[:count], pairs[rank]), 1.0))
 
 
-@numba.njit(cache=True, nogil=True)
-def _largest_ratio(chances):  # type: ignore[no-untyped-def]  # compiled
-    """Return the largest log-ratio between two types at any entry."""
-    worst = 1.0
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _finish(chances, left, right, single):  # type: ignore[no-untyped-def]  # compiled
+    """Turn (p/m)^λ in `left` into m (p/m)^{λ+1}, and write (m/p)^λ; both in single precision as well."""
     for place in range(len(chances)):
-        row = chances[place]
-        low, high = row[0], row[0]
-        for value in row:
-            low, high = min(low, value), max(high, value)
-        worst = max(worst, high / low)
-    return np.log(worst)
+        down = 1.0 / left[place]
+        up = left[place] * chances[place]
+        left[place], right[place] = up, down
+        single[0, place], single[1, place] = up, down
 
 
 @numba.njit(cache=True, nogil=True)
 def _largest_moment(products, left, right, pair):  # type: ignore[no-untyped-def]  # compiled
     """Return the largest moment in double precision, of all pairs that may have it; write down its pair."""
     types = len(products)
-    peak = np.float32(0.0)
+    peaks = np.empty(types, np.float32)
     for one in range(types):
-        row = products[one]
-        for other in range(types):
-            peak = max(peak, row[other])
-    enough = np.float32(peak * (1.0 - _CLOSE * (len(left) + 4)))
+        peaks[one] = extremes_of(products[one])[1]
+    enough = np.float32(peaks.max() * (1.0 - _CLOSE * (len(left) + 4)))
     worst = 0.0
     for one in range(types):
         row = products[one]
-        for other in range(types):
+        for other in range(types if peaks[one] >= enough else 0):
             if row[other] >= enough:
                 moment = 0.0
                 for place in range(len(left)):

@@ -47,7 +47,7 @@ def selection_range(groups: Groups, entries: IntArray, offsets: IntArray) -> tup
     return low, high
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def _selection_range(columns, entries, offsets, starts):  # type: ignore[no-untyped-def]  # compiled
     """Fill in both extremes of each group; the members of some groups side by side, as processors like it."""
     groups = len(starts) - 1
@@ -73,7 +73,7 @@ def _selection_range(columns, entries, offsets, starts):  # type: ignore[no-unty
     return low, high
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def fill_weights_abreast(columns, here, first, last, weights, memory, largest):  # type: ignore[no-untyped-def]  # compiled
     """Do what `device.distribution.fill_weights` does, step by step, for many rows at once (entries x rows).
 
@@ -88,12 +88,14 @@ def fill_weights_abreast(columns, here, first, last, weights, memory, largest): 
     for place in range(len(here)):
         utility, out = columns[here[place], first:last], weights[place]
         for row in range(len(utility)):
-            weight = max(np.floor(utility[row] / total[row] * GRID), 1.0)
+            weight = np.floor(utility[row] / total[row] * GRID)
+            weight = weight if weight > 1.0 else 1.0
             out[row] = weight
             left[row] -= weight
-            if weight > best[row]:
-                best[row] = weight
-                largest[row] = place
+            # Without a branch, so that processors do several at a time.
+            larger = weight > best[row]
+            best[row] = weight if larger else best[row]
+            largest[row] = place if larger else largest[row]
     for row in range(last - first):
         weights[largest[row], row] += left[row]
 
@@ -113,11 +115,11 @@ def backoff_extremes(
     return low, high
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"nnan", "nsz"})
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"nnan", "nsz"})
 def _loss_range(columns, entries, offsets):  # type: ignore[no-untyped-def]  # compiled
     """Return the smallest and the largest loss of any row at every entry; rows side by side, as processors like it."""
     ranks, rows = len(offsets) - 1, columns.shape[1]
-    total, squares = np.empty(rows), np.empty(rows)
+    total, squares, losses = np.empty(rows), np.empty(rows), np.empty(rows)
     least, most = np.empty(len(entries)), np.empty(len(entries))
     for rank in range(ranks):
         following = rank + 1 if rank + 1 < ranks else 0
@@ -131,9 +133,24 @@ def _loss_range(columns, entries, offsets):  # type: ignore[no-untyped-def]  # c
             squares[row] /= total[row]
         for place in range(offsets[rank], offsets[rank + 1]):
             utility = columns[entries[place]]
-            smallest, largest = np.inf, -np.inf
             for row in range(rows):
-                loss = utility[row] - squares[row]
-                smallest, largest = min(smallest, loss), max(largest, loss)
-            least[place], most[place] = smallest, largest
+                losses[row] = utility[row] - squares[row]
+            least[place], most[place] = extremes_of(losses)
     return least, most
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def extremes_of(row):  # type: ignore[no-untyped-def]  # compiled
+    """Return the smallest and the largest of some numbers, of which none is missing: four at a time."""
+    low0, low1, low2, low3 = row[0], row[0], row[0], row[0]
+    high0, high1, high2, high3 = row[0], row[0], row[0], row[0]
+    whole = len(row) // 4 * 4
+    for place in range(0, whole, 4):
+        one, two, three, four = row[place], row[place + 1], row[place + 2], row[place + 3]
+        low0, high0 = (one if one < low0 else low0), (one if one > high0 else high0)
+        low1, high1 = (two if two < low1 else low1), (two if two > high1 else high1)
+        low2, high2 = (three if three < low2 else low2), (three if three > high2 else high2)
+        low3, high3 = (four if four < low3 else low3), (four if four > high3 else high3)
+    for place in range(whole, len(row)):
+        low0, high0 = min(low0, row[place]), max(high0, row[place])
+    return min(min(low0, low1), min(low2, low3)), max(max(high0, high1), max(high2, high3))

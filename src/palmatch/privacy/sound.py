@@ -194,9 +194,12 @@ class BestOf:
         def usual(costs: ActionCosts) -> FloatArray:
             return usual_course(costs, region.offsets, share)
 
-        candidates = [pure_account(curve(float("inf"), None))] if self.pure else []
+        candidates = []
         if self.renyi:
             candidates.append(renyi_account(curve, usual, epsilon=epsilon, delta=delta, estimate=curve.estimate))
+        if self.pure:
+            # First in the list, since it is the better guarantee where both buy as much.
+            candidates.insert(0, pure_account(curve(float("inf"), None)))
         best = max(candidates, key=lambda a: actions_bought(usual(a.costs), float(a.worth(np.array([epsilon]))[0])))
         return replace(best, types=len(region.types))
 
