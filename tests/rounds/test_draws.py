@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from palmatch.device.agent import system_draw
 from palmatch.rounds.draws import PURPOSES, compiled_draw, draw, draws, keys_of, mix, stream, streams
+from palmatch.rounds.hashing import hashes
 
 GRID = 1 << 53
 
@@ -50,3 +55,17 @@ def test_a_live_device_draws_from_the_whole_grid():
     values = [system_draw(0, 0) for _ in range(2000)]
     assert all(0 <= value < GRID for value in values)
     assert stats.kstest(np.array(values) / GRID, "uniform").pvalue > 1e-8
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.binary(max_size=128), min_size=1, max_size=40))
+def test_the_compiled_hash_is_that_of_the_standard_library(names):
+    expected = [int.from_bytes(blake2b(name, digest_size=8).digest(), "little") for name in names]
+    assert hashes(names).tolist() == expected
+
+
+def test_very_many_ids_have_the_keys_that_few_have():
+    ids = [f"agent {number} ü" for number in range(20_000)]
+    np.testing.assert_array_equal(keys_of(ids)[:100], keys_of(ids[:100]))
+    longest = [*ids, "x" * 200]
+    np.testing.assert_array_equal(keys_of(longest)[-1], keys_of(longest[-1:])[0])

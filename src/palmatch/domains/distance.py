@@ -59,11 +59,15 @@ worth = numba.njit(cache=True, nogil=True)(_worth)
 def _fill_table(
     east: FloatArray, north: FloatArray, places: FloatArray, columns: IntArray, slope: float, table: FloatArray
 ) -> None:
+    # Side by side, so that processors compute several at a time.
+    there_east, there_north = np.empty(len(columns)), np.empty(len(columns))
+    for column in range(len(columns)):
+        there_east[column], there_north[column] = places[columns[column], 0], places[columns[column], 1]
     for row in range(len(east)):
+        here_east, here_north, out = east[row], north[row], table[row]
         for column in range(len(columns)):
-            place = columns[column]
-            distance = abs(east[row] - places[place, 0]) + abs(north[row] - places[place, 1])
-            table[row, column] = worth(distance, slope)
+            distance = abs(here_east - there_east[column]) + abs(here_north - there_north[column])
+            out[column] = worth(distance, slope)
 
 
 _filled_table = numba.njit(cache=True, nogil=True)(_fill_table)
@@ -92,6 +96,40 @@ def utility_of_pairs(types: FloatArray, places: FloatArray, columns: IntArray, a
     values = np.empty(len(types))
     _filled_pairs(*_coordinates(types), places, columns, -1.0 / alpha, values)
     return values
+
+
+def bells(places: FloatArray, offsets: FloatArray, axis: FloatArray, width: float) -> FloatArray:
+    """Return for each point of a grid the sum over places of exp(-(distance / width)^2 / 2).
+
+    Parameters
+    ----------
+    offsets, axis:
+        The points, those of axis x axis first; what comes after them is no point of the grid.
+    """
+    weight = np.empty(len(offsets))
+    _fill_bells(np.ascontiguousarray(places), offsets, axis, width, weight)
+    return weight
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill_bells(places, offsets, axis, width, weight):  # type: ignore[no-untyped-def]  # compiled
+    scale, points = -0.5 / (width * width), len(axis)
+    # A bell is the product of one along each axis.
+    along = np.empty((2, points, len(places)))
+    for side in range(2):
+        for point in range(points):
+            for place in range(len(places)):
+                along[side, point, place] = exponential(scale * (axis[point] - places[place, side]) ** 2)
+    for row in range(len(offsets)):
+        total = 0.0
+        if row < points * points:
+            for place in range(len(places)):
+                total += along[0, row // points, place] * along[1, row % points, place]
+        else:
+            for place in range(len(places)):
+                east, north = offsets[row, 0] - places[place, 0], offsets[row, 1] - places[place, 1]
+                total += exponential(scale * (east * east + north * north))
+        weight[row] = total
 
 
 def _coordinates(types: FloatArray) -> tuple[FloatArray, FloatArray]:

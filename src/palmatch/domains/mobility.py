@@ -21,7 +21,7 @@ from palmatch.data.cells import identifiers_or_numbers
 from palmatch.data.frames import is_frame, library_of, sheet_of, sheet_of_numbers
 from palmatch.data.points import Points, check_not_swapped, points_of
 from palmatch.device.grid import METRES_PER_DEGREE, Partition, spot_position
-from palmatch.domains.distance import FLAT, utility_of_pairs, utility_table
+from palmatch.domains.distance import FLAT, bells, utility_of_pairs, utility_table
 from palmatch.domains.squares import metres_per_degree_east, spots_of
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
@@ -123,13 +123,10 @@ class City:
     def types_of(self, region: Region) -> FloatArray:
         """Return the grid of a square: every `spacing` metres, its far edges and its centre included."""
         square = _as_square(region)
-        axis = self.axis(square.edge)
-        east, north = np.meshgrid(axis, axis, indexing="ij")
-        offsets = np.column_stack((east.ravel(), north.ravel()))
-        if not (axis == square.edge / 2).any():
-            offsets = np.vstack((offsets, [square.edge / 2, square.edge / 2]))
-        squares = np.tile(np.array(square), (len(offsets), 1))
-        return np.column_stack((offsets + self.corner(square), squares, np.arange(len(offsets))))
+        offsets = _offsets(square.edge, self.spacing)
+        types = np.empty((len(offsets), 6))
+        types[:, :2], types[:, 2:5], types[:, 5] = offsets + self.corner(square), square, np.arange(len(offsets))
+        return types
 
     def representative(self, region: Region) -> int:
         """Return the row of the centre."""
@@ -159,34 +156,37 @@ class City:
         A bell around each of these places, half as wide as their fifth nearest is away, and a tenth spread evenly.
         """
         square = _as_square(region)
-        types = self.types_of(region)[:, :2]
-        places = self.tree if self.likely is None else self.likely
+        places = _ordered(self.tree if self.likely is None else self.likely)
         width = max(_apart(places) / 2, self.spacing)
         reach = square.edge * 0.75 + _BELL * width
-        near = _in_order(places.data[places.query_ball_point(self.corner(square) + square.edge / 2, reach)])
-        weight = np.zeros(len(types))
-        for part in np.array_split(near, max(1, len(near) * len(types) // 1_000_000)):
-            squared = ((types[:, None, :] - part[None, :, :]) ** 2).sum(axis=2)
-            weight += np.exp(-squared / (2 * width**2)).sum(axis=1)
-        even = np.full(len(types), 1.0 / len(types))
+        corner = self.corner(square)
+        near = places.data[places.query_ball_point(corner + square.edge / 2, reach, return_sorted=True)]
+        weight = bells(near - corner, _offsets(square.edge, self.spacing), self.axis(square.edge), width)
+        even = np.full(len(weight), 1.0 / len(weight))
         total = weight.sum()
         return even if total < 1e-12 else _EVEN * even + (1 - _EVEN) * weight / total
 
     def corner(self, square: Square) -> FloatArray:
         """Return the south-western corner of a square, in metres."""
-        corner: FloatArray = self.corners(np.array([square], dtype=np.float64))[0]
-        return corner
+        known = _known_corners(self.latitude, self.longitude, self.origin)
+        if square not in known:
+            self.corners(np.array([square], dtype=np.float64))
+        return known[square]
 
     def corners(self, squares: FloatArray) -> FloatArray:
         """Return the south-western corners of squares given as rows of (edge, column, row)."""
         edge, column, row = squares.T
         latitude = self.origin[0] + row * edge / METRES_PER_DEGREE
         longitude = self.origin[1] + column * edge / metres_per_degree_east(row, edge, self.origin[0])
-        return self.metres(latitude, longitude)
+        found = self.metres(latitude, longitude)
+        # A projection of one place takes as long as that of a thousand, and single squares are asked for later.
+        names = zip(edge.tolist(), column.tolist(), row.tolist(), strict=True)
+        _known_corners(self.latitude, self.longitude, self.origin).update(zip(names, found.copy(), strict=True))
+        return found
 
     def axis(self, edge: float) -> FloatArray:
         """Return where possible agents stand along an edge, in metres from its beginning."""
-        return np.append(np.arange(0.0, edge, self.spacing), edge)
+        return _axis(edge, self.spacing)
 
     def metres(self, latitude: FloatArray, longitude: FloatArray) -> FloatArray:
         """Return places in metres east and north of the middle of the vehicles."""
@@ -321,6 +321,41 @@ def _as_square(region: Region) -> Square:
     return region
 
 
+@lru_cache(maxsize=8)
+def _known_corners(
+    latitude: float,  # noqa: ARG001 - of the projection
+    longitude: float,  # noqa: ARG001
+    origin: tuple[float, float],  # noqa: ARG001
+) -> dict[tuple[float, float, float], FloatArray]:
+    """Return where the corners of squares by (edge, column, row) are known to be, under one projection."""
+    return {}
+
+
+@lru_cache(maxsize=64)
+def _offsets(edge: float, spacing: float) -> FloatArray:
+    """Return the places of a square's possible agents from its corner, the centre last where it is not on the grid."""
+    axis = _axis(edge, spacing)
+    east, north = np.meshgrid(axis, axis, indexing="ij")
+    offsets = np.column_stack((east.ravel(), north.ravel()))
+    if not (axis == edge / 2).any():
+        offsets = np.vstack((offsets, [edge / 2, edge / 2]))
+    offsets.setflags(write=False)
+    return offsets
+
+
+@lru_cache(maxsize=64)
+def _axis(edge: float, spacing: float) -> FloatArray:
+    axis = np.append(np.arange(0.0, edge, spacing), edge)
+    axis.setflags(write=False)
+    return axis
+
+
+@lru_cache(maxsize=8)
+def _ordered(places: cKDTree) -> cKDTree:
+    """Return a tree of the same places from west to east, so that nothing depends on the order of a file."""
+    return cKDTree(_in_order(places.data))
+
+
 def _in_order(places: FloatArray) -> FloatArray:
     """Return places from west to east, so that nothing depends on the order of a file."""
     ordered: FloatArray = places[np.lexsort((places[:, 1], places[:, 0]))]
@@ -330,7 +365,7 @@ def _in_order(places: FloatArray) -> FloatArray:
 @lru_cache(maxsize=8)
 def _apart(places: cKDTree) -> float:
     """Return how far the fifth nearest place is from a place in the middle of the ranking; of at most 1,000 places."""
-    some = _in_order(places.data)[:: max(1, places.n // 1000)]
+    some = places.data[:: max(1, places.n // 1000)]
     # Each place is its own nearest.
     distances, _ = places.query(some, k=[min(6, places.n)])
     return float(np.median(distances))

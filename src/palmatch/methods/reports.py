@@ -21,7 +21,7 @@ from palmatch.methods.registry import Play, Prepare
 from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood, Progress
 from palmatch.policies.channel import Channel, report
-from palmatch.policies.once import Crowd, best_channel, like_others
+from palmatch.policies.once import Crowd, best_channel, commonest, like_others
 from palmatch.problem import Expecting, FloatArray, IntArray, Matching, Problem, make_matching
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import REPORT, Keys, Randomness, draws, streams
@@ -88,10 +88,9 @@ def _reporting(workspace: Workspace, settings: Settings, recommend: bool) -> Rep
     problem, regions = workspace.problem, workspace.regions
     priors = [prior_of(problem, region) for region in regions]
     opening, wanted = opening_prices(problem, regions, priors, workspace.keys)
-    pairs, channel_of = np.unique(
-        np.column_stack((problem.region_index, budgets(problem, settings))), axis=0, return_inverse=True
-    )
-    places, budget, of_agent = pairs[:, 0].astype(np.int64), pairs[:, 1], channel_of.ravel().astype(np.int64)
+    values, which = np.unique(budgets(problem, settings), return_inverse=True)
+    pairs, of_agent = np.unique(problem.region_index * len(values) + which, return_inverse=True)
+    places, budget = pairs // len(values), values[pairs % len(values)]
     crowds = np.bincount(problem.region_index, minlength=len(regions))
     units = np.bincount(problem.region_index, weights=problem.demand, minlength=len(regions)) / np.maximum(crowds, 1)
     each = np.maximum(np.round(units), 1).astype(np.int64)
@@ -127,7 +126,9 @@ def _channels(crowds: list[Crowd], progress: Progress | None) -> list[Channel]:
         tried[index] = best_channel(crowds[index], tailor=everybody, made_up=made_up)
         if progress is not None:
             progress(number + 1, len(crowds))
-    told = [(crowds[index].epsilon, channel.reports) for index, channel in tried.items() if channel.reports > 1]
+    told = commonest(
+        (crowds[index].epsilon, channel.reports) for index, channel in tried.items() if channel.reports > 1
+    )
     channels = []
     for index, crowd in enumerate(crowds):
         channels.append(tried[index] if index in tried else like_others(crowd, told))
@@ -260,8 +261,10 @@ def opening_prices(
     sale = sell_units(problem, table, np.zeros(problem.resources), OPENING_STEP, names=names, patience=patience)
     if problem.seats is not None:
         return sale.prices, seats_wanted(problem, regions, sale.resource_of)
-    held = [sale.resource_of[members] for members in members_of(problem.region_index, len(regions))]
-    wanted = [np.flatnonzero(np.isin(region.resources, own)) for region, own in zip(regions, held, strict=True)]
+    region_of_holder = np.full(problem.resources, -1, dtype=np.int64)
+    sold = sale.resource_of >= 0
+    region_of_holder[sale.resource_of[sold]] = problem.region_index[sold]
+    wanted = [np.flatnonzero(region_of_holder[region.resources] == number) for number, region in enumerate(regions)]
     return sale.prices, wanted
 
 

@@ -7,7 +7,7 @@ and never looks at its own again. Whatever it does with the report costs nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import exp
 from typing import Any
@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 from palmatch.device.distribution import GRID
 from palmatch.device.report import SMALLEST
 from palmatch.neighbourhood import Neighbourhood
+from palmatch.policies.cells import averages, clusters, nearest_centre
 from palmatch.policies.channel import Channel, enforce_epsilon, nothing_told, randomised_response, report
 from palmatch.problem import FloatArray, IntArray
 
@@ -31,10 +32,11 @@ _FINE_CELLS, _MOST_REPORTS, _LARGEST_TAILORED = 32, 16, 4.0
 # A larger crowd is tried by a part of it.
 _LARGEST_CROWD = 60
 
-_ITERATIONS = 15
-
 # More types than this are represented by as many of them when cells are looked for.
 _MOST_CLUSTERED = 2000
+
+# So many resources tell similar types from others.
+_MOST_COLUMNS = 64
 
 
 def channel_for(
@@ -44,11 +46,9 @@ def channel_for(
 
     `prior` weighs the possible types; uniform unless given. It is public and changes welfare, never privacy.
     """
-    share, sums = _per_cell(region.utilities, cells, _weight(region, prior))
-    # What nobody ever reports is no report.
+    # What no agent ever reports is no report.
     chances = chances[:, chances.max(axis=0) > 0]
-    # einsum, not a BLAS product: its sums do not depend on the number of threads.
-    average = np.einsum("cz,cr->zr", chances / GRID, sums) / np.einsum("cz,c->z", chances / GRID, share)[:, None]
+    average = averages(region.utilities, cells, chances / GRID, _weight(region, prior))
     return Channel(cells, chances, np.clip(average, np.finfo(float).tiny, 1.0))
 
 
@@ -183,13 +183,20 @@ def best_channel(crowd: Crowd, *, tailor: bool = True, made_up: int = 1500) -> C
     return best
 
 
-def like_others(crowd: Crowd, others: list[tuple[float, int]]) -> Channel:
-    """Return randomised response with as many cells as others, (ε, reports) each: the commonest at the nearest ε."""
+def like_others(crowd: Crowd, others: dict[float, int]) -> Channel:
+    """Return randomised response with as many cells as others, {ε: reports}, have at the nearest ε."""
     if crowd.has_nothing_to_tell or not others:
         return silent(crowd.region, prior=crowd.prior)
-    nearest = min(abs(epsilon - crowd.epsilon) for epsilon, _ in others)
-    counts = [reports for epsilon, reports in others if abs(epsilon - crowd.epsilon) <= nearest]
-    return response(crowd.region, max(sorted(set(counts)), key=counts.count), crowd.epsilon, prior=crowd.prior)
+    nearest = min(others, key=lambda epsilon: abs(epsilon - crowd.epsilon))
+    return response(crowd.region, others[nearest], crowd.epsilon, prior=crowd.prior)
+
+
+def commonest(tried: Iterable[tuple[float, int]]) -> dict[float, int]:
+    """Return the commonest number of reports at each ε, of (ε, reports) each; of two, the smaller one."""
+    counts: dict[float, list[int]] = {}
+    for epsilon, reports in tried:
+        counts.setdefault(epsilon, []).append(reports)
+    return {epsilon: max(sorted(set(found)), key=found.count) for epsilon, found in sorted(counts.items())}
 
 
 def _candidates(crowd: Crowd, tailor: bool) -> Iterator[Channel]:
@@ -225,43 +232,15 @@ def similar_cells(utilities: FloatArray, count: int, weight: FloatArray) -> IntA
     """
     if count == 1:
         return np.zeros(len(utilities), dtype=np.int64)
+    # Some resources tell places apart as well as all of them do.
+    utilities = np.ascontiguousarray(utilities[:, :: -(-utilities.shape[1] // _MOST_COLUMNS)])
     some = np.arange(len(utilities))
     if len(some) > _MOST_CLUSTERED:
         some = np.sort(np.random.Generator(np.random.PCG64(count)).choice(some, _MOST_CLUSTERED, replace=False))
     # Those who stand for all may happen to be of no weight.
     chosen = weight[some] if weight[some].sum() > 0 else np.ones(len(some))
-    centres = _centres(utilities[some], count, chosen)
-    renumbered: IntArray = np.unique(_distance(utilities, centres).argmin(axis=1), return_inverse=True)[1]
-    return renumbered.astype(np.int64)
-
-
-def _centres(utilities: FloatArray, count: int, weight: FloatArray) -> FloatArray:
-    """Return the middles of the cells of k-means."""
-    centre = weight @ utilities / weight.sum()
-    chosen = [int((weight * _distance(utilities, centre[None])[:, 0]).argmax())]
-    while len(chosen) < count:
-        chosen.append(int((weight * _distance(utilities, utilities[chosen]).min(axis=1)).argmax()))
-    centres, cells = utilities[chosen], np.full(len(utilities), -1)
-    for _ in range(_ITERATIONS):
-        nearest = _distance(utilities, centres).argmin(axis=1)
-        if (nearest == cells).all():
-            break
-        cells = nearest
-        centres = np.array([_average(utilities, weight * (cells == c), centres[c]) for c in range(count)])
-    return centres
-
-
-def _average(utilities: FloatArray, weight: FloatArray, otherwise: FloatArray) -> FloatArray:
-    total = weight.sum()
-    average: FloatArray = weight @ utilities / total if total > 0 else otherwise
-    return average
-
-
-def _distance(utilities: FloatArray, centres: FloatArray) -> FloatArray:
-    """Return squared distances between all rows."""
-    cross = np.einsum("tr,cr->tc", utilities, centres)
-    squares: FloatArray = (utilities**2).sum(axis=1)[:, None] - 2 * cross + (centres**2).sum(axis=1)[None, :]
-    return squares
+    centres = clusters(utilities[some], count, chosen)
+    return nearest_centre(utilities, centres)
 
 
 def _weight(region: Neighbourhood, prior: FloatArray | None) -> FloatArray:

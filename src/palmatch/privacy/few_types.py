@@ -102,6 +102,15 @@ def _raise(base, exponent, out):  # type: ignore[no-untyped-def]  # compiled
             base[place] *= base[place]
 
 
+@numba.njit(cache=True, nogil=True)
+def _longest(offsets):  # type: ignore[no-untyped-def]  # compiled
+    """Return how many entries the longest rank set has."""
+    most = 0
+    for rank in range(len(offsets) - 1):
+        most = max(most, offsets[rank + 1] - offsets[rank])
+    return most
+
+
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _mix(weights, noise, share):  # type: ignore[no-untyped-def]  # compiled
     """Turn weights (entries x types) into chances, as `policies.published.mixed` does."""
@@ -114,7 +123,7 @@ def _mix(weights, noise, share):  # type: ignore[no-untyped-def]  # compiled
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _selection_costs(columns, entries, offsets, noise, share, order, costs, ratios, pairs):  # type: ignore[no-untyped-def]  # compiled
-    types, most = columns.shape[1], np.diff(offsets).max()
+    types, most = columns.shape[1], _longest(offsets)
     chances, memory, largest = np.empty((most, types)), np.empty((3, types)), np.empty(types, dtype=np.int64)
     left, right = np.empty((most, types)), np.empty((most, types))
     single = np.empty((2, most * types), np.float32)
@@ -159,10 +168,11 @@ def _finish(chances, left, right, single):  # type: ignore[no-untyped-def]  # co
 def _largest_moment(products, left, right, pair):  # type: ignore[no-untyped-def]  # compiled
     """Return the largest moment in double precision, of all pairs that may have it; write down its pair."""
     types = len(products)
-    peaks = np.empty(types, np.float32)
+    peaks, peak = np.empty(types, np.float32), np.float32(0.0)
     for one in range(types):
         peaks[one] = extremes_of(products[one])[1]
-    enough = np.float32(peaks.max() * (1.0 - _CLOSE * (len(left) + 4)))
+        peak = max(peak, peaks[one])
+    enough = np.float32(peak * (1.0 - _CLOSE * (len(left) + 4)))
     worst = 0.0
     for one in range(types):
         row = products[one]
@@ -178,7 +188,7 @@ def _largest_moment(products, left, right, pair):  # type: ignore[no-untyped-def
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _costs_of_pairs(columns, entries, offsets, noise, share, order, pairs):  # type: ignore[no-untyped-def]  # compiled
-    costs, most = np.empty(len(pairs)), np.diff(offsets).max()
+    costs, most = np.empty(len(pairs)), _longest(offsets)
     two, memory, largest = np.empty((columns.shape[0], 2)), np.empty((3, 2)), np.empty(2, dtype=np.int64)
     chances = np.empty((most, 2))
     for rank in range(len(pairs)):

@@ -18,6 +18,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from palmatch.rounds.hashing import BLOCK, hashes
+
 # What a draw is for; two draws of one agent in one step never share a purpose.
 SELECTION_COIN, SELECTION, BACKOFF_COIN, BACKOFF, RADIUS, ANGLE, REPORT = 0, 1, 2, 3, 4, 5, 6
 PURPOSES = 8
@@ -26,6 +28,9 @@ _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
 _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
+
+# From so many ids on a compiled hash is sooner found than called.
+_MANY = 10_000
 
 Keys = NDArray[np.uint64]
 
@@ -50,7 +55,10 @@ def draw(stream_name: int, step: int, purpose: int) -> int:
 
 def keys_of(ids: Sequence[str]) -> Keys:
     """Return a 64-bit key for each public id, so that draws do not depend on the order of the rows."""
-    digests = b"".join(blake2b(name.encode(), digest_size=8).digest() for name in ids)
+    names = [name.encode() for name in ids]
+    if len(names) >= _MANY and max(map(len, names)) <= BLOCK:
+        return hashes(names)
+    digests = b"".join(blake2b(name, digest_size=8).digest() for name in names)
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 

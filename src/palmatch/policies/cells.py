@@ -1,0 +1,142 @@
+"""Cells of similar types, and what a report of one of them is worth, compiled: weighted k-means without chance.
+
+Everything in here is public and changes how good matchings are, never what is guaranteed.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from palmatch.problem import FloatArray, IntArray
+
+_ITERATIONS = 15
+
+
+def clusters(utilities: FloatArray, count: int, weight: FloatArray) -> FloatArray:
+    """Return the middles (cells x resources) of `count` cells of similar rows, from starts that are far apart."""
+    centres: FloatArray = _clusters(np.ascontiguousarray(utilities), count, np.ascontiguousarray(weight))
+    return centres
+
+
+def nearest_centre(utilities: FloatArray, centres: FloatArray) -> IntArray:
+    """Return the cell of each row: its nearest centre, of two the first; centres without a row have no number."""
+    nearest: IntArray = _numbered(np.ascontiguousarray(utilities), centres)
+    return nearest
+
+
+def averages(utilities: FloatArray, cells: IntArray, chances: FloatArray, weight: FloatArray) -> FloatArray:
+    """Return the average utilities (reports x resources) of the types that give each report.
+
+    `chances` (cells x reports) may be in any unit; no report may be without any chance and weight.
+    """
+    values: FloatArray = _averages(
+        np.ascontiguousarray(utilities), cells, np.ascontiguousarray(chances), np.ascontiguousarray(weight)
+    )
+    return values
+
+
+# A sum may be taken in any order, so that processors add several terms at a time: always the same on one machine.
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz"})
+def _dot(one, other):  # type: ignore[no-untyped-def]  # compiled
+    total = 0.0
+    for place in range(len(one)):
+        total += one[place] * other[place]
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def _squares(rows):  # type: ignore[no-untyped-def]  # compiled
+    squares = np.empty(len(rows))
+    for row in range(len(rows)):
+        squares[row] = _dot(rows[row], rows[row])
+    return squares
+
+
+@numba.njit(cache=True, nogil=True)
+def _assign(rows, squares, centres, nearest):  # type: ignore[no-untyped-def]  # compiled
+    """Write the nearest centre of each row; return whether any has changed."""
+    lengths, changed = _squares(centres), False
+    for row in range(len(rows)):
+        best, found = np.inf, 0
+        for centre in range(len(centres)):
+            distance = squares[row] - 2.0 * _dot(rows[row], centres[centre]) + lengths[centre]
+            if distance < best:
+                best, found = distance, centre
+        changed |= nearest[row] != found
+        nearest[row] = found
+    return changed
+
+
+@numba.njit(cache=True, nogil=True)
+def _numbered(rows, centres):  # type: ignore[no-untyped-def]  # compiled
+    nearest = np.zeros(len(rows), dtype=np.int64)
+    _assign(rows, _squares(rows), centres, nearest)
+    number = np.zeros(len(centres), dtype=np.int64)
+    for row in range(len(rows)):
+        number[nearest[row]] = 1
+    for cell in range(1, len(centres)):
+        number[cell] += number[cell - 1]
+    for row in range(len(rows)):
+        nearest[row] = number[nearest[row]] - 1
+    return nearest
+
+
+@numba.njit(cache=True, nogil=True)
+def _sums(rows, cells, weight, count):  # type: ignore[no-untyped-def]  # compiled
+    """Return the weight of each cell, and the weighted sums of its rows."""
+    share, sums = np.zeros(count), np.zeros((count, rows.shape[1]))
+    for row in range(len(rows)):
+        share[cells[row]] += weight[row]
+        for place in range(rows.shape[1]):
+            sums[cells[row], place] += weight[row] * rows[row, place]
+    return share, sums
+
+
+@numba.njit(cache=True, nogil=True)
+def _clusters(rows, count, weight):  # type: ignore[no-untyped-def]  # compiled
+    nearest = np.zeros(len(rows), dtype=np.int64)
+    squares, centres = _squares(rows), np.zeros((count, rows.shape[1]))
+    _middles(rows, nearest, weight, centres[:1])
+    far, length = np.empty(len(rows)), _dot(centres[0], centres[0])
+    for row in range(len(rows)):
+        far[row] = squares[row] - 2.0 * _dot(rows[row], centres[0]) + length
+    for chosen in range(count):
+        start = 0
+        for row in range(len(rows)):
+            start = row if weight[row] * far[row] > weight[start] * far[start] else start
+        for place in range(rows.shape[1]):
+            centres[chosen, place] = rows[start, place]
+        for row in range(len(rows)):
+            distance = squares[row] - 2.0 * _dot(rows[row], rows[start]) + squares[start]
+            far[row] = distance if chosen == 0 else min(far[row], distance)
+    for _ in range(_ITERATIONS):
+        if not _assign(rows, squares, centres, nearest):
+            break
+        _middles(rows, nearest, weight, centres)
+    return centres
+
+
+@numba.njit(cache=True, nogil=True)
+def _middles(rows, cells, weight, centres):  # type: ignore[no-untyped-def]  # compiled
+    """Move each centre to the middle of its cell; one without any weight stays."""
+    share, sums = _sums(rows, cells, weight, len(centres))
+    for centre in range(len(centres)):
+        for place in range(rows.shape[1] if share[centre] > 0.0 else 0):
+            centres[centre, place] = sums[centre, place] / share[centre]
+
+
+@numba.njit(cache=True, nogil=True)
+def _averages(rows, cells, chances, weight):  # type: ignore[no-untyped-def]  # compiled
+    share, sums = _sums(rows, cells, weight, len(chances))
+    values = np.zeros((chances.shape[1], rows.shape[1]))
+    for report in range(chances.shape[1]):
+        total = 0.0
+        for cell in range(len(chances)):
+            chance = chances[cell, report]
+            total += chance * share[cell]
+            for place in range(rows.shape[1]):
+                values[report, place] += chance * sums[cell, place]
+        for place in range(rows.shape[1]):
+            values[report, place] /= total
+    return values
