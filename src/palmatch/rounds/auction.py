@@ -23,6 +23,9 @@ from palmatch.trace import Outcome, Trace
 
 _ROUNDS_AT_ONCE = 64
 
+# Resources of a list that are looked at first.
+SHORT = 8
+
 
 # The device's own rule, as it is.
 best_bid = numba.njit(cache=True)(device_bid.best_bid)
@@ -80,7 +83,8 @@ def sell(
     for call in count():
         queue = np.empty(agents, dtype=np.int64)
         free = np.flatnonzero(held < 0)
-        queue[: len(free)] = free
+        # What agents of one list look at lies side by side; their order decides nothing but that of a trace.
+        queue[: len(free)] = free if trace else free[np.argsort(lists.list_of[free], kind="stable")]
         waiting, deadline = len(free), rounds + patient
         while waiting and rounds < deadline:
             if rounds >= most_rounds:
@@ -111,9 +115,58 @@ def _led(buffers: tuple[IntArray, IntArray, FloatArray], holder: IntArray) -> In
 
 
 @numba.njit(cache=True)
+def _look(table, prices, number, step, short):  # type: ignore[no-untyped-def]  # compiled
+    """Return the `best_bid` of a list, mostly from the few of its resources that were worth most when last looked at.
+
+    Prices only rise while bids are made, so that no other resource is worth more than the largest of the others was
+    then. Where two of the few are still worth more than that, they are the best two of the whole list.
+    """
+    _, start, resources, values = table
+    short_values, short_resources, others = short
+    first, last = start[number], start[number + 1]
+    if last - first <= 2 * SHORT:
+        return best_bid(values, resources, prices, first, last, step)
+    begin, end = number * SHORT, (number + 1) * SHORT
+    for attempt in range(2):
+        above = 0
+        if others[number] < np.inf:
+            for place in range(begin, end):
+                above += short_values[place] - prices[short_resources[place]] > others[number]
+        if above >= 2:
+            return best_bid(short_values, short_resources, prices, begin, end, step)
+        if attempt == 0:
+            others[number] = _shorten(table, prices, number, short)
+    # Several are worth the same: only the whole list says which comes first.
+    return best_bid(values, resources, prices, first, last, step)
+
+
+@numba.njit(cache=True)
+def _shorten(table, prices, number, short):  # type: ignore[no-untyped-def]  # compiled
+    """Write the resources of a list that are worth most now, in the list's order; return the most of any other."""
+    _, start, resources, values = table
+    short_values, short_resources, _ = short
+    gains, places, kept = np.empty(SHORT + 1), np.empty(SHORT + 1, dtype=np.int64), 0
+    for place in range(start[number], start[number + 1]):
+        gain = values[place] - prices[resources[place]]
+        if kept > SHORT and gain <= gains[SHORT]:
+            continue
+        slot = min(kept, SHORT)
+        while slot > 0 and gains[slot - 1] < gain:
+            gains[slot], places[slot] = gains[slot - 1], places[slot - 1]
+            slot -= 1
+        gains[slot], places[slot] = gain, place
+        kept = min(kept + 1, SHORT + 1)
+    chosen = np.sort(places[:SHORT])
+    for index in range(SHORT):
+        short_values[number * SHORT + index] = values[chosen[index]]
+        short_resources[number * SHORT + index] = resources[chosen[index]]
+    return gains[SHORT]
+
+
+@numba.njit(cache=True)
 def bid(names, table, prices, holder, board, queue, waiting, step, rounds, until, trace):  # type: ignore[no-untyped-def]  # compiled
     """Play rounds of bidding; return (rounds played, agents that still want to bid)."""
-    list_of, start, resources, values = table
+    list_of, start, _, _ = table
     bids, bidders, drawn = board
     trace_agent, trace_resource, trace_offer = trace
     tracing = len(trace_agent) > 0
@@ -123,6 +176,8 @@ def bid(names, table, prices, holder, board, queue, waiting, step, rounds, until
     looked = np.full(len(start) - 1, -1, dtype=np.int64)
     favourite = np.empty(len(start) - 1, dtype=np.int64)
     offers = np.empty(len(start) - 1)
+    lists = len(start) - 1
+    short = (np.empty(lists * SHORT), np.empty(lists * SHORT, dtype=np.int64), np.full(lists, np.inf))
     while waiting > 0 and rounds < until:
         rounds += 1
         count = 0
@@ -132,9 +187,7 @@ def bid(names, table, prices, holder, board, queue, waiting, step, rounds, until
             number = list_of[agent]
             if looked[number] != rounds:
                 looked[number] = rounds
-                favourite[number], offers[number] = best_bid(
-                    values, resources, prices, start[number], start[number + 1], step
-                )
+                favourite[number], offers[number] = _look(table, prices, number, step, short)
             wanted, offer = favourite[number], offers[number]
             if tracing:
                 trace_agent[index], trace_resource[index], trace_offer[index] = agent, wanted, offer
