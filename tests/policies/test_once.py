@@ -234,4 +234,4 @@ def test_made_up_crowds_are_matched_as_one_by_one(size: int) -> None:
         told = report(channel, channel.cell_of[crowd], draw)
         agents, places = linear_sum_assignment(channel.values[np.ix_(told, wanted)], maximize=True)
         total += float(region.utilities[crowd[agents], wanted[places]].sum())
-    assert policies_once._tried(region, channel, crowds, draws, wanted) == total
+    assert policies_once._tried(region, channel, crowds, draws, wanted, 1) == total
