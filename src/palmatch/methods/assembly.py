@@ -67,12 +67,13 @@ class PreparedGame:
         The tables of all regions, which everybody knows.
     own:
         What each agent acts on: private to it.
-    rules, allowance:
-        Public numbers of the policy, prices of actions and budgets.
+    policy, rules, allowance:
+        The policy and its public numbers, prices of actions and budgets.
     """
 
     public: PublicTables
     own: Own
+    policy: Policy
     rules: Rules
     allowance: Allowance
 
@@ -105,7 +106,7 @@ def prepare_game(workspace: Workspace, policy: Policy, accounting: Accounting) -
     noise = workspace.plays(policy) if accounting.needs_noise else []
     public = workspace.tables(policy, noise if accounting.needs_noise else None)
     allowance = accounting.allowance(workspace, policy, noise, public.layout)
-    return PreparedGame(public, workspace.acting(snapped=accounting.snapped), rules_of(policy), allowance)
+    return PreparedGame(public, workspace.acting(snapped=accounting.snapped), policy, rules_of(policy), allowance)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class PreparedMethod:
     workspace: Workspace
     run: Play
 
-    def play(self, seed: int | None = None) -> Matching:
+    def play(self, seed: int | None = None, *, chance: Randomness | None = None) -> Matching:
         """Play once.
 
         Parameters
@@ -45,15 +45,17 @@ class PreparedMethod:
         seed:
             Repeats a matching: a simulation, which its guarantee then says. Without one every agent draws from its own
             fresh randomness.
+        chance:
+            The draws, in place of a seed, in studies that fix those of some agents.
 
         Returns
         -------
         Matching
             The resource of each agent, with the guarantee under which it was found.
         """
-        matching = replace(self.run(self.workspace.randomness(seed)), method=self.name)
-        matching = finished(self.workspace.problem, matching)
-        return matching if seed is None else replace(matching, guarantee=simulated(matching.guarantee))
+        chance = self.workspace.randomness(seed) if chance is None else chance
+        matching = finished(self.workspace.problem, replace(self.run(chance), method=self.name))
+        return replace(matching, guarantee=simulated(matching.guarantee)) if chance.simulated else matching
 
 
 @dataclass(frozen=True, slots=True)
