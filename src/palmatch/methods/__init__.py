@@ -15,12 +15,14 @@ from palmatch.methods.registry import METHODS, Method, PreparedMethod, register
 from palmatch.methods.workspace import Report, Settings, Workspace, budgets
 from palmatch.privacy.accountants import check_budget
 from palmatch.problem import Located, Matching, Problem, refuse_seats
+from palmatch.rounds.draws import Randomness
 
 __all__ = [
     "METHODS",
     "Method",
     "PreparedGame",
     "PreparedMethod",
+    "Randomness",
     "Report",
     "Settings",
     "Workspace",

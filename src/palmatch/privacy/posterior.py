@@ -47,10 +47,13 @@ class Actions:
         from it, 2 E + e for staying.
     units:
         The price of each choice.
+    unread:
+        The price of the first choice that is in no rank set of its turn, after which nothing is read; None if all are.
     """
 
     cells: IntArray
     units: IntArray
+    unread: int | None = None
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -61,6 +64,12 @@ class Actions:
         It is a prefix, because exhaustion is latched, and anybody can tell it, because prices are public.
         """
         return bisect_right(list(accumulate(self.units.tolist())), budget) if budget > 0 else 0
+
+    def possible(self, budget: int) -> bool:
+        """Whether an agent with this budget may have chosen so: it leaves its rank sets only with no budget left."""
+        if self.unread is None or self.paid(budget) < len(self):
+            return True
+        return int(self.units.sum()) + self.unread > budget
 
 
 class Reader:
@@ -82,8 +91,8 @@ class Reader:
     def read(self, trace: Trace, agent: int) -> Actions:
         """Return what an agent chose: its first pick, where it looked, whether it gave way.
 
-        Who has no budget left may pass over a rank set that is held as a whole. What it does from there on is not read:
-        it is the same for all types.
+        An agent with no budget left may pass over a rank set that is held as a whole. What it does from there on is
+        not read: it is the same for all types.
         """
         rows = np.flatnonzero(trace.agent == agent)
         outcome = trace.outcome[rows]
@@ -93,6 +102,7 @@ class Reader:
         names = rank * self._stride + trace.resource[rows]
         place = np.minimum(np.searchsorted(self._names, names), len(self._names) - 1)
         known = int(np.argmin(np.append(self._names[place] == names, False)))
+        unread = int(self._selection[rank[known]]) if known < len(rows) else None
         rows, outcome, looked, rank = rows[:known], outcome[:known], looked[:known], rank[:known]
         entry = self._order[place[:known]]
         collided = np.flatnonzero((outcome == Outcome.STAYS) | (outcome == Outcome.BACKS_OFF))
@@ -105,6 +115,7 @@ class Reader:
         return Actions(
             cells=np.concatenate((entry[picked], entry[collided] + stays * self._entries))[order],
             units=np.concatenate((picks, self._backoff[entry[collided]]))[order],
+            unread=unread,
         )
 
 

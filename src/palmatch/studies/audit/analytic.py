@@ -1,0 +1,321 @@
+"""The second stage of an audit: an attacker who knows the mechanism and every public table, and computes likelihoods.
+
+It is handed what was seen and what is public: its tables are made from a problem in which the target is its region's
+representative, so that no private cell or utility of the target can reach it. It explains nothing away: what the
+mechanism's law gives probability zero is counted as impossible, and that breaks the claim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from typing import Protocol
+
+import numpy as np
+
+from palmatch.methods import METHODS, Method, Settings, Workspace, budgets
+from palmatch.methods.registry import AfterReport
+from palmatch.methods.reports import Reporting, drawn, reporting
+from palmatch.neighbourhood import Neighbourhood
+from palmatch.policies.channel import Channel
+from palmatch.policies.noise import PublicPlay
+from palmatch.policies.published import Policy
+from palmatch.privacy.accountants import affordable_actions
+from palmatch.privacy.costs import action_costs, largest_own_costs
+from palmatch.privacy.posterior import (
+    Prices,
+    Reader,
+    log_chances,
+    region_log_likelihoods,
+    report_chances,
+)
+from palmatch.problem import FloatArray, IntArray, Matching, Problem
+from palmatch.rounds.draws import Randomness
+from palmatch.rounds.game import region_tables
+from palmatch.rounds.tables import public_tables
+from palmatch.studies.audit.blackbox.attack import Attack, Claim, Progress, quiet, watched
+from palmatch.studies.audit.blackbox.bound import flagged_from, lower_bound
+from palmatch.studies.audit.blackbox.observation import digest
+from palmatch.studies.audit.blackbox.target import as_type
+from palmatch.trace import Outcome, Trace
+
+# Types that are compared pair by pair; of more, those that differ most from the representative.
+_MOST_TYPES = 2048
+
+# Channels whose probabilities are asked for one by one; of more, as many from the first on.
+_MOST_CHANNELS = 200
+
+# Fresh streams that are compared; that two of them, of 64 bits each, agree has a probability below 1e-9.
+_STREAMS = 1 << 15
+
+# Games of either type at most: each is played again with every report that the target may have drawn.
+MOST_GAMES = 300
+
+
+class Law(Protocol):
+    """How likely each possible type of the target's region makes what was seen."""
+
+    @property
+    def region(self) -> Neighbourhood:
+        """The public tables of the target's region."""
+        ...
+
+    def log_likelihoods(self, seen: Matching, chance: Randomness) -> FloatArray:
+        """Return the log of the probability of what was seen, for each type: -inf where it cannot have happened."""
+        ...
+
+    def worst_pair(self) -> tuple[int, int]:
+        """Return the two types that are easiest to tell apart, by public knowledge."""
+        ...
+
+
+def law_of(problem: Problem, method: str, target: int, settings: Settings) -> Law | None:
+    """Return the law of a method for one target; None for a method of which nothing but its games is known."""
+    facts = METHODS.find(method)
+    if facts.after_report is None and facts.game is None:
+        return None
+    public = Workspace(without_type(problem, target))
+    if facts.after_report is not None:
+        plan = reporting(public, settings)
+        channel = plan.channels[int(plan.channel_of[target])]
+        return ReportLaw(public, target, settings, facts.after_report, plan, report_chances(channel))
+    return _law_of_rounds(public, facts, target, settings)
+
+
+def _law_of_rounds(public: Workspace, facts: Method, target: int, settings: Settings) -> Law | None:
+    if facts.game is None:
+        return None
+    problem = public.problem
+    game, number = facts.game(public, settings, None), int(problem.region_index[target])
+    noise, region = public.plays(game.policy), public.regions[number]
+    tables = region_tables(public_tables(public.problem, public.regions, noise), game.allowance, number)
+    budget = np.full(len(region.types), game.allowance.budget[target])
+    if not game.allowance.epsilon_is_public:
+        # The paper's budgets depend on an agent's own utilities, and so does the moment at which one ends.
+        costs = largest_own_costs(region, noise[number], game.policy, region.utilities, settings.order)
+        mine = np.full(len(costs), budgets(problem, settings)[target])
+        budget = affordable_actions(costs, mine, order=settings.order, delta=settings.delta)
+    reader = Reader(region, Prices(tables.first_units, tables.selection_units, tables.backoff_units))
+    return RoundsLaw(target, region, noise[number], game.policy, budget, reader)
+
+
+def without_type(problem: Problem, target: int) -> Problem:
+    """Return the problem as public knowledge has it: the target is its region's representative."""
+    region = problem.regions[int(problem.region_index[target])]
+    return as_type(problem, target, problem.domain.types_of(region)[problem.domain.representative(region)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundsLaw:
+    """The law of a game of rounds: of each choice while the budget of a type lasts, and of the noise after it."""
+
+    target: int
+    region: Neighbourhood
+    play: PublicPlay
+    policy: Policy
+    budget: IntArray
+    reader: Reader
+
+    def log_likelihoods(self, seen: Matching, chance: Randomness) -> FloatArray:  # noqa: ARG002 - no draw is known
+        """Return the log of the probability of the target's choices, for each type."""
+        trace = _trace_of(seen)
+        nothing = np.full(len(self.region.types), -np.inf)
+        if not follows_the_rules(trace, self.target):
+            return nothing
+        actions = self.reader.read(trace, self.target)
+        with np.errstate(divide="ignore"):
+            found = region_log_likelihoods(actions, self.region, self.play, self.policy, self.budget)
+        possible = np.array([actions.possible(int(units)) for units in self.budget])
+        return np.where(possible, found, nothing)
+
+    def worst_pair(self) -> tuple[int, int]:
+        """Return the types whose first picks and back-offs differ most: the sum of two Kullback-Leibler divergences."""
+        rows, entries = np.arange(len(self.region.types)), len(self.region.entries)
+        used = np.arange(int(self.region.offsets[1]))
+        used = np.concatenate((used, entries + used, 2 * entries + used))
+        logs = log_chances(self.region, self.play, self.policy, self.region.utilities)[:, used]
+        if len(rows) > _MOST_TYPES:
+            apart = _divergences(logs, logs[self.region.representative][None])[:, 0]
+            rows = np.sort(np.argsort(-apart, kind="stable")[:_MOST_TYPES])
+        one, two = _farthest(logs[rows])
+        return int(rows[one]), int(rows[two])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReportLaw:
+    """The law of a method of one report: what follows it is a function of all reports, which are played one by one."""
+
+    public: Workspace
+    target: int
+    settings: Settings
+    after: AfterReport
+    plan: Reporting
+    chances: IntArray
+
+    @property
+    def channel(self) -> Channel:
+        """How the target reports."""
+        return self.plan.channels[int(self.plan.channel_of[self.target])]
+
+    @property
+    def region(self) -> Neighbourhood:
+        """The public tables of the target's region."""
+        return self.plan.region_of_channel[int(self.plan.channel_of[self.target])]
+
+    def log_likelihoods(self, seen: Matching, chance: Randomness) -> FloatArray:
+        """Return the log of the probability of all reports that explain what was seen, for each type."""
+        explains = self.explanations(seen, chance)
+        table = self.chances[:, explains].sum(axis=1) / self.chances[0].sum()
+        with np.errstate(divide="ignore"):
+            logs: FloatArray = np.log(table)[self.channel.cell_of]
+        return logs
+
+    def explanations(self, seen: Matching, chance: Randomness) -> list[int]:
+        """Return each report of the target that, with all else as it was, is followed by exactly what was seen."""
+        reported, what = drawn(self.plan, chance), digest(seen)
+        found = []
+        for told in range(self.channel.reports):
+            reported[self.target] = told
+            if digest(self.after(self.public, self.plan, self.settings, reported, chance, True)) == what:
+                found.append(told)
+        return found
+
+    def worst_pair(self) -> tuple[int, int]:
+        """Return the two types whose reports differ most."""
+        # A report that is never drawn counts as half of the least probability that there is.
+        logs = np.log(np.maximum(self.chances, 0.5) / self.chances[0].sum())
+        one, two = _farthest(logs)
+        if one == two:
+            return _farthest(np.zeros((len(self.region.types), 1)))
+        cells = self.channel.cell_of
+        return int(np.flatnonzero(cells == one)[0]), int(np.flatnonzero(cells == two)[0])
+
+
+def _farthest(logs: FloatArray) -> tuple[int, int]:
+    """Return the two rows that differ most; the first and the last where none do."""
+    apart = _divergences(logs, logs)
+    np.fill_diagonal(apart, -1.0)
+    if apart.max() <= 0:
+        return 0, len(logs) - 1
+    one, two = divmod(int(apart.argmax()), len(logs))
+    return one, two
+
+
+def _divergences(logs: FloatArray, others: FloatArray) -> FloatArray:
+    """Return Σ (p - q)(ln p - ln q) of all pairs of rows: a product of matrices, multiplied out."""
+    mine, other = np.exp(logs), np.exp(others)
+    own = (mine * logs).sum(axis=1)[:, None] + (other * others).sum(axis=1)[None, :]
+    apart: FloatArray = own - mine @ others.T - logs @ other.T
+    return apart
+
+
+def follows_the_rules(trace: Trace, agent: int) -> bool:
+    """Whether an agent's rows are a course of rounds: it attempts what it found free, and looks after giving way."""
+    rows = np.flatnonzero(trace.agent == agent)
+    step, resource, outcome = trace.step[rows], trace.resource[rows], trace.outcome[rows]
+    if not len(rows) or step[0] != 1 or outcome[0] > Outcome.BACKS_OFF or (np.diff(step) != 1).any():
+        return False
+    goes_on = (outcome[:-1] == Outcome.FREE) | (outcome[:-1] == Outcome.STAYS)
+    attempts = outcome[1:] <= Outcome.BACKS_OFF
+    same = resource[1:] == resource[:-1]
+    return bool((goes_on == attempts).all() and same[goes_on].all() and (outcome[:-1] != Outcome.HOLDS).all())
+
+
+def attack_by_likelihood(
+    law: Law,
+    problem: Problem,
+    method: str,
+    target: int,
+    *,
+    claim: Claim,
+    games: int,
+    settings: Settings,
+    error: float,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> Attack:
+    """Play the optimal test between the two types that the law tells apart best, the draws of all others known."""
+    pair, games = law.worst_pair(), min(games, MOST_GAMES)
+    chance = np.random.default_rng(seed)
+    world = int(chance.integers(1 << 62))
+    ratios, charged, impossible = np.empty((2, games)), 0, 0
+    with quiet():
+        stages = [watched(problem, method, target, law.region.types[row], settings) for row in pair]
+        for number in range(2 * games):
+            side, draw = number % 2, None if seed is None else int(chance.integers(1 << 62))
+            draws = stages[side].chance(world, draw)
+            ended = stages[side].game.play(chance=draws)
+            logs = law.log_likelihoods(ended, draws)
+            charged += int(ended.charged[target])
+            impossible += bool(np.isneginf(logs[pair[side]]))
+            with np.errstate(invalid="ignore"):
+                ratios[side, number // 2] = np.nan_to_num(logs[pair[0]] - logs[pair[1]], nan=0.0)
+            if progress is not None and number % 64 == 63:
+                progress(number + 1, 2 * games)
+    return Attack(
+        crowd="exact likelihoods",
+        agent=problem.agent_ids[target],
+        region=str(law.region.region),
+        pair=pair,
+        test="the likelihood ratio",
+        games=games,
+        first=ratios[0],
+        second=ratios[1],
+        actions=charged / (2 * games),
+        claimed=claim.epsilon,
+        delta=claim.delta,
+        bound=lower_bound(ratios[0], ratios[1], delta=claim.delta, error=error),
+        flagged_from=flagged_from(games, claimed=claim.epsilon, delta=claim.delta, error=error),
+        impossible=impossible,
+    )
+
+
+def report_epsilon(channel: Channel) -> Decimal:
+    """Return the exact ε of a report, to 40 digits, from the draws by which it is really made."""
+    table = report_chances(channel)
+    with localcontext() as context:
+        context.prec = 40
+        pairs = zip(table.max(axis=0).tolist(), table.min(axis=0).tolist(), strict=True)
+        seen = [(most, least) for most, least in pairs if most > 0]
+        if any(least == 0 for _, least in seen):
+            return Decimal("Infinity")
+        return max((Decimal(most) / Decimal(least)).ln() for most, least in seen)
+
+
+def worst_report(plan: Reporting, budget: FloatArray) -> tuple[float, bool]:
+    """Return the largest exact ε of the reports of all agents, and whether any exceeds the budget of its agent."""
+    largest, broken = 0.0, False
+    for number, channel in enumerate(plan.channels[:_MOST_CHANNELS]):
+        found, allowed = report_epsilon(channel), float(budget[np.flatnonzero(plan.channel_of == number)[0]])
+        largest, broken = max(largest, float(found)), broken or found > Decimal(allowed)
+    return largest, broken
+
+
+def most_telling(problem: Problem, method: str, settings: Settings) -> int | None:
+    """Return an agent of the region in which types are told apart best by public knowledge; None if nothing is known."""
+    facts, workspace = METHODS.find(method), Workspace(problem)
+    if facts.after_report is not None:
+        plan = reporting(workspace, settings)
+        spread = [float(report_epsilon(channel)) for channel in plan.channels[:_MOST_CHANNELS]]
+        return int(np.flatnonzero(plan.channel_of == int(np.argmax(spread)))[0])
+    if facts.game is None:
+        return None
+    policy = facts.game(workspace, settings, None).policy
+    first = [
+        float(action_costs(region, play, policy, float("inf"), ranks=1).selection[0])
+        for region, play in zip(workspace.regions, workspace.plays(policy), strict=True)
+    ]
+    return int(np.flatnonzero(problem.region_index == int(np.argmax(first)))[0])
+
+
+def streams_repeat(workspace: Workspace) -> bool:
+    """Whether private streams that have to be fresh come twice: then an observer can guess them."""
+    calls = -(-_STREAMS // workspace.problem.agents)
+    found = np.concatenate([workspace.randomness(None).private for _ in range(min(calls, _STREAMS))])[:_STREAMS]
+    return len(np.unique(found)) < len(found)
+
+
+def _trace_of(seen: Matching) -> Trace:
+    if seen.trace is None:
+        raise TypeError("Expected a game that records its trace.")
+    return seen.trace

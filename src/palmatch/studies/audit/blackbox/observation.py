@@ -1,0 +1,113 @@
+"""What an observer sees of one game: exactly, as symbols from coarse to fine, and roughly, as a row of numbers.
+
+Everything that a matching makes public is in here: each row of the trace, who holds what, rounds, charged actions, the
+published ε and the guarantee itself. Welfare and utilities are computed from the truth and published by nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmatch.problem import FloatArray, Matching
+from palmatch.trace import Outcome, Trace
+
+# Actions of the target that have a symbol for each prefix; after these comes the whole course of them.
+_PREFIXES = 12
+
+# Columns for what each other agent holds, at most.
+_MOST_COLUMNS = 400
+
+# What of a game a chain of symbols tells, from coarse to fine.
+CHAINS = ("own actions", "holdings", "other agents", "everything")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observation:
+    """One game as seen: a chain of symbols for each of `CHAINS`, in which each refines the one before, and numbers."""
+
+    chains: tuple[tuple[int, ...], ...]
+    numbers: FloatArray
+
+
+def observe(matching: Matching, target: int) -> Observation:
+    """Return what was seen of a game."""
+    trace = matching.trace
+    own = np.zeros(0, dtype=np.bool_) if trace is None else trace.agent == target
+    stated = hash((matching.guarantee, _figures(matching)))
+    mine, theirs = (0, 0) if trace is None else (_rows(trace, own), _rows(trace, ~own))
+    held = int(matching.resource_of[target])
+    others_hold = hash(np.delete(matching.resource_of, target).tobytes())
+    prefixes = () if trace is None else _prefixes(trace, own)
+    chains = (
+        (*prefixes, *refined(prefixes[-1] if prefixes else 0, mine, held)),
+        refined(held, others_hold, matching.rounds),
+        refined(matching.rounds, others_hold, theirs),
+        refined(stated, mine, held, others_hold, matching.rounds, theirs),
+    )
+    return Observation(chains, _numbers(matching, target))
+
+
+def refined(*parts: int) -> tuple[int, ...]:
+    """Return symbols of which each stands for all parts up to its own."""
+    symbols, last = [], 0
+    for part in parts:
+        last = hash((last, part))
+        symbols.append(last)
+    return tuple(symbols)
+
+
+def digest(matching: Matching) -> int:
+    """Return one number for everything that was seen, the guarantee aside."""
+    trace = matching.trace
+    seen = 0 if trace is None else _rows(trace, slice(None))
+    return hash((matching.resource_of.tobytes(), matching.rounds, seen, _figures(matching)))
+
+
+def _figures(matching: Matching) -> tuple[bytes, ...]:
+    """Return per-agent figures that may be published."""
+    return (matching.epsilon.tobytes(), matching.charged.tobytes()) if matching.epsilon_is_public else ()
+
+
+def _rows(trace: Trace, rows: NDArray[np.bool_] | slice) -> int:
+    """Return one number for some rows of a trace."""
+    columns = (trace.step, trace.agent, trace.resource, trace.outcome, trace.offer)
+    return hash(tuple(np.ascontiguousarray(column[rows]).tobytes() for column in columns))
+
+
+def _prefixes(trace: Trace, own: NDArray[np.bool_]) -> tuple[int, ...]:
+    """Return a symbol for the target's first action, its first two, and so on."""
+    first = np.flatnonzero(own)[:_PREFIXES]
+    return refined(
+        *(hash(pair) for pair in zip(trace.resource[first].tolist(), trace.outcome[first].tolist(), strict=True))
+    )
+
+
+def _numbers(matching: Matching, target: int) -> FloatArray:
+    """Return counts that a linear test can weigh."""
+    agents, resources = len(matching.resource_of), int(len(matching.resource_ids))
+    parts = [np.array([matching.rounds, (matching.resource_of >= 0).sum()], dtype=np.float64)]
+    if matching.epsilon_is_public:
+        parts.append(np.array([matching.epsilon[target], matching.charged[target], matching.charged.sum()]))
+    if agents * resources <= _MOST_COLUMNS:
+        parts.append((matching.resource_of[:, None] == np.arange(resources)).ravel())
+    else:
+        parts.append(matching.resource_of[target] == np.arange(resources))
+    if matching.trace is not None:
+        parts += _actions(matching.trace, target, resources)
+    return np.concatenate(parts).astype(np.float64)
+
+
+def _actions(trace: Trace, target: int, resources: int) -> list[np.ndarray]:
+    own = trace.agent == target
+    kinds, width = len(Outcome), max(resources, int(trace.resource.max(initial=0)) + 1)
+    return [
+        np.array([own.sum(), trace.step[own].max(initial=0), len(trace)]),
+        np.bincount(trace.outcome[own], minlength=kinds),
+        np.bincount(trace.resource[own], minlength=width)[:resources],
+        np.bincount(trace.resource[own], weights=trace.offer[own], minlength=width)[:resources],
+        np.bincount(trace.resource[~own], minlength=width)[:resources],
+        np.bincount(trace.resource[~own], weights=trace.offer[~own], minlength=width)[:resources],
+    ]
