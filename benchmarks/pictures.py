@@ -13,11 +13,9 @@ from pathlib import Path
 
 import palmatch as pm
 from benchmarks import turns
-from palmatch.methods import Settings, Workspace
+from palmatch.methods import Settings
 from palmatch.report.audit_figures import belief_maps
 from palmatch.report.style import save
-from palmatch.studies.arena import arena
-from palmatch.studies.arena_once import report_arena
 from palmatch.studies.audit import belief
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
@@ -25,6 +23,7 @@ SHOWN = ("map.png", "loss.png", "frontier.png")
 
 # Picked among nine agents and four seeds because the noisy report lands on the map, so that it can be drawn there.
 WATCHED, EDGE, SEED = 0, 2000.0, 0
+SHOWN_BELIEFS = ("once", "palma")
 
 
 def main() -> None:
@@ -43,13 +42,8 @@ def main() -> None:
 def draw_belief(path: Path) -> Path:
     """Draw what an attacker believes about one agent after watching `once` and after watching `palma`."""
     batch = pm.data.city.batch(19.0)
-    workspace = Workspace(pm.mobility.problem(batch.requests, batch.vehicles, edge=EDGE))
-    settings = Settings(epsilon=1.0)
-    stages = (
-        report_arena(workspace, "once", WATCHED, settings=settings),
-        arena(workspace, "palma", WATCHED, settings=settings),
-    )
-    save(belief_maps(*(belief(stage, settings=settings, seed=SEED) for stage in stages)), path)
+    problem, settings = pm.mobility.problem(batch.requests, batch.vehicles, edge=EDGE), Settings(epsilon=1.0)
+    save(belief_maps(*(belief(problem, name, WATCHED, settings=settings, seed=SEED) for name in SHOWN_BELIEFS)), path)
     return path
 
 

@@ -21,14 +21,15 @@ import palmatch as pm
 from enumeration import WHOLE, chances, exponential
 from palmatch.device.agent import Draw
 from palmatch.methods import Workspace
-from palmatch.methods.reports import PATIENCE, STEP, Reporting, drawn
+from palmatch.methods.lists import SHARE_OF_PRICE, patient
+from palmatch.methods.reports import PATIENCE, STEP, Reporting, drawn, value_lists
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.channel import Channel, enforce_epsilon, randomised_response, report
 from palmatch.policies.once import channel_for
 from palmatch.problem import Problem
 from palmatch.rounds.auction import ValueLists, sell
-from palmatch.rounds.draws import REPORT, keys_of, randomness, streams
-from palmatch.studies.arena_once import sale
+from palmatch.rounds.draws import REPORT, Keys, keys_of, randomness, streams
+from palmatch.rounds.turns import best_first, take_turns
 
 Prices = tuple[float, ...]
 Bid = tuple[int, float]  # what it holds when nobody else bids, and at which price
@@ -61,6 +62,20 @@ def _bid(values: Prices, prices: Prices) -> Bid:
     ends = sell(alone, np.array(prices), STEP, names=streams(0, keys_of(["alone"])), patience=PATIENCE)
     place = int(ends.resource_of[0])
     return place, float(ends.prices[place]) if place >= 0 else 0.0
+
+
+def sale(plan: Reporting, reported: np.ndarray, keys: Keys, seed: int) -> tuple[float, ...]:
+    """What is seen of `once` on given reports: which agent got what, at which prices, after how many rounds."""
+    ends = sell(value_lists(plan, reported), plan.opening, STEP, names=streams(seed, keys), patience=PATIENCE)
+    return (*ends.resource_of.tolist(), *ends.prices.tolist(), ends.rounds)
+
+
+def steps(plan: Reporting, reported: np.ndarray, keys: Keys, seed: int) -> tuple[float, ...]:
+    """What is seen of `palma-adaptive` on given reports: everything that any agent did, step by step."""
+    lists = best_first(value_lists(plan, reported), SHARE_OF_PRICE * plan.opening)
+    names, resources = streams(seed, keys), len(plan.opening)
+    seen = take_turns(lists, patient(lists), resources=resources, names=names, trace=True).trace
+    return tuple(np.stack((seen.step, seen.agent, seen.resource, seen.outcome)).ravel().tolist())
 
 
 def exact_chances(run: Callable[[Draw], tuple[int, Any]]) -> dict[Any, int]:

@@ -19,18 +19,25 @@ from palmatch.trace import Outcome, Trace
 
 
 def simulate_plainly(
-    public: PublicTables, private: OwnTables, rules: Rules, allowance: Allowance, *, names: Keys
+    public: PublicTables,
+    private: OwnTables,
+    rules: Rules,
+    allowance: Allowance,
+    *,
+    names: Keys,
+    agent: type[Agent] = Agent,
+    **_options: object,
 ) -> Outcomes:
     """Play the same game with one `Agent` object each: slow, and easy to check by eye."""
     players = [
-        Agent(
-            region_tables(public, allowance, int(public.region_of_agent[agent])),
-            private.of(agent).tolist(),
-            int(allowance.budget[agent]),
+        agent(
+            region_tables(public, allowance, int(public.region_of_agent[row])),
+            private.of(row).tolist(),
+            int(allowance.budget[row]),
             rules=rules,
             draw=partial(draw, int(name)),
         )
-        for agent, name in enumerate(names)
+        for row, name in enumerate(names)
     ]
     holder: dict[int, int] = {}
     rows: list[tuple[int, int, int, Outcome]] = []

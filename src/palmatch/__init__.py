@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from palmatch.guarantee import Guarantee
     from palmatch.methods import METHODS, Method, PreparedMethod, Settings, Workspace, match, prepare, register
     from palmatch.problem import Domain, Matching, Partition, Problem, Utility, make_problem
+    from palmatch.studies.audit import audit
     from palmatch.studies.compare import compare
     from palmatch.studies.fairness import fairness
     from palmatch.studies.limit import limit
@@ -42,6 +43,7 @@ _HOME = {
     "register": "palmatch.methods",
     "Trace": "palmatch.trace",
     "Utility": "palmatch.problem",
+    "audit": "palmatch.studies.audit",
     "compare": "palmatch.studies.compare",
     "data": "palmatch.",
     "fairness": "palmatch.studies.fairness",
@@ -71,6 +73,7 @@ __all__ = [
     "Trace",
     "Utility",
     "Workspace",
+    "audit",
     "compare",
     "data",
     "fairness",

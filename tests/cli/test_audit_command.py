@@ -31,6 +31,10 @@ def test_an_audit_says_what_was_measured_and_draws_what_is_believed(town):
     assert "stress: measured at least" in result.stdout
     assert "once, ε = 1, δ = 0" in result.stdout
     assert "watching agent a3" in result.stdout
+    words = " ".join(result.stdout.split())
+    assert "Flagged with 95 % power: ε = " in words
+    assert "Not to be published" in words
+    assert "The report as drawn: exactly ε = 1 at most." in words
     assert all(len(line) <= 80 for line in result.stdout.splitlines())
     for name in ("belief.png", "told-apart.png"):
         assert (town / "one" / name).read_bytes().startswith(b"\x89PNG")
@@ -38,14 +42,14 @@ def test_an_audit_says_what_was_measured_and_draws_what_is_believed(town):
 
 @pytest.mark.parametrize(("accountant", "delta"), [("pure", "0"), ("renyi", "1e-05")])
 def test_palma_is_audited_under_the_accountant_that_is_named(town, accountant, delta):
-    words = ("audit", "agents.csv", "vehicles.csv", "--policy", "palma", "--accountant", accountant, "--games", 8)
+    words = ("audit", "agents.csv", "vehicles.csv", "--method", "palma", "--accountant", accountant, "--games", 8)
     result = run(*words, "--agent", "a3", "--out", "four", folder=town)
     assert result.returncode == 0, result.stderr
     assert f"palma, ε = 1, δ = {delta}: watching agent a3" in " ".join(result.stdout.split())
 
 
 def test_figures_of_an_audit_come_as_json(town):
-    words = ("audit", "agents.csv", "vehicles.csv", "--policy", "published", "--games", 20, "--json", "-")
+    words = ("audit", "agents.csv", "vehicles.csv", "--method", "published", "--games", 20, "--json", "-", "--seed", 0)
     result = run(*words, "--out", "two", folder=town)
     content = json.loads(result.stdout)
     assert content["method"] == "published"
@@ -53,6 +57,8 @@ def test_figures_of_an_audit_come_as_json(town):
     for attack in content["attacks"]:
         assert attack["games"] == 20
         assert attack["epsilon_measured"] <= attack["epsilon_claimed"] == 1.0
+        assert attack["epsilon_flagged"] > 1.0
+    assert content["not_to_be_published"] == ["attacks", "belief", "epsilon_measured"]
     low, high = content["belief"]["watched"]
     assert 0 < low <= 1 <= high
     assert result.stdout == run(*words, "--out", "two", folder=town).stdout
@@ -87,11 +93,14 @@ def test_without_a_map_there_is_no_picture_of_beliefs_and_that_is_said(tmp_path)
     ("arguments", "words"),
     [
         (
-            ["--policy", "alma"],
-            "There is no audit of 'alma': choose from once, hungarian-once, palma-adaptive, palma, published, noise.",
+            ["--method", "alma"],
+            "There is no audit of 'alma', which states no PLDP guarantee: choose from once, once-threshold, palma, ",
         ),
         (["--agent", "nobody"], "There is no agent 'nobody'"),
-        (["--games", "2"], "Expected at least 4 games, got games=2."),
+        (["--games", "2"], "Expected at least 8 games, got games=2."),
+        (["--method", "nothing"], "There is no method 'nothing'"),
+        (["--resolution", "0.5"], "Expected a resolution above the stated ε = 1"),
+        (["--games", "20", "--resolution", "2"], "Give a number of games or a resolution, but not both."),
         (["--confidence", "1"], "Expected a confidence above 0 and below 1, got --confidence=1.0."),
         (["--out", "agents.csv"], "agents.csv: cannot be made a folder"),
     ],

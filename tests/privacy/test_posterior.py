@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -13,9 +13,14 @@ from hypothesis import strategies as st
 import palmatch as pm
 from enumeration import WHOLE, Belief, Device, devices
 from palmatch.device.agent import Attempt, Look
-from palmatch.methods import Settings, Workspace
+from palmatch.methods import METHODS, PreparedGame, Settings, Workspace
+from palmatch.neighbourhood import Neighbourhood
+from palmatch.policies.noise import PublicPlay
+from palmatch.policies.published import Policy
 from palmatch.privacy.posterior import (
     Actions,
+    Prices,
+    Reader,
     log_chances,
     log_likelihoods,
     noise_log_chances,
@@ -24,8 +29,8 @@ from palmatch.privacy.posterior import (
 )
 from palmatch.problem import Problem
 from palmatch.rounds.draws import streams
-from palmatch.rounds.game import region_tables
-from palmatch.studies.arena import Arena, arena
+from palmatch.rounds.game import Outcomes, region_tables, simulate
+from palmatch.rounds.tables import PublicTables, public_tables
 from palmatch.trace import Outcome, Trace
 
 
@@ -37,9 +42,48 @@ def crowd(seed: int, *, agents: int = 6, resources: int = 4, interest: int | Non
     return pm.table.problem(own, homes, types, interest=interest)
 
 
-def watched(seed: int, epsilon: float, interest: int | None) -> Arena:
+@dataclass(frozen=True)
+class Watched:
+    """A prepared game of rounds, with what is public about the region of its first agent."""
+
+    prepared: PreparedGame
+    keys: np.ndarray
+    number: int
+    region: Neighbourhood
+    play: PublicPlay
+    public: PublicTables
+
+    @property
+    def policy(self) -> Policy:
+        return self.prepared.policy
+
+    @property
+    def budgets(self) -> np.ndarray:
+        return np.full(len(self.region.types), self.prepared.allowance.budget[0])
+
+    def ends(self, seed: int) -> Outcomes:
+        game = self.prepared
+        return simulate(self.public, game.own, game.rules, game.allowance, names=streams(seed, self.keys), trace=True)
+
+    def trace(self, seed: int) -> Trace:
+        return self.ends(seed).trace
+
+    def reader(self) -> Reader:
+        tables = region_tables(self.public, self.prepared.allowance, self.number)
+        return Reader(self.region, Prices(tables.first_units, tables.selection_units, tables.backoff_units))
+
+
+def first_agent(problem: Problem, method: str, numbers: Settings) -> Watched:
+    workspace = Workspace(problem)
+    game, number = METHODS[method].game(workspace, numbers, None), int(problem.region_index[0])
+    noise = workspace.plays(game.policy)
+    public = public_tables(problem, workspace.regions, noise)
+    return Watched(game, workspace.keys, number, workspace.regions[number], noise[number], public)
+
+
+def watched(seed: int, epsilon: float, interest: int | None) -> Watched:
     numbers = Settings(epsilon=epsilon, delta=0.1, truth_selection=0.5, truth_backoff=0.4)
-    return arena(Workspace(crowd(seed, interest=interest)), "palma", 0, settings=numbers)
+    return first_agent(crowd(seed, interest=interest), "palma", numbers)
 
 
 def chance_of_the_same(device: Device, trace: Trace, agent: int, *, to_the_end: bool) -> float:
@@ -82,15 +126,15 @@ def follow(device: Device, belief: Belief | None, move: str, seen: object, chanc
 def test_the_likelihood_of_a_trace_is_that_of_the_devices_themselves(seed, epsilon, interest, passes):
     stage = watched(seed, epsilon, interest)
     if not passes:
-        stage = replace(
-            stage, policy=replace(stage.policy, spent_backoff=0.0), rules=replace(stage.rules, spent_backoff=0)
-        )
-    trace, number = stage.trace(seed), int(stage.problem.region_index[0])
-    tables = region_tables(stage.public, stage.allowance, number)
-    players = devices(tables, stage.rules, stage.region.utilities.tolist(), int(stage.allowance.budget[0]))
+        game = stage.prepared
+        game = replace(game, policy=replace(game.policy, spent_backoff=0.0), rules=replace(game.rules, spent_backoff=0))
+        stage = replace(stage, prepared=game)
+    trace, game = stage.trace(seed), stage.prepared
+    tables = region_tables(stage.public, game.allowance, stage.number)
+    players = devices(tables, game.rules, stage.region.utilities.tolist(), int(game.allowance.budget[0]))
     exact = np.log([chance_of_the_same(player, trace, 0, to_the_end=not passes) for player in players])
     actions = stage.reader().read(trace, 0)
-    found = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.type_budgets)
+    found = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.budgets)
     if passes:
         # What comes after the budget is the same factor for all types.
         found, exact = found - found[0], exact - exact[0]
@@ -111,11 +155,9 @@ def test_budgets_that_differ_by_type_are_refused_where_what_is_held_is_passed_ov
 )
 def test_anybody_can_tell_from_the_trace_what_was_charged(seed, epsilon, interest):
     stage = watched(seed, epsilon, interest)
-    ends = stage.game(
-        stage.public, stage.own, stage.rules, stage.allowance, names=streams(seed, stage.keys), trace=True
-    )
+    ends = stage.ends(seed)
     actions = stage.reader().read(ends.trace, 0)
-    paid = actions.paid(int(stage.allowance.budget[0]))
+    paid = actions.paid(int(stage.prepared.allowance.budget[0]))
     assert actions.units[:paid].sum() == ends.spent[0]
     assert np.count_nonzero(actions.units[:paid]) == ends.charged[0]
 
@@ -136,9 +178,9 @@ def test_chances_of_every_choice_add_up_to_one():
 def test_many_types_are_read_in_parts_with_the_same_result(monkeypatch):
     stage = watched(5, 1.0, None)
     actions = stage.reader().read(stage.trace(1), 0)
-    whole = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.type_budgets)
+    whole = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.budgets)
     monkeypatch.setattr("palmatch.privacy.posterior._MOST_CELLS", 1)
-    parts = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.type_budgets)
+    parts = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.budgets)
     np.testing.assert_array_equal(whole, parts)
 
 
@@ -167,8 +209,16 @@ def test_beliefs_follow_bayes_rule():
 
 @pytest.mark.parametrize("method", ["palma", "noise"])
 def test_an_observer_of_the_noise_learns_nothing(method):
-    stage = arena(Workspace(crowd(8)), method, 0, settings=Settings(epsilon=0.0))
+    stage = first_agent(crowd(8), method, Settings(epsilon=0.0))
     actions = stage.reader().read(stage.trace(2), 0)
-    found = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.type_budgets)
+    found = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.budgets)
     assert len(actions) > 0
     assert np.ptp(found) == 0.0
+
+
+def test_a_choice_that_no_budget_excuses_is_impossible():
+    actions = Actions(cells=np.array([0]), units=np.array([3]), unread=2)
+    assert not actions.possible(5)
+    assert actions.possible(4)
+    assert actions.possible(2)
+    assert replace(actions, unread=None).possible(5)

@@ -24,7 +24,7 @@ from palmatch.studies.audit import Attack, Audit, Bound, audit
 def found() -> Audit:
     batch = pm.data.city.batch(5.0)
     problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=1000)
-    return audit(problem, "palma", games=30, settings=Settings(epsilon=1.0, accountant="renyi"))
+    return audit(problem, "palma", games=60, settings=Settings(epsilon=1.0, accountant="renyi"), seed=0)
 
 
 def words_of(figure: Figure) -> str:
@@ -73,7 +73,7 @@ def test_each_place_has_the_colour_of_its_own_chance(found):
         assert pixels[row, column] == ratio
 
 
-def test_the_caption_holds_what_was_seen_against_what_is_promised(found):
+def test_the_caption_holds_what_was_seen_against_what_is_guaranteed(found):
     words = words_of(belief_maps(found.belief)).replace("\N{NO-BREAK SPACE}", " ")
     ratio = found.belief.watched / found.belief.prior
     assert f"{ratio.min():.2f} to {ratio.max():.2f} times" in words
@@ -86,7 +86,7 @@ def test_the_caption_holds_what_was_seen_against_what_is_promised(found):
 def test_without_a_budget_nothing_changes_and_the_caption_says_so(found):
     belief = replace(found.belief, method="noise", epsilon=0.0, delta=0.0, watched=found.belief.prior)
     words = words_of(belief_maps(belief))
-    assert "the promise: nothing changes" in words
+    assert "the guarantee: nothing changes" in words
     assert "1.00 times as likely" in words
 
 
@@ -125,7 +125,7 @@ def test_rates_start_at_none_and_end_at_all_and_the_verdict_is_in_words(found):
     assert "stress: measured" in words
 
 
-def test_with_few_games_a_line_beyond_the_promise_lies_in_a_band_that_reaches_into_it(found):
+def test_with_few_games_a_line_beyond_the_guarantee_lies_in_a_band_that_reaches_into_it(found):
     """A type that is told apart with odds of e at most, and 40 games in which the attacker was lucky."""
     lucky = replace(found.attacks[0], first=np.repeat([1.0, -1.0], [36, 4]), second=np.repeat([1.0, -1.0], [8, 32]))
     figure = roc_curves([lucky])
@@ -151,7 +151,7 @@ def test_the_band_holds_the_true_curve_as_often_as_it_says(found):
     assert held >= 80
 
 
-def test_a_broken_promise_is_in_the_colour_of_alarm(found):
+def test_a_broken_guarantee_is_in_the_colour_of_alarm(found):
     bound = Bound(2.0, 0.0, 0.9, 0.1, 1e-6)
     broken: Attack = replace(found.attacks[0], bound=bound)
     figure = roc_curves([broken, found.attacks[1]])

@@ -1,6 +1,6 @@
 """The checks of one report have teeth: each of these bugs, planted in a copy, is caught; without it all is well.
 
-The exact checks are those of `tests/privacy/test_whole_once.py`; the attacker is that of `palmatch audit`.
+The exact checks are those of `tests/privacy/test_whole_once.py`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pytest
 
-import palmatch as pm
 from once_game import (
     Reporter,
     against_any_prices,
@@ -23,13 +21,7 @@ from once_game import (
     town,
 )
 from palmatch.device.distribution import GRID
-from palmatch.errors import InputError
-from palmatch.methods import Settings, Workspace
-from palmatch.methods.reports import reporting
-from palmatch.policies.channel import Channel, randomised_response
-from palmatch.policies.once import channel_for
-from palmatch.studies.arena_once import ReportArena, report_arena, sale
-from palmatch.studies.audit import Attack, attack
+from palmatch.policies.channel import Channel
 
 PROBLEM = town(3)
 REGION = region_of(PROBLEM)
@@ -47,22 +39,8 @@ def is_kept(channel: Channel, epsilon: float, *, agent: type[Reporter] = Reporte
     return first_beyond(everybody, epsilon) is None
 
 
-@pytest.fixture(scope="module")
-def stage() -> ReportArena:
-    night = pm.data.city.batch(5.0)
-    workspace = Workspace(pm.mobility.problem(night.requests, night.vehicles, edge=4000))
-    plan = reporting(workspace, Settings())
-    telling = np.flatnonzero(np.array([channel.reports for channel in plan.channels])[plan.channel_of] > 1)
-    return report_arena(workspace, "once", int(telling[0]))
-
-
-def measured(stage: ReportArena) -> Attack:
-    return attack(stage, "planted", games=600)
-
-
-def test_without_a_bug_everything_is_well(stage):
+def test_without_a_bug_everything_is_well():
     assert is_kept(channel_of(1.0), 1.0)
-    assert not measured(stage).broken
 
 
 def test_a_chance_of_the_own_cell_that_is_a_trifle_too_high_is_caught_exactly():
@@ -85,16 +63,6 @@ def test_bids_on_the_true_cell_are_caught_exactly():
     assert not is_kept(channel_of(1.0), 1.0, agent=Peeking)
 
 
-def test_bids_on_the_true_cell_are_caught_by_the_attacker(stage):
-    def peeking(plan, reported, keys, seed):
-        truly = reported.copy()
-        truly[stage.target] = stage.channel.chances[plan.cell[stage.target]].argmax()
-        return sale(plan, truly, keys, seed)
-
-    found = measured(replace(stage, played=peeking))
-    assert found.broken, found.verdict
-
-
 @dataclass(frozen=True, eq=False)
 class OffTheGrid(Reporter):
     """Bids with its own utilities, of which it knows more than any report says."""
@@ -112,15 +80,6 @@ def test_bids_on_utilities_of_its_own_are_caught_exactly():
     assert all(first_beyond([somebody, other], 1.0) is not None for other in others)
 
 
-def test_bids_that_no_report_explains_are_said_in_a_sentence(stage):
-    def own_mind(plan, reported, keys, seed):
-        *seen, rounds = sale(plan, reported, keys, seed)
-        return (*seen[:-1], seen[-1] + 0.001, rounds)
-
-    with pytest.raises(InputError, match="acts on something else"):
-        measured(replace(stage, played=own_mind))
-
-
 class Coarse(Reporter):
     """Draws 8 bits where 53 are meant."""
 
@@ -136,17 +95,6 @@ def test_draws_from_a_coarser_grid_are_caught_exactly():
 def test_the_epsilon_of_another_region_is_caught_exactly():
     assert is_kept(channel_of(1.1), 1.1)
     assert not is_kept(channel_of(1.1), 1.0)
-
-
-def test_the_epsilon_of_another_region_is_caught_by_the_attacker(stage):
-    number = int(stage.plan.channel_of[stage.target])
-    cells = np.minimum(stage.channel.cell_of, 2)
-    channel = channel_for(stage.region, cells, randomised_response(int(cells.max()) + 1, 3.0))
-    channels = tuple(channel if n == number else other for n, other in enumerate(stage.plan.channels))
-    # As many cells for whoever reports by it; everybody else keeps theirs.
-    cell = np.where(stage.plan.channel_of == number, np.minimum(stage.plan.cell, 2), stage.plan.cell)
-    found = measured(replace(stage, plan=replace(stage.plan, channels=channels, cell=cell)))
-    assert found.broken, found.verdict
 
 
 def test_a_whole_sale_shows_the_bugs_too():

@@ -1,4 +1,4 @@
-"""palmatch audit: what an attacker who knows everything public really learns, against what is promised."""
+"""palmatch audit: what an observer of many games really learns about one agent, against what is guaranteed."""
 
 from __future__ import annotations
 
@@ -8,76 +8,75 @@ from typing import Annotated
 import typer
 
 from palmatch.cli import options, show
-from palmatch.cli.inputs import read_inputs
+from palmatch.cli.inputs import inputs_of
 from palmatch.cli.outputs import check_outputs, folder_for
 from palmatch.errors import InputError
-from palmatch.methods import Settings
+from palmatch.methods import METHODS, Settings
 from palmatch.problem import FloatArray, Problem
 from palmatch.report.audit_figures import belief_maps, roc_curves
 from palmatch.report.style import save
-from palmatch.studies.arena import AUDITED, check_method
-from palmatch.studies.audit import Attack, Audit
+from palmatch.studies.audit import GAMES, Attack, Audit
 from palmatch.studies.audit import audit as audit_problem
 
 NAME = "audit"
 HELP = (
-    "Attack one agent with the optimal test, and hold the measured ε against the claimed one. "
+    "Play a method many times with either of two types of one agent, and hold the measured ε against the claimed one. "
     "Ends with status 1 if the claim is broken."
 )
 EXAMPLES = (
-    "Example: palmatch audit agents.csv vehicles.csv --edge 2000 --games 20000 --out audit\n\n"
-    "Example: palmatch audit agents.csv vehicles.csv --policy published --agent a17 --out audit"
+    "Example: palmatch audit agents.csv vehicles.csv --edge 2000 --method once --games 20000 --out audit\n\n"
+    "Example: palmatch audit agents.csv vehicles.csv --method palma --agent a17 --resolution 1.2 --json audit.json"
+)
+
+_AUDITED = ", ".join(name for name, method in METHODS.items() if method.notion == "PLDP")
+
+_NOT_TO_BE_PUBLISHED = (
+    "Not to be published: the audit plays with the true types of the agents around the one that it watches."
 )
 
 
+@options.sharing
 def command(
+    *,
     agents: options.Agents,
     resources: options.Resources,
+    chosen: options.ProblemOptions,
     out: Annotated[Path, typer.Option("--out", help="The folder for the pictures.")] = Path("audit"),
-    domain: options.Domain = options.DomainName.mobility,
-    policy: Annotated[str, typer.Option("--policy", help=f"One of {', '.join(AUDITED)}.")] = "once",
+    method: Annotated[str, options.one_method(_AUDITED)] = "once",
     agent: Annotated[
-        str | None, typer.Option("--agent", help="Whom to watch; someone in the most telling region unless given.")
+        str | None, typer.Option("--agent", help="The agent to watch; one of the most telling region unless given.")
     ] = None,
-    games: Annotated[int, typer.Option("--games", help="Games with either type; more of them measure more.")] = 2000,
+    games: Annotated[
+        int | None, typer.Option("--games", help=f"Games with either type in each attack; {GAMES} unless given.")
+    ] = None,
+    resolution: Annotated[
+        float | None,
+        typer.Option("--resolution", help="In place of --games: the smallest ε to be flagged with 95 % power."),
+    ] = None,
     confidence: Annotated[float, typer.Option("--confidence", help="Confidence in the measured ε.")] = 1 - 1e-6,
     edge: options.Edge = 1000.0,
     areas: options.Areas = 3,
-    types: options.Types = None,
-    interest: options.Interest = None,
     epsilon: options.Epsilon = 1.0,
     delta: options.Delta = 1e-5,
     accountant: options.AccountantName = options.Accountants.auto,
-    alpha: options.Alpha = 4000.0,
-    spacing: options.Spacing = 100.0,
-    origin: options.Origin = options.ORIGIN,
-    seed: options.Seed = 0,
+    seed: options.SecretSeed = None,
     json: options.Json = None,
 ) -> None:
-    """Audit a promise."""
-    check_method(policy)
-    check_outputs(agents, resources, types, json=json)
-    inputs = read_inputs(
-        agents,
-        resources,
-        domain,
-        types=types,
-        interest=interest,
-        alpha=alpha,
-        spacing=spacing,
-        origin=options.place(origin),
-    )
-    problem = inputs.problem(areas if domain is options.DomainName.papers else edge, seed)
+    """Audit a guarantee."""
+    options.method(method)
+    check_outputs(agents, resources, chosen.types, json=json)
+    problem = inputs_of(agents, resources, chosen).problem(chosen.size(edge, areas), seed)
     settings, target = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value), _row(problem, agent)
     if not 0 < confidence < 1:
         raise InputError(f"Expected a confidence above 0 and below 1, got --confidence={confidence}.")
     folder = folder_for(out)
-    with show.progress_bar("audit") as report:
+    with show.progress_bar(NAME) as report:
         found = audit_problem(
             problem,
-            policy,
+            method,
             agent=target,
             games=games,
+            resolution=resolution,
             settings=settings,
             seed=seed,
             error=1 - confidence,
@@ -107,30 +106,33 @@ def _draw(folder: Path, found: Audit) -> list[Path]:
 
 
 def _tell(problem: Problem, found: Audit, pictures: list[Path]) -> None:
-    given, games = found.attacks[0], len(found.attacks[0].first)
+    given = found.attacks[0]
     show.say(show.size_of(problem))
     show.say(
         f"{found.method}, ε = {given.claimed:g}, δ = {given.delta:g}: watching agent {given.agent} in region "
-        f"{given.region}; {show.counted(games, 'game')} with either of two types that are easiest to tell apart."
+        f"{given.region}; {show.counted(given.games, 'game')} with either of two types that are told apart best."
     )
     for attack in found.attacks:
         show.say(f"{attack.crowd}: {attack.verdict}", indent="  ")
-        show.say(
-            f"  {attack.actions:.1f} charged choices a game; odds of up to e^{attack.strongest:.2f} in a single game",
-            indent="  ",
-        )
+        show.say(f"  by {attack.test}; {attack.actions:.1f} charged actions a game", indent="  ")
+    if found.report_epsilon is not None:
+        show.say(f"The report as drawn: exactly ε = {found.report_epsilon:.6g} at most.")
+    for violation in found.violations:
+        show.say(f"BROKEN: {violation}")
     show.say(
-        f"Measured means: with confidence {1 - given.bound.error:.7g} no smaller ε holds. It is a lower bound, which "
-        "grows with --games; the proof is the accountant's."
+        f"Measured means: with confidence {1 - given.bound.error:.7g} no smaller ε holds. Flagged with 95 % power: "
+        f"ε = {found.flagged_from:.2f} or more. It is a lower bound, which grows with --games; the proof is the "
+        "accountant's."
     )
     if found.belief is None:
-        show.say("There is no picture of beliefs: it needs a map and an ε above 0.")
+        show.say("There is no picture of beliefs: it needs a map, known likelihoods and an ε above 0.")
+    show.say(_NOT_TO_BE_PUBLISHED)
     for note in (*problem.notes, *found.notes):
         show.say(f"Note: {note}")
     show.say(f"Pictures: {', '.join(str(path) for path in pictures)}")
 
 
-def figures(found: Audit, settings: Settings, seed: int) -> dict[str, object]:
+def figures(found: Audit, settings: Settings, seed: int | None) -> dict[str, object]:
     """Return an audit as plain data, for JSON."""
     belief = found.belief
     return {
@@ -139,6 +141,11 @@ def figures(found: Audit, settings: Settings, seed: int) -> dict[str, object]:
         "delta": settings.delta,
         "seed": seed,
         "broken": found.broken,
+        "epsilon_measured": found.measured,
+        "epsilon_claimed": found.claim.epsilon,
+        "epsilon_flagged": found.flagged_from,
+        "report_epsilon": found.report_epsilon,
+        "violations": found.violations,
         "attacks": [_figures(attack) for attack in found.attacks],
         "belief": None
         if belief is None
@@ -148,6 +155,7 @@ def figures(found: Audit, settings: Settings, seed: int) -> dict[str, object]:
             "reported": _range(belief.reported / belief.prior),
         },
         "notes": found.notes,
+        "not_to_be_published": ["attacks", "belief", "epsilon_measured"],
     }
 
 
@@ -161,11 +169,14 @@ def _figures(attack: Attack) -> dict[str, object]:
         "agent": attack.agent,
         "region": attack.region,
         "types": attack.pair,
-        "games": len(attack.first),
+        "test": attack.test,
+        "games": attack.games,
         "actions_mean": attack.actions,
         "strongest": attack.strongest,
+        "impossible": attack.impossible,
         "epsilon_measured": attack.bound.epsilon,
         "epsilon_claimed": attack.claimed,
+        "epsilon_flagged": attack.flagged_from,
         "delta": attack.delta,
         "error": attack.bound.error,
         "true_positives": attack.bound.true_positives,

@@ -1,4 +1,4 @@
-"""The figures of an audit: what the attacker believes about one agent's place, and how well he tells two types apart.
+"""The figures of an audit: what an attacker believes about one agent's place, and how well two types are told apart.
 
 Each function takes a record of `studies.audit` and returns a figure; `report.style.save` writes it.
 """
@@ -45,15 +45,15 @@ _EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
 _PANEL, _GAP = 1.6, 0.18  # inches
 _PIXELS = 160  # along the edge of a panel
 _DOUBT = 0.05  # the chance that a true curve leaves its band
-_WIDE = 0.08  # a band of more than this to either side hides whether a promise holds
-_WIDEST = 1.5  # a promise beyond e^this does not stretch the colours, so that what is small can still be told apart
+_WIDE = 0.08  # a band of more than this to either side hides whether a guarantee holds
+_WIDEST = 1.5  # a guarantee beyond e^this does not stretch the colours, so that what is small can still be told apart
 
 
 @styled
 def belief_maps(belief: Belief, *others: Belief) -> Figure:
-    """Draw what the attacker believes of each place, as a multiple of what he believed before.
+    """Draw what the attacker believes of each place, as a multiple of the belief before.
 
-    `others` are what he believes of the same agent after watching other methods; each has a panel of its own.
+    `others` are beliefs about the same agent after watching other methods; each has a panel of its own.
     """
     watched = [one.watched / one.prior for one in (belief, *others)]
     ratios = [belief.prior / belief.prior, *watched, belief.reported / belief.prior]
@@ -78,7 +78,7 @@ def belief_maps(belief: Belief, *others: Belief) -> Figure:
     _mark(panels[-1], shown, NOISY_PLACES.marker, NOISY_PLACES.colour)
     report = "the noisy report" + " (it is beyond this edge)" * bool(outside)
     handles = [
-        Line2D([], [], ls="", marker="o", ms=6, mfc="none", mec=INK, mew=1.4, label="where the person is"),
+        Line2D([], [], ls="", marker="o", ms=6, mfc="none", mec=INK, mew=1.4, label="where the agent is"),
         Line2D([], [], ls="", marker=NOISY_PLACES.marker, ms=6, color=NOISY_PLACES.colour, label=report),
     ]
     legend_above(figure, whole, handles, columns=2)
@@ -90,23 +90,23 @@ def belief_maps(belief: Belief, *others: Belief) -> Figure:
 def _told(beliefs: Sequence[Belief], watched: Sequence[FloatArray], reported: FloatArray) -> str:
     belief = beliefs[0]
     if len(beliefs) == 1:
-        found = f"{_range(watched[0])} as likely as before ({_promise(belief)})"
+        found = f"{_range(watched[0])} as likely as before ({_guarantee(belief)})"
     else:
         each = [f"{_range(ratio)} ({one.method})" for one, ratio in zip(beliefs, watched, strict=True)]
-        found = f"{' or '.join(each)} as likely as before ({_promise(belief)})"
+        found = f"{' or '.join(each)} as likely as before ({_guarantee(belief)})"
     return (
-        f"Person {belief.agent} is known to be in a square of {belief.edge:g} m, anywhere in it at first. After "
+        f"Agent {belief.agent} is known to be in a square of {belief.edge:g} m, anywhere in it at first. After "
         f"watching the whole matching a place is {found}; after one report by geo-indistinguishability, with that ε "
         f"for half the edge, {_range(reported)}."
     )
 
 
-def _promise(belief: Belief) -> str:
+def _guarantee(belief: Belief) -> str:
     if belief.epsilon == 0:
-        return "the promise: nothing changes"
+        return "the guarantee: nothing changes"
     but = f", but for δ{_EQUALS}{belief.delta:g}" if belief.delta else ""
     low, high = np.exp(-belief.epsilon), np.exp(belief.epsilon)
-    return f"the promise, ε{_EQUALS}{belief.epsilon:g}: {low:.2f} to {high:.2f} times{but}"
+    return f"the guarantee, ε{_EQUALS}{belief.epsilon:g}: {low:.2f} to {high:.2f} times{but}"
 
 
 def _range(ratio: FloatArray) -> str:
@@ -175,7 +175,7 @@ def _colour_bar(figure: Figure, whole: Axes, image: AxesImage, *, reach: float, 
                 words, (float(np.exp(power)), 1.5), xycoords=axes.get_xaxis_transform(), ha="center", va="bottom",
                 size=9,
             )  # fmt: skip
-    words = "how many times as likely as before" + (", and what is promised" if 0 < epsilon <= reach else "")
+    words = "how many times as likely as before" + (", and what is guaranteed" if 0 < epsilon <= reach else "")
     figure.text(box.x0, MARGIN / height, words, size=8.5, color=FAINT_INK, va="bottom")
 
 
@@ -185,7 +185,7 @@ def _multiple(value: float) -> str:
 
 @styled
 def roc_curves(attacks: Sequence[Attack]) -> Figure:
-    """Draw how often the attacker is right against how often he is wrong, and what the promise allows."""
+    """Draw how often each test is right against how often it is wrong, and what the guarantee allows."""
     claimed, delta = attacks[0].claimed, attacks[0].delta
     size = 3.4
     figure, axes = sheet(
@@ -196,7 +196,7 @@ def roc_curves(attacks: Sequence[Attack]) -> Figure:
         right=WIDTH - 0.6 - size,
         legend=0.02 + 0.17 * (len(attacks) + 1),
     )
-    _draw_promise(axes, claimed, delta)
+    _draw_guarantee(axes, claimed, delta)
     axes.plot([0, 1], [0, 1], color=FAINT_INK, lw=0.8, ls=(0, (2, 2)), label="guessing")
     for attack, dashes in zip(attacks, dashes_of([PRIVATE] * len(attacks)), strict=True):
         wrong, right = _roc(attack)
@@ -214,10 +214,10 @@ def roc_curves(attacks: Sequence[Attack]) -> Figure:
 
 
 def _told_apart(attack: Attack) -> str:
-    games = counted(len(attack.first), "game")
+    games = counted(len(attack.first), "measured game")
     unsure = "; with so few games it may well lie outside by chance" if _margin(attack) > _WIDE else ""
     return (
-        f"the optimal test in region {attack.region}, over {games} with either type; outlined is what "
+        f"the best test found in region {attack.region}, over {games} with either type; outlined is what "
         f"ε{_EQUALS}{attack.claimed:g}, δ{_EQUALS}{attack.delta:g} allows; a line is off by no more than the band "
         f"around it (confidence 95 %){unsure}"
     )
@@ -242,7 +242,7 @@ def _band(wrong: FloatArray, right: FloatArray, margin: float) -> tuple[FloatArr
     return outline[0], outline[1]
 
 
-def _draw_promise(axes: Axes, epsilon: float, delta: float) -> None:
+def _draw_guarantee(axes: Axes, epsilon: float, delta: float) -> None:
     """Shade the rates that (ε, δ) allows, on both sides of guessing."""
     wrong = np.linspace(0, 1, 401)
     growth = np.exp(min(epsilon, 700.0))

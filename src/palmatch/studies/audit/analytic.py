@@ -7,15 +7,14 @@ mechanism's law gives probability zero is counted as impossible, and that breaks
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, localcontext
 from typing import Protocol
 
 import numpy as np
 
-from palmatch.methods import METHODS, Method, Settings, Workspace, budgets
-from palmatch.methods.registry import AfterReport
-from palmatch.methods.reports import Reporting, drawn, reporting
+from palmatch.methods import METHODS, PreparedGame, Settings, Workspace, budgets
+from palmatch.methods.reports import Reporting, Settle, Settled, drawn, reporting
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.channel import Channel
 from palmatch.policies.noise import PublicPlay
@@ -48,8 +47,8 @@ _MOST_CHANNELS = 200
 # Fresh streams that are compared; that two of them, of 64 bits each, agree has a probability below 1e-9.
 _STREAMS = 1 << 15
 
-# Games of either type at most: each is played again with every report that the target may have drawn.
-MOST_GAMES = 300
+# Games of either type at most: likelihoods are exact and need no training, but take their time.
+MOST_GAMES = 2000
 
 
 class Law(Protocol):
@@ -72,21 +71,19 @@ class Law(Protocol):
 def law_of(problem: Problem, method: str, target: int, settings: Settings) -> Law | None:
     """Return the law of a method for one target; None for a method of which nothing but its games is known."""
     facts = METHODS.find(method)
-    if facts.after_report is None and facts.game is None:
+    if facts.settle is None and facts.game is None:
         return None
     public = Workspace(without_type(problem, target))
-    if facts.after_report is not None:
+    if facts.settle is not None:
         plan = reporting(public, settings)
         channel = plan.channels[int(plan.channel_of[target])]
-        return ReportLaw(public, target, settings, facts.after_report, plan, report_chances(channel))
-    return _law_of_rounds(public, facts, target, settings)
+        return ReportLaw(public, target, facts.settle, plan, report_chances(channel))
+    assert facts.game is not None
+    return _law_of_rounds(public, facts.game(public, settings, None), target, settings)
 
 
-def _law_of_rounds(public: Workspace, facts: Method, target: int, settings: Settings) -> Law | None:
-    if facts.game is None:
-        return None
-    problem = public.problem
-    game, number = facts.game(public, settings, None), int(problem.region_index[target])
+def _law_of_rounds(public: Workspace, game: PreparedGame, target: int, settings: Settings) -> RoundsLaw:
+    problem, number = public.problem, int(public.problem.region_index[target])
     noise, region = public.plays(game.policy), public.regions[number]
     tables = region_tables(public_tables(public.problem, public.regions, noise), game.allowance, number)
     budget = np.full(len(region.types), game.allowance.budget[target])
@@ -147,10 +144,10 @@ class ReportLaw:
 
     public: Workspace
     target: int
-    settings: Settings
-    after: AfterReport
+    settle: Settle
     plan: Reporting
     chances: IntArray
+    known: dict[int, dict[int, list[int]]] = field(default_factory=dict)
 
     @property
     def channel(self) -> Channel:
@@ -164,21 +161,27 @@ class ReportLaw:
 
     def log_likelihoods(self, seen: Matching, chance: Randomness) -> FloatArray:
         """Return the log of the probability of all reports that explain what was seen, for each type."""
-        explains = self.explanations(seen, chance)
+        explains = self.explanations(chance).get(_shown(seen), [])
         table = self.chances[:, explains].sum(axis=1) / self.chances[0].sum()
         with np.errstate(divide="ignore"):
             logs: FloatArray = np.log(table)[self.channel.cell_of]
         return logs
 
-    def explanations(self, seen: Matching, chance: Randomness) -> list[int]:
-        """Return each report of the target that, with all else as it was, is followed by exactly what was seen."""
-        reported, what = drawn(self.plan, chance), digest(seen)
-        found = []
-        for told in range(self.channel.reports):
-            reported[self.target] = told
-            if digest(self.after(self.public, self.plan, self.settings, reported, chance, True)) == what:
-                found.append(told)
-        return found
+    def explanations(self, chance: Randomness) -> dict[int, list[int]]:
+        """Return the reports of the target that are followed by each thing that can be seen, all else as it was."""
+        reported = drawn(self.plan, chance)
+        reported[self.target] = 0
+        world = hash((chance.public.tobytes(), reported.tobytes()))
+        if world not in self.known:
+            found: dict[int, list[int]] = {}
+            for told in range(self.channel.reports):
+                reported[self.target] = told
+                # What follows the reports draws from public streams only.
+                after = replace(chance, private=chance.public)
+                ended = self.settle(self.public, self.plan, reported.copy(), after, True)
+                found.setdefault(_shown(ended), []).append(told)
+            self.known[world] = found
+        return self.known[world]
 
     def worst_pair(self) -> tuple[int, int]:
         """Return the two types whose reports differ most."""
@@ -292,9 +295,9 @@ def worst_report(plan: Reporting, budget: FloatArray) -> tuple[float, bool]:
 
 
 def most_telling(problem: Problem, method: str, settings: Settings) -> int | None:
-    """Return an agent of the region in which types are told apart best by public knowledge; None if nothing is known."""
+    """Return an agent of the region whose types are told apart best, by public knowledge; None if there is none."""
     facts, workspace = METHODS.find(method), Workspace(problem)
-    if facts.after_report is not None:
+    if facts.settle is not None:
         plan = reporting(workspace, settings)
         spread = [float(report_epsilon(channel)) for channel in plan.channels[:_MOST_CHANNELS]]
         return int(np.flatnonzero(plan.channel_of == int(np.argmax(spread)))[0])
@@ -313,6 +316,11 @@ def streams_repeat(workspace: Workspace) -> bool:
     calls = -(-_STREAMS // workspace.problem.agents)
     found = np.concatenate([workspace.randomness(None).private for _ in range(min(calls, _STREAMS))])[:_STREAMS]
     return len(np.unique(found)) < len(found)
+
+
+def _shown(seen: Matching | Settled) -> int:
+    """Return one number for what was seen after the reports."""
+    return digest(seen.resource_of, seen.rounds, seen.trace)
 
 
 def _trace_of(seen: Matching) -> Trace:

@@ -15,6 +15,7 @@ from itertools import combinations
 from typing import TypeAlias
 
 import numpy as np
+from scipy.special import log_expit
 
 from palmatch.errors import InputError, MeaninglessSetting
 from palmatch.methods import METHODS, PreparedMethod, Randomness, Settings, Workspace, prepare
@@ -27,11 +28,11 @@ from palmatch.studies.audit.blackbox.target import Candidate, as_type
 # Is told (games played, games in all) from time to time.
 Progress: TypeAlias = Callable[[int, int], None]
 
-# Games with each candidate in each world that choose the pair and the world: one in 25 of all, within these.
-_FEWEST_PILOTS, _MOST_PILOTS = 16, 120
+# Games with each candidate in each world that choose the pair and the world: one in 100 of all, within these.
+_FEWEST_PILOTS, _MOST_PILOTS = 12, 40
 
-# Sets of draws of all other agents that are tried where these are known.
-_WORLDS = 3
+# Sets of draws of all other agents that are tried where these are known: in some the target's acts show better.
+_WORLDS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,7 @@ def attack(
     settings: Settings,
     error: float,
     seed: int | None = None,
+    worlds: int = _WORLDS,
     progress: Progress | None = None,
 ) -> Attack:
     """Tell two of some types apart by everything that an observer sees.
@@ -162,15 +164,15 @@ def attack(
     types:
         Types that the target may have; a few games with each choose the two that are told apart best.
     known:
-        Whether the observer knows the draws of all agents but the target.
+        Whether the observer knows the draws of all agents but the target; of `worlds` of them pilot games choose one.
     games:
         Games with either type: a quarter teaches the tests, a quarter chooses one and its threshold, half measures.
     """
     with quiet():
         stages = [watched(problem, method, target, one.type, settings) for one in types]
         chance = np.random.default_rng(seed)
-        worlds = [int(world) for world in chance.integers(1 << 62, size=_WORLDS)] if known else [None]
-        one, two, world = _told_apart(stages, worlds, games, _draws(chance, seed))
+        tried = [int(world) for world in chance.integers(1 << 62, size=worlds)] if known else [None]
+        one, two, world = _told_apart(stages, tried, games, _draws(chance, seed))
         draws, charged = _draws(chance, seed), 0
         seen: tuple[list[Observation], list[Observation]] = ([], [])
         for number in range(2 * games):
@@ -218,25 +220,24 @@ def _told_apart(
     """Return the two stages and the world whose pilot games are told apart best; nothing of it is measured."""
     if len(stages) == 2 and len(worlds) == 1:
         return 0, 1, worlds[0]
-    pilots = min(max(games // 25, _FEWEST_PILOTS), _MOST_PILOTS)
-    best, found = -1.0, (0, 1, worlds[0])
+    pilots = min(max(games // 100, _FEWEST_PILOTS), _MOST_PILOTS)
+    best, found = -np.inf, (0, 1, worlds[0])
     for world in worlds:
         seen = [[observe(stage.play(world, next(draws)), stage.target) for _ in range(pilots)] for stage in stages]
         for one, two in combinations(range(len(stages)), 2):
-            right = max(_right(seen[one], seen[two], chain) for chain in range(len(CHAINS)))
-            if right > best:
-                best, found = right, (one, two, world)
+            told = max(_told(seen[one], seen[two], chain) for chain in range(len(CHAINS)))
+            if told > best:
+                best, found = told, (one, two, world)
     return found
 
 
-def _right(first: list[Observation], second: list[Observation], chain: int) -> float:
-    """Return how often a test learnt from one half of some games is right on the other half."""
-    right = 0.0
+def _told(first: list[Observation], second: list[Observation], chain: int) -> float:
+    """Return how much a test learnt from one half of some games tells about the other half: its mean log-score."""
+    told = 0.0
     for taught, tried in ((slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2))):
         scores = by_frequency(first[taught], second[taught], chain)
-        right += float((0.5 + np.sign(scores(first[tried])) / 2).mean())
-        right += float((0.5 - np.sign(scores(second[tried])) / 2).mean())
-    return right / 4
+        told += float(log_expit(scores(first[tried])).mean() + log_expit(-scores(second[tried])).mean())
+    return told
 
 
 def _draws(chance: np.random.Generator, seed: int | None) -> Iterator[int | None]:

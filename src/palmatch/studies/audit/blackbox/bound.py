@@ -78,7 +78,7 @@ def lower_bound(first: FloatArray, second: FloatArray, *, delta: float, error: f
 
 
 def epsilons(hits: IntArray, games: int, alarms: IntArray, others: int, *, delta: float, error: float) -> FloatArray:
-    """Return the bound on ε for each pair of counts: `hits` of `games` true and `alarms` of `others` false positives."""
+    """Return the bound on ε for pairs of counts: `hits` of `games` true, `alarms` of `others` false positives."""
     low, high = lower_rate(hits, games, error / 2), upper_rate(alarms, others, error / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         forth = np.log(np.maximum(low - delta, 0.0) / high)

@@ -6,7 +6,9 @@ observations of the games that it was learnt from.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -22,16 +24,22 @@ Scores: TypeAlias = Callable[[Observations], FloatArray]
 # A symbol is worth as many games of its own as this before it outweighs the coarser one: rare ones say little.
 _PRIOR_GAMES = 2.0
 
+# No count of games makes surer than this.
+_SURE = 1e-9
+
+# Stands before the first action.
+_START = -1
+
 # The ridge of the linear test, in games.
 _RIDGE = 1.0
 
-LINEAR = "a linear test"
+STEPS, LINEAR = "own actions step by step", "a linear test"
 
 
 def learnt(first: Observations, second: Observations) -> dict[str, Scores]:
     """Return the tests, by name, that games with the first and with the second type teach."""
     tests = {name: by_frequency(first, second, place) for place, name in enumerate(CHAINS)}
-    return tests | {LINEAR: by_line(first, second)}
+    return tests | {STEPS: by_steps(first, second), LINEAR: by_line(first, second)}
 
 
 def by_frequency(first: Observations, second: Observations, chain: int) -> Scores:
@@ -50,9 +58,35 @@ def by_frequency(first: Observations, second: Observations, chain: int) -> Score
                 break
             one, two = np.array(counts[place]) * shares * 2
             chance = (one + _PRIOR_GAMES * chance) / (one + two + _PRIOR_GAMES)
-        return float(logit(chance))
+        return float(logit(min(max(chance, _SURE), 1 - _SURE)))
 
     return lambda observations: np.array([score(seen) for seen in observations])
+
+
+def by_steps(first: Observations, second: Observations) -> Scores:
+    """Return the test that adds up log-likelihood ratios of each action given the one before: leaks of many steps."""
+    pairs: tuple[Counter[tuple[int, int]], ...] = (Counter(), Counter())
+    for side, observations in enumerate((first, second)):
+        for seen in observations:
+            pairs[side].update(pairwise((_START, *seen.steps)))
+    before = [Counter[int]() for _ in pairs]
+    for side, counted in enumerate(pairs):
+        for (last, _), times in counted.items():
+            before[side][last] += times
+
+    def ratio(pair: tuple[int, int]) -> float:
+        # Both are shrunk to what either type does, so that what was seen once says little.
+        both = (pairs[0][pair] + pairs[1][pair] + 0.5) / (before[0][pair[0]] + before[1][pair[0]] + 1.0)
+        one, two = (
+            (counted[pair] + _PRIOR_GAMES * both) / (times[pair[0]] + _PRIOR_GAMES)
+            for counted, times in zip(pairs, before, strict=True)
+        )
+        return float(np.log(one / two))
+
+    ratios = {pair: ratio(pair) for pair in pairs[0] | pairs[1]}
+    return lambda observations: np.array(
+        [sum(ratios.get(pair, 0.0) for pair in pairwise((_START, *seen.steps))) for seen in observations]
+    )
 
 
 def by_line(first: Observations, second: Observations) -> Scores:

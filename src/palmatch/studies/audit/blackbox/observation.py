@@ -11,11 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.problem import FloatArray, Matching
+from palmatch.problem import FloatArray, IntArray, Matching
 from palmatch.trace import Outcome, Trace
 
 # Actions of the target that have a symbol for each prefix; after these comes the whole course of them.
 _PREFIXES = 12
+
+# Actions of the target that are looked at one by one.
+_MOST_STEPS = 400
 
 # Columns for what each other agent holds, at most.
 _MOST_COLUMNS = 400
@@ -26,9 +29,20 @@ CHAINS = ("own actions", "holdings", "other agents", "everything")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
-    """One game as seen: a chain of symbols for each of `CHAINS`, in which each refines the one before, and numbers."""
+    """One game as seen.
+
+    Attributes
+    ----------
+    chains:
+        For each of `CHAINS` symbols of which each refines the one before.
+    steps:
+        The target's actions one by one.
+    numbers:
+        Counts and other figures.
+    """
 
     chains: tuple[tuple[int, ...], ...]
+    steps: tuple[int, ...]
     numbers: FloatArray
 
 
@@ -40,14 +54,15 @@ def observe(matching: Matching, target: int) -> Observation:
     mine, theirs = (0, 0) if trace is None else (_rows(trace, own), _rows(trace, ~own))
     held = int(matching.resource_of[target])
     others_hold = hash(np.delete(matching.resource_of, target).tobytes())
-    prefixes = () if trace is None else _prefixes(trace, own)
+    steps = () if trace is None else _steps(trace, own)
+    prefixes = refined(*steps[:_PREFIXES])
     chains = (
         (*prefixes, *refined(prefixes[-1] if prefixes else 0, mine, held)),
         refined(held, others_hold, matching.rounds),
         refined(matching.rounds, others_hold, theirs),
         refined(stated, mine, held, others_hold, matching.rounds, theirs),
     )
-    return Observation(chains, _numbers(matching, target))
+    return Observation(chains, steps, _numbers(matching, target))
 
 
 def refined(*parts: int) -> tuple[int, ...]:
@@ -59,11 +74,9 @@ def refined(*parts: int) -> tuple[int, ...]:
     return tuple(symbols)
 
 
-def digest(matching: Matching) -> int:
-    """Return one number for everything that was seen, the guarantee aside."""
-    trace = matching.trace
-    seen = 0 if trace is None else _rows(trace, slice(None))
-    return hash((matching.resource_of.tobytes(), matching.rounds, seen, _figures(matching)))
+def digest(resource_of: IntArray, rounds: int, trace: Trace | None) -> int:
+    """Return one number for the whole course of a game."""
+    return hash((resource_of.tobytes(), rounds, 0 if trace is None else _rows(trace, slice(None))))
 
 
 def _figures(matching: Matching) -> tuple[bytes, ...]:
@@ -77,17 +90,16 @@ def _rows(trace: Trace, rows: NDArray[np.bool_] | slice) -> int:
     return hash(tuple(np.ascontiguousarray(column[rows]).tobytes() for column in columns))
 
 
-def _prefixes(trace: Trace, own: NDArray[np.bool_]) -> tuple[int, ...]:
-    """Return a symbol for the target's first action, its first two, and so on."""
-    first = np.flatnonzero(own)[:_PREFIXES]
-    return refined(
-        *(hash(pair) for pair in zip(trace.resource[first].tolist(), trace.outcome[first].tolist(), strict=True))
-    )
+def _steps(trace: Trace, own: NDArray[np.bool_]) -> tuple[int, ...]:
+    """Return what the target did, a symbol each: which resource, and what came of it."""
+    first = np.flatnonzero(own)[:_MOST_STEPS]
+    symbols: list[int] = (trace.resource[first] * len(Outcome) + trace.outcome[first]).tolist()
+    return tuple(symbols)
 
 
 def _numbers(matching: Matching, target: int) -> FloatArray:
     """Return counts that a linear test can weigh."""
-    agents, resources = len(matching.resource_of), int(len(matching.resource_ids))
+    agents, resources = len(matching.resource_of), len(matching.resource_ids)
     parts = [np.array([matching.rounds, (matching.resource_of >= 0).sum()], dtype=np.float64)]
     if matching.epsilon_is_public:
         parts.append(np.array([matching.epsilon[target], matching.charged[target], matching.charged.sum()]))
