@@ -29,7 +29,7 @@ COMMANDS_PAGE = ROOT / "docs" / "commands.md"
 
 # What makes a command short enough for a test; a later option replaces an earlier one.
 SMALLER = {
-    "audit": "--games 500",
+    "audit": "--games 40",
     "compare": "--runs 1",
     "day": "--start 05:00 --end 05:01",
     "demo": "--hour 5 --runs 1",

@@ -121,8 +121,7 @@ def _tell(problem: Problem, found: Audit, pictures: list[Path]) -> None:
         show.say(f"BROKEN: {violation}")
     show.say(
         f"Measured means: with confidence {1 - given.bound.error:.7g} no smaller ε holds. Flagged with 95 % power: "
-        f"ε = {found.flagged_from:.2f} or more. It is a lower bound, which grows with --games; the proof is the "
-        "accountant's."
+        f"{_resolved(found)}. It is a lower bound, which grows with --games; the proof is the accountant's."
     )
     if found.belief is None:
         show.say("There is no picture of beliefs: it needs a map, known likelihoods and an ε above 0.")
@@ -130,6 +129,13 @@ def _tell(problem: Problem, found: Audit, pictures: list[Path]) -> None:
     for note in (*problem.notes, *found.notes):
         show.say(f"Note: {note}")
     show.say(f"Pictures: {', '.join(str(path) for path in pictures)}")
+
+
+def _resolved(found: Audit) -> str:
+    """Return which ε a run would have flagged."""
+    if found.flagged_from == float("inf"):
+        return "none, with so few games"
+    return f"ε = {found.flagged_from:.2f} or more"
 
 
 def figures(found: Audit, settings: Settings, seed: int | None) -> dict[str, object]:

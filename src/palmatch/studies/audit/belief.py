@@ -85,4 +85,7 @@ def _seen(law: Law, problem: Problem, method: str, target: int, settings: Settin
     with quiet():
         stage = watched(problem, method, target, problem.types[target], settings)
         chance = stage.game.workspace.randomness(seed)
-        return law.log_likelihoods(stage.game.play(chance=chance), chance)
+        logs = law.log_likelihoods(stage.game.play(chance=chance), chance)
+    if np.isneginf(logs).all():
+        raise InputError(f"What {method!r} did is impossible by its own description: see what pm.audit says of it.")
+    return logs

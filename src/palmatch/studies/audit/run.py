@@ -174,7 +174,8 @@ def audit(
     if streams_repeat(Workspace(played)):
         violations.append("Fresh private streams repeat: they have too few bits, and an observer can guess them.")
     drawn = None
-    if law is not None and isinstance(problem.domain, City) and claim.epsilon > 0:
+    explained = not any(one.impossible for one in attacks)
+    if law is not None and explained and isinstance(problem.domain, City) and claim.epsilon > 0:
         drawn = belief(played, method, place, settings=chosen, seed=seed)
     return Audit(method, claim, tuple(attacks), exact, tuple(violations), drawn, tuple(notes))
 
