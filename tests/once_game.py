@@ -66,7 +66,7 @@ def _bid(values: Prices, prices: Prices) -> Bid:
 
 def sale(plan: Reporting, reported: np.ndarray, keys: Keys, seed: int) -> tuple[float, ...]:
     """What is seen of `once` on given reports: which agent got what, at which prices, after how many rounds."""
-    ends = sell(value_lists(plan, reported), plan.opening, STEP, names=streams(seed, keys), patience=PATIENCE)
+    ends = sell(value_lists(plan, reported), plan.opening, plan.step, names=streams(seed, keys), patience=plan.patience)
     return (*ends.resource_of.tolist(), *ends.prices.tolist(), ends.rounds)
 
 
