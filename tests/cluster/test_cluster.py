@@ -6,13 +6,11 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 
 from palmatch.cluster import connection
@@ -27,28 +25,9 @@ from palmatch.rounds.game import simulate
 from palmatch.studies import reproduce_mobility
 from palmatch.studies.cells import Cell, Progress, run_cells
 from tiled_games import city, game_of, same
+from worker_calls import broken, mistaken, slow, square
 
 distributed = pytest.importorskip("distributed", reason="distributed is not installed: pip install 'palmatch[dask]'")
-
-
-def square(number: int) -> pl.DataFrame:
-    return pl.DataFrame({"number": [number], "square": [number**2], "process": [os.getpid() != MAIN]})
-
-
-MAIN = int(os.environ.setdefault("PALMATCH_TEST_MAIN", str(os.getpid())))
-
-
-def mistaken(number: int) -> pl.DataFrame:
-    raise InputError(f"The number {number} cannot be used.")
-
-
-def broken(number: int) -> pl.DataFrame:
-    raise ZeroDivisionError(f"in cell {number}")
-
-
-def slow(number: int) -> pl.DataFrame:
-    time.sleep(120)
-    return square(number)
 
 
 def squares(count: int) -> list[Cell]:
