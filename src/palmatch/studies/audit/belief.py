@@ -20,6 +20,10 @@ from palmatch.studies.audit.analytic import Law, law_of
 from palmatch.studies.audit.blackbox.attack import claim_of, quiet, watched
 
 
+class ImpossibleGame(InputError):
+    """What was seen has probability zero for every possible type: the method does not do what it says."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Belief:
     """What the attacker believes about where one agent is: over the possible places of its square.
@@ -87,5 +91,5 @@ def _seen(law: Law, problem: Problem, method: str, target: int, settings: Settin
         chance = stage.game.workspace.randomness(seed)
         logs = law.log_likelihoods(stage.game.play(chance=chance), chance)
     if np.isneginf(logs).all():
-        raise InputError(f"What {method!r} did is impossible by its own description: see what pm.audit says of it.")
+        raise ImpossibleGame(f"A game of {method!r} was seen that its own description makes impossible.")
     return logs

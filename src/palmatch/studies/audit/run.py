@@ -20,7 +20,7 @@ from palmatch.studies.audit.analytic import (
     streams_repeat,
     worst_report,
 )
-from palmatch.studies.audit.belief import Belief, belief
+from palmatch.studies.audit.belief import Belief, ImpossibleGame, belief
 from palmatch.studies.audit.blackbox.attack import Attack, Claim, Progress, attack, check_audited, claim_of
 from palmatch.studies.audit.blackbox.bound import check_games, games_for
 from palmatch.studies.audit.blackbox.target import candidates, most_varied, neighbours_only, stress_problem
@@ -175,9 +175,11 @@ def audit(
     if streams_repeat(Workspace(played)):
         violations.append("Fresh private streams repeat: they have too few bits, and an observer can guess them.")
     drawn = None
-    explained = not any(one.impossible for one in attacks)
-    if law is not None and explained and isinstance(problem.domain, City) and claim.epsilon > 0:
-        drawn = belief(played, method, place, settings=chosen, seed=seed)
+    if law is not None and isinstance(problem.domain, City) and claim.epsilon > 0:
+        try:
+            drawn = belief(played, method, place, settings=chosen, seed=seed)
+        except ImpossibleGame as impossible:
+            violations.append(str(impossible))
     return Audit(method, claim, tuple(attacks), exact, tuple(violations), drawn, tuple(notes))
 
 
