@@ -72,7 +72,7 @@ def test_compare_says_whose_epsilon_is_not_to_be_published(town):
     ours = said(*words, "--methods", "palma,once", "--accountant", "pure", folder=town)
     paper = said(*words, "--methods", "once,published", "--json", "rows.json", folder=town)
     assert "Not to be published: ε" not in ours
-    assert "Not to be published: welfare and losses" in ours
+    assert "Not to be published: welfare, losses" in ours
     assert "Not to be published: ε of single agents" in paper
     assert json.loads((town / "rows.json").read_text())["epsilon_not_to_be_published"] == ["published"]
 

@@ -46,7 +46,7 @@ MATCH = ("match", *BOTH, "--policy", "greedy")
         ((*MATCH, "--out", "p.csv", "--json", "cars.csv"), "cars.csv is read and would be written over"),
         ((*MATCH, "--out", "p.csv", "--json", "p.csv"), "Expected two files, got p.csv for both --out and --json"),
         (("match", *TABLE, "--out", "table/types.csv"), "table/types.csv is read and would be written over"),
-        ((*MATCH, "--out", "p.txt"), "Expected a file that ends in .csv or .parquet, got --out p.txt"),
+        ((*MATCH, "--out", "p.txt"), "Expected a file that ends in .csv or .parquet or .json, got --out p.txt"),
         ((*MATCH, "--out", "folder.csv"), "folder.csv is a directory, expected the name of a file"),
         ((*MATCH, "--out", "none/p.csv"), "none/p.csv cannot be written: the folder none does not exist"),
         ((*MATCH, "--out", "p.csv", "--json", "none/p.json"), "the folder none does not exist; create it first."),

@@ -63,7 +63,7 @@ def test_commands_with_figures_from_the_truth_say_that_they_are_not_to_be_publis
         ("demo", *few, "--hour", 5),
     ):
         told = " ".join(run(*words, "--json", "figures.json", folder=tmp_path).stdout.split())
-        assert "Not to be published: welfare and losses" in told, words
+        assert "Not to be published: welfare, losses" in told, words
         assert json.loads((tmp_path / "figures.json").read_text())["not_to_be_published"], words
 
 

@@ -74,6 +74,8 @@ def _solved(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the share of each pair, 0 or 1, and the prices of agents and of resources."""
     count, agents = len(worth), len(seats.demand)
+    if count == 0:
+        return np.zeros(0), np.zeros(agents), np.zeros(len(seats.capacity))
     pair = np.arange(count)
     sums: Any = csr_array(
         (np.ones(2 * count), (np.concatenate((rows, agents + columns)), np.concatenate((pair, pair)))),
