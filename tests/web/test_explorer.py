@@ -28,11 +28,11 @@ def test_a_visitor_watches_a_game_round_by_round(visit) -> None:
     assert "round 0 of" in page.inner_text("#round")
     page.click("#step")
     assert "round 1 of" in page.inner_text("#round")
-    assert page.locator("canvas").get_attribute("aria-label").startswith("Map for once:")
-    before = page.locator("canvas").evaluate("canvas => canvas.toDataURL()")
+    assert page.locator("#maps canvas").get_attribute("aria-label").startswith("Map for once:")
+    before = page.locator("#maps canvas").evaluate("canvas => canvas.toDataURL()")
     page.click("#play")
     page.locator("#round", has_text="the result").wait_for()
-    assert page.locator("canvas").evaluate("canvas => canvas.toDataURL()") != before
+    assert page.locator("#maps canvas").evaluate("canvas => canvas.toDataURL()") != before
     page.click("#back")
     assert "of" in page.inner_text("#round")
 
@@ -46,13 +46,13 @@ def test_settings_move_the_game_and_the_address_tells_them(visit) -> None:
     page.select_option("#method", "hungarian-region")
     page.locator("#tables", has_text="Nothing is learnt").wait_for()
     page.select_option("#against", "alma")
-    page.locator("canvas").nth(1).wait_for()
+    page.locator("#maps canvas").nth(1).wait_for()
     assert "method=hungarian-region" in page.url
     assert "against=alma" in page.url
     seen = figures(page)
     page.reload()
     visit.ready()
-    page.locator("canvas").nth(1).wait_for()
+    page.locator("#maps canvas").nth(1).wait_for()
     assert figures(page) == seen
 
 
@@ -103,10 +103,10 @@ def test_the_keyboard_alone_is_enough(visit) -> None:
     page.focus("#scrub")
     page.keyboard.press("Home")
     assert "round 0 of" in page.inner_text("#round")
-    page.focus("canvas")
-    before = page.locator("canvas").evaluate("canvas => canvas.toDataURL()")
+    page.focus("#maps canvas")
+    before = page.locator("#maps canvas").evaluate("canvas => canvas.toDataURL()")
     page.keyboard.press("+")
-    assert page.locator("canvas").evaluate("canvas => canvas.toDataURL()") != before
+    assert page.locator("#maps canvas").evaluate("canvas => canvas.toDataURL()") != before
 
 
 def test_a_wrong_link_gets_a_sentence(visit) -> None:

@@ -99,6 +99,8 @@ def audit(
 
     Parameters
     ----------
+    problem:
+        What is played; only the type of one agent is changed.
     method:
         A method whose guarantee is PLDP; also one that states ε = 0.
     agent:
@@ -107,6 +109,8 @@ def audit(
         How many games are played with either type in each attack; 2000 unless given.
     resolution:
         In place of `games`: the smallest ε that is to be flagged with 95 % power, above the stated one.
+    settings:
+        All public numbers; ε is what is tried.
     seed:
         Repeats an audit. Without one all games are played on fresh randomness, as a user's are.
     error:
