@@ -146,11 +146,12 @@ def by_reports(watched: Any, plan: Plan, count: int) -> dict[Any, list[Any]]:
     return found
 
 
-@pytest.mark.parametrize(("method", "count"), [("once", 7), ("hungarian-once", 3), ("palma-adaptive", 3)])
+@pytest.mark.parametrize(("method", "count"), [("once", 7), ("hungarian-once", 7), ("palma-adaptive", 3)])
 def test_with_the_same_reports_everything_public_is_the_same_from_every_place(
     watched: Any, method: str, count: int
 ) -> None:
-    found = by_reports(watched, replace(CROWD, method=method), count)
+    # With this seed the reports also decide who gets which vehicle, for all three methods.
+    found = by_reports(watched, replace(CROWD, method=method, seed=3), count)
     # The place does change the reports, and each outcome of the reports comes from many places.
     assert len(found) > 1
     assert max(map(len, found.values())) >= count
@@ -245,9 +246,9 @@ def test_a_report_that_is_drawn_again_is_caught(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(day_batch, "offers", again)
     monkeypatch.setattr(day_batch, "Memory", forgetting)
-    # With a few vehicles more, some agents that wait are in a region with something to report more than once.
-    held = stored_reports(waiting_states(tmp_path, replace(SCARCE, vehicles=120)))
-    assert any(len(reports) > 1 for reports in held.values())
+    # Agents that wait longer are more often in a region with something to report more than once.
+    held = stored_reports(waiting_states(tmp_path, replace(SCARCE, end=START + 360, patience=400.0)))
+    assert sum(len(reports) > 1 for reports in held.values()) > 10
 
 
 def test_the_values_of_a_stored_report_are_its_posterior_means_for_the_vehicles_of_the_batch(
