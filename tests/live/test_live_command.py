@@ -127,7 +127,7 @@ def test_operator_board_resource_and_device_play_by_hand(tmp_path: Path) -> None
 def test_a_device_says_in_one_sentence_what_is_missing(tmp_path: Path) -> None:
     base = ("live", "device", "--ledger", "a.ledger", "--trust", "t.json", "--member", "m.key")
     told = run(*base, "--at", "north", "--hub", "ws://127.0.0.1:1/bus", folder=tmp_path)
-    assert (told.returncode, told.stderr) == (2, "palmatch: Expected LAT,LON for --at, such as 40.75,-73.99.\n")
+    assert (told.returncode, told.stderr) == (2, "palmatch: Expected --at LAT,LON in degrees, such as 40.75,-73.99.\n")
     told = run(*base, "--at", "40,-73", "--broker", "mqtt://127.0.0.1", folder=tmp_path)
     assert "--issuer" in told.stderr
     told = run(*base, "--at", "40,-73", "--hub", "ws://127.0.0.1:1/bus", folder=tmp_path)

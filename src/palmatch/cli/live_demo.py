@@ -1,0 +1,84 @@
+"""What `palmatch live demo` tells of the game it played, as figures and in words."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from palmatch.cli import show
+from palmatch.guarantee import Guarantee
+from palmatch.live.demo import Plan, Played
+from palmatch.live.guarantee import on_the_wire
+from palmatch.live.rules import method_of
+
+
+def figures(plan: Plan, played: Played) -> dict[str, Any]:
+    """Return what --json writes."""
+    return {
+        "agents": played.problem.agents,
+        "resources": played.problem.resources,
+        "matched": int((played.resource_of >= 0).sum()),
+        "loss": played.loss,
+        "limit": None,
+        "protocol": plan.protocol,
+        "transport": plan.transport,
+        "slots": played.slots,
+        "messages": played.messages,
+        "bytes_per_device": played.bytes_per_device,
+        "epsilon": float(played.epsilon.max()),
+        "seconds": played.seconds,
+        "seed": plan.seed,
+        "faults": plan.faults,
+        "deaths": played.deaths,
+        "failed": list(played.failed),
+        "guarantee": asdict(_guarantee(plan.protocol, plan.epsilon, plan.seed)),
+        "not_to_be_published": ["loss", "seed"],
+    }
+
+
+def tell(plan: Plan, played: Played) -> None:
+    """Print what was played."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("protocol", "transport", "matched", "loss %", "messages", "bytes/device", "slots", "s"):
+        table.add_column(name, justify="left" if name in ("protocol", "transport") else "right")
+    matched = int((played.resource_of >= 0).sum())
+    table.add_row(
+        plan.protocol,
+        plan.transport,
+        f"{matched}/{played.problem.agents}",
+        f"{100 * played.loss:.2f}",
+        f"{played.messages:,}",
+        f"{played.bytes_per_device:,.0f}",
+        str(played.slots),
+        f"{played.seconds:.0f}",
+    )
+    show.say(f"A made-up city on this machine: {show.size_of(played.problem)}")
+    show.out().print(table)
+    if plan.faults:
+        show.say(f"Devices died {played.deaths} times and went on from their ledgers.")
+    for line in played.failed:
+        show.say(f"Not played to the end: {line}", indent="  ")
+    if played.blind:
+        show.say(f"The board's process could not open {plan.out / 'agents.csv'}: it tried, and was refused.")
+    show.show_guarantee(_guarantee(plan.protocol, plan.epsilon, plan.seed))
+    show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is made up.")
+    show.say(f"The files are agents.csv, vehicles.csv and pairs.csv in {plan.out}.")
+    if plan.seed is not None and not plan.faults:
+        show.say("The same matching from the files, without devices:")
+        show.say(f"  {_as_batch(plan)}", indent="    ")
+
+
+def _as_batch(plan: Plan) -> str:
+    """Return the command that computes the same matching from the files."""
+    files = f"{plan.out / 'agents.csv'} {plan.out / 'vehicles.csv'}"
+    pure = " --accountant pure" if plan.protocol == "rounds" else ""
+    chosen = f"--method {method_of(plan.protocol).name}{pure} --edge {plan.edge:g} --epsilon {plan.epsilon:g}"
+    return f"palmatch match {files} {chosen} --seed {plan.seed} --out pairs.csv"
+
+
+def _guarantee(protocol: str, epsilon: float, seed: int | None) -> Guarantee:
+
+    return on_the_wire(protocol, epsilon, seeded=seed is not None)

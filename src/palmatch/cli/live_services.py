@@ -1,0 +1,218 @@
+"""What the subcommands of `palmatch live` run until they are stopped: board, device, resource, issuer, witness.
+
+Imports the whole runtime, and is therefore itself imported only when a subcommand runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from palmatch.cli import show
+from palmatch.device.ledger import Ledger, epsilon_text, reopen, units_of
+from palmatch.errors import InputError
+from palmatch.live.board import Board
+from palmatch.live.client import Device, Wish, issuer_at
+from palmatch.live.guarantee import revealed
+from palmatch.live.holds import Holds
+from palmatch.live.issuer import Issuer
+from palmatch.live.journal import Journal
+from palmatch.live.keys import Signer, load_secret
+from palmatch.live.logs import set_up
+from palmatch.live.metrics import Metrics
+from palmatch.live.mosquitto import Mosquitto
+from palmatch.live.resource import Arrival, Gateway, load_gateway
+from palmatch.live.service import Announcer, Schedule, read_members, read_resources, run_board, run_witness
+from palmatch.live.transport import Access, Credentials, Hub, Transport, connect
+from palmatch.live.trust import load_trust
+from palmatch.live.witness import Witness
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where the messages go: --hub, --broker, --passwords and --allow-plain."""
+
+    hub: str
+    broker: str
+    passwords: Path | None
+    allow_plain: bool
+
+    async def connected(self, user: str, credentials: Credentials | None = None) -> Transport:
+        """Connect to the hub or to the broker; a device has no user."""
+        if bool(self.hub) == bool(self.broker):
+            raise InputError("Name one of --hub ws://… and --broker mqtts://….")
+        if self.hub:
+            return await connect(self.hub, credentials=credentials, allow_plain=self.allow_plain)
+        password = _password(self.passwords, user) if user else None
+        return await connect(self.broker, user=user or None, password=password, allow_plain=self.allow_plain)
+
+
+async def serve_board(
+    folder: Path,
+    resources: Path,
+    schedule: Schedule,
+    limits: tuple[int | None, float, float],
+    listening: tuple[str, int, Path | None, Path | None, bool],
+    where: Where,
+) -> None:
+    """Open games until told to stop; without a broker, also serve the hub and the issuer."""
+    trust, signer = load_trust(folder / "trust.json"), Signer(load_secret(folder / "board.key"))
+    journal, metrics = Journal(folder / "board.db"), Metrics()
+    hub = None
+    if where.broker:
+        transport = await where.connected("board")
+    else:
+        hub = Hub(trust, largest=2**20)
+        metrics = hub.exchange.metrics
+        routes = []
+        if (folder / "issuer.key").exists():
+            issuer = Issuer(folder / "issuer.db", Signer(load_secret(folder / "issuer.key")))
+            issuer.register(read_members(folder / "members.txt"))
+            await Announcer(hub.local(Access("issuer")), issuer, trust).start()
+            routes = [issuer.route()]
+        host, port, certificate, key, plain = listening
+        files = [None if path is None else str(path) for path in (certificate, key)]
+        url = await hub.start(host, port, certificate=files[0], key=files[1], routes=routes, allow_plain=plain)
+        show.say(f"The hub is at {url}.")
+        transport = hub.local(Access("board"))
+    games, hold, grace = limits
+    holds = Holds(transport, trust, hold=hold, grace=grace)
+    try:
+        await holds.start()
+        await run_board(
+            Board(transport, signer, journal, metrics=metrics),
+            trust,
+            lambda: read_resources(resources),
+            schedule,
+            games=games,
+            holds=holds,
+            finished=lambda name, result: show.say(f"{name}: {show.counted(result.matched, 'agent')} matched."),
+        )
+        # Devices still have to read the result and to hand over.
+        await asyncio.sleep(min(schedule.every, 5.0) if hub is not None else 0.0)
+    finally:
+        await transport.close()
+        if hub is not None:
+            await hub.stop()
+        journal.close()
+
+
+def write_mosquitto(
+    out: Path, folder: Path, host: str, port: int, certificate: Path | None, key: Path | None, allow_plain: bool
+) -> None:
+    """Write the configuration and the passwords of a broker."""
+    names = tuple(load_gateway(folder / "gateway.json").certificates)
+    witnesses = tuple(path.stem.removeprefix("witness-") for path in sorted(folder.glob("witness-*.key")))
+    Mosquitto(
+        host=host,
+        port=port,
+        certificate=certificate,
+        key=key,
+        gateways={"gateway": names},
+        witnesses=witnesses,
+        allow_plain=allow_plain,
+    ).write(out.absolute())
+    show.say(f"Start the broker with: mosquitto -c {out / 'mosquitto.conf'}")
+    show.say(f"Each party finds its password in {out / 'passwords'} (--passwords).")
+
+
+async def serve_device(wish: Wish, told: tuple[Any, ...], games: int, patience: float, where: Where) -> None:
+    """Take part in games until one gives a resource."""
+    path, budget, trust_file, member, issuer, witnesses, cancel = told
+    trust = load_trust(trust_file)
+    transport = await where.connected("")
+    own = reopen(path) if path.exists() else Ledger(path, agent=path.stem, lifetime=units_of(budget))
+    folder = path.with_suffix(".identities")
+    folder.mkdir(exist_ok=True, mode=0o700)
+    seen: list[str] = []
+    try:
+        with own as ledger:
+            playing = Device(trust, folder, ledger, issuer_at(issuer, Signer(load_secret(member))), witnesses)
+            if cancel:
+                await playing.cancel(transport, cancel)
+                show.say(f"{cancel}: given back.")
+                return
+            for _ in range(games):
+                before = ledger.spent()
+                name = await playing.next_game(transport, patience, seen)
+                seen.append(name)
+                played, machine = await playing.play(transport, name, wish)
+                show.say(f"{name}: {_got(played)}")
+                show.say(revealed(machine, trust.partition.edge, charged=ledger.spent() > before))
+                if played.resource is not None:
+                    break
+            show.say(f"Remaining budget in {path}: ε = {epsilon_text(ledger.remaining(), up=False)}.")
+    finally:
+        await transport.close()
+
+
+def _got(played: Any) -> str:
+    if played.resource is None:
+        return "no resource this time."
+    said = f"answered {played.answer}" if played.answer else "has not answered yet"
+    return f"matched to {played.resource}, which {said}."
+
+
+async def serve_resource(keys_file: Path, trust_file: Path, most: int | None, where: Where) -> None:
+    """Print the position that was sealed to each resource."""
+    keys, trust = load_gateway(keys_file), load_trust(trust_file)
+    credentials = Credentials("resource", keys.signer, certificates=tuple(keys.certificates.values()))
+    transport = await where.connected("gateway", credentials)
+    coming: asyncio.Queue[Arrival] = asyncio.Queue()
+    await Gateway(transport, trust, keys, coming.put_nowait).start()
+    show.say(f"Serving {show.counted(len(keys.certificates), 'resource')}.")
+    served = 0
+    while most is None or served < most:
+        arrival = await coming.get()
+        served += 1
+        show.say(f"{arrival.game}: {arrival.resource} goes to {arrival.position[0]:.6f},{arrival.position[1]:.6f}")
+    # The answer to the last one is still to be sent.
+    await asyncio.sleep(0.5)
+    await transport.close()
+
+
+async def serve_issuer(folder: Path, listening: tuple[str, int, list[str | None]], where: Where) -> None:
+    """Give tokens until stopped."""
+    signer = Signer(load_secret(folder / "issuer.key"))
+    trust, books = load_trust(folder / "trust.json"), Issuer(folder / "issuer.db", signer)
+    books.register(read_members(folder / "members.txt"))
+    transport = await where.connected("issuer", Credentials("issuer", signer))
+    host, port, (certificate, key) = listening
+    server = Hub(trust)
+    address = await server.start(
+        host, port, certificate=certificate, key=key, routes=[books.route()], allow_plain=where.allow_plain
+    )
+    await Announcer(transport, books, trust).start()
+    show.say(f"Tokens are at {re.sub('^ws', 'http', address).rsplit('/', 1)[0]}/token.")
+    await asyncio.Event().wait()
+
+
+async def serve_witness(key: Path, trust_file: Path, where: Where) -> None:
+    """Watch the board until stopped."""
+    name, signer, trust = key.stem.removeprefix("witness-"), Signer(load_secret(key)), load_trust(trust_file)
+    transport = await where.connected(name, Credentials("witness", signer, name))
+    show.say(f"Watching the board as {name}.")
+    await run_witness(Witness(name, signer, trust.board), [transport])
+
+
+def run(service: Coroutine[Any, Any, None]) -> None:
+    """Run a service, with the log on the standard error."""
+    set_up()
+    asyncio.run(service)
+
+
+def _password(path: Path | None, user: str) -> str:
+    """Return a user's password, from the file that goes with the broker's configuration."""
+    if path is None:
+        raise InputError("A broker asks for a password: name the file that was written with its configuration.")
+    try:
+        known = dict(line.split(" ", 1) for line in path.read_text().splitlines())
+    except (OSError, ValueError):
+        raise InputError(f"{path}: expected lines of a user and a password.") from None
+    if user not in known:
+        raise InputError(f"{path}: found no user {user!r}; write the broker's configuration again.")
+    return known[user]
