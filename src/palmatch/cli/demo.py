@@ -24,7 +24,7 @@ HELP = "Match a morning in a made-up city with every method, and write a page ab
 EXAMPLES = "Example: palmatch demo --out demo --seed 1"
 
 # The methods whose rounds are worth watching step by step.
-_WATCHED = ("published", "noise", "alma")
+_WATCHED = ("once", "palma", "published", "noise", "alma")
 
 
 def command(
@@ -71,7 +71,11 @@ def command(
         show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is made up.")
         show.say(f"The files are {folder / 'agents.csv'} and {folder / 'vehicles.csv'}. Match them yourself:")
         show.say(f"  palmatch match {folder / 'agents.csv'} {folder / 'vehicles.csv'} --out pairs.csv")
-        show.say(f"Open {next(path for path in written if path.suffix == '.html')} to see who got whom.")
+        show.say(
+            f"Open {next(path for path in written if path.suffix == '.html')} to see which agent got which vehicle."
+        )
+        show.say("Play it round by round, or be an agent yourself, in the browser at http://127.0.0.1:8765/ after")
+        show.say(f"  palmatch explore {files['agents']} {files['vehicles']}")
 
 
 def _watch(problem: Problem, settings: Settings, seed: int) -> dict[str, Matching]:

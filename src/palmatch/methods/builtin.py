@@ -122,7 +122,7 @@ for _method in (
     ),
     Method(
         "hungarian-once",
-        "the optimum of a centre that knows the reports of `once`",
+        "the optimum of a centre that knows the reports of once",
         reports.prepare_hungarian_once,
         settle=reports.centre,
         reveals="one report under randomised response, to a centre",

@@ -29,12 +29,12 @@ from palmatch.report.style import (
     INK,
     KINDS,
     MARGIN,
+    NARROW,
     PAPER,
     REGION,
     REGION_EDGE,
     RESOURCE,
     SHORE,
-    WIDTH,
     Kind,
     counted,
     dashes_of,
@@ -51,7 +51,7 @@ from palmatch.studies.compare import Comparison, Row, Run, all_epsilons
 from palmatch.studies.fairness import Fairness
 
 _LARGEST_MAP, _SMALLEST_MAP = (4.6, 7.2), (3.1, 1.6)  # inches: width, height
-_ROW = 0.46  # inches for one method among the bars
+_ROW = 0.42  # inches for one method among the bars
 
 
 @styled
@@ -147,7 +147,7 @@ def loss_bars(rows: Sequence[Row]) -> Figure:
     figure, axes = sheet(
         "Welfare lost against the optimum",
         spread,
-        plot=(max(WIDTH - 2 * MARGIN - 0.06, *(_label_width(row.method) for row in rows)), _ROW * len(ranked)),
+        plot=(NARROW - 2 * MARGIN - 0.06, _ROW * len(ranked)),
         left=MARGIN + 0.06,
         legend=0.02 + 0.17 * len(handles),
     )
@@ -164,11 +164,6 @@ def loss_bars(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _label_width(method: str) -> float:
-    """Return about how many inches a method's name and its line of words need."""
-    return 0.2 + 0.083 * len(method) + 0.063 * len(METHODS[method].help)
-
-
 def _bar(axes: Axes, row: Row, kind: Kind, place: int) -> None:
     mean, spread = max(0.0, 100 * row.loss_mean), 100 * row.loss_sd
     level = place + 0.19
@@ -183,13 +178,9 @@ def _bar(axes: Axes, row: Row, kind: Kind, place: int) -> None:
         percent(row.loss_mean), (mean + spread, level), xytext=(4, 0), textcoords="offset points", va="center",
         weight="bold", size=9,
     )  # fmt: skip
-    name = axes.annotate(
+    axes.annotate(
         row.method, (0, place - 0.12), xytext=(0, 0), textcoords="offset points", va="center", weight="bold", size=9
     )
-    axes.annotate(
-        METHODS[row.method].help, (1, 0), xycoords=name, xytext=(5, 0), textcoords="offset points", va="bottom",
-        size=8.5, color=FAINT_INK,
-    )  # fmt: skip
 
 
 @styled
@@ -204,7 +195,7 @@ def epsilon_histogram(runs: Sequence[Run], budget: float) -> Figure:
     figure, axes = sheet(
         f"What it cost each agent in ε: {runs[0].matching.method}",
         count + whose,
-        plot=(WIDTH - 0.55 - 0.3, 2.4),
+        plot=(NARROW - 0.55 - 0.3, 2.4),
         left=0.55,
         right=0.3,
         legend=0.3,
@@ -241,7 +232,7 @@ def rounds_curve(matchings: Mapping[str, Matching]) -> Figure:
     figure, axes = sheet(
         "How fast agents are served",
         "agents that are served or have nothing left to hope for; one run each",
-        plot=(WIDTH - 0.55 - 0.2, 2.9),
+        plot=(NARROW - 0.55 - 0.2, 2.9),
         left=0.55,
         right=0.2,
         legend=0.06 + 0.17 * len(ranked),
@@ -249,7 +240,7 @@ def rounds_curve(matchings: Mapping[str, Matching]) -> Figure:
     for method, kind, dashes in zip(ranked, kinds, dashes_of(kinds), strict=True):
         steps, counts = np.unique(ends[method], return_counts=True)
         share = 100 * np.cumsum(counts) / counts.sum()
-        # Everybody stays done to the right end of the axis, so that no line seems to stop short.
+        # All agents stay done to the right end of the axis, so that no line seems to stop short.
         axes.step(
             np.append(steps, longest), np.append(share, 100), where="post", label=_speed(method, ends[method]),
             color=kind.colour, ls=dashes, lw=1.6, zorder=3 - KINDS.index(kind) / 10,
@@ -284,7 +275,7 @@ def served_curves(found: Mapping[str, Fairness], words: Words) -> Figure:
     figure, axes = sheet(
         "How evenly all are served",
         f"utility from the worst served to the best served; {words.resource[1]} solid, {words.agent[1]} dotted",
-        plot=(WIDTH - 0.55 - 0.2, 2.9),
+        plot=(NARROW - 0.55 - 0.2, 2.9),
         left=0.55,
         right=0.2,
         legend=0.06 + 0.17 * 2 * len(found),

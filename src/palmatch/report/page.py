@@ -192,7 +192,8 @@ def _spent_unequally(runs: Sequence[Run]) -> bool:
 def _rounds(folder: Path, traces: Mapping[str, Matching]) -> Exhibit:
     told = "; ".join(f"{method} ends after {counted(matching.rounds, 'step')}" for method, matching in traces.items())
     caption = (
-        "Where a line is steep, many agents find what they look for; the long tail to the right is the last rivals for "
-        "the last resources."
+        "An agent is done after its last attempt or bid; a line shows which share of them are, step by step. Where it "
+        "is steep, many find a resource at once; its long tail are the last rivals for the last resources. Agents of "
+        "“once” bid in turns, and may be outbid until prices stand still, so that most are done late."
     )
     return Exhibit((picture(folder, "rounds", figures.rounds_curve(traces), f"{told}."),), caption)
