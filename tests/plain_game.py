@@ -11,11 +11,11 @@ import numpy as np
 
 from palmatch.device.agent import Agent, Rules
 from palmatch.guarantee import no_privacy
+from palmatch.matching import Outcome, Trace
 from palmatch.privacy.accountants import Allowance, free_allowance
 from palmatch.rounds.draws import Keys, draw
 from palmatch.rounds.game import Outcomes, region_tables
 from palmatch.rounds.tables import OwnTables, PublicTables
-from palmatch.trace import Outcome, Trace
 
 
 def simulate_plainly(

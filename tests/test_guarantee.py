@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palmatch as pm
-from palmatch.guarantee import in_words, pldp_statement, rounded_up
+from palmatch.guarantee import pldp_statement
+from palmatch.matching import in_words, rounded_up
 from palmatch.methods.geo import obfuscate
 from palmatch.rounds.draws import keys_of, randomness
 

@@ -13,14 +13,13 @@ if TYPE_CHECKING:
     from palmatch import data
     from palmatch.domains import mobility, papers, table
     from palmatch.errors import DidNotConverge, InputError, PalmatchError
-    from palmatch.guarantee import Guarantee
+    from palmatch.matching import Guarantee, Matching, Outcome, Trace
     from palmatch.methods import METHODS, Method, PreparedMethod, Settings, Workspace, match, prepare, register
-    from palmatch.problem import Domain, Matching, Partition, Problem, Utility, make_problem
+    from palmatch.problem import Domain, Partition, Problem, Utility, make_problem
     from palmatch.studies.audit import audit
     from palmatch.studies.compare import compare
     from palmatch.studies.fairness import fairness
     from palmatch.studies.limit import limit
-    from palmatch.trace import Outcome, Trace
 
 __version__ = "0.2.0.dev0"
 
@@ -29,10 +28,10 @@ _HOME = {
     "METHODS": "palmatch.methods",
     "DidNotConverge": "palmatch.errors",
     "Domain": "palmatch.problem",
-    "Guarantee": "palmatch.guarantee",
+    "Guarantee": "palmatch.matching",
     "InputError": "palmatch.errors",
-    "Matching": "palmatch.problem",
-    "Outcome": "palmatch.trace",
+    "Matching": "palmatch.matching",
+    "Outcome": "palmatch.matching",
     "PalmatchError": "palmatch.errors",
     "Partition": "palmatch.problem",
     "Problem": "palmatch.problem",
@@ -41,7 +40,7 @@ _HOME = {
     "Settings": "palmatch.methods",
     "Workspace": "palmatch.methods",
     "register": "palmatch.methods",
-    "Trace": "palmatch.trace",
+    "Trace": "palmatch.matching",
     "Utility": "palmatch.problem",
     "audit": "palmatch.studies.audit",
     "compare": "palmatch.studies.compare",

@@ -1,58 +1,15 @@
-"""What a matching guarantees to its agents, in numbers and in words.
+"""What a guarantee says, in words: statements, assumptions, warnings, and what is disclosed beforehand.
 
-A guarantee is a record that travels with the matching, so that figures and the settings behind them stay together. It
-knows nothing of how the guarantee is proved: the accountant that proves it fills it in.
+It knows nothing of how a guarantee is proved: the accountant that proves it fills in the record (`matching.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, Context
-from math import exp, isinf
+from math import exp
 
-
-@dataclass(frozen=True, slots=True)
-class Guarantee:
-    """A guarantee: to whom, how strong, proved by what, under which assumptions.
-
-    Attributes
-    ----------
-    epsilon, delta:
-        The largest ε of any agent, and the δ of (ε, δ)-PLDP. `epsilon` is infinite where nothing is guaranteed.
-    notion:
-        The kind of privacy: "PLDP" (between the possible agents of a public region), "geo-indistinguishability", or
-        "none".
-    accountant:
-        What adds up the cost: a name, or "nothing to add up" where nothing private is acted on.
-    statement:
-        One sentence for the agents concerned.
-    assumptions:
-        What has to be true for the statement to hold.
-    partition:
-        φ in words and numbers: the regions between whose possible agents the statement holds.
-    applies_to:
-        The agents to whom the statement applies; those in `uncovered` are excepted.
-    not_covered:
-        What it says nothing about.
-    uncovered:
-        Ids of agents to whom the statement does not apply.
-    warnings:
-        Settings under which the statement holds and says next to nothing.
-    """
-
-    epsilon: float
-    delta: float
-    notion: str
-    accountant: str
-    statement: str
-    assumptions: tuple[str, ...] = ()
-    uncovered: tuple[str, ...] = ()
-    partition: str = ""
-    applies_to: str = "every agent that takes part"
-    not_covered: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
+from palmatch.matching import Guarantee, in_words, rounded_up
 
 # What no guarantee inside a region speaks of.
 NOT_COVERED = (
@@ -91,25 +48,6 @@ def simulated(guarantee: Guarantee) -> Guarantee:
     if guarantee.notion == "none" or SIMULATION in guarantee.assumptions:
         return guarantee
     return replace(guarantee, assumptions=(SIMULATION, *guarantee.assumptions))
-
-
-def in_words(epsilon: float) -> str:
-    """Return ε or δ in at most six digits, rounded up: a guarantee is never stated stronger than it is.
-
-    Examples
-    --------
-    >>> in_words(1.0), in_words(1.0000004), in_words(1e-5)
-    ('1', '1.00001', '1e-05')
-    """
-    return rounded_up(epsilon, 6)
-
-
-def rounded_up(value: float, digits: int) -> str:
-    """Return a number of at least 0 in so many significant digits, never below what it is."""
-    short = f"{value:.{digits}g}"
-    if isinf(value) or float(short) >= value:
-        return short
-    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(value)):.{digits}g}"
 
 
 def partition_in_words(types: Sequence[int]) -> str:

@@ -1,19 +1,14 @@
-"""The two records that everything passes through: who wants what, and who got what.
+"""What every method takes: a `Problem` is agents and resources with a domain, a meaning of "utility" and "region".
 
-A `Problem` is agents and resources with a domain, that is, a meaning of "utility" and "region". A `Matching` is the
-answer of any method to it. Neither knows how a matching is found.
+It knows nothing of methods, nor of how a matching is found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from importlib import import_module
-from typing import Any
-from warnings import warn
+from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 from numpy.typing import ArrayLike
 
 from palmatch.conformance import check_domain
@@ -32,10 +27,9 @@ from palmatch.domain import (
     Utility,
     checked_utility,
 )
-from palmatch.errors import InputError, MeaninglessSetting
-from palmatch.guarantee import Disclosure, Guarantee, doubts, in_words, with_disclosure, with_limits
+from palmatch.errors import InputError
+from palmatch.guarantee import Disclosure
 from palmatch.seats import Seats, seats_of
-from palmatch.trace import Trace
 
 __all__ = [
     "Crowded",
@@ -44,7 +38,6 @@ __all__ = [
     "FloatArray",
     "IntArray",
     "Located",
-    "Matching",
     "Narrowing",
     "Partition",
     "Problem",
@@ -52,9 +45,7 @@ __all__ = [
     "Snapping",
     "Utility",
     "checked_utility",
-    "finished",
     "for_everybody",
-    "make_matching",
     "make_problem",
     "refuse_seats",
     "single_type",
@@ -174,160 +165,6 @@ class Problem:
         return gained
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Matching:
-    """The resource of each agent and what finding it cost. Every method returns one.
-
-    Attributes
-    ----------
-    resource_of:
-        For each agent the row number of its resource, -1 where it goes without; of its first one where it has several.
-    utility:
-        What each agent truly gains from all its resources; 0 where it goes without.
-    epsilon:
-        What each agent's actions cost it, by the accountant named in `guarantee`. Not publishable where the accountant
-        computes it from an agent's own utilities (`epsilon_is_public` is False); NaN where the notion does not apply.
-    charged:
-        How many of each agent's actions were charged.
-    rounds:
-        Synchronous steps until no agent had anything left to do; 0 for a centralised method.
-    agent_ids, resource_ids:
-        The problem's ids, in its order; row numbers stand for them where they are empty.
-    several:
-        All units (agent, resource), sorted, of a problem with capacities, demands or conflicts; None for any other,
-        where `units` follows from `resource_of`.
-    """
-
-    method: str
-    resource_of: IntArray
-    utility: FloatArray
-    guarantee: Guarantee
-    epsilon: FloatArray
-    charged: IntArray
-    rounds: int = 0
-    epsilon_is_public: bool = True
-    trace: Trace | None = None
-    agent_ids: tuple[str, ...] = ()
-    resource_ids: tuple[str, ...] = ()
-    library: Library = "polars"
-    several: IntArray | None = None
-
-    def __repr__(self) -> str:
-        rounds = f" in {self.rounds:,} rounds" if self.rounds else ""
-        figures = "no privacy"
-        if self.guarantee.notion != "none":
-            figures = f"ε = {in_words(self.guarantee.epsilon)}, δ = {in_words(self.guarantee.delta)}"
-        units = "" if self.several is None else f" with {self.filled:,} units"
-        return (
-            f"Matching({self.method}: {self.matched:,} of {len(self.resource_of):,} matched{units}{rounds}, {figures})"
-        )
-
-    @property
-    def units(self) -> IntArray:
-        """One row (agent, resource) for each unit, as row numbers, sorted."""
-        if self.several is not None:
-            return self.several
-        matched = np.flatnonzero(self.resource_of >= 0)
-        return np.column_stack((matched, self.resource_of[matched]))
-
-    @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """(agent, resource) ids of every unit, in the problem's order."""
-        return [(agent, resource) for agent, resource in zip(*self.columns(), strict=True) if resource is not None]
-
-    def to_frame(self, library: Library | None = None) -> Any:
-        """Return a frame with columns `agent` and `resource`, a row for every unit; null for an agent without any.
-
-        Parameters
-        ----------
-        library:
-            "polars", "pandas" or "pyarrow"; what the agents came as unless given.
-        """
-        agents, resources = self.columns()
-        frame = pl.DataFrame({"agent": agents, "resource": pl.Series(resources, dtype=pl.String)})
-        wanted = library or self.library
-        if wanted == "pandas":
-            # Only a caller who has pandas asks for it.
-            return import_module("pandas").DataFrame({"agent": agents, "resource": resources})
-        if wanted == "pyarrow":
-            return frame.to_arrow()
-        if wanted != "polars":
-            raise InputError(f"Expected library 'polars', 'pandas' or 'pyarrow', got library={wanted!r}.")
-        return frame
-
-    def columns(self) -> tuple[list[str], list[str | None]]:
-        """Return the ids of agents and of their resources: a row for every unit, None for an agent without any."""
-        rows, places = range(len(self.resource_of)), self.resource_of.tolist()
-        owners: Sequence[int] = rows
-        if self.several is not None:
-            without = np.flatnonzero(self.resource_of < 0)
-            units = np.vstack((self.several, np.column_stack((without, np.full(len(without), -1)))))
-            owners, places = units[np.argsort(units[:, 0], kind="stable")].T.tolist()
-        agents = self.agent_ids or tuple(map(str, rows))
-        names = self.resource_ids
-        return (
-            [agents[owner] for owner in owners],
-            [None if place < 0 else names[place] if names else str(place) for place in places],
-        )
-
-    @property
-    def welfare(self) -> float:
-        """The sum of utilities: what the paper calls social welfare."""
-        return float(self.utility.sum())
-
-    @property
-    def matched(self) -> int:
-        """How many agents got a resource."""
-        return int((self.resource_of >= 0).sum())
-
-    @property
-    def filled(self) -> int:
-        """How many units there are: pairs of an agent and a resource."""
-        return self.matched if self.several is None else len(self.several)
-
-
-def make_matching(
-    problem: Problem,
-    found: IntArray,
-    *,
-    guarantee: Guarantee,
-    epsilon: FloatArray,
-    charged: IntArray,
-    rounds: int = 0,
-    epsilon_is_public: bool = True,
-    trace: Trace | None = None,
-) -> Matching:
-    """Return the matching of a method.
-
-    Parameters
-    ----------
-    found:
-        For each agent its resource, -1 for none; or, for a problem with `seats`, one row (agent, resource) a unit.
-    """
-    units = None
-    if problem.seats is None:
-        resource_of, utility = found, problem.true_utility_of(found)
-    else:
-        units = found[np.lexsort((found[:, 1], found[:, 0]))].astype(np.int64)
-        resource_of = np.full(problem.agents, -1, dtype=np.int64)
-        # From the last to the first, so that the first one stays.
-        resource_of[units[::-1, 0]] = units[::-1, 1]
-        utility = np.zeros(problem.agents)
-        np.add.at(utility, units[:, 0], problem.true_utility_of_units(units))
-    return Matching(
-        method="",
-        resource_of=resource_of,
-        utility=utility,
-        guarantee=guarantee,
-        epsilon=epsilon,
-        charged=charged,
-        rounds=rounds,
-        epsilon_is_public=epsilon_is_public,
-        trace=trace,
-        several=units,
-    )
-
-
 def refuse_seats(problem: Problem, what: str) -> None:
     """Refuse a problem with capacities, demands or conflicts before anything starts."""
     if problem.seats is not None:
@@ -335,29 +172,6 @@ def refuse_seats(problem: Problem, what: str) -> None:
             f"{what} takes one agent for each resource and one resource for each agent, and no conflicts: take "
             "capacity, demand and conflicts out, or choose another method."
         )
-
-
-def finished(problem: Problem, matching: Matching) -> Matching:
-    """Return a method's matching with what holds for the whole problem: every matching passes through here once."""
-    guarantee = with_disclosure(matching.guarantee, problem.disclosure)
-    if problem.seats is not None:
-        guarantee = with_limits(guarantee)
-    found = doubts(guarantee, problem.agents)
-    if guarantee.notion == "PLDP":
-        found = (*problem.warnings, *found)
-    for doubt in found:
-        warn(doubt, MeaninglessSetting, stacklevel=4)
-    epsilon = matching.epsilon
-    if problem.disclosure is not None:
-        epsilon = epsilon + problem.disclosure.epsilon
-    return replace(
-        matching,
-        guarantee=replace(guarantee, warnings=found),
-        epsilon=epsilon,
-        agent_ids=problem.agent_ids,
-        resource_ids=problem.resource_ids,
-        library=problem.library,
-    )
 
 
 def make_problem(

@@ -10,13 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from palmatch.conformance import check_domain, checked_table, require
+from palmatch.matching import Matching
 from palmatch.methods import METHODS, Method, Settings, Workspace
 from palmatch.methods.palma import palma_policy
 from palmatch.methods.registry import PreparedMethod
 from palmatch.policies.compiled import backoff_weights, selection_weights
 from palmatch.policies.published import mixed
 from palmatch.privacy.sound import Account, Accountant, accountant_named
-from palmatch.problem import FloatArray, IntArray, Matching, Problem
+from palmatch.problem import FloatArray, IntArray, Problem
 
 __all__ = ["check_accountant", "check_domain", "check_method", "check_problem"]
 

@@ -11,8 +11,9 @@ import palmatch as pm
 from palmatch.cluster.match import check_tiled, match_on_tiles
 from palmatch.cluster.tiles import tiles_of
 from palmatch.errors import InputError
+from palmatch.matching import Matching
 from palmatch.methods import Settings, Workspace, prepare
-from palmatch.problem import Matching, Problem, make_problem
+from palmatch.problem import Problem, make_problem
 
 NUMBERS = Settings(epsilon=2.0)
 

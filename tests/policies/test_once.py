@@ -15,7 +15,7 @@ from scipy.optimize import linear_sum_assignment, linprog
 
 import palmatch as pm
 from palmatch.device.distribution import GRID
-from palmatch.guarantee import in_words
+from palmatch.matching import in_words
 from palmatch.methods import Settings, Workspace
 from palmatch.methods.reports import drawn, reporting
 from palmatch.policies import once as policies_once

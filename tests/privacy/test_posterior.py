@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import palmatch as pm
 from enumeration import WHOLE, Belief, Device, devices
 from palmatch.device.agent import Attempt, Look
+from palmatch.matching import Outcome, Trace
 from palmatch.methods import METHODS, PreparedGame, Settings, Workspace
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.noise import PublicPlay
@@ -31,7 +32,6 @@ from palmatch.problem import Problem
 from palmatch.rounds.draws import streams
 from palmatch.rounds.game import Outcomes, region_tables, simulate
 from palmatch.rounds.tables import PublicTables, public_tables
-from palmatch.trace import Outcome, Trace
 
 
 def crowd(seed: int, *, agents: int = 6, resources: int = 4, interest: int | None = None) -> Problem:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from palmatch.errors import DidNotConverge
+from palmatch.matching import Outcome
 from palmatch.rounds.auction import ValueLists, sell
 from palmatch.rounds.draws import keys_of, streams
-from palmatch.trace import Outcome
 
 
 def everybody_apart(values: np.ndarray) -> ValueLists:

@@ -15,12 +15,12 @@ import palmatch as pm
 from palmatch.device.agent import Agent
 from palmatch.device.distribution import GRID
 from palmatch.errors import DidNotConverge
+from palmatch.matching import Outcome
 from palmatch.methods import Workspace
 from palmatch.policies.published import Policy
 from palmatch.rounds.draws import BACKOFF, draw, keys_of, streams
 from palmatch.rounds.game import region_tables, rules_of, simulate
 from palmatch.rounds.tables import own_tables, public_tables
-from palmatch.trace import Outcome
 from plain_game import priced, simulate_plainly
 
 

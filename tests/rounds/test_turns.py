@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmatch.errors import DidNotConverge
+from palmatch.matching import Outcome
 from palmatch.rounds import turns
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import keys_of, streams
-from palmatch.trace import Outcome
 from plain_turns import take_turns_plainly
 
 RULES = ("constant", "decaying", "gaps", "threshold")

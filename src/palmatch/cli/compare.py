@@ -9,7 +9,7 @@ from typing import Annotated
 from palmatch.cli import options, show
 from palmatch.cli.inputs import Inputs, inputs_of
 from palmatch.cli.outputs import check_outputs
-from palmatch.guarantee import in_words
+from palmatch.matching import in_words
 from palmatch.methods import Report, Settings
 from palmatch.studies.compare import Comparison
 from palmatch.studies.compare import compare as compare_methods

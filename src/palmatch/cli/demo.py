@@ -14,8 +14,9 @@ from palmatch.data import city
 from palmatch.data.files import write_rows
 from palmatch.data.points import read_points
 from palmatch.domains import mobility
+from palmatch.matching import Matching
 from palmatch.methods import METHODS, Settings, Workspace, prepare
-from palmatch.problem import Matching, Problem
+from palmatch.problem import Problem
 from palmatch.report.page import write_report
 from palmatch.studies.compare import compare
 

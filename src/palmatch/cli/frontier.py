@@ -20,7 +20,7 @@ from palmatch.data import city
 from palmatch.data.conference import conference
 from palmatch.domains import mobility, papers
 from palmatch.errors import InputError
-from palmatch.guarantee import in_words
+from palmatch.matching import in_words
 from palmatch.methods import Settings
 from palmatch.problem import Problem
 from palmatch.report.frontier_figure import frontier_figure, words

@@ -9,10 +9,10 @@ from rich import box
 from rich.table import Table
 
 from palmatch.cli import show
-from palmatch.guarantee import Guarantee
 from palmatch.live.demo import Plan, Played
 from palmatch.live.guarantee import on_the_wire
 from palmatch.live.rules import method_of
+from palmatch.matching import Guarantee
 
 
 def figures(plan: Plan, played: Played) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from palmatch.cluster.connection import perhaps_connected
 from palmatch.cluster.match import check_tiled, match_on_tiles
 from palmatch.data.files import write_rows
 from palmatch.errors import InputError
+from palmatch.matching import Matching
 from palmatch.methods import METHODS, Settings, Workspace
 from palmatch.methods import match as match_problem
 from palmatch.methods.centralised import optimal_welfare
-from palmatch.problem import Matching, Problem
+from palmatch.problem import Problem
 from palmatch.report.assignments import assignments
 from palmatch.report.units import fairness_lines, shortfall_lines
 from palmatch.studies.fairness import fairness

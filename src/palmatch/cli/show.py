@@ -21,7 +21,7 @@ from rich.table import Table
 
 from palmatch.cli.streams import spelt
 from palmatch.data.whole import write_whole
-from palmatch.guarantee import Guarantee, in_words
+from palmatch.matching import Guarantee, in_words
 from palmatch.methods import Report
 from palmatch.problem import Problem
 from palmatch.report.style import counted as counted

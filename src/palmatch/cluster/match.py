@@ -19,10 +19,12 @@ from palmatch.cluster.study import Call, answers
 from palmatch.cluster.tiles import tiles_of
 from palmatch.errors import InputError
 from palmatch.guarantee import simulated
+from palmatch.matching import Matching
 from palmatch.methods import METHODS, Settings, Workspace
 from palmatch.methods.assembly import Runner
+from palmatch.methods.results import finished
 from palmatch.privacy.accountants import check_budget
-from palmatch.problem import FloatArray, Located, Matching, Problem, finished, refuse_seats
+from palmatch.problem import FloatArray, Located, Problem, refuse_seats
 
 # Seconds between two looks at whether the workers are still there.
 _TICK = 0.5

@@ -5,7 +5,8 @@ from __future__ import annotations
 from palmatch.device.ledger import epsilon_text, units_of
 from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import Machine
-from palmatch.guarantee import FRESH_RANDOMNESS, Guarantee, pldp_statement, simulated
+from palmatch.guarantee import FRESH_RANDOMNESS, pldp_statement, simulated
+from palmatch.matching import Guarantee
 from palmatch.methods.registry import METHODS
 
 NOT_COVERED = (

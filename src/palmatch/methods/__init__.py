@@ -9,12 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from palmatch.errors import InputError
+from palmatch.matching import Matching
 from palmatch.methods import builtin as _builtin  # noqa: F401 - registers the methods of the package
 from palmatch.methods.assembly import PreparedGame, accounts, prepare_game
 from palmatch.methods.registry import METHODS, Method, PreparedMethod, register
 from palmatch.methods.workspace import Report, Settings, Workspace, budgets
 from palmatch.privacy.accountants import check_budget
-from palmatch.problem import Located, Matching, Problem, refuse_seats
+from palmatch.problem import Located, Problem, refuse_seats
 from palmatch.rounds.draws import Randomness
 
 __all__ = [

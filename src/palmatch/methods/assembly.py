@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from palmatch.device.agent import Rules
-from palmatch.guarantee import Guarantee
+from palmatch.matching import Guarantee, Matching
+from palmatch.methods.results import make_matching
 from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.noise import PublicPlay
@@ -22,7 +23,7 @@ from palmatch.privacy.accountants import Allowance, Layout, free_allowance, publ
 from palmatch.privacy.costs import largest_own_costs
 from palmatch.privacy.renyi import one_thread
 from palmatch.privacy.sound import Account, Accountant, accountant_named, sound_allowance
-from palmatch.problem import FloatArray, Matching, make_matching
+from palmatch.problem import FloatArray
 from palmatch.rounds.draws import Randomness
 from palmatch.rounds.game import Outcomes, rules_of, simulate
 from palmatch.rounds.seat_game import simulate_seats

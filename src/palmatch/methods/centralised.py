@@ -10,11 +10,13 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from palmatch.errors import InputError
-from palmatch.guarantee import Guarantee, no_privacy, region_only
+from palmatch.guarantee import no_privacy, region_only
+from palmatch.matching import Guarantee, Matching
 from palmatch.methods.b_matching import allowed, b_matching, random_units, take_units
 from palmatch.methods.registry import Play
+from palmatch.methods.results import make_matching
 from palmatch.methods.workspace import Settings, Workspace
-from palmatch.problem import FloatArray, IntArray, Matching, Problem, checked_utility, make_matching
+from palmatch.problem import FloatArray, IntArray, Problem, checked_utility
 from palmatch.rounds.draws import SELECTION, Keys, Randomness, draws
 from palmatch.seats import Seats
 

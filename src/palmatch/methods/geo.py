@@ -16,12 +16,13 @@ from scipy.special import lambertw
 from palmatch.device.distribution import GRID
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
-from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, Guarantee, in_words
+from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED
+from palmatch.matching import Guarantee, Matching, in_words
 from palmatch.methods.centralised import assign, centralised, refuse_too_large
 from palmatch.methods.lists import alma, own_value_lists, played
 from palmatch.methods.registry import Play, Prepare
 from palmatch.methods.workspace import Settings, Workspace, budgets
-from palmatch.problem import FloatArray, Matching, Problem, checked_utility
+from palmatch.problem import FloatArray, Problem, checked_utility
 from palmatch.rounds.draws import ANGLE, RADIUS, Keys, Randomness, draws
 
 

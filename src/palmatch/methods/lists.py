@@ -15,13 +15,15 @@ import numpy as np
 from palmatch.crowd.sets import located
 from palmatch.crowd.tables import own_lists
 from palmatch.errors import InputError
-from palmatch.guarantee import Guarantee, no_privacy, region_only
+from palmatch.guarantee import no_privacy, region_only
+from palmatch.matching import Guarantee, Matching
 from palmatch.methods import reports
 from palmatch.methods.registry import Play, Prepare
+from palmatch.methods.results import make_matching
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.neighbourhood import best_columns
 from palmatch.policies.alma import PATIENCE, Shape, backoff_chances
-from palmatch.problem import Domain, FloatArray, IntArray, Located, Matching, Problem, checked_utility, make_matching
+from palmatch.problem import Domain, FloatArray, IntArray, Located, Problem, checked_utility
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import Randomness
 from palmatch.rounds.seat_turns import take_turns_for_seats

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from palmatch.errors import InputError
 from palmatch.guarantee import simulated
+from palmatch.matching import Matching
 from palmatch.methods.assembly import PreparedGame, Runner
+from palmatch.methods.results import finished
 from palmatch.methods.workspace import Settings, Workspace
-from palmatch.problem import Matching, finished
 from palmatch.rounds.draws import Randomness
 
 if TYPE_CHECKING:

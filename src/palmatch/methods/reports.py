@@ -14,20 +14,21 @@ from typing import TypeAlias
 import numpy as np
 
 from palmatch.errors import InputError
-from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, Guarantee, no_privacy, partition_in_words, pldp_statement
+from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, no_privacy, partition_in_words, pldp_statement
+from palmatch.matching import Guarantee, Matching, Trace
 from palmatch.methods.centralised import refuse_too_large, shuffled_assign
 from palmatch.methods.recommended import affordable, better_on_made_up, program_of, recommended_channels
 from palmatch.methods.registry import Play, Prepare
+from palmatch.methods.results import make_matching
 from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood, Progress
 from palmatch.policies.channel import Channel, report
 from palmatch.policies.once import Crowd, best_channel, commonest, like_others
-from palmatch.problem import Expecting, FloatArray, IntArray, Matching, Problem, make_matching
+from palmatch.problem import Expecting, FloatArray, IntArray, Problem
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import REPORT, Keys, Randomness, draws, streams
 from palmatch.rounds.seat_auction import sell_units
 from palmatch.rounds.tables import members_of, nearest_types
-from palmatch.trace import Trace
 
 # What a bid adds: the matching is within this much an agent of the best one on the reports. After `PATIENCE` rounds
 # what is sold is sold.

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from palmatch.errors import InputError
-from palmatch.guarantee import NOT_COVERED, Guarantee, pldp_statement
+from palmatch.guarantee import NOT_COVERED, pldp_statement
+from palmatch.matching import Guarantee
 from palmatch.problem import FloatArray, IntArray
 
 # Stands for "no limit"; far above any number of actions, and far from overflowing when added to.

@@ -15,13 +15,13 @@ from itertools import accumulate
 import numpy as np
 
 from palmatch.device.distribution import GRID
+from palmatch.matching import Outcome, Trace
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.channel import Channel, report
 from palmatch.policies.compiled import backoff_weights, selection_weights
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy, mixed, on_grid
 from palmatch.problem import FloatArray, IntArray
-from palmatch.trace import Outcome, Trace
 
 # Numbers in one table of chances at a time: 32 MB of them.
 _MOST_CELLS = 4_000_000

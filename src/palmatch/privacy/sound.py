@@ -16,7 +16,8 @@ import numpy as np
 
 from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
-from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, Guarantee, partition_in_words, pldp_statement
+from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, partition_in_words, pldp_statement
+from palmatch.matching import Guarantee
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from palmatch.problem import Matching, Problem
+from palmatch.matching import Matching
+from palmatch.problem import Problem
 
 
 def assignments(problem: Problem, matching: Matching) -> dict[str, list[dict[str, object]]]:

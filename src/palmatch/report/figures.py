@@ -18,8 +18,9 @@ from numpy.typing import ArrayLike
 
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
+from palmatch.matching import Matching
 from palmatch.methods import METHODS
-from palmatch.problem import FloatArray, IntArray, Matching, Problem
+from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.report.maps import dot, draw_land, map_axes, places_of
 from palmatch.report.paper_figures import Line, loss_lines
 from palmatch.report.style import (

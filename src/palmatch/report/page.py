@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
+from palmatch.matching import Matching
 from palmatch.methods import Settings, budgets
-from palmatch.problem import Matching
 from palmatch.report import figures, units, words
 from palmatch.report.html import Exhibit, Page, Section, made_folder, picture, write_page
 from palmatch.report.style import counted, percent

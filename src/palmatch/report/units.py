@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palmatch.domains.papers import Conference
-from palmatch.problem import Matching, Problem
+from palmatch.matching import Matching
+from palmatch.problem import Problem
 from palmatch.report.style import percent
 from palmatch.report.words import words_of
 from palmatch.studies.fairness import Fairness, Served

@@ -11,7 +11,7 @@ from math import isfinite
 
 from palmatch.domains.mobility import City
 from palmatch.domains.papers import Conference
-from palmatch.guarantee import Guarantee, in_words
+from palmatch.matching import Guarantee, in_words
 from palmatch.methods import METHODS, Settings
 from palmatch.methods.palma import published_policy
 from palmatch.problem import Problem

@@ -16,10 +16,10 @@ import numpy as np
 
 from palmatch.device import bid as device_bid
 from palmatch.errors import DidNotConverge
+from palmatch.matching import Outcome, Trace
 from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds.draws import SELECTION, Keys, compiled_draw
 from palmatch.rounds.recording import TraceParts
-from palmatch.trace import Outcome, Trace
 
 _ROUNDS_AT_ONCE = 64
 

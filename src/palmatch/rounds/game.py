@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from palmatch.device.agent import RegionTables, Rules
 from palmatch.errors import DidNotConverge
+from palmatch.matching import Trace
 from palmatch.policies.published import Policy, on_grid
 from palmatch.privacy.accountants import Allowance
 from palmatch.problem import IntArray
@@ -21,7 +22,6 @@ from palmatch.rounds import kernel
 from palmatch.rounds.draws import Keys
 from palmatch.rounds.tables import Own, PublicTables, stable_order
 from palmatch.rounds.threads import spread, taken, usual_threads
-from palmatch.trace import Trace
 
 # How many steps are played between two looks at the clock and at Ctrl-C.
 _STEPS_AT_ONCE = 256

@@ -7,8 +7,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from palmatch.matching import Trace
 from palmatch.problem import FloatArray, IntArray
-from palmatch.trace import Trace
 
 Buffers: TypeAlias = tuple[IntArray, IntArray, FloatArray]
 

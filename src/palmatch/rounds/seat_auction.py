@@ -16,13 +16,13 @@ import numba
 import numpy as np
 
 from palmatch.errors import DidNotConverge, InputError
+from palmatch.matching import Outcome
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.auction import Sale, ValueLists, sell
 from palmatch.rounds.draws import SELECTION, Keys, compiled_draw
 from palmatch.rounds.recording import TraceParts
 from palmatch.rounds.seats import barred, players_of
 from palmatch.seats import Seats
-from palmatch.trace import Outcome
 
 _ROUNDS_AT_ONCE = 64
 

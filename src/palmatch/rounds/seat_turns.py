@@ -11,6 +11,7 @@ import numba
 import numpy as np
 
 from palmatch.errors import DidNotConverge
+from palmatch.matching import Outcome
 from palmatch.policies.turns import COIN
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import BACKOFF, Keys, compiled_draw
@@ -18,7 +19,6 @@ from palmatch.rounds.recording import TraceParts
 from palmatch.rounds.seats import CLOSED, COLLIDED, WON, closed, contested, new_board, players_of, settle
 from palmatch.rounds.turns import ATTEMPTS, DOUBTS, LOOKS, MOST_STEPS, Ended, Patience, Turns, decayed_chance
 from palmatch.seats import Seats
-from palmatch.trace import Outcome
 
 _STEPS_AT_ONCE = 256
 _NONE = np.empty(0, dtype=np.int64)

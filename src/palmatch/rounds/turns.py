@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmatch.errors import DidNotConverge
+from palmatch.matching import Outcome, Trace
 from palmatch.policies import turns
 from palmatch.policies.turns import COIN
 from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import BACKOFF, Keys, compiled_draw
 from palmatch.rounds.recording import TraceParts
-from palmatch.trace import Outcome, Trace
 
 _STEPS_AT_ONCE = 256
 MOST_STEPS = 10_000_000

@@ -12,9 +12,10 @@ from time import perf_counter
 import numpy as np
 
 from palmatch.errors import InputError
+from palmatch.matching import Matching
 from palmatch.methods import METHODS, PreparedMethod, Report, Settings, Workspace, prepare
 from palmatch.methods.centralised import optimal_welfare
-from palmatch.problem import FloatArray, Matching, Problem
+from palmatch.problem import FloatArray, Problem
 from palmatch.rounds.draws import stream
 
 # A problem, or the problem of each run where a run draws its own (primary areas, say).

@@ -15,7 +15,8 @@ import numpy as np
 
 from palmatch.device.ledger import UNIT_BITS, epsilon_of
 from palmatch.errors import InputError
-from palmatch.guarantee import Guarantee, in_words, no_privacy, region_only, simulated
+from palmatch.guarantee import no_privacy, region_only, simulated
+from palmatch.matching import Guarantee, in_words
 from palmatch.studies.day_methods import check_method, is_public, is_pure, pays, reports_once
 from palmatch.studies.day_trips import DAY, HOUR
 

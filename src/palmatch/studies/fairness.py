@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from palmatch.errors import InputError
-from palmatch.problem import FloatArray, Matching, Problem
+from palmatch.matching import Matching
+from palmatch.problem import FloatArray, Problem
 
 # A side's sorted utilities are told at every per cent: as many figures for a crowd as for a village.
 _POINTS = 101

@@ -15,7 +15,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from palmatch.errors import InputError
-from palmatch.problem import FloatArray, Matching, Problem
+from palmatch.matching import Matching
+from palmatch.problem import FloatArray, Problem
 from palmatch.studies.published_numbers import Own
 
 _COLUMNS = pl.Schema(

@@ -10,7 +10,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from palmatch.problem import IntArray, Matching, Problem
+from palmatch.matching import Matching
+from palmatch.problem import IntArray, Problem
 
 Reason: TypeAlias = Literal["conflicts", "demand", "capacity", "method"]
 

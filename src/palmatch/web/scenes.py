@@ -21,9 +21,10 @@ from palmatch.data.points import Points
 from palmatch.domains import mobility
 from palmatch.domains.mobility import City, Square
 from palmatch.errors import InputError
+from palmatch.matching import Matching
 from palmatch.methods import METHODS, PreparedMethod, Settings, Workspace, prepare
 from palmatch.methods.centralised import MOST_PAIRS, optimal_welfare
-from palmatch.problem import FloatArray, Matching, Problem
+from palmatch.problem import FloatArray, Problem
 from palmatch.studies.frontier import frontier
 
 # So many scenes, and so many prepared games of each, are kept; the longest unused one goes first.

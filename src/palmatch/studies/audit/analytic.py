@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from palmatch.matching import Matching, Outcome, Trace
 from palmatch.methods import METHODS, PreparedGame, Settings, Workspace, budgets
 from palmatch.methods.reports import Reporting, Settle, Settled, drawn, reporting
 from palmatch.neighbourhood import Neighbourhood
@@ -28,7 +29,7 @@ from palmatch.privacy.posterior import (
     region_log_likelihoods,
     report_chances,
 )
-from palmatch.problem import FloatArray, IntArray, Matching, Problem
+from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.draws import Randomness
 from palmatch.rounds.game import region_tables
 from palmatch.rounds.tables import public_tables
@@ -36,7 +37,6 @@ from palmatch.studies.audit.blackbox.attack import Attack, Claim, Progress, quie
 from palmatch.studies.audit.blackbox.bound import flagged_from, lower_bound
 from palmatch.studies.audit.blackbox.observation import digest
 from palmatch.studies.audit.blackbox.target import as_type
-from palmatch.trace import Outcome, Trace
 
 # Types that are compared pair by pair; of more, those that differ most from the representative.
 _MOST_TYPES = 2048

@@ -18,8 +18,9 @@ import numpy as np
 from scipy.special import log_expit
 
 from palmatch.errors import InputError, MeaninglessSetting
+from palmatch.matching import Matching
 from palmatch.methods import METHODS, PreparedMethod, Randomness, Settings, Workspace, prepare
-from palmatch.problem import FloatArray, Matching, Problem
+from palmatch.problem import FloatArray, Problem
 from palmatch.studies.audit.blackbox.bound import Bound, best_threshold, bound_at, flagged_from
 from palmatch.studies.audit.blackbox.classifier import Observations, by_frequency, learnt
 from palmatch.studies.audit.blackbox.observation import CHAINS, Observation, observe

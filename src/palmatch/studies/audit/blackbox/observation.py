@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.problem import FloatArray, IntArray, Matching
-from palmatch.trace import Outcome, Trace
+from palmatch.matching import Matching, Outcome, Trace
+from palmatch.problem import FloatArray, IntArray
 
 # Actions of the target that have a symbol for each prefix; after these comes the whole course of them.
 _PREFIXES = 12

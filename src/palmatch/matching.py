@@ -1,0 +1,246 @@
+"""What every method returns: a `Matching`, with its `Guarantee` and, where asked for, a `Trace` of what is seen.
+
+Records only. They know neither the problem nor how a matching is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
+from enum import IntEnum
+from importlib import import_module
+from math import isinf
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from palmatch.data.frames import Library
+from palmatch.domain import FloatArray, IntArray
+from palmatch.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """A guarantee: to whom, how strong, proved by what, under which assumptions.
+
+    Attributes
+    ----------
+    epsilon, delta:
+        The largest ε of any agent, and the δ of (ε, δ)-PLDP. `epsilon` is infinite where nothing is guaranteed.
+    notion:
+        The kind of privacy: "PLDP" (between the possible agents of a public region), "geo-indistinguishability", or
+        "none".
+    accountant:
+        What adds up the cost: a name, or "nothing to add up" where nothing private is acted on.
+    statement:
+        One sentence for the agents concerned.
+    assumptions:
+        What has to be true for the statement to hold.
+    partition:
+        φ in words and numbers: the regions between whose possible agents the statement holds.
+    applies_to:
+        The agents to whom the statement applies; those in `uncovered` are excepted.
+    not_covered:
+        What it says nothing about.
+    uncovered:
+        Ids of agents to whom the statement does not apply.
+    warnings:
+        Settings under which the statement holds and says next to nothing.
+    """
+
+    epsilon: float
+    delta: float
+    notion: str
+    accountant: str
+    statement: str
+    assumptions: tuple[str, ...] = ()
+    uncovered: tuple[str, ...] = ()
+    partition: str = ""
+    applies_to: str = "every agent that takes part"
+    not_covered: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Outcome(IntEnum):
+    """What one agent did in one step, as every observer sees it."""
+
+    HOLDS = 0  # attempted alone: the resource is its own from now on
+    STAYS = 1  # attempted, collided, and will attempt again
+    BACKS_OFF = 2  # attempted, collided, and gives way
+    FREE = 3  # looked, found it free, and will attempt it in the next step
+    TAKEN = 4  # looked, found it held or contested
+    LEADS = 5  # bid, and its bid is the highest so far
+    LOSES = 6  # bid, and another bid is higher
+    REPORTS = 7  # told a centre its report; `resource` is the number of the report
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What an observer sees: one row per agent and step, ordered by step, then by agent.
+
+    Attributes
+    ----------
+    step:
+        Counts from 1.
+    agent, resource:
+        Row numbers of the problem.
+    outcome:
+        What the agent did: an `Outcome`.
+    offer:
+        What was bid; 0 where nothing is bid.
+    """
+
+    step: NDArray[np.int64]
+    agent: NDArray[np.int64]
+    resource: NDArray[np.int64]
+    outcome: NDArray[np.int8]
+    offer: NDArray[np.float64]
+
+    @classmethod
+    def of_reports(cls, reported: NDArray[np.int64]) -> Trace:
+        """Return what a centre sees that is told every report."""
+        agents = len(reported)
+        return cls(
+            step=np.ones(agents, dtype=np.int64),
+            agent=np.arange(agents),
+            resource=reported,
+            outcome=np.full(agents, Outcome.REPORTS, dtype=np.int8),
+            offer=np.zeros(agents),
+        )
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Matching:
+    """The resource of each agent and what finding it cost. Every method returns one.
+
+    Attributes
+    ----------
+    resource_of:
+        For each agent the row number of its resource, -1 where it goes without; of its first one where it has several.
+    utility:
+        What each agent truly gains from all its resources; 0 where it goes without.
+    epsilon:
+        What each agent's actions cost it, by the accountant named in `guarantee`. Not publishable where the accountant
+        computes it from an agent's own utilities (`epsilon_is_public` is False); NaN where the notion does not apply.
+    charged:
+        How many of each agent's actions were charged.
+    rounds:
+        Synchronous steps until no agent had anything left to do; 0 for a centralised method.
+    agent_ids, resource_ids:
+        The problem's ids, in its order; row numbers stand for them where they are empty.
+    several:
+        All units (agent, resource), sorted, of a problem with capacities, demands or conflicts; None for any other,
+        where `units` follows from `resource_of`.
+    """
+
+    method: str
+    resource_of: IntArray
+    utility: FloatArray
+    guarantee: Guarantee
+    epsilon: FloatArray
+    charged: IntArray
+    rounds: int = 0
+    epsilon_is_public: bool = True
+    trace: Trace | None = None
+    agent_ids: tuple[str, ...] = ()
+    resource_ids: tuple[str, ...] = ()
+    library: Library = "polars"
+    several: IntArray | None = None
+
+    def __repr__(self) -> str:
+        rounds = f" in {self.rounds:,} rounds" if self.rounds else ""
+        figures = "no privacy"
+        if self.guarantee.notion != "none":
+            figures = f"ε = {in_words(self.guarantee.epsilon)}, δ = {in_words(self.guarantee.delta)}"
+        units = "" if self.several is None else f" with {self.filled:,} units"
+        return (
+            f"Matching({self.method}: {self.matched:,} of {len(self.resource_of):,} matched{units}{rounds}, {figures})"
+        )
+
+    @property
+    def units(self) -> IntArray:
+        """One row (agent, resource) for each unit, as row numbers, sorted."""
+        if self.several is not None:
+            return self.several
+        matched = np.flatnonzero(self.resource_of >= 0)
+        return np.column_stack((matched, self.resource_of[matched]))
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """(agent, resource) ids of every unit, in the problem's order."""
+        return [(agent, resource) for agent, resource in zip(*self.columns(), strict=True) if resource is not None]
+
+    def to_frame(self, library: Library | None = None) -> Any:
+        """Return a frame with columns `agent` and `resource`, a row for every unit; null for an agent without any.
+
+        Parameters
+        ----------
+        library:
+            "polars", "pandas" or "pyarrow"; what the agents came as unless given.
+        """
+        agents, resources = self.columns()
+        frame = pl.DataFrame({"agent": agents, "resource": pl.Series(resources, dtype=pl.String)})
+        wanted = library or self.library
+        if wanted == "pandas":
+            # Only a caller who has pandas asks for it.
+            return import_module("pandas").DataFrame({"agent": agents, "resource": resources})
+        if wanted == "pyarrow":
+            return frame.to_arrow()
+        if wanted != "polars":
+            raise InputError(f"Expected library 'polars', 'pandas' or 'pyarrow', got library={wanted!r}.")
+        return frame
+
+    def columns(self) -> tuple[list[str], list[str | None]]:
+        """Return the ids of agents and of their resources: a row for every unit, None for an agent without any."""
+        rows, places = range(len(self.resource_of)), self.resource_of.tolist()
+        owners: Sequence[int] = rows
+        if self.several is not None:
+            without = np.flatnonzero(self.resource_of < 0)
+            units = np.vstack((self.several, np.column_stack((without, np.full(len(without), -1)))))
+            owners, places = units[np.argsort(units[:, 0], kind="stable")].T.tolist()
+        agents = self.agent_ids or tuple(map(str, rows))
+        names = self.resource_ids
+        return (
+            [agents[owner] for owner in owners],
+            [None if place < 0 else names[place] if names else str(place) for place in places],
+        )
+
+    @property
+    def welfare(self) -> float:
+        """The sum of utilities: what the paper calls social welfare."""
+        return float(self.utility.sum())
+
+    @property
+    def matched(self) -> int:
+        """How many agents got a resource."""
+        return int((self.resource_of >= 0).sum())
+
+    @property
+    def filled(self) -> int:
+        """How many units there are: pairs of an agent and a resource."""
+        return self.matched if self.several is None else len(self.several)
+
+
+def in_words(epsilon: float) -> str:
+    """Return ε or δ in at most six digits, rounded up: a guarantee is never stated stronger than it is.
+
+    Examples
+    --------
+    >>> in_words(1.0), in_words(1.0000004), in_words(1e-5)
+    ('1', '1.00001', '1e-05')
+    """
+    return rounded_up(epsilon, 6)
+
+
+def rounded_up(value: float, digits: int) -> str:
+    """Return a number of at least 0 in so many significant digits, never below what it is."""
+    short = f"{value:.{digits}g}"
+    if isinf(value) or float(short) >= value:
+        return short
+    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(value)):.{digits}g}"
