@@ -31,7 +31,7 @@ clean-kernels:
 test: lint clean-kernels
 	$(BIN)/pytest -n 2
 
-# Live games with 100 random kills of board, hub and devices.
+# Live games, by all protocols on hub and Mosquitto, with 100 random kills of board, broker and devices.
 soak: setup
 	$(BIN)/python tests/live/soak.py --kills 100
 

@@ -55,6 +55,10 @@ class Broker:
         self.process.kill()
         self.process.wait()
 
+    def close(self) -> None:
+        self.kill()
+        self.log.close()
+
 
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
@@ -69,8 +73,7 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
 
     yield start
     for broker in brokers:
-        broker.kill()
-        broker.log.close()
+        broker.close()
 
 
 @pytest.fixture(params=["memory", "hub", "mqtt"])

@@ -1,7 +1,8 @@
-"""Games in which board, hub and devices are killed at random: run `python tests/live/soak.py --kills 100`.
+"""Games in which board, broker and devices are killed at random: run `python tests/live/soak.py --kills 100`.
 
-Everything that is killed begins again with its files alone: the board with its journal, a device with its ledger and
-identity, the hub with nothing. After each game what the parties believe is compared.
+The broker is a process of its own, a hub or Mosquitto, and gets SIGKILL. Board and devices end at whatever they wait
+for, without what they have not yet written, and begin again with their files alone: the board with its journal, a
+device with its ledger and identity. After each game what the parties believe, were charged and have sent is compared.
 """
 
 from __future__ import annotations
@@ -9,129 +10,189 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, credentials
-from live.conftest import free_port
+from live.buses import FLEET, FLEET_KEYS, GATEWAYS, KEYS, TRUST, credentials
+from live.conftest import RUN_AS, Broker, free_port
 from palmatch.data.points import Points
 from palmatch.device.ledger import Ledger, units_of
-from palmatch.errors import PalmatchError
+from palmatch.errors import PalmatchError, TransportError
 from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.client import Device, Wish
+from palmatch.live.codec import decode
 from palmatch.live.journal import Journal
+from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.packing import split, unpack
 from palmatch.live.records import partition_record
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.rules import Map, opening_of
 from palmatch.live.topics import Topic
-from palmatch.live.transport import Hub, connect
+from palmatch.live.transport import Transport, connect
 
-AGENTS, RESOURCES, EPSILON = 8, 6, 2.0
+AGENTS, RESOURCES, EPSILON, SLOTS = 6, 4, 2.0, 60
+PROTOCOLS, TRANSPORTS = ("report", "bids", "rounds"), ("hub", "mqtt")
+# A game takes some 15 s; this says that parties wait for one another for ever.
+LONGEST = 180.0
+
+
+class HubProcess:
+    """A hub that can be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port, self.trust = free_port(), folder / "trust"
+        self.trust.write_bytes(msgspec.json.encode(TRUST))
+        self.url = f"ws://127.0.0.1:{self.port}/bus"
+        self.start()
+
+    def start(self) -> None:
+        script = Path(__file__).with_name("hub_process.py")
+        self.process = subprocess.Popen([sys.executable, script, str(self.port), self.trust])
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    close = kill
+
+    async def connect(self, role: str = "device", name: str = "") -> Transport:
+        return await connect(self.url, credentials=credentials(role, name))
+
+
+class MqttProcess:
+    """The same with Mosquitto."""
+
+    def __init__(self, folder: Path) -> None:
+        configuration = Mosquitto(port=free_port(), run_as=RUN_AS, gateways=GATEWAYS, witnesses=("w",))
+        self.broker = Broker(configuration, folder / "broker")
+        self.url = f"mqtt://127.0.0.1:{configuration.port}"
+        self.kill, self.start, self.close = self.broker.kill, self.broker.start, self.broker.close
+
+    async def connect(self, role: str = "device", name: str = "") -> Transport:
+        user = None if role == "device" else name or role
+        return await connect(self.url, user=user, password=self.broker.passwords.get(user or ""))
 
 
 class Soak:
-    """One game after the other, with kills; `check` raises AssertionError where parties disagree."""
+    """One game with kills; raises AssertionError where parties disagree, or when the game does not end."""
 
-    def __init__(self, folder: Path, seed: int, protocol: Any) -> None:
+    def __init__(self, folder: Path, seed: int, protocol: Any, transport: str) -> None:
         self.folder, self.random, self.protocol = folder, Random(seed), protocol
-        self.port, self.issuer = free_port(), tokens.new_key()
-        self.url = f"ws://127.0.0.1:{self.port}/bus"
-        self.kills = {"board": 0, "hub": 0, "device": 0}
+        self.game, self.issuer, self.kills = f"{protocol}-{transport}", tokens.new_key(), Counter[str]()
+        folder.mkdir()
+        self.bus = HubProcess(folder) if transport == "hub" else MqttProcess(folder)
         generator = np.random.default_rng(seed)
         self.at = generator.uniform((40.701, -73.999), (40.708, -73.990), (AGENTS, 2))
         cars = generator.uniform((40.701, -73.999), (40.708, -73.990), (RESOURCES, 2))
         self.cars = Points("", FLEET[:RESOURCES], cars[:, 0], cars[:, 1], None, None, ())
         self.running: dict[str, asyncio.Task[Any]] = {}
-        self.got: dict[int, str | None] = {}
+        self.got: dict[int, tuple[str | None, bool]] = {}
+        self.arrivals: list[Arrival] = []
+        # What each tag was seen to send, by slot; a spy hears what the board hears.
+        self.sent: defaultdict[tuple[bytes, int], set[bytes]] = defaultdict(set)
 
-    async def game(self, name: str, kills: int) -> None:
-        """Play one game with some kills."""
-        self.got, self.arrivals, self.answered = {}, list[Arrival](), dict[int, bool]()
-        self.hub = Hub(TRUST, largest=2**23)
-        await self.hub.start(port=self.port)
-        helpers = [await connect(self.url, credentials=credentials(*who)) for who in HELPERS]
+    async def play(self, kills: int) -> None:
+        """Play the game with so many kills, or fewer if it ends before."""
+        try:
+            async with asyncio.timeout(LONGEST):
+                await self._play(kills)
+        except TimeoutError:
+            waiting = {what: task.get_stack(limit=1) for what, task in self.running.items() if not task.done()}
+            raise AssertionError(f"{self.game} does not end; kills: {dict(self.kills)}; waiting: {waiting}") from None
+        finally:
+            for task in self.running.values():
+                task.cancel()
+            await asyncio.gather(*self.running.values(), return_exceptions=True)
+            self.bus.close()
+        self.check()
+
+    async def _play(self, kills: int) -> None:
+        helpers = [await self._connected(*who) for who in (("issuer", ""), ("resource", "fleet"), ("board", ""))]
         await Gateway(helpers[1], TRUST, FLEET_KEYS, self.arrivals.append).start()
-        topic = Topic(name, "issuer")
-        self.announcement = KEYS["issuer"].packet(topic, m.IssuerKey(key=tokens.public_der(self.issuer)))
-        await helpers[0].publish(topic, self.announcement)
-        helpers[0].on_connect(lambda: self.start("announce", lambda: helpers[0].publish(topic, self.announcement)))
-        self.start("board", lambda: self._board(name))
+        kind = {"report": "report", "bids": "bid/+", "rounds": "claim/+"}[self.protocol]
+        await helpers[2].subscribe(f"pm/1/{self.game}/{kind}", self._spied)
+        topic = Topic(self.game, "issuer")
+        announcement = KEYS["issuer"].packet(topic, m.IssuerKey(key=tokens.public_der(self.issuer)))
+        helpers[0].on_connect(lambda: self._start("announce", lambda: helpers[0].publish(topic, announcement)))
+        await helpers[0].publish(topic, announcement)
+        self._start("board", self._board)
         for number in range(AGENTS):
-            self.start(f"device {number}", lambda number=number: self._device(name, number))
-        killer = asyncio.create_task(self._kill(name, kills))
-        while not all(task.done() for task in list(self.running.values())) or not killer.done():
-            await asyncio.sleep(0.1)
-        await killer
-        for task in self.running.values():
-            task.result()
-        self.check(name)
+            self._start(f"device {number}", lambda number=number: self._device(number))
+        self._start("killer", lambda: self._kill(kills))
+        while pending := [task for task in self.running.values() if not task.done()]:
+            done, _ = await asyncio.wait(pending, timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                # A party that fails ends the game at once: nobody waits for it.
+                if not task.cancelled():
+                    task.result()
         for transport in helpers:
             await transport.close()
-        await self.hub.stop()
 
-    def start(self, what: str, work: Callable[[], Awaitable[Any]]) -> None:
+    def _start(self, what: str, work: Callable[[], Awaitable[Any]]) -> None:
         self.running[what] = asyncio.ensure_future(work())
 
-    async def _kill(self, name: str, kills: int) -> None:
+    async def _kill(self, kills: int) -> None:
         for _ in range(kills):
-            await asyncio.sleep(self.random.uniform(0.1, 0.9))
-            if len(self.got) == AGENTS:
+            await asyncio.sleep(self.random.uniform(0.2, 1.2))
+            playing = [number for number in range(AGENTS) if number not in self.got]
+            if not playing:
                 return
-            what = self.random.choice(["board", "hub", "device"])
-            if what == "hub":
-                await self.hub.stop()
-                self.hub = Hub(TRUST, largest=2**23)
-                await self.hub.start(port=self.port)
+            what = self.random.choice(["board", "broker", "device"])
+            if what == "broker":
+                self.bus.kill()
+                await asyncio.sleep(self.random.uniform(0.0, 0.5))
+                await asyncio.to_thread(self.bus.start)
             elif what == "board":
                 await self._end("board")
-                self.start("board", lambda: self._board(name))
+                self._start("board", self._board)
             else:
-                number = self.random.choice([number for number in range(AGENTS) if number not in self.got])
+                number = self.random.choice(playing)
                 await self._end(f"device {number}")
-                self.start(f"device {number}", lambda number=number: self._device(name, number))
+                self._start(f"device {number}", lambda number=number: self._device(number))
             self.kills[what] += 1
 
     async def _end(self, what: str) -> None:
         self.running[what].cancel()
-        with suppress(asyncio.CancelledError):
-            await self.running[what]
+        await asyncio.wait([self.running[what]])
 
-    async def _board(self, name: str) -> None:
+    async def _board(self) -> None:
         transport = await self._connected("board")
-        journal = Journal(self.folder / f"{name}.db")
+        journal = Journal(self.folder / "board.db")
         try:
-            board = Board(transport, KEYS["board"], journal)
             place = Map(partition_record(TRUST.partition), self.cars)
+            times = {"joining": 4.0, "preparing": 0.5, "slot": 2.0 if self.protocol == "report" else 0.6}
             key = tokens.public_der(self.issuer)
-            times = {"joining": 6.0, "preparing": 1.0, "slot": 3.0 if self.protocol == "report" else 0.6}
-            await board.play(name, opening_of(self.protocol, place, (0.0, EPSILON), key, slots=60, **times))
-            # Devices that were killed late still have to read the result, also from a new hub.
+            opening = opening_of(self.protocol, place, (0.0, EPSILON), key, slots=SLOTS, **times)
+            await Board(transport, KEYS["board"], journal).play(self.game, opening)
+            # Devices that were killed late still have to read the result, also from a new broker.
             while len(self.got) < AGENTS:
                 await asyncio.sleep(0.1)
         finally:
             journal.close()
             await transport.close()
 
-    async def _connected(self, role: str = "device") -> Any:
+    async def _connected(self, role: str = "device", name: str = "") -> Transport:
         while True:
-            with suppress(PalmatchError, OSError):
-                return await connect(self.url, credentials=credentials(role, ""))
+            with suppress(TransportError):
+                return await self.bus.connect(role, name)
             await asyncio.sleep(0.1)
 
-    async def _device(self, name: str, number: int) -> None:
-        own = self.folder / f"{name}-{number}"
+    async def _device(self, number: int) -> None:
+        own = self.folder / str(number)
         own.mkdir(exist_ok=True)
 
         async def ask(_: str, blinded: bytes) -> bytes:
@@ -141,56 +202,74 @@ class Soak:
         try:
             with Ledger(own / "ledger", agent=str(number), lifetime=units_of(EPSILON)) as ledger:
                 wish = Wish("ride", tuple(self.at[number].tolist()), EPSILON)
-                played, _ = await Device(TRUST, own, ledger, ask).play(transport, name, wish)
-                self.got[number] = played.resource
-                self.answered[number] = played.answer == "Accepted"
+                played, _ = await Device(TRUST, own, ledger, ask).play(transport, self.game, wish)
+                self.got[number] = played.resource, played.answer == "Accepted"
         finally:
             await transport.close()
 
-    def check(self, name: str) -> None:
-        """Compare what board, devices and resources believe, and what was charged."""
-        journal = Journal(self.folder / f"{name}.db")
-        said = {str(e.topic): e.message for e in journal.said(name)}
-        heard = [envelope for slot in range(-1, 60) for envelope in journal.told(name, slot)]
+    def _spied(self, where: str, packet: bytes) -> None:
+        envelope = decode(where, packet)
+        message = envelope.message
+        assert isinstance(message, m.Report | m.Bid | m.Claim)
+        self.sent[message.tag, message.sequence].add(where.encode() + envelope.body)
+
+    def check(self) -> None:
+        """Compare what board, devices and resources believe, what was charged, and what was sent."""
+        journal = Journal(self.folder / "board.db")
+        said = {str(e.topic): e.message for e in journal.said(self.game)}
+        heard = [envelope for slot in range(-1, SLOTS) for envelope in journal.told(self.game, slot)]
         journal.close()
-        transcript = said[str(Topic(name, "transcript"))]
+        transcript = said[str(Topic(self.game, "transcript"))]
         assert isinstance(transcript, m.Transcript)
-        placed = [int(place) for place in unpack("i", transcript.assigned)]
-        taken = [place for place in placed if place >= 0]
-        assert len(taken) == len(set(taken)), "a resource is held twice"
-        by_tag = dict(zip(split(transcript.tags, m.TAG), placed, strict=True))
+        places = unpack("i", transcript.assigned)
+        assigned = [self.cars.ids[int(place)] for place in places if place >= 0]
+        assert len(assigned) == len(set(assigned)), "a resource is held twice"
         joined = [e.message.key for e in heard if isinstance(e.message, m.Join)]
-        assert len(joined) == len(set(joined)), "a token was used twice"
-        reports = [e.message.tag for e in heard if isinstance(e.message, m.Report)]
-        assert len(reports) == len(set(reports)), "two reports for one token"
+        assert len(joined) == len(set(joined)) <= AGENTS, "a token was used twice"
+        assert all(len(different) == 1 for different in self.sent.values()), "a device sent two different messages"
+        if self.protocol == "report":
+            assert len(self.sent) == len({tag for tag, _ in self.sent}), "two reports for one token"
+        self._check_devices(dict(zip(split(transcript.tags, m.TAG), places, strict=True)))
+
+    def _check_devices(self, by_tag: dict[bytes, Any]) -> None:
         for number in range(AGENTS):
-            own = self.folder / f"{name}-{number}"
+            own = self.folder / str(number)
             with Ledger(own / "ledger", agent=str(number), lifetime=units_of(EPSILON)) as ledger:
+                ledger.verify()
                 assert ledger.spent() <= units_of(EPSILON), "over budget"
-                assert ledger.verify() <= 2, "charged twice"
-        believed = sorted(name for name in self.got.values() if name)
-        assert len(believed) == len(set(believed)), "two devices believe that they hold one resource"
-        assert set(believed) <= {self.cars.ids[place] for place in by_tag.values() if place >= 0}
-        served = {arrival.resource: arrival.position for arrival in self.arrivals}
-        for number, resource in self.got.items():
+        held = {number: resource for number, (resource, _) in self.got.items() if resource is not None}
+        board = sorted(self.cars.ids[int(place)] for place in by_tag.values() if place >= 0)
+        assert sorted(held.values()) == board, "board and devices disagree"
+        served = {arrival.resource: (arrival.tag, arrival.position) for arrival in self.arrivals}
+        assert len(served) == len(self.arrivals), "a resource serves two agents"
+        for number, resource in held.items():
             # Without an answer the agent counts as a no-show, and the resource is free again after the grace time.
-            if resource is not None and self.answered[number]:
-                assert served[resource] == tuple(self.at[number].tolist())
-        assert all(position in {tuple(at) for at in self.at.tolist()} for position in served.values())
+            if self.got[number][1]:
+                tag, position = served[resource]
+                assert position == tuple(self.at[number].tolist())
+                assert self.cars.ids[int(by_tag[tag])] == resource
 
 
-HELPERS = (("issuer", ""), ("resource", "fleet"))
-
-
-def run(folder: Path, *, kills: int, seed: int, per_game: int = 10) -> dict[str, int]:
-    """Play games until so many kills were made; return how many of each kind there were."""
-    total = {"board": 0, "hub": 0, "device": 0, "games": 0}
-    while (made := sum(total.values()) - total["games"]) < kills:
-        number = total["games"]
-        soak = Soak(folder, seed + number, "bids" if number % 2 else "report")
-        asyncio.run(soak.game(f"soak-{number}", min(per_game, kills - made)))
-        total = {what: count + soak.kills.get(what, 0) for what, count in total.items()} | {"games": number + 1}
+async def soak(folder: Path, *, kills: int, seed: int, per_game: int, transports: Sequence[str]) -> Counter[str]:
+    """Play games by all protocols, three at once, until so many kills were made; return how many of each kind."""
+    total, number = Counter[str](), 0
+    while (made := total["board"] + total["broker"] + total["device"]) < kills:
+        transport = transports[number // len(PROTOCOLS) % len(transports)]
+        games = [
+            Soak(folder / str(number + place), seed + number + place, protocol, transport)
+            for place, protocol in enumerate(PROTOCOLS)
+        ]
+        share = min(per_game, -(-(kills - made) // len(games)))
+        async with asyncio.TaskGroup() as group:
+            for game in games:
+                group.create_task(game.play(share))
+        for game in games:
+            total += game.kills
+            total += Counter(games=1, matched=sum(resource is not None for resource, _ in game.got.values()))
+            total += Counter(answered=sum(answered for _, answered in game.got.values()))
+        number += len(games)
         sys.stdout.write(json.dumps(total) + "\n")
+        sys.stdout.flush()
     return total
 
 
@@ -200,4 +279,7 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        run(Path(work), kills=chosen.kills, seed=chosen.seed)
+        try:
+            asyncio.run(soak(Path(work), kills=chosen.kills, seed=chosen.seed, per_game=6, transports=TRANSPORTS))
+        except* (AssertionError, PalmatchError) as errors:
+            sys.exit("\n".join(str(error) for error in errors.exceptions))

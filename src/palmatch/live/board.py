@@ -13,9 +13,10 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, Protocol, TypeVar
 
 from palmatch.errors import ProtocolError, TransportError
@@ -38,6 +39,8 @@ _JOINING = -1
 _KIND = {"report": "report", "bids": "bid", "rounds": "claim"}
 # What a board that was killed may lose of what it was told; devices send again.
 _COMMIT_SECONDS = 0.1
+# Between two attempts at a broker that is away, beside what the transport itself waits for it.
+_AGAIN_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +190,7 @@ class Board:
             kind = _KIND[game.opening.protocol]
             told = [f"{Topic(name, 'join')}", f"{Topic(name, kind)}" if kind == "report" else f"pm/1/{name}/{kind}/+"]
             for pattern in told:
-                await self.transport.subscribe(pattern, self._receive)
+                await self._insist(partial(self.transport.subscribe, pattern, self._receive))
             await self._join(game)
             await self._prepare(game, begun.randomness)
             await self._publish_bulletins(game, 0, game.rules.begin(), over=False)
@@ -328,7 +331,7 @@ class Board:
 
     async def _closed(self, game: _Game) -> None:
         """Close a slot: what the broker had received before the marker counts, and nothing else."""
-        await self.transport.fence(game.name, self.signer)
+        await self._insist(lambda: self.transport.fence(game.name, self.signer))
         game.accepting = False
         self.journal.close_slot(game.name, game.slot)
         self.journal.commit()
@@ -390,7 +393,7 @@ class Board:
         self._say(Topic(game.name, "result"), result)
         await self._flush()
         # Over only once the broker has it: what was written to a socket may still be lost with the process.
-        await self.transport.fence(game.name, self.signer)
+        await self._insist(lambda: self.transport.fence(game.name, self.signer))
         self.journal.finish(game.name)
         self.journal.commit()
         self.metrics.add("palmatch_games_total", 1, outcome="finished")
@@ -434,8 +437,24 @@ class Board:
         """Write ahead, then publish."""
         self.journal.commit()
         while self._pending:
-            topic, packet = self._pending.pop(0)
-            await self.transport.publish(topic, packet)
+            topic, packet = self._pending[0]
+            await self._insist(partial(self.transport.publish, topic, packet))
+            self._pending.pop(0)
+
+    async def told(self, topic: Topic, patience: float) -> bytes | None:
+        """Return a retained value that another party publishes, or None if there is a broker but no value in time."""
+        return await self._insist(lambda: self.transport.value(topic, patience))
+
+    async def _insist(self, action: Callable[[], Awaitable[_Value]]) -> _Value:
+        """Do it, again and again while there is no broker: a game waits for its broker, however long that takes."""
+        while True:
+            try:
+                return await action()
+            except TransportError as error:
+                if self.transport.closed:
+                    raise
+                _LOG.warning("no broker", extra={"reason": str(error)})
+                await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _publish_again(self, name: str) -> None:
         # Without a connection, all of it is published with the next one.

@@ -31,7 +31,7 @@ from palmatch.live.records import (
     table_record,
 )
 from palmatch.live.topics import Topic, table_name
-from palmatch.live.transport.base import Transport
+from palmatch.live.transport.base import Handler, Transport
 from palmatch.live.trust import Trust, expect
 from palmatch.live.witness import Watch
 
@@ -43,6 +43,8 @@ _COPIES = 3
 _HANDOVERS = 20
 _POLL_SECONDS = 0.5
 _DAY = 86_400.0
+# A board that says nothing for so long is gone.
+_SILENCE_SECONDS = 600.0
 
 
 @dataclass(slots=True)
@@ -160,7 +162,7 @@ class Player:
 
     async def _reported(self, opened: Envelope, opening: m.Open) -> None:
         """Wait for the result of the reports, have it checked, and hand over."""
-        patience = max(opening.start / 1000 - self._clock(), 0.0) + opening.slot * opening.slots + 600
+        patience = max(opening.start / 1000 - self._clock(), 0.0) + opening.slot * opening.slots + _SILENCE_SECONDS
         result = expect(await self._statement("result", patience), m.Result)
         transcript = await self._statement("transcript", 60)
         if transcript.hash != result.transcript or result.roster != self._roster.hash:
@@ -177,15 +179,18 @@ class Player:
         def handler(_: str, packet: bytes) -> None:
             came.put_nowait(packet)
 
-        await self.transport.subscribe(topic, handler)
+        heard = max(opening.start / 1000, self._clock())
+        await self._asked(topic, handler)
         try:
             while not (self.machine.done or self.machine.left):
                 try:
                     packet = await asyncio.wait_for(came.get(), 4 * opening.slot)
                 except TimeoutError:
-                    await self.transport.subscribe(topic, handler)
-                    await self.transport.unsubscribe(topic, handler)
+                    if self._clock() > heard + _SILENCE_SECONDS:
+                        raise TransportError(f"The board has said nothing for {_SILENCE_SECONDS:g} s.") from None
+                    await self._asked(topic, handler)
                     continue
+                heard = self._clock()
                 envelope = self._seen(decode(topic, packet))
                 # Before the machine decides: how long it takes must not show in when its message leaves.
                 began = max(opening.start / 1000, self._clock())
@@ -195,6 +200,12 @@ class Player:
                 await self._hand_over([send for send in sends if isinstance(send.message, r.Handover)])
         finally:
             await self.transport.unsubscribe(topic, handler)
+
+    async def _asked(self, topic: Topic, handler: Handler) -> None:
+        """Subscribe anew, so that the retained value comes again; without a broker this is tried again later."""
+        with suppress(TransportError):
+            await self.transport.unsubscribe(topic, handler)
+            await self.transport.subscribe(topic, handler)
 
     async def _hand_over(self, sends: Sequence[r.Send]) -> None:
         """Seal the position to the key that the operator certified, and send it."""
@@ -220,11 +231,14 @@ class Player:
                 self.played.answer = answer.status
                 answered.set()
 
-        await self.transport.subscribe(place, handler)
+        asked = False
         try:
             for _ in range(_HANDOVERS):
-                self._count(packet)
                 with suppress(TimeoutError, TransportError):
+                    if not asked:
+                        await self.transport.subscribe(place, handler)
+                        asked = True
+                    self._count(packet)
                     await self.transport.publish(topic, packet)
                     await asyncio.wait_for(answered.wait(), _POLL_SECONDS)
                     return

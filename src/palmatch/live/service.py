@@ -137,7 +137,7 @@ def _free(listed: Points, holds: Holds | None) -> Points | None:
 async def _opening(board: Board, trust: Trust, name: str, resources: Points, schedule: Schedule) -> Opening:
     """Return what a game is opened with, on the key that the issuer has announced for it."""
     topic = Topic(name, "issuer")
-    packet = await board.transport.value(topic, 60.0)
+    packet = await board.told(topic, 60.0)
     if packet is None:
         raise TransportError(f"The issuer has announced no key for {name}: is `palmatch live issuer` running?")
     return opening_of(

@@ -32,6 +32,9 @@ _SHORTEST_DELAY, _LONGEST_DELAY = 0.2, 10.0
 class Transport(ABC):
     """A client of a broker. Handlers run in the event loop and must not block."""
 
+    # Whether this client has ended its connection: nothing can be sent any more, however long one waits.
+    closed = False
+
     def __init__(self) -> None:
         self._handlers: dict[str, list[Handler]] = {}
         self._wildcards: list[str] = []
@@ -56,18 +59,28 @@ class Transport(ABC):
         self._handlers.setdefault(text, []).append(handler)
         if ("+" in text or "#" in text) and text not in self._wildcards:
             self._wildcards.append(text)
-        await self._subscribe(text)
+        try:
+            await self._subscribe(text)
+        except BaseException:
+            # A caller that was refused asks again with a new handler; this one would stay for good.
+            self._forget(text, handler)
+            raise
 
     async def unsubscribe(self, pattern: Topic | str, handler: Handler) -> None:
         """Stop calling this handler for this pattern."""
-        text = str(pattern)
-        handlers = self._handlers.get(text, [])
+        if self._forget(str(pattern), handler):
+            await self._unsubscribe(str(pattern))
+
+    def _forget(self, pattern: str, handler: Handler) -> bool:
+        """Drop a handler; tell whether it was the last one of its pattern."""
+        handlers = self._handlers.get(pattern, [])
         if handler in handlers:
             handlers.remove(handler)
-        if not handlers and self._handlers.pop(text, None) is not None:
-            if text in self._wildcards:
-                self._wildcards.remove(text)
-            await self._unsubscribe(text)
+        if handlers or self._handlers.pop(pattern, None) is None:
+            return False
+        if pattern in self._wildcards:
+            self._wildcards.remove(pattern)
+        return True
 
     async def value(self, topic: Topic | str, timeout_seconds: float = 5.0) -> bytes | None:
         """Return the retained value of a topic, or the first one that comes in time, or None."""
@@ -161,19 +174,21 @@ class Reconnecting(Transport):
         """Connect for the first time; raise TransportError if that fails."""
         try:
             lost = await self._connect()
-        except TransportError:
-            raise
-        except OSError as error:
+        except BaseException as error:
+            # Also where it was cancelled: a half-made connection would stay open until it is collected.
+            await self._disconnect()
+            if not isinstance(error, OSError) or isinstance(error, TransportError):
+                raise
             raise TransportError(f"Cannot connect to {self._where()}: {_reason(error)}.") from None
         self._keeper = asyncio.create_task(self._keep(lost))
 
     async def close(self) -> None:
         """End the connection."""
+        self.closed = True
+        self._up.clear()
         if self._keeper is not None:
             self._keeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._keeper
-        self._up.clear()
+            await asyncio.wait([self._keeper])
         await self._disconnect()
 
     async def _keep(self, lost: asyncio.Future[None]) -> None:
@@ -195,7 +210,8 @@ class Reconnecting(Transport):
                 lost = await self._connect()
                 for pattern in tuple(self._handlers):
                     await self._subscribe_now(pattern)
-            except (OSError, ProtocolError) as error:
+            except Exception as error:
+                # Whatever it was: a client that gives up here would wait for ever, and nobody would notice.
                 _LOG.info("reconnect failed", extra={"reason": _reason(error)})
                 await self._disconnect()
             else:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
+from palmatch.errors import TransportError
 from palmatch.live.transport.base import Transport
 
 
@@ -31,6 +33,7 @@ class Faulty(Transport):
 
     async def close(self) -> None:
         """Close what is within; packets that are still to come are lost."""
+        self.closed = True
         for task in self._late:
             task.cancel()
         await self._inner.close()
@@ -46,7 +49,9 @@ class Faulty(Transport):
 
     async def _publish_later(self, delay: float, topic: str, packet: bytes, retain: bool) -> None:
         await asyncio.sleep(delay)
-        await self._inner.publish(topic, packet, retain=retain)
+        # Without a connection it is lost after all.
+        with suppress(TransportError):
+            await self._inner.publish(topic, packet, retain=retain)
 
     async def _subscribe(self, pattern: str) -> None:
         # Once each, and anew each time, so that the retained value comes again.

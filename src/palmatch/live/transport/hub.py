@@ -251,12 +251,12 @@ class LocalTransport(Transport):
     def __init__(self, exchange: Exchange, access: Access) -> None:
         super().__init__()
         self._port = exchange.attach(access, self._arrives)
-        self._closed = False
+        self.closed = False
 
     async def close(self) -> None:
         """End the connection."""
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             self._port.close()
 
     async def _publish(self, topic: str, packet: bytes, retain: bool) -> None:
@@ -266,7 +266,7 @@ class LocalTransport(Transport):
         self._port.subscribe(pattern)
 
     async def _unsubscribe(self, pattern: str) -> None:
-        if not self._closed:
+        if not self.closed:
             self._port.unsubscribe(pattern)
 
     def _arrives(self, topic: str, packet: bytes, _: bool) -> None:
@@ -274,7 +274,7 @@ class LocalTransport(Transport):
         asyncio.get_running_loop().call_soon(self._handle, topic, packet)
 
     def _handle(self, topic: str, packet: bytes) -> None:
-        if not self._closed:
+        if not self.closed:
             self._deliver(topic, packet)
 
 

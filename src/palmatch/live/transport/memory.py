@@ -101,12 +101,12 @@ class MemoryTransport(Transport):
         self._number = number
         self._port = broker.exchange.attach(access, self._arrives)
         self._free_up, self._free_down = 0.0, 0.0
-        self._closed = False
+        self.closed = False
 
     async def close(self) -> None:
         """End the connection; what is under way to this client is lost."""
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             self._port.close()
 
     async def _publish(self, topic: str, packet: bytes, retain: bool) -> None:
@@ -118,7 +118,7 @@ class MemoryTransport(Transport):
         self._port.subscribe(pattern)
 
     async def _unsubscribe(self, pattern: str) -> None:
-        if not self._closed:
+        if not self.closed:
             self._port.unsubscribe(pattern)
 
     def _at_broker(self, topic: str, packet: bytes, retain: bool) -> None:
@@ -132,7 +132,7 @@ class MemoryTransport(Transport):
             _LOG.warning("refused", extra={"reason": str(error)})
 
     def _arrives(self, topic: str, packet: bytes, _: bool) -> None:
-        self._free_down = self._later(self._free_down, lambda: None if self._closed else self._deliver(topic, packet))
+        self._free_down = self._later(self._free_down, lambda: None if self.closed else self._deliver(topic, packet))
 
     def _later(self, free: float, action: Callable[[], None]) -> float:
         """Do it after the link's delay, but not before what was sent on it earlier; return when."""
@@ -143,5 +143,5 @@ class MemoryTransport(Transport):
         return when
 
     def _check(self) -> None:
-        if self._closed:
+        if self.closed:
             raise TransportError("The connection is closed.")

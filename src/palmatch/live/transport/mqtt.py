@@ -10,6 +10,7 @@ import asyncio
 import logging
 import secrets
 import ssl
+from contextlib import suppress
 
 from gmqtt import Client, Subscription
 from gmqtt.mqtt.constants import MQTTv311
@@ -20,8 +21,8 @@ from palmatch.live.transport.base import Reconnecting
 
 _ANSWER_SECONDS = 15.0
 
-# The library logs whole packets; ours says what matters.
-_SILENT = logging.getLogger("palmatch.gmqtt")
+# The library logs whole packets, and every write to a socket that has ended; ours says what matters.
+_SILENT = logging.getLogger("gmqtt")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 _SILENT.setLevel(logging.CRITICAL)
@@ -43,7 +44,7 @@ class MqttTransport(Reconnecting):
         self._host, self._port, self._tls = host, port, tls
         self._user, self._password = user, password
         self._client: Client | None = None
-        self._answers: dict[int, asyncio.Event] = {}
+        self._answers: dict[int, asyncio.Future[None]] = {}
 
     def _where(self) -> str:
         return f"{self._host}:{self._port}"
@@ -57,32 +58,44 @@ class MqttTransport(Reconnecting):
         lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         client.on_message = self._received
         client.on_subscribe = self._subscribed
-        client.on_disconnect = lambda *_: None if lost.done() else lost.set_result(None)
+        client.on_disconnect = lambda *_: self._ended(client, lost)
         try:
             await asyncio.wait_for(
                 client.connect(self._host, self._port, ssl=self._tls or False, keepalive=30, version=MQTTv311),
                 _ANSWER_SECONDS,
             )
-        except MQTTConnectError as error:
-            await client.disconnect()
-            raise TransportError(f"The broker at {self._where()} refuses the connection: {error}.") from None
-        except TimeoutError:
-            await client.disconnect()
-            raise ConnectionError("no answer") from None
+        except BaseException as error:
+            # Also where it was cancelled: otherwise its socket would stay open.
+            await _ended_client(client)
+            if isinstance(error, MQTTConnectError):
+                raise TransportError(f"The broker at {self._where()} refuses the connection: {error}.") from None
+            if isinstance(error, TimeoutError):
+                raise ConnectionError("no answer") from None
+            raise
         self._client = client
         return lost
 
+    def _ended(self, client: Client, lost: asyncio.Future[None]) -> None:
+        """Take note of the end of a connection: what was asked on it will not be answered."""
+        if not lost.done():
+            lost.set_result(None)
+        if client is self._client:
+            for answer in self._answers.values():
+                answer.cancel()
+            self._answers.clear()
+
     async def _disconnect(self) -> None:
         if self._client is not None:
-            await self._client.disconnect()
+            await _ended_client(self._client)
 
     def _received(self, _client: Client, topic: str, packet: bytes, _qos: int, _properties: object) -> int:
         self._deliver(topic, bytes(packet))
         return 0
 
     def _subscribed(self, _client: Client, number: int, _qos: object, _properties: object) -> None:
-        if number in self._answers:
-            self._answers.pop(number).set()
+        answer = self._answers.pop(number, None)
+        if answer is not None and not answer.done():
+            answer.set_result(None)
 
     async def _publish(self, topic: str, packet: bytes, retain: bool) -> None:
         await self._ready()
@@ -91,13 +104,20 @@ class MqttTransport(Reconnecting):
 
     async def _subscribe_now(self, pattern: str) -> None:
         assert self._client is not None
-        answered = asyncio.Event()
-        self._answers[self._client.subscribe(Subscription(pattern, qos=0))] = answered
-        try:
-            await asyncio.wait_for(answered.wait(), _ANSWER_SECONDS)
-        except TimeoutError:
-            raise TransportError(f"The broker at {self._where()} has not answered.") from None
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        number = self._client.subscribe(Subscription(pattern, qos=0))
+        self._answers[number] = answered
+        await asyncio.wait([answered], timeout=_ANSWER_SECONDS)
+        if not answered.done() or answered.cancelled():
+            self._answers.pop(number, None)
+            raise TransportError(f"The broker at {self._where()} has not answered.")
 
     async def _unsubscribe(self, pattern: str) -> None:
         if self._up.is_set() and self._client is not None:
             self._client.unsubscribe(pattern)
+
+
+async def _ended_client(client: Client) -> None:
+    """Close a client's socket, whatever state it is in."""
+    with suppress(OSError):
+        await client.disconnect()

@@ -22,6 +22,8 @@ _LOG = logging.getLogger(__name__)
 
 _FROM_HUB = (Op.CHALLENGE, Op.WELCOME, Op.MESSAGE, Op.RETAINED, Op.SUBSCRIBED, Op.NOT_SUBSCRIBED, Op.REFUSED)
 _ANSWER_SECONDS = 15.0
+# How long a hub that is gone may take to agree to the end of a connection.
+_CLOSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class HubTransport(Reconnecting):
                 max_size=LARGEST + 4096,
                 ssl=self._tls,
                 open_timeout=_ANSWER_SECONDS,
+                close_timeout=_CLOSE_SECONDS,
             )
             await self._introduce(self._socket)
         except (InvalidHandshake, ConnectionClosed, TimeoutError) as error:
@@ -88,6 +91,10 @@ class HubTransport(Reconnecting):
                     self._deliver(topic, payload)
                 else:
                     self._answered(op, topic, payload.decode(errors="replace"))
+        # Nobody will answer what was asked on this connection; to wait for it would take as long as the patience.
+        for waiting in self._answers.values():
+            waiting.cancel()
+        self._answers.clear()
 
     def _answered(self, op: Op, topic: str, reason: str) -> None:
         if op is Op.REFUSED:
@@ -104,7 +111,7 @@ class HubTransport(Reconnecting):
         if self._socket is not None:
             await self._socket.close()
         if self._reader is not None:
-            await self._reader
+            await asyncio.wait([self._reader])
 
     async def _publish(self, topic: str, packet: bytes, retain: bool) -> None:
         await self._send(frame(Op.PUBLISH_RETAINED if retain else Op.PUBLISH, topic, packet))
@@ -115,10 +122,13 @@ class HubTransport(Reconnecting):
         self._answers[pattern] = answer
         try:
             await self._socket.send(frame(Op.SUBSCRIBE, pattern, b""))
-            await asyncio.wait_for(answer, _ANSWER_SECONDS)
-        except (TimeoutError, WebSocketException):
+            await asyncio.wait([answer], timeout=_ANSWER_SECONDS)
+        except WebSocketException:
+            pass
+        if not answer.done() or answer.cancelled():
             self._answers.pop(pattern, None)
-            raise TransportError(f"The hub at {self._url} has not answered.") from None
+            raise TransportError(f"The hub at {self._url} has not answered.")
+        answer.result()
 
     async def _unsubscribe(self, pattern: str) -> None:
         with suppress(WebSocketException, TransportError):
