@@ -78,11 +78,12 @@ MESSAGES: dict[str, m.Message] = {
     "result": m.Result(
         roster=HASH,
         matched=1,
-        transcript=HASH,
+        transcripts=(m.RegionTranscript(region="a", transcript=HASH),),
         bulletins=(m.RegionHead(region="a", sequence=2, bulletin=HASH),),
     ),
     "transcript": m.Transcript(
         method="hungarian-once",
+        resources=("v1", "v2"),
         tags=TAG,
         region=pack("I", [0]),
         epsilon_class=b"\1",

@@ -37,8 +37,7 @@ from palmatch.live.client import Device, Wish
 from palmatch.live.codec import decode
 from palmatch.live.journal import Journal
 from palmatch.live.mosquitto import Mosquitto
-from palmatch.live.packing import split, unpack
-from palmatch.live.records import partition_record
+from palmatch.live.records import assigned, partition_record
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.rules import Map, opening_of
 from palmatch.live.topics import Topic
@@ -219,27 +218,24 @@ class Soak:
         said = {str(e.topic): e.message for e in journal.said(self.game)}
         heard = [envelope for slot in range(-1, SLOTS) for envelope in journal.told(self.game, slot)]
         journal.close()
-        transcript = said[str(Topic(self.game, "transcript"))]
-        assert isinstance(transcript, m.Transcript)
-        places = unpack("i", transcript.assigned)
-        assigned = [self.cars.ids[int(place)] for place in places if place >= 0]
-        assert len(assigned) == len(set(assigned)), "a resource is held twice"
+        transcripts = [message for message in said.values() if isinstance(message, m.Transcript)]
+        by_tag = {tag: got for transcript in transcripts for tag, got in assigned(transcript).items()}
+        assert len(by_tag) == len(set(by_tag.values())), "a resource is held twice"
         joined = [e.message.key for e in heard if isinstance(e.message, m.Join)]
         assert len(joined) == len(set(joined)) <= AGENTS, "a token was used twice"
         assert all(len(different) == 1 for different in self.sent.values()), "a device sent two different messages"
         if self.protocol == "report":
             assert len(self.sent) == len({tag for tag, _ in self.sent}), "two reports for one token"
-        self._check_devices(dict(zip(split(transcript.tags, m.TAG), places, strict=True)))
+        self._check_devices(by_tag)
 
-    def _check_devices(self, by_tag: dict[bytes, Any]) -> None:
+    def _check_devices(self, by_tag: dict[bytes, str]) -> None:
         for number in range(AGENTS):
             own = self.folder / str(number)
             with Ledger(own / "ledger", agent=str(number), lifetime=units_of(EPSILON)) as ledger:
                 ledger.verify()
                 assert ledger.spent() <= units_of(EPSILON), "over budget"
         held = {number: resource for number, (resource, _) in self.got.items() if resource is not None}
-        board = sorted(self.cars.ids[int(place)] for place in by_tag.values() if place >= 0)
-        assert sorted(held.values()) == board, "board and devices disagree"
+        assert sorted(held.values()) == sorted(by_tag.values()), "board and devices disagree"
         served = {arrival.resource: (arrival.tag, arrival.position) for arrival in self.arrivals}
         assert len(served) == len(self.arrivals), "a resource serves two agents"
         for number, resource in held.items():
@@ -247,7 +243,7 @@ class Soak:
             if self.got[number][1]:
                 tag, position = served[resource]
                 assert position == tuple(self.at[number].tolist())
-                assert self.cars.ids[int(by_tag[tag])] == resource
+                assert by_tag[tag] == resource
 
 
 async def soak(folder: Path, *, kills: int, seed: int, per_game: int, transports: Sequence[str]) -> Counter[str]:

@@ -20,8 +20,9 @@ from palmatch.live.board import Board, Opening
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, tag_of, verify
-from palmatch.live.packing import split, unpack
-from palmatch.live.topics import Topic, table_name
+from palmatch.live.packing import split
+from palmatch.live.records import assigned
+from palmatch.live.topics import KINDS, Topic, table_name
 from palmatch.live.transport import Access, Transport
 from palmatch.live.transport.faults import Faults, Faulty
 from palmatch.live.transport.memory import MemoryBroker, run_virtual
@@ -84,11 +85,6 @@ async def device(transport: Transport, number: int, signer: Signer, token: m.Tok
         await asyncio.sleep(every)
 
 
-def pairs(transcript: m.Transcript) -> dict[bytes, str]:
-    placed = zip(split(transcript.tags, 8), unpack("i", transcript.assigned), strict=True)
-    return {tag: NAMES[int(place)] for tag, place in placed if place >= 0}
-
-
 def best(people: list[tuple[Signer, m.Token]]) -> dict[bytes, str]:
     """Return the best matching of what `device` reports, by trying all."""
     values = {
@@ -108,21 +104,34 @@ class Listener:
     def __init__(self) -> None:
         self.watch = Watch(BOARD.public)
         self.last: dict[str, Envelope] = {}
+        self.transcripts: dict[str, Envelope] = {}
 
     async def listen(self, transport: Transport) -> None:
         for kind in (*STATEMENTS, "transcript"):
-            await transport.subscribe(f"pm/1/{GAME}/{kind}" + ("/+" if kind == "bulletin" else ""), self._hear)
+            await transport.subscribe(f"pm/1/{GAME}/{kind}" + ("/+" if KINDS[kind].parameter else ""), self._hear)
 
     def _hear(self, topic: str, packet: bytes) -> None:
         envelope = verify(decode(topic, packet), BOARD.public)
         self.last[envelope.topic.kind] = envelope
+        if isinstance(envelope.message, m.Transcript):
+            self.transcripts[envelope.topic.name or ""] = envelope
         self.watch.see(envelope)
 
     @property
-    def transcript(self) -> m.Transcript:
-        message = self.last["transcript"].message
-        assert isinstance(message, m.Transcript)
-        return message
+    def told(self) -> set[bytes]:
+        """The tags in all transcripts."""
+        return {tag for found in self.transcripts.values() for tag in split(found.message.tags, 8)}  # type: ignore[attr-defined]
+
+    @property
+    def pairs(self) -> dict[bytes, str]:
+        """The whole matching, from the transcripts of all regions, which must not contradict each other."""
+        found: dict[bytes, str] = {}
+        for envelope in self.transcripts.values():
+            assert isinstance(envelope.message, m.Transcript)
+            part = assigned(envelope.message)
+            assert all(found.get(tag, name) == name for tag, name in part.items())
+            found |= part
+        return found
 
 
 def clock() -> float:
@@ -143,8 +152,10 @@ def test_a_game_goes_from_its_opening_to_a_result_that_can_be_checked(
         for task in devices:
             task.cancel()
         assert result.matched == 4
-        assert pairs(listener.transcript) == best(people)
-        assert result.transcript == listener.last["transcript"].hash
+        assert listener.pairs == best(people)
+        assert {item.region: item.transcript for item in result.transcripts} == {
+            region: envelope.hash for region, envelope in listener.transcripts.items()
+        }
         roster = listener.last["roster"].message
         assert isinstance(roster, m.Roster)
         assert [count.counts for count in roster.regions] == [(0, 3), (0, 3)]
@@ -152,7 +163,7 @@ def test_a_game_goes_from_its_opening_to_a_result_that_can_be_checked(
         assert isinstance(bulletin, m.Bulletin)
         assert bulletin.over
         holders = dict(zip(NAMES, split(bulletin.holders, 8), strict=True))
-        assert {name: tag for tag, name in pairs(listener.transcript).items()} == holders
+        assert {name: tag for tag, name in listener.pairs.items()} == holders
         assert not listener.watch.conflicts
         assert journal.unfinished() == []
         journal.close()
@@ -244,7 +255,7 @@ def test_a_board_that_is_killed_at_any_instant_resumes_with_the_same_result(
         number += 1
         listener, killed = play_with_kills(memory_folder / f"{number}.db", [(number, number % 2 == 1)], issuer, people)
         assert not listener.watch.conflicts, number
-        assert pairs(listener.transcript) == expected, number
+        assert listener.pairs == expected, number
     assert number > 50
 
 
@@ -257,7 +268,7 @@ def test_a_board_that_is_killed_again_and_again_comes_to_the_same_result(
         listener, killed = play_with_kills(memory_folder / f"{number}.db", kills, issuer, people)
         assert killed > 1
         assert not listener.watch.conflicts
-        assert pairs(listener.transcript) == best(people)
+        assert listener.pairs == best(people)
 
 
 def test_reports_that_are_lost_late_or_doubled_come_to_the_same_result(
@@ -282,7 +293,7 @@ def test_reports_that_are_lost_late_or_doubled_come_to_the_same_result(
 
     for seed in range(20):
         listener = run_virtual(main(seed))
-        assert pairs(listener.transcript) == best(people)
+        assert listener.pairs == best(people)
         assert not listener.watch.conflicts
 
 
@@ -330,8 +341,8 @@ def test_a_hostile_client_changes_nothing_for_the_others(
         await asyncio.sleep(0.5)
         for task in tasks:
             task.cancel()
-        assert pairs(listener.transcript) == best(people)
-        assert len(listener.transcript.tags) == 8 * len(people)
+        assert listener.pairs == best(people)
+        assert sorted(listener.told) == sorted(tag_of(GAME, signer.public) for signer, _ in people)
         journal.close()
 
     bus.run(main)

@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 
 from live.buses import KEYS, TRUST, Bus, Join, MemoryBus
 from live.examples import MESSAGES, PARTITION, topic
-from live.test_board import Listener, clock, pairs
+from live.test_board import Listener, clock
 from palmatch.device.grid import locate
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.device.records import Bulletin
@@ -235,7 +235,7 @@ def test_devices_report_or_bid_are_matched_and_only_their_resource_learns_where_
         await asyncio.sleep(0.5)
         task.cancel()
         got = {device.tag: result.resource for (device, _), result in zip(devices, played, strict=True)}
-        assert pairs(listener.transcript) == {tag: name for tag, name in got.items() if name is not None}
+        assert listener.pairs == {tag: name for tag, name in got.items() if name is not None}
         assert sorted(name for name in got.values() if name) == sorted(NAMES)
         for (device, ledger), result in zip(devices, played, strict=True):
             assert ledger.spent() == units_of(1.0)

@@ -19,7 +19,6 @@ from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.client import Device, Wish
-from palmatch.live.codec import decode
 from palmatch.live.journal import Journal
 from palmatch.live.packing import unpack
 from palmatch.live.resource import Arrival, Gateway
@@ -84,10 +83,7 @@ def test_an_agent_that_waits_pays_once_and_is_matched_by_its_stored_report(
         assert {arrival.resource for arrival in arrivals} == set(FLEET[:4])
         if protocol == "report":
             # Whoever waited named its first game's table, and no other report.
-            packet = await transport.value(Topic(game_name(3), "transcript"))
-            assert packet is not None
-            transcript = decode(Topic(game_name(3), "transcript"), packet).message
-            assert isinstance(transcript, m.Transcript)
+            [transcript] = [e.message for e in journal.said(game_name(3)) if isinstance(e.message, m.Transcript)]
             first = [e.hash for e in journal.said(game_name(1)) if isinstance(e.message, m.Table)]
             assert set(transcript.channels) <= set(first)
             assert len(unpack("i", transcript.reports)) == 1

@@ -13,7 +13,7 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -382,14 +382,15 @@ class Board:
 
     async def _finish(self, game: _Game) -> m.Result:
         outcome = await self._computed(game.rules.outcome)
-        transcript = self._say(Topic(game.name, "transcript"), _transcript(game, outcome))
+        transcripts = tuple(
+            m.RegionTranscript(region=region, transcript=self._say(Topic(game.name, "transcript", region), part).hash)
+            for region, part in _transcripts(game, outcome)
+        )
         heads = tuple(
             m.RegionHead(region=region, sequence=sequence, bulletin=found)
             for region, (sequence, found) in sorted(game.chain.items())
         )
-        result = m.Result(
-            roster=game.roster, matched=len(outcome.assigned), transcript=transcript.hash, bulletins=heads
-        )
+        result = m.Result(roster=game.roster, matched=len(outcome.assigned), transcripts=transcripts, bulletins=heads)
         self._say(Topic(game.name, "result"), result)
         await self._flush()
         # Over only once the broker has it: what was written to a socket may still be lost with the process.
@@ -492,15 +493,30 @@ def _said(envelope: Envelope) -> Said:
     return Said(message.tag, message, envelope.topic.name)
 
 
-def _transcript(game: _Game, outcome: Outcome) -> m.Transcript:
-    tags = sorted(game.joins)
-    regions = {region: number for number, region in enumerate(sorted({join.region for join in game.joins.values()}))}
-    place = {name: number for number, name in enumerate(game.resources.names)}
-    channels = sorted({channel for channel, _ in outcome.reports.values()})
-    number_of = {channel: number for number, channel in enumerate(channels)}
+def _transcripts(game: _Game, outcome: Outcome) -> Iterator[tuple[str, m.Transcript]]:
+    """Return each region's transcript: its agents, and those of other regions that hold what its table lists."""
+    holder = {name: tag for tag, name in outcome.assigned.items()}
+    agents: dict[str, list[bytes]] = {}
+    for tag, join in game.joins.items():
+        agents.setdefault(join.region, []).append(tag)
+    listed = {region: table.resources for (region, _), (_, table) in game.tables.items()}
+    number = {region: place for place, region in enumerate(sorted(agents))}
+    for region in sorted(agents):
+        tags = sorted({*agents[region], *(holder[name] for name in listed[region] if name in holder)})
+        yield region, _transcript(game, outcome, listed[region], tags, number)
+
+
+def _transcript(
+    game: _Game, outcome: Outcome, listed: Sequence[str], tags: Sequence[bytes], regions: Mapping[str, int]
+) -> m.Transcript:
+    names = tuple(dict.fromkeys((*listed, *(outcome.assigned[tag] for tag in tags if tag in outcome.assigned))))
+    place = {name: number for number, name in enumerate(names)}
     reported = [outcome.reports.get(tag) for tag in tags]
+    channels = sorted({found[0] for found in reported if found is not None})
+    number_of = {channel: number for number, channel in enumerate(channels)}
     return m.Transcript(
         method=game.opening.method,
+        resources=names,
         tags=b"".join(tags),
         region=pack("I", [regions[game.joins[tag].region] for tag in tags]),
         epsilon_class=bytes(game.joins[tag].epsilon_class for tag in tags),
@@ -508,5 +524,5 @@ def _transcript(game: _Game, outcome: Outcome) -> m.Transcript:
         channel=pack("i", [-1 if found is None else number_of[found[0]] for found in reported]),
         reports=pack("i", [-1 if found is None else found[1] for found in reported]),
         assigned=pack("i", [place.get(outcome.assigned.get(tag, ""), -1) for tag in tags]),
-        prices=pack("d", [outcome.prices.get(name, 0.0) for name in game.resources.names]),
+        prices=pack("d", [outcome.prices.get(name, 0.0) for name in names]),
     )

@@ -14,7 +14,7 @@ from palmatch.live import messages as m
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.journal import Journal
 from palmatch.live.keys import tag_of, verify
-from palmatch.live.packing import split, unpack
+from palmatch.live.records import assigned
 from palmatch.live.transport.base import Transport
 from palmatch.live.trust import Trust
 
@@ -54,18 +54,13 @@ class Holds:
 
     def note(self, journal: Journal, game: str) -> None:
         """Take note of a game that is over."""
-        said = {type(envelope.message): envelope.message for envelope in journal.said(game)}
-        transcript, listed = said.get(m.Transcript), said.get(m.ResourceList)
-        assert isinstance(transcript, m.Transcript)
-        assert isinstance(listed, m.ResourceList)
         for envelope in journal.told(game, -1):
             if isinstance(envelope.message, m.Join):
                 self._keys[game, tag_of(game, envelope.message.key)] = envelope.message.key
-        places = unpack("i", transcript.assigned)
-        for tag, place in zip(split(transcript.tags, m.TAG), places, strict=True):
-            if place >= 0:
-                name = listed.names[int(place)]
-                self._held[game, name] = (tag, self._clock(), (game, name, tag) in self._early)
+        for envelope in journal.said(game):
+            if isinstance(envelope.message, m.Transcript):
+                for tag, name in assigned(envelope.message).items():
+                    self._held[game, name] = (tag, self._clock(), (game, name, tag) in self._early)
 
     def names(self) -> set[str]:
         """Return the resources that are held now."""

@@ -293,24 +293,34 @@ class RegionHead(Message, frozen=True):
     bulletin: Hash
 
 
+class RegionTranscript(Message, frozen=True):
+    """The transcript of a region."""
+
+    region: Name
+    transcript: Hash
+
+
 class Result(Message, frozen=True):
-    """The end of a game: the hashes of the transcript and of every region's last bulletin."""
+    """The end of a game: the hashes of every region's transcript and last bulletin."""
 
     roster: Hash
     matched: Whole
-    transcript: Hash
+    transcripts: Annotated[tuple[RegionTranscript, ...], Meta(max_length=MANY)]
     bulletins: Annotated[tuple[RegionHead, ...], Meta(max_length=MANY)]
 
 
 class Transcript(Message, frozen=True):
-    """All that a matching is computed from and all that it came to, so that anybody can compute it again.
+    """What a region's matching is computed from and what it came to; those of all regions are the whole matching.
 
-    Agents are in the order of their tags; `region`, `channel` and `assigned` count in the order of the roster, of
-    `channels` and of the resource list. Prices support the matching: no agent with its report would rather have had
-    another resource. An agent that sent nothing has report -1.
+    It lists the region's agents and whichever agents of other regions hold one of the region's resources, in the order
+    of their tags; `region`, `channel` and `assigned` count in the order of the roster, of `channels` and of
+    `resources`. Prices support the matching: no agent with its report would rather have had another resource. An agent
+    that sent nothing has report -1.
     """
 
     method: Name
+    # Those of the region's table in its order, then others that were assigned to an agent of the list.
+    resources: Annotated[tuple[Name, ...], Meta(max_length=MANY)]
     tags: Tags
     region: Indices
     epsilon_class: Annotated[bytes, Meta(max_length=1 << 20)]

@@ -99,12 +99,14 @@ def bulletin_record(envelope: Envelope) -> r.Bulletin:
     )
 
 
-def result_record(opened: Envelope, roster: Envelope, resources: Envelope, transcript: Envelope) -> r.Result:
-    """Return the result that a transcript holds; agents that sent no report are not in it."""
+def result_record(opened: Envelope, roster: Envelope, result: Envelope, transcript: Envelope) -> r.Result:
+    """Return the result that a region's transcript holds; agents that sent no report are not in it."""
     opening, counts = expect(opened, m.Open), expect(roster, m.Roster)
-    names, message = expect(resources, m.ResourceList).names, expect(transcript, m.Transcript)
-    if opening.resources != resources.hash:
-        raise ProtocolError("The resource list is not the one that the game was opened with.")
+    ended, message = expect(result, m.Result), expect(transcript, m.Transcript)
+    named = m.RegionTranscript(region=transcript.topic.name or "", transcript=transcript.hash)
+    if named not in ended.transcripts or ended.roster != roster.hash:
+        raise ProtocolError("The transcript is not the one that the result names.")
+    names = message.resources
     columns = (
         split(message.tags, m.TAG),
         [int(number) for number in unpack("I", message.region)],
@@ -128,6 +130,12 @@ def result_record(opened: Envelope, roster: Envelope, resources: Envelope, trans
             r.Assigned(tag.hex(), counts.regions[region].region, epsilon, message.channels[channel].hex(), report, got)
         )
     return r.Result(opened.topic.game, tuple(lines), tuple(zip(names, prices, strict=True)))
+
+
+def assigned(transcript: m.Transcript) -> dict[bytes, str]:
+    """Return the resource of each agent of a transcript that has one."""
+    places = zip(split(transcript.tags, m.TAG), unpack("i", transcript.assigned), strict=True)
+    return {tag: transcript.resources[int(place)] for tag, place in places if place >= 0}
 
 
 def join_message(record: r.Join, opening: m.Open, token: m.Token, key: bytes) -> tuple[Topic, m.Join]:

@@ -83,7 +83,7 @@ KINDS: dict[str, Kind] = {
         Kind("cancel", m.Cancel, "device", _BOARD, limit=_PADDED, padded=_PADDED),
         Kind("bulletin", m.Bulletin, "board", parameter="region", retained=True, limit=LARGEST),
         Kind("result", m.Result, "board", retained=True, limit=LARGEST),
-        Kind("transcript", m.Transcript, "board", retained=True, limit=LARGEST),
+        Kind("transcript", m.Transcript, "board", parameter="region", retained=True, limit=LARGEST),
         Kind("handover", m.Handover, "device", ("resource",), "resource", limit=_PADDED, padded=_PADDED, read_own=True),
         Kind("answer", m.Answer, "resource", parameter="resource", limit=_PADDED, padded=_PADDED, write_own=True),
         Kind("head", m.Head, "witness", parameter="witness", retained=True, limit=LARGEST, write_own=True),

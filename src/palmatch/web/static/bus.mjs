@@ -184,12 +184,13 @@ export class Player {
   async reported(open) {
     const patience = Math.max(open.start / 1000 - Date.now() / 1000, 0) + open.slot * open.slots + 600;
     const result = (await this.statement("result", patience)).message;
-    const transcript = await this.statement("transcript", 60);
-    const resources = await this.statement("resources", 60);
-    if (!equal(transcript.hash, result.transcript) || !equal(result.roster, this.roster.hash) || !equal(resources.hash, open.resources)) {
+    const own = this.machine.owner.place.region;
+    const transcript = await this.statement("transcript", 60, { name: own });
+    const named = result.transcripts.find(({ region }) => region === own);
+    if (!named || !equal(transcript.hash, named.transcript) || !equal(result.roster, this.roster.hash)) {
       throw new Error("The transcript is not the one that the result names.");
     }
-    const record = resultRecord(this.game, open, this.roster.message, resources.message.names, transcript.message);
+    const record = resultRecord(this.game, open, this.roster.message, transcript.message);
     await this.handOver(await this.take(record, transcript.hash));
   }
 
@@ -251,7 +252,8 @@ function bulletinRecord(game, bulletin) {
   };
 }
 
-function resultRecord(game, open, roster, names, transcript) {
+function resultRecord(game, open, roster, transcript) {
+  const names = transcript.resources;
   const [region, channel, report, place] = [["I", "region"], ["i", "channel"], ["i", "reports"], ["i", "assigned"]]
     .map(([code, field]) => unpack(code, transcript[field]));
   const assigned = split(transcript.tags, 8).flatMap((tag, row) => (report[row] < 0 || channel[row] < 0 ? [] : [{
