@@ -47,32 +47,18 @@ def command(
     inputs = inputs_of(agents, resources, chosen)
     settings = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value)
     results = []
-    for size in _sizes(chosen.domain, edge, areas):
-        with show.progress_bar(_title(chosen.domain, size)) as report:
-            results.append(_compare(inputs, size, chosen.domain, names, runs, settings, seed, report))
+    for size in chosen.sizes(edge, areas):
+        with show.progress_bar(chosen.title(size)) as report:
+            results.append(_compare(inputs, size, chosen, names, runs, settings, seed, report))
     show.write_json(json, figures(results, seed))
     if str(json) != "-":
         _tell(results, runs, settings)
 
 
-def _sizes(domain: options.DomainName, edge: str, areas: str) -> Sequence[float]:
-    if domain is options.DomainName.mobility:
-        return options.different(options.numbers(edge, "--edge"), "--edge", edge)
-    if domain is options.DomainName.papers:
-        return options.different(options.whole_numbers(areas, "--areas"), "--areas", areas)
-    return [0]
-
-
-def _title(domain: options.DomainName, size: float) -> str:
-    if domain is options.DomainName.papers:
-        return show.counted(int(size), "area")
-    return f"edge {size:g} m" if domain is options.DomainName.mobility else "table"
-
-
 def _compare(
     inputs: Inputs,
     size: float,
-    domain: options.DomainName,
+    chosen: options.ProblemOptions,
     names: Sequence[str],
     runs: int,
     settings: Settings,
@@ -86,8 +72,7 @@ def _compare(
         runs=runs,
         settings=settings,
         seed=seed,
-        edge=size if domain is options.DomainName.mobility else None,
-        areas=int(size) if domain is options.DomainName.papers else None,
+        **chosen.named_size(size),
         report=report,
     )
 

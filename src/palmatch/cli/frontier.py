@@ -67,11 +67,7 @@ def command(
     """Find the frontier."""
     check_outputs(agents, resources, chosen.types, json=json)
     names, budgets = options.methods(methods), options.numbers(epsilons, "--epsilons")
-    if agents is not None and resources is not None:
-        inputs = inputs_of(agents, resources, chosen)
-    else:
-        _check_made_up(agents, resources, chosen)
-        inputs = made_up_inputs(chosen, seed=seed)
+    inputs = given_or_made_up(agents, resources, chosen, seed=seed)
     folder = folder_for(out)
     size = chosen.size(edge, areas)
     with show.progress_bar(NAME) as report:
@@ -82,27 +78,29 @@ def command(
             runs=runs,
             settings=Settings(delta=delta, accountant=accountant.value),
             seed=seed,
-            edge=edge if chosen.domain is options.DomainName.mobility else None,
-            areas=areas if chosen.domain is options.DomainName.papers else None,
+            **chosen.named_size(size),
             report=report,
         )
-    where = _where(found, chosen.domain, size, made_up=agents is None)
+    where = _where(found, chosen, size, made_up=agents is None)
     picture = save_both(frontier_figure(found, where), folder, NAME)[0]
     show.write_json(json, figures(found, seed))
     if str(json) != "-":
         _tell(found, where, delta, picture)
 
 
-def _check_made_up(agents: Path | None, resources: Path | None, chosen: options.ProblemOptions) -> None:
+def given_or_made_up(
+    agents: Path | None, resources: Path | None, chosen: options.ProblemOptions, *, seed: int
+) -> Inputs:
+    """Return what the files hold; without files the made-up city at eight in the morning, or the conference."""
+    if agents is not None and resources is not None:
+        return inputs_of(agents, resources, chosen)
     if agents is not None or resources is not None:
         raise InputError("AGENTS and RESOURCES go together: give both files, or neither for a made-up city.")
-    if chosen.domain is options.DomainName.table or chosen.types is not None:
-        raise InputError("--domain table needs AGENTS, RESOURCES and --types FILE: there is no made-up table.")
-
-
-def made_up_inputs(chosen: options.ProblemOptions, *, seed: int) -> Inputs:
-    """Return the made-up city at eight in the morning, or the made-up conference."""
-    if chosen.domain is options.DomainName.papers:
+    if chosen.domain not in ("mobility", "papers") or chosen.types is not None:
+        table = chosen.domain == "table" or chosen.types is not None
+        needs = "table needs --types FILE," if table else f"{chosen.domain} needs"
+        raise InputError(f"--domain {needs} AGENTS and RESOURCES: only a city and a conference can be made up.")
+    if chosen.domain == "papers":
         drawn = conference(seed=seed)
 
         def of_conference(areas: float, run: int | None) -> Problem:
@@ -134,12 +132,15 @@ def made_up_inputs(chosen: options.ProblemOptions, *, seed: int) -> Inputs:
     return Inputs(of_city, draws=False)
 
 
-def _where(found: Frontier, domain: options.DomainName, size: float, *, made_up: bool) -> str:
+def _where(found: Frontier, chosen: options.ProblemOptions, size: float, *, made_up: bool) -> str:
     """Say in a few words what was matched."""
-    kind = f"squares of {size:g} m" if domain is options.DomainName.mobility else "a table of utilities"
-    if domain is options.DomainName.papers:
-        kind = f"up to {show.counted(int(size), 'area')}"
-    invented = {"mobility": "A made-up city: ", "papers": "A made-up conference: "}[domain.value] if made_up else ""
+    kinds = {
+        "mobility": f"squares of {size:g} m",
+        "papers": f"up to {chosen.title(size)}",
+        "table": "a table of utilities",
+    }
+    kind = kinds.get(chosen.domain, show.counted(len(found.problem.regions), "region"))
+    invented = {"mobility": "A made-up city: ", "papers": "A made-up conference: "}[chosen.domain] if made_up else ""
     return f"{invented}{show.sides_of(found.problem)}, {kind}"
 
 

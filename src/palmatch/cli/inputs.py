@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from palmatch.cli.options import DomainName, ProblemOptions, place
+from palmatch.cli.options import ProblemOptions, place
 from palmatch.cli.show import announce_compiling
 from palmatch.data.cells import identifiers, read_conflicts, unit_counts
 from palmatch.data.files import read_sheet
 from palmatch.data.labels import check_same_areas, need_primary, read_labels
 from palmatch.data.points import check_not_swapped, read_points
 from palmatch.data.tables import check_regions, read_table, read_types
-from palmatch.domains import mobility, papers, table
+from palmatch.domains import mobility, papers, plugin, table
 from palmatch.errors import InputError
 from palmatch.problem import Problem
 from palmatch.seats import given_or
@@ -50,72 +50,67 @@ class Inputs:
 
 
 def inputs_of(agents: Path, resources: Path, chosen: ProblemOptions) -> Inputs:
-    """Read both files as the options say."""
-    return read_inputs(
-        agents,
-        resources,
-        chosen.domain,
-        types=chosen.types,
-        interest=chosen.interest,
-        alpha=chosen.alpha,
-        spacing=chosen.spacing,
-        origin=place(chosen.origin),
-        draw_primary=chosen.draw_primary,
-        capacity=chosen.capacity,
-        demand=chosen.demand,
-        conflicts=chosen.conflicts,
-    )
-
-
-def read_inputs(
-    agents: Path,
-    resources: Path,
-    domain: DomainName,
-    *,
-    types: Path | None = None,
-    interest: int | None = None,
-    alpha: float = 4000.0,
-    spacing: float = 100.0,
-    origin: tuple[float, float] = mobility.ORIGIN,
-    draw_primary: bool = False,
-    capacity: int | None = None,
-    demand: int | None = None,
-    conflicts: Path | None = None,
-) -> Inputs:
-    """Read both files, and that of conflicts; `capacity` and `demand` are for where the files say nothing."""
+    """Read both files, and that of conflicts, as the options say."""
     announce_compiling()
-    if [str(file) for file in (agents, resources, types, conflicts)].count("-") > 1:
+    _check_options(agents, resources, chosen)
+    excluded = None if chosen.conflicts is None else read_conflicts(chosen.conflicts)
+    limits = _Limits(chosen.capacity, chosen.demand, excluded)
+    reader = {"mobility": _mobility, "papers": _papers, "table": _table}
+    return reader.get(chosen.domain, _plugin)(agents, resources, chosen, limits)
+
+
+def _check_options(agents: Path, resources: Path, chosen: ProblemOptions) -> None:
+    """Refuse options that do not go together."""
+    if [str(file) for file in (agents, resources, chosen.types, chosen.conflicts)].count("-") > 1:
         raise InputError("Only one file can be -, the standard input; give the others by name.")
-    if types is not None and domain is not DomainName.table:
+    if chosen.types is not None and chosen.domain != "table":
         raise InputError("--types goes with --domain table.")
-    if draw_primary and domain is not DomainName.papers:
+    if chosen.draw_primary and chosen.domain != "papers":
         raise InputError("--draw-primary goes with --domain papers.")
-    excluded = None if conflicts is None else read_conflicts(conflicts)
-    limits = _Limits(capacity, demand, excluded)
-    if domain is DomainName.papers:
-        return _papers(agents, resources, interest, limits, draw_primary=draw_primary)
-    if domain is DomainName.table:
-        return _table(agents, resources, types, interest, limits)
-    people, cars = read_points(agents, role="agents"), read_points(resources, role="resources")
-    check_not_swapped(people, cars)
-    return Inputs(
-        problem=lambda edge, _seed: check_fits(
+    if chosen.set and chosen.domain in plugin.BUILT_IN:
+        raise InputError(f"--set goes with a domain of your own: {chosen.domain} has options for its settings.")
+
+
+def _mobility(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
+    requests, vehicles = read_points(agents, role="agents"), read_points(resources, role="resources")
+    check_not_swapped(requests, vehicles)
+
+    def problem(edge: float, _seed: int | None) -> Problem:
+        return check_fits(
             mobility.problem(
-                people,
-                cars,
+                requests,
+                vehicles,
                 edge=edge,
-                alpha=alpha,
-                spacing=spacing,
-                interest=interest,
-                origin=origin,
-                capacity=capacity,
-                demand=demand,
-                conflicts=excluded,
+                alpha=chosen.alpha,
+                spacing=chosen.spacing,
+                interest=chosen.interest,
+                origin=place(chosen.origin),
+                **limits._asdict(),
             )
-        ),
-        draws=False,
-        ignored=people.ignored,
-    )
+        )
+
+    return Inputs(problem, draws=False, ignored=requests.ignored)
+
+
+def _plugin(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
+    plugin.find_domain(chosen.domain)
+    sheets, settings = (read_sheet(agents), read_sheet(resources)), dict(map(_setting, chosen.set or ()))
+
+    def problem(_size: float, _seed: int | None) -> Problem:
+        return plugin.problem(chosen.domain, *sheets, settings=settings, interest=chosen.interest, **limits._asdict())
+
+    return Inputs(problem, draws=False)
+
+
+def _setting(text: str) -> tuple[str, float | str]:
+    """Return the name and the value of --set NAME=VALUE, a number where it is one."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise InputError(f"Expected NAME=VALUE, got --set {text!r}.")
+    try:
+        return name.strip(), float(value)
+    except ValueError:
+        return name.strip(), value.strip()
 
 
 def check_fits(problem: Problem) -> Problem:
@@ -144,10 +139,10 @@ def _memory() -> float:
         return _MOST_BYTES
 
 
-def _papers(agents: Path, resources: Path, interest: int | None, limits: _Limits, *, draw_primary: bool) -> Inputs:
+def _papers(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
     reviewers = read_labels(agents, role="agents")
     submitted = check_same_areas(reviewers, read_labels(resources, role="resources"))
-    if not draw_primary:
+    if not chosen.draw_primary:
         need_primary(reviewers)
         need_primary(submitted)
 
@@ -157,9 +152,9 @@ def _papers(agents: Path, resources: Path, interest: int | None, limits: _Limits
             reviewers.marks,
             submitted.marks,
             areas=int(areas),
-            draw_primary=draw_primary,
+            draw_primary=chosen.draw_primary,
             seed=seed,
-            interest=interest,
+            interest=chosen.interest,
             epsilon=reviewers.epsilon,
             area_names=reviewers.areas,
             reviewer_ids=reviewers.ids,
@@ -194,12 +189,12 @@ def _types(areas: int, named: int) -> int:
     return sum(comb(named - 1, further) for further in range(areas))
 
 
-def _table(agents: Path, resources: Path, types: Path | None, interest: int | None, limits: _Limits) -> Inputs:
-    if types is None:
-        raise InputError("--domain table needs --types FILE: what everybody who could be in a region might want.")
+def _table(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
+    if chosen.types is None:
+        raise InputError("--domain table needs --types FILE: the utilities of every possible agent of each region.")
     sheet = read_sheet(resources)
     ids, seats = identifiers(sheet), unit_counts(sheet, "capacity")
-    people, possible = read_table(agents, resource_ids=ids), read_types(types, resource_ids=ids)
+    people, possible = read_table(agents, resource_ids=ids), read_types(chosen.types, resource_ids=ids)
     check_regions(people, possible)
     names = np.array(possible.regions)
     rows = {name: np.flatnonzero(names == name) for name in sorted(set(possible.regions))}
@@ -214,7 +209,7 @@ def _table(agents: Path, resources: Path, types: Path | None, interest: int | No
             },
             agent_ids=people.ids,
             resource_ids=ids,
-            interest=interest,
+            interest=chosen.interest,
             epsilon=people.epsilon,
             capacity=given_or(seats, limits.capacity),
             demand=given_or(people.demand, limits.demand),

@@ -11,10 +11,8 @@ from rich import box
 from rich.table import Table
 
 from palmatch.cli import options, show
-from palmatch.cli.frontier import made_up_inputs
-from palmatch.cli.inputs import inputs_of
+from palmatch.cli.frontier import given_or_made_up
 from palmatch.cli.outputs import check_outputs
-from palmatch.errors import InputError
 from palmatch.privacy.limit_certificate import to_json
 from palmatch.problem import Problem
 from palmatch.studies.limit import CONFIDENCE, CROWDS, Bound, Limit
@@ -47,49 +45,21 @@ def command(
 ) -> None:
     """Find the limit."""
     check_outputs(agents, resources, chosen.types, json=json)
-    budgets, domain = options.numbers(epsilon, "--epsilon"), chosen.domain
-    if (agents is None) != (resources is None):
-        raise InputError("AGENTS and RESOURCES go together: give both files, or neither for a made-up city.")
-    if agents is not None and resources is not None:
-        inputs = inputs_of(agents, resources, chosen)
-    elif domain is options.DomainName.table or chosen.types is not None:
-        raise InputError("--domain table needs AGENTS, RESOURCES and --types FILE: there is no made-up table.")
-    else:
-        inputs = made_up_inputs(chosen, seed=seed)
+    budgets = options.numbers(epsilon, "--epsilon")
+    inputs = given_or_made_up(agents, resources, chosen, seed=seed)
     results = []
-    for size in _sizes(domain, edge, areas):
+    for size in chosen.sizes(edge, areas):
         problem = inputs.problem(size, seed)
-        with show.progress_bar(_title(domain, size)) as report:
+        with show.progress_bar(chosen.title(size)) as report:
             found = find_limit(problem, budgets, delta=delta, crowds=crowds, seed=seed, report=report)
         results.append((size, problem, found))
     if str(json) != "-":
-        _tell(results, domain, delta)
-    rows = [row for size, _, found in results for row in figures(found, **_size(domain, size))]
+        _tell(results, chosen, delta)
+    rows = [row for size, _, found in results for row in figures(found, **chosen.named_size(size))]
     show.write_json(json, {"confidence": CONFIDENCE, "seed": seed, "rows": rows})
 
 
-def _sizes(domain: options.DomainName, edge: str, areas: str) -> Sequence[float]:
-    if domain is options.DomainName.mobility:
-        return options.different(options.numbers(edge, "--edge"), "--edge", edge)
-    if domain is options.DomainName.papers:
-        return options.different(options.whole_numbers(areas, "--areas"), "--areas", areas)
-    return [0]
-
-
-def _size(domain: options.DomainName, size: float) -> dict[str, float | None]:
-    return {
-        "edge": size if domain is options.DomainName.mobility else None,
-        "areas": int(size) if domain is options.DomainName.papers else None,
-    }
-
-
-def _title(domain: options.DomainName, size: float) -> str:
-    if domain is options.DomainName.papers:
-        return show.counted(int(size), "area")
-    return f"{size:g} m" if domain is options.DomainName.mobility else "table"
-
-
-def _tell(results: Sequence[tuple[float, Problem, Limit]], domain: options.DomainName, delta: float) -> None:
+def _tell(results: Sequence[tuple[float, Problem, Limit]], chosen: options.ProblemOptions, delta: float) -> None:
     show.say(show.size_of(results[0][1]) if len(results) == 1 else show.sides_of(results[0][1]))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("regions", no_wrap=True)
@@ -97,7 +67,7 @@ def _tell(results: Sequence[tuple[float, Problem, Limit]], domain: options.Domai
         table.add_column(name, justify="right", no_wrap=True)
     for size, _, found in results:
         for bound in found.bounds:
-            table.add_row(_title(domain, size), *_cells(bound, found))
+            table.add_row(chosen.title(size), *_cells(bound, found))
     show.out().print(table)
     crowds = results[0][2].optimum.crowds
     show.say(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from inspect import Parameter, Signature, signature
@@ -12,20 +12,14 @@ from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
 import typer
 
 from palmatch.domains import mobility
+from palmatch.domains.plugin import BUILT_IN, plugin_domains
 from palmatch.errors import InputError
 from palmatch.methods import METHODS
+from palmatch.report.style import counted
 
 Size = TypeVar("Size", int, float)
 
 ORIGIN = "{:g},{:g}".format(*mobility.ORIGIN)
-
-
-class DomainName(StrEnum):
-    """What the files hold."""
-
-    mobility = "mobility"
-    papers = "papers"
-    table = "table"
 
 
 class Accountants(StrEnum):
@@ -47,7 +41,22 @@ Agents: TypeAlias = Annotated[
     ),
 ]
 Resources: TypeAlias = Annotated[Path, typer.Argument(help="The resources, in the same form.")]
-Domain: TypeAlias = Annotated[DomainName, typer.Option("--domain", help="What the files hold.", rich_help_panel=COMMON)]
+Domain: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--domain",
+        metavar="NAME",
+        help="What the files hold: mobility, papers, table, an installed domain, or your own as module:Class.",
+        autocompletion=lambda: [*BUILT_IN, *plugin_domains()],
+        rich_help_panel=COMMON,
+    ),
+]
+DomainSettings: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="A setting of your own domain; repeat it.", rich_help_panel=COMMON
+    ),
+]
 Edge: TypeAlias = Annotated[
     float, typer.Option("--edge", help="Edge of the square regions, in metres.", rich_help_panel=MOBILITY)
 ]
@@ -172,7 +181,8 @@ class ProblemOptions:
     A command takes them as one argument; `sharing` shows them to the user one by one.
     """
 
-    domain: Domain = DomainName.mobility
+    domain: Domain = "mobility"
+    set: DomainSettings = None
     draw_primary: DrawPrimary = False
     types: Types = None
     interest: Interest = None
@@ -185,7 +195,28 @@ class ProblemOptions:
 
     def size(self, edge: Size, areas: Size) -> Size:
         """Return what the size of a region means in this domain: the edge of squares, or the number of areas."""
-        return areas if self.domain is DomainName.papers else edge
+        return areas if self.domain == "papers" else edge
+
+    def sizes(self, edges: str, areas: str) -> Sequence[float]:
+        """Return the sizes that were asked for, with commas between them; one that means nothing for other domains."""
+        if self.domain == "mobility":
+            return different(numbers(edges, "--edge"), "--edge", edges)
+        if self.domain == "papers":
+            return different(whole_numbers(areas, "--areas"), "--areas", areas)
+        return [0]
+
+    def title(self, size: float) -> str:
+        """Return a size of regions in a word or two."""
+        if self.domain == "papers":
+            return counted(int(size), "area")
+        return f"{size:g} m" if self.domain == "mobility" else self.domain.rpartition(":")[2]
+
+    def named_size(self, size: float) -> dict[str, Any]:
+        """Return the fields `edge` and `areas` of a row of results; None where one does not apply."""
+        return {
+            "edge": size if self.domain == "mobility" else None,
+            "areas": int(size) if self.domain == "papers" else None,
+        }
 
 
 def sharing(command: Callable[..., None]) -> Callable[..., None]:

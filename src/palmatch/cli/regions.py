@@ -43,7 +43,7 @@ def command(
 ) -> None:
     """Show regions."""
     check_outputs(agents, resources, chosen.types, out=out, json=json, kinds=(".geojson", ".json"))
-    if out is not None and chosen.domain is not options.DomainName.mobility:
+    if out is not None and chosen.domain != "mobility":
         raise InputError("--out goes with --domain mobility: other regions have no place on a map.")
     problem = inputs_of(agents, resources, chosen).problem(chosen.size(edge, areas), None)
     rows = _rows(problem)

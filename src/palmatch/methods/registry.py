@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from palmatch.errors import InputError
@@ -18,6 +16,7 @@ from palmatch.matching import Matching
 from palmatch.methods.assembly import PreparedGame, Runner
 from palmatch.methods.results import finished
 from palmatch.methods.workspace import Settings, Workspace
+from palmatch.plugins import at, entered
 from palmatch.rounds.draws import Randomness
 
 if TYPE_CHECKING:
@@ -138,8 +137,8 @@ class Registry(Mapping[str, Method]):
     def _load(self) -> dict[str, Method]:
         if not self._complete:
             self._complete = True
-            for point in entry_points(group="palmatch.methods"):
-                self.register(_checked(point.load(), point.value))
+            for _, source, found in entered("palmatch.methods"):
+                self.register(_checked(found, source))
         return self._methods
 
     def register(self, method: Method) -> Method:
@@ -170,7 +169,12 @@ class Registry(Mapping[str, Method]):
         return method
 
     def __getitem__(self, name: str) -> Method:
-        return self._load()[name]
+        known = self._load()
+        if name in known or ":" not in name:
+            return known[name]
+        found = imported(name)
+        # Results carry its own name, by which its facts have to be found again.
+        return found if known.get(found.name) == found else self.register(found)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._load())
@@ -182,8 +186,6 @@ class Registry(Mapping[str, Method]):
         """Return a method by its name, or by "module:name" where a `Method` is to be found there."""
         if name in self:
             return self[name]
-        if ":" in name:
-            return imported(name)
         raise InputError(f"There is no method {name!r}: choose from {', '.join(self)}.")
 
 
@@ -193,12 +195,7 @@ register = METHODS.register
 
 def imported(name: str) -> Method:
     """Return the `Method` at "module:name"."""
-    module, _, attribute = name.partition(":")
-    try:
-        value = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"Expected a method at {name!r} (module:name), but {error}.") from error
-    return _checked(value, name)
+    return _checked(at(name, "a method"), name)
 
 
 def _checked(value: object, source: str) -> Method:
