@@ -51,6 +51,7 @@ class Served:
     def stop(self) -> None:
         for work in (self.games.close(), self._hub.stop()):
             asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        self.explorer.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(30)
         self._loop.close()

@@ -22,14 +22,6 @@ class Wire:
         self.frames: list[str] = []
         page.on("websocket", lambda socket: socket.on("framesent", lambda frame: self.frames.append(str(frame))))
 
-    @property
-    def shape(self) -> list[tuple[str, str, int]]:
-        """What was said on which kind of topic, in how many bytes; the name of a resource is not the page's choice."""
-        said = [json.loads(frame) for frame in self.frames]
-        kinds = [item["topic"].split("/")[3] for item in said]
-        told = [(item["op"], kind, len(frame)) for item, kind, frame in zip(said, kinds, self.frames, strict=True)]
-        return [row if row[0] == "publish" else (row[0], row[1], 0) for row in told]
-
 
 def take_part(page: Any, place: tuple[float, float]) -> str:
     page.fill("#latitude", str(place[0]))
@@ -66,24 +58,71 @@ def test_a_page_takes_part_reveals_its_square_and_one_report_and_hands_its_place
     assert "it holds" in page.inner_text("#odds")
 
 
-def test_what_a_page_sends_does_not_depend_on_where_in_its_square_it_is(browser, served) -> None:
-    shapes, texts = [], []
+DRAW = "crypto.getRandomValues(new Uint32Array(2))"
+
+
+def with_fixed_draws(route: Any) -> None:
+    """Serve the device with the same random draws from every place, so that every place gives the same report."""
+    answer = route.fetch()
+    assert DRAW in answer.text()
+    route.fulfill(response=answer, body=answer.text().replace(DRAW, "[0, 0]"))
+
+
+def without_keys(name: str, value: Any) -> Any:
+    """A message without what is drawn afresh in every game: of keys, tokens and hashes only their length."""
+    if isinstance(value, dict):
+        return {inner: without_keys(inner, content) for inner, content in value.items()}
+    return len(value) if isinstance(value, str) and name != "region" else value
+
+
+class Traffic:
+    """All that a page sends: requests with the lengths of their bodies, and messages on the bus."""
+
+    def __init__(self, page: Any) -> None:
+        self.wire, self.asked = Wire(page), []
+        page.on("request", self._request)
+
+    def _request(self, request: Any) -> None:
+        body = request.post_data_buffer
+        self.asked.append((request.method, request.url, None if body is None else len(body)))
+
+    def told(self) -> tuple[set[Any], set[Any]]:
+        """Requests and messages but for what is drawn afresh, until the public result, which others decide too.
+
+        As sets: how many copies leave before a game is over, and how requests interleave, is a matter of load.
+        """
+        messages = set()
+        for text in self.wire.frames:
+            frame = json.loads(text)
+            kind = frame["topic"].split("/")[3]
+            if kind in ("resource", "handover"):
+                continue
+            body = json.loads(base64.b64decode(frame["packet"]["body"])) if "packet" in frame else None
+            size = len(text) if body else 0
+            messages.add((frame["op"], kind, size, json.dumps(without_keys("", body), sort_keys=True)))
+        return {asked for asked in self.asked if "/api/price" not in asked[1]}, messages
+
+
+def test_given_the_same_report_what_a_page_sends_does_not_depend_on_where_in_its_square_it_is(browser, served) -> None:
+    seen, texts = [], []
     for place in PLACES:
         context = browser.new_context()
         page = context.new_page()
-        wire = Wire(page)
+        page.route("**/device.mjs", with_fixed_draws)
+        traffic = Traffic(page)
         page.goto(served.address + NIGHT)
         page.locator("#agent").wait_for(timeout=120_000)
-        take_part(page, place)
-        # As a set: when copies leave is drawn anew in every game, so that their order and number differ by chance.
-        shapes.append({row for row in wire.shape if row[1] not in ("handover", "resource")})
-        texts.append("".join(wire.frames))
+        assert "You sent report 1 of" in take_part(page, place)
+        seen.append(traffic.told())
+        texts.append("".join(traffic.wire.frames))
         context.close()
         # Neither as text nor as the bytes of its numbers.
         packed = base64.b64encode(struct.pack("<dd", *place)).decode()[:20]
         assert not any(part in texts[-1] for part in (str(place[0]), str(place[1]), packed))
-    assert shapes[0] == shapes[1]
-    assert {size for op, _, size in shapes[0] if op == "publish"} == {2048}
+    assert seen[0] == seen[1]
+    said = [message for message in seen[0][1] if message[0] == "publish"]
+    assert {kind for _, kind, _, _ in said} == {"join", "report"}
+    assert {size for _, _, size, _ in said} == {2048}
 
 
 @pytest.mark.parametrize("place", ["", "north"])

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
+import os
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from palmatch.errors import InputError
-from palmatch.web.scenes import Choice, Scenes
+from palmatch.web.scenes import Choice, Scenes, Source
 
 # A quiet hour: few agents, so that a game is there at once.
 NIGHT = "#hour=4&edge=2000"
+SHARED = Path(os.environ.get("PALMATCH_SHARED_DATA", Path(__file__).resolve().parents[2] / "../shared/data"))
+TRIPS = SHARED / "tlc_yellow_2016-01_head.csv"
 PHONE = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}
 
 
@@ -71,12 +75,32 @@ def test_a_picture_and_the_data_can_be_taken_away(visit, tmp_path: Path) -> None
     assert len(held) == len(set(held))
 
 
-def test_loss_against_epsilon_is_drawn_on_request(visit) -> None:
+def test_loss_against_epsilon_is_drawn_point_by_point_as_it_is_computed(visit) -> None:
     page = visit.open(NIGHT + "&seed=3")
-    page.click("#frontier")
     page.locator("#chart svg[role=img]").wait_for(timeout=120_000)
-    assert "not to be published" in page.inner_text("#frontier-note")
+    page.locator("#frontier-note", has_text="not to be published").wait_for(timeout=120_000)
     assert {"once", "published", "hungarian-region"} <= set(page.inner_text("#chart").split())
+    assert "…" not in page.inner_text("#chart")
+
+
+def test_a_crowd_is_drawn_round_by_round(visit) -> None:
+    page = visit.open("#agents=3000&method=noise")
+    assert "Computed for scenes of at most" in page.inner_text("#frontier-note")
+    seen = set()
+    for _ in range(3):
+        seen.add(page.locator("#maps canvas").evaluate("canvas => canvas.toDataURL()"))
+        page.click("#back")
+    assert len(seen) == 3
+
+
+def test_a_half_minute_of_taxi_records_is_a_scene() -> None:
+    if not TRIPS.exists():
+        pytest.skip("the taxi records are not ours to ship")
+    source = Source.of_trips(TRIPS, None)
+    scenes, choice = Scenes(source), Choice(method="hungarian-region")
+    assert scenes.play(choice)[0]["agents"] == len(scenes.map(choice)["agents"]) > 10
+    with pytest.raises(InputError, match="--at"):
+        Source.of_trips(TRIPS, datetime(2015, 1, 1))
 
 
 @pytest.mark.parametrize("visit", [{}, PHONE], indirect=True, ids=["wide", "phone"])

@@ -6,22 +6,32 @@ import asyncio
 import contextlib
 import webbrowser
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palmatch.cli import show
+from palmatch.cli import options, show
 from palmatch.data.points import check_not_swapped, read_points
 from palmatch.errors import InputError
 
+if TYPE_CHECKING:
+    from palmatch.web.scenes import Source
+
 NAME = "explore"
 HELP = "Open the explorer in the browser: watch games round by round, move sliders, compare methods."
-EXAMPLES = "Example: palmatch explore\n\nExample: palmatch explore agents.csv vehicles.csv --no-open --port 8765"
+EXAMPLES = (
+    "Example: palmatch explore\n\nExample: palmatch explore agents.csv vehicles.csv --no-open --port 8765\n\n"
+    'Example: palmatch explore --trips trips.csv --at "2016-01-15 08:00"'
+)
 
 
 def command(
     agents: Annotated[Path | None, typer.Argument(help="Agents (id, lat, lon); a made-up city unless given.")] = None,
     vehicles: Annotated[Path | None, typer.Argument(help="Vehicles, in the same form.")] = None,
+    trips: Annotated[Path | None, typer.Option("--trips", help="Taxi trips with coordinates instead.")] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help="Which half minute of --trips; its first complete one unless given.")
+    ] = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="The port; any free one for 0.", min=0, max=65535)] = 8765,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
@@ -37,7 +47,11 @@ def command(
         raise InputError(f"The explorer needs an extra ({error.name}): pip install 'palmatch[live]'.") from None
     if (agents is None) != (vehicles is None):
         raise InputError("Give both files, agents and vehicles, or none for the made-up city.")
-    source = Source()
+    if at is not None and trips is None:
+        raise InputError("--at goes with --trips FILE: the page itself has a slider for the made-up city's hour.")
+    if trips is not None and agents is not None:
+        raise InputError("Give either agents and vehicles or --trips, not both.")
+    source = Source() if trips is None else _half_minute(trips, at)
     if agents is not None and vehicles is not None:
         people, cars = read_points(agents, role="agents"), read_points(vehicles, role="resources")
         check_not_swapped(people, cars)
@@ -56,6 +70,14 @@ def command(
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
         await games.close()
+        explorer.close()
         await bus.stop()
 
     asyncio.run(serve())
+
+
+def _half_minute(trips: Path, at: str | None) -> Source:
+    """Return agents and vehicles of a half minute of taxi records."""
+    from palmatch.web.scenes import Source
+
+    return Source.of_trips(trips, None if at is None else options.moment(at))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
 from enum import StrEnum
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -266,6 +267,14 @@ def different(values: list[Size], option: str, text: str) -> list[Size]:
     if len(set(values)) < len(values):
         raise InputError(f"Expected different numbers with commas between them, got {option}={text!r}.")
     return values
+
+
+def moment(text: str) -> datetime:
+    """Return the time that --at gives."""
+    try:
+        return datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InputError(f'Expected a time such as "2016-01-15 08:00:00", got --at {text!r}.') from None
 
 
 def place(text: str) -> tuple[float, float]:

@@ -153,13 +153,7 @@ def papers(
 
 
 def _moments(texts: Sequence[str] | None) -> list[datetime] | None:
-    moments = []
-    for text in texts or []:
-        try:
-            moments.append(datetime.fromisoformat(text.strip()))
-        except ValueError:
-            raise InputError(f'Expected a time such as "2016-01-15 08:00:00", got --at {text!r}.') from None
-    return moments or None
+    return [options.moment(text) for text in texts or []] or None
 
 
 def _conference(papers: Path | None, reviewers: Path | None, seed: int) -> reproduce_papers.Records:

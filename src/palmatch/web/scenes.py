@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from math import isfinite
+from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +20,7 @@ import numpy as np
 from palmatch.data import city
 from palmatch.data.crowd import crowd
 from palmatch.data.points import Points
+from palmatch.data.tlc import read_trips
 from palmatch.domains import mobility
 from palmatch.domains.mobility import City, Square
 from palmatch.errors import InputError
@@ -26,6 +29,7 @@ from palmatch.methods import METHODS, PreparedMethod, Settings, Workspace, prepa
 from palmatch.methods.centralised import MOST_PAIRS, optimal_welfare
 from palmatch.problem import FloatArray, Problem
 from palmatch.studies.frontier import frontier
+from palmatch.studies.reproduce_mobility import complete_windows, from_trips
 
 # So many scenes, and so many prepared games of each, are kept; the longest unused one goes first.
 _MOST_SCENES, _MOST_GAMES = 6, 24
@@ -36,7 +40,10 @@ _MANY, _INTEREST = 1000, 20
 # Beyond this many pairs the optimum takes longer than a page can wait.
 _OPTIMUM_PAIRS = 4_000_000
 
+# The chart: its budgets, its methods, the games of each, and how large a scene may be for it.
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+CHART = ("once", "hungarian-once", "published", "hungarian-region")
+_RUNS, CHART_PAIRS = 4, 1_000_000
 
 Value = TypeVar("Value")
 
@@ -119,11 +126,26 @@ def _whole(name: str, text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where agents and vehicles come from: the made-up city, or two files that were read before."""
+    """Where agents and vehicles come from: the made-up city, two files, or taxi records."""
 
     agents: Points | None = None
     vehicles: Points | None = None
     name: str = "the made-up city"
+
+    @classmethod
+    def of_trips(cls, path: Path, at: datetime | None) -> Source:
+        """Return the requests of a half minute of taxi records, and as many vehicles."""
+        if at is None:
+            stretches = complete_windows(read_trips(path), seconds=30.0)
+            if not stretches:
+                raise InputError(f"{path.name} holds no half minute without a gap.")
+            at = stretches[0][0]
+        batch = from_trips(path, [at]).batches[0]
+        agents, vehicles = (
+            Points(path.name, tuple(map(str, range(len(places)))), places[:, 0], places[:, 1], None, None, ())
+            for places in (batch.requests, batch.vehicles)
+        )
+        return cls(agents, vehicles, f"{path.name}, {batch.name}")
 
     def places(self, choice: Choice) -> tuple[Any, Any]:
         """Return agents and vehicles."""
@@ -177,7 +199,7 @@ class Scenes:
     def __init__(self, source: Source | None = None) -> None:
         self.source = source or Source()
         self._scenes: Kept[Scene] = Kept(_MOST_SCENES)
-        self._frontiers: Kept[dict[str, Any]] = Kept(4 * _MOST_SCENES)
+        self._prices: Kept[dict[str, Any]] = Kept(len(EPSILONS) * _MOST_SCENES)
 
     def scene(self, choice: Choice) -> Scene:
         """Return the scene of a choice; method and ε do not change it."""
@@ -221,28 +243,16 @@ class Scenes:
         matching = ready.play(choice.seed)
         return _figures(scene, matching), packed(matching)
 
-    def frontier(self, choice: Choice) -> dict[str, Any]:
-        """Return the loss against ε of the method and of its rivals on this scene; it takes seconds."""
-        key = replace(choice, epsilon=0.0, method="")
-        return self._frontiers.get(key, lambda: self._frontier(choice))
+    def price(self, choice: Choice) -> dict[str, Any]:
+        """Return what the methods of the chart lose on this scene with this ε; it takes seconds."""
+        return self._prices.get(replace(choice, method=""), lambda: self._price(choice))
 
-    def _frontier(self, choice: Choice) -> dict[str, Any]:
+    def _price(self, choice: Choice) -> dict[str, Any]:
         problem = self.scene(choice).problem
-        if problem.agents * problem.resources > _OPTIMUM_PAIRS:
-            raise InputError("The frontier is for at most 4,000,000 pairs of agents and vehicles: take fewer.")
-        shown = ("once", "hungarian-once", "published", "hungarian-region")
-        found = frontier(problem, shown, epsilons=EPSILONS, runs=4, seed=choice.seed)
-        lines = [
-            {
-                "method": line.method,
-                "help": METHODS[line.method].help,
-                "flat": line.flat,
-                "epsilon": list(EPSILONS) if line.flat else [row.epsilon for row in line.rows],
-                "loss": [line.rows[0].loss_mean] * len(EPSILONS) if line.flat else [r.loss_mean for r in line.rows],
-            }
-            for line in found.lines
-        ]
-        return {"runs": 4, "lines": lines}
+        if problem.agents * problem.resources > CHART_PAIRS:
+            raise InputError(f"The chart is for at most {CHART_PAIRS:,} pairs of agents and vehicles.")
+        found = frontier(problem, CHART, epsilons=(choice.epsilon,), runs=_RUNS, seed=choice.seed)
+        return {"runs": _RUNS, "loss": {line.method: line.rows[0].loss_mean for line in found.lines}}
 
 
 def methods() -> list[dict[str, Any]]:

@@ -6,7 +6,12 @@ Every page carries a policy that allows nothing from elsewhere, so that the brow
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ProcessPoolExecutor
 from importlib.resources import files
+from multiprocessing import get_context
 from typing import Any
 
 from starlette.applications import Starlette
@@ -18,7 +23,7 @@ from starlette.staticfiles import StaticFiles
 from palmatch.errors import PalmatchError
 from palmatch.live.messages import KEY
 from palmatch.web.games import LiveGames
-from palmatch.web.scenes import Choice, Scenes, methods
+from palmatch.web.scenes import CHART, CHART_PAIRS, EPSILONS, Choice, Scenes, Source, methods
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self' ws: wss:; "
@@ -42,6 +47,14 @@ class Explorer:
 
     def __init__(self, scenes: Scenes | None = None, *, hub: str | None = None, games: LiveGames | None = None) -> None:
         self.scenes, self.hub, self.games = scenes or Scenes(), hub, games
+        self._background: ProcessPoolExecutor | None = None
+
+    def close(self) -> None:
+        """End the process in the background, if there is one."""
+        if self._background is not None:
+            # What is being computed there may take half a minute more, and nobody waits for it.
+            os.kill(self._worker.result(), signal.SIGTERM)
+            self._background.shutdown(cancel_futures=True)
 
     def routes(self) -> list[BaseRoute]:
         """Return what is to be served."""
@@ -50,7 +63,7 @@ class Explorer:
             Route("/api/about", self._about),
             Route("/api/map", self._map),
             Route("/api/play", self._play),
-            Route("/api/frontier", self._frontier),
+            Route("/api/price", self._price),
             Route("/device.mjs", self._device),
             *([] if self.games is None else self._game_routes(self.games)),
             Mount("/static", StaticFiles(directory=str(static_folder()))),
@@ -92,14 +105,22 @@ class Explorer:
         return Response(source, media_type="text/javascript", headers=HEADERS)
 
     async def _about(self, _: Request) -> Response:
-        facts = {"methods": methods(), "source": self.scenes.source.name, "hub": self.hub}
+        chart = {"methods": CHART, "epsilons": EPSILONS, "pairs": CHART_PAIRS}
+        facts = {"methods": methods(), "source": self.scenes.source.name, "hub": self.hub, "chart": chart}
         return JSONResponse(facts | {"games": self.games is not None}, headers=HEADERS)
 
     async def _map(self, request: Request) -> Response:
-        return await _answered(self.scenes.map, request)
+        return await _answered(lambda choice: asyncio.to_thread(self.scenes.map, choice), request)
 
-    async def _frontier(self, request: Request) -> Response:
-        return await _answered(self.scenes.frontier, request)
+    async def _price(self, request: Request) -> Response:
+        """Compute a point of the chart in a process of its own, so that games are not slowed by it."""
+        if self._background is None:
+            self._background = ProcessPoolExecutor(
+                1, mp_context=get_context("spawn"), initializer=_begin, initargs=(self.scenes.source,)
+            )
+            self._worker = self._background.submit(os.getpid)
+        loop, background = asyncio.get_running_loop(), self._background
+        return await _answered(lambda choice: loop.run_in_executor(background, _priced, choice), request)
 
     async def _play(self, request: Request) -> Response:
         try:
@@ -114,9 +135,23 @@ class Explorer:
         return Response(content, media_type="application/octet-stream", headers=HEADERS)
 
 
-async def _answered(work: Any, request: Request) -> Response:
+async def _answered(work: Callable[[Choice], Awaitable[dict[str, Any]]], request: Request) -> Response:
     try:
-        answer = await asyncio.to_thread(work, Choice.of(dict(request.query_params)))
+        answer = await work(Choice.of(dict(request.query_params)))
     except PalmatchError as error:
         return JSONResponse({"error": str(error)}, status_code=400, headers=HEADERS)
     return JSONResponse(answer, headers=HEADERS)
+
+
+# The scenes of the process in the background.
+_scenes: Scenes
+
+
+def _begin(source: Source) -> None:
+    global _scenes
+    os.nice(10)
+    _scenes = Scenes(source)
+
+
+def _priced(choice: Choice) -> dict[str, Any]:
+    return _scenes.price(choice)

@@ -18,6 +18,7 @@ let map = null;
 let views = [];
 let playing = null;
 let asked = 0;
+let told = null;
 
 // --- controls ---------------------------------------------------------------------------------------------------
 
@@ -72,7 +73,6 @@ function listen() {
   at("scrub").addEventListener("input", () => show(Number(at("scrub").value)));
   at("zoom-in").addEventListener("click", () => refocus(views[0].canvas, (canvas) => canvas.zoom(1.6)));
   at("zoom-out").addEventListener("click", () => refocus(views[0].canvas, (canvas) => canvas.zoom(1 / 1.6)));
-  at("frontier").addEventListener("click", drawFrontier);
   at("save-png").addEventListener("click", savePicture);
   at("save-csv").addEventListener("click", saveData);
   at("copy-link").addEventListener("click", copyLink);
@@ -103,6 +103,7 @@ function change(part) {
 async function load() {
   const number = ++asked;
   showControls();
+  clearTimeout(told);
   history.replaceState(null, "", toAddress(state));
   at("status").className = "";
   at("status").textContent = "Computing the game…";
@@ -114,7 +115,7 @@ async function load() {
     map = found;
     showMaps(games);
     at("status").textContent = `${whole(map.agents.length)} agents, ${whole(map.vehicles.length)} vehicles, ${whole(map.squares.length)} squares.`;
-    clearFrontier();
+    computePrices(number);
     focus = views[0].canvas.focus;
     show(state.round >= 0 ? state.round : longest() + 1);
   } catch (error) {
@@ -170,23 +171,29 @@ function chooseAt(canvas, x, y) {
 const KEYS = { ArrowLeft: [-40, 0], ArrowRight: [40, 0], ArrowUp: [0, -40], ArrowDown: [0, 40] };
 
 function followPointer(canvas, element) {
-  let from = null;
+  let from = null, still = false;
   element.addEventListener("wheel", (event) => {
     event.preventDefault();
     refocus(canvas, () => canvas.zoom(Math.exp(-event.deltaY / 400), event.offsetX, event.offsetY));
   }, { passive: false });
   element.addEventListener("pointerdown", (event) => {
     from = [event.offsetX, event.offsetY];
+    still = true;
     element.setPointerCapture(event.pointerId);
   });
   element.addEventListener("pointermove", (event) => {
-    if (from === null || focus.zoom === 1) return;
+    if (from === null) return;
     const [x, y] = from;
+    if (Math.hypot(x - event.offsetX, y - event.offsetY) < 5 && still) return;
+    still = false;
+    if (focus.zoom === 1) return;
     from = [event.offsetX, event.offsetY];
     refocus(canvas, () => canvas.move(x - event.offsetX, y - event.offsetY));
   });
-  element.addEventListener("pointerup", () => (from = null));
-  element.addEventListener("dblclick", (event) => chooseAt(canvas, event.offsetX, event.offsetY));
+  element.addEventListener("pointerup", (event) => {
+    if (from !== null && still) chooseAt(canvas, event.offsetX, event.offsetY);
+    from = null;
+  });
   element.addEventListener("keydown", (event) => {
     if (event.key in KEYS) refocus(canvas, () => canvas.move(...KEYS[event.key]));
     else if (event.key === "Enter") chooseAt(canvas, canvas.width / 2, canvas.height / 2);
@@ -236,8 +243,16 @@ function show(round) {
   at("scrub").value = now;
   at("round").textContent = views.map(({ game }) => `${game.figures.method}: ${words(game, now, end)}`).join(" · ");
   at("scrub").setAttribute("aria-valuetext", at("round").textContent);
-  history.replaceState(null, "", toAddress({ ...state, round: now >= end ? -1 : now }));
+  // Browsers refuse an address that changes in every frame.
+  clearTimeout(told);
+  told = setTimeout(tell, 150);
   draw();
+}
+
+/** Put the state into the address; the result is no round, so that a link to it stays one if there are more rounds. */
+function tell() {
+  clearTimeout(told);
+  history.replaceState(null, "", toAddress({ ...state, round: state.round > longest() ? -1 : state.round }));
 }
 
 function words(game, round, end) {
@@ -285,25 +300,29 @@ function stop() {
 
 // --- the frontier ---------------------------------------------------------------------------------------------------
 
-function clearFrontier() {
+// The point of today's ε first, then those around it; computed in the background, and kept by the server.
+async function computePrices(number) {
+  const { methods, epsilons } = facts.chart;
+  const lines = methods.map((name) => ({ method: name, help: facts.methods.find((fact) => fact.name === name).help, loss: {} }));
+  const order = [...epsilons].sort((one, two) => Math.abs(Math.log(one / state.epsilon)) - Math.abs(Math.log(two / state.epsilon)));
   at("chart").replaceChildren();
-  at("frontier").disabled = false;
-  at("frontier-note").textContent = "Computed on request: every method at six budgets, four games each.";
-}
-
-async function drawFrontier() {
-  const number = asked;
-  at("frontier").disabled = true;
-  at("frontier-note").textContent = "Computing; this takes some seconds…";
-  try {
-    const found = await server.frontier(state);
-    if (number !== asked) return;
-    at("chart").replaceChildren(chart(found), legendTable(found));
-    at("frontier-note").textContent = `Mean of ${found.runs} simulated games on this map; computed from true positions, not to be published.`;
-  } catch (error) {
-    at("frontier").disabled = false;
-    at("frontier-note").textContent = error.message;
+  if (map.agents.length * map.vehicles.length > facts.chart.pairs) {
+    at("frontier-note").textContent = `Computed for scenes of at most ${whole(facts.chart.pairs)} pairs of agents and vehicles.`;
+    return;
   }
+  for (const [place, epsilon] of order.entries()) {
+    at("frontier-note").textContent = `Being computed: ${place} of ${order.length} budgets are there.`;
+    try {
+      const found = await server.price({ ...state, epsilon });
+      if (number !== asked) return;
+      for (const line of lines) line.loss[epsilon] = found.loss[line.method];
+      at("chart").replaceChildren(chart(epsilons, lines), legendTable(epsilons, lines));
+    } catch (error) {
+      if (number === asked) at("frontier-note").textContent = error.message;
+      return;
+    }
+  }
+  at("frontier-note").textContent = "Mean of four simulated games on this map at each ε; computed from true positions, not to be published.";
 }
 
 // --- what leaves the page -------------------------------------------------------------------------------------------
@@ -344,6 +363,7 @@ function saveData() {
 }
 
 async function copyLink() {
+  tell();
   const link = location.href;
   try {
     await navigator.clipboard.writeText(link);

@@ -1,6 +1,10 @@
 // The map: squares, vehicles, agents and who holds what, on a canvas. Shapes differ as well as colours.
 
 import { HAS, LOOKS, TRIES, WAITS } from "./game.mjs";
+import { Pixels } from "./pixels.mjs";
+
+// More agents than this are drawn as pixels.
+const CROWD = 2000;
 
 const colours = () => {
   const style = getComputedStyle(document.documentElement);
@@ -93,6 +97,7 @@ export class MapCanvas {
     this.agents = flat(this.map.agents);
     this.vehicles = flat(this.map.vehicles);
     this.background = this.drawBackground(ratio);
+    this.pixels = this.map.agents.length > CROWD ? new Pixels(this.background, ratio, colours()) : null;
   }
 
   drawBackground(ratio) {
@@ -121,10 +126,11 @@ export class MapCanvas {
 
   draw(game) {
     if (!this.map) return;
+    const size = (this.agents.length > 4000 ? 1.2 : this.agents.length > 1000 ? 2 : 3) * Math.min(2, Math.sqrt(this.focus.zoom));
+    if (game && this.pixels) return this.pixels.draw(this.context, game, this.agents, this.vehicles, size);
     const { context } = this, colour = colours();
     context.clearRect(0, 0, this.width, this.height);
     context.drawImage(this.background, 0, 0, this.width, this.height);
-    const size = (this.agents.length > 4000 ? 1.2 : this.agents.length > 1000 ? 2 : 3) * Math.min(2, Math.sqrt(this.focus.zoom));
     if (game) this.drawPairs(game, colour);
     this.drawVehicles(game, colour, size);
     this.drawAgents(game, colour, size);
