@@ -221,6 +221,7 @@ def test_a_device_without_budget_takes_part_with_nothing_or_leaves_as_its_owner_
         ("partition", [(replace(OPEN, partition=replace(PARTITION, spacing=250.0)), "o")]),
         ("epsilon", [(replace(OPEN, classes=(2.0,)), "o")]),
         ("range", [(replace(OPEN, slack=float("nan")), "o")]),
+        ("range", [(replace(OPEN, slack=0.02), "o")]),
         ("announcement", [(OPEN, "o"), (OPEN, "other")]),
         ("announcement", [(OPEN, "o"), (ROSTER, "r"), (ROSTER, "other")]),
         ("roster", [(OPEN, "o"), (replace(ROSTER, counts=ROSTER.counts[1:]), "r")]),

@@ -18,6 +18,7 @@ const LARGEST_EPSILON = 37;
 const UNITS = 2 ** 32;
 const MOST_UNITS = 2 ** 53;
 const OUTSIDE = 1e-12;
+const MOST_SLACK = 0.01;
 const MOST = { spots: 1_100_000, cells: 16384, reports: 1024, resources: 100_000, chances: 1 << 18, values: 1 << 22 };
 
 /** Something that a device must not act on: nothing was charged and nothing was sent. */
@@ -404,7 +405,7 @@ export class ReportMachine {
       (name) => open.partition[name] === this.owner.partition[name],
     );
     if (!same) throw new Refused("partition", "The game has another partition than the one that this device knows.");
-    if (!(isNumber(open.slack) && open.slack >= 0 && open.slack <= 1 && isNumber(open.step) && open.step > 0)) {
+    if (!(isNumber(open.slack) && open.slack >= 0 && open.slack <= MOST_SLACK && isNumber(open.step) && open.step > 0)) {
       throw new Refused("range", "The game's step or slack is out of range.");
     }
     let wanted = this.owner.epsilon;

@@ -41,6 +41,9 @@ from palmatch.errors import InputError, Refused
 # What the draw of a report is for, beside those of `agent`.
 REPORT = 6
 
+# A result may fall short of its prices by no more: with a larger slack a board could steer a device to a resource.
+MOST_SLACK = 0.01
+
 
 class Store(Protocol):
     """What a machine needs of a ledger."""
@@ -151,7 +154,7 @@ class Machine:
             raise Refused("protocol", f"The game is played by {record.protocol}, expected {self.protocol}.")
         if record.partition != self.owner.partition:
             raise Refused("partition", "The game has another partition than the one that this device knows.")
-        if not (isfinite(record.slack) and 0 <= record.slack <= 1 and isfinite(record.step) and record.step > 0):
+        if not (0 <= record.slack <= MOST_SLACK and isfinite(record.step) and record.step > 0):
             raise Refused("range", "The game's step or slack is out of range.")
         wanted = self.owner.epsilon
         if not self._is_paid(record.game) and self.store.remaining() < units_of(wanted):

@@ -124,6 +124,8 @@ class Opening:
     # Of the auction's first call.
     step: float = 0.03
     patience: int = 100
+    # What a published matching may fall short of its prices.
+    slack: float = 1e-9
 
 
 @dataclass(slots=True)
@@ -235,6 +237,7 @@ class Board:
             slots=opening.slots,
             step=opening.step,
             patience=opening.patience,
+            slack=opening.slack,
             issuer=opening.issuer,
             resources=listed.hash,
             commitment=hashlib.sha256(randomness).digest(),

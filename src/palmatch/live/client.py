@@ -10,7 +10,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -26,8 +25,9 @@ from palmatch.live.codec import decode
 from palmatch.live.identity import Identity, identity
 from palmatch.live.issuer import read_reply, token_request
 from palmatch.live.keys import Signer
-from palmatch.live.player import Played, Player
+from palmatch.live.player import Played, Player, topics_of
 from palmatch.live.records import partition_record
+from palmatch.live.retained import Retained
 from palmatch.live.topics import Topic
 from palmatch.live.transport.base import Transport
 from palmatch.live.trust import Trust
@@ -40,6 +40,8 @@ Ask = Callable[[str, bytes], Awaitable[bytes]]
 _LARGEST_REPLY = 4096
 # What is left of the joining time must suffice to get a token and to be heard.
 _LEAST_SECONDS = 0.5
+# How long a game that was announced may take to be opened.
+_PATIENCE = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,9 @@ class Device:
     async def identify(self, transport: Transport, game: str) -> Identity:
         """Get a one-time key and its token for a game whose issuer key is announced, or those that there are."""
         topic = Topic(game, "issuer")
-        key = self.trust.issuer_says(decode(topic, await _value(transport, topic))).key
+        retained = Retained(transport)
+        key = self.trust.issuer_says(decode(topic, await retained.value(topic, 60.0))).key
+        await retained.close()
 
         async def obtain(blinded: bytes) -> bytes:
             return await self.ask(game, blinded)
@@ -92,12 +96,14 @@ class Device:
     async def play(self, transport: Transport, game: str, wish: Wish) -> tuple[Played, Machine]:
         """Play one game to its end."""
         taking_part = await self.identify(transport, game)
-        topic = Topic(game, "open")
-        opening = self.trust.opened(decode(topic, await _value(transport, topic)))
         partition = partition_record(self.trust.partition)
+        place = locate(partition, *wish.position)
+        topic, retained = Topic(game, "open"), Retained(transport)
+        await retained.watch(*topics_of(game, place.region))
+        opening = self.trust.opened(decode(topic, await retained.value(topic, _PATIENCE)))
         owner = Owner(
             wish.request,
-            locate(partition, *wish.position),
+            place,
             partition,
             partition.spots,
             wish.epsilon,
@@ -114,6 +120,7 @@ class Device:
             wish.position,
             witnesses=self.witnesses,
             clock=self.clock,
+            retained=retained,
         )
         return await player.play(), machine
 
@@ -162,13 +169,3 @@ def issuer_at(url: str, member: Signer) -> Ask:
         return read_reply(await asyncio.to_thread(post, token_request(member, game, blinded)))
 
     return ask
-
-
-async def _value(transport: Transport, topic: Topic, tries: int = 60) -> bytes:
-    """Return a retained packet, asked for again since anything may get lost."""
-    for _ in range(tries):
-        with suppress(TransportError):
-            packet = await transport.value(topic, 1.0)
-            if packet is not None:
-                return packet
-    raise TransportError(f"There was no {topic.kind} of game {topic.game} in time.")

@@ -9,6 +9,7 @@ import hashlib
 import os
 import struct
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -68,6 +69,7 @@ def verify(envelope: Envelope, key: bytes, context: str | None = None) -> Envelo
     return envelope
 
 
+@lru_cache(maxsize=1024)
 def signed_by(key: bytes, signature: bytes, data: bytes) -> bool:
     """Tell whether this key made this signature."""
     try:

@@ -30,6 +30,7 @@ from palmatch.live.records import (
     spoken_message,
     table_record,
 )
+from palmatch.live.retained import Retained
 from palmatch.live.topics import Topic, table_name
 from palmatch.live.transport.base import Handler, Transport
 from palmatch.live.trust import Trust, expect
@@ -39,9 +40,8 @@ from palmatch.live.witness import Watch
 _WINDOW = 0.6
 # How often a join or a report is sent: a lost packet is not noticed, and the same one twice counts once.
 _COPIES = 3
-# Long enough for a resource to connect again after a broker's end.
-_HANDOVERS = 20
-_POLL_SECONDS = 0.5
+# Between one hand-over and the same one again; long enough for a resource to connect again after a broker's end.
+_HANDOVER_SECONDS = (0.5, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0)
 _DAY = 86_400.0
 # A board that says nothing for so long is gone.
 _SILENCE_SECONDS = 600.0
@@ -84,7 +84,9 @@ class Player:
         *,
         witnesses: Sequence[str] = (),
         clock: Callable[[], float] = time.time,
+        retained: Retained | None = None,
     ) -> None:
+        self._retained = retained or Retained(transport)
         self.transport, self.trust, self.identity, self.machine = transport, trust, identity, machine
         self.position, self.witnesses, self._clock = position, witnesses, clock
         self.tag = identity.tag(game)
@@ -96,6 +98,7 @@ class Player:
     async def play(self) -> Played:
         """Play until there is a result for this device; raise Refused or ProtocolError where it must not go on."""
         try:
+            await self._retained.watch(*topics_of(self.played.game, self.machine.owner.place.region))
             opened = await self._statement("open", _DAY)
             opening = self.trust.opened(opened)
             await self._check_issuer(opening)
@@ -113,11 +116,12 @@ class Player:
         finally:
             for task in self._sending:
                 task.cancel()
+            await self._retained.close()
 
     async def _check_issuer(self, opening: m.Open) -> None:
         """Refuse a board that names another issuer's key: a key of its own for each device would tell them apart."""
         topic = Topic(self.played.game, "issuer")
-        packet = await self._value(topic, 60)
+        packet = await self._retained.value(topic, 60)
         if self.trust.issuer_says(decode(topic, packet)).key != opening.issuer:
             raise ProtocolError("The board's issuer key is not the one that the issuer published: do not play.")
 
@@ -128,12 +132,16 @@ class Player:
         topic, message = join_message(send.message, opening, self.identity.token, self.identity.signer.public)
         left = max(opening.joins_close / 1000 - began, 0.0)
         self._later(topic, message, send.offset, began, left)
-        self._roster = await self._statement("roster", left + 60 + opening.slot)
+        number = message.epsilon_class
+        game, region = self.played.game, message.region
+        await self._retained.watch(Topic(game, "table", table_name(region, number)))
+        if opening.protocol == "report":
+            await self._retained.watch(Topic(game, "result"), Topic(game, "transcript", region))
+        self._roster = await self._statement("roster", left + 60 + opening.slot, quiet=left)
         roster = expect(self._roster, m.Roster)
         if not any(count.region == send.message.region for count in roster.regions):
             return None
         members = await self._statement("members", 30, send.message.region)
-        number = message.epsilon_class
         return number if is_member(members, self._roster, self.tag, number) else None
 
     async def _tables(self, opened: Envelope, opening: m.Open, number: int) -> None:
@@ -162,8 +170,8 @@ class Player:
 
     async def _reported(self, opened: Envelope, opening: m.Open) -> None:
         """Wait for the result of the reports, have it checked, and hand over."""
-        patience = max(opening.start / 1000 - self._clock(), 0.0) + opening.slot * opening.slots + _SILENCE_SECONDS
-        result = await self._statement("result", patience)
+        quiet = max(opening.start / 1000 - self._clock(), 0.0) + opening.slot
+        result = await self._statement("result", quiet + _SILENCE_SECONDS, quiet=quiet)
         transcript = await self._statement("transcript", 60, self.machine.owner.place.region)
         record = result_record(opened, self._roster, result, transcript)
         await self._hand_over(self._take(record, transcript.hash.hex()))
@@ -210,7 +218,7 @@ class Player:
             assert isinstance(send.message, r.Handover)
             name = self.played.resource = send.message.resource
             place = Topic(self.played.game, "resource", name)
-            packet = await self._value(place, 60)
+            packet = await self._retained.value(place, 60)
             certificate = self.trust.certified(decode(place, packet), int(self._clock() * 1000))
             topic = Topic(self.played.game, "handover", name)
             sealed = seal_position(certificate.sealing, topic, self.tag, *self.position)
@@ -230,14 +238,14 @@ class Player:
 
         asked = False
         try:
-            for _ in range(_HANDOVERS):
+            for wait in _HANDOVER_SECONDS:
                 with suppress(TimeoutError, TransportError):
                     if not asked:
                         await self.transport.subscribe(place, handler)
                         asked = True
                     self._count(packet)
                     await self.transport.publish(topic, packet)
-                    await asyncio.wait_for(answered.wait(), _POLL_SECONDS)
+                    await asyncio.wait_for(answered.wait(), wait)
                     return
         finally:
             await self.transport.unsubscribe(place, handler)
@@ -284,21 +292,10 @@ class Player:
         self.played.sent += 1
         self.played.bytes += len(packet)
 
-    async def _statement(self, kind: str, patience: float, name: str | None = None) -> Envelope:
-        """Return what the board has said."""
+    async def _statement(self, kind: str, patience: float, name: str | None = None, *, quiet: float = 0.0) -> Envelope:
+        """Return what the board has said, or will have said after the `quiet` time at the latest."""
         topic = Topic(self.played.game, kind, name)
-        return self._seen(decode(topic, await self._value(topic, patience)))
-
-    async def _value(self, topic: Topic, patience: float) -> bytes:
-        """Return a retained packet, asked for again and again, since anything may get lost."""
-        until = self._clock() + patience
-        while self._clock() <= until:
-            # A broker that is away for longer than a transport waits for it may still come back in time.
-            with suppress(TransportError):
-                packet = await self.transport.value(topic, _POLL_SECONDS)
-                if packet is not None:
-                    return packet
-        raise TransportError(f"There was no {topic.kind} of game {self.played.game} in time.")
+        return self._seen(decode(topic, await self._retained.value(topic, patience, quiet=quiet)))
 
     def _seen(self, envelope: Envelope) -> Envelope:
         """Check the board's signature, and that it does not contradict itself."""
@@ -306,6 +303,12 @@ class Player:
         if self._watch.conflicts:
             raise ProtocolError("The board contradicts itself: do not play.")
         return envelope
+
+
+def topics_of(game: str, region: str) -> list[Topic]:
+    """Return what a device of a region has to read in any game, to be subscribed to before the game is opened."""
+    common = [Topic(game, kind) for kind in ("open", "issuer", "roster", "tables")]
+    return [*common, Topic(game, "members", region)]
 
 
 def _is_by(envelope: Envelope, key: bytes) -> bool:

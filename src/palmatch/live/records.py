@@ -6,6 +6,8 @@ decide (`palmatch.device`). Hashes and tags are hexadecimal text in records.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from palmatch.device import records as r
 from palmatch.device.grid import Partition
 from palmatch.device.prices import RoundsTable
@@ -44,6 +46,7 @@ def open_record(envelope: Envelope) -> r.Open:
     )
 
 
+@lru_cache(maxsize=256)
 def roster_record(opened: Envelope, roster: Envelope, tables: Envelope) -> tuple[r.Roster, str]:
     """Return the counts with the hashes of their tables, and a digest of both messages; they must name each other."""
     opening, counts = expect(opened, m.Open), expect(roster, m.Roster)
@@ -73,6 +76,7 @@ def is_member(members: Envelope, roster: Envelope, tag: bytes, epsilon_class: in
     return (tag, epsilon_class) in zip(split(listed.tags, m.TAG), listed.classes, strict=True)
 
 
+@lru_cache(maxsize=256)
 def table_record(envelope: Envelope) -> ReportTable | RoundsTable:
     """Return a table as a device checks it."""
     table = expect(envelope, m.Table)
@@ -83,6 +87,7 @@ def table_record(envelope: Envelope) -> ReportTable | RoundsTable:
     raise ProtocolError("The table is empty.")
 
 
+@lru_cache(maxsize=256)
 def bulletin_record(envelope: Envelope) -> r.Bulletin:
     """Return a bulletin: None for a free resource, and for the price of one that is sold for good."""
     message = expect(envelope, m.Bulletin)
@@ -99,6 +104,7 @@ def bulletin_record(envelope: Envelope) -> r.Bulletin:
     )
 
 
+@lru_cache(maxsize=256)
 def result_record(opened: Envelope, roster: Envelope, result: Envelope, transcript: Envelope) -> r.Result:
     """Return the result that a region's transcript holds; agents that sent no report are not in it."""
     opening, counts = expect(opened, m.Open), expect(roster, m.Roster)

@@ -106,10 +106,16 @@ def blind_sign(key: rsa.RSAPrivateKey, blinded: bytes) -> bytes:
     if len(blinded) != _width(n) or message >= n:
         raise ProtocolError("Expected a blinded message below the key's modulus.")
     mask = secrets.randbelow(n - 2) + 2
-    signature = pow(message * pow(mask, e, n) % n, private.d, n) * pow(mask, -1, n) % n
+    signature = _power(message * pow(mask, e, n) % n, private) * pow(mask, -1, n) % n
     if pow(signature, e, n) != message:
         raise ProtocolError("The signature failed; nothing is given out.")
     return signature.to_bytes(_width(n))
+
+
+def _power(base: int, private: rsa.RSAPrivateNumbers) -> int:
+    """Return base^d mod n by the Chinese remainder theorem (RFC 8017, section 5.1.2), four times as fast."""
+    first, second = pow(base, private.dmp1, private.p), pow(base, private.dmq1, private.q)
+    return second + private.q * ((first - second) * private.iqmp % private.p)
 
 
 def finalize(public: rsa.RSAPublicKey, blind_signature: bytes, inverse: int) -> bytes:

@@ -45,12 +45,13 @@ class Watch:
         """Take note of a statement; tell whether it is new. Raise ProtocolError if the board did not sign it."""
         verify(envelope, self.board)
         place, sequence = place_of(envelope.topic), sequence_of(envelope)
-        known = self._said.setdefault((place, sequence), envelope)
-        if known is not envelope:
+        known = self._said.get((place, sequence))
+        if known is not None:
             if known.body != envelope.body and len(self.conflicts) < _MOST_CONFLICTS:
                 self.conflicts.append(Conflict(known, envelope))
                 return True
             return False
+        self._said[place, sequence] = envelope
         self._follow(envelope, place, sequence)
         if sequence >= self.newest.get(place, (-1, b""))[0]:
             self.newest[place] = (sequence, envelope.hash)

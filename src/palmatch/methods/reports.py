@@ -16,7 +16,8 @@ import numpy as np
 from palmatch.errors import InputError
 from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, no_privacy, partition_in_words, pldp_statement
 from palmatch.matching import Guarantee, Matching, Trace
-from palmatch.methods.centralised import refuse_too_large, shuffled_assign
+from palmatch.methods.centralised import refuse_too_large
+from palmatch.methods.centre_on_reports import MOST_RESOURCES, matched_on
 from palmatch.methods.recommended import affordable, better_on_made_up, program_of, recommended_channels
 from palmatch.methods.registry import Play, Prepare
 from palmatch.methods.results import make_matching
@@ -208,26 +209,16 @@ def bids(workspace: Workspace, plan: Reporting, reported: IntArray, chance: Rand
 
 
 def centre(workspace: Workspace, plan: Reporting, reported: IntArray, chance: Randomness, trace: bool) -> Settled:
-    """Let a centre that sees the reports, and nothing else, match them optimally."""
+    """Let a centre that sees the reports, and nothing else, match them."""
     resource_of = matched_on(workspace.problem, value_lists(plan, reported), chance.public)
     return Settled(resource_of, 0, Trace.of_reports(reported) if trace else None)
 
 
 def prepare_hungarian_once(workspace: Workspace, settings: Settings, trace: bool) -> Play:
-    """Prepare the centre that sees the reports of `once`, if it can hold a table of all values."""
-    refuse_too_large(workspace.problem, "hungarian-once")
+    """Prepare the centre that sees the reports of `once`, if it can hold what they are worth."""
+    if workspace.problem.seats is not None or workspace.problem.resources <= MOST_RESOURCES:
+        refuse_too_large(workspace.problem, "hungarian-once")
     return on_reports(centre)(workspace, settings, trace)
-
-
-def matched_on(problem: Problem, table: ValueLists, names: Keys) -> IntArray:
-    """Return the optimal matching of reports; `names` are public streams that decide between equal reports."""
-    # What is on no list is worth next to nothing, but better than going without.
-    worth = np.full((problem.agents, problem.resources), 1e-12)
-    for agent, place in enumerate(table.list_of):
-        here = slice(int(table.start[place]), int(table.start[place + 1]))
-        worth[agent, table.resources[here]] = table.values[here]
-    # Agents with the same report look alike; public randomness, not the order of the rows, decides between them.
-    return shuffled_assign(worth, problem.seats, names)
 
 
 def prior_of(problem: Problem, region: Neighbourhood) -> FloatArray:
