@@ -1,4 +1,5 @@
-# make demo: the main job on the embedded city.  make test: everything that has to hold.
+# make demo: the main job on the embedded city; its seed makes it a simulation that anybody can repeat.
+# make test: everything that has to hold.
 # Both do their own set-up: a virtual environment in .venv with the project and its tools.
 
 PYTHON ?= python3
@@ -16,7 +17,7 @@ setup: .venv/ready
 	touch $@
 
 demo: setup
-	$(BIN)/palmatch demo --out demo
+	$(BIN)/palmatch demo --seed 0 --out demo
 
 lint: setup
 	$(BIN)/ruff check .

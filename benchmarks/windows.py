@@ -33,7 +33,7 @@ def main() -> None:
             batch = window(arguments.trips, at)
             for edge in EDGES:
                 problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=edge, origin=origin)
-                result = compare(problem, methods, runs=arguments.runs)
+                result = compare(problem, methods, runs=arguments.runs, seed=0)
                 for row in result.rows:
                     losses.setdefault((row.method, edge), []).append(row.loss_mean)
                     most = max(run.matching.rounds for run in result.runs[row.method])

@@ -21,7 +21,7 @@ NOT_COVERED = (
 
 
 # Draws that an observer can compute again protect nothing, and draws that are used twice no longer compose.
-SIMULATION = "This is a simulation: draws from a given seed can be computed again, and protect no agent."
+SIMULATION = "This is a simulation: draws that follow from a seed, or serve several matchings, protect no agent."
 
 FRESH_RANDOMNESS = "Each agent uses fresh, independent, private randomness."
 

@@ -19,7 +19,7 @@ METHODS = ("published", "noise", "hungarian", "random")
 @pytest.fixture(scope="module")
 def night() -> Comparison:
     batch = pm.data.city.batch(5.0, seed=3)
-    return compare(pm.mobility.problem(batch.requests, batch.vehicles), METHODS, runs=2, edge=1000)
+    return compare(pm.mobility.problem(batch.requests, batch.vehicles), METHODS, runs=2, seed=0, edge=1000)
 
 
 def report(folder: Path, comparisons: Comparison | list[Comparison], **changes: object) -> tuple[str, list[Path]]:
@@ -109,14 +109,14 @@ def test_the_page_tells_guarantee_table_settings_and_command(night: Comparison, 
         assert f"{100 * row.loss_mean:.1f}" in text
         assert pm.METHODS[row.method].help.replace("'", "&#39;") in text
     assert "palmatch demo --out &#39;my folder&#39;" in text
-    assert "<td>seed</td><td>7</td>" in text
+    assert "<td>seed</td><td>7 (a simulation)</td>" in text
     assert "not to be published" in text
     assert not re.search(r"\b(nan|inf)\b", re.sub(r'src="[^"]*"', "", text))
 
 
 def test_one_agent_and_one_vehicle_make_a_report(tmp_path: Path) -> None:
     problem = pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98)])
-    text, _ = report(tmp_path, compare(problem, METHODS, runs=1))
+    text, _ = report(tmp_path, compare(problem, METHODS, runs=1, seed=0))
     assert "1 agent in 1 square region was to be matched with 1 vehicle" in text
     assert "(in one run)" in text
 
@@ -124,7 +124,7 @@ def test_one_agent_and_one_vehicle_make_a_report(tmp_path: Path) -> None:
 def test_agents_that_go_without_are_counted(tmp_path: Path) -> None:
     batch = pm.data.city.batch(5.0)
     problem = pm.mobility.problem(batch.requests, batch.vehicles[:5])
-    text, _ = report(tmp_path, compare(problem, METHODS, runs=2))
+    text, _ = report(tmp_path, compare(problem, METHODS, runs=2, seed=0))
     assert f"gave 5 of {problem.agents} agents a vehicle" in text
     assert f"5 of {problem.agents}</td>" in text
 
@@ -133,7 +133,7 @@ def test_reviewers_get_no_map(tmp_path: Path) -> None:
     marks = np.random.default_rng(1).integers(0, 2, (12, 5))
     marks[:, 0] |= marks.sum(axis=1) == 0
     problem = pm.papers.problem(marks[:6], marks[6:], areas=3, draw_primary=True, seed=0)
-    text, written = report(tmp_path, compare(problem, METHODS, runs=2))
+    text, written = report(tmp_path, compare(problem, METHODS, runs=2, seed=0))
     assert "map.png" not in [path.name for path in written]
     assert "map" not in re.sub(r'src="[^"]*"', "", text)
     assert "6 reviewers" in text
@@ -143,7 +143,9 @@ def test_reviewers_get_no_map(tmp_path: Path) -> None:
 def test_agents_that_the_guarantee_leaves_out_are_named_and_escaped(tmp_path: Path) -> None:
     names = [f"<b>agent {n}</b>" for n in range(25)]
     problem = pm.table.problem([[0.5, 0.6]] * 25, ["here"] * 25, {"here": [[0.4, 0.4]]}, agent_ids=names)
-    text, _ = report(tmp_path, compare(problem, ["published"], runs=1), title="<script>alert('x')</script> & more")
+    text, _ = report(
+        tmp_path, compare(problem, ["published"], runs=1, seed=0), title="<script>alert('x')</script> & more"
+    )
     assert "&lt;b&gt;agent 0&lt;/b&gt;" in text
     assert ", and 5 more." in text
     assert "<b>" not in text
@@ -153,7 +155,7 @@ def test_agents_that_the_guarantee_leaves_out_are_named_and_escaped(tmp_path: Pa
 
 def test_a_method_without_privacy_guarantees_none_and_has_no_histogram(tmp_path: Path) -> None:
     problem = pm.table.problem([[0.5, 0.6]], ["here"], {"here": [[0.5, 0.6]]})
-    text, written = report(tmp_path, compare(problem, ["hungarian"], runs=1), headline="hungarian")
+    text, written = report(tmp_path, compare(problem, ["hungarian"], runs=1, seed=0), headline="hungarian")
     assert "It guarantees no privacy." in text
     assert [path.name for path in written] == ["report.html", "loss.png", "served.png"]
 
@@ -164,7 +166,7 @@ def test_a_method_without_a_budget_guarantees_everything_but_the_region(night: C
 
 def test_several_edges_make_one_page(night: Comparison, tmp_path: Path) -> None:
     batch = pm.data.city.batch(5.0, seed=3)
-    wider = compare(pm.mobility.problem(batch.requests, batch.vehicles, edge=2000), METHODS, runs=2, edge=2000)
+    wider = compare(pm.mobility.problem(batch.requests, batch.vehicles, edge=2000), METHODS, runs=2, seed=0, edge=2000)
     text, written = report(tmp_path, [night, wider])
     assert "edges.png" in [path.name for path in written]
     assert "At an edge of 1,000 m" in text
@@ -175,7 +177,7 @@ def test_own_budgets_are_said_to_differ(tmp_path: Path) -> None:
     batch = pm.data.city.batch(5.0, seed=3)
     budgets = np.where(np.arange(len(batch.requests)) % 2, 1.0, 2.0)
     problem = pm.mobility.problem(batch.requests, batch.vehicles, epsilon=budgets)
-    text, _ = report(tmp_path, compare(problem, ["published"], runs=1))
+    text, _ = report(tmp_path, compare(problem, ["published"], runs=1, seed=0))
     assert "some agents brought smaller ones" in text
 
 

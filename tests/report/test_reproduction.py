@@ -85,7 +85,7 @@ def test_the_page_says_what_it_stands_on(page: list[Path]) -> None:
     assert "<title>The paper's mobility study, on a made-up city</title>" in text
     assert "Danassis" in text
     assert TOLD.command in text
-    assert "<td>seed</td><td>7</td>" in text
+    assert "<td>seed</td><td>7 (a simulation)</td>" in text
     assert "over all runs of all batches together" in text
     assert "What was left out, and why" in text
     assert "PALMA loses, ε = 1, ℓ = 4000 m" in text.split("without a counterpart in this run", 1)[1]

@@ -23,7 +23,7 @@ def command(
     threads: Annotated[str, typer.Option(help="Numbers of threads, with commas.")] = "1",
     flow: Annotated[int, typer.Option(help="Agents for OR-tools' min-cost flow beside `once`; 0 for none.")] = 0,
     dense: Annotated[int, typer.Option(help="Agents for scipy's assignment beside `once`; 0 for none.")] = 0,
-    seed: options.Seed = 0,
+    data_seed: options.DataSeed = 0,
     json: options.Json = None,
 ) -> None:
     """Measure."""
@@ -35,7 +35,7 @@ def command(
             threads=options.whole_numbers(threads, "--threads"),
             flow=flow,
             dense=dense,
-            seed=seed,
+            seed=data_seed,
             progress=progress,
         )
     if str(json) != "-":

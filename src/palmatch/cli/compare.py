@@ -38,7 +38,7 @@ def command(
     epsilon: options.Epsilon = 1.0,
     delta: options.Delta = 1e-5,
     accountant: options.AccountantName = options.Accountants.auto,
-    seed: options.Seed = 0,
+    seed: options.SecretSeed = None,
     json: options.Json = None,
 ) -> None:
     """Compare methods."""
@@ -52,7 +52,7 @@ def command(
             results.append(_compare(inputs, size, chosen, names, runs, settings, seed, report))
     show.write_json(json, figures(results, seed))
     if str(json) != "-":
-        _tell(results, runs, settings)
+        _tell(results, runs, settings, seed)
 
 
 def _compare(
@@ -62,7 +62,7 @@ def _compare(
     names: Sequence[str],
     runs: int,
     settings: Settings,
-    seed: int,
+    seed: int | None,
     report: Report,
 ) -> Comparison:
     problem = (lambda run: inputs.problem(size, run)) if inputs.draws else inputs.problem(size, seed)
@@ -77,10 +77,11 @@ def _compare(
     )
 
 
-def _tell(results: Sequence[Comparison], runs: int, settings: Settings) -> None:
+def _tell(results: Sequence[Comparison], runs: int, settings: Settings, seed: int | None) -> None:
     problem = results[0].problem
     show.say(show.size_of(problem) if len(results) == 1 else show.sides_of(problem))
     show.say(f"{show.counted(runs, 'run')}, ε = {in_words(settings.epsilon)}, δ = {in_words(settings.delta)}")
+    show.say_seeded(seed)
     show.show_rows([row for result in results for row in result.rows])
     show.say("Loss is against the full-information optimum.")
     show.say(show.FROM_THE_TRUTH)
@@ -96,7 +97,7 @@ def _private_methods(results: Sequence[Comparison]) -> list[str]:
     return [method for method, matching in played.items() if not matching.epsilon_is_public]
 
 
-def figures(results: Sequence[Comparison], seed: int) -> dict[str, object]:
+def figures(results: Sequence[Comparison], seed: int | None) -> dict[str, object]:
     """Return the comparison as plain data, for JSON; figures that mean nothing are null."""
     problem = results[0].problem
     return {
@@ -105,6 +106,7 @@ def figures(results: Sequence[Comparison], seed: int) -> dict[str, object]:
             "resources": problem.resources,
             "interest": problem.interest,
             "seed": seed,
+            "simulation": seed is not None,
             "notes": problem.notes,
         },
         "not_to_be_published": ["rows", "problem.notes", "problem.seed"],

@@ -22,7 +22,7 @@ from palmatch.studies.compare import compare
 
 NAME = "demo"
 HELP = "Match a morning in a made-up city with every method, and write a page about it."
-EXAMPLES = "Example: palmatch demo --out demo --seed 1"
+EXAMPLES = "Example: palmatch demo --out demo --data-seed 1"
 
 # The methods whose rounds are worth watching step by step.
 _WATCHED = ("once", "palma", "published", "noise", "alma")
@@ -30,7 +30,8 @@ _WATCHED = ("once", "palma", "published", "noise", "alma")
 
 def command(
     out: Annotated[Path, typer.Option("--out", help="The folder for report.html and its pictures.")] = Path("demo"),
-    seed: options.Seed = 0,
+    seed: options.SecretSeed = None,
+    data_seed: options.DataSeed = 0,
     hour: Annotated[float, typer.Option("--hour", help="Hour of the day: 5, 8, 11, 19, or any other.")] = 8.0,
     edge: options.Edge = 1000.0,
     runs: options.Runs = 32,
@@ -41,7 +42,7 @@ def command(
     """Run the demonstration."""
     check_outputs(json=json)
     folder = folder_for(out)
-    batch = city.batch(hour, seed=seed)
+    batch = city.batch(hour, seed=data_seed)
     files = {name: folder / f"{name}.csv" for name in ("agents", "vehicles")}
     for name, places in (("agents", batch.requests), ("vehicles", batch.vehicles)):
         ids = [f"{name[0]}{row}" for row in range(len(places))]
@@ -50,6 +51,7 @@ def command(
     problem = mobility.problem(
         read_points(files["agents"], role="agents"), read_points(files["vehicles"], role="resources"), edge=edge
     )
+    chosen = "" if seed is None else f" --seed {seed}"
     settings = Settings(epsilon=epsilon, delta=delta)
     with show.progress_bar("demo") as report:
         result = compare(problem, list(METHODS), runs=runs, settings=settings, seed=seed, edge=edge, report=report)
@@ -60,13 +62,14 @@ def command(
             headline="once",
             settings=settings,
             seed=seed,
-            command=f"palmatch demo --seed {seed} --hour {hour:g} --edge {edge:g} --runs {runs}",
+            command=f"palmatch demo{chosen} --data-seed {data_seed} --hour {hour:g} --edge {edge:g} --runs {runs}",
             outline=city.outline(),
             traces=_watch(problem, settings, seed),
         )
     show.write_json(json, compare_figures([result], seed))
     if str(json) != "-":
         show.say(f"A made-up city, {hour:g} o'clock: {show.size_of(problem)}")
+        show.say_seeded(seed)
         show.show_rows(sorted(result.rows, key=lambda row: row.loss_mean))
         show.say("Loss is against the full-information optimum.")
         show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is made up.")
@@ -79,6 +82,6 @@ def command(
         show.say(f"  palmatch explore {files['agents']} {files['vehicles']}")
 
 
-def _watch(problem: Problem, settings: Settings, seed: int) -> dict[str, Matching]:
+def _watch(problem: Problem, settings: Settings, seed: int | None) -> dict[str, Matching]:
     workspace = Workspace(problem)
     return {name: prepare(workspace, name, settings=settings, trace=True).play(seed) for name in _WATCHED}

@@ -60,14 +60,15 @@ def command(
     runs: options.Runs = 8,
     delta: options.Delta = 1e-5,
     accountant: options.AccountantName = options.Accountants.auto,
-    seed: options.Seed = 0,
+    seed: options.SecretSeed = None,
+    data_seed: options.DataSeed = 0,
     out: Annotated[Path, typer.Option("--out", help="The folder for frontier.png and frontier.svg.")] = Path(NAME),
     json: options.Json = None,
 ) -> None:
     """Find the frontier."""
     check_outputs(agents, resources, chosen.types, json=json)
     names, budgets = options.methods(methods), options.numbers(epsilons, "--epsilons")
-    inputs = given_or_made_up(agents, resources, chosen, seed=seed)
+    inputs = given_or_made_up(agents, resources, chosen, seed=data_seed)
     folder = folder_for(out)
     size = chosen.size(edge, areas)
     with show.progress_bar(NAME) as report:
@@ -85,7 +86,7 @@ def command(
     picture = save_both(frontier_figure(found, where), folder, NAME)[0]
     show.write_json(json, figures(found, seed))
     if str(json) != "-":
-        _tell(found, where, delta, picture)
+        _tell(found, where, delta, picture, seed)
 
 
 def given_or_made_up(
@@ -144,10 +145,11 @@ def _where(found: Frontier, chosen: options.ProblemOptions, size: float, *, made
     return f"{invented}{show.sides_of(found.problem)}, {kind}"
 
 
-def _tell(found: Frontier, where: str, delta: float, picture: Path) -> None:
+def _tell(found: Frontier, where: str, delta: float, picture: Path, seed: int | None) -> None:
     runs = found.lines[0].rows[0].runs
     show.say(where)
     show.say(f"Loss in % against the optimum, mean and spread of {show.counted(runs, 'run')}, δ = {in_words(delta)}")
+    show.say_seeded(seed)
     for first, last in _blocks(found):
         _show(found, first, last)
     show.say(words(price(found)))
@@ -199,7 +201,7 @@ def _own_budgets(problem: Problem) -> list[str]:
     return [f"{whose}, which --epsilons does not change."] if own else []
 
 
-def figures(found: Frontier, seed: int) -> dict[str, object]:
+def figures(found: Frontier, seed: int | None) -> dict[str, object]:
     """Return the frontier as plain data, for JSON: as of `compare`; ε is null where a method does not look at it."""
     told = price(found)
     return compare_figures([found.comparison], seed) | {

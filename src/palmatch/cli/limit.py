@@ -40,13 +40,14 @@ def command(
     crowds: Annotated[
         int, typer.Option("--crowds", help="Crowds drawn from the prior to estimate the expected optimum.", min=0)
     ] = CROWDS,
-    seed: options.Seed = 0,
+    seed: options.SecretSeed = None,
+    data_seed: options.DataSeed = 0,
     json: options.Json = None,
 ) -> None:
     """Find the limit."""
     check_outputs(agents, resources, chosen.types, json=json)
     budgets = options.numbers(epsilon, "--epsilon")
-    inputs = given_or_made_up(agents, resources, chosen, seed=seed)
+    inputs = given_or_made_up(agents, resources, chosen, seed=data_seed)
     results = []
     for size in chosen.sizes(edge, areas):
         problem = inputs.problem(size, seed)

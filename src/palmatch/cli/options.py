@@ -148,13 +148,19 @@ SecretSeed: TypeAlias = Annotated[
     int | None,
     typer.Option(
         "--seed",
-        help="Repeats a matching, for tests; otherwise chance is secret and kept nowhere.",
+        help="Repeats the agents' draws: a simulation. Otherwise they are secret and kept nowhere.",
         rich_help_panel=COMMON,
         min=0,
     ),
 ]
-Seed: TypeAlias = Annotated[
-    int, typer.Option("--seed", help="The same seed gives the same output.", rich_help_panel=COMMON, min=0)
+DataSeed: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--data-seed",
+        help="Which synthetic data, where no files are given; public, and not the agents' draws.",
+        rich_help_panel=COMMON,
+        min=0,
+    ),
 ]
 
 

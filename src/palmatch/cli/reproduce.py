@@ -81,7 +81,8 @@ def mobility(
     origin: options.Origin = options.ORIGIN,
     runs: Runs = None,
     quick: Quick = False,
-    seed: options.Seed = 0,
+    seed: options.SecretSeed = None,
+    data_seed: options.DataSeed = 0,
     processes: Processes = None,
     cluster: ClusterName = None,
     out: Annotated[Path, typer.Option("--out", help="The folder for report.html.")] = Path("reproduce-mobility"),
@@ -92,18 +93,20 @@ def mobility(
     if trips is None and at:
         raise InputError("--at goes with --trips FILE: the made-up city has batches at 05:00, 08:00, 11:00 and 19:00.")
     records = (
-        reproduce_mobility.from_city(seed=seed, seconds=seconds)
+        reproduce_mobility.from_city(seed=data_seed, seconds=seconds)
         if trips is None
         else reproduce_mobility.from_trips(trips, _moments(at), seconds=seconds)
     )
     records = replace(records, origin=options.place(origin))
     count = _runs(runs, quick, _QUICK_MOBILITY)
     sizes = options.numbers(edges, "--edges")
-    parts = reproduce_mobility.cells(records, edges=sizes, runs=count, seed=seed)
+    own = cells.study_seed(out / "cells", seed)
+    parts = reproduce_mobility.cells(records, edges=sizes, runs=count, seed=own)
     settings = reproduce_mobility.settings_of(records, runs=count, seed=seed, version=palmatch.__version__)
     rows = _play(out, parts, settings, processes, cluster)
     words = [*(["--trips", str(trips)] if trips else []), *(word for time in at or [] for word in ("--at", time))]
     words += ["--edges", ",".join(f"{size:g}" for size in sizes), "--seconds", f"{seconds:g}"]
+    words += ["--data-seed", str(data_seed)] if trips is None and data_seed else []
     words += [f"--origin={origin}"] if origin != options.ORIGIN else []
     told = _told("mobility", words, runs=count, seed=seed)
     numbers = beside(MOBILITY, reproduce_mobility.own_numbers(rows, records))
@@ -123,7 +126,8 @@ def papers(
     ] = False,
     runs: Runs = None,
     quick: Quick = False,
-    seed: options.Seed = 0,
+    seed: options.SecretSeed = None,
+    data_seed: options.DataSeed = 0,
     processes: Processes = None,
     cluster: ClusterName = None,
     out: Annotated[Path, typer.Option("--out", help="The folder for report.html.")] = Path("reproduce-papers"),
@@ -131,19 +135,21 @@ def papers(
 ) -> None:
     """Play the second test-case."""
     check_outputs(papers, reviewers, json=json)
-    records = _conference(papers, reviewers, seed)
+    records = _conference(papers, reviewers, data_seed)
     count = _runs(runs, quick, _QUICK_PAPERS)
     sizes = options.whole_numbers(areas, "--areas")
     for size in sizes:
         check_areas(size, named=len(records.areas), agents=len(records.reviewers), papers=len(records.papers))
-    parts = reproduce_papers.cells(records, areas=sizes, runs=count, seed=seed)
+    own = cells.study_seed(out / "cells", seed)
+    parts = reproduce_papers.cells(records, areas=sizes, runs=count, seed=own)
     settings = reproduce_papers.settings_of(records, runs=count, seed=seed, version=palmatch.__version__)
     rows = _play(out, parts, settings, processes, cluster)
     others = None
     if readings:
-        tries = paper_readings.cells(records, runs=count, seed=seed, areas=sizes)
+        tries = paper_readings.cells(records, runs=count, seed=own, areas=sizes)
         others = _play(out, tries, settings, processes, cluster)
     words = [*(["--papers", str(papers), "--reviewers", str(reviewers)] if papers else [])]
+    words += ["--data-seed", str(data_seed)] if papers is None and data_seed else []
     words += ["--areas", ",".join(map(str, sizes)), *(["--readings"] if readings else [])]
     told = _told("papers", words, runs=count, seed=seed)
     numbers = beside(PAPERS, reproduce_papers.own_numbers(rows, records))
@@ -168,8 +174,9 @@ def _runs(given: int | None, quick: bool, few: int) -> int:
     return given if given is not None else few if quick else 32
 
 
-def _told(study: str, words: Sequence[str], *, runs: int, seed: int) -> Told:
-    command = ["palmatch", "reproduce", study, *words, "--runs", str(runs), "--seed", str(seed)]
+def _told(study: str, words: Sequence[str], *, runs: int, seed: int | None) -> Told:
+    command = ["palmatch", "reproduce", study, *words, "--runs", str(runs)]
+    command += [] if seed is None else ["--seed", str(seed)]
     return Told(runs=runs, seed=seed, command=shlex.join(command), version=palmatch.__version__)
 
 
@@ -244,6 +251,7 @@ def _tell(
 ) -> None:
     if str(json) != "-":
         show.say(f"{title}: {show.counted(told.runs, 'run')}")
+        show.say_seeded(told.seed)
         _show_numbers(numbers)
         show.say("The last column is the difference in published standard deviations.")
         for warning in warnings:

@@ -122,6 +122,12 @@ def _kernels_are_kept() -> bool:
     return next(folder.rglob("*.nbi"), None) is not None
 
 
+def say_seeded(seed: int | None) -> None:
+    """Say that draws follow from a seed, where one was given."""
+    if seed is not None:
+        say(f"A simulation: all draws follow from --seed {seed}, and protect no agent.")
+
+
 def size_of(problem: Problem) -> str:
     """Return one line about a problem."""
     regions = len(problem.regions)

@@ -29,7 +29,7 @@ def write_report(
     *,
     title: str,
     settings: Settings,
-    seed: int,
+    seed: int | None,
     command: str,
     headline: str = "published",
     outline: ArrayLike | None = None,

@@ -16,7 +16,7 @@ from palmatch.report import paper_figures
 from palmatch.report.html import NOTHING, Cell, Exhibit, Page, Row, Section, Table, picture, text_row
 from palmatch.report.paper_figures import Line, Mark
 from palmatch.report.style import kind_of, percent
-from palmatch.report.words import SETTING_WORDS
+from palmatch.report.words import SETTING_WORDS, seed_in_words
 from palmatch.studies.published_numbers import Beside, Own, Unit
 from palmatch.studies.reproduced import Loss, Spent
 
@@ -37,7 +37,7 @@ class Told:
     """What a page says about the call that made it."""
 
     runs: int
-    seed: int
+    seed: int | None
     command: str
     version: str
 
@@ -180,7 +180,7 @@ def settings_of(
     usual = [(SETTING_WORDS[name], f"{getattr(default, name):g}") for name in ("delta", "order")]
     usual.append((SETTING_WORDS["truth_selection"], truth_selection))
     usual += [(SETTING_WORDS[name], f"{getattr(default, name):g}") for name in ("truth_backoff", "gamma")]
-    first = (("records", source), ("seed", str(told.seed)), ("runs", str(told.runs)))
+    first = (("records", source), ("seed", seed_in_words(told.seed)), ("runs", str(told.runs)))
     return (*first, *more, *usual, ("utility", utility), ("palmatch", told.version))
 
 

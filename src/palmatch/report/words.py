@@ -230,9 +230,14 @@ def _private_figures(comparisons: Sequence[Comparison]) -> list[str]:
     return list(dict.fromkeys(method for method, run in runs if not run.matching.epsilon_is_public))
 
 
-def settings_in_words(comparison: Comparison, settings: Settings, seed: int) -> tuple[tuple[str, str], ...]:
+def seed_in_words(seed: int | None) -> str:
+    """Return a seed, or that there is none."""
+    return "none: fresh randomness" if seed is None else f"{seed} (a simulation)"
+
+
+def settings_in_words(comparison: Comparison, settings: Settings, seed: int | None) -> tuple[tuple[str, str], ...]:
     """Return every public number in words."""
-    told = [("seed", str(seed)), ("runs", str(max(row.runs for row in comparison.rows)))]
+    told = [("seed", seed_in_words(seed)), ("runs", str(max(row.runs for row in comparison.rows)))]
     for field in fields(settings):
         value = getattr(settings, field.name)
         if field.name == "truth_selection" and value is None:

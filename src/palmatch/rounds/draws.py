@@ -81,7 +81,7 @@ class Randomness:
     seed:
         What the public streams are a hash of.
     simulated:
-        Whether a seed was given: the private streams are then a function of it.
+        Whether a seed was given, of which the private streams are then a function, or these draws serve several games.
     """
 
     private: Keys

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import re
+import secrets
 import signal
 import threading
 import traceback
@@ -35,6 +36,10 @@ from palmatch.errors import InputError, PalmatchError
 Setting: TypeAlias = str | int | float
 
 SETTINGS = "settings.json"
+
+# Holds the seed of a study for which none was given, so that it can go on; its settings only say that it was drawn.
+SECRET_SEED = "seed-not-to-be-published.txt"
+DRAWN_SEED = "drawn secretly"
 
 # Parts of the package that no number of a study depends on.
 _SHOWS = frozenset({"cli", "live", "report", "web"})
@@ -166,14 +171,18 @@ def code_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def check_settings(folder: Path, settings: Mapping[str, Setting]) -> None:
-    """Refuse a folder with cells of other settings or of other code; otherwise write ours down."""
-    settings = {**settings, "code": code_digest()}
+def _made(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made a folder ({error.strerror}); choose another one.") from None
-    path = folder / SETTINGS
+    return folder
+
+
+def check_settings(folder: Path, settings: Mapping[str, Setting]) -> None:
+    """Refuse a folder with cells of other settings or of other code; otherwise write ours down."""
+    settings = {**settings, "code": code_digest()}
+    path = _made(folder) / SETTINGS
     known = _known_settings(path)
     for name, value in settings.items():
         if name in known and known[name] != value:
@@ -185,6 +194,21 @@ def check_settings(folder: Path, settings: Mapping[str, Setting]) -> None:
     if merged != known:
         text = json.dumps(merged, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
         write_whole(path, text)
+
+
+def study_seed(folder: Path, seed: int | None) -> int:
+    """Return the seed that was given, or the folder's own, drawn when it is first asked for."""
+    if seed is not None:
+        return seed
+    path = folder / SECRET_SEED
+    _made(folder)
+    if not path.exists():
+        write_whole(path, f"{secrets.randbits(63)}\n")
+        path.chmod(0o600)
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        raise InputError(f"{path}: found no seed of a study; remove the folder, or choose another.") from None
 
 
 def _known_settings(path: Path) -> dict[str, Setting]:

@@ -1,12 +1,13 @@
-"""Methods side by side: welfare lost against the optimum, privacy spent, rounds, over seeded runs.
+"""Methods side by side: welfare lost against the optimum, privacy spent, rounds, over runs.
 
-A comparison is a table of plain records; how it is shown is the report's business.
+In each run all methods play with the same draws. A comparison is a table of plain records; how it is shown is
+the report's business.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
@@ -16,10 +17,10 @@ from palmatch.matching import Matching
 from palmatch.methods import METHODS, PreparedMethod, Report, Settings, Workspace, prepare
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, Problem
-from palmatch.rounds.draws import stream
+from palmatch.rounds.draws import Randomness, stream
 
 # A problem, or the problem of each run where a run draws its own (primary areas, say).
-Problems = Problem | Callable[[int], Problem]
+Problems = Problem | Callable[[int | None], Problem]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +75,17 @@ def compare(
     *,
     runs: int = 32,
     settings: Settings | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     edge: float | None = None,
     areas: int | None = None,
     report: Report | None = None,
 ) -> Comparison:
-    """Play every method `runs` times on the same problem and seeds.
+    """Play every method `runs` times on the same problem, in each run with the same draws.
 
     Parameters
     ----------
     problem:
-        A problem, or a function from a run's seed to its problem.
+        A problem, or a function from a run's seed, which is None where there is none, to its problem.
     methods:
         Names from `palmatch.METHODS`.
     runs:
@@ -92,7 +93,7 @@ def compare(
     settings:
         All public numbers; the usual ones unless given.
     seed:
-        Repeats the comparison.
+        Repeats the comparison; without one every run's draws are fresh.
     edge, areas:
         Only written into the rows, for tables over several sizes of region.
     report:
@@ -114,51 +115,62 @@ def compare(
     """
     chosen = settings or Settings()
     _check(methods, runs)
-    seeds = [stream(seed, run) for run in range(runs)]
+    seeds = run_seeds(seed, runs)
     played: dict[str, list[Run]] = {method: [] for method in methods}
     if isinstance(problem, Problem):
         shown = problem
         _play_all(problem, methods, seeds, chosen, played, report=report)
     else:
-        shown = problem(seeds[0])
+        shown = own = problem(seeds[0])
         for run, own_seed in enumerate(seeds):
-            _play_all(problem(own_seed), methods, [own_seed], chosen, played)
+            own = own if run == 0 else problem(own_seed)
+            _play_all(own, methods, [own_seed], chosen, played)
             if report is not None:
                 report("runs", run + 1, runs)
     rows = tuple(_row(method, played[method], chosen, edge=edge, areas=areas) for method in methods)
     return Comparison(shown, rows, {method: tuple(played[method]) for method in methods})
 
 
+def run_seeds(seed: int | None, runs: int) -> list[int | None]:
+    """Return a seed for each run, or none for any of them."""
+    return [None if seed is None else stream(seed, run) for run in range(runs)]
+
+
+def run_draws(workspace: Workspace, seeds: Sequence[int | None]) -> list[Randomness]:
+    """Return the draws of each run; they serve all methods, so that every run is a simulation, also a fresh one."""
+    return [replace(workspace.randomness(seed), simulated=True) for seed in seeds]
+
+
 def _play_all(
     problem: Problem,
     methods: Sequence[str],
-    seeds: Sequence[int],
+    seeds: Sequence[int | None],
     settings: Settings,
     played: dict[str, list[Run]],
     *,
     report: Report | None = None,
 ) -> None:
     workspace = Workspace(problem, report)
-    best = optimal_welfare(problem)
+    best, draws = optimal_welfare(problem), run_draws(workspace, seeds)
     for number, method in enumerate(methods):
         ready = prepare(workspace, method, settings=settings)
         # Its own progress is of no interest among many runs.
         workspace.report = None
-        played[method].extend(_play(ready, seeds, best))
+        played[method].extend(play_runs(ready, draws, best))
         workspace.report = report
         if report is not None:
             report("methods", number + 1, len(methods))
 
 
-def _play(method: PreparedMethod, seeds: Sequence[int], best: float) -> list[Run]:
-    """Play every seed; a method without chance gives the same each time and is played once."""
+def play_runs(method: PreparedMethod, draws: Sequence[Randomness], best: float) -> list[Run]:
+    """Play every run; a method without chance gives the same each time and is played once."""
     results: list[Run] = []
     random = METHODS.find(method.name).random
-    for seed in seeds if random else seeds[:1]:
+    for chance in draws if random else draws[:1]:
         start = perf_counter()
-        matching = method.play(seed)
+        matching = method.play(chance=chance)
         results.append(Run(matching, best, perf_counter() - start))
-    return results if random else results * len(seeds)
+    return results if random else results * len(draws)
 
 
 def _row(method: str, runs: Sequence[Run], settings: Settings, *, edge: float | None, areas: int | None) -> Row:

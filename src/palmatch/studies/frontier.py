@@ -1,6 +1,6 @@
 """Loss against ε, method by method: what privacy costs, and what it costs to do without a centre.
 
-A frontier plays every method at every budget on the same problems and seeds, so that its lines can be compared run by
+A frontier plays every method at every budget on the same problems and draws, so that its lines can be compared run by
 run; a method that does not look at the budget is played once for all of them. How it is shown is the report's business.
 """
 
@@ -18,8 +18,7 @@ from palmatch.errors import InputError
 from palmatch.methods import METHODS, Report, Settings, Workspace, prepare
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, Problem
-from palmatch.rounds.draws import stream
-from palmatch.studies.compare import Comparison, Problems, Row, Run, _check, _play, _row
+from palmatch.studies.compare import Comparison, Problems, Row, Run, _check, _row, play_runs, run_draws, run_seeds
 
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 SHOWN = ("once", "palma", "published", "noise", "hungarian-once", "hungarian-region")
@@ -97,19 +96,21 @@ def frontier(
     epsilons: Sequence[float] = EPSILONS,
     runs: int = 8,
     settings: Settings | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     edge: float | None = None,
     areas: int | None = None,
     report: Report | None = None,
 ) -> Frontier:
-    """Play every method `runs` times at every budget, on the same problems and seeds.
+    """Play every method `runs` times at every budget, on the same problems and draws.
 
     Parameters
     ----------
     problem:
-        A problem, or a function from a run's seed to its problem.
+        A problem, or a function from a run's seed, which is None where there is none, to its problem.
     settings:
         All public numbers but ε.
+    seed:
+        Repeats the frontier; without one every run's draws are fresh.
     edge, areas:
         Only written into the rows.
 
@@ -129,20 +130,22 @@ def frontier(
     cells = [
         (method, epsilon) for method in methods for epsilon in (budgets if METHODS.find(method).spends else (nan,))
     ]
-    problems = list(_problems(problem, [stream(seed, run) for run in range(runs)]))
+    problems = list(_problems(problem, run_seeds(seed, runs)))
     played: list[list[Run]] = [[] for _ in cells]
+    shown: list[Problem] = []
     for number, (draw, seeds) in enumerate(problems):
-        done = _counter(report, number * len(cells), len(problems) * len(cells))
-        for runs_of_cell, more in zip(played, _play_cells(draw(), seeds, cells, chosen, report, done), strict=True):
+        done, own = _counter(report, number * len(cells), len(problems) * len(cells)), draw()
+        shown = shown or [own]
+        for runs_of_cell, more in zip(played, _play_cells(own, seeds, cells, chosen, report, done), strict=True):
             runs_of_cell.extend(more)
     rows = [
         _row(method, results, replace(chosen, epsilon=epsilon), edge=edge, areas=areas)
         for (method, epsilon), results in zip(cells, played, strict=True)
     ]
-    return Frontier(problems[0][0](), budgets, tuple(_line(method, rows, played) for method in methods))
+    return Frontier(shown[0], budgets, tuple(_line(method, rows, played) for method in methods))
 
 
-def _problems(problem: Problems, seeds: list[int]) -> Iterator[tuple[Callable[[], Problem], list[int]]]:
+def _problems(problem: Problems, seeds: list[int | None]) -> Iterator[tuple[Callable[[], Problem], list[int | None]]]:
     """Yield the problem with all seeds, or each run's own problem, not made before it is asked for, with its seed."""
     if isinstance(problem, Problem):
         yield lambda: problem, seeds
@@ -153,7 +156,7 @@ def _problems(problem: Problems, seeds: list[int]) -> Iterator[tuple[Callable[[]
 
 def _play_cells(
     problem: Problem,
-    seeds: Sequence[int],
+    seeds: Sequence[int | None],
     cells: Sequence[tuple[str, float]],
     settings: Settings,
     report: Report | None,
@@ -161,12 +164,13 @@ def _play_cells(
 ) -> Iterator[list[Run]]:
     """Yield the runs of each method and budget, all on one workspace."""
     workspace, best = Workspace(problem), optimal_welfare(problem)
+    draws = run_draws(workspace, seeds)
     for method, epsilon in cells:
         # Only what is done before play takes long enough to be worth a bar of its own.
         workspace.report = report
         ready = prepare(workspace, method, settings=settings if isnan(epsilon) else replace(settings, epsilon=epsilon))
         workspace.report = None
-        yield _play(ready, seeds, best)
+        yield play_runs(ready, draws, best)
         done()
 
 

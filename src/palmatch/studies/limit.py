@@ -116,7 +116,7 @@ class _Limit:
         delta: float = 0.0,
         capacities: ArrayLike | None = None,
         crowds: int = CROWDS,
-        seed: int = 0,
+        seed: int | None = None,
         gap: float = GAP,
         report: Report | None = None,
     ) -> Limit:
@@ -133,7 +133,7 @@ class _Limit:
         crowds:
             On so many drawn crowds the expected optimum is estimated; 0 leaves losses out.
         seed:
-            Repeats the drawn crowds.
+            Repeats the drawn crowds, which are fresh without one.
         gap:
             The relative gap between the two sides of the linear program at which the solver stops.
         report:
@@ -205,7 +205,7 @@ class Town:
         regions, capacities = np.repeat(self.problem.region_index, wanted), self.capacities.astype(np.float64)
         return program_of(self.regions, self.priors, regions, np.repeat(own, wanted), capacities, delta=delta)
 
-    def crowds(self, count: int, seed: int) -> Iterator[Problem]:
+    def crowds(self, count: int, seed: int | None) -> Iterator[Problem]:
         """Yield the same problem with types drawn from the prior of every region, independently."""
         chance = np.random.Generator(np.random.PCG64(seed))
         members = [np.flatnonzero(self.problem.region_index == place) for place in range(len(self.regions))]
@@ -223,7 +223,7 @@ class Town:
         agents, places = linear_sum_assignment(table, maximize=True)
         return float(table[agents, places].sum())
 
-    def optimum(self, crowds: int, seed: int, report: Report | None = None) -> Estimate:
+    def optimum(self, crowds: int, seed: int | None, report: Report | None = None) -> Estimate:
         """Estimate the expected full-information optimum."""
         found = []
         for number, crowd in enumerate(self.crowds(crowds, seed)):

@@ -27,7 +27,7 @@ from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds.draws import keys_of, stream
 from palmatch.studies import reproduced
-from palmatch.studies.cells import Cell, Setting
+from palmatch.studies.cells import DRAWN_SEED, Cell, Setting
 from palmatch.studies.published_numbers import Own, improvement_key, loss_key
 from palmatch.studies.reproduced import Loss, check_sizes, frame_of, random_loss, row_of
 
@@ -217,11 +217,12 @@ def cells(
     ]
 
 
-def settings_of(records: Records, *, runs: int, seed: int, version: str) -> dict[str, Setting]:
+def settings_of(records: Records, *, runs: int, seed: int | None, version: str) -> dict[str, Setting]:
     """Return what the rows depend on besides the names of the cells."""
     origin = "{:g},{:g}".format(*records.origin)
     shared: dict[str, Setting] = {
-        "study": "mobility", "runs": runs, "seed": seed, "palmatch": version, "squares are counted from": origin,
+        "study": "mobility", "runs": runs, "seed": DRAWN_SEED if seed is None else seed, "palmatch": version,
+        "squares are counted from": origin,
     }  # fmt: skip
     return shared | {f"places of {batch.name}": batch.digest for batch in records.batches}
 

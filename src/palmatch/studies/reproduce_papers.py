@@ -30,7 +30,7 @@ from palmatch.policies.published import Policy
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.draws import stream
 from palmatch.studies import reproduced
-from palmatch.studies.cells import Cell, Setting
+from palmatch.studies.cells import DRAWN_SEED, Cell, Setting
 from palmatch.studies.published_numbers import Own
 from palmatch.studies.reproduced import check_sizes, frame_of, random_loss, row_of
 
@@ -134,9 +134,15 @@ def types_of(records: Records, areas: int) -> int:
     return sum(comb(len(records.areas) - 1, further) for further in range(areas))
 
 
-def settings_of(records: Records, *, runs: int, seed: int, version: str) -> dict[str, Setting]:
+def settings_of(records: Records, *, runs: int, seed: int | None, version: str) -> dict[str, Setting]:
     """Return what the rows depend on besides the names of the cells."""
-    return {"study": "papers", "runs": runs, "seed": seed, "palmatch": version, "labels": records.digest}
+    return {
+        "study": "papers",
+        "runs": runs,
+        "seed": DRAWN_SEED if seed is None else seed,
+        "palmatch": version,
+        "labels": records.digest,
+    }
 
 
 def problem_of(
