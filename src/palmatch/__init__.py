@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from palmatch import data
-    from palmatch.domains import mobility, papers, table
+    from palmatch.domains import mobility, pairs, papers, table
     from palmatch.errors import DidNotConverge, InputError, PalmatchError
     from palmatch.matching import Guarantee, Matching, Outcome, Trace
     from palmatch.methods import METHODS, Method, PreparedMethod, Settings, Workspace, match, prepare, register
@@ -50,6 +50,7 @@ _HOME = {
     "make_problem": "palmatch.problem",
     "match": "palmatch.methods",
     "mobility": "palmatch.domains.",
+    "pairs": "palmatch.domains.",
     "papers": "palmatch.domains.",
     "prepare": "palmatch.methods",
     "table": "palmatch.domains.",
@@ -80,6 +81,7 @@ __all__ = [
     "make_problem",
     "match",
     "mobility",
+    "pairs",
     "papers",
     "prepare",
     "register",

@@ -136,6 +136,18 @@ class Located(Protocol):
         ...
 
 
+@runtime_checkable
+class Mutual(Protocol):
+    """An optional protocol of a domain whose resources are agents: what they are worth once their types are known.
+
+    `utility` values a partner by what is public of it, its region's representative.
+    """
+
+    def between(self, types: FloatArray, partners: FloatArray) -> FloatArray:
+        """Return what a partner of each type (columns) is worth to an agent of each type (rows): 0 or more."""
+        ...
+
+
 def checked_utility(domain: Domain, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
     """Return the domain's utilities, refusing anything outside (0, 1]."""
     table = domain.utility(types, columns)

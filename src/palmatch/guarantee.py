@@ -132,6 +132,21 @@ def with_limits(guarantee: Guarantee) -> Guarantee:
     )
 
 
+def with_partners(guarantee: Guarantee) -> Guarantee:
+    """Return the guarantee where agents are matched with each other: partners are observers like any other."""
+    if guarantee.notion == "none":
+        return guarantee
+    return replace(
+        guarantee,
+        assumptions=(
+            *guarantee.assumptions,
+            "Regions of all agents and conflicts between them are public, and do not depend on what is private.",
+            "An agent that another agent's attempt makes its partner accepts it whatever its own type.",
+        ),
+        applies_to=f"{guarantee.applies_to}, also as the partner of another agent, and against that partner",
+    )
+
+
 def no_privacy(what: str) -> Guarantee:
     """Return the guarantee of a method that acts on the truth: none."""
     return Guarantee(

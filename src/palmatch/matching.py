@@ -137,6 +137,8 @@ class Matching:
     several:
         All units (agent, resource), sorted, of a problem with capacities, demands or conflicts; None for any other,
         where `units` follows from `resource_of`.
+    mutual:
+        Whether resources are agents: each pair is then there twice, (one, other) and (other, one).
     """
 
     method: str
@@ -152,16 +154,22 @@ class Matching:
     resource_ids: tuple[str, ...] = ()
     library: Library = "polars"
     several: IntArray | None = None
+    mutual: bool = False
 
     def __repr__(self) -> str:
         rounds = f" in {self.rounds:,} rounds" if self.rounds else ""
         figures = "no privacy"
         if self.guarantee.notion != "none":
             figures = f"ε = {in_words(self.guarantee.epsilon)}, δ = {in_words(self.guarantee.delta)}"
-        units = "" if self.several is None else f" with {self.filled:,} units"
+        units = "" if self.several is None or self.mutual else f" with {self.filled:,} units"
         return (
             f"Matching({self.method}: {self.matched:,} of {len(self.resource_of):,} matched{units}{rounds}, {figures})"
         )
+
+    @property
+    def other(self) -> str:
+        """What an agent is matched with, in a word."""
+        return "partner" if self.mutual else "resource"
 
     @property
     def units(self) -> IntArray:
@@ -179,17 +187,19 @@ class Matching:
     def to_frame(self, library: Library | None = None) -> Any:
         """Return a frame with columns `agent` and `resource`, a row for every unit; null for an agent without any.
 
+        Where agents are matched with each other the second column is `partner`.
+
         Parameters
         ----------
         library:
             "polars", "pandas" or "pyarrow"; what the agents came as unless given.
         """
         agents, resources = self.columns()
-        frame = pl.DataFrame({"agent": agents, "resource": pl.Series(resources, dtype=pl.String)})
+        frame = pl.DataFrame({"agent": agents, self.other: pl.Series(resources, dtype=pl.String)})
         wanted = library or self.library
         if wanted == "pandas":
             # Only a caller who has pandas asks for it.
-            return import_module("pandas").DataFrame({"agent": agents, "resource": resources})
+            return import_module("pandas").DataFrame({"agent": agents, self.other: resources})
         if wanted == "pyarrow":
             return frame.to_arrow()
         if wanted != "polars":

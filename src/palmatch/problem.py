@@ -20,6 +20,7 @@ from palmatch.domain import (
     FloatArray,
     IntArray,
     Located,
+    Mutual,
     Narrowing,
     Partition,
     Region,
@@ -38,6 +39,7 @@ __all__ = [
     "FloatArray",
     "IntArray",
     "Located",
+    "Mutual",
     "Narrowing",
     "Partition",
     "Problem",
@@ -47,6 +49,7 @@ __all__ = [
     "checked_utility",
     "for_everybody",
     "make_problem",
+    "refuse_pairs",
     "refuse_seats",
     "single_type",
 ]
@@ -106,7 +109,9 @@ class Problem:
         kind, regions = type(self.domain).__name__, len(self.regions)
         interest = "" if self.interest is None else f", interest {self.interest:,}"
         sides = f"{self.agents:,} agents, {self.resources:,} resources"
-        if self.seats is not None:
+        if self.pairs:
+            sides = f"{self.agents:,} agents, matched with each other"
+        elif self.seats is not None:
             sides += f" with {int(self.capacity.sum()):,} seats for {int(self.demand.sum()):,} units"
         return f"Problem({kind}: {sides}, {regions:,} regions{interest})"
 
@@ -121,9 +126,16 @@ class Problem:
         return len(self.resource_ids)
 
     @property
+    def pairs(self) -> bool:
+        """Whether agents are matched with each other: the resources are the agents, in the same order."""
+        return self.seats is not None and self.seats.mutual
+
+    @property
     def ranks(self) -> int:
         """K, the number of rank sets of every region."""
-        return self.resources if self.interest is None else min(self.interest, self.resources)
+        # No agent is its own partner.
+        most = self.resources - self.pairs
+        return most if self.interest is None else min(self.interest, most)
 
     @property
     def capacity(self) -> IntArray:
@@ -142,6 +154,8 @@ class Problem:
 
     def true_utility(self, columns: IntArray | None = None) -> FloatArray:
         """Return what each agent truly gets from each resource (N x R, or N x columns), for scoring only."""
+        if isinstance(self.domain, Mutual):
+            return self.domain.between(self.truth, self.truth if columns is None else self.truth[columns])
         return checked_utility(self.domain, self.truth, columns)
 
     def true_utility_of(self, resource_of: IntArray) -> FloatArray:
@@ -160,18 +174,28 @@ class Problem:
         # In blocks: the block's agents by the block's resources, of which only the diagonal is wanted.
         for block in np.array_split(np.arange(len(units)), max(1, len(units) // 64)):
             columns, place = np.unique(resources[block], return_inverse=True)
-            table = checked_utility(self.domain, self.truth[agents[block]], columns)
+            if isinstance(self.domain, Mutual):
+                table = self.domain.between(self.truth[agents[block]], self.truth[columns])
+            else:
+                table = checked_utility(self.domain, self.truth[agents[block]], columns)
             gained[block] = table[np.arange(len(block)), place]
         return gained
 
 
 def refuse_seats(problem: Problem, what: str) -> None:
     """Refuse a problem with capacities, demands or conflicts before anything starts."""
+    refuse_pairs(problem, what)
     if problem.seats is not None:
         raise InputError(
             f"{what} takes one agent for each resource and one resource for each agent, and no conflicts: take "
             "capacity, demand and conflicts out, or choose another method."
         )
+
+
+def refuse_pairs(problem: Problem, what: str) -> None:
+    """Refuse a problem in which agents are matched with each other before anything starts."""
+    if problem.pairs:
+        raise InputError(f"{what} matches agents to resources, not with each other: leave pairs out.")
 
 
 def make_problem(

@@ -7,7 +7,7 @@ what a resource is worth, or how units are found.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -33,11 +33,15 @@ class Seats:
         How many different resources each agent wants at most, shape (N,).
     conflicts:
         Excluded pairs (agent, resource) as row numbers, shape (M, 2), sorted, each once.
+    mutual:
+        Whether the resources are the agents themselves, in the same order: an agent that has a partner is that
+        partner's partner, and conflicts hold both ways.
     """
 
     capacity: IntArray
     demand: IntArray
     conflicts: IntArray
+    mutual: bool = False
 
     @property
     def conflict_start(self) -> IntArray:
@@ -54,14 +58,23 @@ class Seats:
         """Return the same limits with the agents in another order."""
         place = np.empty(len(agents), dtype=np.int64)
         place[agents] = np.arange(len(agents))
-        moved = np.column_stack((place[self.conflicts[:, 0]], self.conflicts[:, 1]))
-        return Seats(self.capacity, self.demand[agents], moved[np.lexsort((moved[:, 1], moved[:, 0]))])
+        resources = self.conflicts[:, 1]
+        moved = np.column_stack((place[self.conflicts[:, 0]], place[resources] if self.mutual else resources))
+        return replace(self, demand=self.demand[agents], conflicts=moved[np.lexsort((moved[:, 1], moved[:, 0]))])
 
     def allowed(self, agents: int, resources: int) -> NDArray[np.bool_]:
         """Return which pairs are not excluded, as a table; for methods that look at every pair."""
         table = np.ones((agents, resources), dtype=np.bool_)
         table[self.conflicts[:, 0], self.conflicts[:, 1]] = False
         return table
+
+
+def pair_seats(ids: Sequence[str], conflicts: Iterable[tuple[str, str]] | None = None) -> Seats:
+    """Return the limits of agents that are matched with each other: one partner each, and never oneself."""
+    one_way, own = _pairs(ids, ids, conflicts), np.arange(len(ids))
+    both_ways = np.vstack((one_way, one_way[:, ::-1], np.column_stack((own, own))))
+    ones = np.ones(len(ids), dtype=np.int64)
+    return Seats(ones, ones.copy(), np.unique(both_ways, axis=0), mutual=True)
 
 
 def seats_of(

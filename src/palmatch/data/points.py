@@ -6,7 +6,7 @@ latitude and longitude exchanged. Knows nothing of metres, regions or utilities.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -73,6 +73,29 @@ def read_points(path: FilePath, *, role: Literal["agents", "resources"]) -> Poin
     """
     sheet = read_sheet(path)
     return points_of(sheet, identifiers(sheet), role=role)
+
+
+def read_trips(path: FilePath) -> tuple[Points, Points]:
+    """Read `id`, `lat`, `lon`, `to_lat` and `to_lon`, and the optional `edge` and `epsilon`: origins, destinations.
+
+    Raises
+    ------
+    InputError
+        With file, line and column, if any cell cannot be used.
+    """
+    sheet = read_sheet(path)
+    return trips_of(sheet, identifiers(sheet))
+
+
+def trips_of(sheet: Sheet, ids: tuple[str, ...]) -> tuple[Points, Points]:
+    """Check the columns of a file or frame and return origins and destinations."""
+    origins = points_of(sheet, ids, role="agents")
+    north = need_column(sheet, "to_lat", "to_latitude")
+    east = need_column(sheet, "to_lon", "to_lng", "to_longitude")
+    latitude, longitude = _positions(sheet, north=north, east=east)
+    used = (sheet.names[north], sheet.names[east])
+    origins = replace(origins, ignored=tuple(name for name in origins.ignored if name not in used))
+    return origins, replace(origins, latitude=latitude, longitude=longitude)
 
 
 def points_of(sheet: Sheet, ids: tuple[str, ...], *, role: Literal["agents", "resources"]) -> Points:

@@ -261,11 +261,13 @@ def problem(
             raise InputError(f"Expected {name} above 0 metres, got {name}={value}.")
     people, cars = _as_points(requests, "requests", "agents"), _as_points(vehicles, "vehicles", "resources")
     check_not_swapped(people, cars)
-    _check_origin(origin)
-    latitude, longitude = _middle(cars)
-    places = _metres(people, latitude, longitude)
-    parked = _metres(cars, latitude, longitude)
-    guess = None if likely is None else cKDTree(_metres(_as_points(likely, "likely", "resources"), latitude, longitude))
+    check_origin(origin)
+    latitude, longitude = middle_of(cars)
+    places = metres_of(people, latitude, longitude)
+    parked = metres_of(cars, latitude, longitude)
+    guess = (
+        None if likely is None else cKDTree(metres_of(_as_points(likely, "likely", "resources"), latitude, longitude))
+    )
     city = City(parked, float(alpha), float(spacing), latitude, longitude, cKDTree(parked), origin, guess)
     edges = np.full(len(places), float(edge))
     if people.edge is not None:
@@ -376,9 +378,9 @@ def _projection(latitude: float, longitude: float) -> pyproj.Proj:
     return pyproj.Proj(proj="aeqd", lat_0=latitude, lon_0=longitude, ellps="WGS84")
 
 
-def _middle(vehicles: Points) -> tuple[float, float]:
-    """Return the middle of the vehicles on the sphere, so that a town on the date line has one too."""
-    north, east = np.radians(vehicles.latitude), np.radians(vehicles.longitude)
+def middle_of(places: Points) -> tuple[float, float]:
+    """Return the middle of places on the sphere, so that a town on the date line has one too."""
+    north, east = np.radians(places.latitude), np.radians(places.longitude)
     x, y, z = (
         float(part.mean()) for part in (np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north))
     )
@@ -394,7 +396,9 @@ def squares_of(
     return np.column_stack((columns, rows))
 
 
-def bounds_of(squares: FloatArray, edge: float, origin: tuple[float, float] = ORIGIN) -> tuple[FloatArray, FloatArray]:
+def bounds_of(
+    squares: FloatArray, edge: FloatArray | float, origin: tuple[float, float] = ORIGIN
+) -> tuple[FloatArray, FloatArray]:
     """Return the south-western and the north-eastern corners, in degrees, of squares given as rows (column, row)."""
     column, row = squares.T
     degrees_east = edge / metres_per_degree_east(row, edge, origin[0])
@@ -403,20 +407,22 @@ def bounds_of(squares: FloatArray, edge: float, origin: tuple[float, float] = OR
     return corner, corner + np.column_stack((np.full(len(row), edge / METRES_PER_DEGREE), degrees_east))
 
 
-def _check_origin(origin: tuple[float, float]) -> None:
+def check_origin(origin: tuple[float, float]) -> None:
+    """Refuse an origin that is not on Earth."""
     if not (len(origin) == 2 and abs(origin[0]) <= 90 and abs(origin[1]) <= 180):
         raise InputError(f"Expected an origin of (latitude, longitude) on Earth, got origin={origin}.")
 
 
-def _metres(points: Points, latitude: float, longitude: float) -> FloatArray:
+def metres_of(points: Points, latitude: float, longitude: float) -> FloatArray:
+    """Return places in metres east and north of a middle, refusing those for which the map is not flat."""
     east, north = _projection(latitude, longitude)(points.longitude, points.latitude)
     places = np.column_stack((east, north))
     far = np.flatnonzero(~(np.hypot(places[:, 0], places[:, 1]) <= LARGEST_RADIUS))
     if len(far):
         row = far[0]
         raise InputError(
-            f"{points.source}: {points.ids[row]!r} is more than {LARGEST_RADIUS / 1000:,.0f} km from the middle of the "
-            f"vehicles ({latitude:g}, {longitude:g}): check the position, or match each city by itself."
+            f"{points.source}: {points.ids[row]!r} is more than {LARGEST_RADIUS / 1000:,.0f} km from the middle "
+            f"({latitude:g}, {longitude:g}): check the position, or match each city by itself."
         )
     return places
 

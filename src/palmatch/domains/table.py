@@ -6,7 +6,7 @@ This domain knows nothing about what the numbers mean; it checks that they make 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,7 +112,7 @@ def problem(
         raise InputError("Expected the region of each agent, and the possible types of each region; give both.")
     if not isinstance(types, Mapping):
         types, representatives = _types_of(types, resource_ids, representatives)
-    matrix = _numbers(utilities, "the utility matrix")
+    matrix = numbers_of(utilities, "the utility matrix")
     if matrix.ndim != 2 or matrix.size == 0:
         raise InputError(f"Expected a matrix of agents by resources, got shape {matrix.shape}.")
     if len(regions) != len(matrix):
@@ -129,22 +129,28 @@ def problem(
     number = {name: place for place, name in enumerate(names)}
     numbers = np.array([number[name] for name in regions], dtype=np.float64)
     domain = Table(names, possible, tuple(_representative(chosen, n, t) for n, t in zip(names, possible, strict=True)))
-    strangers = _not_among(matrix, numbers.astype(np.int64), possible)
-    return make_problem(
+    problem = make_problem(
         domain,
         np.column_stack((numbers, matrix)),
         agent_ids=agent_ids,
         resource_ids=tuple(str(n) for n in range(matrix.shape[1])) if resource_ids is None else tuple(resource_ids),
         interest=interest,
         epsilon=for_everybody(epsilon, len(matrix)),
-        uncovered=strangers,
-        notes=_notes(len(strangers), len(matrix)),
         library=library,
         check=False,
         capacity=capacity,
         demand=demand,
         conflicts=conflicts,
     )
+    return covering(problem)
+
+
+def covering(problem: Problem) -> Problem:
+    """Return the problem with a note of the agents whose utilities are not among their region's possible types."""
+    domain, types = problem.domain, problem.types
+    assert isinstance(domain, Table)
+    strangers = _not_among(types[:, 1:], types[:, 0].astype(np.int64), domain.possible)
+    return replace(problem, uncovered=tuple(strangers), notes=_notes(len(strangers), problem.agents))
 
 
 class _Agents(NamedTuple):
@@ -179,7 +185,8 @@ def _types_of(
     return {name: found.utilities[chosen] for name, chosen in rows.items()}, representatives or standing
 
 
-def _numbers(values: Any, what: str) -> FloatArray:
+def numbers_of(values: Any, what: str) -> FloatArray:
+    """Return numbers as an array, or say where something else was found."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -198,7 +205,7 @@ def _notes(strangers: int, agents: int) -> tuple[str, ...]:
 def _possible(name: str, types: Mapping[str, ArrayLike], resources: int) -> FloatArray:
     if name not in types:
         raise InputError(f"Region {name!r} has agents but no possible types: give the utilities of who could be there.")
-    rows = _numbers(types[name], f"the types of region {name!r}")
+    rows = numbers_of(types[name], f"the types of region {name!r}")
     if rows.ndim != 2 or rows.shape[1] != resources or len(rows) == 0:
         raise InputError(f"Region {name!r}: expected types by {resources} resources, got shape {rows.shape}.")
     _check_range(rows, f"the types of region {name!r}")

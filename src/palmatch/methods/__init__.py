@@ -15,7 +15,7 @@ from palmatch.methods.assembly import PreparedGame, accounts, prepare_game
 from palmatch.methods.registry import METHODS, Method, PreparedMethod, register
 from palmatch.methods.workspace import Report, Settings, Workspace, budgets
 from palmatch.privacy.accountants import check_budget
-from palmatch.problem import Located, Problem, refuse_seats
+from palmatch.problem import Located, Problem, refuse_pairs, refuse_seats
 from palmatch.rounds.draws import Randomness
 
 __all__ = [
@@ -139,8 +139,10 @@ def prepare(
     """
     chosen, found = settings or Settings(), METHODS.find(method)
     check_budget(np.array([chosen.epsilon]), order=chosen.order, delta=chosen.delta)
-    if found.located and not isinstance(workspace.problem.domain, Located):
+    if found.located and not workspace.problem.pairs and not isinstance(workspace.problem.domain, Located):
         raise InputError(f"{found.name} needs places on a map: leave it out, or use the mobility domain.")
-    if not found.units:
+    if not found.pairs:
+        refuse_pairs(workspace.problem, found.name)
+    if not found.units and not workspace.problem.pairs:
         refuse_seats(workspace.problem, found.name)
     return PreparedMethod(found.name, workspace, found.prepare(workspace, chosen, trace))

@@ -196,5 +196,5 @@ for _method in (
         rounds=False,
     ),
 ):
-    # All of them take capacities, demands and conflicts.
-    register(replace(_method, units=True))
+    # All of them take capacities, demands and conflicts; agents that have partners have no places to be blurred.
+    register(replace(_method, units=True, pairs=not _method.located))

@@ -13,6 +13,7 @@ from palmatch.errors import InputError
 from palmatch.guarantee import no_privacy, region_only
 from palmatch.matching import Guarantee, Matching
 from palmatch.methods.b_matching import allowed, b_matching, random_units, take_units
+from palmatch.methods.pairs import best_pairs, greedy_pairs, random_pairs, refuse_too_many, shuffled_best_pairs
 from palmatch.methods.registry import Play
 from palmatch.methods.results import make_matching
 from palmatch.methods.workspace import Settings, Workspace
@@ -26,6 +27,8 @@ MOST_PAIRS = 150_000_000
 
 def refuse_too_large(problem: Problem, method: str) -> None:
     """Refuse problems whose table of all utilities would not fit."""
+    if problem.pairs:
+        refuse_too_many(problem.agents, method)
     pairs = problem.agents * problem.resources
     if pairs > MOST_PAIRS:
         raise InputError(
@@ -50,6 +53,8 @@ def assign(utilities: FloatArray, seats: Seats | None = None) -> IntArray:
 
     With `seats` it is one row (agent, resource) for every unit, within capacities and demands and without conflicts.
     """
+    if seats is not None and seats.mutual:
+        return best_pairs(utilities, seats)
     if seats is not None:
         return b_matching(utilities, seats)
     resource_of = np.full(len(utilities), -1, dtype=np.int64)
@@ -61,6 +66,8 @@ def assign(utilities: FloatArray, seats: Seats | None = None) -> IntArray:
 def shuffled_assign(utilities: FloatArray, seats: Seats | None, names: Keys) -> IntArray:
     """Return an optimal assignment in which public streams, not the order of the rows, decide between equal agents."""
     shuffled = np.argsort(draws(names, 0, SELECTION), kind="stable")
+    if seats is not None and seats.mutual:
+        return shuffled_best_pairs(utilities, seats, shuffled)
     if seats is not None:
         units = assign(utilities[shuffled], seats.of(shuffled))
         return np.column_stack((shuffled[units[:, 0]], units[:, 1]))
@@ -111,6 +118,9 @@ def prepare_greedy(workspace: Workspace, settings: Settings, trace: bool) -> Pla
 
     def run(chance: Randomness) -> Matching:  # noqa: ARG001 - nothing is drawn
         by_id = np.argsort(problem.resource_order)
+        if problem.seats is not None and problem.pairs:
+            found = greedy_pairs(problem.true_utility(), problem.seats, by_id)
+            return centralised(problem, found, no_privacy("a centre knows all utilities"))
         order = np.argsort(-problem.true_utility(by_id), axis=None, kind="stable")
         if problem.seats is not None:
             units = take_units(order, problem.seats.capacity[by_id], problem.demand, allowed(problem, by_id))
@@ -129,6 +139,9 @@ def prepare_random(workspace: Workspace, settings: Settings, trace: bool) -> Pla
 
     def run(chance: Randomness) -> Matching:
         agents = np.argsort(draws(chance.public, 0, SELECTION), kind="stable")
+        if problem.seats is not None and problem.pairs:
+            found = random_pairs(problem.seats, agents)
+            return centralised(problem, found, region_only("no agent's utilities are looked at"))
         resources = np.argsort(draws(chance.of_resources(problem.resource_ids), 0, SELECTION), kind="stable")
         if problem.seats is not None:
             units = random_units(problem.seats, agents, resources)

@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
 from palmatch.methods.centralised import shuffled_assign
-from palmatch.problem import IntArray, Problem
+from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.auction import Sale, ValueLists, sell
 from palmatch.rounds.draws import SELECTION, Keys, draws
 
@@ -32,11 +32,16 @@ def matched_on(problem: Problem, lists: ValueLists, names: Keys) -> IntArray:
         return auctioned(lists, problem.resources, names).resource_of
     if problem.seats is None and problem.agents * problem.resources > DENSE_PAIRS:
         return _on_lists(lists, problem.resources, names)
+    return shuffled_assign(listed_worth(problem, lists), problem.seats, names)
+
+
+def listed_worth(problem: Problem, lists: ValueLists) -> FloatArray:
+    """Return the table of all values."""
     worth = np.full((problem.agents, problem.resources), _OUTSIDE)
     for agent, place in enumerate(lists.list_of):
         here = slice(int(lists.start[place]), int(lists.start[place + 1]))
         worth[agent, lists.resources[here]] = lists.values[here]
-    return shuffled_assign(worth, problem.seats, names)
+    return worth
 
 
 def auctioned(lists: ValueLists, resources: int, names: Keys) -> Sale:

@@ -95,6 +95,8 @@ class Method:
         Whether its guarantee may have δ > 0.
     units:
         Whether it takes capacities, demands and conflicts (`Problem.seats`).
+    pairs:
+        Whether it matches agents with each other (`Problem.pairs`).
     """
 
     name: str
@@ -113,6 +115,7 @@ class Method:
     proved: bool = True
     has_delta: bool = False
     units: bool = False
+    pairs: bool = False
 
     @property
     def private(self) -> bool:

@@ -16,8 +16,9 @@ import numpy as np
 from palmatch.errors import InputError
 from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, no_privacy, partition_in_words, pldp_statement
 from palmatch.matching import Guarantee, Matching, Trace
-from palmatch.methods.centralised import refuse_too_large
-from palmatch.methods.centre_on_reports import MOST_RESOURCES, matched_on
+from palmatch.methods.centralised import refuse_too_large, shuffled_assign
+from palmatch.methods.centre_on_reports import MOST_RESOURCES, listed_worth, matched_on
+from palmatch.methods.pairs import bid_for_partners, mutual_worth, partner_channels, worth_of_reports
 from palmatch.methods.recommended import affordable, better_on_made_up, program_of, recommended_channels
 from palmatch.methods.registry import Play, Prepare
 from palmatch.methods.results import make_matching
@@ -25,7 +26,7 @@ from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood, Progress
 from palmatch.policies.channel import Channel, report
 from palmatch.policies.once import Crowd, best_channel, commonest, like_others
-from palmatch.problem import Expecting, FloatArray, IntArray, Problem
+from palmatch.problem import Expecting, FloatArray, IntArray, Mutual, Problem
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import REPORT, Keys, Randomness, draws, streams
 from palmatch.rounds.seat_auction import sell_units
@@ -63,6 +64,9 @@ class Reporting:
         The price that each resource posts at first.
     step, patience:
         What a bid adds, and the rounds after which what is sold is sold.
+    between:
+        What agents are worth to each other by their reports (those of all channels in turn), where a partner's type
+        matters; None elsewhere.
     """
 
     channels: tuple[Channel, ...]
@@ -72,6 +76,7 @@ class Reporting:
     opening: FloatArray
     step: float = STEP
     patience: int = PATIENCE
+    between: FloatArray | None = None
 
 
 def reporting(workspace: Workspace, settings: Settings, *, recommend: bool = True) -> Reporting:
@@ -100,9 +105,12 @@ def _reporting(workspace: Workspace, settings: Settings, recommend: bool) -> Rep
         Crowd(regions[place], float(epsilon), int(crowds[place]), wanted[place], priors[place], int(each[place]))
         for place, epsilon in zip(places.tolist(), budget, strict=True)
     ]
-    channels = _channels(crowded, workspace.progress("reports"))
+    if problem.pairs:
+        channels = partner_channels(crowded, opening, workspace.progress("reports"))
+    else:
+        channels = _channels(crowded, workspace.progress("reports"))
     owners = tuple(regions[place] for place in places.tolist())
-    if recommend and (problem.demand > 0).all():
+    if recommend and not problem.pairs and (problem.demand > 0).all():
         # A unit counts as an agent.
         of_units = np.repeat(problem.region_index, problem.demand)
         own = np.repeat(budgets(problem, settings), problem.demand)
@@ -111,6 +119,13 @@ def _reporting(workspace: Workspace, settings: Settings, recommend: bool) -> Rep
             others = recommended_channels(program, owners, progress=workspace.progress("recommendations"))
             channels = better_on_made_up(program, owners, channels, others)
     cell = cells_of(problem, channels, owners, of_agent)
+    if problem.pairs:
+        between = None
+        if isinstance(problem.domain, Mutual):
+            known = [priors[place] for place in places.tolist()]
+            between = worth_of_reports(problem.domain, channels, owners, known)
+        step = FINE_STEP if settings.step is None else settings.step
+        return Reporting(tuple(channels), owners, of_agent, cell, opening, step, LONG_PATIENCE, between)
     if settings.step is not None or problem.agents > FEW_AGENTS:
         return Reporting(tuple(channels), owners, of_agent, cell, opening, settings.step or STEP, PATIENCE)
     lowered = np.maximum(opening - MARGIN, 0.0)
@@ -195,8 +210,21 @@ def on_reports(settle: Settle) -> Prepare:
 
 def bids(workspace: Workspace, plan: Reporting, reported: IntArray, chance: Randomness, trace: bool) -> Settled:
     """Let the agents bid on posted prices with the values that their reports imply."""
+    problem = workspace.problem
+    if problem.seats is not None and problem.pairs:
+        bidding = bid_for_partners(
+            mutual_worth(reported_worth(problem, plan, reported), problem.seats) / 2,
+            problem.seats,
+            most=problem.ranks,
+            step=plan.step,
+            patience=plan.patience,
+            names=chance.public,
+            trace=trace,
+            progress=workspace.progress("rounds"),
+        )
+        return Settled(bidding.units, bidding.rounds, bidding.trace)
     sale = sell_units(
-        workspace.problem,
+        problem,
         value_lists(plan, reported),
         plan.opening,
         plan.step,
@@ -210,7 +238,11 @@ def bids(workspace: Workspace, plan: Reporting, reported: IntArray, chance: Rand
 
 def centre(workspace: Workspace, plan: Reporting, reported: IntArray, chance: Randomness, trace: bool) -> Settled:
     """Let a centre that sees the reports, and nothing else, match them."""
-    resource_of = matched_on(workspace.problem, value_lists(plan, reported), chance.public)
+    problem = workspace.problem
+    if problem.pairs:
+        resource_of = shuffled_assign(reported_worth(problem, plan, reported), problem.seats, chance.public)
+    else:
+        resource_of = matched_on(problem, value_lists(plan, reported), chance.public)
     return Settled(resource_of, 0, Trace.of_reports(reported) if trace else None)
 
 
@@ -219,6 +251,14 @@ def prepare_hungarian_once(workspace: Workspace, settings: Settings, trace: bool
     if workspace.problem.seats is not None or workspace.problem.resources <= MOST_RESOURCES:
         refuse_too_large(workspace.problem, "hungarian-once")
     return on_reports(centre)(workspace, settings, trace)
+
+
+def reported_worth(problem: Problem, plan: Reporting, reported: IntArray) -> FloatArray:
+    """Return what agents are worth to each other by the reports of both, where a partner's type matters."""
+    lists = value_lists(plan, reported)
+    if plan.between is not None:
+        return plan.between[np.ix_(lists.list_of, lists.list_of)]
+    return listed_worth(problem, lists)
 
 
 def prior_of(problem: Problem, region: Neighbourhood) -> FloatArray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from palmatch.domain import FloatArray, IntArray
 from palmatch.errors import MeaninglessSetting
-from palmatch.guarantee import doubts, with_disclosure, with_limits
+from palmatch.guarantee import doubts, with_disclosure, with_limits, with_partners
 from palmatch.matching import Guarantee, Matching, Trace
 from palmatch.problem import Problem
 
@@ -59,7 +59,9 @@ def make_matching(
 def finished(problem: Problem, matching: Matching) -> Matching:
     """Return a method's matching with what holds for the whole problem: every matching passes through here once."""
     guarantee = with_disclosure(matching.guarantee, problem.disclosure)
-    if problem.seats is not None:
+    if problem.pairs:
+        guarantee = with_partners(guarantee)
+    elif problem.seats is not None:
         guarantee = with_limits(guarantee)
     found = doubts(guarantee, problem.agents)
     if guarantee.notion == "PLDP":
@@ -76,4 +78,5 @@ def finished(problem: Problem, matching: Matching) -> Matching:
         agent_ids=problem.agent_ids,
         resource_ids=problem.resource_ids,
         library=problem.library,
+        mutual=problem.pairs,
     )

@@ -16,7 +16,6 @@ import numpy as np
 from palmatch.device.agent import Rules
 from palmatch.errors import DidNotConverge
 from palmatch.privacy.accountants import Allowance
-from palmatch.problem import IntArray
 from palmatch.rounds.draws import BACKOFF, BACKOFF_COIN, SELECTION, SELECTION_COIN, Keys
 from palmatch.rounds.game import MOST_STEPS, Outcomes, as_trace, fresh_state, trace_buffers
 from palmatch.rounds.kernel import (
@@ -30,7 +29,7 @@ from palmatch.rounds.kernel import (
     own_backoff,
     pick_own,
 )
-from palmatch.rounds.seats import CLOSED, WON, Limits, closed, contested, new_board, players_of, settle
+from palmatch.rounds.seats import CLOSED, PAIRED, WON, closed, contested, limits_of, new_board, players_of, settle
 from palmatch.rounds.tables import Own, PublicTables
 from palmatch.seats import Seats
 
@@ -63,7 +62,7 @@ def simulate_seats(
     state, numbers = fresh_state(count), astuple(rules)
     first_picks((0, count), streams, numbers, prices, tables, own, budget, state, public.largest_set)
     # Limits speak of resources as the problem does, tables by numbers of their own.
-    limits = renumbered(seats, public.rows, players.first)
+    limits = limits_of(seats, public.rows, players.first)
     holds, active, hope = np.full(count, -1, dtype=np.int64), np.arange(count), public.resource_start[tables[0]].copy()
     more = (players.owner, limits, new_board(len(public.rows)), holds, hope, np.zeros(count, dtype=np.int8))
     step, left, actions, parts = 1, count, 0, [trace_buffers(0)]
@@ -86,14 +85,6 @@ def simulate_seats(
         seen = replace(seen, resource=public.rows[seen.resource])
     units = players.units(np.where(holds >= 0, public.rows[holds], -1))
     return Outcomes(units, players.summed(state[3]), players.summed(state[4]), step - 1, seen, actions)
-
-
-def renumbered(seats: Seats, rows: IntArray, first: IntArray) -> Limits:
-    """Return the limits with resources as numbered in the tables, where number r is row `rows[r]` of the problem."""
-    number = np.empty(len(rows), dtype=np.int64)
-    number[rows] = np.arange(len(rows))
-    agents, resources = seats.conflicts[:, 0], number[seats.conflicts[:, 1]]
-    return seats.capacity[rows], seats.conflict_start, resources[np.lexsort((resources, agents))], first
 
 
 @numba.njit(cache=True)
@@ -136,10 +127,12 @@ def play_seats(names, rules, prices, public, private, budget, state, more, activ
         settle(step, active, count, owner, attempting, at, limits, holds, board, result)
         for index in range(count):
             player = active[index]
+            if result[player] == PAIRED and not attempting[player]:
+                continue
             here, resource, outcome = entry[player], at[player], _TAKEN
             if result[player] == WON:
                 outcome = _HOLDS
-            elif result[player] == CLOSED:
+            elif result[player] in (CLOSED, PAIRED):
                 mode[player] = DOUBTS
             else:
                 region = region_of_agent[player]
@@ -200,7 +193,7 @@ def still_active(active, count, public, state, more):  # type: ignore[no-untyped
     kept = 0
     for index in range(count):
         player = active[index]
-        if result[player] == WON:
+        if result[player] in (WON, PAIRED):
             continue
         if mode[player] == DOUBTS:
             stop = resource_start[region_of_agent[player] + 1]

@@ -16,7 +16,7 @@ from palmatch.policies.turns import COIN
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import BACKOFF, Keys, compiled_draw
 from palmatch.rounds.recording import TraceParts
-from palmatch.rounds.seats import CLOSED, COLLIDED, WON, closed, contested, new_board, players_of, settle
+from palmatch.rounds.seats import CLOSED, COLLIDED, PAIRED, WON, closed, contested, new_board, players_of, settle
 from palmatch.rounds.turns import ATTEMPTS, DOUBTS, LOOKS, MOST_STEPS, Ended, Patience, Turns, decayed_chance
 from palmatch.seats import Seats
 
@@ -103,6 +103,8 @@ def play_turns(game, rule, limits, board, state, holds, active, step, until, tra
         for index in range(active):
             player = queue[index]
             entry, resource, outcome = entry_of[player], at[player], _TAKEN
+            if result[player] == PAIRED and not attempting[player]:
+                continue
             if result[player] == WON:
                 outcome = _HOLDS
             elif result[player] == COLLIDED:
@@ -110,7 +112,7 @@ def play_turns(game, rule, limits, board, state, holds, active, step, until, tra
                 gives_way = compiled_draw(names[player], step, BACKOFF) < chance
                 mode[player] = LOOKS if gives_way else ATTEMPTS
                 outcome = _BACKS_OFF if gives_way else _STAYS
-            elif result[player] == CLOSED:
+            elif result[player] in (CLOSED, PAIRED):
                 mode[player] = LOOKS if threshold else DOUBTS
             elif threshold:
                 if closed(limits, holds, taken, owner[player], resource):
@@ -132,7 +134,7 @@ def play_turns(game, rule, limits, board, state, holds, active, step, until, tra
                 outcome = _FREE if free else _TAKEN
             if tracing:
                 trace_agent[index], trace_resource[index], trace_outcome[index] = owner[player], resource, outcome
-            if result[player] == WON or entry_of[player] == start[list_of[player] + 1]:
+            if result[player] in (WON, PAIRED) or entry_of[player] == start[list_of[player] + 1]:
                 continue
             queue[kept] = player
             kept += 1

@@ -3,6 +3,10 @@
 An agent plays once for every unit of its demand. Its players know of each other, so that only one of them attempts a
 resource at a time, and none what is in conflict with the agent or already its own: all of it follows from what
 everybody can see. A resource with f free seats takes up to f attempts of one step; more of them collide.
+
+Where agents are matched with each other (`Seats.mutual`) an attempt concerns both its ends, and succeeds if neither of
+them is part of another attempt of that step. Whether the other end makes it too, or does nothing, it is matched by it
+whatever its type: a partner does not choose.
 """
 
 from __future__ import annotations
@@ -17,11 +21,13 @@ from palmatch.problem import IntArray
 from palmatch.rounds.draws import Keys, streams
 from palmatch.seats import Seats
 
-# What came of a player's step: it did not attempt, it holds a seat, it collided, or the resource was closed to it.
-NOTHING, WON, COLLIDED, CLOSED = 0, 1, 2, 3
+# What came of a player's step: it did not attempt, it holds a seat, it collided, or the resource was closed to it; or
+# another agent's attempt made it that agent's partner.
+NOTHING, WON, COLLIDED, CLOSED, PAIRED = 0, 1, 2, 3, 4
 
-# Capacity, conflicts of each agent (start and resources), and the first player of each agent.
-Limits: TypeAlias = tuple[IntArray, IntArray, IntArray, IntArray]
+# Capacity, conflicts of each agent (start and resources), the first player of each agent, and, where agents are matched
+# with each other, the number of each agent as a resource and the agent of each such number (empty elsewhere).
+Limits: TypeAlias = tuple[IntArray, IntArray, IntArray, IntArray, IntArray, IntArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +41,7 @@ class Players:
     @property
     def limits(self) -> Limits:
         """What the compiled functions take."""
-        conflicts = np.ascontiguousarray(self.seats.conflicts[:, 1])
-        return self.seats.capacity, self.seats.conflict_start, conflicts, self.first
+        return limits_of(self.seats, np.arange(len(self.seats.capacity)), self.first)
 
     def streams(self, names: Keys) -> Keys:
         """Return a stream for each player: its agent's own for the first one, and one that is derived from it each."""
@@ -71,10 +76,20 @@ def players_of(seats: Seats) -> Players:
     return Players(seats, seats.players, first)
 
 
+def limits_of(seats: Seats, rows: IntArray, first: IntArray) -> Limits:
+    """Return the limits with resources as numbered in some tables, where number r is row `rows[r]` of the problem."""
+    number = np.empty(len(rows), dtype=np.int64)
+    number[rows] = np.arange(len(rows))
+    agents, resources = seats.conflicts[:, 0], number[seats.conflicts[:, 1]]
+    conflicts = resources[np.lexsort((resources, agents))]
+    ends = (number, rows.astype(np.int64)) if seats.mutual else (number[:0], number[:0])
+    return seats.capacity[rows], seats.conflict_start, conflicts, first, *ends
+
+
 @numba.njit(cache=True)
 def barred(limits, holds, agent, resource):  # type: ignore[no-untyped-def]  # compiled
     """Say whether a resource is in conflict with an agent, or already its own."""
-    _, conflict_start, conflicts, first = limits
+    _, conflict_start, conflicts, first, _, _ = limits
     low, high = conflict_start[agent], conflict_start[agent + 1]
     while low < high:
         middle = (low + high) // 2
@@ -104,19 +119,28 @@ def settle(step, active, count, owner, attempting, at, limits, holds, board, res
     many there were, and the last agent among them.
     """
     taken, attempted_at, attempts, by = board
+    number, agent_of = limits[4], limits[5]
+    mutual = len(number) > 0
     for index in range(count):
         player = active[index]
         result[player] = NOTHING
         if not attempting[player]:
             continue
         resource, agent = at[player], owner[player]
-        again = attempted_at[resource] == step and by[resource] == agent
+        again = not mutual and attempted_at[resource] == step and by[resource] == agent
         if again or closed(limits, holds, taken, agent, resource):
             result[player] = CLOSED
             continue
         attempts[resource] = attempts[resource] + 1 if attempted_at[resource] == step else 1
         attempted_at[resource], by[resource] = step, agent
         result[player] = COLLIDED
+        if mutual:
+            own = number[agent]
+            attempts[own] = attempts[own] + 1 if attempted_at[own] == step else 1
+            attempted_at[own] = step
+    if mutual:
+        settle_pairs(active, count, attempting, at, number, agent_of, holds, board, result)
+        return
     for index in range(count):
         player = active[index]
         if result[player] == COLLIDED and attempts[at[player]] <= limits[0][at[player]] - taken[at[player]]:
@@ -128,6 +152,31 @@ def settle(step, active, count, owner, attempting, at, limits, holds, board, res
             taken[at[player]] += 1
             # Once its attempts are served a resource is no longer contested.
             attempts[at[player]] = 0
+
+
+@numba.njit(cache=True)
+def settle_pairs(active, count, attempting, at, number, agent_of, holds, board, result):  # type: ignore[no-untyped-def]  # compiled
+    """Match both ends of each attempt that shares no end with another; `attempts` counts those that an end is part of.
+
+    Each agent is one player. Two agents that attempt each other make one attempt, counted twice at either end.
+    """
+    taken, _, attempts, _ = board
+    for index in range(count):
+        agent = active[index]
+        if result[agent] == COLLIDED:
+            other = agent_of[at[agent]]
+            both = 2 if attempting[other] and at[other] == number[agent] else 1
+            if attempts[number[agent]] == both and attempts[at[agent]] == both:
+                result[agent] = WON
+    for index in range(count):
+        agent = active[index]
+        if result[agent] == WON:
+            other = agent_of[at[agent]]
+            holds[agent], holds[other] = at[agent], number[agent]
+            taken[at[agent]] = taken[number[agent]] = 1
+            attempts[at[agent]] = attempts[number[agent]] = 0
+            if result[other] != WON:
+                result[other] = PAIRED
 
 
 @numba.njit(cache=True)

@@ -29,7 +29,7 @@ from palmatch.neighbourhood import Neighbourhood
 from palmatch.privacy.limit_certificate import Certificate, certify, check
 from palmatch.privacy.limit_program import Program
 from palmatch.privacy.limit_solver import GAP, Solution, solve
-from palmatch.problem import FloatArray, IntArray, Problem, checked_utility
+from palmatch.problem import FloatArray, IntArray, Problem, checked_utility, refuse_pairs
 
 # Two-sided.
 CONFIDENCE = 0.95
@@ -161,6 +161,7 @@ class _Limit:
         budgets = [float(epsilon)] if isinstance(epsilon, int | float) else [float(value) for value in epsilon]
         if not budgets or not crowds >= 0:
             raise InputError(f"Expected at least one epsilon and crowds of at least 0, got crowds={crowds}.")
+        refuse_pairs(problem, "The limit")
         town = Town.of(problem, capacities, report)
         optimum = town.optimum(crowds, seed, report)
         bounds: list[Bound] = []
