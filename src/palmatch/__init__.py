@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from palmatch import data
-    from palmatch.domains import mobility, pairs, papers, table
+    from palmatch.domains import mobility, pairs, papers, scores, table
     from palmatch.errors import DidNotConverge, InputError, PalmatchError
     from palmatch.matching import Guarantee, Matching, Outcome, Trace
     from palmatch.methods import METHODS, Method, PreparedMethod, Settings, Workspace, match, prepare, register
@@ -53,6 +53,7 @@ _HOME = {
     "pairs": "palmatch.domains.",
     "papers": "palmatch.domains.",
     "prepare": "palmatch.methods",
+    "scores": "palmatch.domains.",
     "table": "palmatch.domains.",
 }
 
@@ -85,6 +86,7 @@ __all__ = [
     "papers",
     "prepare",
     "register",
+    "scores",
     "table",
 ]
 

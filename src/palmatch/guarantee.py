@@ -147,6 +147,21 @@ def with_partners(guarantee: Guarantee) -> Guarantee:
     )
 
 
+def with_source(guarantee: Guarantee, source: str) -> Guarantee:
+    """Return the guarantee where regions and possible types were given: it says from where, and what that must not be.
+
+    An agent's region is part of what is public. Types that were computed from the agents of this matching would tell
+    about them, and no accountant would see it.
+    """
+    if not source or guarantee.notion == "none":
+        return guarantee
+    told = (
+        f"Regions and possible types come from {source}, which is public and has not been computed from what is "
+        "private to the agents of this matching; an agent's region is a public attribute of it."
+    )
+    return replace(guarantee, assumptions=(*guarantee.assumptions, told))
+
+
 def no_privacy(what: str) -> Guarantee:
     """Return the guarantee of a method that acts on the truth: none."""
     return Guarantee(

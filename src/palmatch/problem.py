@@ -86,6 +86,8 @@ class Problem:
         What the agents came as: `Matching.to_frame` gives back the same.
     seats:
         Capacities, demands and conflicts; None where every resource takes one agent and every agent wants one.
+    source:
+        From which public records regions and possible types come, where they were given; the guarantee names it.
     """
 
     domain: Domain
@@ -104,6 +106,7 @@ class Problem:
     warnings: tuple[str, ...] = ()
     library: Library = "polars"
     seats: Seats | None = None
+    source: str = ""
 
     def __repr__(self) -> str:
         kind, regions = type(self.domain).__name__, len(self.regions)
@@ -216,6 +219,7 @@ def make_problem(
     capacity: ArrayLike | None = None,
     demand: ArrayLike | None = None,
     conflicts: Iterable[tuple[str, str]] | None = None,
+    source: str = "",
 ) -> Problem:
     """Check the parts and put them together.
 
@@ -248,6 +252,8 @@ def make_problem(
         or one each; 1 unless given. Public.
     conflicts:
         Pairs (agent id, resource id) that must not be matched. Public.
+    source:
+        From which public records regions and possible types come, where they were given.
     check:
         Whether the domain is tried on some agents, as `palmatch.testing.check_domain` does, and refused if it breaks a
         rule; the domains of the package, which the tests try, are not.
@@ -323,6 +329,7 @@ def make_problem(
         warnings=_single_types(domain, regions) if warnings is None else tuple(warnings),
         library=library,
         seats=seats_of(names, resource_ids, capacity=capacity, demand=demand, conflicts=conflicts),
+        source=source,
     )
 
 

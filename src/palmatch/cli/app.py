@@ -20,6 +20,7 @@ COMMANDS = (
     "limit",
     "plan",
     "regions",
+    "types",
     "audit",
     "bench",
     "day",

@@ -64,7 +64,7 @@ def command(
 ) -> None:
     """Audit a guarantee."""
     options.method(method)
-    check_outputs(agents, resources, chosen.types, json=json)
+    check_outputs(agents, resources, *chosen.files, json=json)
     problem = inputs_of(agents, resources, chosen).problem(chosen.size(edge, areas), seed)
     settings, target = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value), _row(problem, agent)
     if not 0 < confidence < 1:

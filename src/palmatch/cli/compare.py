@@ -43,7 +43,7 @@ def command(
 ) -> None:
     """Compare methods."""
     names = options.methods(methods)
-    check_outputs(agents, resources, chosen.types, json=json)
+    check_outputs(agents, resources, *chosen.files, json=json)
     inputs = inputs_of(agents, resources, chosen)
     settings = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value)
     results = []

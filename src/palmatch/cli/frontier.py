@@ -66,7 +66,7 @@ def command(
     json: options.Json = None,
 ) -> None:
     """Find the frontier."""
-    check_outputs(agents, resources, chosen.types, json=json)
+    check_outputs(agents, resources, *chosen.files, json=json)
     names, budgets = options.methods(methods), options.numbers(epsilons, "--epsilons")
     inputs = given_or_made_up(agents, resources, chosen, seed=data_seed)
     folder = folder_for(out)

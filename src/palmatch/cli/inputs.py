@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from palmatch.cli.options import ProblemOptions, place
+from palmatch.cli.options import ProblemOptions, numbers, place, score_range
 from palmatch.cli.show import announce_compiling
-from palmatch.data.cells import identifiers, read_conflicts, unit_counts
+from palmatch.data.cells import identifiers, unit_counts
 from palmatch.data.files import read_sheet
 from palmatch.data.labels import check_same_areas, need_primary, read_labels
 from palmatch.data.points import check_not_swapped, read_points
-from palmatch.data.tables import check_regions, read_table, read_types
-from palmatch.domains import mobility, papers, plugin, table
+from palmatch.data.scores import Pairs, is_score_file, read_max_papers, read_pairs, read_regions, read_scores
+from palmatch.data.tables import Types, check_regions, read_table, read_types
+from palmatch.domains import mobility, papers, plugin, scores, table
 from palmatch.errors import InputError
 from palmatch.problem import Problem
-from palmatch.seats import given_or
+from palmatch.report.style import counted
+from palmatch.seats import Seats, given_or
+from palmatch.studies.archive import digest
 
 # Utilities of possible reviewers beyond this do not fit into a usual machine, together with what is made of them.
 _MOST_BYTES = 16e9
@@ -32,7 +37,7 @@ class _Limits(NamedTuple):
 
     capacity: int | None
     demand: int | None
-    conflicts: list[tuple[str, str]] | None
+    conflicts: list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +46,33 @@ class Inputs:
 
     `size` is the edge of the squares (mobility) or the number of areas (papers) and means nothing to a table; `seed`
     draws primary areas where the files name none (secretly if it is None), and `draws` says whether there is anything
-    to draw.
+    to draw. `fixed` are pairs (agent, resource) that are matched beforehand: the problem has no room for them any more.
     """
 
     problem: Callable[[float, int | None], Problem]
     draws: bool
     ignored: tuple[str, ...] = ()
+    fixed: tuple[tuple[str, str], ...] = ()
 
 
 def inputs_of(agents: Path, resources: Path, chosen: ProblemOptions) -> Inputs:
-    """Read both files, and that of conflicts, as the options say."""
+    """Read both files, and those that the options name."""
     announce_compiling()
-    _check_options(agents, resources, chosen)
-    excluded = None if chosen.conflicts is None else read_conflicts(chosen.conflicts)
-    limits = _Limits(chosen.capacity, chosen.demand, excluded)
-    reader = {"mobility": _mobility, "papers": _papers, "table": _table}
-    return reader.get(chosen.domain, _plugin)(agents, resources, chosen, limits)
+    scored = chosen.domain == "table" and is_score_file(agents)
+    _check_options(agents, resources, chosen, scored=scored)
+    pairs = Pairs(()) if chosen.conflicts is None else read_pairs(chosen.conflicts)
+    # What is matched beforehand is no longer to be had, which is what a conflict says.
+    limits = _Limits(chosen.capacity, chosen.demand, [*pairs.conflicts, *pairs.fixed])
+    readers = {"mobility": _mobility, "papers": _papers, "table": _scores if scored else _table}
+    found = readers.get(chosen.domain, _plugin)(agents, resources, chosen, limits)
+    if not pairs.fixed:
+        return found
+    return replace(found, problem=lambda *size: with_fixed(found.problem(*size), pairs), fixed=pairs.fixed)
 
 
-def _check_options(agents: Path, resources: Path, chosen: ProblemOptions) -> None:
+def _check_options(agents: Path, resources: Path, chosen: ProblemOptions, *, scored: bool) -> None:
     """Refuse options that do not go together."""
-    if [str(file) for file in (agents, resources, chosen.types, chosen.conflicts)].count("-") > 1:
+    if [str(file) for file in (agents, resources, *chosen.files)].count("-") > 1:
         raise InputError("Only one file can be -, the standard input; give the others by name.")
     if chosen.types is not None and chosen.domain != "table":
         raise InputError("--types goes with --domain table.")
@@ -69,6 +80,11 @@ def _check_options(agents: Path, resources: Path, chosen: ProblemOptions) -> Non
         raise InputError("--draw-primary goes with --domain papers.")
     if chosen.set and chosen.domain in plugin.BUILT_IN:
         raise InputError(f"--set goes with a domain of your own: {chosen.domain} has options for its settings.")
+    if not scored and any((chosen.regions, chosen.scores, chosen.weights, chosen.max_papers)):
+        raise InputError(
+            "--regions, --scores, --weights and --max-papers go with --domain table and a file of scores "
+            "`paper,user,score`."
+        )
 
 
 def _mobility(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
@@ -111,6 +127,31 @@ def _setting(text: str) -> tuple[str, float | str]:
         return name.strip(), float(value)
     except ValueError:
         return name.strip(), value.strip()
+
+
+def with_fixed(problem: Problem, pairs: Pairs) -> Problem:
+    """Return a problem without the room that pairs take which are matched beforehand."""
+    both = next((pair for pair in pairs.fixed if pair in set(pairs.conflicts)), None)
+    if both is not None:
+        raise InputError(f"The constraints on {both[1]!r} and {both[0]!r} are both -1 and 1; keep one of them.")
+    left = []
+    for side, (ids, room, verb) in enumerate(
+        ((problem.agent_ids, problem.demand, "takes"), (problem.resource_ids, problem.capacity, "has room for"))
+    ):
+        taken = Counter(pair[side] for pair in set(pairs.fixed))
+        left.append(room - np.array([taken[name] for name in ids]))
+        if (left[-1] < 0).any():
+            worst = int(np.argmin(left[-1]))
+            raise InputError(
+                f"Constraints of 1 give {taken[ids[worst]]:,} to {ids[worst]!r}, which {verb} {room[worst]:,}; remove "
+                "some, or raise its limit."
+            )
+    note = (
+        f"Constraints of 1 match {counted(len(set(pairs.fixed)), 'pair')} beforehand: in the output, taking up room, "
+        "and not part of the welfare."
+    )
+    seats = Seats(left[1], left[0], problem.conflicts)
+    return replace(problem, seats=seats, notes=(*problem.notes, note))
 
 
 def check_fits(problem: Problem) -> Problem:
@@ -190,23 +231,16 @@ def _types(areas: int, named: int) -> int:
 
 
 def _table(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
-    if chosen.types is None:
-        raise InputError("--domain table needs --types FILE: the utilities of every possible agent of each region.")
-    sheet = read_sheet(resources)
-    ids, seats = identifiers(sheet), unit_counts(sheet, "capacity")
-    people, possible = read_table(agents, resource_ids=ids), read_types(chosen.types, resource_ids=ids)
+    ids, seats, possible = _papers_and_types(resources, chosen.types)
+    people = read_table(agents, resource_ids=ids)
     check_regions(people, possible)
-    names = np.array(possible.regions)
-    rows = {name: np.flatnonzero(names == name) for name in sorted(set(possible.regions))}
 
     def problem(_size: float, _seed: int | None) -> Problem:
         return table.problem(
             people.utilities,
             people.regions,
-            {name: possible.utilities[chosen] for name, chosen in rows.items()},
-            representatives={
-                name: int(np.flatnonzero(possible.representative[chosen])[0]) for name, chosen in rows.items()
-            },
+            possible.by_region,
+            representatives=possible.representatives,
             agent_ids=people.ids,
             resource_ids=ids,
             interest=chosen.interest,
@@ -214,6 +248,56 @@ def _table(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limit
             capacity=given_or(seats, limits.capacity),
             demand=given_or(people.demand, limits.demand),
             conflicts=limits.conflicts,
+            source=possible.origin,
+        )
+
+    return Inputs(problem, draws=False)
+
+
+def _papers_and_types(
+    resources: Path, types: Path | None, bounds: tuple[float, float] = (0.0, 1.0)
+) -> tuple[tuple[str, ...], NDArray[np.float64] | None, Types]:
+    """Return the ids and capacities of the resources, and the possible types of each region."""
+    if types is None:
+        raise InputError(
+            "--domain table needs --types FILE: the utilities of every possible agent of each region. `palmatch "
+            "types` derives them from public records."
+        )
+    sheet = read_sheet(resources)
+    ids = identifiers(sheet)
+    return ids, unit_counts(sheet, "capacity"), read_types(types, resource_ids=ids, bounds=bounds)
+
+
+def _scores(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
+    """Read scores as openreview-matcher and perturbed-maximization keep them."""
+    bounds = score_range(chosen.score_range)
+    ids, seats, possible = _papers_and_types(resources, chosen.types, bounds)
+    files = [agents, *(chosen.scores or [])]
+    for file in files:
+        if digest(file) in possible.derived:
+            raise InputError(
+                f"{chosen.types} was derived from {file}, whose scores are private: possible types have to come from "
+                "public records; derive them from others."
+            )
+    weights = None if chosen.weights is None else numbers(chosen.weights, "--weights")
+    told = read_scores(files, weights=weights, bounds=bounds, papers=ids, listed_in=str(resources))
+    regions = None if chosen.regions is None else read_regions(chosen.regions)
+    most = {} if chosen.max_papers is None else read_max_papers(chosen.max_papers)
+    absent = sorted(set(most) - set(told.users))
+    notes = [f"{len(absent):,} users of {chosen.max_papers} have no scores, and are left out."] if absent else []
+    demand = np.array([most.get(user, np.nan) for user in told.users], dtype=np.float64)
+
+    def problem(_size: float, _seed: int | None) -> Problem:
+        return scores.problem(
+            told,
+            possible,
+            regions,
+            bounds=bounds,
+            interest=chosen.interest,
+            capacity=given_or(seats, limits.capacity),
+            demand=given_or(demand, limits.demand),
+            conflicts=limits.conflicts,
+            notes=notes,
         )
 
     return Inputs(problem, draws=False)

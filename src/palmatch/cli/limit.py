@@ -45,7 +45,7 @@ def command(
     json: options.Json = None,
 ) -> None:
     """Find the limit."""
-    check_outputs(agents, resources, chosen.types, json=json)
+    check_outputs(agents, resources, *chosen.files, json=json)
     budgets = options.numbers(epsilon, "--epsilon")
     inputs = given_or_made_up(agents, resources, chosen, seed=data_seed)
     results = []

@@ -20,7 +20,7 @@ from palmatch.methods import METHODS, Settings, Workspace
 from palmatch.methods import match as match_problem
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import Problem
-from palmatch.report.assignments import assignments
+from palmatch.report.assignments import assignments, with_pairs
 from palmatch.report.units import fairness_lines, shortfall_lines
 from palmatch.studies.fairness import fairness
 from palmatch.studies.shortfall import lacking_agents, lacking_resources
@@ -88,7 +88,7 @@ def command(
 ) -> None:
     """Match the two files."""
     options.method(method)
-    check_outputs(agents, resources, chosen.types, chosen.conflicts, out=out, json=json, kinds=_KINDS)
+    check_outputs(agents, resources, *chosen.files, out=out, json=json, kinds=_KINDS)
     if cluster is not None:
         check_tiled(method, _TILES if tiles is None else tiles)
     elif tiles is not None:
@@ -105,9 +105,9 @@ def command(
                 workspace, method, settings=settings, seed=seed, tiles=tiles or _TILES, cluster=there
             )
     if out.suffix.lower() == ".json":
-        show.write_json(out, assignments(problem, matching))
+        show.write_json(out, assignments(problem, matching, inputs.fixed))
     else:
-        write_rows(out, dict(zip(("agent", "resource"), matching.columns(), strict=True)))
+        write_rows(out, with_pairs(matching, inputs.fixed))
     if str(out) == "-":
         show.step_aside()
     best = optimal_welfare(problem) if problem.agents * problem.resources <= _OPTIMUM_PAIRS else None

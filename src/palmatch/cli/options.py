@@ -34,6 +34,7 @@ class Accountants(StrEnum):
 
 # Under which heading an option stands in the help.
 COMMON, MOBILITY, PAPERS, TABLE, CLUSTER = "Common", "Mobility", "Papers", "Table", "Cluster"
+SCORES = "Scores (--domain table)"
 
 Agents: TypeAlias = Annotated[
     Path,
@@ -87,6 +88,28 @@ Types: TypeAlias = Annotated[
         rich_help_panel=TABLE,
     ),
 ]
+Regions: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--regions", help="The public region of each reviewer, for scores: user, region.", rich_help_panel=SCORES
+    ),
+]
+MoreScores: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option("--scores", help="Another file of scores, to be added; can be repeated.", rich_help_panel=SCORES),
+]
+Weights: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--weights", help="Weights of all files of scores, with commas.", rich_help_panel=SCORES),
+]
+MaxPapers: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--max-papers", help="Most papers of each reviewer: user, max_papers.", rich_help_panel=SCORES),
+]
+ScoreRange: TypeAlias = Annotated[
+    str,
+    typer.Option("--score-range", help="The smallest and largest score that there may be.", rich_help_panel=SCORES),
+]
 Interest: TypeAlias = Annotated[
     int | None,
     typer.Option(
@@ -114,7 +137,10 @@ Demand: TypeAlias = Annotated[
 Conflicts: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--conflicts", help="Pairs never to be matched: CSV or Parquet with agent, resource.", rich_help_panel=COMMON
+        "--conflicts",
+        help="Pairs never to be matched: agent, resource; or constraints `paper,user,-1|0|1`, 1 for a pair that is "
+        "matched beforehand.",
+        rich_help_panel=COMMON,
     ),
 ]
 Alpha: TypeAlias = Annotated[
@@ -192,6 +218,11 @@ class ProblemOptions:
     set: DomainSettings = None
     draw_primary: DrawPrimary = False
     types: Types = None
+    regions: Regions = None
+    scores: MoreScores = None
+    weights: Weights = None
+    max_papers: MaxPapers = None
+    score_range: ScoreRange = "0,1"
     interest: Interest = None
     capacity: Capacity = None
     demand: Demand = None
@@ -199,6 +230,11 @@ class ProblemOptions:
     alpha: Alpha = 4000.0
     spacing: Spacing = 100.0
     origin: Origin = ORIGIN
+
+    @property
+    def files(self) -> list[Path | None]:
+        """Every file that the options name."""
+        return [self.types, self.conflicts, self.regions, self.max_papers, *(self.scores or [])]
 
     def size(self, edge: Size, areas: Size) -> Size:
         """Return what the size of a region means in this domain: the edge of squares, or the number of areas."""
@@ -281,6 +317,14 @@ def moment(text: str) -> datetime:
         return datetime.fromisoformat(text.strip())
     except ValueError:
         raise InputError(f'Expected a time such as "2016-01-15 08:00:00", got --at {text!r}.') from None
+
+
+def score_range(text: str) -> tuple[float, float]:
+    """Return the bounds that --score-range names."""
+    values = numbers(text, "--score-range")
+    if len(values) != 2:
+        raise InputError(f"Expected the smallest and the largest score as LOW,HIGH, got --score-range={text!r}.")
+    return values[0], values[1]
 
 
 def place(text: str) -> tuple[float, float]:

@@ -30,7 +30,7 @@ def command(
     json: options.Json = None,
 ) -> None:
     """Plan a budget."""
-    check_outputs(agents, resources, chosen.types, json=json)
+    check_outputs(agents, resources, *chosen.files, json=json)
     inputs = inputs_of(agents, resources, chosen)
     problem = inputs.problem(chosen.size(edge, areas), seed)
     settings = Settings(epsilon=epsilon, delta=delta)

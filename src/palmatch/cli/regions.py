@@ -42,7 +42,7 @@ def command(
     json: options.Json = None,
 ) -> None:
     """Show regions."""
-    check_outputs(agents, resources, chosen.types, out=out, json=json, kinds=(".geojson", ".json"))
+    check_outputs(agents, resources, *chosen.files, out=out, json=json, kinds=(".geojson", ".json"))
     if out is not None and chosen.domain != "mobility":
         raise InputError("--out goes with --domain mobility: other regions have no place on a map.")
     problem = inputs_of(agents, resources, chosen).problem(chosen.size(edge, areas), None)

@@ -209,14 +209,6 @@ def unit_counts(sheet: Sheet, name: str) -> NDArray[np.float64] | None:
     return values
 
 
-def read_conflicts(path: FilePath) -> list[tuple[str, str]]:
-    """Return the rows (agent, resource) of a file of conflicts."""
-    sheet = read_sheet(path)
-    columns = [need_column(sheet, name) for name in ("agent", "resource")]
-    agents, resources = (filled_texts(sheet, column, expected="an id") for column in columns)
-    return list(zip(agents, resources, strict=True))
-
-
 def marks(sheet: Sheet, column: int) -> NDArray[np.uint8]:
     """Return a column of 0 and 1, or false and true."""
     series = sheet.columns[column]

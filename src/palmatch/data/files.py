@@ -80,11 +80,14 @@ class Sheet:
         return f"row {row + self.first_row}" if self.lines is None else f"line {self.lines[row]}"
 
 
-def read_sheet(path: FilePath) -> Sheet:
-    """Read a CSV (.csv, .tsv, also with .gz) or Parquet file whole, or say in one sentence why not."""
+def read_sheet(path: FilePath, *, header: bool = True) -> Sheet:
+    """Read a CSV (.csv, .tsv, also with .gz) or Parquet file whole, or say in one sentence why not.
+
+    Without a header the first line of text is a row like any other, and columns are named by their place from 1.
+    """
     source = os.fspath(path)
     if source == "-":
-        return _sheet_of_input(sys.stdin.buffer.read())
+        return _sheet_of_input(sys.stdin.buffer.read(), header=header)
     kind = source.lower()
     raw = _bytes_of(source)
     if not raw:
@@ -93,17 +96,41 @@ def read_sheet(path: FilePath) -> Sheet:
         return _parquet_sheet(source, raw)
     if not kind.endswith(TEXT_SUFFIXES):
         raise InputError(f"{source} ends in none of .csv, .csv.gz, .tsv, .parquet; save it as one of these.")
-    return _text_sheet(source, _lines_of(source, _uncompressed(source, raw) if kind.endswith(".gz") else raw))
+    text = _uncompressed(source, raw) if kind.endswith(".gz") else raw
+    return _text_sheet(source, _lines_of(source, text), header=header)
 
 
-def _sheet_of_input(raw: bytes) -> Sheet:
+def read_lines(path: FilePath) -> list[str]:
+    """Read a text file into its lines, or say in one sentence why not."""
+    source = os.fspath(path)
+    raw = _bytes_of(source)
+    if not raw.strip():
+        raise InputError(f"{source} is empty.")
+    return _lines_of(source, raw)
+
+
+def with_header(sheet: Sheet) -> Sheet:
+    """Return a sheet that was read without a header, its first row taken for the names of the columns."""
+    if sheet.lines is None:
+        return sheet
+    names = tuple(_clean(str(column[0])) for column in sheet.columns)
+    if len(sheet.lines) < 2:
+        raise InputError(
+            f"{sheet.source} has a header but no rows; expected at least one row below line {sheet.lines[0]}."
+        )
+    columns = tuple(column.slice(1) for column in sheet.columns)
+    return Sheet(sheet.source, f"{sheet.source}, line {sheet.lines[0]}", names, columns, sheet.lines[1:])
+
+
+def _sheet_of_input(raw: bytes, *, header: bool) -> Sheet:
     """Read the standard input, whose name says nothing about its kind: the first bytes do."""
     source = "the standard input"
     if not raw:
         raise InputError(f"{source} is empty; expected a line of column names and at least one row.")
     if raw.startswith(PARQUET_MAGIC):
         return _parquet_sheet(source, raw)
-    return _text_sheet(source, _lines_of(source, _uncompressed(source, raw) if raw.startswith(GZIP_MAGIC) else raw))
+    text = _uncompressed(source, raw) if raw.startswith(GZIP_MAGIC) else raw
+    return _text_sheet(source, _lines_of(source, text), header=header)
 
 
 def listed(names: Sequence[str], *, limit: int = 5) -> str:
@@ -165,7 +192,7 @@ def _lines_of(source: str, raw: bytes) -> list[str]:
         ) from None
 
 
-def _text_sheet(source: str, every_line: list[str]) -> Sheet:
+def _text_sheet(source: str, every_line: list[str], *, header: bool) -> Sheet:
     """Cut lines into cells after checking that each line has as many as the header.
 
     Polars alone would pad short rows with nulls without a word, and a quoted line break would shift every
@@ -183,11 +210,9 @@ def _text_sheet(source: str, every_line: list[str]) -> Sheet:
     if width == 1:
         _check_no_gap(source, numbers)
     cells = _cut(source, lines, width, separator=separator)
-    if cells.height < 2:
-        raise InputError(f"{source} has a header but no rows; expected at least one row below line {numbers[0]}.")
-    names = tuple(_clean(name) for name in cells.row(0))
-    columns = tuple(cells.slice(1).get_columns())
-    return Sheet(source, f"{source}, line {numbers[0]}", names, columns, numbers[1:])
+    names = tuple(str(place + 1) for place in range(width))
+    bare = Sheet(source, source, names, tuple(cells.get_columns()), numbers)
+    return with_header(bare) if header else bare
 
 
 def _separator_of(header: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from palmatch.data.cells import (
@@ -21,13 +22,16 @@ from palmatch.data.cells import (
     need_column,
     numbers,
     refuse,
+    texts,
     unit_counts,
 )
 from palmatch.data.files import FilePath, Sheet, listed, read_sheet
+from palmatch.data.scores import Range, as_utility, places_of
 from palmatch.errors import InputError
 
 # What a table of agents may have besides a column for each resource.
 AGENT_COLUMNS = ("id", "region", "epsilon", "demand")
+TYPE_COLUMNS = ("region", "representative", "source")
 
 UTILITY = "a utility above 0 and at most 1"
 
@@ -72,12 +76,34 @@ class Types:
         True for exactly one type a region, shape (T,).
     utilities
         Values in (0, 1], shape (T, R), the columns in the order of the resource ids.
+    derived
+        From which public records regions and types were derived; empty where the file does not say.
     """
 
     source: str
     regions: tuple[str, ...]
     representative: NDArray[np.bool_]
     utilities: NDArray[np.float64]
+    derived: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Where regions and types come from, for the guarantee."""
+        return self.derived or self.source
+
+    @property
+    def by_region(self) -> dict[str, NDArray[np.float64]]:
+        """The types of each region."""
+        return {name: self.utilities[rows] for name, rows in self._rows().items()}
+
+    @property
+    def representatives(self) -> dict[str, int]:
+        """Which of `by_region` stands for each region."""
+        return {name: int(np.flatnonzero(self.representative[rows])[0]) for name, rows in self._rows().items()}
+
+    def _rows(self) -> dict[str, NDArray[np.int64]]:
+        names = np.array(self.regions)
+        return {name: np.flatnonzero(names == name) for name in sorted(set(self.regions))}
 
 
 def read_table(path: FilePath, *, resource_ids: Sequence[str]) -> Table:
@@ -105,29 +131,73 @@ def table_of(sheet: Sheet, ids: tuple[str, ...], *, resource_ids: Sequence[str])
     )
 
 
-def read_types(path: FilePath, *, resource_ids: Sequence[str]) -> Types:
-    """Read `region`, the optional `representative`, and a utility for every resource.
+def read_types(path: FilePath, *, resource_ids: Sequence[str], bounds: Range = (0.0, 1.0)) -> Types:
+    """Read `region`, the optional `representative` and `source`, and a utility for every resource.
 
-    Without a column `representative` the first row of each region is its representative.
+    Or, as `palmatch types` writes them, rows `region`, `type`, `paper`, `score`, where a pair without a row has the
+    score 0 and scores lie within `bounds`. Without a column `representative` the first type of each region represents
+    it.
 
     Raises
     ------
     InputError
         With file, line and column, if any cell cannot be used.
     """
-    return types_of(read_sheet(path), resource_ids=resource_ids)
+    return types_of(read_sheet(path), resource_ids=resource_ids, bounds=bounds)
 
 
-def types_of(sheet: Sheet, *, resource_ids: Sequence[str]) -> Types:
+def types_of(sheet: Sheet, *, resource_ids: Sequence[str], bounds: Range = (0.0, 1.0)) -> Types:
     """Check the columns of a file or frame and return the types."""
     region = need_column(sheet, "region")
     regions = filled_texts(sheet, region, expected="the name of a region")
+    if {"type", "paper", "score"} <= {name.casefold() for name in sheet.names}:
+        return _listed_types(sheet, regions, resource_ids, bounds)
     return Types(
         source=sheet.source,
         regions=regions,
         representative=_representatives(sheet, regions),
-        utilities=_utilities(sheet, resource_ids, reserved=("region", "representative")),
+        utilities=_utilities(sheet, resource_ids, reserved=TYPE_COLUMNS),
+        derived=_derived(sheet),
     )
+
+
+def _listed_types(sheet: Sheet, regions: tuple[str, ...], resource_ids: Sequence[str], bounds: Range) -> Types:
+    """Return types from a row for every score: in the order in which they begin."""
+    kinds = filled_texts(sheet, need_column(sheet, "type"), expected="the name of a type")
+    named = pl.DataFrame({"region": regions, "kind": kinds})
+    every = named.unique(maintain_order=True)
+    owner = named.join(every.with_row_index("place"), on=["region", "kind"], maintain_order="left")["place"]
+    place, column, value = owner.to_numpy().astype(np.int64), need_column(sheet, "paper"), need_column(sheet, "score")
+    paper = places_of(pl.Series(filled_texts(sheet, column, expected="the id of a paper")), resource_ids)
+    refuse(sheet, column, where=paper < 0, expected="the id of a resource", advice="remove the row", public=True)
+    again = ~pl.Series(place * len(resource_ids) + paper).is_first_distinct().to_numpy()
+    refuse(sheet, column, where=again, expected="each paper once a type", advice="keep one of the rows", public=True)
+    expected = f"a score from {bounds[0]:g} to {bounds[1]:g}"
+    scores = numbers(sheet, value, expected=expected, public=True)
+    refuse(sheet, value, where=~((scores >= bounds[0]) & (scores <= bounds[1])), expected=expected, public=True)
+    table = np.zeros((len(every), len(resource_ids)))
+    table[place, paper] = scores
+    first = np.unique(place, return_index=True)[1]
+    begins = Sheet(sheet.source, sheet.heading, sheet.names, tuple(c[first] for c in sheet.columns), None)
+    return Types(
+        source=sheet.source,
+        regions=tuple(every["region"].to_list()),
+        representative=_representatives(begins, tuple(every["region"].to_list())),
+        utilities=as_utility(table, bounds),
+        derived=_derived(sheet),
+    )
+
+
+def _derived(sheet: Sheet) -> str:
+    """Return what the column `source` says, the same on every row."""
+    column = find_column(sheet, "source")
+    if column is None:
+        return ""
+    told = texts(sheet, column)
+    refuse(
+        sheet, column, where=told != told[0], expected="the same on every row", advice="name one source", public=True
+    )
+    return str(told[0])
 
 
 def _utilities(sheet: Sheet, resource_ids: Sequence[str], *, reserved: tuple[str, ...]) -> NDArray[np.float64]:

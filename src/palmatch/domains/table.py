@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from palmatch.data.cells import identifiers_or_numbers
 from palmatch.data.frames import is_frame, library_of, sheet_of
-from palmatch.data.tables import AGENT_COLUMNS, table_of, types_of
+from palmatch.data.tables import AGENT_COLUMNS, TYPE_COLUMNS, table_of, types_of
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
 from palmatch.seats import given_or
@@ -60,6 +60,7 @@ def problem(
     capacity: ArrayLike | None = None,
     demand: ArrayLike | None = None,
     conflicts: Iterable[tuple[str, str]] | None = None,
+    source: str = "",
 ) -> Problem:
     """Return a problem from a utility matrix.
 
@@ -88,6 +89,8 @@ def problem(
         `demand` of a frame says nothing; 1 unless given.
     conflicts:
         Pairs (agent id, resource id) that must not be matched: public.
+    source:
+        From which public records regions and types come: the guarantee names it.
 
     Returns
     -------
@@ -111,7 +114,8 @@ def problem(
     if types is None or regions is None:
         raise InputError("Expected the region of each agent, and the possible types of each region; give both.")
     if not isinstance(types, Mapping):
-        types, representatives = _types_of(types, resource_ids, representatives)
+        types, representatives, derived = _types_of(types, resource_ids, representatives)
+        source = source or derived
     matrix = numbers_of(utilities, "the utility matrix")
     if matrix.ndim != 2 or matrix.size == 0:
         raise InputError(f"Expected a matrix of agents by resources, got shape {matrix.shape}.")
@@ -141,6 +145,7 @@ def problem(
         capacity=capacity,
         demand=demand,
         conflicts=conflicts,
+        source=source,
     )
     return covering(problem)
 
@@ -174,15 +179,13 @@ def _agents_of(frame: Any, resource_ids: Sequence[str] | None) -> _Agents:
 
 def _types_of(
     frame: Any, resource_ids: Sequence[str] | None, representatives: Mapping[str, int] | None
-) -> tuple[dict[str, FloatArray], Mapping[str, int]]:
+) -> tuple[dict[str, FloatArray], Mapping[str, int], str]:
     if not is_frame(frame):
         raise InputError("Expected types as a frame, or as one matrix for each region, got something else.")
     sheet = sheet_of(frame, "types")
-    names = tuple(name for name in sheet.names if name.casefold() not in ("region", "representative"))
+    names = tuple(name for name in sheet.names if name.casefold() not in TYPE_COLUMNS)
     found = types_of(sheet, resource_ids=names if resource_ids is None else resource_ids)
-    rows = {name: np.flatnonzero(np.array(found.regions) == name) for name in sorted(set(found.regions))}
-    standing = {name: int(np.flatnonzero(found.representative[chosen])[0]) for name, chosen in rows.items()}
-    return {name: found.utilities[chosen] for name, chosen in rows.items()}, representatives or standing
+    return found.by_region, representatives or found.representatives, found.derived
 
 
 def numbers_of(values: Any, what: str) -> FloatArray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from palmatch.domain import FloatArray, IntArray
 from palmatch.errors import MeaninglessSetting
-from palmatch.guarantee import doubts, with_disclosure, with_limits, with_partners
+from palmatch.guarantee import doubts, with_disclosure, with_limits, with_partners, with_source
 from palmatch.matching import Guarantee, Matching, Trace
 from palmatch.problem import Problem
 
@@ -63,6 +63,7 @@ def finished(problem: Problem, matching: Matching) -> Matching:
         guarantee = with_partners(guarantee)
     elif problem.seats is not None:
         guarantee = with_limits(guarantee)
+    guarantee = with_source(guarantee, problem.source)
     found = doubts(guarantee, problem.agents)
     if guarantee.notion == "PLDP":
         found = (*problem.warnings, *found)

@@ -6,6 +6,7 @@ region would get from the paper, which is public.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,13 +15,32 @@ from palmatch.matching import Matching
 from palmatch.problem import Problem
 
 
-def assignments(problem: Problem, matching: Matching) -> dict[str, list[dict[str, object]]]:
-    """Return {paper: [{"aggregate_score": public score, "user": reviewer}, ...]} for all papers, in their order."""
+def assignments(
+    problem: Problem, matching: Matching, fixed: Sequence[tuple[str, str]] = ()
+) -> dict[str, list[dict[str, object]]]:
+    """Return {paper: [{"aggregate_score": public score, "user": reviewer}, ...]} for papers with reviewers, in order.
+
+    `fixed` are pairs (reviewer, paper) that were matched beforehand.
+    """
     domain = problem.domain
     standing = np.array([domain.types_of(region)[domain.representative(region)] for region in problem.regions])
     public = replace(problem, types=standing[problem.region_index], truth=standing[problem.region_index])
-    units = matching.units
+    agents, resources = (
+        {name: place for place, name in enumerate(ids)} for ids in (problem.agent_ids, problem.resource_ids)
+    )
+    before = [(agents[agent], resources[resource]) for agent, resource in dict.fromkeys(fixed)]
+    units = np.concatenate((matching.units, np.array(before, dtype=np.int64).reshape(-1, 2)))
+    units = units[np.lexsort((units[:, 1], units[:, 0]))]
     found: dict[str, list[dict[str, object]]] = {name: [] for name in problem.resource_ids}
     for (agent, resource), score in zip(units.tolist(), public.true_utility_of_units(units).tolist(), strict=True):
         found[problem.resource_ids[resource]].append({"aggregate_score": score, "user": problem.agent_ids[agent]})
-    return found
+    return {paper: users for paper, users in found.items() if users}
+
+
+def with_pairs(matching: Matching, fixed: Sequence[tuple[str, str]] = ()) -> dict[str, list[str | None]]:
+    """Return columns `agent` and `resource` of all units, with those that were matched beforehand at the end."""
+    before = list(dict.fromkeys(fixed))
+    served = {agent for agent, _ in before}
+    rows = [row for row in zip(*matching.columns(), strict=True) if row[1] is not None or row[0] not in served]
+    agents, resources = zip(*rows, *before, strict=True)
+    return {"agent": list(agents), "resource": list(resources)}

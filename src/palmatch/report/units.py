@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from palmatch.domains.papers import Conference
+from palmatch.domains.scores import ScoreTable
 from palmatch.matching import Matching
 from palmatch.problem import Problem
 from palmatch.report.style import percent
@@ -22,7 +23,7 @@ def shortfall_lines(problem: Problem, matching: Matching) -> list[str]:
     Of a conference it is the papers that lack reviewers; elsewhere the side that could have been served in full.
     """
     words = words_of(problem)
-    if isinstance(problem.domain, Conference) or problem.demand.sum() >= problem.capacity.sum():
+    if isinstance(problem.domain, Conference | ScoreTable) or problem.demand.sum() >= problem.capacity.sum():
         return _told(lacking_resources(problem, matching), words.resource, words.agent)
     return _told(lacking_agents(problem, matching), words.agent, words.resource)
 

@@ -11,6 +11,7 @@ from math import isfinite
 
 from palmatch.domains.mobility import City
 from palmatch.domains.papers import Conference
+from palmatch.domains.scores import ScoreTable
 from palmatch.matching import Guarantee, in_words
 from palmatch.methods import METHODS, Settings
 from palmatch.methods.palma import published_policy
@@ -58,6 +59,8 @@ def words_of(problem: Problem) -> Words:
         return Words(("agent", "agents"), ("vehicle", "vehicles"), ("square region", "square regions"))
     if isinstance(problem.domain, Conference):
         return Words(("reviewer", "reviewers"), ("paper", "papers"), ("primary area", "primary areas"))
+    if isinstance(problem.domain, ScoreTable):
+        return Words(("reviewer", "reviewers"), ("paper", "papers"))
     return Words()
 
 

@@ -1,0 +1,128 @@
+"""palmatch types: regions and possible types from public records, before anything private is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palmatch.cli import options, show
+from palmatch.cli.outputs import check_outputs
+from palmatch.data.cells import identifiers
+from palmatch.data.files import read_sheet, with_header, write_rows
+from palmatch.data.scores import MATRIX_SUFFIX, read_scores
+from palmatch.errors import InputError
+from palmatch.studies.archive import Derived, from_scores, from_taxonomy, is_taxonomy, named_source, topics_of
+
+NAME = "types"
+HELP = "Derive regions and possible types of reviewers from public records, never from the agents to be matched."
+EXAMPLES = (
+    "Example: palmatch types papers.csv --from last_year.csv --archive-papers last_papers.csv --regions 4 "
+    "--out types.csv --users-out regions.csv\n\n"
+    "Example: palmatch types papers.csv --from taxonomy.csv --out types.csv"
+)
+
+_PUBLIC = "Public records"
+
+
+def command(
+    *,
+    papers: Annotated[
+        Path, typer.Argument(help="The papers to be matched: id, and topic (semicolons between several).")
+    ],
+    source: Annotated[
+        Path,
+        typer.Option(
+            "--from",
+            help="Public records: scores `paper,user,score` without a header, or a taxonomy with topic, parent.",
+            rich_help_panel=_PUBLIC,
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Where types go: .csv or .parquet, for match --types.")],
+    archive_papers: Annotated[
+        Path | None,
+        typer.Option(
+            "--archive-papers",
+            help="The archive's own papers, if they are others: id and topic.",
+            rich_help_panel=_PUBLIC,
+        ),
+    ] = None,
+    regions: Annotated[
+        int, typer.Option("--regions", help="How many regions an archive makes.", min=1, rich_help_panel=_PUBLIC)
+    ] = 1,
+    most_types: Annotated[
+        int, typer.Option("--types", help="Most types of a region of an archive.", min=1, rich_help_panel=_PUBLIC)
+    ] = 64,
+    bounds: options.ScoreRange = "0,1",
+    users_out: Annotated[
+        Path | None,
+        typer.Option("--users-out", help="Where the regions of the archive's users go: user, region."),
+    ] = None,
+) -> None:
+    """Derive regions and possible types."""
+    check_outputs(papers, source, archive_papers, out=out)
+    if users_out is not None:
+        check_outputs(papers, source, archive_papers, out, out=users_out)
+    sheet = read_sheet(papers)
+    ids, topics = identifiers(sheet), topics_of(sheet)
+    derived = _derived(papers, source, archive_papers, ids, topics, regions, most_types, options.score_range(bounds))
+    if users_out is not None and not derived.region_of:
+        raise InputError("--users-out goes with an archive of scores: a taxonomy has no users.")
+    write_rows(out, derived.columns(ids, named_source(source)))
+    if users_out is not None:
+        write_rows(users_out, dict(zip(("user", "region"), zip(*derived.region_of.items(), strict=True), strict=True)))
+    _tell(derived, source, out, users_out)
+
+
+def _derived(
+    papers: Path,
+    source: Path,
+    archive_papers: Path | None,
+    ids: tuple[str, ...],
+    topics: tuple[tuple[str, ...], ...] | None,
+    regions: int,
+    most_types: int,
+    bounds: tuple[float, float],
+) -> Derived:
+    if source.suffix.lower() != MATRIX_SUFFIX:
+        bare = read_sheet(source, header=False)
+        sheet = with_header(bare) if bare.lines is None or len(bare.lines) > 1 else bare
+        if is_taxonomy(sheet):
+            return from_taxonomy(sheet, _need_topics(papers, topics))
+    if archive_papers is None:
+        archive = read_scores([source], bounds=bounds, papers=ids, listed_in=f"{papers} (or give --archive-papers)")
+        return from_scores(archive, regions=regions, most_types=most_types)
+    listed = read_sheet(archive_papers)
+    archive = read_scores([source], bounds=bounds, papers=identifiers(listed), listed_in=str(archive_papers))
+    return from_scores(
+        archive,
+        regions=regions,
+        most_types=most_types,
+        archive_topics=_need_topics(archive_papers, topics_of(listed)),
+        topics=_need_topics(papers, topics),
+    )
+
+
+def _need_topics(path: Path, topics: tuple[tuple[str, ...], ...] | None) -> tuple[tuple[str, ...], ...]:
+    if topics is None:
+        raise InputError(f"{path}: found no column 'topic', expected the topics of each paper; add the column.")
+    return topics
+
+
+def _tell(derived: Derived, source: Path, out: Path, users_out: Path | None) -> None:
+    names = list(dict.fromkeys(derived.regions))
+    show.say(
+        f"{show.counted(len(names), 'region')} with {show.counted(len(derived.names), 'possible type')} from "
+        f"{named_source(source)}"
+    )
+    rows = [
+        (name, f"{derived.regions.count(name):,}", f"{list(derived.region_of.values()).count(name):,}")
+        for name in names
+    ]
+    show.show_table(("region", "types", "users"), rows)
+    show.say(
+        "A reviewer's region is public: the archive tells it, or the reviewer declares it. Where it follows from what "
+        "is private, no guarantee covers it."
+    )
+    show.say(f"Types are in {out}." + (f" Regions of the archive's users are in {users_out}." if users_out else ""))

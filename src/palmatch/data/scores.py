@@ -1,0 +1,304 @@
+"""Scores of users for papers, as openreview-matcher and perturbed-maximization keep them, read and checked.
+
+openreview-matcher has rows `paper,user,score`, constraints `paper,user,-1|0|1` and `user,max_papers`, all without a
+header (one is accepted). perturbed-maximization has one line with the numbers of papers and of reviewers, and a line
+of similarities for each paper. What a score is used for is not known here; nothing of size users x papers is made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from palmatch.data.cells import complaint, filled_texts, need_column, numbers, refuse
+from palmatch.data.files import FilePath, Sheet, read_lines, read_sheet, with_header
+from palmatch.errors import InputError
+
+Range: TypeAlias = tuple[float, float]
+
+# A user's score for a paper that no row mentions, as in openreview-matcher.
+UNLISTED = 0.0
+
+MATRIX_SUFFIX = ".in"
+# The utility of the lowest score: what is hardly wanted is still better than going without.
+FLOOR = 0.01
+
+SCORE_COLUMNS = ("paper", "user", "score")
+_CONSTRAINTS = ("paper", "user", "constraint")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """What each user's score for each paper is.
+
+    Attributes
+    ----------
+    source
+        The file or files they come from.
+    users, papers
+        Ids, each once.
+    rows
+        Scores, shape (users, papers); what is not stored is 0.
+    """
+
+    source: str
+    users: tuple[str, ...]
+    papers: tuple[str, ...]
+    rows: Any
+
+
+def as_utility(scores: Any, bounds: Range) -> Any:
+    """Return utilities in (0, 1] of scores: a public function of the score alone, the same for every user."""
+    low, high = bounds
+    return FLOOR + (1 - FLOOR) * (scores - low) / (high - low)
+
+
+def is_scores(sheet: Sheet) -> bool:
+    """Say whether a sheet that was read without a header holds rows paper, user, score."""
+    if len(sheet.columns) != len(SCORE_COLUMNS):
+        return False
+    if sheet.lines is None or _named(sheet, SCORE_COLUMNS):
+        return _named(sheet, SCORE_COLUMNS)
+    return _is_number(sheet.columns[2][0])
+
+
+def is_score_file(path: FilePath) -> bool:
+    """Say whether a file holds scores rather than a table with a header; the standard input is taken for a table."""
+    source = os.fspath(path)
+    if source == "-":
+        return False
+    return source.lower().endswith(MATRIX_SUFFIX) or is_scores(read_sheet(path, header=False))
+
+
+def read_scores(
+    paths: Sequence[FilePath],
+    *,
+    weights: Sequence[float] | None = None,
+    bounds: Range = (0.0, 1.0),
+    papers: Sequence[str] | None = None,
+    listed_in: str = "",
+) -> Scores:
+    """Read one or more files of scores, and add them up by their weights.
+
+    Parameters
+    ----------
+    paths
+        Files with rows paper, user, score, or of matrices (.in).
+    weights
+        One each, above 0; all the same unless given. They are divided by their sum, so that bounds stay the same.
+    bounds
+        The smallest and largest score that a file may hold: public, and not computed from the scores.
+    papers
+        The ids of all papers; those that the files mention unless given.
+    listed_in
+        Where `papers` come from, for messages.
+
+    Raises
+    ------
+    InputError
+        With file, line and column, if any cell cannot be used.
+    """
+    low, high = bounds
+    if not low <= UNLISTED <= high or low == high:
+        raise InputError(
+            f"Expected bounds of scores around 0, the score of a pair without a row, got {low:g},{high:g}."
+        )
+    shares = np.ones(len(paths)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if len(shares) != len(paths) or not ((shares > 0) & np.isfinite(shares)).all():
+        raise InputError(f"Expected one weight above 0 for each of {len(paths)} files of scores, got {len(shares)}.")
+    files = [_read(path, bounds) for path in paths]
+    users = tuple(pl.concat([file.everyone for file in files]).unique().sort().to_list())
+    known = pl.concat([file.every_paper for file in files]).unique().sort().to_list() if papers is None else papers
+    total: Any = csr_array((len(users), len(known)))
+    for file, share in zip(files, shares / shares.sum(), strict=True):
+        total = total + share * _rows(file, users, tuple(known), listed_in)
+    return Scores(", ".join(os.fspath(path) for path in paths), users, tuple(known), total)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _File:
+    """One file's scores, before ids are numbered: `papers[n]` and `users[n]` have the score `values[n]`.
+
+    `everyone` and `every_paper` are the ids that the file mentions; `sheet` is None for a matrix.
+    """
+
+    source: str
+    papers: pl.Series
+    users: pl.Series
+    values: NDArray[np.float64]
+    every_paper: pl.Series
+    everyone: pl.Series
+    sheet: Sheet | None = None
+
+
+def _read(path: FilePath, bounds: Range) -> _File:
+    source = os.fspath(path)
+    if source.lower().endswith(MATRIX_SUFFIX):
+        return _matrix(source, bounds)
+    sheet = named_columns(read_sheet(path, header=False), SCORE_COLUMNS)
+    papers, users = (pl.Series(filled_texts(sheet, column, expected="an id"), dtype=pl.String) for column in (0, 1))
+    expected = f"a score from {bounds[0]:g} to {bounds[1]:g}"
+    values = numbers(sheet, 2, expected=expected)
+    outside = ~((values >= bounds[0]) & (values <= bounds[1]))
+    refuse(sheet, 2, where=outside, expected=expected, advice="correct it, or say which range scores have")
+    return _File(source, papers, users, values, papers.unique(), users.unique(), sheet)
+
+
+def _matrix(source: str, bounds: Range) -> _File:
+    """Read the matrix of perturbed-maximization; ids are places from 0, as in its programs."""
+    lines = "\n".join(read_lines(source)).rstrip().split("\n")
+    sizes = _floats(source, lines[0], 1, 2, "two whole numbers, of papers and of reviewers")
+    if (sizes < 1).any() or (sizes != np.floor(sizes)).any():
+        raise InputError(f"{source}, line 1: expected two whole numbers above 0, of papers and of reviewers.")
+    papers, users = sizes.astype(int).tolist()
+    if len(lines) != papers + 1:
+        raise InputError(
+            f"{source}: found {len(lines) - 1:,} lines below the first one, expected {papers:,}, one a paper; "
+            "complete the file, or correct its first line."
+        )
+    expected = f"{users:,} scores from {bounds[0]:g} to {bounds[1]:g}"
+    table = np.array([_floats(source, line, row + 2, users, expected) for row, line in enumerate(lines[1:])])
+    outside = np.argwhere(~((table >= bounds[0]) & (table <= bounds[1])))
+    if len(outside):
+        row, column = outside[0]
+        raise InputError(
+            f"{source}, line {row + 2}, column {column + 1}: found a number that does not fit, expected {expected}; "
+            "correct it, or say which range scores have."
+        )
+    of_papers, of_users = (pl.Series(map(str, range(count)), dtype=pl.String) for count in (papers, users))
+    paper, user = np.nonzero(table)
+    return _File(source, of_papers[paper], of_users[user], table[paper, user], of_papers, of_users)
+
+
+def _floats(source: str, line: str, number: int, count: int, expected: str) -> NDArray[np.float64]:
+    words = line.split()
+    if len(words) != count:
+        raise InputError(f"{source}, line {number}: found {len(words):,} cells, expected {expected}.")
+    values = np.empty(count)
+    for column, word in enumerate(words):
+        try:
+            values[column] = float(word)
+        except ValueError:
+            raise InputError(
+                f"{source}, line {number}, column {column + 1}: found a text that is no number, expected {expected}."
+            ) from None
+    return values
+
+
+def _rows(file: _File, users: Sequence[str], papers: Sequence[str], listed_in: str) -> Any:
+    """Return a file's scores as a sparse table, refusing papers that there are not and pairs that occur twice."""
+    paper, user = places_of(file.papers, papers), places_of(file.users, users)
+    strange = np.flatnonzero(paper < 0)
+    if len(strange):
+        if file.sheet is None:
+            raise InputError(f"{file.source} has the papers 0 to {len(file.every_paper) - 1}; {listed_in} has others.")
+        raise complaint(
+            file.sheet, 0, row=int(strange[0]), more=len(strange) - 1, expected=f"a paper of {listed_in}",
+            advice="add it there, or remove the row", public=True,
+        )  # fmt: skip
+    pair = user * len(papers) + paper
+    again = np.flatnonzero(~pl.Series(pair).is_first_distinct().to_numpy())
+    if len(again) and file.sheet is not None:
+        second = int(again[0])
+        first = int(np.flatnonzero(pair == pair[second])[0])
+        raise InputError(
+            f"{file.source}, {file.sheet.place(second)}: found a score for the same paper and user as on "
+            f"{file.sheet.place(first)}, expected one; keep one of them."
+        )
+    return csr_array((file.values, (user, paper)), shape=(len(users), len(papers)))
+
+
+def places_of(names: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:
+    """Return the place of each name among `known`, which has each name once; -1 where it is not there."""
+    ids = pl.DataFrame({"name": pl.Series(known, dtype=pl.String), "place": pl.int_range(len(known), eager=True)})
+    found = names.alias("name").to_frame().join(ids, on="name", how="left", maintain_order="left")
+    return found["place"].fill_null(-1).to_numpy().astype(np.int64)
+
+
+# --- what belongs to it -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Pairs (agent, resource) that must not be matched, and those that are matched beforehand."""
+
+    conflicts: tuple[tuple[str, str], ...]
+    fixed: tuple[tuple[str, str], ...] = ()
+
+
+def read_pairs(path: FilePath) -> Pairs:
+    """Read conflicts: a file with columns `agent` and `resource`, or constraints `paper,user,-1|0|1`.
+
+    Of constraints, -1 is a conflict, 0 says nothing, and 1 is a pair that is matched before anything else.
+    """
+    sheet = read_sheet(path, header=False)
+    if len(sheet.columns) != len(_CONSTRAINTS) or not (is_scores(sheet) or _named(sheet, _CONSTRAINTS)):
+        sheet = with_header(sheet)
+        columns = [need_column(sheet, name) for name in ("agent", "resource")]
+        agents, resources = (filled_texts(sheet, column, expected="an id") for column in columns)
+        return Pairs(tuple(zip(agents, resources, strict=True)))
+    sheet = named_columns(sheet, _CONSTRAINTS)
+    papers, users = (filled_texts(sheet, column, expected="an id") for column in (0, 1))
+    expected = "-1 (conflict), 0 (nothing) or 1 (matched beforehand)"
+    values = numbers(sheet, 2, expected=expected, public=True)
+    refuse(sheet, 2, where=~np.isin(values, (-1, 0, 1)), expected=expected, public=True)
+    pairs = list(zip(users, papers, strict=True))
+    return Pairs(*(tuple(pair for pair, told in zip(pairs, values, strict=True) if told == value) for value in (-1, 1)))
+
+
+def read_max_papers(path: FilePath) -> dict[str, int]:
+    """Read `user,max_papers`: how many papers each user takes at most."""
+    sheet = named_columns(read_sheet(path, header=False), ("user", "max_papers"))
+    users = _each_user(sheet)
+    expected = "a whole number of at least 0"
+    values = numbers(sheet, 1, expected=expected, public=True)
+    refuse(sheet, 1, where=~((values >= 0) & (values == np.floor(values))), expected=expected, public=True)
+    return dict(zip(users, values.astype(int).tolist(), strict=True))
+
+
+def read_regions(path: FilePath) -> dict[str, str]:
+    """Read `user,region`: the public region of each user."""
+    sheet = named_columns(read_sheet(path, header=False), ("user", "region"))
+    return dict(zip(_each_user(sheet), filled_texts(sheet, 1, expected="the name of a region"), strict=True))
+
+
+def _each_user(sheet: Sheet) -> tuple[str, ...]:
+    users = filled_texts(sheet, 0, expected="the id of a user")
+    again = ~pl.Series(users, dtype=pl.String).is_first_distinct().to_numpy()
+    refuse(sheet, 0, where=again, expected="each user once", advice="keep one of the rows", public=True)
+    return users
+
+
+def named_columns(sheet: Sheet, names: tuple[str, ...]) -> Sheet:
+    """Return the columns of a sheet that was read without a header, by their names, or by their place."""
+    if _named(sheet, names):
+        sheet = with_header(sheet)
+        columns = [need_column(sheet, name) for name in names]
+        return Sheet(sheet.source, sheet.heading, names, tuple(sheet.columns[place] for place in columns), sheet.lines)
+    if len(sheet.columns) != len(names):
+        raise InputError(
+            f"{sheet.source}: found {len(sheet.columns)} columns, expected {len(names)}: {', '.join(names)}, "
+            "without a header; add or remove columns."
+        )
+    return Sheet(sheet.source, sheet.heading, names, sheet.columns, sheet.lines)
+
+
+def _named(sheet: Sheet, names: tuple[str, ...]) -> bool:
+    """Say whether the columns have these names: in the first row, or, for Parquet, of their own."""
+    found = sheet.names if sheet.lines is None else tuple(str(column[0]).strip() for column in sheet.columns)
+    return {name.casefold() for name in found} >= set(names)
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        float(str(cell))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,254 @@
+"""Scores of reviewers for papers, of which most pairs have none: a table that is never laid out as a whole.
+
+A type is (number of its region, number of its row). Rows of possible types are public and come from elsewhere; an
+agent's own row is private, and is read only where that agent acts or is scored. What unlisted pairs are worth, and how
+a score becomes a utility, are public functions that no agent's scores enter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from palmatch.data.files import listed
+from palmatch.data.scores import Range, Scores, as_utility
+from palmatch.data.tables import Types
+from palmatch.errors import InputError
+from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
+
+# Distances of so many agents to all possible types of their region are computed at a time.
+_AT_A_TIME = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreTable:
+    """The domain of scores.
+
+    Attributes
+    ----------
+    regions, start:
+        Region g has the possible types `start[g]` to `start[g + 1] - 1`.
+    possible:
+        Utilities of all possible types, shape (types, papers).
+    representatives:
+        Which of its types stands for each region.
+    own:
+        Each agent's utilities of the papers for which it has a score, sparse, shape (agents, papers): private. Agent n
+        has the row number `len(possible) + n`.
+    unlisted:
+        The utility of a paper for which a user has no score.
+    """
+
+    regions: tuple[str, ...]
+    start: tuple[int, ...]
+    possible: FloatArray
+    representatives: tuple[int, ...]
+    own: Any
+    unlisted: float
+
+    def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
+        """Return the utilities of possible types and of agents."""
+        row = types[:, 1].astype(np.int64)
+        chosen = np.arange(self.possible.shape[1]) if columns is None else columns
+        table = np.empty((len(row), len(chosen)))
+        public = row < len(self.possible)
+        table[public] = self.possible[np.ix_(row[public], chosen)]
+        if not public.all():
+            own = self.own[row[~public] - len(self.possible)][:, chosen].toarray()
+            table[~public] = np.where(own == 0.0, self.unlisted, own)
+        return table
+
+    def region_of(self, types: FloatArray) -> Sequence[Region]:
+        """Return the name of each type's region."""
+        return [self.regions[int(number)] for number in types[:, 0]]
+
+    def grouped(self, types: FloatArray) -> tuple[tuple[Region, ...], IntArray]:
+        """Return the regions that occur, sorted, and which of them each type is in."""
+        occurring, place = np.unique(types[:, 0].astype(np.int64), return_inverse=True)
+        return tuple(self.regions[number] for number in occurring), place.astype(np.int64)
+
+    def types_of(self, region: Region) -> FloatArray:
+        """Return the possible types of a region."""
+        number = self.regions.index(str(region))
+        rows = np.arange(self.start[number], self.start[number + 1], dtype=np.float64)
+        return np.column_stack((np.full(len(rows), float(number)), rows))
+
+    def representative(self, region: Region) -> int:
+        """Return which possible type stands for the region."""
+        return self.representatives[self.regions.index(str(region))]
+
+    def utility_of_pairs(self, types: FloatArray, columns: IntArray) -> FloatArray:
+        """Return the utility of one paper to each type."""
+        row = types[:, 1].astype(np.int64)
+        gained, public = np.empty(len(row)), row < len(self.possible)
+        gained[public] = self.possible[row[public], columns[public]]
+        if not public.all():
+            picked: Any = self.own[row[~public] - len(self.possible), columns[~public]]
+            # An array, or, in newer versions of scipy, a sparse one.
+            own = np.asarray(picked.toarray() if hasattr(picked, "toarray") else picked).ravel()
+            gained[~public] = np.where(own == 0.0, self.unlisted, own)
+        return gained
+
+    def nearest(self, region: Region, types: FloatArray) -> IntArray:
+        """Return the possible type of the region whose utilities are nearest to each type's own, the first of several.
+
+        It is a function of an agent's own row and of what is public. A method that acts on nothing but its result
+        treats every agent as a possible type of its region, so that its guarantee holds for agents with any scores.
+        """
+        number = self.regions.index(str(region))
+        above = self.possible[self.start[number] : self.start[number + 1]] - self.unlisted
+        row, found = types[:, 1].astype(np.int64), np.empty(len(types), dtype=np.int64)
+        public = row < len(self.possible)
+        found[public] = row[public] - self.start[number]
+        agents = np.flatnonzero(~public)
+        for block in np.array_split(agents, max(1, -(-len(agents) // _AT_A_TIME))):
+            # |a - t|² = |a|² - 2 a·t + |t|², in which |a|² is the same for all t.
+            own = self.own[row[block] - len(self.possible)]
+            own.data = own.data - self.unlisted
+            apart = (above**2).sum(axis=1) - 2 * (own @ above.T)
+            found[block] = np.argmin(apart, axis=1)
+        return found
+
+
+def problem(
+    scores: Scores,
+    types: Types,
+    regions: Mapping[str, str] | None = None,
+    *,
+    bounds: Range = (0.0, 1.0),
+    interest: int | None = None,
+    epsilon: ArrayLike | None = None,
+    capacity: ArrayLike | None = None,
+    demand: ArrayLike | Mapping[str, int] | None = None,
+    conflicts: Iterable[tuple[str, str]] | None = None,
+    notes: Sequence[str] = (),
+) -> Problem:
+    """Return the problem of matching reviewers to papers by scores.
+
+    Parameters
+    ----------
+    scores:
+        Each reviewer's scores, private to it: what `palmatch.data.scores.read_scores` returns.
+    types:
+        The possible types of each region, from public records: what `palmatch.data.archive` derives, or
+        `palmatch.data.tables.read_types` returns. Their columns are `scores.papers`.
+    regions:
+        The public region of each reviewer; not needed where there is one region.
+    bounds:
+        The smallest and largest score that there may be: public.
+    interest:
+        How many papers each possible type considers; all of them unless given.
+    epsilon:
+        Each reviewer's own budget, a public choice; NaN where the reviewer leaves it to the caller.
+    capacity, demand:
+        How many reviewers a paper takes, and how many papers a reviewer: one number, or one each; demand also by id,
+        1 where an id is missing.
+    conflicts:
+        Pairs (reviewer id, paper id) that must not be matched: public.
+    notes:
+        What was changed while reading, a sentence each.
+
+    Returns
+    -------
+    Problem
+        What every method takes. Reviewers whose scores are not among their region's possible types are named in
+        `Problem.uncovered`: methods that act as the nearest possible type cover them, others do not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.sparse import csr_array
+    >>> import palmatch as pm
+    >>> told = pm.data.scores.Scores("scores.csv", ("ana", "bo"), ("p1", "p2"), csr_array([[0.9, 0], [0, 0.4]]))
+    >>> table = np.array([[0.9, 0.1], [0.1, 0.9]])
+    >>> types = pm.data.tables.Types("types.csv", ("all", "all"), np.array([True, False]), table)
+    >>> pm.scores.problem(told, types, capacity=1)
+    Problem(ScoreTable: 2 agents, 2 resources, 1 regions)
+    """
+    if types.utilities.shape[1] != len(scores.papers):
+        raise InputError(f"{types.source} has {types.utilities.shape[1]} papers, {scores.source} {len(scores.papers)}.")
+    names, possible, representatives = tuple(types.by_region), list(types.by_region.values()), types.representatives
+    own = scores.rows.tocsr(copy=True)
+    own.data = as_utility(own.data, bounds)
+    domain = ScoreTable(
+        regions=names,
+        start=(0, *np.cumsum([len(rows) for rows in possible]).tolist()),
+        possible=np.concatenate(possible),
+        representatives=tuple(representatives[name] for name in names),
+        own=own,
+        unlisted=float(as_utility(0.0, bounds)),
+    )
+    number = _regions_of(scores, names, regions, types.source)
+    rows = len(domain.possible) + np.arange(len(scores.users))
+    own_types = np.column_stack((number, rows)).astype(np.float64)
+    if isinstance(demand, Mapping):
+        demand = np.array([demand.get(user, np.nan) for user in scores.users], dtype=np.float64)
+    strangers = _not_among(domain, own_types)
+    return make_problem(
+        domain,
+        own_types,
+        agent_ids=scores.users,
+        resource_ids=scores.papers,
+        interest=interest,
+        epsilon=for_everybody(epsilon, len(rows)),
+        uncovered=strangers,
+        notes=(*notes, *_notes(len(strangers), len(rows))),
+        check=False,
+        capacity=capacity,
+        demand=demand,
+        conflicts=conflicts,
+        source=types.origin,
+    )
+
+
+def _notes(strangers: int, agents: int) -> tuple[str, ...]:
+    if not strangers:
+        return ()
+    return (
+        f"{strangers:,} of {agents:,} reviewers have scores that are not among their region's possible types: methods "
+        "that act as the nearest possible type (once, palma) cover them, others (published) do not.",
+    )
+
+
+def _regions_of(scores: Scores, names: tuple[str, ...], regions: Mapping[str, str] | None, source: str) -> IntArray:
+    """Return the number of each reviewer's region, which is public: it is never guessed from the scores."""
+    if regions is None:
+        if len(names) > 1:
+            raise InputError(
+                f"{source} has {len(names)} regions, and it is not said in which of them each reviewer is; give each "
+                "reviewer's public region with --regions FILE (regions=), or derive one region for all."
+            )
+        return np.zeros(len(scores.users), dtype=np.int64)
+    place = {name: number for number, name in enumerate(names)}
+    lost = [user for user in scores.users if user not in regions]
+    if lost:
+        raise InputError(
+            f"Found no region for {len(lost):,} of {len(scores.users):,} reviewers ({listed(lost, limit=3)}), expected "
+            "one for each; add the public region that each of them declares. It is never computed from scores."
+        )
+    strange = sorted({regions[user] for user in scores.users} - set(names))
+    if strange:
+        raise InputError(f"Found reviewers in {listed(strange)}, of which {source} has no types; correct the region.")
+    return np.array([place[regions[user]] for user in scores.users], dtype=np.int64)
+
+
+def _not_among(domain: ScoreTable, types: FloatArray) -> list[int]:
+    """Return the agents whose utilities are not exactly those of the nearest possible type."""
+    regions, index = domain.grouped(types)
+    near = np.empty(len(types), dtype=np.int64)
+    for number, region in enumerate(regions):
+        members = np.flatnonzero(index == number)
+        near[members] = domain.types_of(region)[domain.nearest(region, types[members]), 1]
+    entries = domain.own.tocoo()
+    agent, paper = entries.coords
+    there = domain.possible[near[agent], paper]
+    differing = np.bincount(agent[there != entries.data], minlength=len(types))
+    # A type may also have papers that its agent has no score for.
+    listed_there = np.bincount(agent[there != domain.unlisted], minlength=len(types))
+    other = (domain.possible != domain.unlisted).sum(axis=1)[near] - listed_there
+    found: list[int] = np.flatnonzero(differing + other).tolist()
+    return found

@@ -1,0 +1,132 @@
+"""A programme chair's files: from scores of openreview-matcher to its assignments.json, under a guarantee."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from running import Result, run
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "conference"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copytree(EXAMPLES, tmp_path / "conference")
+    result = run(
+        "types", "papers.csv", "--from", "last_year_scores.csv", "--archive-papers", "last_year_papers.csv",
+        "--regions", 4, "--out", "types.csv", "--users-out", "users.csv", folder=tmp_path / "conference",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return tmp_path / "conference"
+
+
+def matched(folder: Path, *more: object, out: str = "assignments.json") -> Result:
+    return run(
+        "match", "scores.csv", "papers.csv", "--domain", "table", "--types", "types.csv", "--regions", "regions.csv",
+        "--conflicts", "constraints.csv", "--max-papers", "max_papers.csv", "--capacity", 3, "--demand", 3,
+        "--out", out, *more, folder=folder,
+    )  # fmt: skip
+
+
+def said(result: Result) -> str:
+    return " ".join((result.stdout + result.stderr).split())
+
+
+@pytest.mark.parametrize("method", ["once", "palma", "hungarian"])
+def test_scores_become_assignments_within_all_limits(folder: Path, method: str) -> None:
+    result = matched(folder, "--method", method)
+    assert result.returncode == 0, result.stderr
+    found = json.loads((folder / "assignments.json").read_text())
+    pairs = [(paper, one["user"]) for paper, users in found.items() for one in users]
+    assert all(set(one) == {"aggregate_score", "user"} for users in found.values() for one in users)
+    assert len(set(pairs)) == len(pairs)
+    assert max(map(len, found.values())) <= 3
+    papers = Counter(user for _, user in pairs)
+    assert papers["~Emil_Example1"] <= 1
+    assert papers["~Maya_Example1"] <= 5
+    assert max(number for user, number in papers.items() if user != "~Maya_Example1") <= 3
+    assert ("p1", "~Emil_Example1") not in pairs
+    assert ("p9", "~Kofi_Example1") in pairs, "a constraint of 1 is matched beforehand"
+    assert "Constraints of 1 match 1 pair beforehand" in said(result)
+    if method != "hungarian":
+        assert "Regions and possible types come from last_year_scores.csv (SHA-256 " in said(result)
+
+
+def test_the_types_among_the_examples_are_what_the_command_writes(folder: Path) -> None:
+    assert (folder / "types.csv").read_bytes() == (EXAMPLES / "types.csv").read_bytes()
+    declared = dict(line.split(",") for line in (EXAMPLES / "regions.csv").read_text().splitlines())
+    derived = dict(line.split(",") for line in (folder / "users.csv").read_text().splitlines())
+    assert derived.items() <= declared.items()
+
+
+def test_pairs_have_a_row_for_what_is_matched_beforehand(folder: Path) -> None:
+    assert matched(folder, out="pairs.csv").returncode == 0
+    rows = (folder / "pairs.csv").read_text().splitlines()
+    assert rows.count("~Kofi_Example1,p9") == 1
+    assert "~Kofi_Example1," not in rows
+
+
+def test_all_commands_take_the_same_files(folder: Path) -> None:
+    words = "scores.csv papers.csv --domain table --types types.csv --regions regions.csv --capacity 3 --demand 2"
+    for command in ("compare --runs 1 --methods once,hungarian", "plan", "regions"):
+        result = run(*command.split()[:1], *words.split(), *command.split()[1:], folder=folder)
+        assert result.returncode == 0, result.stderr
+
+
+def test_types_from_the_private_scores_themselves_are_refused(folder: Path) -> None:
+    assert run("types", "papers.csv", "--from", "scores.csv", "--out", "types.csv", folder=folder).returncode == 0
+    result = matched(folder)
+    assert result.returncode == 2
+    assert "types.csv was derived from scores.csv, whose scores are private" in said(result)
+
+
+def test_two_files_of_scores_are_weighted(folder: Path) -> None:
+    (folder / "bids.csv").write_text("p1,~Lena_Example1,1\n")
+    assert matched(folder, "--scores", "bids.csv", "--weights", "3,1").returncode == 0
+    assert "one weight above 0 for each of 2 files" in said(matched(folder, "--scores", "bids.csv", "--weights", "3"))
+
+
+def test_the_matrix_of_perturbed_maximization_is_matched(folder: Path) -> None:
+    (folder / "bids.in").write_text("2 3\n1.0 0.25 0.5\n0.0 1.0 0.25\n")
+    (folder / "listed.csv").write_text("id\n0\n1\n")
+    (folder / "kinds.csv").write_text("region,type,paper,score\nall,a,0,1\nall,b,1,1\n")
+    result = run(
+        "match", "bids.in", "listed.csv", "--domain", "table", "--types", "kinds.csv", "--capacity", 2, "--demand", 2,
+        "--out", "pairs.csv", "--method", "hungarian", folder=folder,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert sorted((folder / "pairs.csv").read_text().splitlines()[1:]) == ["0,0", "1,1", "2,0", "2,1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("regions.csv", "~Ada_Example1,Theory\n", "Found no region for 22 of 22 reviewers"),
+        ("scores.csv", "p1,~Ana,0.5\np99,~Ana,0.5\n", "scores.csv, line 2, column 'paper': found 'p99'"),
+        ("max_papers.csv", "~Emil_Example1\n", "max_papers.csv: found 1 columns, expected 2"),
+        ("constraints.csv", "p1,~Nobody,-1\n", "A conflict names the agent '~Nobody', which there is not"),
+        ("constraints.csv", "p1,~Emil_Example1,-1\np1,~Emil_Example1,1\n", "are both -1 and 1"),
+        (
+            "constraints.csv",
+            "p1,~Emil_Example1,1\np2,~Emil_Example1,1\n",
+            "Constraints of 1 give 2 to '~Emil_Example1', which takes 1",
+        ),
+    ],
+)
+def test_a_mistake_in_a_chairs_file_is_one_sentence(folder: Path, name: str, text: str, told: str) -> None:
+    (folder / name).write_text(text)
+    result = matched(folder)
+    assert result.returncode == 2
+    assert told in said(result)
+    assert not (folder / "assignments.json").exists()
+
+
+def test_options_of_scores_are_refused_where_there_are_none(folder: Path) -> None:
+    result = run("match", "papers.csv", "papers.csv", "--regions", "regions.csv", "--out", "pairs.csv", folder=folder)
+    assert result.returncode == 2
+    assert "go with --domain table and a file of scores" in said(result)

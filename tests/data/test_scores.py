@@ -1,0 +1,135 @@
+"""Files of openreview-matcher and perturbed-maximization: read as these programs read them, mistakes pointed at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from palmatch.data.scores import (
+    as_utility,
+    is_score_file,
+    read_max_papers,
+    read_pairs,
+    read_regions,
+    read_scores,
+)
+from palmatch.errors import InputError
+
+SCORES = "p1,~Ana_B1,0.5\np1,~Bo_C1,0\np2,~Ana_B1,1\n"
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def complaint(folder: Path, text: str, name: str = "scores.csv", **options: object) -> str:
+    with pytest.raises(InputError) as caught:
+        read_scores([written(folder, name, text)], **options)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+    return str(caught.value).removeprefix(f"{folder}/")
+
+
+def test_scores_without_a_header_are_all_rows(tmp_path: Path) -> None:
+    path = written(tmp_path, "scores.csv", SCORES)
+    found = read_scores([path])
+    assert is_score_file(path)
+    assert found.users == ("~Ana_B1", "~Bo_C1")
+    assert found.papers == ("p1", "p2")
+    assert found.rows.toarray().tolist() == [[0.5, 1.0], [0.0, 0.0]]
+
+
+def test_a_header_with_the_names_of_the_columns_is_accepted(tmp_path: Path) -> None:
+    path = written(tmp_path, "scores.csv", "User,Score,Paper\n~Ana_B1,0.5,p1\n")
+    assert is_score_file(path)
+    assert read_scores([path]).rows.toarray().tolist() == [[0.5]]
+    frame = pl.DataFrame({"paper": ["p1"], "user": ["u"], "score": [0.5]})
+    frame.write_parquet(tmp_path / "scores.parquet")
+    assert is_score_file(tmp_path / "scores.parquet")
+    assert read_scores([tmp_path / "scores.parquet"]).rows.toarray().tolist() == [[0.5]]
+
+
+def test_a_table_of_utilities_is_not_taken_for_scores(tmp_path: Path) -> None:
+    assert not is_score_file(written(tmp_path, "a.csv", "id,region,quiet\nann,north,0.9\n"))
+    assert not is_score_file(written(tmp_path, "b.csv", "id,region,quiet,sunny\nann,north,0.9,0.1\n"))
+
+
+def test_several_files_are_added_up_by_their_weights(tmp_path: Path) -> None:
+    one = written(tmp_path, "one.csv", SCORES)
+    two = written(tmp_path, "two.csv", "p2,~Bo_C1,0.8\np3,~Ana_B1,0.4\n")
+    found = read_scores([one, two], weights=[3, 1])
+    assert found.papers == ("p1", "p2", "p3")
+    assert found.rows.toarray() == pytest.approx(np.array([[0.375, 0.75, 0.1], [0.0, 0.2, 0.0]]))
+    for weights in ([1], [1, 0], [1, -1]):
+        with pytest.raises(InputError, match="one weight above 0 for each of 2 files"):
+            read_scores([one, two], weights=weights)
+
+
+def test_mistakes_in_scores_are_pointed_at(tmp_path: Path) -> None:
+    assert "scores.csv, line 2, column 'score': found a text that is no number" in complaint(
+        tmp_path, "p1,u,0.5\np2,u,high\n"
+    )
+    told = complaint(tmp_path, "p1,u,0.5\np2,u,1.5\n")
+    assert "line 2, column 'score': found a number that does not fit, expected a score from 0 to 1" in told
+    assert "1.5" not in told, "a score is private"
+    assert "line 3: found a score for the same paper and user as on line 1" in complaint(
+        tmp_path, "p1,u,0.5\np2,u,0\np1,u,0.4\n"
+    )
+    assert "line 2, column 'user': found an empty cell" in complaint(tmp_path, "p1,u,0.5\np2,,0.4\n")
+    assert "found 2 columns, expected 3: paper, user, score" in complaint(tmp_path, "p1,0.5\n")
+    assert "line 1, column 'paper': found 'p9', expected a paper of papers.csv" in complaint(
+        tmp_path, "p9,u,0.5\n", papers=("p1",), listed_in="papers.csv"
+    )
+    assert "around 0" in complaint(tmp_path, SCORES, bounds=(0.5, 1.0))
+
+
+def test_the_range_of_scores_is_what_the_user_says(tmp_path: Path) -> None:
+    found = read_scores([written(tmp_path, "bids.csv", "p1,u,-1\np2,u,1\n")], bounds=(-1, 1))
+    assert as_utility(found.rows.toarray(), (-1, 1)).tolist() == [[0.01, 1.0]]
+    assert as_utility(0.0, (-1, 1)) == pytest.approx(0.505)
+
+
+def test_the_matrix_of_perturbed_maximization_is_read_paper_by_paper(tmp_path: Path) -> None:
+    path = written(tmp_path, "two.in", "2 3\n1.0 0.25 0.0 \n0.5 0.0 0.25\n")
+    assert is_score_file(path)
+    found = read_scores([path])
+    assert (found.papers, found.users) == (("0", "1"), ("0", "1", "2"))
+    assert found.rows.toarray().T.tolist() == [[1.0, 0.25, 0.0], [0.5, 0.0, 0.25]]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("2\n1 0\n", "two.in, line 1: found 1 cells, expected two whole numbers"),
+        ("0 3\n", "two.in, line 1: expected two whole numbers above 0"),
+        ("2 2\n1 0\n", "two.in: found 1 lines below the first one, expected 2"),
+        ("1 2\n1 0 1\n", "two.in, line 2: found 3 cells, expected 2 scores"),
+        ("1 2\n1 x\n", "two.in, line 2, column 2: found a text that is no number"),
+        ("1 2\n1 7\n", "two.in, line 2, column 2: found a number that does not fit"),
+    ],
+)
+def test_mistakes_in_a_matrix_are_pointed_at(tmp_path: Path, text: str, told: str) -> None:
+    assert told in complaint(tmp_path, text, "two.in")
+
+
+def test_constraints_are_conflicts_nothing_or_pairs_beforehand(tmp_path: Path) -> None:
+    found = read_pairs(written(tmp_path, "constraints.csv", "p1,ana,-1\np2,ana,0\np2,bo,1\n"))
+    assert found.conflicts == (("ana", "p1"),)
+    assert found.fixed == (("bo", "p2"),)
+    assert read_pairs(written(tmp_path, "one.csv", "p1,ana,-1\n")).conflicts == (("ana", "p1"),)
+    own = read_pairs(written(tmp_path, "own.csv", "agent,resource\nana,p1\n"))
+    assert (own.conflicts, own.fixed) == ((("ana", "p1"),), ())
+    with pytest.raises(InputError, match="line 2, column 'constraint': found '2', expected -1"):
+        read_pairs(written(tmp_path, "wrong.csv", "p1,ana,-1\np1,bo,2\n"))
+
+
+def test_limits_and_regions_of_users_are_read_once_each(tmp_path: Path) -> None:
+    assert read_max_papers(written(tmp_path, "max.csv", "ana,3\nbo,0\n")) == {"ana": 3, "bo": 0}
+    assert read_regions(written(tmp_path, "regions.csv", "user,region\nana,Theory\n")) == {"ana": "Theory"}
+    with pytest.raises(InputError, match=r"line 2, column 'max_papers': found '1\.5'"):
+        read_max_papers(written(tmp_path, "half.csv", "ana,3\nbo,1.5\n"))
+    with pytest.raises(InputError, match="line 2, column 'user': found 'ana', expected each user once"):
+        read_regions(written(tmp_path, "twice.csv", "ana,x\nana,y\n"))

@@ -1,0 +1,149 @@
+"""Scores of which most pairs have none: the same as a whole table of utilities, and public tables stay public."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import palmatch as pm
+from palmatch.data.scores import Scores, as_utility
+from palmatch.data.tables import Types
+from palmatch.errors import InputError
+from palmatch.methods.workspace import Workspace
+from palmatch.rounds.tables import nearest_types
+from palmatch.testing import check_problem
+
+
+def sparse(chance: np.random.Generator, rows: int, papers: int) -> np.ndarray:
+    return np.where(chance.random((rows, papers)) < 0.4, np.round(chance.random((rows, papers)), 2), 0.0)
+
+
+def made_up(seed: int = 1, *, users: int = 12, papers: int = 9, types: int = 5) -> tuple[Scores, Types, dict[str, str]]:
+    """Return scores, possible types of two regions, and the region of each user; some users are possible types."""
+    chance = np.random.default_rng(seed)
+    possible, rows = sparse(chance, 2 * types, papers), sparse(chance, users, papers)
+    rows[0] = possible[0]
+    rows[0 + 1] = possible[types]
+    names = tuple(f"~User_{n}" for n in range(users))
+    regions = {name: "ab"[n % 2] for n, name in enumerate(names)}
+    told = Scores("scores.csv", names, tuple(f"p{n}" for n in range(papers)), csr_array(rows))
+    first = np.arange(2 * types) % types == 2
+    return told, Types("types.csv", ("a",) * types + ("b",) * types, first, as_utility(possible, (0, 1))), regions
+
+
+def whole(told: Scores, types: Types, regions: dict[str, str], **rest: Any) -> pm.Problem:
+    """Return the same problem from a whole table of utilities."""
+    return pm.table.problem(
+        as_utility(told.rows.toarray(), (0, 1)),
+        [regions[user] for user in told.users],
+        types.by_region,
+        representatives=types.representatives,
+        agent_ids=told.users,
+        resource_ids=told.papers,
+        **rest,
+    )
+
+
+LIMITS: list[dict[str, Any]] = [
+    {},
+    {"capacity": 3, "demand": 2, "conflicts": [("~User_0", "p0"), ("~User_3", "p5")]},
+    {"interest": 4, "demand": 2, "capacity": 2},
+]
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("method", [name for name in pm.METHODS if "geo" not in name])
+def test_every_method_does_the_same_as_on_the_whole_table(method: str, limits: dict[str, Any]) -> None:
+    parts = made_up()
+    one, other = (pm.match(make(*parts, **limits), method, seed=4) for make in (pm.scores.problem, whole))
+    assert one.pairs == other.pairs
+    assert one.utility == pytest.approx(other.utility, abs=0)
+    assert np.array_equal(one.epsilon, other.epsilon)
+    assert one.guarantee.uncovered == other.guarantee.uncovered
+
+
+def test_the_domain_keeps_the_rules_and_knows_its_strangers() -> None:
+    parts = made_up()
+    problem = pm.scores.problem(*parts)
+    check_problem(problem)
+    assert problem.uncovered == whole(*parts).uncovered == tuple(range(2, 12))
+    assert np.array_equal(problem.true_utility(), whole(*parts).true_utility())
+    units = np.array([(n, n % 9) for n in range(12)])
+    assert np.array_equal(problem.true_utility_of_units(units), whole(*parts).true_utility_of_units(units))
+
+
+def test_reviewers_by_id_have_their_own_demand() -> None:
+    told, types, regions = made_up()
+    problem = pm.scores.problem(told, types, regions, demand={"~User_3": 4})
+    assert problem.demand.tolist() == [1, 1, 1, 4] + [1] * 8
+
+
+def acted_on(told: Scores, types: Types, regions: dict[str, str]) -> tuple[list[bytes], list[int]]:
+    """Return the public tables of all regions, and which possible type each agent acts as."""
+    workspace = Workspace(pm.scores.problem(told, types, regions))
+    problem, tables = workspace.problem, [region.utilities.tobytes() for region in workspace.regions]
+    near = [
+        int(nearest_types(problem, workspace.regions[index], problem.types[n : n + 1])[0])
+        for n, index in enumerate(problem.region_index)
+    ]
+    return tables, near
+
+
+def test_one_reviewers_scores_change_nothing_but_its_own_action() -> None:
+    told, types, regions = made_up()
+    tables, near = acted_on(told, types, regions)
+    for user in (0, 5):
+        rows = told.rows.toarray()
+        rows[user] = 1.0
+        other_tables, other_near = acted_on(
+            Scores(told.source, told.users, told.papers, csr_array(rows)), types, regions
+        )
+        assert other_tables == tables
+        assert [n for n, pair in enumerate(zip(near, other_near, strict=True)) if pair[0] != pair[1]] in ([], [user])
+
+
+def test_scaling_by_the_largest_private_score_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scaled(scores: Any, bounds: tuple[float, float]) -> Any:
+        return as_utility(scores / np.max(scores, initial=1e-9), bounds) if np.ndim(scores) else as_utility(0.0, bounds)
+
+    told, types, regions = made_up()
+    low = Scores(told.source, told.users, told.papers, told.rows * 0.4)
+    monkeypatch.setattr("palmatch.domains.scores.as_utility", scaled)
+    monkeypatch.setitem(globals(), "made_up", lambda: (low, types, regions))
+    with pytest.raises(AssertionError):
+        test_one_reviewers_scores_change_nothing_but_its_own_action()
+
+
+def test_the_guarantee_names_where_types_come_from() -> None:
+    told, types, regions = made_up()
+    for method in ("once", "palma", "hungarian-region"):
+        assumed = pm.match(pm.scores.problem(told, types, regions), method, seed=1).guarantee.assumptions
+        assert any("come from types.csv, which is public" in text for text in assumed)
+    assert not pm.match(pm.scores.problem(told, types, regions), "hungarian").guarantee.assumptions
+
+
+def test_a_region_is_never_guessed() -> None:
+    told, types, regions = made_up()
+    with pytest.raises(InputError, match=r"types\.csv has 2 regions, and it is not said in which"):
+        pm.scores.problem(told, types)
+    with pytest.raises(InputError, match="Found no region for 1 of 12 reviewers"):
+        pm.scores.problem(told, types, {user: region for user, region in regions.items() if user != "~User_4"})
+    with pytest.raises(InputError, match=r"Found reviewers in 'c', of which types\.csv has no types"):
+        pm.scores.problem(told, types, regions | {"~User_4": "c"})
+
+
+def test_nothing_of_the_size_of_all_pairs_is_made() -> None:
+    chance = np.random.default_rng(0)
+    users, papers = 40_000, 50_000
+    entries = (chance.integers(0, users, 100_000), chance.integers(0, papers, 100_000))
+    rows = csr_array((np.full(100_000, 0.5), entries), shape=(users, papers))
+    rows.data = np.minimum(rows.data, 1.0)
+    told = Scores("scores.csv", tuple(map(str, range(users))), tuple(map(str, range(papers))), rows)
+    types = Types("types.csv", ("all", "all"), np.array([True, False]), as_utility(sparse(chance, 2, papers), (0, 1)))
+    # A table of all pairs would take 16 GB.
+    problem = pm.scores.problem(told, types, interest=5, capacity=3, demand=2)
+    assert problem.agents == users
+    assert len(problem.uncovered) == users
