@@ -6,8 +6,8 @@ Names are imported when they are first used (PEP 562), so that a device, which h
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+# In place of the one of `typing`, whose import would take longer than all the rest of this module.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from palmatch import data
@@ -95,6 +95,8 @@ def __getattr__(name: str) -> object:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     value: object = import_module(home + name) if home.endswith(".") else getattr(import_module(home), name)
     # The next use finds it without asking again.
     globals()[name] = value

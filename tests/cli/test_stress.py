@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import palmatch as pm
 from palmatch.data.files import write_rows
 from running import run
 
-START = "import sys, palmatch.cli; sys.stdout.write('ready\\n'); sys.stdout.flush(); palmatch.cli.main()"
+START = "import sys; sys.argv[0] = 'palmatch'; import palmatch.cli; print('ready', flush=True); palmatch.cli.main()"
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +47,14 @@ def test_ctrl_c_is_one_line_and_status_130_at_any_moment(town: Path, delay: floa
         time.sleep(delay)
         running.send_signal(signal.SIGINT)
         _, told = running.communicate(timeout=60)
-    # Between the line above and the first line of main the interpreter itself answers.
-    if delay or b"Traceback" not in told:
-        assert told == b"palmatch: stopped.\n"
-        assert running.returncode == 130
+    assert told == b"palmatch: stopped.\n"
+    assert running.returncode == 130
+
+
+def test_a_program_that_imports_the_command_keeps_its_own_ctrl_c() -> None:
+    ask = "import signal, palmatch.cli; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    told = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert told.stdout == "True\n"
 
 
 def test_a_disk_that_fills_up_is_one_sentence_and_leaves_nothing_truncated(town: Path, tmp_path: Path) -> None:
@@ -96,16 +101,26 @@ def test_plan_is_as_wide_as_columns_say(town: Path, columns: int, monkeypatch: p
     assert "\N{HORIZONTAL ELLIPSIS}" not in told.stdout
 
 
-def test_json_is_written_although_nobody_reads_the_table(town: Path) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compare", "agents.csv", "vehicles.csv", "--runs", "1", "--methods", "random"),
+        ("limit", "agents.csv", "vehicles.csv", "--edge", "500", "--crowds", "2"),
+        ("bench", "--no-files"),
+        ("audit", "agents.csv", "vehicles.csv", "--games", "10"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_json_is_written_although_the_reader_of_the_table_has_gone(town: Path, words: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    words = ["compare", "agents.csv", "vehicles.csv", "--runs", "1", "--methods", "random", "--json", "kept.json"]
+    command = [sys.executable, "-m", "palmatch", *words, "--json", f"{words[0]}.json"]
     try:
-        ended = subprocess.run([sys.executable, "-m", "palmatch", *words], cwd=town, stdout=writing, check=False)
+        ended = subprocess.run(command, cwd=town, stdout=writing, check=False)
     finally:
         os.close(writing)
     assert ended.returncode == 141
-    assert json.loads((town / "kept.json").read_text())["rows"]
+    assert json.loads((town / f"{words[0]}.json").read_text())
 
 
 def test_quiet_prints_nothing_but_what_is_asked_for(town: Path) -> None:
@@ -145,6 +160,23 @@ def test_more_than_the_memory_holds_is_refused_beforehand_with_the_remedy(tmp_pa
     assert "GB" in told.stderr
     assert "--interest 20" in told.stderr
     assert not (tmp_path / "pairs.csv").exists()
+
+
+def test_tables_and_papers_that_do_not_fit_are_refused_beforehand_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palmatch.cli.memory.memory", lambda: 2e4)
+    examples = Path(__file__).resolve().parents[2] / "examples"
+    for name in ("reviewers.csv", "papers.csv", "drivers.csv", "chargers.csv", "chargers.py"):
+        shutil.copy(examples / name, tmp_path)
+    told = run("match", "reviewers.csv", "papers.csv", "--domain", "papers", "--out", "o.csv", folder=tmp_path)
+    assert "--areas 3" in told.stderr
+    assert "choose at most" in told.stderr
+    words = ("match", "drivers.csv", "chargers.csv", "--domain", "chargers:Chargers", "--out", "o.csv")
+    assert "--interest 20" in run(*words, "--set", "stretch=50", folder=tmp_path).stderr
+    write_rows(tmp_path / "types.csv", {"region": ["a"] * 1000, "r": [0.123456] * 1000})
+    words = ("match", "drivers.csv", "chargers.csv", "--domain", "table", "--types", "types.csv", "--out", "o.csv")
+    assert "types.csv takes about" in run(*words, folder=tmp_path).stderr
 
 
 def test_settings_that_guarantee_nothing_are_one_line_each_on_the_error_output(town: Path) -> None:

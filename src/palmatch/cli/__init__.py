@@ -6,15 +6,44 @@ line and status 130 at any moment, so that nothing slow is imported before `main
 
 from __future__ import annotations
 
+# What `signal` is made of, without the time that its enumerations take: whatever runs before the handler is set can be
+# interrupted with a traceback.
+import _signal as signal  # type: ignore[import-not-found]  # of CPython
 import os
-import signal
 import sys
-from types import FrameType
-from typing import Any
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any
 
 # What a shell says of a program that was ended by SIGPIPE, and by Ctrl-C.
-_NOBODY_READS, _INTERRUPTED = 141, 130
+_NOT_READ, _INTERRUPTED = 141, 130
 _STOPPED = "palmatch: stopped.\n"
+
+
+def _stop_at_once(_number: int, _frame: FrameType | None) -> None:
+    os.write(2, _STOPPED.encode())
+    os._exit(_INTERRUPTED)
+
+
+def _while_starting() -> Any:
+    """Let Ctrl-C end the process at once: a library that is half imported may not survive an exception."""
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is not signal.default_int_handler:
+        # Ignored (nohup), or handled by the program that we are part of.
+        return None
+    try:
+        signal.signal(signal.SIGINT, _stop_at_once)
+    except ValueError:  # not in the main thread
+        return None
+    return usual
+
+
+# As soon as it can be, where this process is the command; a program that merely imports us keeps its own Ctrl-C.
+if os.path.basename(sys.argv[0]) == "palmatch" or sys.orig_argv[1:3] == ["-m", "palmatch"]:  # noqa: PTH119 - pathlib is slow
+    _while_starting()
 
 
 def main() -> None:
@@ -35,24 +64,6 @@ def started() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _while_starting() -> Any:
-    """Let Ctrl-C end the process at once: a library that is half imported may not survive an exception."""
-    usual = signal.getsignal(signal.SIGINT)
-    if usual is not signal.default_int_handler:
-        # Ignored (nohup), or handled by the program that we are part of.
-        return None
-    try:
-        signal.signal(signal.SIGINT, _stop_at_once)
-    except ValueError:  # not in the main thread
-        return None
-    return usual
-
-
-def _stop_at_once(_number: int, _frame: FrameType | None) -> None:
-    os.write(2, _STOPPED.encode())
-    os._exit(_INTERRUPTED)
-
-
 def _guarded() -> None:
     from palmatch.cli import streams
     from palmatch.errors import PalmatchError
@@ -63,9 +74,9 @@ def _guarded() -> None:
     except PalmatchError as mistake:
         _end(f"palmatch: {mistake}\n", 2)
     except BrokenPipeError:
-        # The reader of our output (head, say) has gone, and nobody is left to tell.
+        # The reader of our output (head, say) has gone.
         _drop_output()
-        sys.exit(_NOBODY_READS)
+        sys.exit(_NOT_READ)
     except OSError as error:
         _drop_output()
         reason, where = error.strerror or type(error).__name__, error.filename or "the output"
@@ -85,7 +96,7 @@ def _drop_output() -> None:
 
 
 def _run() -> None:
-    """Run the subcommand, and hand out every letter while somebody can still be told that it did not arrive."""
+    """Run the subcommand, and hand out every letter while a failure can still be told."""
     from palmatch.cli.app import app
 
     try:

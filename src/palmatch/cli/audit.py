@@ -83,9 +83,9 @@ def command(
             report=report,
         )
     pictures = _draw(folder, found)
+    show.write_json(json, figures(found, settings, seed))
     if str(json) != "-":
         _tell(problem, found, pictures)
-    show.write_json(json, figures(found, settings, seed))
     if found.broken:
         raise typer.Exit(1)
 

@@ -38,9 +38,9 @@ def command(
             seed=data_seed,
             progress=progress,
         )
+    show.write_json(json, figures.content)
     if str(json) != "-":
         _show(figures)
-    show.write_json(json, figures.content)
 
 
 def _show(figures: bench.Figures) -> None:

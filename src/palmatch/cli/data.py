@@ -76,9 +76,9 @@ def taxi(
     write_rows(out, found.trips)
     requests, remarks = _requests(out, ats, seconds=seconds)
     notes = [*found.notes, *remarks]
+    show.write_json(json, _figures(found, out, requests, dataset=dataset, notes=notes))
     if str(json) != "-":
         _tell(found, out, requests, notes=notes)
-    show.write_json(json, _figures(found, out, requests, dataset=dataset, notes=notes))
 
 
 def moments(day: str, times: list[str]) -> list[datetime]:

@@ -135,9 +135,9 @@ def command(
         _draw(out, played, told, true)
     except OSError as error:
         raise InputError(f"{out}: cannot be written to ({error.strerror}); choose another --out.") from None
+    show.write_json(json, told)
     if str(json) != "-":
         _tell(told, true, plan, out)
-    show.write_json(json, told)
 
 
 def seconds_of(text: str, option: str) -> float:

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from palmatch.cli import options, show
 from palmatch.cli.compare import figures as compare_figures
-from palmatch.cli.inputs import Inputs, check_areas, inputs_of
+from palmatch.cli.inputs import Inputs, inputs_of
+from palmatch.cli.memory import check_areas
 from palmatch.cli.outputs import check_outputs, folder_for
 from palmatch.cli.streams import spelt
 from palmatch.data import city

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import comb
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from palmatch.cli.memory import check_areas, check_city, check_file, check_types
 from palmatch.cli.options import ProblemOptions, numbers, place, score_range
 from palmatch.cli.show import announce_compiling
 from palmatch.data.cells import identifiers, unit_counts
@@ -27,9 +26,6 @@ from palmatch.problem import Problem
 from palmatch.report.style import counted
 from palmatch.seats import Seats, given_or
 from palmatch.studies.archive import digest
-
-# Utilities of possible reviewers beyond this do not fit into a usual machine, together with what is made of them.
-_MOST_BYTES = 16e9
 
 
 class _Limits(NamedTuple):
@@ -58,6 +54,8 @@ class Inputs:
 def inputs_of(agents: Path, resources: Path, chosen: ProblemOptions) -> Inputs:
     """Read both files, and those that the options name."""
     announce_compiling()
+    for file in (agents, resources, chosen.types):
+        check_file(file)
     scored = chosen.domain == "table" and is_score_file(agents)
     _check_options(agents, resources, chosen, scored=scored)
     pairs = Pairs(()) if chosen.conflicts is None else read_pairs(chosen.conflicts)
@@ -92,7 +90,7 @@ def _mobility(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Li
     check_not_swapped(requests, vehicles)
 
     def problem(edge: float, _seed: int | None) -> Problem:
-        return check_fits(
+        return check_city(
             mobility.problem(
                 requests,
                 vehicles,
@@ -113,7 +111,9 @@ def _plugin(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limi
     sheets, settings = (read_sheet(agents), read_sheet(resources)), dict(map(_setting, chosen.set or ()))
 
     def problem(_size: float, _seed: int | None) -> Problem:
-        return plugin.problem(chosen.domain, *sheets, settings=settings, interest=chosen.interest, **limits._asdict())
+        return check_types(
+            plugin.problem(chosen.domain, *sheets, settings=settings, interest=chosen.interest, **limits._asdict())
+        )
 
     return Inputs(problem, draws=False)
 
@@ -154,32 +154,6 @@ def with_fixed(problem: Problem, pairs: Pairs) -> Problem:
     return replace(problem, seats=seats, notes=(*problem.notes, note))
 
 
-def check_fits(problem: Problem) -> Problem:
-    """Refuse a city whose public tables would not fit into this machine's memory, before anything is computed."""
-    city, squares = problem.domain, problem.regions
-    if problem.interest is not None or not isinstance(city, mobility.City):
-        return problem
-    # Without a bound on the interest every possible type of every region has a utility for every resource.
-    edges = [square.edge for square in squares if isinstance(square, mobility.Square)]
-    types = sum(len(city.axis(edge)) ** 2 for edge in edges)
-    takes, memory = 8.0 * problem.resources * (types + problem.agents), _memory()
-    if takes > memory:
-        raise InputError(
-            f"{problem.agents:,} agents and {problem.resources:,} resources without a bound on the interest take about "
-            f"{takes / 1e9:,.0f} GB for the utilities of all possible agents, and this machine has {memory / 1e9:,.0f} "
-            "GB: add --interest 20, so that only each one's 20 best resources are looked at."
-        )
-    return problem
-
-
-def _memory() -> float:
-    """Return the bytes of memory of this machine, or a usual number where it does not tell."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return _MOST_BYTES
-
-
 def _papers(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
     reviewers = read_labels(agents, role="agents")
     submitted = check_same_areas(reviewers, read_labels(resources, role="resources"))
@@ -208,26 +182,6 @@ def _papers(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limi
         )
 
     return Inputs(problem, draws=reviewers.primary is None or submitted.primary is None)
-
-
-def check_areas(areas: int, *, named: int, agents: int, papers: int) -> None:
-    """Refuse an --areas that means nothing where so many areas are named, or that no machine has room for."""
-    if not 1 <= areas <= named:
-        raise InputError(f"Expected --areas from 1 to {named}, as many as there are, got --areas {areas}.")
-    # An area that is somebody's primary one is a region: all sets of areas that its reviewers may have, and what each
-    # paper is worth to each of them.
-    row = 8 * papers * min(named, agents)
-    most = max(count for count in range(1, areas + 1) if count == 1 or row * _types(count, named) <= _MOST_BYTES)
-    if most < areas:
-        types = _types(areas, named)
-        raise InputError(
-            f"With --areas {areas} of {named} a region has {types:,} possible reviewers, which takes up to "
-            f"{row * types / 1e9:,.0f} GB for their utilities; choose at most {most}."
-        )
-
-
-def _types(areas: int, named: int) -> int:
-    return sum(comb(named - 1, further) for further in range(areas))
 
 
 def _table(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:

@@ -65,9 +65,9 @@ def show_ledger(
         summary = ledger.summary()
         # Others may go on charging: the lines are about the same rows as the summary.
         lines = by_matching(islice(ledger.entries(), summary.charges + len(summary.limit_changes)))
+    show.write_json(json, _figures(file, summary, lines))
     if str(json) != "-":
         _tell(summary, lines, most=len(lines) if everything else _MATCHINGS)
-    show.write_json(json, _figures(file, summary, lines))
 
 
 @app.command("verify", help=VERIFY_HELP, epilog=EXAMPLES)

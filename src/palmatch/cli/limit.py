@@ -54,10 +54,10 @@ def command(
         with show.progress_bar(chosen.title(size)) as report:
             found = find_limit(problem, budgets, delta=delta, crowds=crowds, seed=seed, report=report)
         results.append((size, problem, found))
-    if str(json) != "-":
-        _tell(results, chosen, delta)
     rows = [row for size, _, found in results for row in figures(found, **chosen.named_size(size))]
     show.write_json(json, {"confidence": CONFIDENCE, "seed": seed, "rows": rows})
+    if str(json) != "-":
+        _tell(results, chosen, delta)
 
 
 def _tell(results: Sequence[tuple[float, Problem, Limit]], chosen: options.ProblemOptions, delta: float) -> None:

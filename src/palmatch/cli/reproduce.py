@@ -22,7 +22,7 @@ from rich.table import Table
 
 import palmatch
 from palmatch.cli import options, show
-from palmatch.cli.inputs import check_areas
+from palmatch.cli.memory import check_areas
 from palmatch.cli.outputs import check_outputs
 from palmatch.cluster.connection import perhaps_connected
 from palmatch.errors import InputError
