@@ -12,6 +12,7 @@ from decimal import Decimal, localcontext
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from palmatch.matching import Matching, Outcome, Trace
 from palmatch.methods import METHODS, PreparedGame, Settings, Workspace, budgets
@@ -93,7 +94,7 @@ def _law_of_rounds(public: Workspace, game: PreparedGame, target: int, settings:
         mine = np.full(len(costs), budgets(problem, settings)[target])
         budget = affordable_actions(costs, mine, order=settings.order, delta=settings.delta)
     reader = Reader(region, Prices(tables.first_units, tables.selection_units, tables.backoff_units))
-    return RoundsLaw(target, region, noise[number], game.policy, budget, reader)
+    return RoundsLaw(target, region, noise[number], game.policy, budget, reader, int(problem.demand[target]))
 
 
 def without_type(problem: Problem, target: int) -> Problem:
@@ -104,7 +105,10 @@ def without_type(problem: Problem, target: int) -> Problem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundsLaw:
-    """The law of a game of rounds: of each choice while the budget of a type lasts, and of the noise after it."""
+    """The law of a game of rounds: of each choice while the budget of a type lasts, and of the noise after it.
+
+    An agent that wants several units plays once for each, with as even a share of its budget.
+    """
 
     target: int
     region: Neighbourhood
@@ -112,18 +116,28 @@ class RoundsLaw:
     policy: Policy
     budget: IntArray
     reader: Reader
+    demand: int = 1
 
     def log_likelihoods(self, seen: Matching, chance: Randomness) -> FloatArray:  # noqa: ARG002 - no draw is known
         """Return the log of the probability of the target's choices, for each type."""
-        trace = _trace_of(seen)
-        nothing = np.full(len(self.region.types), -np.inf)
-        if not follows_the_rules(trace, self.target):
-            return nothing
-        actions = self.reader.read(trace, self.target)
-        with np.errstate(divide="ignore"):
-            found = region_log_likelihoods(actions, self.region, self.play, self.policy, self.budget)
-        possible = np.array([actions.possible(int(units)) for units in self.budget])
-        return np.where(possible, found, nothing)
+        trace, found = _trace_of(seen), np.zeros(len(self.region.types))
+        several = seen.several is not None
+        for number, rows in enumerate(rows_of_players(trace, self.target, self.demand)):
+            attempts = attempts_in(trace, rows, several=several)
+            if attempts is None:
+                return np.full(len(found), -np.inf)
+            # What was attempted in vain, because it was closed, is no choice; neither is what is held.
+            told = trace.outcome.copy()
+            told[rows[attempts & (told[rows] == Outcome.TAKEN)]] = Outcome.HOLDS
+            owner = np.full_like(trace.agent, -1)
+            owner[rows] = self.target
+            own = replace(trace, agent=owner, outcome=told)
+            actions = self.reader.read(own, self.target)
+            budget = self.budget // self.demand + (number < self.budget % self.demand)
+            with np.errstate(divide="ignore"):
+                logs = region_log_likelihoods(actions, self.region, self.play, self.policy, budget)
+            found += np.where([actions.possible(int(units)) for units in budget], logs, -np.inf)
+        return found
 
     def worst_pair(self) -> tuple[int, int]:
         """Return the types whose first picks and back-offs differ most: the sum of two Kullback-Leibler divergences."""
@@ -212,16 +226,47 @@ def _divergences(logs: FloatArray, others: FloatArray) -> FloatArray:
     return apart
 
 
-def follows_the_rules(trace: Trace, agent: int) -> bool:
-    """Whether an agent's rows are a course of rounds: it attempts what it found free, and looks after giving way."""
+def rows_of_players(trace: Trace, agent: int, demand: int) -> list[IntArray]:
+    """Return the rows of each of an agent's players: in every step one row for each that still plays, in their order.
+
+    A player leaves when it holds something, or when everything is closed to its agent: then all leave that have just
+    found something taken. Rows that fit none of this are given to the first player, which breaks its course.
+    """
     rows = np.flatnonzero(trace.agent == agent)
+    if demand == 1:
+        return [rows]
+    players: list[list[int]] = [[] for _ in range(demand)]
+    active = list(range(demand))
+    for now in np.split(rows, np.flatnonzero(np.diff(trace.step[rows])) + 1):
+        if len(now) != len(active):
+            active = [
+                player for player in active if players[player] and trace.outcome[players[player][-1]] != Outcome.TAKEN
+            ]
+        if len(now) != len(active):
+            return [rows]
+        for player, row in zip(active, now.tolist(), strict=True):
+            players[player].append(row)
+        active = [
+            player for player, row in zip(active, now.tolist(), strict=True) if trace.outcome[row] != Outcome.HOLDS
+        ]
+    return [np.array(own, dtype=np.int64) for own in players]
+
+
+def attempts_in(trace: Trace, rows: IntArray, *, several: bool = False) -> NDArray[np.bool_] | None:
+    """Return which rows of a player are attempts; None where they are no course of rounds.
+
+    A player attempts what it found free, and looks after giving way. With `several`, an attempt may come to nothing
+    because the resource is closed to its agent by then: full, in conflict, or its own.
+    """
     step, resource, outcome = trace.step[rows], trace.resource[rows], trace.outcome[rows]
-    if not len(rows) or step[0] != 1 or outcome[0] > Outcome.BACKS_OFF or (np.diff(step) != 1).any():
-        return False
+    if not len(rows) or step[0] != 1 or (np.diff(step) != 1).any() or (outcome[:-1] == Outcome.HOLDS).any():
+        return None
     goes_on = (outcome[:-1] == Outcome.FREE) | (outcome[:-1] == Outcome.STAYS)
-    attempts = outcome[1:] <= Outcome.BACKS_OFF
+    attempts = np.append(True, goes_on)
+    answers = outcome <= Outcome.BACKS_OFF
+    fits = answers | (outcome == Outcome.TAKEN) if several else answers
     same = resource[1:] == resource[:-1]
-    return bool((goes_on == attempts).all() and same[goes_on].all() and (outcome[:-1] != Outcome.HOLDS).all())
+    return attempts if fits[attempts].all() and not answers[~attempts].any() and same[goes_on].all() else None
 
 
 def attack_by_likelihood(
@@ -320,7 +365,8 @@ def streams_repeat(workspace: Workspace) -> bool:
 
 def _shown(seen: Matching | Settled) -> int:
     """Return one number for what was seen after the reports."""
-    return digest(seen.resource_of, seen.rounds, seen.trace)
+    found = seen.several if isinstance(seen, Matching) and seen.several is not None else seen.resource_of
+    return digest(found, seen.rounds, seen.trace)
 
 
 def _trace_of(seen: Matching) -> Trace:

@@ -11,7 +11,7 @@ from warnings import warn
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError, MeaninglessSetting
 from palmatch.methods import METHODS, Report, Settings, Workspace, budgets
-from palmatch.problem import Problem, refuse_seats
+from palmatch.problem import Problem
 from palmatch.studies.audit.analytic import (
     ReportLaw,
     attack_by_likelihood,
@@ -139,7 +139,6 @@ def audit(
     """
     chosen = settings or Settings()
     check_audited(method)
-    refuse_seats(problem, "The audit")
     target = _target(problem, method, agent, chosen)
     claim = claim_of(problem, method, target, chosen)
     games = _games(games, resolution, claim, error)

@@ -52,8 +52,8 @@ def observe(matching: Matching, target: int) -> Observation:
     own = np.zeros(0, dtype=np.bool_) if trace is None else trace.agent == target
     stated = hash((matching.guarantee, _figures(matching)))
     mine, theirs = (0, 0) if trace is None else (_rows(trace, own), _rows(trace, ~own))
-    held = int(matching.resource_of[target])
-    others_hold = hash(np.delete(matching.resource_of, target).tobytes())
+    mine_of = matching.units[:, 0] == target
+    held, others_hold = (hash(matching.units[rows].tobytes()) for rows in (mine_of, ~mine_of))
     steps = () if trace is None else _steps(trace, own)
     prefixes = refined(*steps[:_PREFIXES])
     chains = (
@@ -74,9 +74,10 @@ def refined(*parts: int) -> tuple[int, ...]:
     return tuple(symbols)
 
 
-def digest(resource_of: IntArray, rounds: int, trace: Trace | None) -> int:
-    """Return one number for the whole course of a game."""
-    return hash((resource_of.tobytes(), rounds, 0 if trace is None else _rows(trace, slice(None))))
+def digest(found: IntArray, rounds: int, trace: Trace | None) -> int:
+    """Return one number for the whole course of a game; `found` is the resource of each agent, or all units."""
+    held = found if found.ndim == 1 else found[np.lexsort((found[:, 1], found[:, 0]))]
+    return hash((held.astype(np.int64).tobytes(), rounds, 0 if trace is None else _rows(trace, slice(None))))
 
 
 def _figures(matching: Matching) -> tuple[bytes, ...]:
@@ -100,13 +101,14 @@ def _steps(trace: Trace, own: NDArray[np.bool_]) -> tuple[int, ...]:
 def _numbers(matching: Matching, target: int) -> FloatArray:
     """Return counts that a linear test can weigh."""
     agents, resources = len(matching.resource_of), len(matching.resource_ids)
-    parts = [np.array([matching.rounds, (matching.resource_of >= 0).sum()], dtype=np.float64)]
+    parts: list[np.ndarray] = [np.array([matching.rounds, matching.filled])]
     if matching.epsilon_is_public:
         parts.append(np.array([matching.epsilon[target], matching.charged[target], matching.charged.sum()]))
+    holder, held = matching.units.T
     if agents * resources <= _MOST_COLUMNS:
-        parts.append((matching.resource_of[:, None] == np.arange(resources)).ravel())
+        parts.append(np.bincount(holder * resources + held, minlength=agents * resources))
     else:
-        parts.append(matching.resource_of[target] == np.arange(resources))
+        parts.append(np.bincount(held[holder == target], minlength=resources))
     if matching.trace is not None:
         parts += _actions(matching.trace, target, resources)
     return np.concatenate(parts).astype(np.float64)

@@ -82,18 +82,20 @@ def _columns(problem: Problem) -> IntArray:
 def stress_problem(problem: Problem, target: int, *, rivals: int | None = None) -> Problem:
     """Return a crowd that makes the target act as often as it can: rivals of its own region for the same resources.
 
-    Rivals are the region's representative, so that nobody but the target tells anything. The target comes first.
+    Rivals are the region's representative, so that nobody but the target tells anything, and want as many units. The
+    target comes first.
     """
     region = problem.regions[int(problem.region_index[target])]
     star = problem.domain.types_of(region)[problem.domain.representative(region)]
     if rivals is None:
-        rivals = min(_RIVALS_EACH * problem.resources, _MOST_RIVALS)
+        rivals = min(_RIVALS_EACH * int(problem.capacity.sum()), _MOST_RIVALS)
     name = problem.agent_ids[target]
     return _with_agents(
         problem,
         np.vstack((problem.types[target], np.tile(star, (rivals, 1)))),
         [name, *(f"rival {n} of {name}" for n in range(1, rivals + 1))],
         np.append(problem.epsilon[target], np.full(rivals, np.nan)),
+        [target] * (1 + rivals),
         uncovered=(0,) if target in problem.uncovered else (),
     )
 
@@ -107,13 +109,24 @@ def neighbours_only(problem: Problem, target: int) -> Problem:
         problem.types[rows],
         [problem.agent_ids[row] for row in rows],
         problem.epsilon[rows],
+        rows,
         uncovered=tuple(place for place, row in enumerate(rows) if row in problem.uncovered),
     )
 
 
 def _with_agents(
-    problem: Problem, types: FloatArray, names: list[str], epsilon: FloatArray, *, uncovered: tuple[int, ...]
+    problem: Problem,
+    types: FloatArray,
+    names: list[str],
+    epsilon: FloatArray,
+    limits: list[int],
+    *,
+    uncovered: tuple[int, ...],
 ) -> Problem:
+    """Return the problem with other agents; `limits` are the rows whose demands and conflicts they take over."""
+    excluded: dict[int, list[str]] = {}
+    for agent, resource in problem.conflicts.tolist():
+        excluded.setdefault(agent, []).append(problem.resource_ids[resource])
     return make_problem(
         problem.domain,
         types,
@@ -123,4 +136,7 @@ def _with_agents(
         interest=problem.interest,
         uncovered=uncovered,
         warnings=(),
+        capacity=problem.capacity,
+        demand=problem.demand[limits],
+        conflicts=[(name, other) for name, row in zip(names, limits, strict=True) for other in excluded.get(row, [])],
     )
