@@ -26,7 +26,6 @@ from palmatch.rounds.draws import keys_of, streams
 from palmatch.rounds.seat_auction import sell_seats
 from palmatch.rounds.seats import Players, players_of
 from palmatch.seats import Seats, seats_of
-from palmatch.studies.audit import audit
 from plain_seats import PlainSeats, best_welfare
 
 
@@ -265,11 +264,6 @@ def test_a_method_that_cannot_do_it_says_so_before_it_starts() -> None:
             pm.match(problem, "mine")
     finally:
         del pm.METHODS._methods["mine"]
-
-
-def test_an_audit_of_several_units_is_refused() -> None:
-    with pytest.raises(InputError, match="The audit takes one agent"):
-        audit(pm.table.problem(**table(1), demand=2), "once", games=10)
 
 
 def test_no_method_beats_the_limit_with_seats_and_units() -> None:
