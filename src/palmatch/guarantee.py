@@ -143,7 +143,7 @@ def with_partners(guarantee: Guarantee) -> Guarantee:
             "Regions of all agents and conflicts between them are public, and do not depend on what is private.",
             "An agent that another agent's attempt makes its partner accepts it whatever its own type.",
         ),
-        applies_to=f"{guarantee.applies_to}, also as the partner of another agent, and against that partner",
+        applies_to=f"{guarantee.applies_to}; also where it is another agent's partner, and against that partner",
     )
 
 

@@ -197,7 +197,7 @@ def test_one_report_covers_an_agent_also_as_a_partner():
     assert matching.guarantee.epsilon == 0.7
     assert matching.guarantee.delta == 0.0
     assert (matching.epsilon <= 0.7).all()
-    assert "also as the partner of another agent, and against that partner" in matching.guarantee.applies_to
+    assert "also where it is another agent's partner, and against that partner" in matching.guarantee.applies_to
     assert any("accepts it whatever its own type" in words for words in matching.guarantee.assumptions)
 
 

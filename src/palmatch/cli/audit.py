@@ -39,7 +39,7 @@ _NOT_TO_BE_PUBLISHED = (
 def command(
     *,
     agents: options.Agents,
-    resources: options.Resources,
+    resources: options.Resources = None,
     chosen: options.ProblemOptions,
     out: Annotated[Path, typer.Option("--out", help="The folder for the pictures.")] = Path("audit"),
     method: Annotated[str, options.one_method(_AUDITED)] = "once",

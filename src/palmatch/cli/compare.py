@@ -29,7 +29,7 @@ _METHODS = "once,published,noise,hungarian-region,random"
 def command(
     *,
     agents: options.Agents,
-    resources: options.Resources,
+    resources: options.Resources = None,
     chosen: options.ProblemOptions,
     edge: options.Edges = "1000",
     areas: options.AreasList = "3",

@@ -94,6 +94,8 @@ def given_or_made_up(
     agents: Path | None, resources: Path | None, chosen: options.ProblemOptions, *, seed: int
 ) -> Inputs:
     """Return what the files hold; without files the made-up city at eight in the morning, or the conference."""
+    if chosen.pairs:
+        raise InputError("--pairs goes with match, compare, audit, plan and regions: leave it out here.")
     if agents is not None and resources is not None:
         return inputs_of(agents, resources, chosen)
     if agents is not None or resources is not None:
@@ -126,7 +128,7 @@ def given_or_made_up(
             batch.vehicles,
             edge=edge,
             alpha=chosen.alpha,
-            spacing=chosen.spacing,
+            spacing=100.0 if chosen.spacing is None else chosen.spacing,
             interest=chosen.interest,
             origin=options.place(chosen.origin),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -17,15 +17,19 @@ from palmatch.cli.show import announce_compiling
 from palmatch.data.cells import identifiers, unit_counts
 from palmatch.data.files import read_sheet
 from palmatch.data.labels import check_same_areas, need_primary, read_labels
-from palmatch.data.points import check_not_swapped, read_points
+from palmatch.data.points import check_not_swapped, read_points, read_trips
 from palmatch.data.scores import Pairs, is_score_file, read_max_papers, read_pairs, read_regions, read_scores
 from palmatch.data.tables import Types, check_regions, read_table, read_types
 from palmatch.domains import mobility, papers, plugin, scores, table
+from palmatch.domains import pairs as partners
 from palmatch.errors import InputError
 from palmatch.problem import Problem
 from palmatch.report.style import counted
 from palmatch.seats import Seats, given_or
 from palmatch.studies.archive import digest
+
+# Metres between the possible agents of a square unless given.
+_SPACING = 100.0
 
 
 class _Limits(NamedTuple):
@@ -51,11 +55,13 @@ class Inputs:
     fixed: tuple[tuple[str, str], ...] = ()
 
 
-def inputs_of(agents: Path, resources: Path, chosen: ProblemOptions) -> Inputs:
-    """Read both files, and those that the options name."""
+def inputs_of(agents: Path, resources: Path | None, chosen: ProblemOptions) -> Inputs:
+    """Read both files, and those that the options name; with --pairs there is one file of agents."""
     announce_compiling()
     for file in (agents, resources, chosen.types):
         check_file(file)
+    if chosen.pairs or resources is None:
+        return _partners(agents, resources, chosen)
     scored = chosen.domain == "table" and is_score_file(agents)
     _check_options(agents, resources, chosen, scored=scored)
     pairs = Pairs(()) if chosen.conflicts is None else read_pairs(chosen.conflicts)
@@ -68,7 +74,30 @@ def inputs_of(agents: Path, resources: Path, chosen: ProblemOptions) -> Inputs:
     return replace(found, problem=lambda *size: with_fixed(found.problem(*size), pairs), fixed=pairs.fixed)
 
 
-def _check_options(agents: Path, resources: Path, chosen: ProblemOptions, *, scored: bool) -> None:
+def _partners(agents: Path, resources: Path | None, chosen: ProblemOptions) -> Inputs:
+    """Read the one file of agents that are matched with each other."""
+    if not chosen.pairs:
+        raise InputError(
+            "The file of the resources is missing: give it after that of the agents, or add --pairs to match agents "
+            "with each other."
+        )
+    if resources is not None:
+        raise InputError("--pairs matches the agents of one file with each other: leave the second file out.")
+    if chosen.domain not in ("mobility", "table"):
+        raise InputError("--pairs goes with --domain mobility (shared rides) and --domain table.")
+    if chosen.capacity is not None or chosen.demand is not None:
+        raise InputError("--capacity and --demand do not go with --pairs: everybody has one partner.")
+    scored = chosen.domain == "table" and is_score_file(agents)
+    _check_options(agents, resources, chosen, scored=scored)
+    if scored:
+        raise InputError(f"{agents} holds scores of papers, expected a column for each agent: leave --pairs out.")
+    pairs = Pairs(()) if chosen.conflicts is None else read_pairs(chosen.conflicts)
+    if pairs.fixed:
+        raise InputError("Constraints of 1 do not go with --pairs: leave such agents out of the file.")
+    return (_rides if chosen.domain == "mobility" else _mutual)(agents, chosen, pairs.conflicts)
+
+
+def _check_options(agents: Path, resources: Path | None, chosen: ProblemOptions, *, scored: bool) -> None:
     """Refuse options that do not go together."""
     if [str(file) for file in (agents, resources, *chosen.files)].count("-") > 1:
         raise InputError("Only one file can be -, the standard input; give the others by name.")
@@ -96,7 +125,7 @@ def _mobility(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Li
                 vehicles,
                 edge=edge,
                 alpha=chosen.alpha,
-                spacing=chosen.spacing,
+                spacing=_SPACING if chosen.spacing is None else chosen.spacing,
                 interest=chosen.interest,
                 origin=place(chosen.origin),
                 **limits._asdict(),
@@ -104,6 +133,45 @@ def _mobility(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Li
         )
 
     return Inputs(problem, draws=False, ignored=requests.ignored)
+
+
+def _rides(agents: Path, chosen: ProblemOptions, excluded: Sequence[tuple[str, str]]) -> Inputs:
+    trips = read_trips(agents)
+
+    def problem(edge: float, _seed: int | None) -> Problem:
+        found = partners.rides(
+            trips,
+            edge=edge,
+            spacing=chosen.spacing,
+            interest=chosen.interest,
+            origin=place(chosen.origin),
+            conflicts=excluded,
+        )
+        return found if chosen.interest is not None else check_types(found)
+
+    return Inputs(problem, draws=False, ignored=trips[0].ignored)
+
+
+def _mutual(agents: Path, chosen: ProblemOptions, excluded: Sequence[tuple[str, str]]) -> Inputs:
+    # The agents are what there is a column for.
+    ids, _, possible = _papers_and_types(agents, chosen.types)
+    rows = read_table(agents, resource_ids=ids)
+    check_regions(rows, possible)
+
+    def problem(_size: float, _seed: int | None) -> Problem:
+        return partners.table(
+            rows.utilities,
+            rows.regions,
+            possible.by_region,
+            representatives=possible.representatives,
+            agent_ids=ids,
+            interest=chosen.interest,
+            epsilon=rows.epsilon,
+            conflicts=excluded,
+            source=possible.origin,
+        )
+
+    return Inputs(problem, draws=False)
 
 
 def _plugin(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:

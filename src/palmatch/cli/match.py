@@ -1,4 +1,4 @@
-"""palmatch match: two files in, who got what out."""
+"""palmatch match: one or two files in, a file of pairs out."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ from palmatch.studies.fairness import fairness
 from palmatch.studies.shortfall import lacking_agents, lacking_resources
 
 NAME = "match"
-HELP = "Match agents to resources: two files in, a file of pairs out."
+HELP = "Match agents to resources, or with each other: files in, a file of pairs out."
 EXAMPLES = (
     "Example: palmatch match agents.csv vehicles.csv --edge 1000 --out pairs.csv\n\n"
     "Example: palmatch match reviewers.csv papers.csv --domain papers --capacity 3 --demand 2 "
-    "--conflicts conflicts.csv --out pairs.csv"
+    "--conflicts conflicts.csv --out pairs.csv\n\n"
+    "Example: palmatch match rides.csv --pairs --edge 1000 --out pairs.csv"
 )
 
 # Up to here the optimum takes about a second, and the loss against it is told without being asked for.
-_OPTIMUM_PAIRS = 4_000_000
+_OPTIMUM_PAIRS, _OPTIMUM_PARTNERS = 4_000_000, 250_000
 
 # What a file of pairs may be called; JSON is what openreview-matcher writes.
 _KINDS = (".csv", ".parquet", ".json")
@@ -47,7 +48,7 @@ _TILES = 8
 def command(
     *,
     agents: options.Agents,
-    resources: options.Resources,
+    resources: options.Resources = None,
     out: Annotated[
         Path,
         typer.Option(
@@ -86,8 +87,10 @@ def command(
     ] = None,
     json: options.Json = None,
 ) -> None:
-    """Match the two files."""
+    """Match the agents."""
     options.method(method)
+    if chosen.pairs and out.suffix.lower() == ".json":
+        raise InputError("JSON is for papers (openreview-matcher): give --out a name in .csv or .parquet with --pairs.")
     check_outputs(agents, resources, *chosen.files, out=out, json=json, kinds=_KINDS)
     if cluster is not None:
         check_tiled(method, _TILES if tiles is None else tiles)
@@ -110,7 +113,8 @@ def command(
         write_rows(out, with_pairs(matching, inputs.fixed))
     if str(out) == "-":
         show.step_aside()
-    best = optimal_welfare(problem) if problem.agents * problem.resources <= _OPTIMUM_PAIRS else None
+    most = _OPTIMUM_PARTNERS if problem.pairs else _OPTIMUM_PAIRS
+    best = optimal_welfare(problem) if problem.agents * problem.resources <= most else None
     show.write_json(json, _figures(problem, matching, best, seed, threshold))
     if str(json) != "-":
         _tell(problem, matching, best, out, threshold)
@@ -120,14 +124,14 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, t
     show.say(show.size_of(problem))
     rounds = f" in {show.counted(matching.rounds, 'round')}" if matching.rounds else ""
     against = f", {round(100 * (1 - matching.welfare / best), 1) + 0.0:.1f} % below the optimum" if best else ""
-    units = "" if problem.seats is None else f" with {show.counted(matching.filled, 'unit')}"
+    units = "" if problem.seats is None or problem.pairs else f" with {show.counted(matching.filled, 'unit')}"
     told = f"{matching.method}: {matching.matched:,} matched{units}{rounds}"
     show.say(f"{told}, welfare {matching.welfare:,.2f}{against}")
     without = int((problem.demand > 0).sum()) - matching.matched
     if without:
-        show.say(f"{show.counted(without, 'agent')} {'goes' if without == 1 else 'go'} without a resource.")
+        show.say(f"{show.counted(without, 'agent')} {'goes' if without == 1 else 'go'} without a {matching.other}.")
     if problem.seats is not None:
-        for line in shortfall_lines(problem, matching):
+        for line in [] if problem.pairs else shortfall_lines(problem, matching):
             show.say(line, indent="    ")
         for line in fairness_lines(problem, fairness(problem, matching, threshold=threshold)):
             show.say(line, indent="    ")
@@ -166,7 +170,7 @@ def _figures(
         "seed": seed,
         "matched": matching.matched,
         "filled": matching.filled,
-        "unfilled": None if problem.seats is None else _unfilled(problem, matching),
+        "unfilled": None if problem.seats is None or problem.pairs else _unfilled(problem, matching),
         "fairness": asdict(fairness(problem, matching, threshold=threshold)),
         "rounds": matching.rounds,
         "welfare": matching.welfare,

@@ -42,7 +42,17 @@ Agents: TypeAlias = Annotated[
         help="The agents: CSV or Parquet with id, lat, lon (papers: id, primary and 0/1 areas); - for the input."
     ),
 ]
-Resources: TypeAlias = Annotated[Path, typer.Argument(help="The resources, in the same form.")]
+Resources: TypeAlias = Annotated[
+    Path | None, typer.Argument(help="The resources, in the same form; none with --pairs.")
+]
+Pairs: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--pairs",
+        help="Match agents with each other: lat, lon, to_lat, to_lon (shared rides); a column each (table).",
+        rich_help_panel=COMMON,
+    ),
+]
 Domain: TypeAlias = Annotated[
     str,
     typer.Option(
@@ -150,6 +160,14 @@ Alpha: TypeAlias = Annotated[
 Spacing: TypeAlias = Annotated[
     float, typer.Option("--spacing", help="Metres between the possible agents of a region.", rich_help_panel=MOBILITY)
 ]
+UsualSpacing: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--spacing",
+        help="Metres between the possible agents of a region; 100 unless given (--pairs: a quarter of the edge).",
+        rich_help_panel=MOBILITY,
+    ),
+]
 Origin: TypeAlias = Annotated[
     str,
     typer.Option(
@@ -215,6 +233,7 @@ class ProblemOptions:
     """
 
     domain: Domain = "mobility"
+    pairs: Pairs = False
     set: DomainSettings = None
     draw_primary: DrawPrimary = False
     types: Types = None
@@ -228,7 +247,7 @@ class ProblemOptions:
     demand: Demand = None
     conflicts: Conflicts = None
     alpha: Alpha = 4000.0
-    spacing: Spacing = 100.0
+    spacing: UsualSpacing = None
     origin: Origin = ORIGIN
 
     @property

@@ -20,7 +20,7 @@ EXAMPLES = "Example: palmatch plan agents.csv vehicles.csv --edge 2000 --epsilon
 def command(
     *,
     agents: options.Agents,
-    resources: options.Resources,
+    resources: options.Resources = None,
     chosen: options.ProblemOptions,
     edge: options.Edge = 1000.0,
     areas: options.Areas = 3,

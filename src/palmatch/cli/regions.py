@@ -29,7 +29,7 @@ EXAMPLES = (
 def command(
     *,
     agents: options.Agents,
-    resources: options.Resources,
+    resources: options.Resources = None,
     chosen: options.ProblemOptions,
     edge: options.Edge = 1000.0,
     areas: options.Areas = 3,

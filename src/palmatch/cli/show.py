@@ -136,6 +136,8 @@ def size_of(problem: Problem) -> str:
 
 def sides_of(problem: Problem) -> str:
     """Return how many agents and resources there are."""
+    if problem.pairs:
+        return f"{counted(problem.agents, 'agent')} to be matched with each other"
     return f"{counted(problem.agents, 'agent')}, {counted(problem.resources, 'resource')}"
 
 

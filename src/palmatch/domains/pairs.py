@@ -44,7 +44,8 @@ class Trip(NamedTuple):
     destination: Square
 
     def __str__(self) -> str:
-        return f"{self.origin} to {self.destination}"
+        (edge, *start), (_, *end) = self
+        return f"{edge:g} m ({start[0]}, {start[1]}) to ({end[0]}, {end[1]})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +242,7 @@ def table(
     interest: int | None = None,
     epsilon: ArrayLike | None = None,
     conflicts: Iterable[tuple[str, str]] | None = None,
+    source: str = "",
 ) -> Problem:
     """Return the problem of matching agents with each other from a table of what each is worth to each.
 
@@ -249,7 +251,7 @@ def table(
     utilities:
         (N, N) in (0, 1]: what each agent (row) gets from each other (column), which need not be the same both ways; or
         a frame as `palmatch.table.problem` takes it, with a column for each agent. The diagonal is not read.
-    regions, types, representatives, agent_ids, interest, epsilon:
+    regions, types, representatives, agent_ids, interest, epsilon, source:
         As in `palmatch.table.problem`, with agents in place of resources: `types` has for each region the rows that its
         agents may have.
     conflicts:
@@ -281,6 +283,7 @@ def table(
         resource_ids=agent_ids,
         interest=interest,
         epsilon=epsilon,
+        source=source,
     )
     if problem.agents < 2:
         raise InputError("There are fewer than two agents: pairs need at least two.")

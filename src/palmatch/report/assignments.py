@@ -43,4 +43,4 @@ def with_pairs(matching: Matching, fixed: Sequence[tuple[str, str]] = ()) -> dic
     served = {agent for agent, _ in before}
     rows = [row for row in zip(*matching.columns(), strict=True) if row[1] is not None or row[0] not in served]
     agents, resources = zip(*rows, *before, strict=True)
-    return {"agent": list(agents), "resource": list(resources)}
+    return {"agent": list(agents), matching.other: list(resources)}

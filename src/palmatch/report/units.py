@@ -53,7 +53,8 @@ def _why(one: Shortfall, own: tuple[str, str], other: tuple[str, str]) -> str:
 def fairness_lines(problem: Problem, found: Fairness) -> list[str]:
     """Say how evenly both sides are served."""
     words = words_of(problem)
-    return [_served(found.resources, words.resource), _served(found.agents, words.agent)]
+    agents = _served(found.agents, words.agent)
+    return [agents] if problem.pairs else [_served(found.resources, words.resource), agents]
 
 
 def _served(served: Served, names: tuple[str, str]) -> str:

@@ -61,7 +61,7 @@ def words_of(problem: Problem) -> Words:
         return Words(("reviewer", "reviewers"), ("paper", "papers"), ("primary area", "primary areas"))
     if isinstance(problem.domain, ScoreTable):
         return Words(("reviewer", "reviewers"), ("paper", "papers"))
-    return Words()
+    return Words(resource=("partner", "partners")) if problem.pairs else Words()
 
 
 def _mean(number: float) -> str:
@@ -90,7 +90,7 @@ def summary(comparisons: Sequence[Comparison], headline: str) -> tuple[str, ...]
 
 
 def _each(problem: Problem) -> str:
-    if problem.seats is None:
+    if problem.seats is None or problem.pairs:
         return "one each"
     seats, units = int(problem.capacity.sum()), int(problem.demand.sum())
     conflicts = len(problem.conflicts)
