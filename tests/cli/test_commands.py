@@ -168,6 +168,20 @@ def test_json_on_the_standard_output_is_nothing_but_json(town):
         assert isinstance(json.loads(result.stdout), dict)
 
 
+def test_compare_shows_the_limit_beside_methods(town, monkeypatch):
+    monkeypatch.setenv("PALMATCH_CACHE", str(town / "cache"))
+    words = ("compare", "agents.csv", "vehicles.csv", "--edge", 4000, "--spacing", 1000, "--runs", 2)
+    result = run(*words, "--methods", "limit,once", "--json", "limit.json", folder=town)
+    assert result.returncode == 0, result.stderr
+    assert "so every run drew its own" in " ".join(result.stdout.split())
+    least, once = json.loads((town / "limit.json").read_text())["rows"]
+    assert (least["method"], once["method"]) == ("limit", "once")
+    assert least["matched_mean"] is None
+    assert least["loss_mean"] == max(0, 1 - least["welfare_at_most"] / least["optimum"]["low"])
+    assert "choose from" in run(*words, "--methods", "limit", folder=town).stderr
+    assert run("match", *words[1:3], "--method", "limit", folder=town).returncode == 2
+
+
 def test_compare_draws_fresh_primary_areas_for_every_run(conference):
     words = (
         "compare",

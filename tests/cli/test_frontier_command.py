@@ -170,3 +170,17 @@ def test_help_has_an_example() -> None:
     result = run("frontier", "--help", folder=Path())
     assert result.returncode == 0
     assert "palmatch frontier" in result.stdout.split("Example")[1]
+
+
+def test_the_limit_is_a_row_at_every_budget_and_a_forbidden_area(town: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALMATCH_CACHE", str(town / "cache"))
+    words = ("frontier", "agents.csv", "vehicles.csv", *QUICK, "--epsilons", "0.5,2", "--json", "limit.json")
+    result = run(*words, "--methods", "limit,once", "--out", "limited", folder=town)
+    assert result.returncode == 0, result.stderr
+    assert "no ε-PLDP method with δ = 1e-05 loses less" in " ".join(result.stdout.split())
+    (shown,) = (line for line in result.stdout.splitlines() if line.startswith(" limit "))
+    rows = [row for row in json.loads((town / "limit.json").read_text())["rows"] if row["method"] == "limit"]
+    assert [row["epsilon"] for row in rows] == [0.5, 2.0]
+    assert shown.split()[2:] == [f"{100 * row['loss_mean']:.1f}" for row in rows]
+    assert all(row["reached"] <= row["certified"] and row["optimum"]["crowds"] == 500 for row in rows)
+    assert "no ε-PLDP method can be here" in (town / "limited" / "frontier.svg").read_text()

@@ -11,15 +11,19 @@ from palmatch.cli.inputs import Inputs, inputs_of
 from palmatch.cli.outputs import check_outputs
 from palmatch.matching import in_words
 from palmatch.methods import Report, Settings
-from palmatch.studies.compare import Comparison
+from palmatch.studies.compare import Comparison, Row
 from palmatch.studies.compare import compare as compare_methods
+from palmatch.studies.limit import CONFIDENCE
+from palmatch.studies.limit_points import LIMIT, LimitPoint
 
 NAME = "compare"
 HELP = "Compare methods on the same files: welfare lost, privacy spent, rounds, with spread over runs."
 EXAMPLES = (
     "Example: palmatch compare agents.csv vehicles.csv --edge 1000,2000 "
     "--methods published,hungarian-region,random --json rows.json\n\n"
-    "Example: palmatch compare reviewers.csv papers.csv --domain papers --areas 3,4 --methods published,random"
+    "Example: palmatch compare reviewers.csv papers.csv --domain papers --areas 3,4 --methods published,random\n\n"
+    "Example: palmatch compare agents.csv vehicles.csv --methods limit,once,hungarian-once: beside the limit every run "
+    "is on agents drawn from the public prior, and not on those of the file."
 )
 
 _METHODS = "once,published,noise,hungarian-region,random"
@@ -42,7 +46,7 @@ def command(
     json: options.Json = None,
 ) -> None:
     """Compare methods."""
-    names = options.methods(methods)
+    names = options.methods(methods, beside=[LIMIT])
     check_outputs(agents, resources, *chosen.files, json=json)
     inputs = inputs_of(agents, resources, chosen)
     settings = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value)
@@ -84,11 +88,24 @@ def _tell(results: Sequence[Comparison], runs: int, settings: Settings, seed: in
     show.say_seeded(seed)
     show.show_rows([row for result in results for row in result.rows])
     show.say("Loss is against the full-information optimum.")
+    if results[0].limit:
+        tell_limit([point for result in results for point in result.limit])
     show.say(show.FROM_THE_TRUTH)
     if _private_methods(results):
         show.say(f"Not to be published: {show.PRIVATE_EPSILON}")
     for note in dict.fromkeys(note for result in results for note in result.problem.notes):
         show.say(f"Note: {note}")
+
+
+def tell_limit(points: Sequence[LimitPoint]) -> None:
+    """Say what the row of the limit means, and on what the other rows were then played."""
+    show.say(
+        f"limit: no ε-PLDP method{show.with_delta(points[0].delta)} loses less in expectation, interactive or "
+        "centralised; methods of other guarantees may. It is about agents drawn from the public prior, so every run "
+        "drew its own. Losses of methods are 1 - mean welfare / mean optimum; the limit's is against the lower "
+        f"{100 * CONFIDENCE:g} % confidence bound of the expected optimum ({points[0].optimum.crowds:,} crowds). "
+        "palmatch limit writes its proof."
+    )
 
 
 def _private_methods(results: Sequence[Comparison]) -> list[str]:
@@ -111,5 +128,14 @@ def figures(results: Sequence[Comparison], seed: int | None) -> dict[str, object
         },
         "not_to_be_published": ["rows", "problem.notes", "problem.seed"],
         "epsilon_not_to_be_published": _private_methods(results),
-        "rows": [asdict(row) for result in results for row in result.rows],
+        "rows": [_plain(row, result) for result in results for row in result.rows],
     }
+
+
+def _plain(row: Row, result: Comparison) -> dict[str, object]:
+    """Return a row as plain data; that of the limit with the bound on welfare and the optimum that it refers to."""
+    point = next((point for point in result.limit if row.method == LIMIT and point.epsilon == row.epsilon), None)
+    if point is None:
+        return asdict(row)
+    bounds = {"welfare_at_most": point.welfare, "certified": point.certified, "reached": point.reached}
+    return asdict(row) | bounds | {"optimum": asdict(point.optimum)}

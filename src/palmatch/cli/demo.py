@@ -9,6 +9,7 @@ import typer
 
 from palmatch.cli import options, show
 from palmatch.cli.compare import figures as compare_figures
+from palmatch.cli.compare import tell_limit
 from palmatch.cli.outputs import check_outputs, folder_for
 from palmatch.data import city
 from palmatch.data.files import write_rows
@@ -19,6 +20,7 @@ from palmatch.methods import METHODS, Settings, Workspace, prepare
 from palmatch.problem import Problem
 from palmatch.report.page import write_report
 from palmatch.studies.compare import compare
+from palmatch.studies.limit_points import LIMIT
 
 NAME = "demo"
 HELP = "Match a morning in a made-up city with every method, and write a page about it."
@@ -37,6 +39,10 @@ def command(
     runs: options.Runs = 32,
     epsilon: options.Epsilon = 1.0,
     delta: options.Delta = 1e-5,
+    limit: Annotated[
+        bool,
+        typer.Option("--limit", help="Add what no private method can beat; every run then draws its own agents."),
+    ] = False,
     json: options.Json = None,
 ) -> None:
     """Run the demonstration."""
@@ -54,7 +60,8 @@ def command(
     chosen = "" if seed is None else f" --seed {seed}"
     settings = Settings(epsilon=epsilon, delta=delta)
     with show.progress_bar("demo") as report:
-        result = compare(problem, list(METHODS), runs=runs, settings=settings, seed=seed, edge=edge, report=report)
+        names = [*([LIMIT] if limit else []), *METHODS]
+        result = compare(problem, names, runs=runs, settings=settings, seed=seed, edge=edge, report=report)
         written = write_report(
             folder,
             result,
@@ -62,7 +69,8 @@ def command(
             headline="once",
             settings=settings,
             seed=seed,
-            command=f"palmatch demo{chosen} --data-seed {data_seed} --hour {hour:g} --edge {edge:g} --runs {runs}",
+            command=f"palmatch demo{chosen} --data-seed {data_seed} --hour {hour:g} --edge {edge:g} --runs {runs}"
+            + " --limit" * limit,
             outline=city.outline(),
             traces=_watch(problem, settings, seed),
         )
@@ -72,6 +80,8 @@ def command(
         show.say_seeded(seed)
         show.show_rows(sorted(result.rows, key=lambda row: row.loss_mean))
         show.say("Loss is against the full-information optimum.")
+        if result.limit:
+            tell_limit(result.limit)
         show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is made up.")
         show.say(f"The files are {folder / 'agents.csv'} and {folder / 'vehicles.csv'}. Match them yourself:")
         show.say(f"  palmatch match {folder / 'agents.csv'} {folder / 'vehicles.csv'} --out pairs.csv")

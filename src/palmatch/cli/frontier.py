@@ -13,6 +13,7 @@ from rich.table import Table
 
 from palmatch.cli import options, show
 from palmatch.cli.compare import figures as compare_figures
+from palmatch.cli.compare import tell_limit
 from palmatch.cli.inputs import Inputs, inputs_of
 from palmatch.cli.memory import check_areas
 from palmatch.cli.outputs import check_outputs, folder_for
@@ -28,12 +29,15 @@ from palmatch.report.frontier_figure import frontier_figure, words
 from palmatch.report.style import save_both
 from palmatch.studies.frontier import EPSILONS, SHOWN, Frontier, Line, price
 from palmatch.studies.frontier import frontier as find_frontier
+from palmatch.studies.limit_points import LIMIT
 
 NAME = "frontier"
 HELP = "Show what privacy costs: welfare lost against the budget ε, method by method, with spread over runs."
 EXAMPLES = (
     "Example: palmatch frontier agents.csv vehicles.csv --edge 1000 --epsilons 0.1,1,8 --out frontier\n\n"
     "Example: palmatch frontier reviewers.csv papers.csv --domain papers --areas 3 --methods once,hungarian-once\n\n"
+    "Example: palmatch frontier --methods limit,once,published: with what no private method can beat, on agents drawn "
+    "from the public prior.\n\n"
     "Without files it is played on a made-up city, or with --domain papers on a made-up conference."
 )
 
@@ -68,7 +72,7 @@ def command(
 ) -> None:
     """Find the frontier."""
     check_outputs(agents, resources, *chosen.files, json=json)
-    names, budgets = options.methods(methods), options.numbers(epsilons, "--epsilons")
+    names, budgets = options.methods(methods, beside=[LIMIT]), options.numbers(epsilons, "--epsilons")
     inputs = given_or_made_up(agents, resources, chosen, seed=data_seed)
     folder = folder_for(out)
     size = chosen.size(edge, areas)
@@ -156,6 +160,8 @@ def _tell(found: Frontier, where: str, delta: float, picture: Path, seed: int | 
     for first, last in _blocks(found):
         _show(found, first, last)
     show.say(words(price(found)))
+    if found.limit:
+        tell_limit(found.limit)
     show.say(show.FROM_THE_TRUTH)
     for note in (*found.problem.notes, *_own_budgets(found.problem)):
         show.say(f"Note: {note}")
@@ -195,6 +201,9 @@ def _show(found: Frontier, first: int, last: int) -> None:
     for line in found.lines:
         played = ["" if line.flat else _cell(line, number) for number in range(first, last)]
         table.add_row(line.method, *played, _cell(line, 0) if line.flat else "")
+    if found.limit_rows:
+        least = [f"{100 * row.loss_mean:.1f}" for row in found.limit_rows[first:last]]
+        table.add_row(spelt(f"{LIMIT} ≥"), *least, "")
     show.out().print(table)
 
 

@@ -17,8 +17,9 @@ from palmatch.privacy.limit_certificate import to_json
 from palmatch.problem import Problem
 from palmatch.studies.limit import CONFIDENCE, CROWDS, Bound, Limit
 from palmatch.studies.limit import limit as find_limit
+from palmatch.studies.limit_points import LIMIT
 
-NAME = "limit"
+NAME = LIMIT
 HELP = "Bound how good any private method can be, with or without a centre, and prove it."
 EXAMPLES = (
     "Example: palmatch limit agents.csv vehicles.csv --edge 1000,2000 --epsilon 0.5,1,2 --json limit.json\n\n"
@@ -72,7 +73,7 @@ def _tell(results: Sequence[tuple[float, Problem, Limit]], chosen: options.Probl
     show.out().print(table)
     crowds = results[0][2].optimum.crowds
     show.say(
-        f"No method with ε-PLDP{f' and δ = {delta:g}' if delta else ''}, interactive or centralised, loses less in "
+        f"No ε-PLDP method{show.with_delta(delta)}, interactive or centralised, loses less in "
         "expectation over agents that are drawn from the public prior, when it is observed which agent holds which "
         "resource. gap: points between the bound and what channels reach that meet capacity in expectation."
     )

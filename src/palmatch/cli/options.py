@@ -360,7 +360,7 @@ def methods_option(default: str) -> Any:
     """Return the option for methods to be compared; the default is shown with spaces, so that it can be folded."""
     return typer.Option(
         "--methods",
-        help="Methods with commas between them, or all (see match --help).",
+        help="Methods with commas between them, or all (see match --help); limit adds what no private method can beat.",
         rich_help_panel=COMMON,
         show_default=default.replace(",", ", "),
     )
@@ -373,13 +373,13 @@ def method(text: str) -> str:
     return text
 
 
-def methods(text: str) -> list[str]:
-    """Return the methods of a list with commas; `all` for every one."""
+def methods(text: str, *, beside: Sequence[str] = ()) -> list[str]:
+    """Return the methods of a list with commas; `all` for every one. `beside` are further names that may be in it."""
     names = list(METHODS) if text.strip() == "all" else [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in METHODS]
+    unknown = [name for name in names if name not in METHODS and name not in beside]
     if unknown or not names:
         what = repr(unknown[0]) if unknown else "of no name"
-        raise InputError(f"There is no method {what}: choose from {', '.join(METHODS)}.")
+        raise InputError(f"There is no method {what}: choose from {', '.join((*METHODS, *beside))}.")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"Expected each method once, got {twice!r} twice in --methods={text!r}.")

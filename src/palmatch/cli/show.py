@@ -141,6 +141,11 @@ def sides_of(problem: Problem) -> str:
     return f"{counted(problem.agents, 'agent')}, {counted(problem.resources, 'resource')}"
 
 
+def with_delta(delta: float) -> str:
+    """Return δ in words to put behind ε-PLDP; nothing where there is none."""
+    return f" with δ = {delta:g}" if delta else ""
+
+
 def show_rows(rows: Sequence[Row]) -> None:
     """Print a comparison: everything about each method, or its loss over several sizes of region."""
     sizes = list(dict.fromkeys((row.edge, row.areas) for row in rows))
@@ -155,7 +160,7 @@ def show_rows(rows: Sequence[Row]) -> None:
             f"{100 * row.loss_sd:.1f}",
             _epsilon(row.epsilon_median),
             _epsilon(row.epsilon_max),
-            f"{row.matched_mean:,.1f}".removesuffix(".0"),
+            f"{row.matched_mean:,.1f}".removesuffix(".0") if row.matched_mean >= 0 else "-",
             f"{row.rounds_mean:,.0f}" if row.rounds_mean else "-",
         )
     out().print(table)

@@ -86,30 +86,35 @@ def reporting(workspace: Workspace, settings: Settings, *, recommend: bool = Tru
     """
     key = (budgets(workspace.problem, settings).tobytes(), settings.step, recommend)
     if key not in workspace.plans:
-        workspace.plans[key] = _reporting(workspace, settings, recommend)
+        known: Reporting | None = workspace.public_plans.get(key)
+        own = _reporting(workspace, settings, recommend) if known is None else _with_cells(known, workspace.problem)
+        workspace.plans[key] = workspace.public_plans[key] = own
     plan: Reporting = workspace.plans[key]
     return plan
+
+
+def _with_cells(plan: Reporting, problem: Problem) -> Reporting:
+    """Return a plan for other types of the same agents: all but their cells is public."""
+    return replace(plan, cell=cells_of(problem, list(plan.channels), plan.region_of_channel, plan.channel_of))
 
 
 def _reporting(workspace: Workspace, settings: Settings, recommend: bool) -> Reporting:
     problem, regions = workspace.problem, workspace.regions
     priors = [prior_of(problem, region) for region in regions]
     opening, wanted = opening_prices(problem, regions, priors, workspace.keys)
-    values, which = np.unique(budgets(problem, settings), return_inverse=True)
-    pairs, of_agent = np.unique(problem.region_index * len(values) + which, return_inverse=True)
-    places, budget = pairs // len(values), values[pairs % len(values)]
+    places, budget, of_agent = groups_of(problem, settings)
     crowds = np.bincount(problem.region_index, minlength=len(regions))
     units = np.bincount(problem.region_index, weights=problem.demand, minlength=len(regions)) / np.maximum(crowds, 1)
     each = np.maximum(np.round(units), 1).astype(np.int64)
     crowded = [
         Crowd(regions[place], float(epsilon), int(crowds[place]), wanted[place], priors[place], int(each[place]))
-        for place, epsilon in zip(places.tolist(), budget, strict=True)
+        for place, epsilon in zip(places, budget, strict=True)
     ]
     if problem.pairs:
         channels = partner_channels(crowded, opening, workspace.progress("reports"))
     else:
         channels = _channels(crowded, workspace.progress("reports"))
-    owners = tuple(regions[place] for place in places.tolist())
+    owners = tuple(regions[place] for place in places)
     if recommend and not problem.pairs and (problem.demand > 0).all():
         # A unit counts as an agent.
         of_units = np.repeat(problem.region_index, problem.demand)
@@ -122,7 +127,7 @@ def _reporting(workspace: Workspace, settings: Settings, recommend: bool) -> Rep
     if problem.pairs:
         between = None
         if isinstance(problem.domain, Mutual):
-            known = [priors[place] for place in places.tolist()]
+            known = [priors[place] for place in places]
             between = worth_of_reports(problem.domain, channels, owners, known)
         step = FINE_STEP if settings.step is None else settings.step
         return Reporting(tuple(channels), owners, of_agent, cell, opening, step, LONG_PATIENCE, between)
@@ -130,6 +135,13 @@ def _reporting(workspace: Workspace, settings: Settings, recommend: bool) -> Rep
         return Reporting(tuple(channels), owners, of_agent, cell, opening, settings.step or STEP, PATIENCE)
     lowered = np.maximum(opening - MARGIN, 0.0)
     return Reporting(tuple(channels), owners, of_agent, cell, lowered, FINE_STEP, LONG_PATIENCE)
+
+
+def groups_of(problem: Problem, settings: Settings) -> tuple[list[int], FloatArray, IntArray]:
+    """Return region and budget of each group of agents that share both, and the group of each agent."""
+    values, which = np.unique(budgets(problem, settings), return_inverse=True)
+    pairs, of_agent = np.unique(problem.region_index * len(values) + which, return_inverse=True)
+    return (pairs // len(values)).tolist(), values[pairs % len(values)], of_agent
 
 
 def _channels(crowds: list[Crowd], progress: Progress | None) -> list[Channel]:
@@ -193,19 +205,21 @@ def on_reports(settle: Settle) -> Prepare:
     """Return the method in which each agent draws one report and `settle` does the rest."""
 
     def prepare(workspace: Workspace, settings: Settings, trace: bool) -> Play:
-        plan = reporting(workspace, settings)
-
-        def run(chance: Randomness) -> Matching:
-            # What follows is seen by everybody, so that it must not draw from the streams that the reports came from.
-            after = replace(chance, private=chance.public)
-            ended = settle(workspace, plan, drawn(plan, chance), after, trace)
-            return matching_of(
-                workspace.problem, ended.resource_of, plan, settings, rounds=ended.rounds, trace=ended.trace
-            )
-
-        return run
+        return play_reports(workspace, settings, reporting(workspace, settings), settle, trace)
 
     return prepare
+
+
+def play_reports(workspace: Workspace, settings: Settings, plan: Reporting, settle: Settle, trace: bool) -> Play:
+    """Return what plays a plan: each agent draws its report, and `settle` does the rest."""
+
+    def run(chance: Randomness) -> Matching:
+        # What follows is seen by everybody, so that it must not draw from the streams that the reports came from.
+        after = replace(chance, private=chance.public)
+        ended = settle(workspace, plan, drawn(plan, chance), after, trace)
+        return matching_of(workspace.problem, ended.resource_of, plan, settings, rounds=ended.rounds, trace=ended.trace)
+
+    return run
 
 
 def bids(workspace: Workspace, plan: Reporting, reported: IntArray, chance: Randomness, trace: bool) -> Settled:

@@ -86,8 +86,17 @@ class Workspace:
     _own: OwnTables | None = field(default=None, init=False)
     _keys: Keys | None = field(default=None, init=False)
     _sets: crowd_sets.Sets | None = field(default=None, init=False)
-    # What methods of one report have in common, by budgets; `methods.reports` fills it.
+    # What methods of one report have in common, by budgets; `methods.reports` fills it. Workspaces that differ
+    # in types alone share `public_plans`, of which only what is public is used.
     plans: dict[tuple[bytes, float | None, bool], Any] = field(default_factory=dict, init=False, repr=False)
+    public_plans: dict[tuple[bytes, float | None, bool], Any] = field(default_factory=dict, init=False, repr=False)
+
+    def with_types(self, problem: Problem) -> Workspace:
+        """Return the workspace of a problem that differs in its agents' types alone; what is public is shared."""
+        other = Workspace(problem, self.report)
+        other._regions, other._keys, other.public_plans = self.regions, self.keys, self.public_plans
+        other._sets = self._sets
+        return other
 
     @property
     def regions(self) -> tuple[Neighbourhood, ...]:

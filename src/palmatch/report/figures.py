@@ -50,6 +50,7 @@ from palmatch.report.style import (
 from palmatch.report.words import Words
 from palmatch.studies.compare import Comparison, Row, Run, all_epsilons
 from palmatch.studies.fairness import Fairness
+from palmatch.studies.limit_points import LIMIT
 
 _LARGEST_MAP, _SMALLEST_MAP = (4.6, 7.2), (3.1, 1.6)  # inches: width, height
 _ROW = 0.42  # inches for one method among the bars
@@ -142,7 +143,7 @@ def loss_bars(rows: Sequence[Row]) -> Figure:
     """Draw how much welfare each method lost, the best on top."""
     ranked = sorted(rows, key=lambda row: (row.loss_mean, row.method))
     kinds = [kind_of(row.method, row.epsilon_max) for row in ranked]
-    runs = max(row.runs for row in rows)
+    runs = max(row.runs for row in rows if row.method != LIMIT)
     spread = f"mean of {runs} runs; whiskers are one standard deviation" if runs > 1 else "one run"
     handles = kind_handles(kinds)
     figure, axes = sheet(
@@ -156,6 +157,8 @@ def loss_bars(rows: Sequence[Row]) -> Figure:
     reach = max(0.01, *(row.loss_mean + row.loss_sd for row in ranked)) * 100
     for place, (row, kind) in enumerate(zip(ranked, kinds, strict=True)):
         _bar(axes, row, kind, place)
+        if row.method == LIMIT:
+            axes.axvline(100 * row.loss_mean, color=INK, lw=1.1, ls=(0, (4, 2)), zorder=1.5)
     axes.set_xlim(0, 1.24 * reach)
     axes.set_ylim(len(ranked) - 0.5, -0.5)
     axes.grid(False)
@@ -168,7 +171,9 @@ def loss_bars(rows: Sequence[Row]) -> Figure:
 def _bar(axes: Axes, row: Row, kind: Kind, place: int) -> None:
     mean, spread = max(0.0, 100 * row.loss_mean), 100 * row.loss_sd
     level = place + 0.19
-    axes.barh(level, mean, height=0.3, color=kind.colour, zorder=2)
+    (bar,) = axes.barh(level, mean, height=0.3, color=kind.colour, zorder=2)
+    if row.method == LIMIT:
+        bar.set(facecolor=SHORE, edgecolor=FAINT_INK, hatch="////", linewidth=0)
     axes.plot([0, 0], [level - 0.15, level + 0.15], color=FAINT_INK, lw=0.9, zorder=3, clip_on=False)
     if spread > 0:
         ends = [max(0.0, mean - spread), mean + spread]
@@ -313,6 +318,7 @@ def loss_over_edges(comparisons: Sequence[Comparison]) -> Figure:
         for method, found in by_method.items()
     ]
     on_map = isinstance(comparisons[0].problem.domain, City)
-    told = f"mean of {counted(max(row.runs for row in rows), 'run')}; whiskers are one standard deviation"
+    runs = max(row.runs for row in rows if row.method != LIMIT)
+    told = f"mean of {counted(runs, 'run')}; whiskers are one standard deviation"
     across = "edge of a square region (metres)" if on_map else "size of a region"
     return loss_lines(lines, [], told=told, across=across)

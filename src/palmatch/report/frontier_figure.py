@@ -13,7 +13,10 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from palmatch.report.style import (
     FAINT_INK,
+    INK,
     MARGIN,
+    PAPER,
+    SHORE,
     WIDTH,
     Kind,
     kind_handles,
@@ -26,7 +29,9 @@ from palmatch.report.style import (
     sheet,
     styled,
 )
+from palmatch.studies.compare import Row
 from palmatch.studies.frontier import Frontier, Line, Price, Spread, price
+from palmatch.studies.limit_points import LIMIT
 
 _DASHED = (0, (4.0, 1.8))
 
@@ -44,6 +49,8 @@ def frontier_figure(found: Frontier, where: str) -> Figure:
     names = names_width(kinds)
     runs = found.lines[0].rows[0].runs
     spread = f"mean of {runs} runs, bands are one standard deviation" if runs > 1 else "one run"
+    if found.limit_rows:
+        spread += ", agents drawn anew from the public prior in each"
     told = f"{where}; {spread}. {words(price(found))}"
     handles = kind_handles(kinds.values())
     handles.append(Line2D([], [], color=FAINT_INK, lw=1.6, ls="-", label="solid: agents decide, in rounds"))
@@ -66,10 +73,30 @@ def frontier_figure(found: Frontier, where: str) -> Figure:
         _draw(axes, line, kinds[line.method], marker, found.epsilons)
     axes.set_ylim(bottom=0)
     ends = [(line.method, axes.get_xlim()[1], 100 * line.rows[-1].loss_mean) for line in found.lines]
+    if found.limit_rows:
+        _forbid(axes, found.epsilons, found.limit_rows)
+        ends.append((LIMIT, axes.get_xlim()[1], 100 * found.limit_rows[-1].loss_mean))
     name_ends(axes, ends)
     axes.set_xlabel("budget ε (logarithmic; more is less private)")
     axes.set_ylabel("welfare lost (% of the optimum)")
     return figure
+
+
+def _forbid(axes: Axes, epsilons: tuple[float, ...], rows: tuple[Row, ...]) -> None:
+    """Shade what no ε-PLDP method can reach: losses below the limit, straight from one computed budget to the next.
+
+    To the left of the first budget its limit holds all the more; to the right of the last nothing was computed.
+    """
+    places = np.array([axes.get_xlim()[0], *epsilons])
+    least = 100 * np.array([rows[0].loss_mean, *(row.loss_mean for row in rows)])
+    axes.fill_between(
+        places, 0, least, facecolor=SHORE, edgecolor=FAINT_INK, hatch="////", alpha=0.45, lw=0, zorder=1, label="_area"
+    )
+    axes.plot(places, least, color=INK, lw=1.3, zorder=3.5, label=LIMIT)
+    axes.annotate(
+        "no ε-PLDP method can be here", (places[1], 0), xytext=(4, 8), textcoords="offset points", color=INK, size=9,
+        bbox={"boxstyle": "square,pad=0.25", "fc": PAPER, "ec": "none", "alpha": 0.85}, zorder=4,
+    )  # fmt: skip
 
 
 def _kind(line: Line) -> Kind:

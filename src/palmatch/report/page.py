@@ -128,6 +128,8 @@ def _losses(folder: Path, comparison: Comparison, where: str) -> Exhibit:
         f"How much of the welfare that the optimum reaches is lost, the least on top{where}. Compare bars of the same "
         "colour first: they guarantee the same kind of privacy."
     )
+    if comparison.limit:
+        caption += " No private method (ε-PLDP) can do better than the dashed line, with or without a centre."
     return Exhibit((shown,), caption)
 
 

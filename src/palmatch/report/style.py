@@ -23,6 +23,8 @@ from matplotlib.lines import Line2D
 from palmatch.data.whole import write_whole
 from palmatch.methods import METHODS
 from palmatch.problem import FloatArray
+from palmatch.studies.limit_points import HELP as LIMIT_HELP
+from palmatch.studies.limit_points import LIMIT
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,6 +99,11 @@ def kind_of(method: str, epsilon: float) -> Kind:
     if method in METHODS and METHODS[method].notion == "geo-indistinguishability":
         return NOISY_PLACES
     return PRIVATE if epsilon > 0 else REGION_ONLY
+
+
+def help_of(method: str) -> str:
+    """Return the line of words about a method, or about the limit."""
+    return LIMIT_HELP if method == LIMIT else METHODS.find(method).help
 
 
 def dashes_of(kinds: Iterable[Kind]) -> list[tuple[float, tuple[float, ...]]]:

@@ -18,8 +18,9 @@ from palmatch.methods.palma import published_policy
 from palmatch.problem import Problem
 from palmatch.report import html
 from palmatch.report.html import NOTHING, Cell, Section, Table, text_row
-from palmatch.report.style import REGION_ONLY, kind_of, percent
+from palmatch.report.style import REGION_ONLY, help_of, kind_of, percent
 from palmatch.studies.compare import Comparison, Row
+from palmatch.studies.limit_points import LIMIT
 
 # More names than this say no more than their number does.
 _MOST_NAMES = 20
@@ -133,13 +134,19 @@ def _served(row: Row, problem: Problem, words: Words) -> str:
 def _yardsticks(comparison: Comparison, chief: Row, words: Words) -> list[str]:
     """Say what no method at all would lose, and what the best method without any budget loses."""
     told = []
+    least = _rows(comparison).get(LIMIT)
+    if least is not None:
+        told.append(
+            f"No ε-PLDP method can lose less than {percent(least.loss_mean)} in expectation over agents drawn from the "
+            "public prior, as they were drawn anew for every run here."
+        )
     lot = _rows(comparison).get("random")
     if lot is not None and lot is not chief:
         told.append(f"Handing out the {words.resource[1]} by lot loses {percent(lot.loss_mean)}.")
     free = [
         row
         for row in comparison.rows
-        if row not in (lot, chief) and kind_of(row.method, row.epsilon_max) is REGION_ONLY
+        if row not in (lot, chief, least) and kind_of(row.method, row.epsilon_max) is REGION_ONLY
     ]
     if free:
         best = min(free, key=lambda row: row.loss_mean)
@@ -209,10 +216,10 @@ def _line(row: Row, problem: Problem, *, chief: bool) -> html.Row:
     kind = kind_of(row.method, row.epsilon_max)
     spread = f"± {100 * row.loss_sd:.1f}" if row.loss_sd > 0 else ""
     cells = (
-        Cell(row.method, METHODS[row.method].help, kind.colour, kind.words),
+        Cell(row.method, help_of(row.method), kind.colour, kind.words),
         Cell(f"{round(100 * row.loss_mean, 1) + 0.0:.1f}", spread),
         Cell(_epsilon(row)),
-        Cell(f"{_mean(row.matched_mean)} of {problem.agents:,}"),
+        Cell(NOTHING if row.method == LIMIT else f"{_mean(row.matched_mean)} of {problem.agents:,}"),
         Cell(f"{row.rounds_mean:,.0f}" if row.rounds_mean else NOTHING),
     )
     return html.Row(cells, chief)
@@ -240,7 +247,8 @@ def seed_in_words(seed: int | None) -> str:
 
 def settings_in_words(comparison: Comparison, settings: Settings, seed: int | None) -> tuple[tuple[str, str], ...]:
     """Return every public number in words."""
-    told = [("seed", seed_in_words(seed)), ("runs", str(max(row.runs for row in comparison.rows)))]
+    runs = max(row.runs for row in comparison.rows if row.method != LIMIT)
+    told = [("seed", seed_in_words(seed)), ("runs", str(runs))]
     for field in fields(settings):
         value = getattr(settings, field.name)
         if field.name == "truth_selection" and value is None:

@@ -6,8 +6,9 @@ the report's business.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import nan
 from time import perf_counter
 
 import numpy as np
@@ -18,6 +19,8 @@ from palmatch.methods import METHODS, PreparedMethod, Report, Settings, Workspac
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, Problem
 from palmatch.rounds.draws import Randomness, stream
+from palmatch.studies.limit import Town
+from palmatch.studies.limit_points import LIMIT, LimitPoint, limit_points
 
 # A problem, or the problem of each run where a run draws its own (primary areas, say).
 Problems = Problem | Callable[[int | None], Problem]
@@ -42,7 +45,7 @@ class Row:
     """A method over all runs. Losses are fractions of the optimum; spreads are sample standard deviations.
 
     `epsilon_median` is the mean over runs of the median agent's ε, `epsilon_max` the largest of any agent in any run;
-    both are infinite where there is no privacy.
+    both are infinite where there is no privacy. The row of the limit has no agents that are matched: no number.
     """
 
     method: str
@@ -62,11 +65,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All rows, and the runs behind them by method."""
+    """All rows, and the runs behind them by method.
+
+    `limit` is what the row of the limit is about, if it was asked for; the runs are then on crowds drawn from the
+    public prior, and `problem` is the first of them.
+    """
 
     problem: Problem
     rows: tuple[Row, ...]
     runs: dict[str, tuple[Run, ...]]
+    limit: tuple[LimitPoint, ...] = ()
 
 
 def compare(
@@ -87,9 +95,11 @@ def compare(
     problem:
         A problem, or a function from a run's seed, which is None where there is none, to its problem.
     methods:
-        Names from `palmatch.METHODS`.
+        Names from `palmatch.METHODS`, and `limit` for what no ε-PLDP method can beat. The limit is about agents drawn
+        from the public prior: with it, every run draws its own and a method's mean loss is 1 - mean welfare / mean
+        optimum. Of several problems, the first run's regions are taken.
     runs:
-        How often each method is played; a deterministic one is played once.
+        How often each method is played; a deterministic one is played once for each problem.
     settings:
         All public numbers; the usual ones unless given.
     seed:
@@ -115,20 +125,61 @@ def compare(
     """
     chosen = settings or Settings()
     _check(methods, runs)
+    played: dict[str, list[Run]] = {method: [] for method in methods if method != LIMIT}
     seeds = run_seeds(seed, runs)
-    played: dict[str, list[Run]] = {method: [] for method in methods}
-    if isinstance(problem, Problem):
-        shown = problem
-        _play_all(problem, methods, seeds, chosen, played, report=report)
+    redraw, shown = LIMIT in methods, None
+    for workspace, own_seeds in workspaces(problem, seeds, redraw=redraw, seed=seed):
+        shown = shown or workspace.problem
+        alone = len(own_seeds) == runs
+        _play_all(workspace, own_seeds, chosen, played, report=report if alone else None)
+        if report is not None and not alone:
+            report("runs", len(next(iter(played.values()), [])), runs)
+    assert shown is not None
+    points = limit_points(shown, [chosen.epsilon], delta=chosen.delta, report=report) if redraw else ()
+    rows = [
+        limit_row(points[0], edge=edge, areas=areas)
+        if method == LIMIT
+        else _row(method, played[method], chosen, edge=edge, areas=areas, pooled=redraw)
+        for method in methods
+    ]
+    return Comparison(shown, tuple(rows), {method: tuple(found) for method, found in played.items()}, points)
+
+
+def workspaces(
+    problem: Problems, seeds: Sequence[int | None], *, redraw: bool, seed: int | None
+) -> Iterator[tuple[Workspace, list[int | None]]]:
+    """Yield the problem with all seeds, or each run's own problem with its seed.
+
+    With `redraw` a run's problem has agents drawn from the public prior of the (first) problem.
+    """
+    if redraw:
+        first = Workspace(problem if isinstance(problem, Problem) else problem(seeds[0]))
+        for own, crowd in zip(seeds, Town.of(first.problem).crowds(len(seeds), seed), strict=True):
+            yield first.with_types(crowd), [own]
+    elif isinstance(problem, Problem):
+        yield Workspace(problem), list(seeds)
     else:
-        shown = own = problem(seeds[0])
-        for run, own_seed in enumerate(seeds):
-            own = own if run == 0 else problem(own_seed)
-            _play_all(own, methods, [own_seed], chosen, played)
-            if report is not None:
-                report("runs", run + 1, runs)
-    rows = tuple(_row(method, played[method], chosen, edge=edge, areas=areas) for method in methods)
-    return Comparison(shown, rows, {method: tuple(played[method]) for method in methods})
+        for own in seeds:
+            yield Workspace(problem(own)), [own]
+
+
+def limit_row(point: LimitPoint, *, edge: float | None, areas: int | None) -> Row:
+    """Return the limit in the form of a method's row; its runs are the crowds on which the optimum was estimated."""
+    return Row(
+        method=LIMIT,
+        edge=edge,
+        areas=areas,
+        epsilon=point.epsilon,
+        delta=point.delta,
+        runs=point.optimum.crowds,
+        loss_mean=point.loss,
+        loss_sd=0.0,
+        epsilon_median=point.epsilon,
+        epsilon_max=point.epsilon,
+        rounds_mean=0.0,
+        matched_mean=nan,
+        seconds_mean=point.seconds,
+    )
 
 
 def run_seeds(seed: int | None, runs: int) -> list[int | None]:
@@ -142,24 +193,22 @@ def run_draws(workspace: Workspace, seeds: Sequence[int | None]) -> list[Randomn
 
 
 def _play_all(
-    problem: Problem,
-    methods: Sequence[str],
+    workspace: Workspace,
     seeds: Sequence[int | None],
     settings: Settings,
     played: dict[str, list[Run]],
     *,
     report: Report | None = None,
 ) -> None:
-    workspace = Workspace(problem, report)
-    best, draws = optimal_welfare(problem), run_draws(workspace, seeds)
-    for number, method in enumerate(methods):
+    best, draws = optimal_welfare(workspace.problem), run_draws(workspace, seeds)
+    for number, (method, runs) in enumerate(played.items()):
+        workspace.report = report
         ready = prepare(workspace, method, settings=settings)
         # Its own progress is of no interest among many runs.
         workspace.report = None
-        played[method].extend(play_runs(ready, draws, best))
-        workspace.report = report
+        runs.extend(play_runs(ready, draws, best))
         if report is not None:
-            report("methods", number + 1, len(methods))
+            report("methods", number + 1, len(played))
 
 
 def play_runs(method: PreparedMethod, draws: Sequence[Randomness], best: float) -> list[Run]:
@@ -173,8 +222,18 @@ def play_runs(method: PreparedMethod, draws: Sequence[Randomness], best: float) 
     return results if random else results * len(draws)
 
 
-def _row(method: str, runs: Sequence[Run], settings: Settings, *, edge: float | None, areas: int | None) -> Row:
+def _row(
+    method: str,
+    runs: Sequence[Run],
+    settings: Settings,
+    *,
+    edge: float | None,
+    areas: int | None,
+    pooled: bool = False,
+) -> Row:
+    """Return the row of some runs; `pooled` relates mean welfare to the mean optimum, as the limit does."""
     losses = np.array([run.loss for run in runs])
+    whole = 1.0 - sum(run.matching.welfare for run in runs) / sum(run.optimum for run in runs)
     return Row(
         method=method,
         edge=edge,
@@ -182,7 +241,7 @@ def _row(method: str, runs: Sequence[Run], settings: Settings, *, edge: float | 
         epsilon=settings.epsilon,
         delta=settings.delta,
         runs=len(runs),
-        loss_mean=float(losses.mean()),
+        loss_mean=whole if pooled else float(losses.mean()),
         loss_sd=float(losses.std(ddof=1)) if len(runs) > 1 else 0.0,
         epsilon_median=float(np.mean([np.median(run.matching.epsilon) for run in runs])),
         epsilon_max=float(max(run.matching.epsilon.max() for run in runs)),
@@ -199,10 +258,9 @@ def _mean(values: Sequence[float]) -> float:
 def _check(methods: Sequence[str], runs: int) -> None:
     if runs < 1:
         raise InputError(f"Expected at least 1 run, got runs={runs}.")
-    for method in methods:
-        METHODS.find(method)
-    if not methods:
-        raise InputError(f"Expected at least one method: choose from {', '.join(METHODS)}.")
+    played = [METHODS.find(method) for method in methods if method != LIMIT]
+    if not played:
+        raise InputError(f"Expected at least one method to play: choose from {', '.join(METHODS)}.")
 
 
 def all_epsilons(runs: Sequence[Run]) -> FloatArray:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import isfinite, isnan, log, nan
 
 import numpy as np
@@ -18,7 +17,20 @@ from palmatch.errors import InputError
 from palmatch.methods import METHODS, Report, Settings, Workspace, prepare
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, Problem
-from palmatch.studies.compare import Comparison, Problems, Row, Run, _check, _row, play_runs, run_draws, run_seeds
+from palmatch.studies.compare import (
+    Comparison,
+    Problems,
+    Row,
+    Run,
+    _check,
+    _row,
+    limit_row,
+    play_runs,
+    run_draws,
+    run_seeds,
+    workspaces,
+)
+from palmatch.studies.limit_points import LIMIT, LimitPoint, limit_points
 
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 SHOWN = ("once", "palma", "published", "noise", "hungarian-once", "hungarian-region")
@@ -52,17 +64,23 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """The lines of all methods, in the order in which they were asked for."""
+    """The lines of all methods, in the order in which they were asked for.
+
+    `limit_rows` and `limit` are what no ε-PLDP method can beat at each budget, if that was asked for; the runs are then
+    on crowds drawn from the public prior.
+    """
 
     problem: Problem
     epsilons: tuple[float, ...]
     lines: tuple[Line, ...]
+    limit_rows: tuple[Row, ...] = ()
+    limit: tuple[LimitPoint, ...] = ()
 
     @property
     def comparison(self) -> Comparison:
         """All rows as one comparison."""
-        rows = tuple(row for line in self.lines for row in line.rows)
-        return Comparison(self.problem, rows, {line.method: sum(line.runs, ()) for line in self.lines})
+        rows = self.limit_rows + tuple(row for line in self.lines for row in line.rows)
+        return Comparison(self.problem, rows, {line.method: sum(line.runs, ()) for line in self.lines}, self.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +125,8 @@ def frontier(
     ----------
     problem:
         A problem, or a function from a run's seed, which is None where there is none, to its problem.
+    methods:
+        As of `compare`: with `limit`, every run is on a crowd drawn from the public prior.
     settings:
         All public numbers but ε.
     seed:
@@ -127,35 +147,33 @@ def frontier(
     _check(methods, runs)
     _check_methods(methods)
     budgets = _checked(epsilons)
-    cells = [
-        (method, epsilon) for method in methods for epsilon in (budgets if METHODS.find(method).spends else (nan,))
-    ]
-    problems = list(_problems(problem, run_seeds(seed, runs)))
+    names, redraw = [method for method in methods if method != LIMIT], LIMIT in methods
+    cells = [(method, epsilon) for method in names for epsilon in (budgets if _spends(method) else (nan,))]
+    seeds, shown = run_seeds(seed, runs), None
     played: list[list[Run]] = [[] for _ in cells]
-    shown: list[Problem] = []
-    for number, (draw, seeds) in enumerate(problems):
-        done, own = _counter(report, number * len(cells), len(problems) * len(cells)), draw()
-        shown = shown or [own]
-        for runs_of_cell, more in zip(played, _play_cells(own, seeds, cells, chosen, report, done), strict=True):
+    turns = runs if redraw or not isinstance(problem, Problem) else 1
+    for number, (workspace, own) in enumerate(workspaces(problem, seeds, redraw=redraw, seed=seed)):
+        shown = shown or workspace.problem
+        done = _counter(report, number * len(cells), turns * len(cells))
+        for runs_of_cell, more in zip(played, _play_cells(workspace, own, cells, chosen, report, done), strict=True):
             runs_of_cell.extend(more)
+    assert shown is not None
+    points = limit_points(shown, budgets, delta=chosen.delta, report=report) if redraw else ()
     rows = [
-        _row(method, results, replace(chosen, epsilon=epsilon), edge=edge, areas=areas)
+        _row(method, results, replace(chosen, epsilon=epsilon), edge=edge, areas=areas, pooled=redraw)
         for (method, epsilon), results in zip(cells, played, strict=True)
     ]
-    return Frontier(shown[0], budgets, tuple(_line(method, rows, played) for method in methods))
-
-
-def _problems(problem: Problems, seeds: list[int | None]) -> Iterator[tuple[Callable[[], Problem], list[int | None]]]:
-    """Yield the problem with all seeds, or each run's own problem, not made before it is asked for, with its seed."""
-    if isinstance(problem, Problem):
-        yield lambda: problem, seeds
-        return
-    for seed in seeds:
-        yield partial(problem, seed), [seed]
+    return Frontier(
+        shown,
+        budgets,
+        tuple(_line(method, rows, played) for method in names),
+        tuple(limit_row(point, edge=edge, areas=areas) for point in points),
+        points,
+    )
 
 
 def _play_cells(
-    problem: Problem,
+    workspace: Workspace,
     seeds: Sequence[int | None],
     cells: Sequence[tuple[str, float]],
     settings: Settings,
@@ -163,8 +181,7 @@ def _play_cells(
     done: Callable[[], None],
 ) -> Iterator[list[Run]]:
     """Yield the runs of each method and budget, all on one workspace."""
-    workspace, best = Workspace(problem), optimal_welfare(problem)
-    draws = run_draws(workspace, seeds)
+    best, draws = optimal_welfare(workspace.problem), run_draws(workspace, seeds)
     for method, epsilon in cells:
         # Only what is done before play takes long enough to be worth a bar of its own.
         workspace.report = report
@@ -220,7 +237,7 @@ def _spread(values: FloatArray) -> Spread:
 def _check_methods(methods: Sequence[str]) -> None:
     if len(set(methods)) < len(methods):
         raise InputError(f"Expected each method once, got methods={','.join(methods)}.")
-    if not any(_spends(method) for method in methods):
+    if not any(_spends(method) for method in methods if method != LIMIT):
         spending = [name for name, method in METHODS.items() if method.spends]
         raise InputError(
             f"Expected a method that looks at its budget, got methods={','.join(methods)}: "

@@ -1,0 +1,141 @@
+"""The limit beside methods: its figures at some budgets for a problem's public data, computed when asked for and kept.
+
+What is kept on disk are a few figures for each ε, keyed by a digest of everything that they follow from: the linear
+program, the number of crowds, their seed and the code. Certificates come from `palmatch.limit`, and no method is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from palmatch.data.portal import cache_folder
+from palmatch.data.whole import write_whole
+from palmatch.errors import InputError
+from palmatch.methods import Report
+from palmatch.privacy.limit_program import Program
+from palmatch.privacy.limit_solver import GAP
+from palmatch.problem import FloatArray, IntArray, Problem
+from palmatch.studies.cells import code_digest
+from palmatch.studies.limit import CROWDS, Bound, Estimate, Limit, Town, limit
+
+# What the limit is called among the methods of a comparison, and its line of words there.
+LIMIT = "limit"
+HELP = "no ε-PLDP method can do better, with or without a centre"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitPoint:
+    """The limit at one ε, without its proof; see `palmatch.studies.limit.Bound`."""
+
+    epsilon: float
+    delta: float
+    loss: float
+    welfare: float
+    certified: float
+    reached: float
+    optimum: Estimate
+    seconds: float
+
+
+def limit_points(
+    problem: Problem,
+    epsilons: Sequence[float],
+    *,
+    delta: float = 0.0,
+    crowds: int = CROWDS,
+    seed: int = 0,
+    folder: Path | None = None,
+    report: Report | None = None,
+) -> tuple[LimitPoint, ...]:
+    """Return the limit at each ε for a problem's public data: from the cache, or computed and put there.
+
+    Parameters
+    ----------
+    problem:
+        Its regions, how many agents are in each, budgets, resources and prior count; the agents' types do not.
+    epsilons, delta:
+        Budgets of agents that bring none of their own, and δ.
+    crowds, seed:
+        Crowds drawn from the prior to estimate the expected optimum.
+    folder:
+        For the cache; `limit` in the folder that PALMATCH_CACHE or XDG_CACHE_HOME name unless given.
+    report:
+        Progress: is called with (what, done, total) from time to time.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> night = pm.data.city.batch(5.0)
+    >>> problem = pm.mobility.problem(night.requests, night.vehicles, edge=2000)
+    >>> low, high = limit_points(problem, [1.0, 2.0], crowds=50)
+    >>> low.loss > high.loss > 0
+    True
+    """
+    town = Town.of(problem, report=report)
+    paths = [path_of(town.program(value, delta), crowds, seed, folder) for value in epsilons]
+    known = [_read(path) for path in paths]
+    missing = [value for value, point in zip(epsilons, known, strict=True) if point is None]
+    fresh = _computed(problem, missing, delta, crowds, seed, report) if missing else iter(())
+    points = tuple(point or next(fresh) for point in known)
+    for path, point, before in zip(paths, points, known, strict=True):
+        if before is None and path is not None:
+            # A cache that cannot be written costs time and nothing else.
+            with suppress(OSError, InputError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(path, json.dumps(asdict(point)))
+    return points
+
+
+def _computed(
+    problem: Problem, epsilons: list[float], delta: float, crowds: int, seed: int, report: Report | None
+) -> Iterator[LimitPoint]:
+    found = limit(problem, epsilons, delta=delta, crowds=crowds, seed=seed, report=report)
+    return iter([_point(bound, found) for bound in found.bounds])
+
+
+def _point(bound: Bound, found: Limit) -> LimitPoint:
+    return LimitPoint(
+        epsilon=bound.epsilon,
+        delta=bound.delta,
+        loss=bound.loss,
+        welfare=bound.welfare,
+        certified=bound.certified,
+        reached=bound.reached,
+        optimum=found.optimum,
+        seconds=bound.seconds,
+    )
+
+
+def path_of(program: Program, crowds: int, seed: int, folder: Path | None = None) -> Path | None:
+    """Return where the figures of a program are kept, or None where there is no home for them."""
+    if folder is None:
+        try:
+            folder = cache_folder() / LIMIT
+        except InputError:
+            return None
+    digest = hashlib.sha256(f"{code_digest()} {GAP!r} {program.delta!r} {crowds} {seed}".encode())
+    parts: list[FloatArray | IntArray] = [program.capacities]
+    for group in program.groups:
+        numbers = np.array([group.agents, group.epsilon, *group.utilities.shape])
+        parts += [numbers, group.prior, group.resources, group.utilities]
+    for part in parts:
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return folder / f"{digest.hexdigest()[:32]}.json"
+
+
+def _read(path: Path | None) -> LimitPoint | None:
+    """Return what is kept; what cannot be read, or is not ours, is computed again."""
+    if path is None:
+        return None
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return LimitPoint(**{**kept, "optimum": Estimate(**kept["optimum"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
