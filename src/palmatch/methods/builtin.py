@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from palmatch.methods import centralised, lists, palma, reports
+from palmatch.methods import centralised, geo, lists, palma, reports
+from palmatch.methods.exponential import prepare_exponential
 from palmatch.methods.geo import prepare_geo
 from palmatch.methods.registry import Method, register
 
@@ -140,6 +141,14 @@ for _method in (
         rounds=False,
     ),
     Method(
+        "hungarian-exponential",
+        "the optimum of a centre on reports of the exponential mechanism",
+        prepare_exponential,
+        reveals="one report of the exponential mechanism, to a centre",
+        centre=True,
+        rounds=False,
+    ),
+    Method(
         "hungarian-geo",
         "the optimum on noisy places of agents and resources",
         prepare_geo(rounds=False, resources_too=True),
@@ -153,6 +162,26 @@ for _method in (
         "hungarian-geo-agents",
         "the optimum on noisy places of agents",
         prepare_geo(rounds=False, resources_too=False),
+        notion="geo-indistinguishability",
+        reveals="a noisy place, to a centre",
+        centre=True,
+        rounds=False,
+        located=True,
+    ),
+    Method(
+        "hungarian-geo-square",
+        "the optimum on noisy places of agents, truncated to their squares",
+        geo.prepare_read("hungarian-geo-square", geo.on_square),
+        notion="geo-indistinguishability",
+        reveals="a noisy place, to a centre",
+        centre=True,
+        rounds=False,
+        located=True,
+    ),
+    Method(
+        "hungarian-geo-bayes",
+        "the optimum on noisy places of agents, remapped by Bayes' rule",
+        geo.prepare_read("hungarian-geo-bayes", geo.by_bayes),
         notion="geo-indistinguishability",
         reveals="a noisy place, to a centre",
         centre=True,

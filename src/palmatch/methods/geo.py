@@ -1,16 +1,20 @@
 """Geo-indistinguishability (Andrés et al. 2013): report a noisy place, then match on it as if it were true.
 
 The noise is planar Laplace with ε per half a region's edge, drawn through the Lambert W function as in the paper's
-Alg. "geo-ind". The paper moves agents and resources; resources are public, so moving agents alone is offered too.
+Alg. "geo-ind". The paper moves agents and resources; resources are public, so moving agents alone is offered too, and
+with what a matcher can do afterwards: truncation to the agent's public square, and Bayesian remapping.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import e
+from typing import TypeAlias
 
 import numpy as np
 from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
 from scipy.special import lambertw
 
 from palmatch.device.distribution import GRID
@@ -21,9 +25,12 @@ from palmatch.matching import Guarantee, Matching, in_words
 from palmatch.methods.centralised import assign, centralised, refuse_too_large
 from palmatch.methods.lists import alma, own_value_lists, played
 from palmatch.methods.registry import Play, Prepare
+from palmatch.methods.reports import prior_of
 from palmatch.methods.workspace import Settings, Workspace, budgets
-from palmatch.problem import FloatArray, Problem, checked_utility
+from palmatch.neighbourhood import Neighbourhood
+from palmatch.problem import FloatArray, IntArray, Problem, checked_utility
 from palmatch.rounds.draws import ANGLE, RADIUS, Keys, Randomness, draws
+from palmatch.rounds.tables import members_of, nearest_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,63 @@ def obfuscate(problem: Problem, chance: Randomness, *, epsilon: FloatArray, reso
         moved = city.vehicles + planar_laplace(chance.of_resources(problem.resource_ids), strength)
         city = replace(city, vehicles=moved, tree=cKDTree(moved))
     return Obfuscated(city, types, _guarantee(epsilon, edges))
+
+
+# From noisy agents to what a matcher takes each resource to be worth to them.
+Read: TypeAlias = Callable[[Workspace, Obfuscated, FloatArray], FloatArray]
+
+
+def prepare_read(name: str, read: Read) -> Prepare:
+    """Return the method of a centre that reads the noisy places of agents with public knowledge: post-processing."""
+
+    def prepare(workspace: Workspace, settings: Settings, _trace: bool) -> Play:
+        problem, epsilon = workspace.problem, budgets(workspace.problem, settings)
+        refuse_too_large(problem, name)
+
+        def run(chance: Randomness) -> Matching:
+            seen = obfuscate(problem, chance, epsilon=epsilon, resources_too=False)
+            found = centralised(problem, assign(read(workspace, seen, epsilon), problem.seats), seen.guarantee)
+            return replace(found, epsilon=epsilon, charged=np.ones(problem.agents, dtype=np.int64))
+
+        return run
+
+    return prepare
+
+
+def on_square(workspace: Workspace, seen: Obfuscated, _epsilon: FloatArray) -> FloatArray:
+    """Take each noisy place for the nearest possible place of the agent's square (truncation, Andrés et al. 2013)."""
+    worth = _worthless(workspace.problem)
+    for region, members in _by_region(workspace):
+        nearest = nearest_types(workspace.problem, region, seen.types[members])
+        worth[np.ix_(members, region.resources)] = region.utilities[nearest]
+    return worth
+
+
+def by_bayes(workspace: Workspace, seen: Obfuscated, epsilon: FloatArray) -> FloatArray:
+    """Remap each noisy place by Bayes' rule over the possible places of the square with their public prior.
+
+    Chatzikokolakis, ElSalamouny and Palamidessi (2017) remap to the place of the least expected loss; what a matcher
+    needs is the mean of each resource's utility, which no single place gives better.
+    """
+    problem, worth = workspace.problem, _worthless(workspace.problem)
+    for region, members in _by_region(workspace):
+        strength = epsilon[members] / (problem.types[members, 2] / 2)
+        away = cdist(seen.types[members, :2], region.types[:, :2])
+        # The nearest place counts as no distance at all, so that no posterior is a zero in every place.
+        weight = prior_of(problem, region) * np.exp(-strength[:, None] * (away - away.min(axis=1, keepdims=True)))
+        posterior = weight / weight.sum(axis=1, keepdims=True)
+        worth[np.ix_(members, region.resources)] = posterior @ region.utilities
+    return worth
+
+
+def _worthless(problem: Problem) -> FloatArray:
+    """Return a table in which what is on no list is worth next to nothing."""
+    return np.full((problem.agents, problem.resources), 1e-12)
+
+
+def _by_region(workspace: Workspace) -> Iterator[tuple[Neighbourhood, IntArray]]:
+    members = members_of(workspace.problem.region_index, len(workspace.regions))
+    return zip(workspace.regions, members, strict=True)
 
 
 def prepare_geo(*, rounds: bool, resources_too: bool) -> Prepare:

@@ -1,0 +1,85 @@
+"""The exponential mechanism (McSherry and Talwar 2007) over a region's possible types, then a centre on the reports.
+
+A type is reported with a chance that falls with how much its utilities differ from one's own. The report keeps ε for
+every pair of types of the region, so that it is held against `hungarian-once` under the same guarantee.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from palmatch.device.report import SMALLEST
+from palmatch.methods.centralised import refuse_too_large
+from palmatch.methods.registry import Play
+from palmatch.methods.reports import Reporting, cells_of, centre, groups_of, play_reports, prior_of
+from palmatch.methods.workspace import Settings, Workspace
+from palmatch.neighbourhood import Neighbourhood
+from palmatch.policies.channel import Channel, enforce_epsilon
+from palmatch.policies.once import channel_for, silent
+from palmatch.problem import FloatArray
+
+# At most so many types are reports: a finer grid of them tells nothing more at a usual ε.
+_MOST_REPORTS = 400
+
+# Doublings and halvings in the search for the sharpest distribution.
+_STEPS = 40
+
+
+def prepare_exponential(workspace: Workspace, settings: Settings, trace: bool) -> Play:
+    """Prepare a centre that sees one report of the exponential mechanism from every agent."""
+    problem = workspace.problem
+    refuse_too_large(problem, "hungarian-exponential")
+    places, epsilon, of_agent = groups_of(problem, settings)
+    owners, progress = tuple(workspace.regions[place] for place in places), workspace.progress("reports")
+    channels = []
+    for number, (region, own) in enumerate(zip(owners, epsilon, strict=True)):
+        channels.append(exponential_channel(region, float(own), prior=prior_of(problem, region)))
+        if progress is not None:
+            progress(number + 1, len(owners))
+    cell = cells_of(problem, channels, owners, of_agent)
+    plan = Reporting(tuple(channels), owners, of_agent, cell, np.zeros(problem.resources))
+    return play_reports(workspace, settings, plan, centre, trace)
+
+
+def exponential_channel(region: Neighbourhood, epsilon: float, *, prior: FloatArray) -> Channel:
+    """Return the channel: chances proportional to exp(-t d(x, y)), d being the mean difference of utilities.
+
+    The usual t is ε / (2 max d). The largest t whose worst ratio is e^ε is taken instead, which is at least as sharp;
+    `enforce_epsilon` makes the chances whole numbers that keep ε exactly.
+    """
+    count = len(region.types)
+    if epsilon < SMALLEST or count < 2:
+        return silent(region, prior=prior)
+    chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_REPORTS)).astype(int))
+    apart = cdist(region.utilities, region.utilities[chosen], "cityblock") / region.utilities.shape[1]
+    if not apart.max() > 0:
+        return silent(region, prior=prior)
+    return channel_for(region, np.arange(count), enforce_epsilon(_sharpest(apart, epsilon), epsilon), prior=prior)
+
+
+def _sharpest(apart: FloatArray, epsilon: float) -> FloatArray:
+    """Return the chances for the largest t, by bisection, that keeps ε."""
+    low, high = epsilon / (2 * float(apart.max())), inf
+    for _ in range(_STEPS):
+        middle = 2 * low if np.isinf(high) else (low + high) / 2
+        kept = _worst(apart, middle) <= epsilon
+        low, high = (middle, high) if kept else (low, middle)
+        # A channel that tells types apart for certain cannot be made sharper.
+        if np.isinf(high) and low * apart[apart > 0].min() > 700:
+            break
+    return np.exp(_log_chances(apart, low))
+
+
+def _worst(apart: FloatArray, sharpness: float) -> float:
+    chances = _log_chances(apart, sharpness)
+    return float(np.ptp(chances, axis=0).max())
+
+
+def _log_chances(apart: FloatArray, sharpness: float) -> FloatArray:
+    scores = -sharpness * apart
+    top = scores.max(axis=1, keepdims=True)
+    chances: FloatArray = scores - top - np.log(np.exp(scores - top).sum(axis=1, keepdims=True))
+    return chances
