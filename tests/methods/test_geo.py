@@ -104,7 +104,9 @@ def test_vehicles_move_only_when_they_are_asked_to() -> None:
     assert (np.abs(both.city.vehicles - city_of(problem).vehicles) > 1e-6).any(axis=1).all()
     assert np.array_equal(agents_only.types, both.types)
     assert (np.abs(both.types[:, :2] - problem.types[:, :2]) > 1e-6).any(axis=1).all()
-    assert np.array_equal(both.types[:, 2:], problem.types[:, 2:])
+    # The square is public; the grid point of the true place is not handed on.
+    assert np.array_equal(both.types[:, 2:5], problem.types[:, 2:5])
+    assert (both.types[:, 5] == -1).all()
 
 
 def test_the_problem_itself_is_not_moved() -> None:

@@ -30,7 +30,7 @@ from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.problem import FloatArray, IntArray, Problem, checked_utility
 from palmatch.rounds.draws import ANGLE, RADIUS, Keys, Randomness, draws
-from palmatch.rounds.tables import members_of, nearest_types
+from palmatch.rounds.tables import members_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ def obfuscate(problem: Problem, chance: Randomness, *, epsilon: FloatArray, reso
     edges = problem.types[:, 2]
     types = problem.types.copy()
     types[:, :2] += planar_laplace(chance.private, epsilon / (edges / 2))
+    # The grid point of the true place must not be there for any matcher to read.
+    types[:, 5] = -1
     if resources_too:
         strength = np.full(problem.resources, float(np.median(epsilon / (edges / 2))))
         moved = city.vehicles + planar_laplace(chance.of_resources(problem.resource_ids), strength)
@@ -103,7 +105,7 @@ def on_square(workspace: Workspace, seen: Obfuscated, _epsilon: FloatArray) -> F
     """Take each noisy place for the nearest possible place of the agent's square (truncation, Andrés et al. 2013)."""
     worth = _worthless(workspace.problem)
     for region, members in _by_region(workspace):
-        nearest = nearest_types(workspace.problem, region, seen.types[members])
+        nearest = cKDTree(region.types[:, :2]).query(seen.types[members, :2])[1]
         worth[np.ix_(members, region.resources)] = region.utilities[nearest]
     return worth
 
