@@ -13,13 +13,14 @@ from scipy.spatial.distance import cdist
 
 from palmatch.device.report import SMALLEST
 from palmatch.methods.centralised import refuse_too_large
+from palmatch.methods.pairs import worth_of_reports
 from palmatch.methods.registry import Play
 from palmatch.methods.reports import Reporting, cells_of, centre, groups_of, play_reports, prior_of
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.channel import Channel, enforce_epsilon
 from palmatch.policies.once import channel_for, silent
-from palmatch.problem import FloatArray
+from palmatch.problem import FloatArray, Mutual
 
 # At most so many types are reports: a finer grid of them tells nothing more at a usual ε.
 _MOST_REPORTS = 400
@@ -40,7 +41,10 @@ def prepare_exponential(workspace: Workspace, settings: Settings, trace: bool) -
         if progress is not None:
             progress(number + 1, len(owners))
     cell = cells_of(problem, channels, owners, of_agent)
-    plan = Reporting(tuple(channels), owners, of_agent, cell, np.zeros(problem.resources))
+    between = None
+    if problem.pairs and isinstance(problem.domain, Mutual):
+        between = worth_of_reports(problem.domain, channels, owners, [prior_of(problem, region) for region in owners])
+    plan = Reporting(tuple(channels), owners, of_agent, cell, np.zeros(problem.resources), between=between)
     return play_reports(workspace, settings, plan, centre, trace)
 
 
