@@ -93,7 +93,7 @@ MESSAGES: dict[str, m.Message] = {
         assigned=pack("i", [-1]),
         prices=pack("d", [0.5, 0.25]),
     ),
-    "handover": m.Handover(tag=TAG, sealed=bytes(144)),
+    "handover": m.Handover(key=KEY, sealed=bytes(144)),
     "answer": m.Answer(tag=TAG, status="Accepted"),
     "head": m.Head(sequence=1, statements=(STATEMENT,), conflicts=(STATEMENT,)),
     "fence": m.Fence(nonce=bytes(16)),

@@ -101,6 +101,8 @@ class Soak:
         self.running: dict[str, asyncio.Task[Any]] = {}
         self.got: dict[int, tuple[str | None, bool]] = {}
         self.arrivals: list[Arrival] = []
+        self.helpers: list[Transport] = []
+        self.log: list[str] = []
         # What each tag was seen to send, by slot; a spy hears what the board hears.
         self.sent: defaultdict[tuple[bytes, int], set[bytes]] = defaultdict(set)
 
@@ -109,10 +111,13 @@ class Soak:
         try:
             async with asyncio.timeout(LONGEST):
                 await self._play(kills)
-        except TimeoutError:
+        except (TimeoutError, PalmatchError) as error:
             waiting = {what: task.get_stack(limit=1) for what, task in self.running.items() if not task.done()}
-            raise AssertionError(f"{self.game} does not end; kills: {dict(self.kills)}; waiting: {waiting}") from None
+            course = "\n".join(self.log)
+            raise AssertionError(f"{self.game}: {error}; waiting: {waiting}; course:\n{course}") from None
         finally:
+            for transport in self.helpers:
+                await transport.close()
             for task in self.running.values():
                 task.cancel()
             await asyncio.gather(*self.running.values(), return_exceptions=True)
@@ -120,14 +125,22 @@ class Soak:
         self.check()
 
     async def _play(self, kills: int) -> None:
-        helpers = [await self._connected(*who) for who in (("issuer", ""), ("resource", "fleet"), ("board", ""))]
+        self.began = asyncio.get_running_loop().time()
+        helpers = self.helpers
+        for who in (("issuer", ""), ("resource", "fleet"), ("board", "")):
+            helpers.append(await self._connected(*who))
         await Gateway(helpers[1], TRUST, FLEET_KEYS, self.arrivals.append).start()
         kind = {"report": "report", "bids": "bid/+", "rounds": "claim/+"}[self.protocol]
         await helpers[2].subscribe(f"pm/1/{self.game}/{kind}", self._spied)
         topic = Topic(self.game, "issuer")
         announcement = KEYS["issuer"].packet(topic, m.IssuerKey(key=tokens.public_der(self.issuer)))
-        helpers[0].on_connect(lambda: self._start("announce", lambda: helpers[0].publish(topic, announcement)))
-        await helpers[0].publish(topic, announcement)
+        helpers[0].on_connect(lambda: self._start("announce", announce))
+
+        async def announce() -> None:
+            await helpers[0].publish(topic, announcement)
+            self.say("issuer announces its key")
+
+        await announce()
         self._start("board", self._board)
         for number in range(AGENTS):
             self._start(f"device {number}", lambda number=number: self._device(number))
@@ -138,8 +151,6 @@ class Soak:
                 # A party that fails ends the game at once: nobody waits for it.
                 if not task.cancelled():
                     task.result()
-        for transport in helpers:
-            await transport.close()
 
     def _start(self, what: str, work: Callable[[], Awaitable[Any]]) -> None:
         self.running[what] = asyncio.ensure_future(work())
@@ -151,6 +162,7 @@ class Soak:
             if not playing:
                 return
             what = self.random.choice(["board", "broker", "device"])
+            self.say(f"{what} is killed")
             if what == "broker":
                 self.bus.kill()
                 await asyncio.sleep(self.random.uniform(0.0, 0.5))
@@ -163,6 +175,11 @@ class Soak:
                 await self._end(f"device {number}")
                 self._start(f"device {number}", lambda number=number: self._device(number))
             self.kills[what] += 1
+            self.say(f"{what} begins again")
+
+    def say(self, what: str) -> None:
+        """Note what happens, for those who look for the reason of a failure."""
+        self.log.append(f"{asyncio.get_running_loop().time() - self.began:.2f} {what}")
 
     async def _end(self, what: str) -> None:
         self.running[what].cancel()
@@ -181,8 +198,8 @@ class Soak:
             while len(self.got) < AGENTS:
                 await asyncio.sleep(0.1)
         finally:
-            journal.close()
             await transport.close()
+            journal.close()
 
     async def _connected(self, role: str = "device", name: str = "") -> Transport:
         while True:
@@ -275,7 +292,4 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        try:
-            asyncio.run(soak(Path(work), kills=chosen.kills, seed=chosen.seed, per_game=6, transports=TRANSPORTS))
-        except* (AssertionError, PalmatchError) as errors:
-            sys.exit("\n".join(str(error) for error in errors.exceptions))
+        asyncio.run(soak(Path(work), kills=chosen.kills, seed=chosen.seed, per_game=6, transports=TRANSPORTS))

@@ -27,7 +27,7 @@ from palmatch.live.board import Board, Crowd, Opening, Outcome, Regional, Said
 from palmatch.live.codec import decode
 from palmatch.live.identity import forget, identity
 from palmatch.live.journal import Journal
-from palmatch.live.keys import Opener, open_position, tie_break, verify
+from palmatch.live.keys import Opener, open_position, tag_of, tie_break, verify
 from palmatch.live.packing import pack
 from palmatch.live.player import Player
 from palmatch.live.records import bulletin_record, partition_record, table_record
@@ -180,11 +180,13 @@ class Resources:
         assert isinstance(envelope.message, m.Handover)
         assert envelope.topic.name is not None
         opener = self.openers[envelope.topic.name]
-        position = open_position(opener, envelope.topic, envelope.message.tag, envelope.message.sealed)
+        verify(envelope, envelope.message.key)
+        tag = tag_of(GAME, envelope.message.key)
+        position = open_position(opener, envelope.topic, tag, envelope.message.sealed)
         name = envelope.topic.name
         self.found[name] = position
         place = Topic(GAME, "answer", name)
-        answer = KEYS[name].packet(place, m.Answer(tag=envelope.message.tag, status="Accepted"))
+        answer = KEYS[name].packet(place, m.Answer(tag=tag, status="Accepted"))
         self.answering.append(asyncio.ensure_future(self.transports[name].publish(place, answer)))
 
 

@@ -18,11 +18,12 @@ from live.examples import HASH, MESSAGES, TAG, topic
 from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live.codec import decode
 from palmatch.live.keys import Signer, verify
+from palmatch.live.retained import Retained
 from palmatch.live.topics import KINDS, ROLES, Topic, covers, matches, readable, writable
 from palmatch.live.transport import Access, Credentials, Hub, Transport, connect
 from palmatch.live.transport.faults import Faults, Faulty
 from palmatch.live.transport.frames import JSON, Op, frame, read_frame, read_text
-from palmatch.live.transport.memory import MemoryBroker, Seen, run_virtual
+from palmatch.live.transport.memory import MemoryBroker, MemoryTransport, Seen, run_virtual
 
 DEVICE = Signer.fresh()
 
@@ -306,6 +307,44 @@ def test_frames_that_are_no_frames_are_refused() -> None:
         for read in (lambda: read_frame(bytes(data)), lambda: read_text(bytes(data).decode("latin-1"))):  # noqa: B023
             with suppress(ProtocolError):
                 read()
+
+
+def test_a_client_whose_broker_is_gone_leaves_time_for_everything_else() -> None:
+    """To ask a connection that has ended again and again, without a pause, once kept a new one from being made."""
+
+    class Gone(MemoryTransport):
+        async def _subscribe(self, pattern: str) -> None:
+            raise TransportError(f"{pattern} is lost")
+
+    async def main() -> None:
+        broker = MemoryBroker()
+        gone, ticks = Gone(broker, Access(), 0), 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(1)
+                ticks += 1
+
+        task = asyncio.create_task(tick())
+        with pytest.raises(TransportError, match="There was no open of game morning in time"):
+            await Retained(gone).value(topic("open"), 60)
+        task.cancel()
+        assert ticks >= 59
+
+    run_virtual(main())
+
+
+def test_a_subscription_that_failed_leaves_no_handler_behind() -> None:
+    async def main(join: Join) -> None:
+        device, board, inbox = await join(), await join("board"), Inbox()
+        with pytest.raises(ProtocolError):
+            await device.subscribe("pm/1/morning/+", inbox)
+        await board.publish(topic("open"), packet("open", KEYS["board"]))
+        assert await device.value(topic("open")) is not None
+        assert inbox.items == []
+
+    HubBus().run(main)
 
 
 def test_clients_come_back_when_the_broker_was_killed(start_broker: Callable[..., Any]) -> None:

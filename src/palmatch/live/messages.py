@@ -332,9 +332,9 @@ class Transcript(Message, frozen=True):
 
 
 class Handover(Message, frozen=True):
-    """A position, sealed to the resource that the topic names."""
+    """A position, sealed to the resource that the topic names, and signed by the one-time key of its agent."""
 
-    tag: Tag
+    key: Key
     sealed: Annotated[bytes, Meta(min_length=1, max_length=256)]
 
 

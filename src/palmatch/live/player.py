@@ -109,8 +109,8 @@ class Player:
             number = await self._join(opening, joined, began)
             if number is None:
                 return self.played
-            await self._tables(opened, opening, number)
-            await (self._reported(opened, opening) if opening.protocol == "report" else self._slots(opening))
+            sends = await self._tables(opened, opening, number)
+            await (self._reported(opened, opening) if opening.protocol == "report" else self._slots(opening, sends))
             self.played.epsilon = self.machine.epsilon
             return self.played
         finally:
@@ -144,8 +144,8 @@ class Player:
         members = await self._statement("members", 30, send.message.region)
         return number if is_member(members, self._roster, self.tag, number) else None
 
-    async def _tables(self, opened: Envelope, opening: m.Open, number: int) -> None:
-        """Take roster and table; what the machine returns is sent in the first slot."""
+    async def _tables(self, opened: Envelope, opening: m.Open, number: int) -> list[r.Send]:
+        """Take roster and table; what the machine returns is sent in the first slot, and hand-overs are returned."""
         tables = await self._statement("tables", 600)
         await self._compare()
         record, digest = roster_record(opened, self._roster, tables)
@@ -154,7 +154,7 @@ class Player:
         table = await self._statement("table", 60, table_name(region, number))
         began = max(opening.start / 1000, self._clock())
         sends = self._take(table_record(table), table.hash.hex())
-        self._say(sends, began, opening.slot)
+        return self._say(sends, began, opening.slot)
 
     async def _compare(self) -> None:
         """Compare what the board said with what the witnesses were told."""
@@ -176,8 +176,11 @@ class Player:
         record = result_record(opened, self._roster, result, transcript)
         await self._hand_over(self._take(record, transcript.hash.hex()))
 
-    async def _slots(self, opening: m.Open) -> None:
-        """Play slot by slot: each bulletin is taken once; a missed one is replaced by the one that is retained."""
+    async def _slots(self, opening: m.Open, handovers: list[r.Send]) -> None:
+        """Play slot by slot: each bulletin is taken once; a missed one is replaced by the one that is retained.
+
+        Resources serve the agents that the result names, so what is held is handed over when that is published.
+        """
         topic = Topic(self.played.game, "bulletin", self.machine.owner.place.region)
         came: asyncio.Queue[bytes] = asyncio.Queue()
 
@@ -200,11 +203,12 @@ class Player:
                 # Before the machine decides: how long it takes must not show in when its message leaves.
                 began = max(opening.start / 1000, self._clock())
                 sends = self._take(bulletin_record(envelope), envelope.hash.hex())
-                spoken = [send for send in sends if not isinstance(send.message, r.Handover)]
-                self._say(spoken, began, opening.slot, copies=1)
-                await self._hand_over([send for send in sends if isinstance(send.message, r.Handover)])
+                handovers += self._say(sends, began, opening.slot, copies=1)
         finally:
             await self.transport.unsubscribe(topic, handler)
+        if handovers:
+            await self._statement("result", opening.slot * opening.slots + _SILENCE_SECONDS)
+            await self._hand_over(handovers)
 
     async def _asked(self, topic: Topic, handler: Handler) -> None:
         """Subscribe anew, so that the retained value comes again; without a broker this is tried again later."""
@@ -222,7 +226,7 @@ class Player:
             certificate = self.trust.certified(decode(place, packet), int(self._clock() * 1000))
             topic = Topic(self.played.game, "handover", name)
             sealed = seal_position(certificate.sealing, topic, self.tag, *self.position)
-            packet = self.identity.signer.packet(topic, m.Handover(tag=self.tag, sealed=sealed))
+            packet = self.identity.signer.packet(topic, m.Handover(key=self.identity.signer.public, sealed=sealed))
             await self._until_answered(topic, packet, certificate)
 
     async def _until_answered(self, topic: Topic, packet: bytes, certificate: m.Certificate) -> None:
@@ -239,12 +243,14 @@ class Player:
         asked = False
         try:
             for wait in _HANDOVER_SECONDS:
-                with suppress(TimeoutError, TransportError):
+                # Without a broker, this one is lost.
+                with suppress(TransportError):
                     if not asked:
                         await self.transport.subscribe(place, handler)
                         asked = True
                     self._count(packet)
                     await self.transport.publish(topic, packet)
+                with suppress(TimeoutError):
                     await asyncio.wait_for(answered.wait(), wait)
                     return
         finally:
@@ -255,11 +261,13 @@ class Player:
     def _take(self, record: r.Received, digest: str) -> tuple[r.Send, ...]:
         return self.machine.receive(record, digest)
 
-    def _say(self, sends: Sequence[r.Send], began: float, slot: float, copies: int = _COPIES) -> None:
+    def _say(self, sends: Sequence[r.Send], began: float, slot: float, copies: int = _COPIES) -> list[r.Send]:
+        """Send reports, bids and claims within a slot; return the hand-overs."""
         for send in sends:
-            assert isinstance(send.message, r.Report | r.Bid | r.Claim)
-            topic, message = spoken_message(send.message)
-            self._later(topic, message, send.offset, began, slot, copies=copies)
+            if isinstance(send.message, r.Report | r.Bid | r.Claim):
+                topic, message = spoken_message(send.message)
+                self._later(topic, message, send.offset, began, slot, copies=copies)
+        return [send for send in sends if isinstance(send.message, r.Handover)]
 
     def _later(
         self,

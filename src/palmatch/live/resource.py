@@ -1,12 +1,14 @@
 """Resources: their keys, and a gateway that serves one or many of them: it shows certificates and opens hand-overs.
 
-A resource learns the position of the one agent that it serves, and a gateway those of all agents whose resources it
-serves; neither knows anything about the others.
+A resource serves the agent that the board's result names for it, and no other: a hand-over counts if it is signed by
+that agent's one-time key. A resource learns the position of this one agent, and a gateway those of all agents whose
+resources it serves; neither knows anything about the others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,15 +16,22 @@ from pathlib import Path
 
 import msgspec
 
-from palmatch.errors import InputError, TransportError
+from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live import messages as m
-from palmatch.live.codec import decode
-from palmatch.live.keys import Opener, Signer, open_position
+from palmatch.live.codec import Envelope, decode
+from palmatch.live.keys import Opener, Signer, open_position, tag_of, verify
+from palmatch.live.records import assigned
+from palmatch.live.retained import Retained
 from palmatch.live.topics import Topic
 from palmatch.live.transport.base import Transport
-from palmatch.live.trust import Trust, certificate
+from palmatch.live.trust import Trust, certificate, expect
+
+_LOG = logging.getLogger(__name__)
 
 _YEAR = 366 * 24 * 3600 * 1000
+_DAY_SECONDS = 86_400.0
+_QUIET_SECONDS = 5.0
+_MOST_EARLY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +97,11 @@ class Gateway:
         self.transport, self.trust, self.keys = transport, trust, keys
         self._arrived = arrived
         self._games: set[str] = set()
-        # The agent that each resource serves in each game.
-        self._serves: dict[tuple[str, str], bytes] = {}
+        # By game: the agent of each of the resources that are served here, as the result says.
+        self._holders: dict[str, dict[str, bytes]] = {}
+        # Hand-overs that came before the result; a few, since anybody can send one, and a device sends again.
+        self._early: dict[tuple[str, str], dict[bytes, tuple[float, float]]] = {}
+        self._served: set[tuple[str, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -110,6 +122,7 @@ class Gateway:
     async def serve(self, game: str) -> None:
         """Listen for hand-overs, and only then show the certificates, so that no hand-over comes too early."""
         self._games.add(game)
+        self._spawn(self._read_result(game))
         for name in self.keys.certificates:
             # A broker that ends meanwhile is asked again with the next connection.
             with suppress(TransportError):
@@ -121,17 +134,62 @@ class Gateway:
             for name, packet in self.keys.certificates.items():
                 await self.transport.publish(Topic(game, "resource", name), packet)
 
+    async def _read_result(self, game: str) -> None:
+        """Learn from the board's result which agents to serve, and serve those that were here before it."""
+        try:
+            self._holders[game] = await self._published(game)
+        except TransportError:
+            return
+        except ProtocolError as error:
+            _LOG.warning("refused", extra={"game": game, "kind": "result", "reason": str(error)})
+        for (where, name), early in list(self._early.items()):
+            if where == game:
+                del self._early[where, name]
+                for tag, position in early.items():
+                    self._received(game, name, tag, position)
+
+    async def _published(self, game: str) -> dict[str, bytes]:
+        """Return the agent of each resource that is served here, on the board's word."""
+        retained = Retained(self.transport)
+        try:
+            return await self._assigned(game, retained)
+        finally:
+            await retained.close()
+
+    async def _assigned(self, game: str, retained: Retained) -> dict[str, bytes]:
+        async def fetched(topic: Topic) -> Envelope:
+            return decode(topic, await retained.value(topic, _DAY_SECONDS, quiet=_QUIET_SECONDS))
+
+        result = self.trust.board_says(await fetched(Topic(game, "result")), m.Result)
+        holders: dict[str, bytes] = {}
+        for named in result.transcripts:
+            transcript = await fetched(Topic(game, "transcript", named.region))
+            if transcript.hash != named.transcript:
+                raise ProtocolError("The transcript is not the one that the result names.")
+            holders |= {name: tag for tag, name in assigned(expect(transcript, m.Transcript)).items()}
+        return {name: tag for name, tag in holders.items() if name in self.keys.certificates}
+
     def _handed_over(self, where: str, packet: bytes) -> None:
         envelope = decode(where, packet)
-        message, name, game = envelope.message, envelope.topic.name, envelope.topic.game
-        assert isinstance(message, m.Handover)
+        message, name, game = expect(envelope, m.Handover), envelope.topic.name, envelope.topic.game
         assert name is not None
-        position = open_position(self.keys.opener, envelope.topic, message.tag, message.sealed)
-        known = self._serves.get((game, name))
-        self._serves.setdefault((game, name), message.tag)
-        self._spawn(self._answer(game, name, message.tag, accepted=known in (None, message.tag)))
-        if known is None:
-            self._arrived(Arrival(game, name, message.tag, position))
+        verify(envelope, message.key)
+        tag = tag_of(game, message.key)
+        position = open_position(self.keys.opener, envelope.topic, tag, message.sealed)
+        if game in self._holders:
+            self._received(game, name, tag, position)
+        else:
+            early = self._early.setdefault((game, name), {})
+            if len(early) < _MOST_EARLY:
+                early[tag] = position
+
+    def _received(self, game: str, name: str, tag: bytes, position: tuple[float, float]) -> None:
+        """Answer a hand-over, and serve its agent if it is the one that the result names."""
+        accepted = self._holders.get(game, {}).get(name) == tag
+        self._spawn(self._answer(game, name, tag, accepted=accepted))
+        if accepted and (game, name) not in self._served:
+            self._served.add((game, name))
+            self._arrived(Arrival(game, name, tag, position))
 
     async def _answer(self, game: str, name: str, tag: bytes, *, accepted: bool) -> None:
         topic = Topic(game, "answer", name)

@@ -20,6 +20,7 @@ from palmatch.errors import TransportError
 from palmatch.live.transport.base import Reconnecting
 
 _ANSWER_SECONDS = 15.0
+_CLOSE_SECONDS = 2.0
 
 # The library logs whole packets, and every write to a socket that has ended; ours says what matters.
 _SILENT = logging.getLogger("gmqtt")
@@ -80,6 +81,7 @@ class MqttTransport(Reconnecting):
         if not lost.done():
             lost.set_result(None)
         if client is self._client:
+            self._up.clear()
             for answer in self._answers.values():
                 answer.cancel()
             self._answers.clear()
@@ -118,6 +120,6 @@ class MqttTransport(Reconnecting):
 
 
 async def _ended_client(client: Client) -> None:
-    """Close a client's socket, whatever state it is in."""
+    """Close a client's socket; one that was lost while it was made never says that it has ended."""
     with suppress(OSError):
-        await client.disconnect()
+        await asyncio.wait_for(client.disconnect(), _CLOSE_SECONDS)

@@ -91,7 +91,8 @@ class HubTransport(Reconnecting):
                     self._deliver(topic, payload)
                 else:
                     self._answered(op, topic, payload.decode(errors="replace"))
-        # Nobody will answer what was asked on this connection; to wait for it would take as long as the patience.
+        # Before anybody asks again: who finds a connection that is up, but at its end, would ask without a pause.
+        self._up.clear()
         for waiting in self._answers.values():
             waiting.cancel()
         self._answers.clear()
@@ -117,14 +118,15 @@ class HubTransport(Reconnecting):
         await self._send(frame(Op.PUBLISH_RETAINED if retain else Op.PUBLISH, topic, packet))
 
     async def _subscribe_now(self, pattern: str) -> None:
-        assert self._socket is not None
+        socket = self._socket
+        assert socket is not None
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._answers[pattern] = answer
         try:
-            await self._socket.send(frame(Op.SUBSCRIBE, pattern, b""))
+            await socket.send(frame(Op.SUBSCRIBE, pattern, b""))
             await asyncio.wait([answer], timeout=_ANSWER_SECONDS)
         except WebSocketException:
-            pass
+            self._lost(socket)
         if not answer.done() or answer.cancelled():
             self._answers.pop(pattern, None)
             raise TransportError(f"The hub at {self._url} has not answered.")
@@ -134,15 +136,21 @@ class HubTransport(Reconnecting):
         with suppress(WebSocketException, TransportError):
             await self._send(frame(Op.UNSUBSCRIBE, pattern, b""))
 
+    def _lost(self, socket: ClientConnection) -> None:
+        """Wait for the next connection; if there is one already, it is up, and nobody would say so again."""
+        if socket is self._socket:
+            self._up.clear()
+
     async def _send(self, data: bytes) -> None:
         """Send, once more if the connection ends just now: what is sent twice is as good as sent once."""
         for _ in range(2):
             await self._ready()
-            assert self._socket is not None
+            socket = self._socket
+            assert socket is not None
             try:
-                await self._socket.send(data)
+                await socket.send(data)
             except ConnectionClosed:
-                self._up.clear()
+                self._lost(socket)
             else:
                 return
         raise TransportError(f"The connection to {self._url} was lost.")

@@ -211,7 +211,11 @@ export class Player {
       const sends = await this.take(bulletinRecord(this.game, message), hash);
       const handovers = sends.filter(({ message: { kind } }) => kind === "handover");
       for (const send of sends) if (!handovers.includes(send)) this.say(send, open.slot, began - Date.now() / 1000, 1);
-      await this.handOver(handovers);
+      if (handovers.length) {
+        // A vehicle serves the agent that the result names.
+        await this.statement("result", open.slot * open.slots + 600);
+        await this.handOver(handovers);
+      }
     }
   }
 
@@ -228,7 +232,7 @@ export class Player {
       const topic = topicOf(this.game, "handover", resource);
       const sealed = await sealPosition(found.message.sealing, topic, this.tag, ...this.position);
       this.told("handover", { resource });
-      await this.publish(topic, { tag: base64(this.tag), sealed: base64(sealed) });
+      await this.publish(topic, { key: base64(this.signer.key), sealed: base64(sealed) }, [0, 1, 2]);
     }
   }
 }
