@@ -33,6 +33,7 @@ from palmatch.live.player import Player
 from palmatch.live.records import bulletin_record, partition_record, table_record
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Transport
+from palmatch.live.transport.exchange import Seen
 from palmatch.live.transport.memory import MemoryBroker, VirtualLoop, run_virtual
 from palmatch.live.trust import certificate
 from palmatch.live.witness import Witness
@@ -375,7 +376,11 @@ def bid_times(folder: Path, issuer: rsa.RSAPrivateKey, thinking: float, kind: ty
     own.mkdir()
 
     async def main() -> None:
-        broker = MemoryBroker(0, observer=lambda one: seen.append(one.time) if "/bid/" in one.topic else None)
+        def observe(one: Seen) -> None:
+            if one.op == "publish" and "/bid/" in one.topic:
+                seen.append(one.time)
+
+        broker = MemoryBroker(0, observer=observe)
 
         async def join(role: str = "device", name: str = "") -> Transport:
             return broker.connect(Access(role, (name,)))  # type: ignore[arg-type]

@@ -21,9 +21,10 @@ from palmatch.live.keys import Signer, verify
 from palmatch.live.retained import Retained
 from palmatch.live.topics import KINDS, ROLES, Topic, covers, matches, readable, writable
 from palmatch.live.transport import Access, Credentials, Hub, Transport, connect
+from palmatch.live.transport.exchange import Seen
 from palmatch.live.transport.faults import Faults, Faulty
 from palmatch.live.transport.frames import JSON, Op, frame, read_frame, read_text
-from palmatch.live.transport.memory import MemoryBroker, MemoryTransport, Seen, run_virtual
+from palmatch.live.transport.memory import MemoryBroker, MemoryTransport, run_virtual
 
 DEVICE = Signer.fresh()
 
@@ -318,7 +319,7 @@ def test_a_client_whose_broker_is_gone_leaves_time_for_everything_else() -> None
 
     async def main() -> None:
         broker = MemoryBroker()
-        gone, ticks = Gone(broker, Access(), 0), 0
+        gone, ticks = Gone(broker, Access()), 0
 
         async def tick() -> None:
             nonlocal ticks
@@ -475,7 +476,7 @@ def test_an_observer_sees_time_client_topic_and_packet() -> None:
         await asyncio.sleep(1)
 
     run_virtual(main())
-    assert seen == [Seen(0.5, 0, str(topic("report")), packet("report"))]
+    assert seen == [Seen(0.5, 0, "publish", str(topic("report")), packet("report"))]
 
 
 def test_a_refusal_is_logged_without_what_was_refused(caplog: pytest.LogCaptureFixture) -> None:

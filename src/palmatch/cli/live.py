@@ -93,6 +93,33 @@ def demo(
 
 
 @app.command(
+    "audit",
+    help=(
+        "Play many live games with either of two places of one device, capture all traffic (contents, sizes, order, "
+        "times), and hold the ε that it tells against the guaranteed one. Ends with status 1 if that is broken."
+    ),
+    epilog="Example: palmatch live audit --protocol bids --games 10000 --real 300",
+)
+def audit(
+    protocol: Protocol = Protocols.report,
+    games: Annotated[
+        int, typer.Option("--games", help="Games with either place, in memory with a virtual clock.", min=0)
+    ] = 1000,
+    real: Annotated[int, typer.Option("--real", help="Games with either place over a hub on the loopback.", min=0)] = 0,
+    epsilon: Annotated[float, typer.Option("--epsilon", help="ε of every device.", min=0)] = 1.0,
+    seed: options.SecretSeed = None,
+    json: options.Json = None,
+) -> None:
+    """Attack captured traffic."""
+    _need_extra()
+    from palmatch.cli.live_audit import audit as attack
+
+    check_outputs(json=json)
+    if attack(protocol.value, games=games, real=real, epsilon=epsilon, seed=seed, json=json):
+        raise typer.Exit(1)
+
+
+@app.command(
     "operator",
     help="Make the keys of all parties and the trust file that devices are given.",
     epilog="Example: palmatch live operator keys --resources vehicles.csv --member alice",

@@ -36,8 +36,9 @@ from palmatch.live.transport.base import Handler, Transport
 from palmatch.live.trust import Trust, expect
 from palmatch.live.witness import Watch
 
-# Share of a slot within which messages are sent, so that what is sent last still arrives.
-_WINDOW = 0.6
+# Share of a slot within which messages are sent, so that what is sent last still arrives; it begins after a margin in
+# which the device decides and writes: a message that had to wait for that would tell how long it took.
+_MARGIN, _WINDOW = 0.1, 0.6
 # How often a join or a report is sent: a lost packet is not noticed, and the same one twice counts once.
 _COPIES = 3
 # Between one hand-over and the same one again; long enough for a resource to connect again after a broker's end.
@@ -283,7 +284,7 @@ class Player:
         share = _WINDOW * window / copies
         packet = self.identity.signer.packet(topic, message)
         zero = asyncio.get_running_loop().time() + began - self._clock()
-        times = [zero + (copy + offset) * share for copy in range(copies)]
+        times = [zero + _MARGIN * window + (copy + offset) * share for copy in range(copies)]
         task = asyncio.create_task(self._send(topic, packet, times))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)

@@ -133,6 +133,7 @@ def table_name(region: str, epsilon_class: int) -> str:
     return f"{region}~{epsilon_class}"
 
 
+@lru_cache(maxsize=65_536)
 def segment(name: str) -> str:
     """Return a name as one level of a topic: any text, but for what has a meaning in topics."""
     return quote(name, safe="")

@@ -10,7 +10,6 @@ import asyncio
 import base64
 import secrets
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +32,7 @@ from palmatch.live.keys import Signer
 from palmatch.live.player import Player
 from palmatch.live.resource import Arrival, Gateway, new_gateway
 from palmatch.live.rules import Map, ReportRules, method_of
+from palmatch.live.simulation import MemoryStore
 from palmatch.live.transport.exchange import Access
 from palmatch.live.transport.hub import Hub
 from palmatch.live.trust import Trust
@@ -44,27 +44,6 @@ _OTHERS = 24
 _JOINING, _PREPARING, _SLOT = 6.0, 1.0, 2.0
 _HANDOVER = 30.0
 _MOST_GAMES = 3
-
-
-class _Memory:
-    """The budget of a simulated agent, which lasts as long as its one game."""
-
-    def __init__(self, units: int) -> None:
-        self._left = units
-        self._kept: dict[str, str] = {}
-
-    def charge(self, units: int, *, matching: str, purpose: str, keep: Mapping[str, str] | None = None) -> None:  # noqa: ARG002 - nobody reads its books
-        self._left -= units
-        self._kept |= keep or {}
-
-    def kept(self, name: str) -> str | None:
-        return self._kept.get(name)
-
-    def pin(self, name: str, value: str) -> None:
-        self._kept.setdefault(name, value)
-
-    def remaining(self) -> int:
-        return self._left
 
 
 class LiveGames:
@@ -186,7 +165,7 @@ class LiveGames:
         taking_part = await identity(own, self.issuer.key(game), game, obtain)
         place = locate(grid, *position)
         owner = Owner("ride", place, grid, grid.spots, epsilon, taking_part.tag(game).hex())
-        machine = ReportMachine(owner, _Memory(units_of(epsilon)))
+        machine = ReportMachine(owner, MemoryStore(units_of(epsilon)))
         transport = self.hub.local(Access())
         with suppress(PalmatchError):
             await Player(transport, trust, game, taking_part, machine, (position[0], position[1])).play()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from time import monotonic
+from typing import Literal
 
 from palmatch.errors import ProtocolError
 from palmatch.live.metrics import Metrics
@@ -45,19 +46,37 @@ class Access:
         return any(covers(allowed, pattern) for allowed in readable(self.role, self.names))
 
 
-class Exchange:
-    """Ports, their subscriptions and the retained values."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a wire-tapper at the broker sees: when a client, by its number, asked for what on which topic or pattern."""
 
-    def __init__(self, metrics: Metrics | None = None, clock: Callable[[], float] = monotonic) -> None:
+    time: float
+    client: int
+    op: Literal["publish", "subscribe", "unsubscribe"]
+    topic: str
+    packet: bytes
+
+
+class Exchange:
+    """Ports, their subscriptions and the retained values; `observer` is told of all that ports ask for."""
+
+    def __init__(
+        self,
+        metrics: Metrics | None = None,
+        clock: Callable[[], float] = monotonic,
+        observer: Callable[[Seen], None] | None = None,
+    ) -> None:
         self.metrics = metrics or Metrics()
         self.retained: dict[str, bytes] = {}
-        self.clock = clock
+        self.clock, self.observer = clock, observer
+        self._attached = 0
         self._ports: defaultdict[str, dict[Port, None]] = defaultdict(dict)
 
     def attach(self, access: Access, deliver: Callable[[str, bytes, bool], None]) -> Port:
         """Return a port; `deliver(topic, packet, retained)` is called for what it is subscribed to."""
         self.metrics.add("palmatch_connections", 1, role=access.role)
-        return Port(self, access, deliver)
+        self._attached += 1
+        return Port(self, access, deliver, self._attached - 1)
 
     def route(self, topic: str, packet: bytes) -> None:
         """Hand a packet to every port that is subscribed to its topic, once."""
@@ -86,10 +105,13 @@ class Exchange:
 class Port:
     """One connection's view of the exchange; raises ProtocolError for what it may not do."""
 
-    __slots__ = ("_allowed", "_exchange", "_more", "_when", "access", "deliver", "patterns")
+    __slots__ = ("_allowed", "_exchange", "_more", "_when", "access", "deliver", "number", "patterns")
 
-    def __init__(self, exchange: Exchange, access: Access, deliver: Callable[[str, bytes, bool], None]) -> None:
+    def __init__(
+        self, exchange: Exchange, access: Access, deliver: Callable[[str, bytes, bool], None], number: int
+    ) -> None:
         self._exchange = exchange
+        self.number = number
         self.access = access
         self.deliver = deliver
         self.patterns: set[str] = set()
@@ -99,6 +121,7 @@ class Port:
 
     def publish(self, text: str, packet: bytes, retain: bool) -> None:
         """Publish, if role, topic, size and rate allow it."""
+        self._seen("publish", text, packet)
         self._spend()
         topic = Topic.parse(text)
         rule = topic.rule
@@ -119,6 +142,7 @@ class Port:
 
     def subscribe(self, pattern: str) -> None:
         """Subscribe, if every topic that this receives may be read."""
+        self._seen("subscribe", pattern)
         self._spend()
         if not self.access.may_subscribe(pattern):
             raise self._refused("subscribe", f"A {self.access.role} may not read all that was asked for.")
@@ -130,6 +154,7 @@ class Port:
 
     def unsubscribe(self, pattern: str) -> None:
         """End a subscription."""
+        self._seen("unsubscribe", pattern)
         self._spend()
         self.patterns.discard(pattern)
         self._exchange.unsubscribe(self, pattern)
@@ -140,6 +165,11 @@ class Port:
             self._exchange.unsubscribe(self, pattern)
         self.patterns.clear()
         self._exchange.metrics.add("palmatch_connections", -1, role=self.access.role)
+
+    def _seen(self, op: Literal["publish", "subscribe", "unsubscribe"], topic: str, packet: bytes = b"") -> None:
+        """Tell the observer, also of what is refused: it was on the wire."""
+        if self._exchange.observer is not None:
+            self._exchange.observer(Seen(self._exchange.clock(), self.number, op, topic, packet))
 
     def _spend(self) -> None:
         """Take one from the allowance, which grows by the rate; the board's is not limited."""

@@ -1,7 +1,7 @@
 """A broker in memory and a clock that jumps: thousands of games a minute, the same ones for the same seed.
 
 `run_virtual` runs ordinary asyncio code: a sleep takes no time, but everything happens in the order of its time. What
-a wire-tapper would see (time, client, topic, packet) goes to `MemoryBroker.observer`.
+a wire-tapper would see goes to the broker's `observer`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import logging
 import math
 import selectors
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
 from palmatch.errors import ProtocolError, TransportError
 from palmatch.live.transport.base import Transport
-from palmatch.live.transport.exchange import Access, Exchange
+from palmatch.live.transport.exchange import Access, Exchange, Seen
 
 _Result = TypeVar("_Result")
 
@@ -61,16 +60,6 @@ def run_virtual(main: Coroutine[Any, Any, _Result]) -> _Result:
         return runner.run(main)
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What one observer of the network sees of one packet on its way to the broker."""
-
-    time: float
-    client: int
-    topic: str
-    packet: bytes
-
-
 class MemoryBroker:
     """A broker within one event loop; each link delays by `latency(random)` seconds and keeps its order."""
 
@@ -80,25 +69,21 @@ class MemoryBroker:
         latency: Callable[[Random], float] = lambda _: 0.0,
         observer: Callable[[Seen], None] | None = None,
     ) -> None:
-        self.exchange = Exchange(clock=lambda: asyncio.get_running_loop().time())
+        self.exchange = Exchange(clock=lambda: asyncio.get_running_loop().time(), observer=observer)
         self.random = Random(seed)
         self.latency = latency
-        self.observer = observer
-        self._clients = 0
 
     def connect(self, access: Access | None = None) -> MemoryTransport:
         """Return a new client."""
-        self._clients += 1
-        return MemoryTransport(self, access or Access(), self._clients - 1)
+        return MemoryTransport(self, access or Access())
 
 
 class MemoryTransport(Transport):
     """A client of a `MemoryBroker`."""
 
-    def __init__(self, broker: MemoryBroker, access: Access, number: int) -> None:
+    def __init__(self, broker: MemoryBroker, access: Access) -> None:
         super().__init__()
         self._broker = broker
-        self._number = number
         self._port = broker.exchange.attach(access, self._arrives)
         self._free_up, self._free_down = 0.0, 0.0
         self.closed = False
@@ -122,9 +107,6 @@ class MemoryTransport(Transport):
             self._port.unsubscribe(pattern)
 
     def _at_broker(self, topic: str, packet: bytes, retain: bool) -> None:
-        if self._broker.observer is not None:
-            now = asyncio.get_running_loop().time()
-            self._broker.observer(Seen(now, self._number, topic, packet))
         # Also after the client is gone: what it had sent is on its way.
         try:
             self._port.publish(topic, packet, retain)

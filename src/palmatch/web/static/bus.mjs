@@ -6,7 +6,8 @@ import { base64, equal, fromBase64, fromHex, hashOf, hex, join, newSigner, newTo
 // All that a device says has one size on the wire, and one kind of join another.
 const PADDED = 2048;
 // Share of a slot within which messages leave, and how often a join or a report is sent: as palmatch.live.player.
-const WINDOW = 0.8, COPIES = 3;
+// The same as in `palmatch.live.player`: when a message leaves must not tell which kind of device it is.
+const MARGIN = 0.1, WINDOW = 0.6, COPIES = 3;
 
 const segment = (name) => encodeURIComponent(name).replace(/[!'()*]/g, (sign) => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`);
 export const topicOf = (game, kind, name) => `pm/1/${segment(game)}/${kind}${name === undefined ? "" : `/${segment(name)}`}`;
@@ -140,7 +141,7 @@ export class Player {
     const left = Math.max(open.joins_close / 1000 - Date.now() / 1000, 0);
     const share = (WINDOW * left) / COPIES;
     this.told("joins", joined);
-    this.publish(topicOf(this.game, "join"), message, Array.from({ length: COPIES }, (_, copy) => (copy + offset) * share));
+    this.publish(topicOf(this.game, "join"), message, Array.from({ length: COPIES }, (_, copy) => MARGIN * left + (copy + offset) * share));
     this.roster = await this.statement("roster", left + 120);
     const listed = await this.statement("members", 60, { name: joined.region });
     const named = this.roster.message.regions.find(({ region }) => region === joined.region);
@@ -170,7 +171,7 @@ export class Player {
 
   say({ message, offset }, slot, delay, copies) {
     const share = (WINDOW * slot) / copies;
-    const times = Array.from({ length: copies }, (_, copy) => delay + (copy + offset) * share);
+    const times = Array.from({ length: copies }, (_, copy) => delay + MARGIN * slot + (copy + offset) * share);
     const tag = base64(this.tag);
     this.told("sends", message);
     if (message.kind === "report") {

@@ -202,10 +202,10 @@ def attack(
 
 
 def measured(
-    first: Observations, second: Observations, claim: Claim, error: float
+    first: Observations, second: Observations, claim: Claim, error: float, names: Sequence[str] = CHAINS
 ) -> tuple[str, FloatArray, FloatArray, Bound]:
     """Learn tests, choose one, and measure it, each on games of its own; return its name, scores and bound."""
-    tests = learnt(first[::4], second[::4])
+    tests = learnt(first[::4], second[::4], names)
     best, chosen, threshold = -np.inf, "", 0.0
     for name, scores in tests.items():
         found, promised = best_threshold(scores(first[2::4]), scores(second[2::4]), delta=claim.delta, error=error)

@@ -36,9 +36,9 @@ _RIDGE = 1.0
 STEPS, LINEAR = "own actions step by step", "a linear test"
 
 
-def learnt(first: Observations, second: Observations) -> dict[str, Scores]:
-    """Return the tests, by name, that games with the first and with the second type teach."""
-    tests = {name: by_frequency(first, second, place) for place, name in enumerate(CHAINS)}
+def learnt(first: Observations, second: Observations, names: Sequence[str] = CHAINS) -> dict[str, Scores]:
+    """Return the tests, by name, that games with the first and with the second type teach; one for each chain."""
+    tests = {name: by_frequency(first, second, place) for place, name in enumerate(names)}
     return tests | {STEPS: by_steps(first, second), LINEAR: by_line(first, second)}
 
 

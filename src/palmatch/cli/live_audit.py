@@ -1,0 +1,31 @@
+"""palmatch live audit: what an observer of all traffic of many live games learns about one device."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from palmatch.cli import show
+from palmatch.studies.audit.wire import Stage, WireAttack, attack_wire
+
+
+def audit(protocol: str, *, games: int, real: int, epsilon: float, seed: int | None, json: Path | None) -> bool:
+    """Attack captured traffic, print and write what was measured; tell whether the guarantee is broken."""
+    found = []
+    for network, count in (("memory", games), ("hub", real)):
+        if count:
+            stage = Stage(protocol, epsilon=epsilon, seed=seed)  # type: ignore[arg-type]
+            with show.progress_bar("games") as report:
+                progress = partial(report, network)
+                found.append(attack_wire(stage, games=count, real=network == "hub", progress=progress))
+    if str(json) != "-":
+        for attack in found:
+            show.say(f"{attack.verdict} (the best test: {attack.test}).")
+        show.say("A measured ε is above the true one with a probability of at most 1 in a million.")
+    show.write_json(json, {"attacks": [_figures(attack) for attack in found], "seed": seed})
+    return any(attack.broken for attack in found)
+
+
+def _figures(attack: WireAttack) -> dict[str, object]:
+    return asdict(attack) | {"broken": attack.broken}

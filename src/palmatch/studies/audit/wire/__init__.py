@@ -1,0 +1,10 @@
+"""The audit of live games: many are played with either place of one device, and all captured traffic is compared.
+
+`games` plays them, in memory with a virtual clock or on a hub of the loopback; `capture` makes of the traffic what the
+black-box tests read; `attack` learns a test, and holds the ε that it measures against the guaranteed one.
+"""
+
+from palmatch.studies.audit.wire.attack import WireAttack, attack_wire
+from palmatch.studies.audit.wire.games import Stage
+
+__all__ = ["Stage", "WireAttack", "attack_wire"]

@@ -1,0 +1,131 @@
+"""One attack on captured traffic: games with either of two places, a test learnt from some, a bound from the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from palmatch.device.report import ReportTable
+from palmatch.live.board import Crowd
+from palmatch.live.codec import Envelope, body_of
+from palmatch.live.records import table_record
+from palmatch.live.topics import Topic, table_name
+from palmatch.studies.audit.blackbox.attack import Claim, Progress, measured
+from palmatch.studies.audit.blackbox.bound import Bound, check_games, flagged_from
+from palmatch.studies.audit.blackbox.observation import Observation
+from palmatch.studies.audit.wire.capture import CHAINS, observe_wire
+from palmatch.studies.audit.wire.games import VIRTUAL, Captured, Stage
+
+# Real games that are played at once; more would delay one another.
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class WireAttack:
+    """What an observer of all traffic learns about one device.
+
+    Attributes
+    ----------
+    network:
+        "memory" with a virtual clock, or "hub" on the loopback.
+    spots:
+        The two grid points that were told apart: the pair that the public table tells apart best.
+    games:
+        How many games were played with either.
+    bound:
+        A lower bound on ε, at its error probability.
+    flagged_from:
+        The smallest ε that as many games would have flagged with 95 % power.
+    """
+
+    protocol: str
+    network: str
+    spots: tuple[int, int]
+    test: str
+    games: int
+    claimed: float
+    bound: Bound
+    flagged_from: float
+
+    @property
+    def broken(self) -> bool:
+        """Whether more was learnt than is guaranteed."""
+        return self.bound.epsilon > self.claimed
+
+    @property
+    def verdict(self) -> str:
+        """What came of it, in a sentence."""
+        return (
+            f"{self.protocol} ({self.network}, {self.games:,} games with either place): measured at least "
+            f"{self.bound.epsilon:.2f}, claimed at most {self.claimed:g}, flagged from {self.flagged_from:.2f}: "
+            f"{'BROKEN' if self.broken else 'fine'}"
+        )
+
+
+def attack_wire(
+    stage: Stage, *, games: int, real: bool = False, error: float = 1e-6, progress: Progress | None = None
+) -> WireAttack:
+    """Tell two places of the target apart by all traffic; on the loopback where `real`, else in memory."""
+    check_games(games, error)
+    spots, claim = worst_pair(stage), Claim(stage.epsilon, 0.0)
+    seen = asyncio.run(_real(stage, spots, games, progress)) if real else _virtual(stage, spots, games, progress)
+    test, _, _, bound = measured(*seen, claim, error, names=CHAINS)
+    return WireAttack(
+        protocol=stage.protocol,
+        network="hub" if real else "memory",
+        spots=spots,
+        test=test,
+        games=games,
+        claimed=claim.epsilon,
+        bound=bound,
+        flagged_from=flagged_from(games, claimed=claim.epsilon, delta=0.0, error=error),
+    )
+
+
+def worst_pair(stage: Stage) -> tuple[int, int]:
+    """Return two grid points that some report tells apart best, as the public table says; two corners for rounds."""
+    tags = tuple(device.tag("audit") for device in stage.devices)
+    crowd = Crowd("audit", bytes(32), (0.0, stage.epsilon), {(stage.region, 1): tags}, bytes(32))
+    message = stage.opening(VIRTUAL).rules.tables(crowd)[stage.region, 1]
+    topic = Topic("audit", "table", table_name(stage.region, 1))
+    table = table_record(Envelope(topic, message, body_of(message), bytes(64)))
+    if not isinstance(table, ReportTable):
+        return 0, stage.grid.spots - 1
+    chances = np.log(np.array(table.chances, dtype=np.float64))
+    pairs = list(combinations(range(len(chances)), 2))
+    apart = [float(np.abs(chances[one] - chances[two]).max()) for one, two in pairs]
+    one, two = pairs[int(np.argmax(apart))]
+    return table.cell_of.index(one), table.cell_of.index(two)
+
+
+def _virtual(
+    stage: Stage, spots: tuple[int, int], games: int, progress: Progress | None
+) -> tuple[list[Observation], list[Observation]]:
+    seen: tuple[list[Observation], list[Observation]] = ([], [])
+    for number in range(2 * games):
+        seen[number % 2].append(observe_wire(stage.virtual(spots[number % 2])))
+        _tell(progress, number, 2 * games)
+    return seen
+
+
+async def _real(
+    stage: Stage, spots: tuple[int, int], games: int, progress: Progress | None
+) -> tuple[list[Observation], list[Observation]]:
+    seen: tuple[list[Observation], list[Observation]] = ([], [])
+    # Both places in every batch of games, so that what else the machine does meanwhile tells nothing.
+    for number in range(0, 2 * games, _AT_ONCE):
+        sides = [place % 2 for place in range(number, min(number + _AT_ONCE, 2 * games))]
+        captured: Sequence[Captured] = await asyncio.gather(*(stage.real(spots[side]) for side in sides))
+        for side, one in zip(sides, captured, strict=True):
+            seen[side].append(observe_wire(one))
+        _tell(progress, number, 2 * games)
+    return seen
+
+
+def _tell(progress: Callable[[int, int], None] | None, number: int, total: int) -> None:
+    if progress is not None and number % 16 == 0:
+        progress(number + 1, total)
