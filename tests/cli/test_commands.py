@@ -89,6 +89,19 @@ def test_a_mistake_ends_a_process_of_its_own_with_status_2(town):
     assert_one_sentence(run_apart("match", "nobody.csv", "vehicles.csv", "--out", "x.csv", folder=town), "nobody.csv")
 
 
+def test_the_optimum_is_found_where_that_is_cheap_or_asked_for(town, monkeypatch):
+    words = ("match", "agents.csv", "vehicles.csv", "--out", "scored.csv", "--json", "scored.json")
+
+    def loss(*more: str) -> object:
+        assert run(*words, *more, folder=town).returncode == 0
+        return json.loads((town / "scored.json").read_text())["loss"]
+
+    assert 0 <= loss() < 1
+    monkeypatch.setattr("palmatch.cli.match._CHEAP_PAIRS", 100)
+    assert loss() is None
+    assert 0 <= loss("--score") < 1
+
+
 def test_another_seed_gives_another_matching(town):
     for seed in (1, 2):
         run("match", "agents.csv", "vehicles.csv", "--seed", seed, "--out", f"seed-{seed}.csv", folder=town)

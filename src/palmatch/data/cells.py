@@ -6,6 +6,7 @@ where the cell is, what it holds and what it should hold. Which columns a file m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,21 @@ def need_column(sheet: Sheet, *synonyms: str) -> int:
         names = " or ".join(repr(name) for name in synonyms)
         header = "" if sheet.lines is None else ", and the first line must name the columns"
         raise InputError(
-            f"{sheet.heading}: found the columns {listed(sheet.names)}, expected one called {names}; "
+            f"{sheet.heading}: found the columns {listed(header_words(sheet.names))}, expected one called {names}; "
             f"rename or add it{header}."
         )
     return position
+
+
+def header_words(names: Sequence[str]) -> list[str]:
+    """Return the names of a header for a message: a file without one has private values where its names should be."""
+    return [name if _is_name(name) else "(a value)" for name in names]
+
+
+def _is_name(text: str) -> bool:
+    """Say whether a text may be the name of a column: it begins with a letter and holds few digits."""
+    digits = sum(letter.isdigit() for letter in text)
+    return text[:1].isalpha() and digits <= 4
 
 
 def refuse(

@@ -14,6 +14,7 @@ from typing import Final
 
 import polars as pl
 
+from palmatch.data.cells import header_words
 from palmatch.errors import InputError
 
 PICKUP_TIME: Final = "pickup_time"
@@ -96,7 +97,7 @@ def _missing(missing: list[str], header: Sequence[str], names: list[str], *, sou
             "uacg-pexx."
         )
     wanted = ", ".join(f"{_words(role)} ({' or '.join(NAMES[role])})" for role in missing)
-    found = ", ".join(_shown(name) for name in header[:30]) + (", ..." if len(header) > 30 else "")
+    found = ", ".join(_shown(name) for name in header_words(header[:30])) + (", ..." if len(header) > 30 else "")
     return (
         f"{source}, header: found no column for the {wanted} among {found}; expected the header of a TLC "
         "yellow-taxi file with coordinates (2009 to June 2016), so add it or rename the columns."

@@ -1,0 +1,119 @@
+"""No message of a command holds a coordinate, a label or a utility of an agent, whatever is wrong with its files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pytest
+
+import palmatch as pm
+from palmatch.data import tlc
+from palmatch.errors import PalmatchError
+from running import run
+
+# Digits that only the agents' rows have.
+SECRET = "7316452"
+GOOD = [f"a{n},40.{SECRET}{n},-73.9{SECRET}{n}" for n in range(4)]
+VEHICLES = "id,lat,lon\nv0,40.75,-73.98\nv1,40.76,-73.97\n"
+
+
+def broken_agents() -> dict[str, str]:
+    lines = ["id,lat,lon", *GOOD]
+    wrong = {
+        "no header": GOOD,
+        "other names": ["name,north,east", *GOOD],
+        "text": [*lines, f"a9,4o.{SECRET},-73.9"],
+        "comma": [*lines, f'a9,"40,{SECRET}",-73.9'],
+        "out of range": [*lines, f"a9,140.{SECRET},-73.9"],
+        "exchanged": ["id,lat,lon", *(f"a{n},-73.9{SECRET}{n},40.{SECRET}{n}" for n in range(4))],
+        "far away": [*lines, f"a9,10.{SECRET},-73.9"],
+        "empty cell": [*lines, f"a9,,-73.{SECRET}"],
+        "more cells": [*lines, f"a9,40.{SECRET},-73.9,7"],
+        "same id": [*lines, GOOD[0]],
+        "a quote": [*lines, f'a9,"40.{SECRET}" x,-73.9'],
+        "wrong budget": ["id,lat,lon,epsilon", f"a0,40.{SECRET},-73.9,-1"],
+        "wrong demand": ["id,lat,lon,demand", f"a0,40.{SECRET},-73.9,1.5"],
+        "two columns": ["id,lat,latitude,lon", f"a0,40.{SECRET},40.{SECRET},-73.9"],
+    }
+    return {name: "\n".join(rows) + "\n" for name, rows in wrong.items()}
+
+
+@pytest.mark.parametrize("name", broken_agents())
+def test_no_message_about_a_file_of_places_shows_one(tmp_path: Path, name: str) -> None:
+    (tmp_path / "agents.csv").write_text(broken_agents()[name])
+    (tmp_path / "vehicles.csv").write_text(VEHICLES)
+    result = run("match", "agents.csv", "vehicles.csv", "--out", "pairs.csv", folder=tmp_path)
+    assert result.returncode == 2, result.stdout
+    assert not re.search("7316|4o", result.stderr), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("reviewers", "options"),
+    [
+        ("r0,0,1,1\nr1,1,0,1\n", ()),
+        ("id,nlp,vision\nr0,0,0.5316\n", ()),
+        ("id,primary,nlp,vision\nr0,nlp,0,1\n", ()),
+        ("id,primary,nlp,vision\nr0,5316,0,1\n", ()),
+        ("id,nlp\nr0,1\n", ("--draw-primary",)),
+    ],
+)
+def test_no_message_about_a_file_of_labels_shows_one(tmp_path: Path, reviewers: str, options: tuple[str, ...]) -> None:
+    (tmp_path / "reviewers.csv").write_text(reviewers)
+    (tmp_path / "papers.csv").write_text("id,primary,nlp,vision\np0,nlp,1,0\n")
+    words = ("match", "reviewers.csv", "papers.csv", "--domain", "papers", *options, "--out", "pairs.csv")
+    result = run(*words, folder=tmp_path)
+    assert result.returncode == 2
+    assert "5316" not in result.stderr.replace("'5316'" if "primary" in reviewers else "", ""), result.stderr
+    assert not re.search("'[01]'", result.stderr), result.stderr
+
+
+@pytest.mark.parametrize(
+    "rows", ["here,0.7316452\n", "a0,here,1.7316452,0.2\n", "a0,here,x7316452,0.2\n", "a0,there,0.7316452,0.2\n"]
+)
+def test_no_message_about_a_table_shows_a_utility(tmp_path: Path, rows: str) -> None:
+    header = "id,region,x,y\n" if rows.startswith("a0") else ""
+    (tmp_path / "agents.csv").write_text(header + rows)
+    (tmp_path / "resources.csv").write_text("id\nx\ny\n")
+    (tmp_path / "types.csv").write_text("region,representative,x,y\nhere,1,0.5,0.4\nhere,0,0.2,0.9\n")
+    words = ("match", "agents.csv", "resources.csv", "--domain", "table", "--types", "types.csv", "--out", "pairs.csv")
+    result = run(*words, folder=tmp_path)
+    assert result.returncode == 2
+    assert "7316" not in result.stderr
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas", "pyarrow", "array"])
+@pytest.mark.parametrize("fault", ["names", "text", "range", "missing"])
+def test_no_message_about_a_frame_shows_a_place(library: str, fault: str) -> None:
+    value = {"text": f"4o.{SECRET}", "range": 140.7316452, "missing": None}.get(fault, 40.7316452)
+    columns = {
+        "id": ["a0", "a1"],
+        "north" if fault == "names" else "lat": [40.7316451, value],
+        "lon": [-73.97316452, -73.9],
+    }
+    if library == "array":
+        rows = [[column[n] for name, column in columns.items() if name != "id"] for n in range(2)]
+        frame = rows if fault != "names" else [[*row, 7.0] for row in rows]
+    else:
+        frame = pd.DataFrame(columns)
+        if library != "pandas":
+            frame = pl.DataFrame(columns, strict=False) if library == "polars" else None
+    if frame is None:
+        pa = pytest.importorskip("pyarrow", reason="needs the extra pyarrow")
+        if fault == "text":
+            columns["lat"] = list(map(str, columns["lat"]))
+        frame = pa.table(columns)
+    with pytest.raises(PalmatchError) as told:
+        pm.mobility.problem(frame, [(40.75, -73.98)])
+    assert "7316" not in str(told.value), told.value
+
+
+def test_no_message_about_taxi_records_without_a_header_shows_a_place(tmp_path: Path) -> None:
+    row = f"2016-01-15 08:00:01,2016-01-15 08:10:00,-73.9{SECRET},40.{SECRET},-73.98,40.75\n"
+    (tmp_path / "trips.csv").write_text(row * 3)
+    with pytest.raises(PalmatchError) as told:
+        tlc.read_trips(tmp_path / "trips.csv")
+    assert "7316" not in str(told.value)
+    assert "08:00:01" not in str(told.value)
