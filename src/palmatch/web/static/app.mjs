@@ -53,7 +53,7 @@ function showControls() {
   const odds = Math.exp(state.epsilon);
   at("epsilon-note").textContent =
     `Posterior odds between two places of a square change by a factor of at most e^ε = ${odds.toPrecision(3)}: even odds ` +
-    `become at most ${Math.round((100 * odds) / (1 + odds))} to ${Math.round(100 / (1 + odds))}.`;
+    `become at most ${Math.ceil((100 * odds) / (1 + odds))} to ${Math.floor(100 / (1 + odds))}.`;
 }
 
 function listen() {
