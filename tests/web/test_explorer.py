@@ -78,8 +78,8 @@ def test_a_picture_and_the_data_can_be_taken_away(visit, tmp_path: Path) -> None
 def test_loss_against_epsilon_is_drawn_point_by_point_as_it_is_computed(visit) -> None:
     page = visit.open(NIGHT + "&seed=3")
     page.locator("#chart svg[role=img]").wait_for(timeout=120_000)
-    page.locator("#frontier-note", has_text="not to be published").wait_for(timeout=120_000)
-    assert {"once", "published", "hungarian-region"} <= set(page.inner_text("#chart").split())
+    page.locator("#frontier-note", has_text="out of reach of every method").wait_for(timeout=300_000)
+    assert {"limit", "once", "published", "hungarian-region"} <= set(page.inner_text("#chart").split())
     assert "…" not in page.inner_text("#chart")
 
 

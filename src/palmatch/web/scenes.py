@@ -29,6 +29,7 @@ from palmatch.methods import METHODS, PreparedMethod, Settings, Workspace, prepa
 from palmatch.methods.centralised import MOST_PAIRS, optimal_welfare
 from palmatch.problem import FloatArray, Problem
 from palmatch.studies.frontier import frontier
+from palmatch.studies.limit_points import HELP, LIMIT
 from palmatch.studies.reproduce_mobility import complete_windows, from_trips
 
 # So many scenes, and so many prepared games of each, are kept; the longest unused one goes first.
@@ -244,15 +245,18 @@ class Scenes:
         return _figures(scene, matching), packed(matching)
 
     def price(self, choice: Choice) -> dict[str, Any]:
-        """Return what the methods of the chart lose on this scene with this ε; it takes seconds."""
+        """Return what the methods of the chart lose with this ε, and the least that any could; it takes seconds.
+
+        As the limit does, this is about crowds drawn from the public prior: as many agents in the same squares.
+        """
         return self._prices.get(replace(choice, method=""), lambda: self._price(choice))
 
     def _price(self, choice: Choice) -> dict[str, Any]:
         problem = self.scene(choice).problem
         if problem.agents * problem.resources > CHART_PAIRS:
             raise InputError(f"The chart is for at most {CHART_PAIRS:,} pairs of agents and vehicles.")
-        found = frontier(problem, CHART, epsilons=(choice.epsilon,), runs=_RUNS, seed=choice.seed)
-        return {"runs": _RUNS, "loss": {line.method: line.rows[0].loss_mean for line in found.lines}}
+        found = frontier(problem, (*CHART, LIMIT), epsilons=(choice.epsilon,), runs=_RUNS, seed=choice.seed)
+        return {"runs": _RUNS, "loss": {row.method: row.loss_mean for row in found.comparison.rows}}
 
 
 def methods() -> list[dict[str, Any]]:
@@ -269,6 +273,11 @@ def methods() -> list[dict[str, Any]]:
         }
         for method in METHODS.values()
     ]
+
+
+def chart_lines() -> list[dict[str, str]]:
+    """Return the lines of the chart, with their words."""
+    return [{"method": LIMIT, "help": HELP}, *({"method": name, "help": METHODS[name].help} for name in CHART)]
 
 
 def _degrees(domain: City, metres: FloatArray) -> list[list[float]]:

@@ -23,7 +23,7 @@ from starlette.staticfiles import StaticFiles
 from palmatch.errors import PalmatchError
 from palmatch.live.messages import KEY
 from palmatch.web.games import LiveGames
-from palmatch.web.scenes import CHART, CHART_PAIRS, EPSILONS, Choice, Scenes, Source, methods
+from palmatch.web.scenes import CHART_PAIRS, EPSILONS, Choice, Scenes, Source, chart_lines, methods
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self' ws: wss:; "
@@ -105,7 +105,7 @@ class Explorer:
         return Response(source, media_type="text/javascript", headers=HEADERS)
 
     async def _about(self, _: Request) -> Response:
-        chart = {"methods": CHART, "epsilons": EPSILONS, "pairs": CHART_PAIRS}
+        chart = {"methods": chart_lines(), "epsilons": EPSILONS, "pairs": CHART_PAIRS}
         facts = {"methods": methods(), "source": self.scenes.source.name, "hub": self.hub, "chart": chart}
         return JSONResponse(facts | {"games": self.games is not None}, headers=HEADERS)
 

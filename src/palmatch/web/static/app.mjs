@@ -303,7 +303,7 @@ function stop() {
 // The point of today's ε first, then those around it; computed in the background, and kept by the server.
 async function computePrices(number) {
   const { methods, epsilons } = facts.chart;
-  const lines = methods.map((name) => ({ method: name, help: facts.methods.find((fact) => fact.name === name).help, loss: {} }));
+  const lines = methods.map((line) => ({ ...line, loss: {} }));
   const order = [...epsilons].sort((one, two) => Math.abs(Math.log(one / state.epsilon)) - Math.abs(Math.log(two / state.epsilon)));
   at("chart").replaceChildren();
   if (map.agents.length * map.vehicles.length > facts.chart.pairs) {
@@ -322,7 +322,7 @@ async function computePrices(number) {
       return;
     }
   }
-  at("frontier-note").textContent = "Mean of four simulated games on this map at each ε; computed from true positions, not to be published.";
+  at("frontier-note").textContent = "Mean of four simulated games at each ε, with agents drawn anew in their squares (the public prior). The shaded area is proved to be out of reach of every method with this guarantee. Figures of the true agents are not to be published; these are not.";
 }
 
 // --- what leaves the page -------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 // Loss against ε, as an SVG with a table of the same numbers for readers of tables.
 
 const NS = "http://www.w3.org/2000/svg";
-const COLOURS = ["var(--agent)", "var(--holds)", "var(--contest)", "var(--waits)", "var(--ink)"];
-const DASHES = ["", "6 3", "2 3", "8 3 2 3", "1 4"];
+const COLOURS = ["var(--ink)", "var(--agent)", "var(--holds)", "var(--contest)", "var(--waits)"];
+const DASHES = ["1 4", "", "6 3", "2 3", "8 3 2 3"];
 
 function element(name, attributes, text = "") {
   const made = document.createElementNS(NS, name);
