@@ -32,7 +32,7 @@ class Partition(Protocol):
     """The public partition of all possible agents ("types") into regions: φ of the paper."""
 
     def region_of(self, types: FloatArray) -> Sequence[Region]:
-        """Return the region of each type. Regions of one partition can be sorted; `str(region)` is for people."""
+        """Return the region of each type. Regions of one partition can be sorted; `str(region)` is for readers."""
         ...
 
     def types_of(self, region: Region) -> FloatArray:

@@ -103,7 +103,7 @@ def _candidates(problem: Problem, region: Region) -> IntArray:
         columns = np.arange(problem.resources)
     if problem.pairs:
         members = np.flatnonzero(problem.region_index == problem.regions.index(region))
-        # An agent that is alone in its region is nobody's partner there.
+        # An agent that is alone in its region is no agent's partner there.
         columns = np.setdiff1d(columns, members) if len(members) == 1 else columns
     by_id: IntArray = columns[np.argsort(problem.resource_order[columns])]
     return by_id

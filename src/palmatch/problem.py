@@ -47,7 +47,7 @@ __all__ = [
     "Snapping",
     "Utility",
     "checked_utility",
-    "for_everybody",
+    "for_all_agents",
     "make_problem",
     "refuse_pairs",
     "refuse_seats",
@@ -371,7 +371,7 @@ def _grouped(domain: Domain, types: FloatArray) -> tuple[tuple[Region, ...], Int
     return regions, np.array([place[key] for key in keys], dtype=np.int64)
 
 
-def for_everybody(values: ArrayLike | None, agents: int) -> FloatArray | None:
+def for_all_agents(values: ArrayLike | None, agents: int) -> FloatArray | None:
     """Return one number for each agent, from one for all of them or from one each."""
     if values is None:
         return None

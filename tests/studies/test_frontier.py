@@ -154,10 +154,10 @@ def test_what_cannot_be_played_is_refused_in_a_sentence(options: dict[str, Any],
 def test_progress_rises_to_the_end_and_no_further(problem: pm.Problem) -> None:
     told: list[tuple[int, int]] = []
 
-    def report(what: str, done: int, total: int) -> None:
+    def progress(what: str, done: int, total: int) -> None:
         if what == "methods and budgets":
             told.append((done, total))
 
-    frontier(problem, ["hungarian-geo", "random"], epsilons=(1.0, 2.0), runs=2, report=report)
+    frontier(problem, ["hungarian-geo", "random"], epsilons=(1.0, 2.0), runs=2, progress=progress)
     total = 3 if isinstance(problem, pm.Problem) else 6
     assert list(dict.fromkeys(told)) == [(done, total) for done in range(total + 1)]

@@ -70,7 +70,7 @@ def command(
     if not 0 < confidence < 1:
         raise InputError(f"Expected a confidence above 0 and below 1, got --confidence={confidence}.")
     folder = folder_for(out)
-    with show.progress_bar(NAME) as report:
+    with show.progress_bar(NAME) as progress:
         found = audit_problem(
             problem,
             method,
@@ -80,7 +80,7 @@ def command(
             settings=settings,
             seed=seed,
             error=1 - confidence,
-            report=report,
+            progress=progress,
         )
     pictures = _draw(folder, found)
     show.write_json(json, figures(found, settings, seed))

@@ -10,7 +10,7 @@ from palmatch.cli import options, show
 from palmatch.cli.inputs import Inputs, inputs_of
 from palmatch.cli.outputs import check_outputs
 from palmatch.matching import in_words
-from palmatch.methods import Report, Settings
+from palmatch.methods import Settings, StageProgress
 from palmatch.studies.compare import Comparison, Row
 from palmatch.studies.compare import compare as compare_methods
 from palmatch.studies.limit import CONFIDENCE
@@ -52,8 +52,8 @@ def command(
     settings = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value)
     results = []
     for size in chosen.sizes(edge, areas):
-        with show.progress_bar(chosen.title(size)) as report:
-            results.append(_compare(inputs, size, chosen, names, runs, settings, seed, report))
+        with show.progress_bar(chosen.title(size)) as progress:
+            results.append(_compare(inputs, size, chosen, names, runs, settings, seed, progress))
     show.write_json(json, figures(results, seed))
     if str(json) != "-":
         _tell(results, runs, settings, seed)
@@ -67,7 +67,7 @@ def _compare(
     runs: int,
     settings: Settings,
     seed: int | None,
-    report: Report,
+    progress: StageProgress,
 ) -> Comparison:
     problem = (lambda run: inputs.problem(size, run)) if inputs.draws else inputs.problem(size, seed)
     return compare_methods(
@@ -77,7 +77,7 @@ def _compare(
         settings=settings,
         seed=seed,
         **chosen.named_size(size),
-        report=report,
+        progress=progress,
     )
 
 

@@ -62,7 +62,7 @@ def taxi(
     if no_cache and cache is not None:
         raise InputError(f"Expected --cache or --no-cache, got both (--cache {cache}); leave one out.")
     ats = moments(day, at)
-    with show.progress_bar("taxi trips") as report:
+    with show.progress_bar("taxi trips") as progress:
         found = portals.download(
             ats,
             seconds=seconds,
@@ -71,7 +71,7 @@ def taxi(
             portal=portal,
             cache=None if no_cache else cache or portals.cache_folder(),
             page_rows=page,
-            progress=report,
+            progress=progress,
         )
     write_rows(out, found.trips)
     requests, remarks = _requests(out, ats, seconds=seconds)
@@ -100,7 +100,7 @@ def _clock(text: str) -> time:
 
 
 def _check_out(out: Path) -> None:
-    # Found out before anyone waits for an answer.
+    # Found out before any answer is waited for.
     if out.suffix.lower() != ".csv":
         raise InputError(f"Expected a file that ends in .csv, got --out {out}; choose another name.")
     if not out.parent.is_dir():

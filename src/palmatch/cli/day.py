@@ -168,7 +168,7 @@ def _said(typed: Mapping[str, Setting]) -> dict[str, tuple[str, str]]:
 
 
 def private_folder(out: Path) -> Path:
-    """Make the folder for what is not to be published, which nobody else may enter, and say so in it."""
+    """Make the folder for what is not to be published, which no other user may enter, and say so in it."""
     private = out / PRIVATE_FOLDER
     try:
         private.mkdir(parents=True, exist_ok=True)

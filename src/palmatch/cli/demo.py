@@ -59,9 +59,9 @@ def command(
     )
     chosen = "" if seed is None else f" --seed {seed}"
     settings = Settings(epsilon=epsilon, delta=delta)
-    with show.progress_bar("demo") as report:
+    with show.progress_bar("demo") as progress:
         names = [*([LIMIT] if limit else []), *METHODS]
-        result = compare(problem, names, runs=runs, settings=settings, seed=seed, edge=edge, report=report)
+        result = compare(problem, names, runs=runs, settings=settings, seed=seed, edge=edge, progress=progress)
         written = write_report(
             folder,
             result,

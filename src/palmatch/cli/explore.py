@@ -53,9 +53,9 @@ def command(
         raise InputError("Give either agents and vehicles or --trips, not both.")
     source = Source() if trips is None else _half_minute(trips, at)
     if agents is not None and vehicles is not None:
-        people, cars = read_points(agents, role="agents"), read_points(vehicles, role="resources")
-        check_not_swapped(people, cars)
-        source = Source(people, cars, f"{agents.name} and {vehicles.name}")
+        agent_points, cars = read_points(agents, role="agents"), read_points(vehicles, role="resources")
+        check_not_swapped(agent_points, cars)
+        source = Source(agent_points, cars, f"{agents.name} and {vehicles.name}")
     scenes = Scenes(source)
 
     async def serve() -> None:

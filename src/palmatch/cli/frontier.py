@@ -76,7 +76,7 @@ def command(
     inputs = given_or_made_up(agents, resources, chosen, seed=data_seed)
     folder = folder_for(out)
     size = chosen.size(edge, areas)
-    with show.progress_bar(NAME) as report:
+    with show.progress_bar(NAME) as progress:
         found = find_frontier(
             (lambda run: inputs.problem(size, run)) if inputs.draws else inputs.problem(size, seed),
             names,
@@ -85,7 +85,7 @@ def command(
             settings=Settings(delta=delta, accountant=accountant.value),
             seed=seed,
             **chosen.named_size(size),
-            report=report,
+            progress=progress,
         )
     where = _where(found, chosen, size, made_up=agents is None)
     picture = save_both(frontier_figure(found, where), folder, NAME)[0]

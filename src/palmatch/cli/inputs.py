@@ -86,7 +86,7 @@ def _partners(agents: Path, resources: Path | None, chosen: ProblemOptions) -> I
     if chosen.domain not in ("mobility", "table"):
         raise InputError("--pairs goes with --domain mobility (shared rides) and --domain table.")
     if chosen.capacity is not None or chosen.demand is not None:
-        raise InputError("--capacity and --demand do not go with --pairs: everybody has one partner.")
+        raise InputError("--capacity and --demand do not go with --pairs: every agent has one partner.")
     scored = chosen.domain == "table" and is_score_file(agents)
     _check_options(agents, resources, chosen, scored=scored)
     if scored:
@@ -254,21 +254,21 @@ def _papers(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limi
 
 def _table(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
     ids, seats, possible = _papers_and_types(resources, chosen.types)
-    people = read_table(agents, resource_ids=ids)
-    check_regions(people, possible)
+    wishes = read_table(agents, resource_ids=ids)
+    check_regions(wishes, possible)
 
     def problem(_size: float, _seed: int | None) -> Problem:
         return table.problem(
-            people.utilities,
-            people.regions,
+            wishes.utilities,
+            wishes.regions,
             possible.by_region,
             representatives=possible.representatives,
-            agent_ids=people.ids,
+            agent_ids=wishes.ids,
             resource_ids=ids,
             interest=chosen.interest,
-            epsilon=people.epsilon,
+            epsilon=wishes.epsilon,
             capacity=given_or(seats, limits.capacity),
-            demand=given_or(people.demand, limits.demand),
+            demand=given_or(wishes.demand, limits.demand),
             conflicts=limits.conflicts,
             source=possible.origin,
         )

@@ -52,8 +52,8 @@ def command(
     results = []
     for size in chosen.sizes(edge, areas):
         problem = inputs.problem(size, seed)
-        with show.progress_bar(chosen.title(size)) as report:
-            found = find_limit(problem, budgets, delta=delta, crowds=crowds, seed=seed, report=report)
+        with show.progress_bar(chosen.title(size)) as progress:
+            found = find_limit(problem, budgets, delta=delta, crowds=crowds, seed=seed, progress=progress)
         results.append((size, problem, found))
     rows = [row for size, _, found in results for row in figures(found, **chosen.named_size(size))]
     show.write_json(json, {"confidence": CONFIDENCE, "seed": seed, "rows": rows})

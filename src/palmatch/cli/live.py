@@ -85,8 +85,8 @@ def demo(
 
     check_outputs(json=json)
     plan = Plan(protocol.value, transport.value, agents, faults, edge, epsilon, seed, folder_for(out))
-    with show.progress_bar("live") as report:
-        played = play(plan, report)
+    with show.progress_bar("live") as progress:
+        played = play(plan, progress)
     show.write_json(json, figures(plan, played))
     if str(json) != "-":
         tell(plan, played)

@@ -16,9 +16,9 @@ def audit(protocol: str, *, games: int, real: int, epsilon: float, seed: int | N
     for network, count in (("memory", games), ("hub", real)):
         if count:
             stage = Stage(protocol, epsilon=epsilon, seed=seed)  # type: ignore[arg-type]
-            with show.progress_bar("games") as report:
-                progress = partial(report, network)
-                found.append(attack_wire(stage, games=count, real=network == "hub", progress=progress))
+            with show.progress_bar("games") as progress:
+                told = partial(progress, network)
+                found.append(attack_wire(stage, games=count, real=network == "hub", progress=told))
     if str(json) != "-":
         for attack in found:
             show.say(f"{attack.verdict} (the best test: {attack.test}).")

@@ -108,11 +108,11 @@ def command(
     inputs = inputs_of(agents, resources, chosen)
     problem = inputs.problem(chosen.size(edge, areas), seed)
     settings = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value)
-    with perhaps_connected(cluster) as there, show.progress_bar("matching") as report:
+    with perhaps_connected(cluster) as there, show.progress_bar("matching") as progress:
         if there is None:
-            matching = match_problem(problem, method, settings=settings, seed=seed, report=report)
+            matching = match_problem(problem, method, settings=settings, seed=seed, progress=progress)
         else:
-            workspace = Workspace(problem, report)
+            workspace = Workspace(problem, progress)
             matching = match_on_tiles(
                 workspace, method, settings=settings, seed=seed, tiles=tiles or _TILES, cluster=there
             )

@@ -24,7 +24,7 @@ ORIGIN = "{:g},{:g}".format(*mobility.ORIGIN)
 
 
 class Accountants(StrEnum):
-    """Accountants whose promise holds."""
+    """Accountants whose guarantee holds."""
 
     auto = "auto"
     renyi = "renyi"

@@ -1,4 +1,4 @@
-"""Where results go, looked at before anyone waits for them: nothing that was read is written over.
+"""Where results go, looked at before they are computed: nothing that was read is written over.
 
 What only shows while writing, such as a full disk, is told by whoever writes.
 """

@@ -1,4 +1,4 @@
-"""palmatch plan: what a budget buys, before anyone plays."""
+"""palmatch plan: what a budget buys, before any agent plays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palmatch.studies.plan import RegionPlan
 from palmatch.studies.plan import plan as plan_regions
 
 NAME = "plan"
-HELP = "Show what a budget buys before anyone plays: cost per action, truthful actions, worst-case ε."
+HELP = "Show what a budget buys before any agent plays: cost per action, truthful actions, worst-case ε."
 EXAMPLES = "Example: palmatch plan agents.csv vehicles.csv --edge 2000 --epsilon 0.75"
 
 
@@ -34,8 +34,8 @@ def command(
     inputs = inputs_of(agents, resources, chosen)
     problem = inputs.problem(chosen.size(edge, areas), seed)
     settings = Settings(epsilon=epsilon, delta=delta)
-    with show.progress_bar("planning") as report:
-        plans = plan_regions(Workspace(problem, report), settings=settings)
+    with show.progress_bar("planning") as progress:
+        plans = plan_regions(Workspace(problem, progress), settings=settings)
     show.write_json(json, {"settings": _public(settings), "regions": [asdict(line) for line in plans]})
     if str(json) != "-":
         show.say(show.size_of(problem))

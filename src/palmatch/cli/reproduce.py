@@ -35,7 +35,7 @@ from palmatch.studies.reproduced import loss_rows
 
 NAME = "reproduce"
 HELP = "Play the paper's test-cases again: its figures and numbers beside ours, on one page."
-MOBILITY_HELP = "People and vehicles: four half minutes of taxi trips, regions of 1 to 4 km."
+MOBILITY_HELP = "Agents and vehicles: four half minutes of taxi trips, regions of 1 to 4 km."
 PAPERS_HELP = "Reviewers and papers: regions of 3, 4 and 5 areas."
 MOBILITY_EXAMPLES = (
     "Example: palmatch reproduce mobility --trips yellow_tripdata_2016-01.csv --out mobility\n\n"

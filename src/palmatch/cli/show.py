@@ -22,7 +22,7 @@ from rich.table import Table
 from palmatch.cli.streams import spelt
 from palmatch.data.whole import write_whole
 from palmatch.matching import Guarantee, in_words
-from palmatch.methods import Report
+from palmatch.methods import StageProgress
 from palmatch.problem import Problem
 from palmatch.report.style import counted as counted
 from palmatch.studies.compare import Row
@@ -82,7 +82,7 @@ def say(text: str = "", *, indent: str = "") -> None:
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Report]:
+def progress_bar(title: str) -> Iterator[StageProgress]:
     """Show progress on the standard error while something runs; silent where that is no terminal."""
     announce_compiling()
     bar = Progress(
@@ -97,7 +97,7 @@ def progress_bar(title: str) -> Iterator[Report]:
     )
     tasks: dict[str, TaskID] = {}
 
-    def report(what: str, done: int, total: int) -> None:
+    def progress(what: str, done: int, total: int) -> None:
         if what not in tasks:
             tasks[what] = bar.add_task(f"{title}: {what}", total=total)
         bar.update(tasks[what], completed=done, total=total)
@@ -105,7 +105,7 @@ def progress_bar(title: str) -> Iterator[Report]:
             bar.remove_task(tasks.pop(what))
 
     with bar:
-        yield report
+        yield progress
 
 
 def announce_compiling() -> None:
@@ -233,7 +233,7 @@ def _actions(count: float) -> str:
 
 
 def show_guarantee(guarantee: Guarantee) -> None:
-    """Print a promise, what it assumes, and to whom it does not apply."""
+    """Print a guarantee, what it assumes, and to whom it does not apply."""
     say(f"Guarantee ({guarantee.notion}, {guarantee.accountant}): {guarantee.statement}")
     if guarantee.notion != "none":
         say(f"  Applies to: {guarantee.applies_to}.", indent="    ")

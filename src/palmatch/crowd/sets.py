@@ -156,7 +156,7 @@ def sets(squares, some, index, ranks, meaning, reach, small):  # type: ignore[no
                 farthest, enough = mark(axis, (west, south), (east, north, order), ranks, meaning, reach, present)
             if enough or count == len(vehicle_east):
                 break
-            # Nobody's list is longer with more vehicles to choose from.
+            # No list is longer with more vehicles to choose from.
             reach = min(2.0 * reach, 1.01 * farthest + 2.0 * near) if farthest < flat else 2.0 * reach
         reach = max(0.9 * min(reach, flat), min(1.05 * farthest, flat))
         # The vehicles that are played at all, by public id.

@@ -38,7 +38,7 @@ OUTLINE: Final = (
     (40.7085, -73.9980), (40.7045, -74.0060), (40.7010, -74.0110),
 )  # fmt: skip
 
-# Nobody hails or leaves a taxi in the middle of the big park.
+# No passenger hails or leaves a taxi in the middle of the big park.
 PARK: Final = ((40.7683, -73.9815), (40.7647, -73.9731), (40.7967, -73.9496), (40.8003, -73.9580))
 
 # How many requests 30 seconds bring at each full hour. The hours 5, 8, 11 and 19 have the counts of the four

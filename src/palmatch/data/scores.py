@@ -114,7 +114,7 @@ def read_scores(
     if len(shares) != len(paths) or not ((shares > 0) & np.isfinite(shares)).all():
         raise InputError(f"Expected one weight above 0 for each of {len(paths)} files of scores, got {len(shares)}.")
     files = [_read(path, bounds) for path in paths]
-    users = tuple(pl.concat([file.everyone for file in files]).unique().sort().to_list())
+    users = tuple(pl.concat([file.every_user for file in files]).unique().sort().to_list())
     known = pl.concat([file.every_paper for file in files]).unique().sort().to_list() if papers is None else papers
     total: Any = csr_array((len(users), len(known)))
     for file, share in zip(files, shares / shares.sum(), strict=True):
@@ -126,7 +126,7 @@ def read_scores(
 class _File:
     """One file's scores, before ids are numbered: `papers[n]` and `users[n]` have the score `values[n]`.
 
-    `everyone` and `every_paper` are the ids that the file mentions; `sheet` is None for a matrix.
+    `every_user` and `every_paper` are the ids that the file mentions; `sheet` is None for a matrix.
     """
 
     source: str
@@ -134,7 +134,7 @@ class _File:
     users: pl.Series
     values: NDArray[np.float64]
     every_paper: pl.Series
-    everyone: pl.Series
+    every_user: pl.Series
     sheet: Sheet | None = None
 
 

@@ -64,7 +64,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """What everyone knows about the regions: each type that may live there, and what it would want.
+    """What is public about the regions: each type that may live there, and what it would want.
 
     Attributes
     ----------

@@ -129,7 +129,7 @@ class Agent:
         self.rank, self.held, self.entry, self.attempting = state.rank, state.held, state.entry, state.attempting
 
     def decide(self, step: int, held: Container[int] = ()) -> Attempt | Look:
-        """Return this step's action; `held` is what anybody can see to be held, once the step's attempts are made."""
+        """Return this step's action; `held` is what is seen to be held, once the step's attempts are made."""
         if not self.attempting:
             # Alg. 1, lines 16-20: s comes first, so that the first look is at R_2; after R_K comes R_1.
             self.rank = self.rank + 1 if self.rank + 1 < self.region.ranks else 0
@@ -138,7 +138,7 @@ class Agent:
         return Attempt(resource) if self.attempting else Look(resource)
 
     def won(self) -> None:
-        """Take note that nobody else attempted it: the resource is held for good."""
+        """Take note that no other agent attempted it: the resource is held for good."""
         self.held = self._resource(self.entry)
 
     def collided(self, step: int) -> bool:
@@ -178,7 +178,7 @@ class Agent:
         return self._noise(value, self.rank)
 
     def _next_unheld(self, value: int, held: Container[int]) -> int:
-        """Return the entry that a draw falls on, or the first one after it, in a circle, that nobody holds.
+        """Return the entry that a draw falls on, or the first one after it, in a circle, that no agent holds.
 
         From a rank set that is held as a whole the agent goes on to the next one, with the same draw.
         """

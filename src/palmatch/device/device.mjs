@@ -278,7 +278,7 @@ export function checkResult(result, table, channel, { agents, slack, tag }) {
     throw new Refused("result", "A resource was given away twice, or is not among the resources.");
   }
   if (table.resources.some((resource) => !taken.has(resource) && prices.get(resource) > slack)) {
-    throw new Refused("price", "A resource that nobody has costs something.");
+    throw new Refused("price", "A resource without an agent costs something.");
   }
   const mine = result.assigned.filter((line) => line.tag === tag);
   const isOurs = (line) => line.region === table.region && line.epsilon === table.epsilon;

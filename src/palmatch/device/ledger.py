@@ -127,13 +127,13 @@ class Ledger:
     """An agent's privacy budget in one SQLite file, shared safely by any number of processes.
 
     The first opening creates the file with its limits. A later one may state smaller limits, which are
-    recorded and hold from then on for everybody, but never larger ones: the promise was made when the agent
+    recorded and hold from then on for every agent, but never larger ones: the guarantee was given when the agent
     first acted, what it has shown since cannot be taken back, and a budget that an edited configuration can
     raise is no budget. `raise_limit` is the one deliberate way, and it leaves a row with time and reason.
 
     Formal guarantees
     -----------------
-    Whoever acts only with a receipt in hand has, at every instant and after any crash, at most `spent()`
+    An agent that acts only with a receipt in hand has, at every instant and after any crash, at most `spent()`
     units of acts behind it. No charge takes `spent()` past the lifetime limit in force, nor the charges of
     one period past `per_period`; the end of one period and the start of the next may together hold twice
     that. Whether a charge passes depends on earlier charges, limits and clock alone: where these are public,
@@ -162,7 +162,7 @@ class Ledger:
     timeout_seconds
         How long to wait for another process before a `LedgerError`.
     acting
-        Whether errors tell an agent what it must not do, or somebody who looks into its ledger what was found.
+        Whether errors tell an agent what it must not do, or a reader of its ledger what was found.
 
     Notes
     -----
@@ -355,7 +355,7 @@ def raise_limit(
     reason: str,
     clock: Callable[[], int] = wall_clock,
 ) -> None:
-    """Put larger limits in force, with time and reason on record: a weaker promise, for past acts too.
+    """Put larger limits in force, with time and reason on record: a weaker guarantee, for past acts too.
 
     A program that goes on opening the ledger with the smaller limits lowers them again.
     """

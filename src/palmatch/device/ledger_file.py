@@ -229,7 +229,7 @@ class LedgerFile:
         return tip
 
     def entries(self) -> Iterator[Entry]:
-        """All rows, oldest first; read in batches, so that a slow reader keeps nobody from writing."""
+        """All rows, oldest first; read in batches, so that a slow reader keeps no process from writing."""
         return _entries(self._run)
 
     def holds(self, number: int, digest: str) -> bool:

@@ -76,7 +76,7 @@ class Home:
             if _try_lock(self._file):
                 if self._is_mine():
                     return
-                # Another process has removed it, so that a lock on it locks nobody out.
+                # Another process has removed it, so that a lock on it locks no process out.
                 os.close(self._file)
                 self._file = self._open()
             elif time.monotonic() > until:

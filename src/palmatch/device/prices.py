@@ -1,6 +1,6 @@
 """PALMA's tables as a device gets them, and the check that no action in them is priced below what it tells.
 
-The prices come from a board that nobody trusts. Whatever utilities a table states, a device acts on the row of its own
+Prices come from a board that no party trusts. Whatever utilities a table states, a device acts on the row of its own
 grid point; so it suffices that every price covers the largest log-ratio of chances between any two rows, which for one
 entry is that between the largest and the smallest chance: no pair of rows has to be looked at.
 """

@@ -53,7 +53,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """Who takes part is settled: counts, and the digest of every table, which follow from them."""
+    """The participants are settled: counts, and the digest of every table, which follow from them."""
 
     game: str
     counts: tuple[Count, ...]
@@ -61,7 +61,7 @@ class Roster:
 
 @dataclass(frozen=True, slots=True)
 class Bulletin:
-    """What anybody may see of a region after a slot, one item for each resource of its table.
+    """What any observer may see of a region after a slot, one item for each resource of its table.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Bulletin:
     call, prices:
         `bids`: the call that is under way and the price of each resource; None for one that is sold for good.
     attempted:
-        `rounds`: whether somebody attempted the resource in this slot.
+        `rounds`: whether an agent attempted the resource in this slot.
     holders:
         The tag of the agent that holds a resource, or None.
     """

@@ -1,6 +1,6 @@
 """The one report of `once`: which table of chances a device accepts, and which report it draws from it.
 
-A table comes from a board that nobody trusts, so it is checked in whole numbers before anything is charged: no report
+A table comes from a board that no party trusts, so it is checked in whole numbers before anything is charged: no report
 may be more than e^ε times as likely from one cell as from another. Nothing here knows where a table or a position comes
 from, nor what follows the report.
 """

@@ -1,6 +1,6 @@
 """Is a published matching one that its prices support? A device asks before it hands over where it is.
 
-If prices support a matching, no agent would rather have another resource at its price, and what nobody has costs
+If prices support a matching, no agent would rather have another resource at its price, and what no agent has costs
 nothing; then no matching of the same reports is worth more. A board that wants to steer a device to a resource of its
 choice would have to publish reports or prices that do not fit. Linear in the table and in the lines of the result.
 """
@@ -38,7 +38,7 @@ def check_result(result: Result, table: ReportTable, channel: str, *, agents: in
         raise Refused("result", "A resource was given away twice, or is not among the resources.")
     taken = set(got)
     if any(prices[resource] > slack for resource in table.resources if resource not in taken):
-        raise Refused("price", "A resource that nobody has costs something.")
+        raise Refused("price", "A resource without an agent costs something.")
     mine = [line for line in result.assigned if line.tag == tag]
     ours = [line for line in result.assigned if (line.region, line.epsilon) == (table.region, table.epsilon)]
     if len(mine) != 1 or mine[0] not in ours:

@@ -24,7 +24,7 @@ from palmatch.device.grid import METRES_PER_DEGREE, Partition, spot_position
 from palmatch.domains.distance import FLAT, bells, utility_of_pairs, utility_table
 from palmatch.domains.squares import metres_per_degree_east, spots_of
 from palmatch.errors import InputError
-from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
+from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem
 from palmatch.seats import given_or
 
 # The flat map is centred on the vehicles; up to here from the centre, distances are true to 0.5 %.
@@ -34,7 +34,7 @@ LARGEST_RADIUS = 1_000_000.0
 # several because `published` then comes near earlier figures on one real window; README says so beside its results.
 ORIGIN = (41.0, -74.0)
 
-# How many widths away a bell still counts; what share of people may stand anywhere.
+# How many widths away a bell still counts; what share of agents may stand anywhere.
 _BELL, _EVEN = 4.0, 0.1
 
 Places: TypeAlias = Points | ArrayLike | Any
@@ -44,7 +44,7 @@ class Square(NamedTuple):
     """A region: the `column`-th square of `edge` metres to the east and the `row`-th to the north of the origin.
 
     Squares are counted in degrees from a fixed origin, rows by latitude, columns along the middle of their row, so that
-    they lie where they lie whatever a batch of people and vehicles looks like.
+    they lie where they lie whatever a batch of agents and vehicles looks like.
     """
 
     edge: float
@@ -136,10 +136,10 @@ class City:
         return int(middle[0]) * (len(axis) + 1) if len(middle) else len(axis) ** 2
 
     def candidates(self, region: Region, interest: int) -> IntArray:
-        """Return the vehicles near enough to be among the `interest` nearest of anybody in the square.
+        """Return the vehicles near enough to be among the `interest` nearest of any agent in the square.
 
-        Everybody in the square is within `edge` of its centre (Manhattan), so the interest-th nearest vehicle of
-        anybody is within (that of the centre) + edge of them, which is within that + 2 edge of the centre.
+        Every agent in the square is within `edge` of its centre (Manhattan), so the interest-th nearest vehicle of
+        any agent is within (that of the centre) + edge of them, which is within that + 2 edge of the centre.
         """
         square = _as_square(region)
         centre = self.corner(square) + square.edge / 2
@@ -151,7 +151,7 @@ class City:
         return np.sort(np.asarray(self.tree.query_ball_point(centre, reach, p=1), dtype=np.int64))
 
     def prior(self, region: Region) -> FloatArray:
-        """Return how likely people are to stand at each possible place: near vehicles, or near what `likely` holds.
+        """Return how likely agents are to stand at each possible place: near vehicles, or near what `likely` holds.
 
         A bell around each of these places, half as wide as their fifth nearest is away, and a tenth spread evenly.
         """
@@ -259,34 +259,34 @@ def problem(
     for name, value in (("edge", edge), ("alpha", alpha), ("spacing", spacing)):
         if not (np.isfinite(value) and value > 0):
             raise InputError(f"Expected {name} above 0 metres, got {name}={value}.")
-    people, cars = _as_points(requests, "requests", "agents"), _as_points(vehicles, "vehicles", "resources")
-    check_not_swapped(people, cars)
+    agent_points, cars = _as_points(requests, "requests", "agents"), _as_points(vehicles, "vehicles", "resources")
+    check_not_swapped(agent_points, cars)
     check_origin(origin)
     latitude, longitude = middle_of(cars)
-    places = metres_of(people, latitude, longitude)
+    places = metres_of(agent_points, latitude, longitude)
     parked = metres_of(cars, latitude, longitude)
     guess = (
         None if likely is None else cKDTree(metres_of(_as_points(likely, "likely", "resources"), latitude, longitude))
     )
     city = City(parked, float(alpha), float(spacing), latitude, longitude, cKDTree(parked), origin, guess)
     edges = np.full(len(places), float(edge))
-    if people.edge is not None:
-        edges = np.where(np.isnan(people.edge), edges, people.edge)
+    if agent_points.edge is not None:
+        edges = np.where(np.isnan(agent_points.edge), edges, agent_points.edge)
     _check_grid(edges, spacing)
-    squares = squares_of(people.latitude, people.longitude, edges, origin)
-    spots = spots_of(people.latitude, people.longitude, squares, edges, float(spacing), origin)
+    squares = squares_of(agent_points.latitude, agent_points.longitude, edges, origin)
+    spots = spots_of(agent_points.latitude, agent_points.longitude, squares, edges, float(spacing), origin)
     return make_problem(
         city,
         np.column_stack((places, edges, squares, spots)),
-        agent_ids=people.ids,
+        agent_ids=agent_points.ids,
         resource_ids=cars.ids,
-        epsilon=_budgets(people, epsilon),
+        epsilon=_budgets(agent_points, epsilon),
         interest=interest,
         warnings=_narrow(edges, spacing),
         library=library_of(requests),
         check=False,
         capacity=given_or(cars.units, capacity),
-        demand=given_or(people.units, demand),
+        demand=given_or(agent_points.units, demand),
         conflicts=conflicts,
     )
 
@@ -311,10 +311,10 @@ def _check_grid(edges: FloatArray, spacing: float) -> None:
         )
 
 
-def _budgets(people: Points, epsilon: ArrayLike | None) -> FloatArray | None:
+def _budgets(agent_points: Points, epsilon: ArrayLike | None) -> FloatArray | None:
     if epsilon is None:
-        return people.epsilon
-    return for_everybody(epsilon, len(people.ids))
+        return agent_points.epsilon
+    return for_all_agents(epsilon, len(agent_points.ids))
 
 
 def _as_square(region: Region) -> Square:

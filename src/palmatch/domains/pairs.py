@@ -22,11 +22,11 @@ from palmatch.domains import table as tables
 from palmatch.domains.mobility import ORIGIN, City, Square, bounds_of, check_origin, metres_of, middle_of, squares_of
 from palmatch.domains.squares import spots_of
 from palmatch.errors import InputError
-from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
+from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem
 from palmatch.seats import pair_seats
 
 # What an agent acts on where a shared ride saves nothing: utilities are above 0, and a utility near 0 would make what
-# another type of the region would choose impossible for its representative, whose choices hide everybody's.
+# another type of the region would choose impossible for its representative, whose choices hide every agent's.
 LEAST = 0.01
 
 # Possible origins and possible destinations are as many parts of an edge apart, unless a spacing is given: a region has
@@ -162,7 +162,7 @@ def rides(
         types,
         agent_ids=starts.ids,
         resource_ids=starts.ids,
-        epsilon=starts.epsilon if epsilon is None else for_everybody(epsilon, len(types)),
+        epsilon=starts.epsilon if epsilon is None else for_all_agents(epsilon, len(types)),
         interest=interest,
         library=library_of(trips),
         check=False,

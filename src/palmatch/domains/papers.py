@@ -22,7 +22,7 @@ from palmatch.data.frames import is_frame, library_of, sheet_of
 from palmatch.data.labels import Labels, check_same_areas, labels_of, need_primary
 from palmatch.errors import InputError
 from palmatch.guarantee import Disclosure
-from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem, single_type
+from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem, single_type
 from palmatch.seats import given_or
 
 PRIMARY, SECONDARY, OTHER = 1.0, 0.5, 0.1
@@ -179,7 +179,7 @@ def problem(
         truth=_vectors(marks, primary),
         agent_ids=own.ids or None,
         resource_ids=other.ids or tuple(map(str, range(len(paper_marks)))),
-        epsilon=own.epsilon if epsilon is None else for_everybody(epsilon, len(marks)),
+        epsilon=own.epsilon if epsilon is None else for_all_agents(epsilon, len(marks)),
         interest=interest,
         uncovered=too_many.tolist() if surplus == "keep" else (),
         notes=_notes(len(too_many), len(marks), areas, surplus),
@@ -246,10 +246,10 @@ def _of_draw(marks: NDArray[np.uint8], areas: int, *, seeded: bool) -> Disclosur
     )
 
 
-def _notes(too_many: int, everybody: int, areas: int, surplus: str) -> tuple[str, ...]:
+def _notes(too_many: int, all_agents: int, areas: int, surplus: str) -> tuple[str, ...]:
     if not too_many:
         return ()
-    whom = f"{too_many} of {everybody} reviewers have more than {areas} area{'s' * (areas != 1)}"
+    whom = f"{too_many} of {all_agents} reviewers have more than {areas} area{'s' * (areas != 1)}"
     if surplus == "keep":
         return (f"{whom}: they act on all of them, and only methods that act as the nearest possible type cover them.",)
     return (f"{whom}: they act on {areas} of them, drawn at random, and the guarantee covers them.",)

@@ -18,7 +18,7 @@ from palmatch.data.files import listed
 from palmatch.data.scores import Range, Scores, as_utility
 from palmatch.data.tables import Types
 from palmatch.errors import InputError
-from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
+from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem
 
 # Distances of so many agents to all possible types of their region are computed at a time.
 _AT_A_TIME = 4096
@@ -194,7 +194,7 @@ def problem(
         agent_ids=scores.users,
         resource_ids=scores.papers,
         interest=interest,
-        epsilon=for_everybody(epsilon, len(rows)),
+        epsilon=for_all_agents(epsilon, len(rows)),
         uncovered=strangers,
         notes=(*notes, *_notes(len(strangers), len(rows))),
         check=False,

@@ -16,7 +16,7 @@ from palmatch.data.cells import identifiers_or_numbers
 from palmatch.data.frames import is_frame, library_of, sheet_of
 from palmatch.data.tables import AGENT_COLUMNS, TYPE_COLUMNS, table_of, types_of
 from palmatch.errors import InputError
-from palmatch.problem import FloatArray, IntArray, Problem, Region, for_everybody, make_problem
+from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem
 from palmatch.seats import given_or
 
 
@@ -139,7 +139,7 @@ def problem(
         agent_ids=agent_ids,
         resource_ids=tuple(str(n) for n in range(matrix.shape[1])) if resource_ids is None else tuple(resource_ids),
         interest=interest,
-        epsilon=for_everybody(epsilon, len(matrix)),
+        epsilon=for_all_agents(epsilon, len(matrix)),
         library=library,
         check=False,
         capacity=capacity,

@@ -90,7 +90,7 @@ class Rules(Protocol):
         ...
 
     def tables(self, crowd: Crowd) -> Mapping[tuple[str, int], m.Table]:
-        """Return the table of each region and ε class in which there is anybody."""
+        """Return the table of each region and ε class in which there is any agent."""
         ...
 
     def begin(self) -> Mapping[str, Regional]:

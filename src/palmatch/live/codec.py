@@ -112,7 +112,7 @@ def read_body(kind: type[Message], body: bytes, name: str) -> Message:
 
 
 def view(message: Message) -> dict[str, Any]:
-    """Return a message for people: packed numbers as lists, other bytes as hexadecimal text."""
+    """Return a message for readers: packed numbers as lists, other bytes as hexadecimal text."""
     packed = packed_fields(type(message))
     return {name: _shown(getattr(message, name), packed.get(name)) for name in message.__struct_fields__}
 

@@ -108,7 +108,7 @@ def play(plan: Plan, told: Told | None = None) -> Played:
 
 
 def _write_city(plan: Plan) -> tuple[Points, Points]:
-    """Write the agents, for nobody but this user to read, and the vehicles."""
+    """Write the agents, for this user alone to read, and the vehicles."""
     most = len(city.batch(8.0, seed=plan.seed or 0).requests)
     if not 1 <= plan.agents <= most:
         raise InputError(f"Expected between 1 and {most} agents, got {plan.agents}.")

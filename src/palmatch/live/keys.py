@@ -80,7 +80,7 @@ def signed_by(key: bytes, signature: bytes, data: bytes) -> bool:
 
 
 def tag_of(game: str, key: bytes) -> bytes:
-    """Return the tag of a one-time key: nobody can choose one, or use another's without its key."""
+    """Return the tag of a one-time key: no party can choose one, or use another's without its key."""
     return hashlib.sha256(b"palmatch tag\n" + game.encode() + b"\n" + key).digest()[:TAG]
 
 

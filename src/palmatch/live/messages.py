@@ -280,7 +280,7 @@ class Bulletin(Message, frozen=True):
     call: Whole = 0
     # -1 for a resource that is sold for good.
     prices: Floats = b""
-    # One byte for each resource, 1 if anybody attempted it.
+    # One byte for each resource, 1 if any agent attempted it.
     attempted: Annotated[bytes, Meta(max_length=MANY)] = b""
     over: bool = False
 

@@ -69,7 +69,7 @@ class Player:
     machine:
         The state machine of the game's protocol, whose owner has the identity's tag.
     position:
-        Latitude and longitude, for the resource that serves the agent and for nobody else.
+        Latitude and longitude, for the resource that serves the agent and for no other party.
     witnesses:
         The names of witnesses whose heads are compared with what the board said, before anything is charged.
     """

@@ -99,7 +99,7 @@ class Gateway:
         self._games: set[str] = set()
         # By game: the agent of each of the resources that are served here, as the result says.
         self._holders: dict[str, dict[str, bytes]] = {}
-        # Hand-overs that came before the result; a few, since anybody can send one, and a device sends again.
+        # Hand-overs that came before the result; a few, since any agent can send one, and a device sends again.
         self._early: dict[tuple[str, str], dict[bytes, tuple[float, float]]] = {}
         self._served: set[tuple[str, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -120,7 +120,7 @@ def rules_of(
 
 
 def bidding_of(place: Map) -> tuple[float, int]:
-    """Return the step and the patience of the bids; announced before anybody joins, so they follow from resources."""
+    """Return the step and the patience of the bids; announced before any agent joins, so they follow from resources."""
     few = len(place.resources.ids) <= FEW_AGENTS
     return (FINE_STEP, LONG_PATIENCE) if few else (_QUICK_STEP, _QUICK_PATIENCE)
 

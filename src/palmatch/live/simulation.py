@@ -35,7 +35,7 @@ class MemoryStore:
         self._left = units
         self._kept: dict[str, str] = {}
 
-    def charge(self, units: int, *, matching: str, purpose: str, keep: Mapping[str, str] | None = None) -> None:  # noqa: ARG002 - nobody reads its books
+    def charge(self, units: int, *, matching: str, purpose: str, keep: Mapping[str, str] | None = None) -> None:  # noqa: ARG002 - its books are not read
         """Count a charge, and keep what goes with it."""
         self._left -= units
         self._kept |= keep or {}

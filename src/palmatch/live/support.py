@@ -18,7 +18,7 @@ _SETTLED = 1e-13
 
 
 def supporting_prices(lists: ValueLists, resource_of: IntArray, resources: int) -> FloatArray:
-    """Return a price for each resource; what nobody has costs nothing.
+    """Return a price for each resource; what no agent has costs nothing.
 
     An agent that holds r must not gain more elsewhere: p_r <= v(r) - max(0, max_s v(s) - p_s). Starting from
     p_r = v(r), every pass lowers prices to what the passes before allow; agents with the same list gain the same.

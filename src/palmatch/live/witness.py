@@ -1,7 +1,7 @@
 """The witness: republishes what it has seen of the board, so that a board that says two different things is found out.
 
 A device compares what it was told with what the witnesses were told; a witness compares everything it is shown. What it
-keeps of a conflict are two statements with the board's signature, which nobody else can make.
+keeps of a conflict are two statements with the board's signature, which no other party can make.
 """
 
 from __future__ import annotations

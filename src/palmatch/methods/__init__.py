@@ -13,7 +13,7 @@ from palmatch.matching import Matching
 from palmatch.methods import builtin as _builtin  # noqa: F401 - registers the methods of the package
 from palmatch.methods.assembly import PreparedGame, accounts, prepare_game
 from palmatch.methods.registry import METHODS, Method, PreparedMethod, register
-from palmatch.methods.workspace import Report, Settings, Workspace, budgets
+from palmatch.methods.workspace import Settings, StageProgress, Workspace, budgets, of_stage
 from palmatch.privacy.accountants import check_budget
 from palmatch.problem import Located, Problem, refuse_pairs, refuse_seats
 from palmatch.rounds.draws import Randomness
@@ -24,12 +24,13 @@ __all__ = [
     "PreparedGame",
     "PreparedMethod",
     "Randomness",
-    "Report",
     "Settings",
+    "StageProgress",
     "Workspace",
     "accounts",
     "budgets",
     "match",
+    "of_stage",
     "prepare",
     "prepare_game",
     "register",
@@ -45,7 +46,7 @@ def match(
     seed: int | None = None,
     trace: bool = False,
     settings: Settings | None = None,
-    report: Report | None = None,
+    progress: StageProgress | None = None,
 ) -> Matching:
     """Match agents to resources.
 
@@ -59,13 +60,13 @@ def match(
         The budget of the agents that bring none of their own (1 unless given), and δ (1e-5 unless given).
     seed:
         Repeats a matching, for tests and studies: a simulation, as its guarantee then says. Without one every agent
-        draws from its own fresh randomness, which nobody keeps.
+        draws from its own fresh randomness, which is kept nowhere.
     settings:
         All public numbers at once, in place of `epsilon` and `delta`.
     trace:
         Whether `Matching.trace` records what an observer would have seen.
-    report:
-        Progress: is called with (what, done, total) from time to time.
+    progress:
+        Is called with (what, done, total) from time to time.
 
     Returns
     -------
@@ -92,7 +93,7 @@ def match(
     Unboundedly Large Settings", AAMAS 2022.
     """
     chosen = settings_of(settings, epsilon=epsilon, delta=delta)
-    return prepare(Workspace(problem, report), method, settings=chosen, trace=trace).play(seed)
+    return prepare(Workspace(problem, progress), method, settings=chosen, trace=trace).play(seed)
 
 
 def settings_of(settings: Settings | None, *, epsilon: float | None, delta: float | None) -> Settings:

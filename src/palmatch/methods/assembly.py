@@ -65,7 +65,7 @@ class PreparedGame:
     Attributes
     ----------
     public:
-        The tables of all regions, which everybody knows.
+        The tables of all regions, which every agent knows.
     own:
         What each agent acts on: private to it.
     policy, rules, allowance:

@@ -45,7 +45,7 @@ def listed_worth(problem: Problem, lists: ValueLists) -> FloatArray:
 
 
 def auctioned(lists: ValueLists, resources: int, names: Keys) -> Sale:
-    """Sell everything from nothing, until no agent wants to bid: what nobody has costs nothing in the end."""
+    """Sell everything from nothing, until no agent wants to bid: what no agent has costs nothing in the end."""
     free = np.zeros(resources)
     sale = sell(lists, free, AUCTION_STEP, names=names, most_rounds=_AUCTION_ROUNDS)
     return Sale(_with_the_rest(sale.resource_of, resources, _order(names)), sale.prices, sale.rounds)
@@ -70,7 +70,7 @@ def _on_lists(lists: ValueLists, resources: int, names: Keys) -> IntArray:
 
 
 def _with_the_rest(resource_of: IntArray, resources: int, order: IntArray) -> IntArray:
-    """Give agents that have nothing, in this order, what nobody has."""
+    """Give agents that have nothing, in this order, what no agent has."""
     waiting = order[resource_of[order] < 0]
     free = np.setdiff1d(np.arange(resources), resource_of)[: len(waiting)]
     result = resource_of.copy()

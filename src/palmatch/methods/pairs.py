@@ -131,7 +131,7 @@ def bid_for_partners(
     trace: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Bidding:
-    """Let agents bid for partners on public worths (symmetric) until nobody is left who could be paired.
+    """Let agents bid for partners on public worths (symmetric) until no agent is left that could be paired.
 
     Every agent has a price as a partner, and bids for its `most` best ones: the auction of an assignment in which each
     agent holds one and is held by one. Following who holds whom gives paths and circles; each takes its best pairs, and
@@ -278,9 +278,9 @@ def worth_of_reports(
         likely = share[:, None] * channel.chances[cell]
         points.append(region.types[rows])
         known.append((likely / likely.sum(axis=0)).T)
-    everybody = np.vstack(points)
+    all_agents = np.vstack(points)
     start = np.concatenate(([0], np.cumsum([len(some) for some in points])))
-    halfway = [chances @ domain.between(some, everybody) for chances, some in zip(known, points, strict=True)]
+    halfway = [chances @ domain.between(some, all_agents) for chances, some in zip(known, points, strict=True)]
     rows = np.vstack(halfway)
     return np.hstack([rows[:, start[place] : start[place + 1]] @ chances.T for place, chances in enumerate(known)])
 

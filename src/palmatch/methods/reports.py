@@ -40,7 +40,7 @@ STEP, PATIENCE = 0.03, 100
 # are left unsold at their opening price.
 FEW_AGENTS, FINE_STEP, LONG_PATIENCE, MARGIN = 2000, 0.01, 400, 0.05
 
-# The opening prices come from a sale among agents that know only their region: nobody waits for it, so it can be finer.
+# Opening prices come from a sale among agents that know only their region: none waits for it, so it can be finer.
 OPENING_STEP = 0.01
 
 # Channels are tried out for this many regions at most; the others take one like those.
@@ -52,7 +52,7 @@ _MADE_UP = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Reporting:
-    """Everybody's way to report: public, but for `cell`.
+    """Every agent's way to report: public, but for `cell`.
 
     Attributes
     ----------
@@ -147,12 +147,12 @@ def groups_of(problem: Problem, settings: Settings) -> tuple[list[int], FloatArr
 def _channels(crowds: list[Crowd], progress: Progress | None) -> list[Channel]:
     """Return a channel for each crowd: tried out for as many as there is time for, and like those for the others."""
     chosen = np.unique(np.linspace(0, len(crowds) - 1, min(len(crowds), _TRIED)).astype(int)).tolist()
-    everybody = len(chosen) == len(crowds)
-    made_up = min(max(_MADE_UP // len(chosen), 100), 1500) if everybody else 300
+    all_agents = len(chosen) == len(crowds)
+    made_up = min(max(_MADE_UP // len(chosen), 100), 1500) if all_agents else 300
     tried = {}
     for number, index in enumerate(chosen):
         # Tailoring takes a moment for each region, so it is not for thousands of them.
-        tried[index] = best_channel(crowds[index], tailor=everybody, made_up=made_up)
+        tried[index] = best_channel(crowds[index], tailor=all_agents, made_up=made_up)
         if progress is not None:
             progress(number + 1, len(crowds))
     told = commonest(
@@ -161,7 +161,7 @@ def _channels(crowds: list[Crowd], progress: Progress | None) -> list[Channel]:
     channels = []
     for index, crowd in enumerate(crowds):
         channels.append(tried[index] if index in tried else like_others(crowd, told))
-        if progress is not None and not everybody and index % 100 == 0:
+        if progress is not None and not all_agents and index % 100 == 0:
             progress(index + 1, len(crowds))
     return channels
 
@@ -214,7 +214,7 @@ def play_reports(workspace: Workspace, settings: Settings, plan: Reporting, sett
     """Return what plays a plan: each agent draws its report, and `settle` does the rest."""
 
     def run(chance: Randomness) -> Matching:
-        # What follows is seen by everybody, so that it must not draw from the streams that the reports came from.
+        # What follows is seen by every observer, so that it must not draw from the streams that the reports came from.
         after = replace(chance, private=chance.public)
         ended = settle(workspace, plan, drawn(plan, chance), after, trace)
         return matching_of(workspace.problem, ended.resource_of, plan, settings, rounds=ended.rounds, trace=ended.trace)

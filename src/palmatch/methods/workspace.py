@@ -23,7 +23,12 @@ from palmatch.rounds.draws import Keys, Randomness, keys_of, randomness
 from palmatch.rounds.tables import Own, OwnTables, PublicTables, own_tables, public_tables, snapped_tables
 
 # Is told (part of the work, done, total) from time to time.
-Report = Callable[[str, int, int], None]
+StageProgress = Callable[[str, int, int], None]
+
+
+def of_stage(progress: StageProgress | None, what: str) -> Progress | None:
+    """Return the callback of one stage, which is called with (done, total)."""
+    return None if progress is None else lambda done, total: progress(what, done, total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +81,12 @@ class Workspace:
     ----------
     problem:
         The problem.
-    report:
-        Progress: is called with (what, done, total) from time to time.
+    on_progress:
+        Is called with (what, done, total) from time to time.
     """
 
     problem: Problem
-    report: Report | None = None
+    on_progress: StageProgress | None = None
     _regions: tuple[Neighbourhood, ...] | None = field(default=None, init=False)
     _own: OwnTables | None = field(default=None, init=False)
     _keys: Keys | None = field(default=None, init=False)
@@ -93,7 +98,7 @@ class Workspace:
 
     def with_types(self, problem: Problem) -> Workspace:
         """Return the workspace of a problem that differs in its agents' types alone; what is public is shared."""
-        other = Workspace(problem, self.report)
+        other = Workspace(problem, self.on_progress)
         other._regions, other._keys, other.public_plans = self.regions, self.keys, self.public_plans
         other._sets = self._sets
         return other
@@ -160,8 +165,7 @@ class Workspace:
 
     def progress(self, what: str) -> Progress | None:
         """Return a progress function for one part of the work."""
-        report = self.report
-        return None if report is None else lambda done, total: report(what, done, total)
+        return of_stage(self.on_progress, what)
 
 
 def distinct_keys(ids: tuple[str, ...]) -> Keys:

@@ -60,7 +60,7 @@ def report(channel: Channel, cell: IntArray, draw: IntArray) -> IntArray:
 
 
 def nothing_told(cells: int) -> IntArray:
-    """Return the chances of the one report that everybody gives."""
+    """Return the chances of the one report that every agent gives."""
     return np.full((cells, 1), GRID, dtype=np.int64)
 
 
@@ -83,7 +83,7 @@ def enforce_epsilon(wanted: FloatArray, epsilon: float) -> IntArray:
     """Return chances over GRID that keep ε exactly and are as near as can be to those wanted (cells x reports).
 
     Rows are drawn towards their common average by the least share that brings all ratios within e^ε, then rounded, and
-    then tried in whole numbers; if rounding broke the promise, a little more. At a share of 1 all rows are the same.
+    then tried in whole numbers; if rounding broke the guarantee, a little more. At a share of 1 all rows are the same.
     """
     _check(epsilon)
     if not (np.isfinite(wanted).all() and (wanted >= 0).all() and (wanted.sum(axis=1) > 0).all()):

@@ -173,10 +173,10 @@ def best_channel(crowd: Crowd, *, tailor: bool = True, made_up: int = 1500) -> C
         return best
     chance = np.random.Generator(np.random.PCG64(crowd.size))
     size = min(crowd.size, max(_LARGEST_CROWD // crowd.demand, 1))
-    people = chance.choice(len(region.types), p=_weight(region, prior), size=(-(-made_up // size), size))
-    draws = chance.integers(GRID, size=people.shape)
+    members = chance.choice(len(region.types), p=_weight(region, prior), size=(-(-made_up // size), size))
+    draws = chance.integers(GRID, size=members.shape)
     for candidate in _candidates(crowd, tailor):
-        welfare = _tried(region, candidate, people, draws, crowd.wanted, crowd.demand)
+        welfare = _tried(region, candidate, members, draws, crowd.wanted, crowd.demand)
         # A little more has to be gained for it to be more than the luck of the made-up crowds.
         if welfare > most * 1.002:
             best, most = candidate, welfare
@@ -213,16 +213,16 @@ def _candidates(crowd: Crowd, tailor: bool) -> Iterator[Channel]:
 
 
 def _tried(
-    region: Neighbourhood, channel: Channel, people: IntArray, draws: IntArray, wanted: IntArray, demand: int
+    region: Neighbourhood, channel: Channel, members: IntArray, draws: IntArray, wanted: IntArray, demand: int
 ) -> float:
     """Return the true welfare of made-up crowds that are matched on their reports, one row for each unit."""
-    reports = report(channel, channel.cell_of[people.ravel()], draws.ravel()).reshape(people.shape)
+    reports = report(channel, channel.cell_of[members.ravel()], draws.ravel()).reshape(members.shape)
     values, utilities = channel.values[:, wanted], region.utilities[:, wanted]
     # A matching depends on the reports alone, and small crowds often give the same ones.
     different, which = np.unique(reports, axis=0, return_inverse=True)
     pairs = np.array([linear_sum_assignment(values[np.repeat(told, demand)], maximize=True) for told in different])
     agents, places = pairs[which.ravel()].transpose(1, 0, 2)
-    return float(sum(utilities[np.take_along_axis(people, agents // demand, axis=1), places].sum(axis=1).tolist()))
+    return float(sum(utilities[np.take_along_axis(members, agents // demand, axis=1), places].sum(axis=1).tolist()))
 
 
 def similar_cells(utilities: FloatArray, count: int, weight: FloatArray) -> IntArray:

@@ -32,7 +32,7 @@ class Policy:
         Whether an agent needs budget to act on the truth. False only for the bounds of the paper's figures.
     spent_backoff:
         With a chance above 0, an agent that has no budget left gives way after a collision with this chance, and looks
-        only at what nobody holds; with 0 it plays the region's noise to the end. Either follows from what everybody
+        only at what no agent holds; with 0 it plays the region's noise to the end. Either follows from what every agent
         can see, so that it tells nothing; with a chance the last agents find the last resources far sooner.
     """
 

@@ -1,4 +1,4 @@
-"""Accountants: what a budget lets an agent do, settled before anybody plays, and what was spent, told afterwards.
+"""Accountants: what a budget lets an agent do, settled before any agent plays, and what was spent, told afterwards.
 
 An accountant hands out an `Allowance` of whole units; the rounds charge units and know nothing else. Whole numbers add
 up exactly, whatever the order.
@@ -30,11 +30,11 @@ class Allowance:
         Units that each agent may spend. An agent with none plays noise from the first pick on.
     first, selection, backoff:
         Units for the first pick (a region each), for a later selection (a rank set each) and for a back-off (an entry
-        each), laid out as in `rounds.tables.PublicTables`. They are public and the same for everybody in a region.
+        each), laid out as in `rounds.tables.PublicTables`. They are public and the same for every agent in a region.
     epsilon_of:
         The ε of each agent for the units that it spent.
     epsilon_is_public:
-        Whether these figures may be shown to anybody but the agent itself.
+        Whether these figures may be shown to any party but the agent itself.
     """
 
     budget: IntArray
@@ -55,15 +55,15 @@ class Layout:
     entries: int
 
 
-def free_allowance(agents: int, layout: Layout, promise: Guarantee, *, truth: bool) -> Allowance:
+def free_allowance(agents: int, layout: Layout, guarantee: Guarantee, *, truth: bool) -> Allowance:
     """Return an allowance under which nothing is charged: the truth is forbidden, or allowed for ever."""
     return Allowance(
         budget=np.full(agents, int(truth), dtype=np.int64),
         first=np.zeros(layout.regions, dtype=np.int64),
         selection=np.zeros(layout.ranks, dtype=np.int64),
         backoff=np.zeros(layout.entries, dtype=np.int64),
-        epsilon_of=lambda spent: np.full(len(spent), promise.epsilon),
-        guarantee=promise,
+        epsilon_of=lambda spent: np.full(len(spent), guarantee.epsilon),
+        guarantee=guarantee,
         epsilon_is_public=True,
     )
 

@@ -1,6 +1,6 @@
-"""What one action costs: how far an agent's chances are from those of anybody else in its region.
+"""What one action costs: how far an agent's chances are from those of any other agent in its region.
 
-Selection and back-off are kept apart. "Anybody" is every possible type of the region, the representative included;
+Selection and back-off are kept apart. Any of them is every possible type of the region, the representative included;
 both directions are taken, and the larger one counts.
 """
 
@@ -66,7 +66,7 @@ class Costs:
 
 
 def own_costs(region: Neighbourhood, play: PublicPlay, policy: Policy, own: FloatArray, order: float) -> Costs:
-    """Return the costs of agents with utilities `own` (agents x region's resources) against everybody in the region.
+    """Return the costs of agents with utilities `own` (agents x region's resources) against every agent in the region.
 
     This is what the paper's agent computes; it depends on its own utilities and is not to be published.
     """
@@ -131,7 +131,7 @@ def _bounds_above(
     part: _Part,
     slack: float,
 ) -> Iterator[tuple[_Part, IntArray, FloatArray]]:
-    """Yield each rank set of a part in which somebody could cost more than its worst so far: who, and with which group.
+    """Yield each rank set of a part in which an agent could cost more than its worst so far: who, and with which group.
 
     A bound that is no number is never below what was found.
     """
@@ -167,7 +167,7 @@ def _with_slack(forth: FloatArray, back: FloatArray, slack: float) -> FloatArray
 
 @dataclass(frozen=True, slots=True)
 class ActionCosts:
-    """Worst cost of each action for any pair of possible types of a region: public, the same for everybody in it.
+    """Worst cost of each action for any pair of possible types of a region: public, the same for every agent in it.
 
     Attributes
     ----------

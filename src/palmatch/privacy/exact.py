@@ -1,12 +1,12 @@
 """The exact account: a fixed number of charged actions, composed by their loss distributions.
 
 It knows the curve δ(ε) of an action's worst pair of types and leaves the composing to dp-accounting, an extra. What it
-may not know is what an agent really does: the number of actions is fixed before anybody plays.
+may not know is what an agent really does: the number of actions is fixed before any agent plays.
 
 Formal guarantees
 -----------------
 For types a, b and an action with chances p = M(a), q = M(b), let H(γ) = Σ max(0, p - γ q) at γ = e^ε. An account of T
-actions promises (ε, δ) to every pair of types of the region, against whoever sees all, because of the following.
+actions guarantees (ε, δ) to every pair of types of the region, against an observer of all, because of the following.
 
 1. *Which actions there can be.* An agent's rank moves by selections alone, and while the budget lasts each is charged;
    when it is spent, it is spent for good. Up to a charged selection at rank s there have been the first pick and s - 1
@@ -80,14 +80,14 @@ def exact_account(region: Neighbourhood, play: PublicPlay, policy: Policy, *, ep
 def composed_delta(
     region: Neighbourhood, play: PublicPlay, policy: Policy, epsilon: FloatArray, *, actions: int
 ) -> FloatArray:
-    """Return the δ that holds at each ε for anybody in the region after so many charged actions."""
+    """Return the δ that holds at each ε for any agent in the region after so many charged actions."""
     step = _step(region, play, policy, float(epsilon.max()))
     course = _Course(region, play, policy, step=step, cut=1e-15)
     return next(islice(course.deltas(epsilon), actions - 1, None))
 
 
 def _worth(course: _Course, budget: FloatArray, delta: float) -> FloatArray:
-    """Return how many actions fit each budget; any number where ε is infinite, since that promises nothing."""
+    """Return how many actions fit each budget; any number where ε is infinite, since that guarantees nothing."""
     different, place = np.unique(budget, return_inverse=True)
     actions = np.where(np.isinf(different), np.inf, 0.0)
     fitting = np.isfinite(different)
@@ -172,9 +172,9 @@ def _selections(region: Neighbourhood, play: PublicPlay, policy: Policy, utiliti
     """Yield P_S over each rank set for each row of utilities."""
     rows = np.ascontiguousarray(utilities)
     for part in _parts(region, len(rows)):
-        everybody = _selection_in(region, play, policy, rows, part)
+        all_agents = _selection_in(region, play, policy, rows, part)
         for start, stop in part.sets:
-            yield np.ascontiguousarray(everybody[:, start:stop])
+            yield np.ascontiguousarray(all_agents[:, start:stop])
 
 
 def _coins(region: Neighbourhood, play: PublicPlay, policy: Policy) -> tuple[FloatArray, FloatArray]:

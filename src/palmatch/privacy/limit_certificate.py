@@ -1,4 +1,4 @@
-"""A proof of the limit that anybody can check: whole numbers only, and no solver.
+"""A proof of the limit that any reader can check: whole numbers only, and no solver.
 
 Utilities are rounded up, priors, prices and multipliers are whole numbers of small units, and e^ε is replaced by a
 rational number that is not below it, so that `check` is exact: for every group and resource it compares two integers.

@@ -61,7 +61,7 @@ class Actions:
     def paid(self, budget: int) -> int:
         """Return how many of the choices, from the first on, a budget pays for; the others are noise.
 
-        It is a prefix, because exhaustion is latched, and anybody can tell it, because prices are public.
+        It is a prefix, because exhaustion is latched, and any observer can tell it, because prices are public.
         """
         return bisect_right(list(accumulate(self.units.tolist())), budget) if budget > 0 else 0
 
@@ -132,7 +132,7 @@ def log_chances(region: Neighbourhood, play: PublicPlay, policy: Policy, utiliti
 def noise_log_chances(play: PublicPlay, policy: Policy) -> FloatArray:
     """Return the log of the chance of each cell once the budget is spent: the region's noise, whoever acts.
 
-    With `Policy.spent_backoff` everybody gives way with that chance. What is then passed over, because it is held, is
+    With `Policy.spent_backoff` every agent gives way with that chance. What is then passed over, because it is held, is
     not known here: chances of looks are those of the draw, and off by a factor that is the same for all types.
     """
     chance = on_grid(policy.spent_backoff)

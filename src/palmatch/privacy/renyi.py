@@ -69,13 +69,13 @@ def worst_log_moment(
         return raised(rows, common, order), lowered(rows, common, order)
 
     @cache
-    def lowered_everybody() -> FloatArray:
+    def all_lowered() -> FloatArray:
         return np.concatenate([factors(group)[1] for group in range(len(low))])
 
     def worst(first: int, seconds: IntArray) -> float:
         # Where bounds rule out little, putting rows together again and again would take longer than their products.
         many = 4 * len(seconds) > len(low)
-        others = lowered_everybody() if many else np.concatenate([factors(int(one))[1] for one in seconds])
+        others = all_lowered() if many else np.concatenate([factors(int(one))[1] for one in seconds])
         return float((factors(first)[0] @ others.T).max())
 
     with np.errstate(over="ignore", under="ignore", invalid="ignore"), one_thread():

@@ -1,7 +1,7 @@
-"""Accounts that hold: public prices for every action, the first pick included, the same for everybody in a region.
+"""Accounts that hold: public prices for every action, the first pick included, the same for every agent in a region.
 
 An account says what each action costs in a currency of its own and how much of it a budget (ε, δ) is worth. It is
-chosen for a region before anybody plays, from public knowledge only. Prices are rounded up and budgets down to whole
+chosen for a region before any agent plays, from public knowledge only. Prices are rounded up and budgets down to whole
 units, so that what the rounds add up is never less than what was spent. `docs/privacy.md` has the proofs.
 """
 
@@ -128,7 +128,7 @@ def _highest(value: Callable[[int], float], places: int, here: int) -> int:
 
 
 def pure_account(costs: ActionCosts) -> Account:
-    """Return the account that adds up worst log-ratios: no δ, and what was spent is itself a promise."""
+    """Return the account that adds up worst log-ratios: no δ, and what was spent is itself a guarantee."""
     return Account("pure", float("inf"), costs, lambda epsilon: epsilon, pure=True)
 
 
@@ -257,7 +257,7 @@ def region_account(
 def sound_allowance(
     accounts: Sequence[Account], region_of_agent: IntArray, epsilon: FloatArray, *, delta: float
 ) -> Allowance:
-    """Return everybody's allowance: prices in whole units, budgets in whole units.
+    """Return every agent's allowance: prices in whole units, budgets in whole units.
 
     Parameters
     ----------
@@ -268,20 +268,20 @@ def sound_allowance(
     """
     check_budget(epsilon, order=1.0, delta=delta)
     budget = np.empty(len(epsilon), dtype=np.int64)
-    # Sorted once: a mask for each region would look at everybody as often as there are regions.
+    # Sorted once: a mask for each region would look at every agent as often as there are regions.
     stops = np.cumsum(np.bincount(region_of_agent, minlength=len(accounts)))
-    everybody = np.split(np.argsort(region_of_agent, kind="stable"), stops[:-1])
-    for account, members in zip(accounts, everybody, strict=True):
+    all_agents = np.split(np.argsort(region_of_agent, kind="stable"), stops[:-1])
+    for account, members in zip(accounts, all_agents, strict=True):
         # With a large δ a Rényi budget is worth something at ε = 0 as well; a budget of 0 is 0 all the same.
         budget[members] = np.where(epsilon[members] > 0, rounded_down(account.worth(epsilon[members])), 0)
     selection = rounded_up(np.concatenate([account.costs.selection for account in accounts]))
     first = np.concatenate(([0], np.cumsum([len(account.costs.selection) for account in accounts])))[:-1]
-    everybody_pure = np.array([account.pure for account in accounts])[region_of_agent]
+    all_pure = np.array([account.pure for account in accounts])[region_of_agent]
 
     def epsilon_of(spent: IntArray) -> FloatArray:
-        # A sum of log-ratios is a promise after the fact; a Rényi cost is one only as a whole budget.
-        promised = np.where(everybody_pure, np.minimum(spent * UNIT, epsilon), epsilon)
-        return np.where(budget > 0, promised, 0.0)
+        # A sum of log-ratios is a guarantee after the fact; a Rényi cost is one only as a whole budget.
+        guaranteed = np.where(all_pure, np.minimum(spent * UNIT, epsilon), epsilon)
+        return np.where(budget > 0, guaranteed, 0.0)
 
     return Allowance(
         budget=budget,

@@ -1,6 +1,6 @@
 """An account for a mechanism of one's own: a cost curve per order in, whole units out.
 
-Whoever acts by chance on something private says what each kind of action costs at each order, and gets prices and a
+A mechanism on something private says what each kind of action costs at each order, and gets prices and a
 budget to count with, O(1) an action. Nothing in here knows what the actions are.
 """
 
@@ -59,7 +59,7 @@ def tariff(
         direction; at an infinite order the largest log-ratio. Infinite where there is none.
     usual:
         Kinds of actions, by place, in the order in which they are usually taken; each once unless given. It serves to
-        choose the order, and the promise does not depend on it.
+        choose the order, and the guarantee does not depend on it.
 
     Formal guarantees
     -----------------

@@ -77,7 +77,7 @@ class Randomness:
     private:
         Each agent's own stream: known to that agent alone, unless the game is a simulation.
     public:
-        Each agent's stream for what everybody may see and compute again, such as which of two equal bids wins.
+        Each agent's stream for what any observer may see and compute again, such as which of two equal bids wins.
     seed:
         What the public streams are a hash of.
     simulated:

@@ -36,7 +36,7 @@ FEW = 20_000
 class Outcomes:
     """What the rounds ended in: for each agent its resource (-1: none), units spent, and charged actions.
 
-    `steps` were played by whoever was still active; `actions` is how much everybody did in them, charged or not.
+    `steps` were played by whoever was still active; `actions` is how much all agents did in them, charged or not.
     """
 
     resource_of: IntArray
@@ -66,7 +66,7 @@ def simulate(
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Outcomes:
-    """Play until everybody holds something or has nothing left to hope for.
+    """Play until every agent holds something or has nothing left to hope for.
 
     `threads` changes how long it takes, and nothing else. `progress` is told (agents done, agents in all) from time to
     time.
@@ -94,7 +94,7 @@ def simulate(
 
 
 class Game:
-    """A compiled game under way: what everybody is about, and what is held.
+    """A compiled game under way: what every agent is about, and what is held.
 
     Agents play sorted by region, whose tables then stay at hand; nothing depends on it.
     """
@@ -165,7 +165,7 @@ class Game:
             return
         self._note_charges()
         stay = self.active
-        # What nobody else knows of moves within its own memory; fresh memory is slow.
+        # What no other party knows of moves within its own memory; fresh memory is slow.
         columns = self.state
         self.state = tuple(
             spread(lambda at, _: kernel.close_up(stay, columns[at]), len(columns), at_a_time=1, threads=self.threads)
@@ -184,7 +184,7 @@ class Game:
         self._spread(lambda *some: kernel.note_charges(some, self.state, self.spent, self.charged), len(self.names))
 
     def _step_on_threads(self) -> None:
-        """Play one step in pieces: everybody claims, everybody contests, everybody acts, who is done leaves."""
+        """Play one step in pieces: all agents claim, contest and act; those that are done leave."""
         active, public, state, words, step = self.active, self.public, self.state, self.words, self.step
         none = trace_buffers(0)
         self._spread(lambda *some: kernel.claim(active, some, state, words, step), len(active))

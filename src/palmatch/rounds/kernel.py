@@ -1,7 +1,7 @@
 """All agents at once, compiled: the same game as `device.agent`, draw for draw.
 
 A step has phases: mark what is attempted, act, and let go of who is done. Each works on some of the agents, so that
-threads, tiles of a map and machines share the code; `play` runs them for everybody. The kernel takes arrays only. Loops
+threads, tiles of a map and machines share the code; `play` runs them for all. The kernel takes arrays only. Loops
 over agents are written out rather than cut into functions: handing arrays to a function, for each agent, makes numba
 count references to them, which takes longer than the rest.
 """
@@ -142,7 +142,7 @@ def is_held(word, step):  # type: ignore[no-untyped-def]  # compiled
 def keep(active, some, public, state, words, cursor):  # type: ignore[no-untyped-def]  # compiled
     """Move those of active[some[0]:some[1]] who go on to the front of that slice; return how many they are.
 
-    Who holds something is done, and so is who has nothing left to hope for; only who found something held can be that.
+    An agent that holds something is done, and so is one with nothing left to attempt, which has found something held.
     Everything that a region plays before its cursor is held.
     """
     region_of_agent, resource_start, resources, _, _, _, _, _, _ = public
@@ -205,7 +205,7 @@ def claim(active, some, state, words, step):  # type: ignore[no-untyped-def]  # 
 
 @numba.njit(cache=True, nogil=True)
 def contest(active, some, state, words, step):  # type: ignore[no-untyped-def]  # compiled
-    """After everybody's `claim`: who does not find its own name writes SEVERAL. Then the words are those of `mark`."""
+    """After all `claim`s: an agent that does not find its own name writes SEVERAL. Then the words are as by `mark`."""
     mode, at = state[2], state[7]
     for index in range(some[0], some[1]):
         agent = active[index]
@@ -272,7 +272,7 @@ def act(active, some, names, rules, prices, public, private, budget, state, boar
                 place = resource_start[region]
                 resource = resources[place + entries[here]]
                 if spent_backoff > 0 and exhausted[agent]:
-                    # In a circle to the first of the set that nobody holds; from a set that is held as a whole to the
+                    # In a circle to the first of the set that no agent holds; from a set that is held as a whole to the
                     # next one that is not, with the same draw. What is held stays held, and so does a whole set.
                     drawn_entry, drawn_set = here, following
                     while is_held(words[resource], step):
@@ -309,7 +309,7 @@ def act(active, some, names, rules, prices, public, private, budget, state, boar
 
 @numba.njit(cache=True, nogil=True)
 def play(names, rules, prices, public, private, budget, state, board, active, steps, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
-    """Play from one step up to another, or until nobody is active; return (next step, active agents, actions)."""
+    """Play from one step up to another, or until no agent is active; return (next step, active agents, actions)."""
     trace_step, trace_agent, trace_resource, trace_outcome = trace
     words, full, cursor = board
     step, last_step = steps

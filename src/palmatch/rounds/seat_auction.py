@@ -192,7 +192,7 @@ def bid_for_seats(names, table, limits, board, holds, wants, queue, waiting, ste
             agent = queue[index]
             wanted = wants[agent]
             found = best_entries(table, limits, holds, prices, agent, wanted, gains, entries)
-            # Going without is worth nothing, so that nobody bids more than something is worth to it.
+            # Going without is worth nothing, so that no agent bids more than something is worth to it.
             second = gains[wanted] if found > wanted else 0.0
             for place in range(min(found, wanted)):
                 resource = resources[entries[place]]

@@ -2,7 +2,7 @@
 
 An agent plays once for every unit of its demand. Its players know of each other, so that only one of them attempts a
 resource at a time, and none what is in conflict with the agent or already its own: all of it follows from what
-everybody can see. A resource with f free seats takes up to f attempts of one step; more of them collide.
+every agent can see. A resource with f free seats takes up to f attempts of one step; more of them collide.
 
 Where agents are matched with each other (`Seats.mutual`) an attempt concerns both its ends, and succeeds if neither of
 them is part of another attempt of that step. Whether the other end makes it too, or does nothing, it is matched by it

@@ -231,7 +231,7 @@ def counted_order(values, most):  # type: ignore[no-untyped-def]  # compiled
 
 
 def members_of(region_index: IntArray, regions: int) -> list[IntArray]:
-    """Return the agents of each region, in one pass over everybody."""
+    """Return the agents of each region, in one pass over every agent."""
     order = stable_order(region_index)
     return np.split(order, np.cumsum(np.bincount(region_index, minlength=regions))[:-1])
 

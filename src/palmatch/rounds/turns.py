@@ -277,7 +277,7 @@ def play_threshold(game, opens, words, state, holds, active, step, until):  # ty
                     continue
                 if compiled_draw(names[agent], step, BACKOFF) < COIN:
                     mode[agent] = LOOKS
-            # Who attempts alone will hold it, whether or not its turn in this loop has come.
+            # An agent that attempts alone will hold it, whether or not its turn in this loop has come.
             elif held[resource] or (fought and attempts[resource] == 1):
                 entry_of[agent] = entry + 1
                 if entry + 1 == start[list_of[agent] + 1]:

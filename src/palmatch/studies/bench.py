@@ -1,7 +1,7 @@
 """How fast and how large: the command that a user runs, from file to file, beside other programs' solvers.
 
 Everything is measured in processes of its own, by the processor time, wall time and peak memory that the operating
-system counted, nothing left out. The unit is one query of scipy's k-d tree for everybody's nearest resources, on the
+system counted, nothing left out. The unit is one query of scipy's k-d tree for every agent's nearest resources, on the
 same machine, in the same run and on as many threads. Nothing here is a test.
 """
 

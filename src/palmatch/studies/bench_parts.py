@@ -39,23 +39,23 @@ def write_crowd(size: str, seed: str, *files: str) -> None:
 
 
 def query(problem: Problem, threads: int) -> dict[str, float]:
-    """Measure one query for everybody's nearest; people and vehicles sorted by place, which a tree likes."""
-    tree, people = _sorted_tree(problem)
-    _, told = _timed(lambda: tree.query(people, k=INTEREST, p=1, workers=threads))
+    """Measure one query for every agent's nearest; agents and vehicles sorted by place, which a tree likes."""
+    tree, points = _sorted_tree(problem)
+    _, told = _timed(lambda: tree.query(points, k=INTEREST, p=1, workers=threads))
     return told
 
 
 def flow(problem: Problem, threads: int) -> dict[str, float]:
-    """Measure OR-tools' min-cost flow on the graph of everybody's nearest vehicles."""
+    """Measure OR-tools' min-cost flow on the graph of every agent's nearest vehicles."""
     solver = import_module("ortools.graph.python.min_cost_flow").SimpleMinCostFlow()
-    tree, people = _sorted_tree(problem)
-    distance, nearest = tree.query(people, k=INTEREST, p=1, workers=threads)
+    tree, points = _sorted_tree(problem)
+    distance, nearest = tree.query(points, k=INTEREST, p=1, workers=threads)
     worth = np.exp(-distance / problem.domain.alpha)  # type: ignore[attr-defined]  # a city
-    agents, sink = np.arange(len(people)), len(people) + tree.n
+    agents, sink = np.arange(len(points)), len(points) + tree.n
     costs = np.rint(_COST * (1 - worth)).astype(np.int64)
-    cars = len(people) + np.arange(tree.n)
+    cars = len(points) + np.arange(tree.n)
     for tails, heads, price in (
-        (np.repeat(agents, INTEREST), len(people) + nearest.ravel(), costs.ravel()),
+        (np.repeat(agents, INTEREST), len(points) + nearest.ravel(), costs.ravel()),
         (agents, np.full(len(agents), sink), np.full(len(agents), _COST)),
         (cars, np.full(len(cars), sink), np.zeros(len(cars), dtype=np.int64)),
     ):

@@ -15,7 +15,7 @@ import numpy as np
 
 from palmatch.errors import InputError
 from palmatch.matching import Matching
-from palmatch.methods import METHODS, PreparedMethod, Report, Settings, Workspace, prepare
+from palmatch.methods import METHODS, PreparedMethod, Settings, StageProgress, Workspace, prepare
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, Problem
 from palmatch.rounds.draws import Randomness, stream
@@ -86,7 +86,7 @@ def compare(
     seed: int | None = None,
     edge: float | None = None,
     areas: int | None = None,
-    report: Report | None = None,
+    progress: StageProgress | None = None,
 ) -> Comparison:
     """Play every method `runs` times on the same problem, in each run with the same draws.
 
@@ -106,8 +106,8 @@ def compare(
         Repeats the comparison; without one every run's draws are fresh.
     edge, areas:
         Only written into the rows, for tables over several sizes of region.
-    report:
-        Progress: is called with (what, done, total) from time to time.
+    progress:
+        Is called with (what, done, total) from time to time.
 
     Returns
     -------
@@ -131,11 +131,11 @@ def compare(
     for workspace, own_seeds in workspaces(problem, seeds, redraw=redraw, seed=seed):
         shown = shown or workspace.problem
         alone = len(own_seeds) == runs
-        _play_all(workspace, own_seeds, chosen, played, report=report if alone else None)
-        if report is not None and not alone:
-            report("runs", len(next(iter(played.values()), [])), runs)
+        _play_all(workspace, own_seeds, chosen, played, progress=progress if alone else None)
+        if progress is not None and not alone:
+            progress("runs", len(next(iter(played.values()), [])), runs)
     assert shown is not None
-    points = limit_points(shown, [chosen.epsilon], delta=chosen.delta, report=report) if redraw else ()
+    points = limit_points(shown, [chosen.epsilon], delta=chosen.delta, progress=progress) if redraw else ()
     rows = [
         limit_row(points[0], edge=edge, areas=areas)
         if method == LIMIT
@@ -198,17 +198,17 @@ def _play_all(
     settings: Settings,
     played: dict[str, list[Run]],
     *,
-    report: Report | None = None,
+    progress: StageProgress | None = None,
 ) -> None:
     best, draws = optimal_welfare(workspace.problem), run_draws(workspace, seeds)
     for number, (method, runs) in enumerate(played.items()):
-        workspace.report = report
+        workspace.on_progress = progress
         ready = prepare(workspace, method, settings=settings)
         # Its own progress is of no interest among many runs.
-        workspace.report = None
+        workspace.on_progress = None
         runs.extend(play_runs(ready, draws, best))
-        if report is not None:
-            report("methods", number + 1, len(played))
+        if progress is not None:
+            progress("methods", number + 1, len(played))
 
 
 def play_runs(method: PreparedMethod, draws: Sequence[Randomness], best: float) -> list[Run]:

@@ -62,7 +62,7 @@ class Area:
     def stands(self, squares: FloatArray, lots: IntArray) -> FloatArray:
         """Return a point of each square in the service area, or the centre of one that is not served.
 
-        Vehicles that all stood in the centre would be alike to everybody; `lots`, public numbers, spread them.
+        Vehicles that all stood in the centre would be alike to every agent; `lots`, public numbers, spread them.
         """
         found = [_known(self, *square) for square in squares.tolist()]
         chosen = [

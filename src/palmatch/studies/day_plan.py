@@ -223,7 +223,7 @@ _ASSUMPTIONS: Final = (
     "Public: the square and the time of a request, the square of its destination or that it is not known, where "
     "vehicles stand, all settings, and what follows from these and from the reports or actions of the agents.",
     "Each agent uses fresh, independent, private randomness, and keeps its place while it waits.",
-    "An agent is one request of the records, which do not say who rides twice. Two rides of one person are about two "
+    "An agent is one request of the records, which do not say who rides twice. Two rides of a passenger are about two "
     "places; where one tells about the other, their ε and δ add up.",
 )
 

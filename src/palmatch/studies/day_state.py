@@ -8,7 +8,7 @@ The rules by which vehicles move and agents give up are here, and are functions 
 - Where that square is not served, or not known, it drives on to its stand, the public point where it began the day.
 - An agent that got no vehicle waits and takes part in the next batch, and gives up after a public time.
 
-The state itself holds true places and is not to be published. It knows nothing of how anybody is matched.
+The state itself holds true places and is not to be published. It knows nothing of how any agent is matched.
 """
 
 from __future__ import annotations

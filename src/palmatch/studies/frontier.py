@@ -14,7 +14,7 @@ from math import isfinite, isnan, log, nan
 import numpy as np
 
 from palmatch.errors import InputError
-from palmatch.methods import METHODS, Report, Settings, Workspace, prepare
+from palmatch.methods import METHODS, Settings, StageProgress, Workspace, prepare
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, Problem
 from palmatch.studies.compare import (
@@ -117,7 +117,7 @@ def frontier(
     seed: int | None = None,
     edge: float | None = None,
     areas: int | None = None,
-    report: Report | None = None,
+    progress: StageProgress | None = None,
 ) -> Frontier:
     """Play every method `runs` times at every budget, on the same problems and draws.
 
@@ -154,11 +154,11 @@ def frontier(
     turns = runs if redraw or not isinstance(problem, Problem) else 1
     for number, (workspace, own) in enumerate(workspaces(problem, seeds, redraw=redraw, seed=seed)):
         shown = shown or workspace.problem
-        done = _counter(report, number * len(cells), turns * len(cells))
-        for runs_of_cell, more in zip(played, _play_cells(workspace, own, cells, chosen, report, done), strict=True):
+        done = _counter(progress, number * len(cells), turns * len(cells))
+        for runs_of_cell, more in zip(played, _play_cells(workspace, own, cells, chosen, progress, done), strict=True):
             runs_of_cell.extend(more)
     assert shown is not None
-    points = limit_points(shown, budgets, delta=chosen.delta, report=report) if redraw else ()
+    points = limit_points(shown, budgets, delta=chosen.delta, progress=progress) if redraw else ()
     rows = [
         _row(method, results, replace(chosen, epsilon=epsilon), edge=edge, areas=areas, pooled=redraw)
         for (method, epsilon), results in zip(cells, played, strict=True)
@@ -177,27 +177,27 @@ def _play_cells(
     seeds: Sequence[int | None],
     cells: Sequence[tuple[str, float]],
     settings: Settings,
-    report: Report | None,
+    progress: StageProgress | None,
     done: Callable[[], None],
 ) -> Iterator[list[Run]]:
     """Yield the runs of each method and budget, all on one workspace."""
     best, draws = optimal_welfare(workspace.problem), run_draws(workspace, seeds)
     for method, epsilon in cells:
         # Only what is done before play takes long enough to be worth a bar of its own.
-        workspace.report = report
+        workspace.on_progress = progress
         ready = prepare(workspace, method, settings=settings if isnan(epsilon) else replace(settings, epsilon=epsilon))
-        workspace.report = None
+        workspace.on_progress = None
         yield play_runs(ready, draws, best)
         done()
 
 
-def _counter(report: Report | None, start: int, total: int) -> Callable[[], None]:
+def _counter(progress: StageProgress | None, start: int, total: int) -> Callable[[], None]:
     """Report how many cells are done, and return a function that reports one more each time it is called."""
     count = itertools.count(start)
 
     def done() -> None:
-        if report is not None:
-            report("methods and budgets", next(count), total)
+        if progress is not None:
+            progress("methods and budgets", next(count), total)
 
     done()
     return done

@@ -7,7 +7,7 @@ estimated on drawn crowds and carries a confidence interval. This module must no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import inf, nan, sqrt
@@ -20,7 +20,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import t as student
 
 from palmatch.errors import InputError
-from palmatch.methods import Report, Workspace
+from palmatch.methods import StageProgress, Workspace, of_stage
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.methods.recommended import program_of
 from palmatch.methods.reports import prior_of
@@ -118,7 +118,7 @@ class _Limit:
         crowds: int = CROWDS,
         seed: int | None = None,
         gap: float = GAP,
-        report: Report | None = None,
+        progress: StageProgress | None = None,
     ) -> Limit:
         """Bound the expected welfare of every (ε, δ)-PLDP method on crowds drawn from the public prior.
 
@@ -136,8 +136,8 @@ class _Limit:
             Repeats the drawn crowds, which are fresh without one.
         gap:
             The relative gap between the two sides of the linear program at which the solver stops.
-        report:
-            Progress: is called with (what, done, total) from time to time.
+        progress:
+            Is called with (what, done, total) from time to time.
 
         Returns
         -------
@@ -162,12 +162,12 @@ class _Limit:
         if not budgets or not crowds >= 0:
             raise InputError(f"Expected at least one epsilon and crowds of at least 0, got crowds={crowds}.")
         refuse_pairs(problem, "The limit")
-        town = Town.of(problem, capacities, report)
-        optimum = town.optimum(crowds, seed, report)
+        town = Town.of(problem, capacities, progress)
+        optimum = town.optimum(crowds, seed, progress)
         bounds: list[Bound] = []
         for value in budgets:
             start = bounds[-1].solution if bounds else None
-            bounds.append(_bound(town, value, delta, optimum, gap, start, report))
+            bounds.append(_bound(town, value, delta, optimum, gap, start, progress))
         return Limit(tuple(bounds), optimum)
 
     @staticmethod
@@ -189,9 +189,9 @@ class Town:
     capacities: IntArray
 
     @classmethod
-    def of(cls, problem: Problem, capacities: ArrayLike | None = None, report: Report | None = None) -> Town:
+    def of(cls, problem: Problem, capacities: ArrayLike | None = None, progress: StageProgress | None = None) -> Town:
         """Collect it."""
-        regions = Workspace(problem, report).regions
+        regions = Workspace(problem, progress).regions
         priors = tuple(prior_of(problem, region) for region in regions)
         given = problem.capacity if capacities is None else capacities
         return cls(problem, regions, priors, _checked(given, problem.resources))
@@ -224,13 +224,13 @@ class Town:
         agents, places = linear_sum_assignment(table, maximize=True)
         return float(table[agents, places].sum())
 
-    def optimum(self, crowds: int, seed: int | None, report: Report | None = None) -> Estimate:
+    def optimum(self, crowds: int, seed: int | None, progress: StageProgress | None = None) -> Estimate:
         """Estimate the expected full-information optimum."""
         found = []
         for number, crowd in enumerate(self.crowds(crowds, seed)):
             found.append(self.best(crowd))
-            if report is not None:
-                report("crowds", number + 1, crowds)
+            if progress is not None:
+                progress("crowds", number + 1, crowds)
         return estimate(found)
 
 
@@ -254,12 +254,12 @@ def _bound(
     optimum: Estimate,
     gap: float,
     start: Solution | None,
-    report: Report | None,
+    progress: StageProgress | None,
 ) -> Bound:
     began = perf_counter()
     program = town.program(epsilon, delta)
     found = solve(
-        program, gap=gap, start=_usable(start, program), progress=_progress(report, f"limit at ε = {epsilon:g}")
+        program, gap=gap, start=_usable(start, program), progress=of_stage(progress, f"limit at ε = {epsilon:g}")
     )
     certificate = certify(program, found)
     welfare = certificate.bound if not optimum.crowds else min(certificate.bound, optimum.high)
@@ -283,10 +283,6 @@ def _usable(start: Solution | None, program: Program) -> Solution | None:
         return None
     same = [len(own) for own in start.multipliers] == [len(group.prior) for group in program.groups]
     return start if same else None
-
-
-def _progress(report: Report | None, what: str) -> Callable[[int, int], None] | None:
-    return None if report is None else lambda done, total: report(what, done, total)
 
 
 def _checked(capacities: ArrayLike | None, resources: int) -> IntArray:

@@ -18,7 +18,7 @@ import numpy as np
 from palmatch.data.portal import cache_folder
 from palmatch.data.whole import write_whole
 from palmatch.errors import InputError
-from palmatch.methods import Report
+from palmatch.methods import StageProgress
 from palmatch.privacy.limit_program import Program
 from palmatch.privacy.limit_solver import GAP
 from palmatch.problem import FloatArray, IntArray, Problem
@@ -52,7 +52,7 @@ def limit_points(
     crowds: int = CROWDS,
     seed: int = 0,
     folder: Path | None = None,
-    report: Report | None = None,
+    progress: StageProgress | None = None,
 ) -> tuple[LimitPoint, ...]:
     """Return the limit at each ε for a problem's public data: from the cache, or computed and put there.
 
@@ -66,8 +66,8 @@ def limit_points(
         Crowds drawn from the prior to estimate the expected optimum.
     folder:
         For the cache; `limit` in the folder that PALMATCH_CACHE or XDG_CACHE_HOME name unless given.
-    report:
-        Progress: is called with (what, done, total) from time to time.
+    progress:
+        Is called with (what, done, total) from time to time.
 
     Examples
     --------
@@ -78,11 +78,11 @@ def limit_points(
     >>> low.loss > high.loss > 0
     True
     """
-    town = Town.of(problem, report=report)
+    town = Town.of(problem, progress=progress)
     paths = [path_of(town.program(value, delta), crowds, seed, folder) for value in epsilons]
     known = [_read(path) for path in paths]
     missing = [value for value, point in zip(epsilons, known, strict=True) if point is None]
-    fresh = _computed(problem, missing, delta, crowds, seed, report) if missing else iter(())
+    fresh = _computed(problem, missing, delta, crowds, seed, progress) if missing else iter(())
     points = tuple(point or next(fresh) for point in known)
     for path, point, before in zip(paths, points, known, strict=True):
         if before is None and path is not None:
@@ -94,9 +94,9 @@ def limit_points(
 
 
 def _computed(
-    problem: Problem, epsilons: list[float], delta: float, crowds: int, seed: int, report: Report | None
+    problem: Problem, epsilons: list[float], delta: float, crowds: int, seed: int, progress: StageProgress | None
 ) -> Iterator[LimitPoint]:
-    found = limit(problem, epsilons, delta=delta, crowds=crowds, seed=seed, report=report)
+    found = limit(problem, epsilons, delta=delta, crowds=crowds, seed=seed, progress=progress)
     return iter([_point(bound, found) for bound in found.bounds])
 
 

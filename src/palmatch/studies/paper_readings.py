@@ -27,7 +27,7 @@ from palmatch.rounds.game import region_tables, rules_of, simulate
 from palmatch.studies.cells import Cell
 from palmatch.studies.reproduce_papers import Ready, Records, prepare_published, problem_of, types_of
 
-Contest: TypeAlias = Literal["nobody", "one", "in turn"]
+Contest: TypeAlias = Literal["none", "one", "in turn"]
 Charge: TypeAlias = Literal["all", "seen", "collisions", "looks"]
 Neighbours: TypeAlias = Literal["all", "exactly", "present"]
 Lots: TypeAlias = Literal["pairs", "collide", "one of them", "as many", "edges"]
@@ -58,7 +58,7 @@ class Reading:
     ties:
         Which way round ties are broken.
     contest:
-        What becomes of a paper that several attempt at once: nobody gets it, one of them does, or the first does,
+        What becomes of a paper that several attempt at once: none gets it, one of them does, or the first does,
         since they act in turn.
     charge:
         What is charged: every collision and every look, what others can see (not a look at a paper that is taken),
@@ -68,7 +68,7 @@ class Reading:
     acted_on:
         Whether welfare and optimum are those of the areas that reviewers act on, not of all that they have.
     lots:
-        What "random" means: shuffled pairs; each reviewer draws a paper, and a contested one goes to nobody, or to one
+        What "random" means: shuffled pairs; each reviewer draws a paper, and a contested one goes to none, or to one
         of them; as many reviewers as papers draw one each; or as many edges are drawn and kept if both ends are free.
     areas:
         The numbers of areas to play it at.
@@ -84,7 +84,7 @@ class Reading:
     worthless_beyond: bool = False
     neighbours: Neighbours = "all"
     ties: Literal["by id", "reversed"] = "by id"
-    contest: Contest = "nobody"
+    contest: Contest = "none"
     charge: Charge = "all"
     truth_selection: float = 0.1
     acted_on: bool = False
@@ -240,7 +240,7 @@ def _charging(ready: Ready, charge: Charge) -> Ready:
 
 def _play(workspace: Workspace, ready: Ready, reading: Reading, seed: int) -> tuple[IntArray, IntArray]:
     """Return who got what and the charged actions of each."""
-    if reading.contest != "nobody" or reading.charge == "seen":
+    if reading.contest != "none" or reading.charge == "seen":
         return play_agents(workspace, ready, reading, seed)
     game, names = ready.game, workspace.randomness(seed).private
     ends = simulate(game.public, game.own, game.rules, game.allowance, names=names)

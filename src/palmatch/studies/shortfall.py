@@ -1,6 +1,6 @@
 """What a matching left open, and why: conflicts, the agents' demand, the resources' capacity, or the method.
 
-Everything in here follows from the matching and from public limits, so that it may be told to anybody.
+Everything in here follows from the matching and from public limits, so that it may be published.
 """
 
 from __future__ import annotations

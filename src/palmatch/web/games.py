@@ -69,7 +69,7 @@ class LiveGames:
         self._folder.cleanup()
 
     def register(self, key: bytes) -> None:
-        """Let a page take part: what an operator would do for a person that it knows."""
+        """Let a page take part: what an operator would do for a member that it knows."""
         self.issuer.register([key])
 
     async def open(self, choice: Choice) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Explorer:
     def close(self) -> None:
         """End the process in the background, if there is one."""
         if self._background is not None:
-            # What is being computed there may take half a minute more, and nobody waits for it.
+            # What is being computed there may take half a minute more, and no request waits for it.
             os.kill(self._worker.result(), signal.SIGTERM)
             self._background.shutdown(cancel_futures=True)
 

@@ -37,7 +37,7 @@ async def connect(
     tls:
         How to check the server's certificate; the system's authorities unless told otherwise.
     allow_plain:
-        Whether to connect without TLS to other machines. Anybody on the way could then see who takes part, and when.
+        Whether to connect without TLS to other machines. Machines on the way could then see who takes part, and when.
     """
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:

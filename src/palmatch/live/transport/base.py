@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 # A publish waits this long for a connection that is being made again.
 _PATIENCE_SECONDS = 15.0
-# A broker that restarts must not be met by everybody at once: its listen backlog is 100.
+# A broker that restarts must not be met by all clients at once: its listen backlog is 100.
 _SHORTEST_DELAY, _LONGEST_DELAY = 0.2, 10.0
 
 
@@ -110,7 +110,7 @@ class Transport(ABC):
         packet = signer.packet(topic, Fence(nonce=nonce))
 
         def handler(_: str, found: bytes) -> None:
-            # Anybody could guess the topic's shape, but not this packet.
+            # Any party could guess the topic's shape, but not this packet.
             if found == packet:
                 passed.set()
 
@@ -211,7 +211,7 @@ class Reconnecting(Transport):
                 for pattern in tuple(self._handlers):
                     await self._subscribe_now(pattern)
             except Exception as error:
-                # Whatever it was: a client that gives up here would wait for ever, and nobody would notice.
+                # Whatever it was: a client that gives up here would wait for ever, unnoticed.
                 _LOG.info("reconnect failed", extra={"reason": _reason(error)})
                 await self._disconnect()
             else:

@@ -91,7 +91,7 @@ class HubTransport(Reconnecting):
                     self._deliver(topic, payload)
                 else:
                     self._answered(op, topic, payload.decode(errors="replace"))
-        # Before anybody asks again: who finds a connection that is up, but at its end, would ask without a pause.
+        # Before any task asks again: one that finds a connection up, but at its end, would ask without a pause.
         self._up.clear()
         for waiting in self._answers.values():
             waiting.cancel()
@@ -137,7 +137,7 @@ class HubTransport(Reconnecting):
             await self._send(frame(Op.UNSUBSCRIBE, pattern, b""))
 
     def _lost(self, socket: ClientConnection) -> None:
-        """Wait for the next connection; if there is one already, it is up, and nobody would say so again."""
+        """Wait for the next connection; if there is one already, it is up, and nothing would say so again."""
         if socket is self._socket:
             self._up.clear()
 

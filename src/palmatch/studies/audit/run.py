@@ -10,7 +10,7 @@ from warnings import warn
 
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError, MeaninglessSetting
-from palmatch.methods import METHODS, Report, Settings, Workspace, budgets
+from palmatch.methods import METHODS, Settings, StageProgress, Workspace, budgets, of_stage
 from palmatch.problem import Problem
 from palmatch.studies.audit.analytic import (
     ReportLaw,
@@ -21,7 +21,7 @@ from palmatch.studies.audit.analytic import (
     worst_report,
 )
 from palmatch.studies.audit.belief import Belief, ImpossibleGame, belief
-from palmatch.studies.audit.blackbox.attack import Attack, Claim, Progress, attack, check_audited, claim_of
+from palmatch.studies.audit.blackbox.attack import Attack, Claim, attack, check_audited, claim_of
 from palmatch.studies.audit.blackbox.bound import check_games, games_for
 from palmatch.studies.audit.blackbox.target import candidates, most_varied, neighbours_only, stress_problem
 
@@ -93,7 +93,7 @@ def audit(
     settings: Settings | None = None,
     seed: int | None = None,
     error: float = 1e-6,
-    report: Report | None = None,
+    progress: StageProgress | None = None,
 ) -> Audit:
     """Try to refute a method's guarantee by playing it.
 
@@ -159,7 +159,7 @@ def audit(
     attacks = [
         attack(
             crowd, method, row, types, crowd=words, claim=claim, games=games, known=known, settings=chosen, error=error,
-            seed=None if seed is None else seed + number, progress=_progress(report, words),
+            seed=None if seed is None else seed + number, progress=of_stage(progress, words),
         )
         for number, (words, crowd, row, known) in enumerate(crowds)
     ]  # fmt: skip
@@ -167,7 +167,7 @@ def audit(
         attacks.append(
             attack_by_likelihood(
                 law, played, method, place, claim=claim, games=games, settings=chosen, error=error,
-                seed=seed, progress=_progress(report, "exact likelihoods"),
+                seed=seed, progress=of_stage(progress, "exact likelihoods"),
             )
         )  # fmt: skip
     exact, violations = None, []
@@ -200,7 +200,3 @@ def _games(games: int | None, resolution: float | None, claim: Claim, error: flo
     if games is not None:
         raise InputError("Give a number of games or a resolution, but not both.")
     return games_for(resolution, claimed=claim.epsilon, delta=claim.delta, error=error)
-
-
-def _progress(report: Report | None, what: str) -> Progress | None:
-    return None if report is None else lambda done, total: report(what, done, total)

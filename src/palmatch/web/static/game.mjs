@@ -31,7 +31,7 @@ export class Game {
     this.tries = new Uint16Array(this.vehicles);
   }
 
-  /** Go to a round; after the last one everybody holds what the result says. */
+  /** Go to a round; after the last one every agent holds what the result says. */
   go(round) {
     if (round < this.round) this.clear();
     while (this.round < Math.min(round, this.last)) this.forward();

@@ -208,9 +208,9 @@ def measured(
     tests = learnt(first[::4], second[::4], names)
     best, chosen, threshold = -np.inf, "", 0.0
     for name, scores in tests.items():
-        found, promised = best_threshold(scores(first[2::4]), scores(second[2::4]), delta=claim.delta, error=error)
-        if promised > best or not chosen:
-            best, chosen, threshold = promised, name, found
+        found, guaranteed = best_threshold(scores(first[2::4]), scores(second[2::4]), delta=claim.delta, error=error)
+        if guaranteed > best or not chosen:
+            best, chosen, threshold = guaranteed, name, found
     left, right = tests[chosen](first[1::2]), tests[chosen](second[1::2])
     return chosen, left, right, bound_at(threshold, left, right, delta=claim.delta, error=error)
 

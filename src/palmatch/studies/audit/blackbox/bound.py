@@ -48,7 +48,7 @@ class Bound:
 
 
 def best_threshold(first: FloatArray, second: FloatArray, *, delta: float, error: float) -> tuple[float, float]:
-    """Return the threshold that promises most on twice as many games, and the bound that it promises."""
+    """Return the threshold that guarantees most on twice as many games, and the bound that it guarantees."""
     mixed = np.unique(np.concatenate((first, second)))
     tried = mixed[np.unique(np.linspace(0, len(mixed) - 1, _THRESHOLDS).astype(np.int64))]
     hits, alarms = _at_least(first, tried), _at_least(second, tried)

@@ -1,7 +1,7 @@
 """What an observer sees of one game: exactly, as symbols from coarse to fine, and roughly, as a row of numbers.
 
 Everything that a matching makes public is in here: each row of the trace, who holds what, rounds, charged actions, the
-published ε and the guarantee itself. Welfare and utilities are computed from the truth and published by nobody.
+published ε and the guarantee itself. Welfare and utilities are computed from the truth and not published.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _columns(problem: Problem) -> IntArray:
 def stress_problem(problem: Problem, target: int, *, rivals: int | None = None) -> Problem:
     """Return a crowd that makes the target act as often as it can: rivals of its own region for the same resources.
 
-    Rivals are the region's representative, so that nobody but the target tells anything, and want as many units. The
+    Rivals are the region's representative, so that no agent but the target tells anything, and want as many units. The
     target comes first.
     """
     region = problem.regions[int(problem.region_index[target])]

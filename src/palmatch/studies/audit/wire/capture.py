@@ -72,7 +72,7 @@ def _size(one: Seen) -> int:
 
 
 def _before(captured: Captured) -> list[float]:
-    """Return, for each packet of the target, when somebody else was last heard: it may have been an answer to that."""
+    """Return, for each packet of the target, when an agent else was last heard: it may have been an answer to that."""
     last, found = captured.packets[0].time, []
     for one in captured.packets:
         if one.client == captured.target:

@@ -1,0 +1,38 @@
+"""The words of the package and its documentation: one word for each thing, and no metaphors."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = [
+    *(path for kind in ("py", "jinja", "html", "css") for path in (ROOT / "src").rglob(f"*.{kind}")),
+    *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / "examples").rglob("*.py"),
+    *ROOT.glob("*.md"),
+]
+
+# What is wrong, and what to write instead.
+WORDS = {
+    r"\w*everybody\w*|\beveryone\b": "every agent, all agents",
+    r"\b(some|any|no)body\b|\banyone\b": "an agent, any observer, no party",
+    r"\bpeople\b|\bpersons?\b": "agents",
+    r"\bpromise[sd]?\b": "guarantee",
+    r"\bgavels?\b|\btalents?\b|\bclans?\b|\bhouses?\b|\bdoors?\b|\barenas?\b|\bthrones?\b": "the thing itself",
+    r"(?:^|[.;:] |\"\"\"|# )(?-i:Who|Whoever)\b(?![^.]*\?)": "an agent that ..., the participants",
+    r"\breport: (?:Report|StageProgress)\b": "progress, for a callback",
+}
+
+
+@pytest.mark.parametrize("wrong", WORDS)
+def test_one_word_stands_for_one_thing(wrong: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in FILES
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if re.search(wrong, line, flags=re.IGNORECASE)
+    ]
+    assert not found, f"write: {WORDS[wrong]}\n" + "\n".join(found)
