@@ -91,6 +91,8 @@ def test_the_papers_study_runs_on_files(tmp_path: Path) -> None:
     result = run("reproduce", "papers", *words, "--out", "study", folder=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     assert "71.6 ± 2.5" in result.stdout
+    assert "Not to be published: welfare, losses" in result.stdout
+    assert "made up" not in result.stdout
     assert (tmp_path / "study/losses.svg").exists()
     page = (tmp_path / "study/report.html").read_text(encoding="utf-8")
     assert "adds ln k to every ε" in page

@@ -161,7 +161,7 @@ def figures(found: Audit, settings: Settings, seed: int | None) -> dict[str, obj
             "reported": _range(belief.reported / belief.prior),
         },
         "notes": found.notes,
-        "not_to_be_published": ["attacks", "belief", "epsilon_measured"],
+        "not_to_be_published": ["attacks", "belief", "epsilon_measured", "violations", "seed"],
     }
 
 

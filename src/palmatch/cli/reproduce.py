@@ -113,7 +113,7 @@ def mobility(
     page = _write(out, rows, lambda: write_mobility(out, records, rows, told)[0])
     losses = loss_rows(reproduce_mobility.losses(rows), "edge")
     title = f"Mobility, on {records.source}"
-    _tell(title, numbers, losses, told, page=page, json=json, warnings=records.warnings)
+    _tell(title, numbers, losses, told, page=page, json=json, made_up=records.made_up, warnings=records.warnings)
 
 
 @app.command("papers", help=PAPERS_HELP, epilog=PAPERS_EXAMPLES)
@@ -155,7 +155,9 @@ def papers(
     numbers = beside(PAPERS, reproduce_papers.own_numbers(rows, records))
     page = _write(out, rows, lambda: write_papers(out, records, rows, told, readings=others)[0])
     losses = loss_rows(reproduce_papers.losses(rows), "areas")
-    _tell(f"Paper assignment, on {records.source}", numbers, losses, told, page=page, json=json)
+    _tell(
+        f"Paper assignment, on {records.source}", numbers, losses, told, page=page, json=json, made_up=records.made_up
+    )
 
 
 def _moments(texts: Sequence[str] | None) -> list[datetime] | None:
@@ -247,6 +249,7 @@ def _tell(
     *,
     page: Path,
     json: Path | None,
+    made_up: bool,
     warnings: Sequence[str] = (),
 ) -> None:
     if str(json) != "-":
@@ -254,6 +257,7 @@ def _tell(
         show.say_seeded(told.seed)
         _show_numbers(numbers)
         show.say("The last column is the difference in published standard deviations.")
+        show.say(f"{show.FROM_THE_TRUTH}{' Here they may be: the records are made up.' if made_up else ''}")
         for warning in warnings:
             show.say(f"Warning: {warning}")
         show.say(f"Open {page} for the figures and for what differs from the paper.")
@@ -278,6 +282,7 @@ def figures(numbers: Sequence[Beside], losses: Sequence[dict[str, object]], told
         "command": told.command,
         "runs": told.runs,
         "seed": told.seed,
+        "not_to_be_published": ["numbers", "rows", "seed"],
         "numbers": [
             {
                 "what": number.published.what,
