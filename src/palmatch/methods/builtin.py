@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from palmatch.methods import centralised, geo, lists, palma, reports
 from palmatch.methods.exponential import prepare_exponential
@@ -12,6 +13,15 @@ from palmatch.methods.registry import Method, register
 _THRESHOLD = lists.on_reports(lists.threshold)
 _ADAPTIVE = lists.on_reports(lists.patient, discount=lists.SHARE_OF_PRICE)
 _REPORT = "one report under randomised response, then a function of the reports"
+
+# What several of them have in common.
+_own_list = partial(Method, notion="none", spends=False, reveals="one's own list")
+_centre = partial(Method, centre=True, rounds=False)
+_knowing_centre = partial(_centre, notion="none", spends=False, random=False, reveals="all utilities, to a centre")
+_noisy = partial(Method, notion="geo-indistinguishability", located=True)
+_noisy_list = partial(_noisy, reveals="a list that follows from a noisy place")
+_noisy_centre = partial(_noisy, centre=True, rounds=False, reveals="a noisy place, to a centre")
+_attempts = partial(Method, reveals="noisy attempts, looks and back-offs", has_delta=True)
 
 for _method in (
     Method(
@@ -29,13 +39,11 @@ for _method in (
         reveals=_REPORT,
         settle=_THRESHOLD,
     ),
-    Method(
+    _attempts(
         "palma",
         "PALMA with proved accounting",
         palma.in_rounds(palma.palma_game),
-        reveals="noisy attempts, looks and back-offs",
         game=palma.palma_game,
-        has_delta=True,
         live=("rounds",),
     ),
     Method(
@@ -45,13 +53,11 @@ for _method in (
         reveals=_REPORT,
         settle=_ADAPTIVE,
     ),
-    Method(
+    _attempts(
         "published",
         "PALMA as in the paper, with the paper's accounting",
         palma.in_rounds(palma.published_game),
-        reveals="noisy attempts, looks and back-offs",
         game=palma.published_game,
-        has_delta=True,
         proved=False,
     ),
     Method(
@@ -78,151 +84,77 @@ for _method in (
         reveals="attempts, looks and back-offs on one's own utilities",
         game=palma.unlimited_game,
     ),
-    Method(
-        "alma",
-        "down one's own list, linear back-off, no privacy",
-        lists.on_own_lists(lists.alma("linear")),
-        notion="none",
-        spends=False,
-        reveals="one's own list",
-    ),
-    Method(
+    _own_list("alma", "down one's own list, linear back-off, no privacy", lists.on_own_lists(lists.alma("linear"))),
+    _own_list(
         "alma-logistic",
         "down one's own list, logistic back-off, no privacy",
         lists.on_own_lists(lists.alma("logistic")),
-        notion="none",
-        spends=False,
-        reveals="one's own list",
     ),
-    Method(
+    _own_list(
         "alma-patient",
         "down one's own list, giving way now and then, no privacy",
         lists.on_own_lists(lists.alma("patient")),
-        notion="none",
-        spends=False,
-        reveals="one's own list",
     ),
-    Method(
+    _own_list(
         "alma-threshold",
         "down one's own list as a threshold falls, no privacy",
         lists.on_own_lists(lambda own, _settings: lists.whole_threshold(own)),
-        notion="none",
-        spends=False,
-        reveals="one's own list",
     ),
-    Method(
-        "hungarian",
-        "the optimum; a centre knows everything, no privacy",
-        centralised.prepare_hungarian,
-        notion="none",
-        spends=False,
-        reveals="all utilities, to a centre",
-        centre=True,
-        rounds=False,
-        random=False,
-    ),
-    Method(
+    _knowing_centre("hungarian", "the optimum; a centre knows everything, no privacy", centralised.prepare_hungarian),
+    _centre(
         "hungarian-once",
         "the optimum of a centre that knows the reports of once",
         reports.prepare_hungarian_once,
         settle=reports.centre,
         reveals="one report under randomised response, to a centre",
-        centre=True,
-        rounds=False,
         live=("report",),
     ),
-    Method(
+    _centre(
         "hungarian-region",
         "the optimum of a centre that knows only regions (ε = 0)",
         centralised.prepare_hungarian_region,
         spends=False,
         reveals="the region, to a centre",
-        centre=True,
-        rounds=False,
     ),
-    Method(
+    _centre(
         "hungarian-exponential",
         "the optimum of a centre on reports of the exponential mechanism",
         prepare_exponential,
         reveals="one report of the exponential mechanism, to a centre",
-        centre=True,
-        rounds=False,
     ),
-    Method(
+    _noisy_centre(
         "hungarian-geo",
         "the optimum on noisy places of agents and resources",
         prepare_geo(rounds=False, resources_too=True),
-        notion="geo-indistinguishability",
-        reveals="a noisy place, to a centre",
-        centre=True,
-        rounds=False,
-        located=True,
     ),
-    Method(
+    _noisy_centre(
         "hungarian-geo-agents",
         "the optimum on noisy places of agents",
         prepare_geo(rounds=False, resources_too=False),
-        notion="geo-indistinguishability",
-        reveals="a noisy place, to a centre",
-        centre=True,
-        rounds=False,
-        located=True,
     ),
-    Method(
+    _noisy_centre(
         "hungarian-geo-square",
         "the optimum on noisy places of agents, truncated to their squares",
         geo.prepare_read("hungarian-geo-square", geo.on_square),
-        notion="geo-indistinguishability",
-        reveals="a noisy place, to a centre",
-        centre=True,
-        rounds=False,
-        located=True,
     ),
-    Method(
+    _noisy_centre(
         "hungarian-geo-bayes",
         "the optimum on noisy places of agents, remapped by Bayes' rule",
         geo.prepare_read("hungarian-geo-bayes", geo.by_bayes),
-        notion="geo-indistinguishability",
-        reveals="a noisy place, to a centre",
-        centre=True,
-        rounds=False,
-        located=True,
     ),
-    Method(
+    _noisy_list(
         "alma-geo",
         "ALMA on noisy places of agents and resources",
         prepare_geo(rounds=True, resources_too=True),
-        notion="geo-indistinguishability",
-        reveals="a list that follows from a noisy place",
-        located=True,
     ),
-    Method(
-        "alma-geo-agents",
-        "ALMA on noisy places of agents",
-        prepare_geo(rounds=True, resources_too=False),
-        notion="geo-indistinguishability",
-        reveals="a list that follows from a noisy place",
-        located=True,
-    ),
-    Method(
-        "greedy",
-        "the best pair first; a centre knows everything, no privacy",
-        centralised.prepare_greedy,
-        notion="none",
-        spends=False,
-        reveals="all utilities, to a centre",
-        centre=True,
-        rounds=False,
-        random=False,
-    ),
-    Method(
+    _noisy_list("alma-geo-agents", "ALMA on noisy places of agents", prepare_geo(rounds=True, resources_too=False)),
+    _knowing_centre("greedy", "the best pair first; a centre knows everything, no privacy", centralised.prepare_greedy),
+    _centre(
         "random",
         "resources at random (ε = 0)",
         centralised.prepare_random,
         spends=False,
         reveals="nothing",
-        centre=True,
-        rounds=False,
     ),
 ):
     # All of them take capacities, demands and conflicts; agents that have partners have no places to be blurred.
