@@ -12,7 +12,6 @@ from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.keys import (
-    Chain,
     Opener,
     Signer,
     load_secret,
@@ -128,23 +127,6 @@ def test_a_tag_depends_on_game_and_key() -> None:
     key = Signer.fresh().public
     assert len({tag_of("g", key), tag_of("h", key), tag_of("g", Signer.fresh().public)}) == 3
     assert len(tag_of("g", key)) == 8
-
-
-def test_a_chain_notices_a_board_that_contradicts_itself() -> None:
-    def after(*numbers: int) -> Chain:
-        chain = Chain()
-        for number in numbers:
-            assert chain.accept(number, chain.hash, b"%032d" % number)
-        return chain
-
-    assert not after(0, 1).accept(1, b"%032d" % 0, b"%032d" % 1)
-    assert not after(0, 1).accept(0, bytes(32), b"anything")
-    assert after(0, 1).accept(5, b"not known", b"%032d" % 5)
-    for number, previous in ((1, b"%032d" % 0), (2, b"another")):
-        with pytest.raises(ProtocolError, match="contradicts itself"):
-            after(0, 1).accept(number, previous, b"another")
-    with pytest.raises(ProtocolError):
-        Chain().accept(0, b"x" * 32, b"first")
 
 
 HANDOVER = topic("handover")

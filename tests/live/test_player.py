@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from palmatch.live.board import Board, Crowd, Opening, Outcome, Regional, Said
 from palmatch.live.codec import decode
 from palmatch.live.identity import forget, identity
 from palmatch.live.journal import Journal
-from palmatch.live.keys import Opener, open_position, tag_of, tie_break, verify
+from palmatch.live.keys import Opener, open_position, tag_of, verify
 from palmatch.live.packing import pack
 from palmatch.live.player import Player
 from palmatch.live.records import bulletin_record, partition_record, table_record
@@ -122,7 +123,11 @@ class BidRules(ReportRules):
             assert one.message.sequence == slot + 1
             assert one.resource is not None
             place = NAMES.index(one.resource)
-            offer = (one.message.offer, tie_break(self.crowd.randomness, one.tag, one.resource), one.tag)
+            offer = (
+                one.message.offer,
+                sha256(self.crowd.randomness + one.tag + one.resource.encode()).digest(),
+                one.tag,
+            )
             if one.message.offer > self.prices[place]:
                 best[place] = max(best.get(place, offer), offer)
         for place, (price, _, tag) in best.items():

@@ -36,7 +36,6 @@ from palmatch.live.keys import Signer
 from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.parties import BoardPart, DevicesPart, GatewayPart, Meeting, Member, Part
 from palmatch.live.resource import GatewayKeys, new_gateway
-from palmatch.live.rules import method_of
 from palmatch.live.transport import Access, Hub, Transport, connect
 from palmatch.live.trust import Trust
 from palmatch.methods.centralised import optimal_welfare
@@ -376,8 +375,3 @@ def _settled(plan: Plan, agents: Points, vehicles: Points, lines: list[dict[str,
         blind=any(line.get("board") == "blind" for line in lines),
         seconds=seconds,
     )
-
-
-def method_name(plan: Plan) -> str:
-    """Return the method that is played."""
-    return method_of(plan.protocol).name

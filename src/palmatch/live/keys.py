@@ -84,37 +84,6 @@ def tag_of(game: str, key: bytes) -> bytes:
     return hashlib.sha256(b"palmatch tag\n" + game.encode() + b"\n" + key).digest()[:TAG]
 
 
-def tie_break(randomness: bytes, tag: bytes, resource: str) -> bytes:
-    """Return what decides between equal offers, the smallest first: public, and chosen by neither board nor device."""
-    return hashlib.sha256(b"palmatch tie\n" + randomness + tag + resource.encode()).digest()
-
-
-@dataclass(slots=True)
-class Chain:
-    """The statements of one topic in their order: what came, and that each names the one before it.
-
-    A gap is allowed, since a missed statement is replaced by a later retained one; a contradiction is not.
-    """
-
-    sequence: int = -1
-    hash: bytes = bytes(32)
-
-    def accept(self, sequence: int, previous: bytes, found: bytes) -> bool:
-        """Tell whether a statement is new; raise ProtocolError if it contradicts the last one."""
-        if sequence < self.sequence:
-            return False
-        if sequence == self.sequence:
-            if found != self.hash:
-                raise ProtocolError(f"Two different statements have number {sequence}: the board contradicts itself.")
-            return False
-        if sequence == self.sequence + 1 and previous != self.hash:
-            raise ProtocolError(
-                f"Statement {sequence} does not follow the one before it: the board contradicts itself."
-            )
-        self.sequence, self.hash = sequence, found
-        return True
-
-
 @dataclass(frozen=True, slots=True)
 class Opener:
     """An X25519 key pair of a resource, for what is sealed to it."""
