@@ -29,7 +29,6 @@ _PAPER = (
 _FAR = 2.0
 
 _BOUNDS = ("unlimited", "noise")
-_FREE = ("noise", "random", "hungarian-region")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +210,10 @@ def loss_exhibit(
 
 def _line(found: Sequence[Loss]) -> Line:
     method = found[0].method
+    facts = METHODS[method]
     return Line(
         method=method,
-        kind=kind_of(method, inf if method == "unlimited" else 0.0 if method in _FREE else 1.0),
+        kind=kind_of(method, inf if not facts.private else 1.0 if facts.spends else 0.0),
         sizes=tuple(x.size for x in found),
         means=tuple(x.mean for x in found),
         spreads=tuple(x.spread for x in found),

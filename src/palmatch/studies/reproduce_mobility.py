@@ -19,6 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 import palmatch.data.city as made_up
+from palmatch import methods as registry
 from palmatch.data import tlc
 from palmatch.domains import mobility
 from palmatch.errors import InputError
@@ -38,7 +39,7 @@ EPSILONS: Final = (1.0, 0.75)
 METHODS: Final = ("published", "unlimited", "noise", "hungarian-geo", "alma-geo", "random", "hungarian-region")
 
 # The guarantee of these does not depend on the budget, so they are played with the first budget only.
-WITHOUT_BUDGET: Final = ("unlimited", "noise", "random", "hungarian-region")
+WITHOUT_BUDGET: Final = tuple(name for name in METHODS if not registry.METHODS[name].spends)
 
 DAY: Final = date(2016, 1, 15)
 HOURS: Final = (5, 8, 11, 19)
