@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from palmatch.studies.audit import audit
     from palmatch.studies.compare import compare
     from palmatch.studies.fairness import fairness
+    from palmatch.studies.frontier import frontier
     from palmatch.studies.limit import limit
+    from palmatch.studies.plan import plan
 
 __version__ = "0.2.0.dev0"
 
@@ -46,11 +48,13 @@ _HOME = {
     "compare": "palmatch.studies.compare",
     "data": "palmatch.",
     "fairness": "palmatch.studies.fairness",
+    "frontier": "palmatch.studies.frontier",
     "limit": "palmatch.studies.limit",
     "make_problem": "palmatch.problem",
     "match": "palmatch.methods",
     "mobility": "palmatch.domains.",
     "pairs": "palmatch.domains.",
+    "plan": "palmatch.studies.plan",
     "papers": "palmatch.domains.",
     "prepare": "palmatch.methods",
     "scores": "palmatch.domains.",
@@ -78,12 +82,14 @@ __all__ = [
     "compare",
     "data",
     "fairness",
+    "frontier",
     "limit",
     "make_problem",
     "match",
     "mobility",
     "pairs",
     "papers",
+    "plan",
     "prepare",
     "register",
     "scores",

@@ -84,4 +84,4 @@ def test_prices_and_budgets_of_palma_do_not_depend_on_where_anybody_is(make, acc
 @pytest.mark.parametrize("make", [city, table], ids=["city", "table"])
 def test_a_plan_may_be_published(make):
     here = make()
-    assert plan(Workspace(here)) == plan(Workspace(elsewhere(here, 3)))
+    assert plan(here) == plan(elsewhere(here, 3))

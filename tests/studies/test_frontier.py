@@ -161,3 +161,13 @@ def test_progress_rises_to_the_end_and_no_further(problem: pm.Problem) -> None:
     frontier(problem, ["hungarian-geo", "random"], epsilons=(1.0, 2.0), runs=2, progress=progress)
     total = 3 if isinstance(problem, pm.Problem) else 6
     assert list(dict.fromkeys(told)) == [(done, total) for done in range(total + 1)]
+
+
+def test_studies_take_a_budget_or_settings_but_not_both() -> None:
+    night = pm.data.city.batch(5.0)
+    problem = pm.mobility.problem(night.requests, night.vehicles)
+    assert {row.epsilon_max for row in pm.compare(problem, ["once"], runs=1, epsilon=0.5).rows} == {0.5}
+    assert {line.epsilon for line in pm.plan(problem, epsilon=0.5)} == {0.5}
+    for asked in (pm.compare, pm.plan, pm.audit):
+        with pytest.raises(InputError, match="not both ways"):
+            asked(problem, epsilon=0.5, settings=Settings())  # type: ignore[operator]

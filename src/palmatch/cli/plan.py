@@ -7,7 +7,7 @@ from dataclasses import asdict
 from palmatch.cli import options, show
 from palmatch.cli.inputs import inputs_of
 from palmatch.cli.outputs import check_outputs
-from palmatch.methods import Settings, Workspace
+from palmatch.methods import Settings
 from palmatch.studies.plan import RegionPlan
 from palmatch.studies.plan import plan as plan_regions
 
@@ -35,7 +35,7 @@ def command(
     problem = inputs.problem(chosen.size(edge, areas), seed)
     settings = Settings(epsilon=epsilon, delta=delta)
     with show.progress_bar("planning") as progress:
-        plans = plan_regions(Workspace(problem, progress), settings=settings)
+        plans = plan_regions(problem, settings=settings, progress=progress)
     show.write_json(json, {"settings": _public(settings), "regions": [asdict(line) for line in plans]})
     if str(json) != "-":
         show.say(show.size_of(problem))

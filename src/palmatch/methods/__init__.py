@@ -34,6 +34,7 @@ __all__ = [
     "prepare",
     "prepare_game",
     "register",
+    "settings_of",
 ]
 
 

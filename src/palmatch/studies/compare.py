@@ -15,7 +15,7 @@ import numpy as np
 
 from palmatch.errors import InputError
 from palmatch.matching import Matching
-from palmatch.methods import METHODS, PreparedMethod, Settings, StageProgress, Workspace, prepare
+from palmatch.methods import METHODS, PreparedMethod, Settings, StageProgress, Workspace, prepare, settings_of
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, Problem
 from palmatch.rounds.draws import Randomness, stream
@@ -82,6 +82,8 @@ def compare(
     methods: Sequence[str] = ("once", "published", "noise", "hungarian-region", "random"),
     *,
     runs: int = 32,
+    epsilon: float | None = None,
+    delta: float | None = None,
     settings: Settings | None = None,
     seed: int | None = None,
     edge: float | None = None,
@@ -100,8 +102,10 @@ def compare(
         optimum. Of several problems, the first run's regions are taken.
     runs:
         How often each method is played; a deterministic one is played once for each problem.
+    epsilon, delta:
+        The budget of the agents that bring none of their own (1 unless given), and δ (1e-5 unless given).
     settings:
-        All public numbers; the usual ones unless given.
+        All public numbers at once, in place of `epsilon` and `delta`.
     seed:
         Repeats the comparison; without one every run's draws are fresh.
     edge, areas:
@@ -123,7 +127,7 @@ def compare(
     >>> [row.method for row in result.rows], result.rows[0].loss_mean < result.rows[1].loss_mean
     (['greedy', 'random'], True)
     """
-    chosen = settings or Settings()
+    chosen = settings_of(settings, epsilon=epsilon, delta=delta)
     _check(methods, runs)
     played: dict[str, list[Run]] = {method: [] for method in methods if method != LIMIT}
     seeds = run_seeds(seed, runs)

@@ -127,19 +127,31 @@ def frontier(
         A problem, or a function from a run's seed, which is None where there is none, to its problem.
     methods:
         As of `compare`: with `limit`, every run is on a crowd drawn from the public prior.
+    epsilons:
+        Budgets at which each method is played.
+    runs:
+        How often each method is played at each budget.
     settings:
         All public numbers but ε.
     seed:
         Repeats the frontier; without one every run's draws are fresh.
     edge, areas:
         Only written into the rows.
+    progress:
+        Is called with (what, done, total) from time to time.
+
+    Returns
+    -------
+    Frontier
+        A line for each method, with a row for each budget. Losses are computed from true utilities and are not to be
+        published.
 
     Examples
     --------
     >>> import palmatch as pm
     >>> night = pm.data.city.batch(5.0)
     >>> problem = pm.mobility.problem(night.requests, night.vehicles)
-    >>> found = frontier(problem, ["once", "random"], epsilons=[0.5, 8.0], runs=2)
+    >>> found = pm.frontier(problem, ["once", "random"], epsilons=[0.5, 8.0], runs=2)
     >>> [(line.method, len(line.rows)) for line in found.lines]
     [('once', 2), ('random', 1)]
     """

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from palmatch.device.distribution import GRID
-from palmatch.methods import Settings, Workspace, budgets
+from palmatch.methods import Settings, StageProgress, Workspace, budgets, settings_of
 from palmatch.methods.palma import published_policy
 from palmatch.methods.reports import reporting
 from palmatch.neighbourhood import Neighbourhood
@@ -63,15 +63,46 @@ class RegionPlan:
         return self.actions >= UNLIMITED - 1
 
 
-def plan(workspace: Workspace, *, settings: Settings | None = None) -> tuple[RegionPlan, ...]:
-    """Return the plan of every region: the published policy under each accountant, and `once`."""
-    chosen = settings or Settings()
-    problem = workspace.problem
+def plan(
+    problem: Problem,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    settings: Settings | None = None,
+    progress: StageProgress | None = None,
+) -> tuple[RegionPlan, ...]:
+    """Say what a budget buys before any agent plays: the published policy under each accountant, and `once`.
+
+    Parameters
+    ----------
+    problem:
+        Agents and resources; of the agents only regions and budgets are looked at, so that a plan may be published.
+    epsilon, delta:
+        The budget of the agents that bring none of their own (1 unless given), and δ (1e-5 unless given).
+    settings:
+        All public numbers at once, in place of `epsilon` and `delta`.
+    progress:
+        Is called with (what, done, total) from time to time.
+
+    Returns
+    -------
+    tuple of RegionPlan
+        One for each region with agents in it.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> night = pm.data.city.batch(5.0)
+    >>> plans = pm.plan(pm.mobility.problem(night.requests, night.vehicles, edge=1000), epsilon=0.75)
+    >>> sum(line.agents for line in plans), {line.epsilon for line in plans}
+    (17, {0.75})
+    """
+    chosen, workspace = settings_of(settings, epsilon=epsilon, delta=delta), Workspace(problem, progress)
     budget = budgets(problem, chosen)
     check_budget(budget, order=chosen.order, delta=chosen.delta)
     policy = published_policy(problem, chosen)
     told = reporting(workspace, chosen)
-    progress = workspace.progress("costs")
+    costing = workspace.progress("costs")
     result = []
     for number, (region, noise) in enumerate(zip(workspace.regions, workspace.plays(policy), strict=True)):
         costs = action_costs(region, noise, policy, chosen.order)
@@ -99,8 +130,8 @@ def plan(workspace: Workspace, *, settings: Settings | None = None) -> tuple[Reg
                 fitting=float((channel.chances.max(axis=1) / GRID)[channel.cell_of].mean()),
             )
         )
-        if progress is not None:
-            progress(number + 1, len(workspace.regions))
+        if costing is not None:
+            costing(number + 1, len(workspace.regions))
     return tuple(result)
 
 

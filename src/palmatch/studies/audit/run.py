@@ -10,7 +10,7 @@ from warnings import warn
 
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError, MeaninglessSetting
-from palmatch.methods import METHODS, Settings, StageProgress, Workspace, budgets, of_stage
+from palmatch.methods import METHODS, Settings, StageProgress, Workspace, budgets, of_stage, settings_of
 from palmatch.problem import Problem
 from palmatch.studies.audit.analytic import (
     ReportLaw,
@@ -90,6 +90,8 @@ def audit(
     agent: int | None = None,
     games: int | None = None,
     resolution: float | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
     settings: Settings | None = None,
     seed: int | None = None,
     error: float = 1e-6,
@@ -109,14 +111,16 @@ def audit(
         How many games are played with either type in each attack; 2000 unless given.
     resolution:
         In place of `games`: the smallest ε that is to be flagged with 95 % power, above the stated one.
+    epsilon, delta:
+        What is tried; 1 and 1e-5 unless given.
     settings:
-        All public numbers; ε is what is tried.
+        All public numbers at once, in place of `epsilon` and `delta`.
     seed:
         Repeats an audit. Without one all games are played on fresh randomness, as a user's are.
     error:
         The probability, of each attack, that its measured ε is above the true one.
-    report:
-        Is told (what, done, total) from time to time.
+    progress:
+        Is called with (what, done, total) from time to time.
 
     Returns
     -------
@@ -137,7 +141,7 @@ def audit(
     Bichsel, Steffen, Bogunovic, Vechev (2021): DP-Sniper: Black-Box Discovery of Differential Privacy Violations using
     Classifiers. IEEE S&P.
     """
-    chosen = settings or Settings()
+    chosen = settings_of(settings, epsilon=epsilon, delta=delta)
     check_audited(method)
     target = _target(problem, method, agent, chosen)
     claim = claim_of(problem, method, target, chosen)
