@@ -149,6 +149,8 @@ def audit(
     for warning in problem.warnings:
         warn(warning, MeaninglessSetting, stacklevel=2)
     played, place, notes = problem, target, []
+    if problem.pairs and problem.agents > _MOST_AGENTS:
+        raise InputError(f"An audit of pairs takes at most {_MOST_AGENTS:,} agents, all of whom may be partners.")
     if problem.agents > _MOST_AGENTS:
         played, place = neighbours_only(problem, target), 0
         notes.append(f"Of {problem.agents:,} agents only those of the target's region play, so that it takes no hours.")
@@ -158,7 +160,7 @@ def audit(
     crowds = (
         ("as given", played, place, False),
         ("others known", played, place, True),
-        ("stress", stress_problem(problem, target), 0, True),
+        ("stress", stress_problem(problem, target), target if problem.pairs else 0, True),
     )
     attacks = [
         attack(

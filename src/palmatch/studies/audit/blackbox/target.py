@@ -83,8 +83,10 @@ def stress_problem(problem: Problem, target: int, *, rivals: int | None = None) 
     """Return a crowd that makes the target act as often as it can: rivals of its own region for the same resources.
 
     Rivals are the region's representative, so that no agent but the target tells anything, and want as many units. The
-    target comes first.
+    target comes first. Where agents are matched with each other all of them stay, each as its region's representative.
     """
+    if problem.pairs:
+        return _among_representatives(problem, target)
     region = problem.regions[int(problem.region_index[target])]
     star = problem.domain.types_of(region)[problem.domain.representative(region)]
     if rivals is None:
@@ -98,6 +100,15 @@ def stress_problem(problem: Problem, target: int, *, rivals: int | None = None) 
         [target] * (1 + rivals),
         uncovered=(0,) if target in problem.uncovered else (),
     )
+
+
+def _among_representatives(problem: Problem, target: int) -> Problem:
+    stars = np.array(
+        [problem.domain.types_of(region)[problem.domain.representative(region)] for region in problem.regions]
+    )
+    types = stars[problem.region_index]
+    types[target] = problem.types[target]
+    return replace(problem, types=types, truth=types, uncovered=(target,) if target in problem.uncovered else ())
 
 
 def neighbours_only(problem: Problem, target: int) -> Problem:
