@@ -67,7 +67,7 @@ def test_regions_of_trips_are_shown(command):
         ((TRIPS,), "add --pairs"),
         ((TRIPS, TRIPS, "--pairs"), "leave the second file out"),
         ((TRIPS, "--pairs", "--domain", "papers"), "--pairs goes with --domain mobility (shared rides)"),
-        ((TRIPS, "--pairs", "--capacity", 2), "everybody has one partner"),
+        ((TRIPS, "--pairs", "--capacity", 2), "every agent has one partner"),
         ((TRIPS, "--pairs", "--method", "alma-geo"), "alma-geo matches agents to resources, not with each other"),
         ((EXAMPLES / "agents.csv", "--pairs"), "expected one called 'to_lat'"),
         ((EXAMPLES / "partners.csv", "--pairs", "--domain", "table"), "needs --types"),
