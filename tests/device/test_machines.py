@@ -255,6 +255,15 @@ def test_another_partition_is_refused_for_good_also_by_a_trust_file_that_changed
         assert ledger.spent() == 0
 
 
+def test_a_device_whose_report_did_not_arrive_goes_without() -> None:
+    store = MemoryStore(units_of(10.0))
+    machine = started(store=store)
+    without = Result("g", (Assigned("you", PLACE.region, 1.0, "t1", 0, "a"),), (("a", 0.0), ("b", 0.0)))
+    assert not [message for message in told(machine, *until_table(), (without, "x")) if isinstance(message, Handover)]
+    assert machine.done
+    assert store.charges == [units_of(1.0)]
+
+
 @pytest.mark.parametrize(
     ("code", "result"),
     [
@@ -263,7 +272,6 @@ def test_another_partition_is_refused_for_good_also_by_a_trust_file_that_changed
         ("price", Result("g", (Assigned("me", PLACE.region, 1.0, "t1", 0, "b"),), (("a", 0.9), ("b", 0.0)))),
         ("steered", Result("g", (Assigned("me", PLACE.region, 1.0, "t1", 0, None),), (("a", 0.0), ("b", 0.0)))),
         ("result", Result("g", (Assigned("me", PLACE.region, 1.0, "t1", 1, "b"),), (("a", 0.0), ("b", 0.0)))),
-        ("result", Result("g", (Assigned("you", PLACE.region, 1.0, "t1", 0, "a"),), (("a", 0.0), ("b", 0.0)))),
         ("price", Result("g", (Assigned("me", PLACE.region, 1.0, "t1", 0, "a"),), (("a", float("nan")), ("b", 0.0)))),
         ("price", Result("g", (Assigned("me", PLACE.region, 1.0, "t1", 0, "a"),), (("a", 0.0),))),
         (

@@ -36,14 +36,18 @@ from palmatch.live.board import Board
 from palmatch.live.client import Device, Wish
 from palmatch.live.codec import decode
 from palmatch.live.journal import Journal
+from palmatch.live.keys import Signer
 from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.records import assigned, partition_record
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.rules import Map, opening_of
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Transport, connect
+from palmatch.live.transport.faults import Faults, Faulty
 
-AGENTS, RESOURCES, EPSILON, SLOTS = 6, 4, 2.0, 60
+AGENTS, RESOURCES, EPSILON, SLOTS = 6, 4, 2.0, 24
+# More than one request costs, so that a second charge would be noticed.
+LIFETIME = units_of(3 * EPSILON)
 PROTOCOLS, TRANSPORTS = ("report", "bids", "rounds"), ("hub", "mqtt")
 # A game takes some 15 s; this says that parties wait for one another for ever.
 LONGEST = 180.0
@@ -86,11 +90,47 @@ class MqttProcess:
         return await connect(self.url, user=user, password=self.broker.passwords.get(user or ""))
 
 
-class Soak:
-    """One game with kills; raises AssertionError where parties disagree, or when the game does not end."""
+class Died(BaseException):
+    """The process of a device ends here."""
 
-    def __init__(self, folder: Path, seed: int, protocol: Any, transport: str) -> None:
+
+class Dying(Ledger):
+    """A ledger after whose first charge the device dies, before anything leaves it."""
+
+    def charge(self, *arguments: Any, **more: Any) -> Any:
+        super().charge(*arguments, **more)
+        raise Died
+
+
+class Soak:
+    """One game with kills; raises AssertionError where parties disagree, or when the game does not end.
+
+    Parameters
+    ----------
+    victims:
+        What is killed at random.
+    faults:
+        The chance that a packet of a device is lost, late or doubled, each way.
+    dying:
+        How many devices die as soon as they are charged.
+    flood:
+        Whether a client that has no right to take part sends as much as it can.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        protocol: Any,
+        transport: str,
+        *,
+        victims: Sequence[str] = ("board", "broker", "device"),
+        faults: float = 0.0,
+        dying: int = 0,
+        flood: bool = False,
+    ) -> None:
         self.folder, self.random, self.protocol = folder, Random(seed), protocol
+        self.victims, self.faults, self.dying, self.flood = victims, faults, set(range(dying)), flood
         self.game, self.issuer, self.kills = f"{protocol}-{transport}", tokens.new_key(), Counter[str]()
         folder.mkdir()
         self.bus = HubProcess(folder) if transport == "hub" else MqttProcess(folder)
@@ -145,6 +185,8 @@ class Soak:
         for number in range(AGENTS):
             self._start(f"device {number}", lambda number=number: self._device(number))
         self._start("killer", lambda: self._kill(kills))
+        if self.flood:
+            self._start("flood", self._flood)
         while pending := [task for task in self.running.values() if not task.done()]:
             done, _ = await asyncio.wait(pending, timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -161,7 +203,7 @@ class Soak:
             playing = [number for number in range(AGENTS) if number not in self.got]
             if not playing:
                 return
-            what = self.random.choice(["board", "broker", "device"])
+            what = self.random.choice(self.victims)
             self.say(f"{what} is killed")
             if what == "broker":
                 self.bus.kill()
@@ -190,7 +232,7 @@ class Soak:
         journal = Journal(self.folder / "board.db")
         try:
             place = Map(partition_record(TRUST.partition), self.cars)
-            times = {"joining": 4.0, "preparing": 0.5, "slot": 2.0 if self.protocol == "report" else 0.6}
+            times = {"joining": 3.0, "preparing": 0.5, "slot": 1.5 if self.protocol == "report" else 0.5}
             key = tokens.public_der(self.issuer)
             opening = opening_of(self.protocol, place, (0.0, EPSILON), key, slots=SLOTS, **times)
             await Board(transport, KEYS["board"], journal).play(self.game, opening)
@@ -215,11 +257,33 @@ class Soak:
             return tokens.blind_sign(self.issuer, blinded)
 
         transport = await self._connected()
+        if self.faults:
+            chances = Faults(self.faults, self.faults, self.faults, delay=0.5)
+            transport = Faulty(transport, chances, Random(f"{number} {self.game}"))
+        kind = Dying if number in self.dying else Ledger
         try:
-            with Ledger(own / "ledger", agent=str(number), lifetime=units_of(EPSILON)) as ledger:
+            with kind(own / "ledger", agent=str(number), lifetime=LIFETIME) as ledger:
                 wish = Wish("ride", tuple(self.at[number].tolist()), EPSILON)
                 played, _ = await Device(TRUST, own, ledger, ask).play(transport, self.game, wish)
                 self.got[number] = played.resource, played.answer == "Accepted"
+        except Died:
+            self.dying.discard(number)
+            self.kills["device"] += 1
+            self._start(f"device {number}", lambda: self._device(number))
+        finally:
+            await transport.close()
+
+    async def _flood(self) -> None:
+        """Send joins with a token of one's own making, as fast as it goes."""
+        transport, topic, thief = await self._connected(), Topic(self.game, "join"), Signer.fresh()
+        token = m.Token(prefix=bytes(32), signature=bytes(256))
+        join = thief.packet(topic, m.Join(token=token, key=thief.public, region="0,0", epsilon_class=1))
+        try:
+            while len(self.got) < AGENTS:
+                for _ in range(20):
+                    with suppress(PalmatchError):
+                        await transport.publish(topic, join)
+                await asyncio.sleep(0.001)
         finally:
             await transport.close()
 
@@ -248,9 +312,9 @@ class Soak:
     def _check_devices(self, by_tag: dict[bytes, str]) -> None:
         for number in range(AGENTS):
             own = self.folder / str(number)
-            with Ledger(own / "ledger", agent=str(number), lifetime=units_of(EPSILON)) as ledger:
+            with Ledger(own / "ledger", agent=str(number), lifetime=LIFETIME) as ledger:
                 ledger.verify()
-                assert ledger.spent() <= units_of(EPSILON), "over budget"
+                assert ledger.spent() <= units_of(EPSILON), "charged twice"
         held = {number: resource for number, (resource, _) in self.got.items() if resource is not None}
         assert sorted(held.values()) == sorted(by_tag.values()), "board and devices disagree"
         served = {arrival.resource: (arrival.tag, arrival.position) for arrival in self.arrivals}

@@ -471,6 +471,11 @@ export class ReportMachine {
   result(record) {
     const open = this.inGame(record.game);
     if (this.count === null || this.table === null) throw new Refused("result", "A result came before its table.");
+    if (!record.assigned.some((line) => line.tag === this.owner.tag)) {
+      // The report has not arrived: the device goes without, and nothing more is told.
+      this.done = true;
+      return [];
+    }
     const facts = { agents: this.count.agents, slack: open.slack, tag: this.owner.tag };
     const mine = checkResult(record, this.table, this.seen.get("table"), facts);
     if (mine.channel !== this.channel || mine.report !== this.report) {

@@ -251,6 +251,10 @@ class ReportMachine(Machine):
         game = self._in_game(record.game)
         if self._count is None or not hasattr(self, "table"):
             raise Refused("result", f"A result of game {game.game} came before its table.")
+        if not any(line.tag == self.owner.tag for line in record.assigned):
+            # The report has not arrived: the device goes without, and nothing more is told.
+            self.done = True
+            return ()
         channel = self._seen[ReportTable]
         mine = check_result(
             record, self.table, channel, agents=self._count.agents, slack=game.slack, tag=self.owner.tag

@@ -140,7 +140,10 @@ def result_record(opened: Envelope, roster: Envelope, result: Envelope, transcri
 
 def assigned(transcript: m.Transcript) -> dict[bytes, str]:
     """Return the resource of each agent of a transcript that has one."""
-    places = zip(split(transcript.tags, m.TAG), unpack("i", transcript.assigned), strict=True)
+    tags, numbers = split(transcript.tags, m.TAG), unpack("i", transcript.assigned)
+    if len(tags) != len(numbers) or any(number >= len(transcript.resources) for number in numbers):
+        raise ProtocolError("The transcript does not have one resource of its list, or none, for each agent.")
+    places = zip(tags, numbers, strict=True)
     return {tag: transcript.resources[int(place)] for tag, place in places if place >= 0}
 
 
