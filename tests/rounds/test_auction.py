@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 from palmatch.errors import DidNotConverge
 from palmatch.matching import Outcome
+from palmatch.rounds import auction
 from palmatch.rounds.auction import ValueLists, sell
 from palmatch.rounds.draws import keys_of, streams
 
@@ -92,3 +93,19 @@ def test_a_trace_holds_every_bid_and_what_came_of_it(seed, agents, resources):
     assert leads.sum() == len(best)
     last = {int(r): int(n) for n, r in zip(sale.trace.agent[leads], sale.trace.resource[leads], strict=True)}
     assert last == {r: n for n, r in enumerate(sale.resource_of.tolist()) if r >= 0}
+
+
+def test_threads_change_nothing_about_a_sale(monkeypatch):
+    chance = np.random.default_rng(8)
+    values = chance.uniform(0.05, 1.0, (60, 40)).round(1)
+    lists = everybody_apart(values)
+    lists = ValueLists(np.repeat(lists.list_of, 3), lists.start, lists.resources, lists.values)
+    names = streams(4, keys(180))
+    alone = sell(lists, np.zeros(40), 0.01, names=names, patience=30)
+    monkeypatch.setattr(auction, "_MANY_LISTS", 2)
+    monkeypatch.setattr(auction, "_LISTS_AT_A_TIME", 7)
+    monkeypatch.setattr(auction, "usual_threads", lambda: 2)
+    together = sell(lists, np.zeros(40), 0.01, names=names, patience=30)
+    assert (together.resource_of == alone.resource_of).all()
+    assert together.prices.tobytes() == alone.prices.tobytes()
+    assert together.rounds == alone.rounds

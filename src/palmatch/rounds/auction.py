@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
+from typing import TypeAlias
 
 import numba
 import numpy as np
@@ -18,17 +19,26 @@ from palmatch.device import bid as device_bid
 from palmatch.errors import DidNotConverge
 from palmatch.matching import Outcome, Trace
 from palmatch.problem import FloatArray, IntArray
-from palmatch.rounds.draws import SELECTION, Keys, compiled_draw
+from palmatch.rounds.draws import SELECTION, Keys, compiled_counter, compiled_mix
 from palmatch.rounds.recording import TraceParts
+from palmatch.rounds.tables import stable_order, starts
+from palmatch.rounds.threads import spread, usual_threads
 
 _ROUNDS_AT_ONCE = 64
+
+# From so many lists on several threads look at them, so many at a time.
+_MANY_LISTS, _LISTS_AT_A_TIME = 4096, 512
 
 # Resources of a list that are looked at first.
 SHORT = 8
 
 
 # The device's own rule, as it is.
-best_bid = numba.njit(cache=True)(device_bid.best_bid)
+best_bid = numba.njit(cache=True, nogil=True)(device_bid.best_bid)
+
+
+Few: TypeAlias = tuple[FloatArray, IntArray, FloatArray]
+Bids: TypeAlias = tuple[IntArray, FloatArray, IntArray, IntArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,55 +83,114 @@ def sell(
     leaves nothing unsold, and the last rivals part in a time that does not depend on how many agents there are.
     `names` are public streams: they decide between equal bids.
     """
-    agents, resources = len(lists.list_of), len(opening)
-    prices, holder = opening.copy(), np.full(resources, -1, dtype=np.int64)
-    bids = (np.zeros(resources), np.full(resources, -1, dtype=np.int64), np.zeros(resources, dtype=np.int64))
-    table = (lists.list_of, lists.start, lists.resources, lists.values)
-    sold_for = np.full(resources, np.nan)
+    agents = len(lists.list_of)
+    # Agents stand in the order of lists, and resources in that in which lists name them: what is looked at together
+    # lies side by side.
+    agent_at, (numbers, rows) = stable_order(lists.list_of), _numbered(lists.resources, len(opening))
+    at_list, streams = lists.list_of[agent_at], names[agent_at]
+    first = starts(np.bincount(lists.list_of, minlength=len(lists.start) - 1))
+    bidding = (streams, at_list, (lists.start, numbers, lists.values), *_room(len(first) - 1))
+    prices, held, holder = opening[rows], np.full(agents, -1, dtype=np.int64), np.full(len(rows), -1, dtype=np.int64)
+    board = (prices, holder, np.zeros(len(rows)), np.full(len(rows), -1, dtype=np.int64))
+    sold_for, free, unsold = np.full(len(rows), np.nan), np.arange(agents), np.arange(len(rows))
     patient = most_rounds if patience is None else patience
-    rounds, held, seen = 0, np.full(agents, -1, dtype=np.int64), TraceParts()
+    rounds, seen = 0, TraceParts()
     for call in count():
-        queue = np.empty(agents, dtype=np.int64)
-        free = np.flatnonzero(held < 0)
-        # What agents of one list look at lies side by side; their order decides nothing but that of a trace.
-        queue[: len(free)] = free if trace else free[np.argsort(lists.list_of[free], kind="stable")]
+        crowd = _crowd(free, at_list, first)
         waiting, deadline = len(free), rounds + patient
         while waiting and rounds < deadline:
             if rounds >= most_rounds:
                 raise DidNotConverge(f"{waiting} of {agents} agents were still bidding after {most_rounds:,} rounds.")
             until = min(rounds + (1 if trace else _ROUNDS_AT_ONCE), most_rounds, deadline)
             buffers = seen.room(waiting if trace else 0)
-            rounds, waiting = bid(names, table, prices, holder, bids, queue, waiting, step, rounds, until, buffers)
+            rounds, waiting = _bid_until(until, rounds, waiting, bidding, crowd, board, step, buffers)
             if trace:
-                seen.add(buffers, rounds, _led(buffers, holder))
+                at, wanted, offers = buffers
+                led = np.where(holder[np.maximum(wanted, 0)] == at, Outcome.LEADS, Outcome.LOSES)
+                seen.add((agent_at[at], np.where(wanted < 0, -1, rows[wanted]), offers), rounds, led)
             if progress is not None:
                 progress(agents - waiting, agents)
-        sold = (holder >= 0) & np.isnan(sold_for)
-        held[holder[sold]] = np.flatnonzero(sold)
-        sold_for[sold] = prices[sold]
+        sold = unsold[holder[unsold] >= 0]
+        held[holder[sold]], sold_for[sold] = rows[sold], prices[sold]
         # Opening prices may have been too high for every agent; nothing is cheaper than the later calls.
-        if len(free) == 0 or (call > 0 and not sold.any()):
+        if len(free) == 0 or (call > 0 and len(sold) == 0):
             break
-        # No agent can outbid this.
-        prices = np.where(holder >= 0, np.inf, 0.0)
+        free, unsold = free[held[free] < 0], unsold[holder[unsold] < 0]
+        # No agent can outbid this; and what is known of the lists was known at other prices.
+        prices[sold], prices[unsold], bidding[3][2][:] = np.inf, 0.0, np.inf
         step, patient = 2 * step, max(patient // 4, 1)
-    return Sale(held, np.where(holder >= 0, sold_for, prices), rounds, seen.trace() if trace else None)
-
-
-def _led(buffers: tuple[IntArray, IntArray, FloatArray], holder: IntArray) -> IntArray:
-    """Return what came of the bids of one round."""
-    agents, resources, _ = buffers
-    return np.where(holder[np.maximum(resources, 0)] == agents, Outcome.LEADS, Outcome.LOSES)
+    resource_of, posted = np.empty(agents, dtype=np.int64), np.empty(len(rows))
+    resource_of[agent_at], posted[rows] = held, np.where(holder >= 0, sold_for, prices)
+    return Sale(resource_of, posted, rounds, seen.trace() if trace else None)
 
 
 @numba.njit(cache=True)
+def _numbered(resources, count):  # type: ignore[no-untyped-def]  # compiled
+    """Return the resources of all lists by numbers in the order in which they come, and which resource has which."""
+    number, rows = np.full(count, -1, dtype=np.int32), np.empty(count, dtype=np.int64)
+    numbers, known = np.empty(len(resources), dtype=np.int32), 0
+    for place in range(len(resources)):
+        resource = resources[place]
+        if number[resource] < 0:
+            number[resource], rows[known] = known, resource
+            known += 1
+        numbers[place] = number[resource]
+    for resource in range(count):
+        if number[resource] < 0:
+            rows[known] = resource
+            known += 1
+    return numbers, rows
+
+
+def _crowd(free: IntArray, at_list: IntArray, first: IntArray) -> tuple[IntArray, ...]:
+    """Return who waits: places by list, from `first` on; how many of each list; and the lists with any, as many as."""
+    counts = np.bincount(at_list[free], minlength=len(first) - 1)
+    queue, lists = np.empty(len(at_list), dtype=np.int64), np.empty(len(first) - 1, dtype=np.int64)
+    queue[np.arange(len(free)) + (first - starts(counts))[:-1][at_list[free]]] = free
+    active = np.flatnonzero(counts)
+    lists[: len(active)] = active
+    return queue, first, counts, lists, np.array([len(active)])
+
+
+def _room(
+    lists: int,
+) -> tuple[tuple[FloatArray, IntArray, FloatArray], tuple[IntArray, FloatArray, IntArray, IntArray]]:
+    """Return room for what is known of each list.
+
+    That is the few resources that are looked at first, with the most that any other was worth, infinite for nothing
+    known yet; and its bid: resource, offer, draw, and where in the queue its bidder is.
+    """
+    few = np.empty(lists * SHORT), np.empty(lists * SHORT, dtype=np.int64), np.full(lists, np.inf)
+    resource, drawn, place = (np.empty(lists, dtype=np.int64) for _ in range(3))
+    return few, (resource, np.empty(lists), drawn, place)
+
+
+def _bid_until(  # type: ignore[no-untyped-def]  # what the compiled rounds take
+    until: int, rounds: int, waiting: int, bidding, crowd, board, step: float, buffers
+) -> tuple[int, int]:
+    """Play rounds of bidding, on several threads while there are very many lists."""
+    threads = usual_threads()
+    while threads > 1 and waiting and rounds < until and crowd[4][0] >= _MANY_LISTS:
+        rounds += 1
+        spread(
+            lambda *some, now=rounds: look(some, bidding, crowd, board[0], step, now),
+            int(crowd[4][0]),
+            at_a_time=_LISTS_AT_A_TIME,
+            threads=threads,
+        )
+        waiting = settle(bidding, crowd, board, waiting, buffers)
+    rounds, waiting = bid(bidding, crowd, board, waiting, step, rounds, until, buffers)
+    return rounds, waiting
+
+
+@numba.njit(cache=True, nogil=True)
 def _look(table, prices, number, step, short):  # type: ignore[no-untyped-def]  # compiled
     """Return the `best_bid` of a list, mostly from the few of its resources that were worth most when last looked at.
 
     Prices only rise while bids are made, so that no other resource is worth more than the largest of the others was
     then. Where two of the few are still worth more than that, they are the best two of the whole list.
     """
-    _, start, resources, values = table
+    start, resources, values = table
     short_values, short_resources, others = short
     first, last = start[number], start[number + 1]
     if last - first <= 2 * SHORT:
@@ -140,83 +209,117 @@ def _look(table, prices, number, step, short):  # type: ignore[no-untyped-def]  
     return best_bid(values, resources, prices, first, last, step)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _shorten(table, prices, number, short):  # type: ignore[no-untyped-def]  # compiled
     """Write the resources of a list that are worth most now, in the list's order; return the most of any other."""
-    _, start, resources, values = table
+    start, resources, values = table
     short_values, short_resources, _ = short
-    gains, places, kept = np.empty(SHORT + 1), np.empty(SHORT + 1, dtype=np.int64), 0
-    for place in range(start[number], start[number + 1]):
-        gain = values[place] - prices[resources[place]]
-        if kept > SHORT and gain <= gains[SHORT]:
+    first, count = np.uint64(start[number]), np.uint64(start[number + 1] - start[number])
+    gains, best, kept = np.empty(count), np.empty(SHORT + 1), 0
+    for place in range(count):
+        gains[place] = values[first + place] - prices[np.uint64(resources[first + place])]
+    for gain in gains:
+        if kept > SHORT and gain <= best[SHORT]:
             continue
         slot = min(kept, SHORT)
-        while slot > 0 and gains[slot - 1] < gain:
-            gains[slot], places[slot] = gains[slot - 1], places[slot - 1]
+        while slot > 0 and best[slot - 1] < gain:
+            best[slot] = best[slot - 1]
             slot -= 1
-        gains[slot], places[slot] = gain, place
+        best[slot] = gain
         kept = min(kept + 1, SHORT + 1)
-    chosen = np.sort(places[:SHORT])
-    for index in range(SHORT):
-        short_values[number * SHORT + index] = values[chosen[index]]
-        short_resources[number * SHORT + index] = resources[chosen[index]]
-    return gains[SHORT]
+    # Of equal ones at the end of the few, those that come first.
+    above = 0
+    while above < SHORT and best[above] > best[SHORT - 1]:
+        above += 1
+    index, equal = number * SHORT, SHORT - above
+    for place in range(count):
+        if gains[place] > best[SHORT - 1] or (gains[place] == best[SHORT - 1] and equal > 0):
+            equal -= gains[place] == best[SHORT - 1]
+            short_values[index], short_resources[index] = values[first + place], resources[first + place]
+            index += 1
+    return best[SHORT]
 
 
-@numba.njit(cache=True)
-def bid(names, table, prices, holder, board, queue, waiting, step, rounds, until, trace):  # type: ignore[no-untyped-def]  # compiled
+@numba.njit(cache=True, nogil=True)
+def look(some, bidding, crowd, prices, step, rounds):  # type: ignore[no-untyped-def]  # compiled
+    """Write the bids of some lists: prices change between rounds only, so that agents of one list bid alike.
+
+    Of those that wait, the one with the smallest draw wins against the others of its list.
+    """
+    streams, _, table, short, (favourite, offers, drawn, places) = bidding
+    queue, first, counts, lists, _ = crowd
+    counter = compiled_counter(rounds, SELECTION)
+    for index in range(some[0], some[1]):
+        number = lists[index]
+        favourite[number], offers[number] = _look(table, prices, number, step, short)
+        begin, end = first[number], first[number] + counts[number]
+        least = np.iinfo(np.int64).max
+        for waits in range(np.uint64(begin), np.uint64(end)):
+            chance = np.int64(compiled_mix(streams[np.uint64(queue[waits])] ^ counter) >> np.uint64(11))
+            least = min(least, chance)  # type: ignore[assignment]
+        for waits in range(begin, end):
+            if np.int64(compiled_mix(streams[queue[waits]] ^ counter) >> np.uint64(11)) == least:
+                places[number] = waits
+                break
+        drawn[number] = least
+
+
+@numba.njit(cache=True, nogil=True)
+def settle(bidding, crowd, board, waiting, trace):  # type: ignore[no-untyped-def]  # compiled
+    """Give each resource to the highest of the lists' bids; return how many agents wait then."""
+    _, at_list, _, _, (favourite, offers, drawn, places) = bidding
+    queue, first, counts, lists, active = crowd
+    prices, holder, bids, winners = board
+    trace_place, trace_resource, trace_offer = trace
+    touched, count, traced = np.empty(active[0], dtype=np.int64), 0, 0
+    for index in range(active[0]):
+        number = lists[index]
+        wanted, offer = favourite[number], offers[number]
+        for waits in range(first[number], first[number] + counts[number] if len(trace_place) else 0):
+            trace_place[traced], trace_resource[traced], trace_offer[traced] = queue[waits], wanted, offer
+            traced += 1
+        if wanted < 0:
+            waiting -= counts[number]
+            counts[number] = 0
+            continue
+        rival = winners[wanted]
+        if rival < 0:
+            touched[count] = wanted
+            count += 1
+        if rival < 0 or offer > bids[wanted] or (offer == bids[wanted] and drawn[number] < drawn[rival]):
+            winners[wanted], bids[wanted] = number, offer
+    for index in range(count):
+        resource = touched[index]
+        number, out = winners[resource], holder[resource]
+        counts[number] -= 1
+        holder[resource] = queue[places[number]]
+        queue[places[number]] = queue[first[number] + counts[number]]
+        prices[resource], winners[resource] = bids[resource], -1
+        touched[index] = out
+    still = 0
+    for index in range(active[0]):
+        lists[still] = lists[index]
+        still += counts[lists[index]] > 0
+    for index in range(count):
+        out = touched[index]
+        if out >= 0:
+            number = at_list[out]
+            if counts[number] == 0:
+                lists[still] = number
+                still += 1
+            queue[first[number] + counts[number]] = out
+            counts[number] += 1
+        else:
+            waiting -= 1
+    active[0] = still
+    return waiting
+
+
+@numba.njit(cache=True, nogil=True)
+def bid(bidding, crowd, board, waiting, step, rounds, until, trace):  # type: ignore[no-untyped-def]  # compiled
     """Play rounds of bidding; return (rounds played, agents that still want to bid)."""
-    list_of, start, _, _ = table
-    bids, bidders, drawn = board
-    trace_agent, trace_resource, trace_offer = trace
-    tracing = len(trace_agent) > 0
-    touched = np.empty(len(prices), dtype=np.int64)
-    following = np.empty(len(queue), dtype=np.int64)
-    # Prices change between rounds only, so one look a round does for all agents with the same list.
-    looked = np.full(len(start) - 1, -1, dtype=np.int64)
-    favourite = np.empty(len(start) - 1, dtype=np.int64)
-    offers = np.empty(len(start) - 1)
-    lists = len(start) - 1
-    short = (np.empty(lists * SHORT), np.empty(lists * SHORT, dtype=np.int64), np.full(lists, np.inf))
     while waiting > 0 and rounds < until:
         rounds += 1
-        count = 0
-        kept = 0
-        for index in range(waiting):
-            agent = queue[index]
-            number = list_of[agent]
-            if looked[number] != rounds:
-                looked[number] = rounds
-                favourite[number], offers[number] = _look(table, prices, number, step, short)
-            wanted, offer = favourite[number], offers[number]
-            if tracing:
-                trace_agent[index], trace_resource[index], trace_offer[index] = agent, wanted, offer
-            if wanted < 0:
-                continue
-            chance = compiled_draw(names[agent], rounds, SELECTION)
-            if bidders[wanted] < 0:
-                touched[count] = wanted
-                count += 1
-                bidders[wanted] = agent
-                bids[wanted] = offer
-                drawn[wanted] = chance
-            elif offer > bids[wanted] or (offer == bids[wanted] and chance < drawn[wanted]):
-                following[kept] = bidders[wanted]
-                kept += 1
-                bidders[wanted] = agent
-                bids[wanted] = offer
-                drawn[wanted] = chance
-            else:
-                following[kept] = agent
-                kept += 1
-        for index in range(count):
-            resource = touched[index]
-            if holder[resource] >= 0:
-                following[kept] = holder[resource]
-                kept += 1
-            holder[resource] = bidders[resource]
-            prices[resource] = bids[resource]
-            bidders[resource] = -1
-        queue[:kept] = following[:kept]
-        waiting = kept
+        look((0, crowd[4][0]), bidding, crowd, board[0], step, rounds)
+        waiting = settle(bidding, crowd, board, waiting, trace)
     return rounds, waiting

@@ -128,10 +128,15 @@ def compiled_mix(value):  # type: ignore[no-untyped-def]  # compiled
 
 
 @numba.njit(cache=True)
+def compiled_counter(step, purpose):  # type: ignore[no-untyped-def]  # compiled
+    """Return what the names of all streams are mixed with for one draw."""
+    return compiled_mix(np.uint64(step * PURPOSES + purpose + 1) * np.uint64(_GAMMA))
+
+
+@numba.njit(cache=True)
 def compiled_draw(name, step, purpose):  # type: ignore[no-untyped-def]  # compiled
     """Return `draw` as an int64."""
-    counter = np.uint64(step * PURPOSES + purpose + 1) * np.uint64(_GAMMA)
-    return np.int64(compiled_mix(name ^ compiled_mix(counter)) >> np.uint64(11))
+    return np.int64(compiled_mix(name ^ compiled_counter(step, purpose)) >> np.uint64(11))
 
 
 @numba.njit(cache=True)
