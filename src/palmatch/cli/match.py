@@ -21,7 +21,6 @@ from palmatch.methods import match as match_problem
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import Problem
 from palmatch.report.assignments import assignments, with_pairs
-from palmatch.report.units import fairness_lines, shortfall_lines
 from palmatch.studies.fairness import fairness
 from palmatch.studies.shortfall import lacking_agents, lacking_resources
 
@@ -144,6 +143,9 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, t
     if without:
         show.say(f"{show.counted(without, 'agent')} {'goes' if without == 1 else 'go'} without a {matching.other}.")
     if problem.seats is not None:
+        # Here, since its words come with figures, which take longer to load than most matchings.
+        from palmatch.report.units import fairness_lines, shortfall_lines
+
         for line in [] if problem.pairs else shortfall_lines(problem, matching):
             show.say(line, indent="    ")
         for line in fairness_lines(problem, fairness(problem, matching, threshold=threshold)):

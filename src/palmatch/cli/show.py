@@ -24,7 +24,7 @@ from palmatch.data.whole import write_whole
 from palmatch.matching import Guarantee, in_words
 from palmatch.methods import StageProgress
 from palmatch.problem import Problem
-from palmatch.report.style import counted as counted
+from palmatch.report.phrases import counted as counted
 from palmatch.studies.compare import Row
 from palmatch.studies.plan import RegionPlan
 

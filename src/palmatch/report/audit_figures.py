@@ -17,6 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from scipy.spatial import cKDTree
 
 from palmatch.problem import FloatArray
+from palmatch.report.phrases import counted
 from palmatch.report.style import (
     AGENT,
     ALARM,
@@ -30,7 +31,6 @@ from palmatch.report.style import (
     RESOURCE,
     SHORE,
     WIDTH,
-    counted,
     dashes_of,
     legend_above,
     sheet,

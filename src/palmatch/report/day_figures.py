@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from palmatch.problem import FloatArray
+from palmatch.report.phrases import counted, percent
 from palmatch.report.style import (
     AGENT,
     ALARM,
@@ -22,9 +23,7 @@ from palmatch.report.style import (
     INK,
     PRIVATE,
     RESOURCE,
-    counted,
     panels,
-    percent,
     styled,
 )
 

@@ -23,6 +23,7 @@ from palmatch.methods import METHODS
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.report.maps import dot, draw_land, map_axes, places_of
 from palmatch.report.paper_figures import Line, loss_lines
+from palmatch.report.phrases import counted, percent
 from palmatch.report.style import (
     AGENT,
     ALARM,
@@ -37,13 +38,11 @@ from palmatch.report.style import (
     RESOURCE,
     SHORE,
     Kind,
-    counted,
     dashes_of,
     epsilon_bars,
     kind_handles,
     kind_of,
     legend_above,
-    percent,
     sheet,
     styled,
 )

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from palmatch.report.phrases import percent
 from palmatch.report.style import (
     FAINT_INK,
     INK,
@@ -25,7 +26,6 @@ from palmatch.report.style import (
     markers_of,
     name_ends,
     names_width,
-    percent,
     sheet,
     styled,
 )

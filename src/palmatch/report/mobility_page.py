@@ -12,6 +12,7 @@ from palmatch.domains import mobility
 from palmatch.report import paper_figures
 from palmatch.report.html import Exhibit, Page, Table, picture, text_row, write_page
 from palmatch.report.paper_figures import Mark
+from palmatch.report.phrases import counted, percent
 from palmatch.report.reproduction import (
     Sizes,
     Told,
@@ -23,7 +24,6 @@ from palmatch.report.reproduction import (
     study_page,
     within,
 )
-from palmatch.report.style import counted, percent
 from palmatch.studies.published_numbers import MOBILITY, Beside, beside, loss_key
 from palmatch.studies.reproduce_mobility import DAY, HOURS, Records, losses, own_numbers, spendings
 from palmatch.studies.reproduced import Loss, Spent

@@ -18,7 +18,7 @@ from palmatch.matching import Matching
 from palmatch.methods import Settings, budgets
 from palmatch.report import figures, units, words
 from palmatch.report.html import Exhibit, Page, Section, made_folder, picture, write_page
-from palmatch.report.style import counted, percent
+from palmatch.report.phrases import counted, percent
 from palmatch.studies.compare import Comparison, Run, all_epsilons
 from palmatch.studies.fairness import fairness
 

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from palmatch.problem import FloatArray, Problem
 from palmatch.report.maps import Places, dot, draw_land, map_axes, places_of
+from palmatch.report.phrases import counted
 from palmatch.report.style import (
     AGENT,
     ALARM,
@@ -31,7 +32,6 @@ from palmatch.report.style import (
     SHORE,
     WIDTH,
     Kind,
-    counted,
     dashes_of,
     epsilon_bars,
     kind_handles,

@@ -10,6 +10,7 @@ import polars as pl
 from palmatch.methods import Settings
 from palmatch.report.html import Exhibit, Table, text_row, write_page
 from palmatch.report.paper_figures import Mark
+from palmatch.report.phrases import counted, percent
 from palmatch.report.reproduction import (
     Sizes,
     Told,
@@ -21,7 +22,6 @@ from palmatch.report.reproduction import (
     study_page,
     within,
 )
-from palmatch.report.style import counted, percent
 from palmatch.studies.paper_readings import READINGS, tried
 from palmatch.studies.published_numbers import PAPERS, Beside, beside
 from palmatch.studies.reproduce_papers import Records, losses, own_numbers, spendings, types_of

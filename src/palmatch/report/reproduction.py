@@ -15,7 +15,8 @@ from palmatch.methods import METHODS, Settings
 from palmatch.report import paper_figures
 from palmatch.report.html import NOTHING, Cell, Exhibit, Page, Row, Section, Table, picture, text_row
 from palmatch.report.paper_figures import Line, Mark
-from palmatch.report.style import kind_of, percent
+from palmatch.report.phrases import percent
+from palmatch.report.style import kind_of
 from palmatch.report.words import SETTING_WORDS, seed_in_words
 from palmatch.studies.published_numbers import Beside, Own, Unit
 from palmatch.studies.reproduced import Loss, Spent

@@ -287,13 +287,3 @@ def name_ends(axes: Axes, ends: Sequence[tuple[str, float, float]]) -> None:
             va="center", size=8.5, annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": FAINT_INK, "lw": 0.5, "shrinkA": 1, "shrinkB": 3},
         )  # fmt: skip
-
-
-def percent(fraction: float) -> str:
-    """Return a fraction in per cent with one decimal, and never a minus before a zero."""
-    return f"{round(100 * fraction, 1) + 0.0:.1f}\N{NO-BREAK SPACE}%"
-
-
-def counted(number: float, what: str, plural: str | None = None) -> str:
-    """Return a number of things in words: 1 agent, 2 agents; `plural` where an s does not make it."""
-    return f"{number:,} {what if number == 1 else plural or f'{what}s'}"

@@ -18,7 +18,8 @@ from palmatch.methods.palma import published_policy
 from palmatch.problem import Problem
 from palmatch.report import html
 from palmatch.report.html import NOTHING, Cell, Section, Table, text_row
-from palmatch.report.style import REGION_ONLY, help_of, kind_of, percent
+from palmatch.report.phrases import percent
+from palmatch.report.style import REGION_ONLY, help_of, kind_of
 from palmatch.studies.compare import Comparison, Row
 from palmatch.studies.limit_points import LIMIT
 

@@ -1,0 +1,13 @@
+"""Numbers in words, for pages and the terminal; imports nothing, so that a command that draws nothing starts fast."""
+
+from __future__ import annotations
+
+
+def percent(fraction: float) -> str:
+    """Return a fraction in per cent with one decimal, and never a minus before a zero."""
+    return f"{round(100 * fraction, 1) + 0.0:.1f}\N{NO-BREAK SPACE}%"
+
+
+def counted(number: float, what: str, plural: str | None = None) -> str:
+    """Return a number of things in words: 1 agent, 2 agents; `plural` where an s does not make it."""
+    return f"{number:,} {what if number == 1 else plural or f'{what}s'}"
