@@ -16,7 +16,7 @@ from palmatch.domains import mobility
 from palmatch.domains.plugin import BUILT_IN, plugin_domains
 from palmatch.errors import InputError
 from palmatch.methods import METHODS
-from palmatch.report.style import counted
+from palmatch.report.phrases import counted
 
 Size = TypeVar("Size", int, float)
 
