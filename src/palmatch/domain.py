@@ -87,6 +87,15 @@ class Expecting(Protocol):
 
 
 @runtime_checkable
+class ExpectingAll(Protocol):
+    """An optional protocol of a domain that is `Expecting`: the priors of very many regions at once."""
+
+    def priors(self, regions: Sequence[Region]) -> list[FloatArray]:
+        """Return `prior(region)` of each region."""
+        ...
+
+
+@runtime_checkable
 class Snapping(Protocol):
     """An optional protocol of a domain: which possible type of a region is nearest to an agent."""
 

@@ -61,11 +61,13 @@ def test_a_live_device_draws_from_the_whole_grid():
 @given(st.lists(st.binary(max_size=128), min_size=1, max_size=40))
 def test_the_compiled_hash_is_that_of_the_standard_library(names):
     expected = [int.from_bytes(blake2b(name, digest_size=8).digest(), "little") for name in names]
-    assert hashes(names).tolist() == expected
+    sizes = np.array([len(name) for name in names])
+    assert hashes(b"".join(names), sizes).tolist() == expected
 
 
 def test_very_many_ids_have_the_keys_that_few_have():
-    ids = [f"agent {number} ü" for number in range(20_000)]
-    np.testing.assert_array_equal(keys_of(ids)[:100], keys_of(ids[:100]))
+    for letter in "uü":
+        ids = [f"agent {number} {letter}" for number in range(20_000)]
+        np.testing.assert_array_equal(keys_of(ids)[:100], keys_of(ids[:100]))
     longest = [*ids, "x" * 200]
     np.testing.assert_array_equal(keys_of(longest)[-1], keys_of(longest[-1:])[0])

@@ -24,7 +24,7 @@ from palmatch.domains import mobility, papers, plugin, scores, table
 from palmatch.domains import pairs as partners
 from palmatch.errors import InputError
 from palmatch.problem import Problem
-from palmatch.report.style import counted
+from palmatch.report.phrases import counted
 from palmatch.seats import Seats, given_or
 from palmatch.studies.archive import digest
 

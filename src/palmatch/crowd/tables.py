@@ -6,7 +6,7 @@ of real agents are never stored; they follow from the agents' places when these 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numba
 import numpy as np
@@ -26,6 +26,9 @@ from palmatch.rounds.threads import spread
 
 _SQUARES_AT_A_TIME = 128
 _AGENTS_AT_A_TIME = 8192
+
+# Utilities of possible agents up to so many, in all squares together, are computed once and kept: 160 MB.
+_MOST_KEPT = 20_000_000
 
 
 def has_plain_noise(policy: Policy) -> bool:
@@ -140,28 +143,43 @@ def fill_places(squares, square_of, spots, some, east, north):  # type: ignore[n
 
 
 def neighbourhoods(problem: Problem, sets: Sets, *, progress: Progress | None = None) -> tuple[Neighbourhood, ...]:
-    """Return the squares one by one, for callers that need every possible agent's utilities."""
+    """Return the squares one by one; of very many, the utilities are computed each time they are asked for."""
     city = problem.domain
     assert isinstance(city, Located)
+    edges = np.diff(sets.squares.axis_start)[sets.squares.kind]
+    kept = int((edges**2 * np.diff(sets.resource_start)).sum()) <= _MOST_KEPT
+    rows, starts, ranks = sets.index.rows[sets.resources], sets.resource_start.tolist(), sets.ranks
     result = []
     for number, region in enumerate(problem.regions):
-        here = slice(int(sets.resource_start[number]), int(sets.resource_start[number + 1]))
-        offsets = sets.entry_start[number * sets.ranks : (number + 1) * sets.ranks + 1]
-        resources, types = sets.index.rows[sets.resources[here]], city.types_of(region)
-        result.append(
-            Neighbourhood(
-                region=region,
-                resources=resources,
-                types=types,
-                utilities=utility_table(types, city.places, resources, city.alpha),
-                representative=city.representative(region),
-                entries=sets.entries[offsets[0] : offsets[-1]].astype(np.int64),
-                offsets=offsets - offsets[0],
-            )
-        )
+        offsets = sets.entry_start[number * ranks : (number + 1) * ranks + 1]
+        square = _Square.__new__(_Square)
+        for name, value in (
+            ("region", region),
+            ("resources", rows[starts[number] : starts[number + 1]]),
+            ("representative", city.representative(region)),
+            ("entries", sets.entries[offsets[0] : offsets[-1]].astype(np.int64)),
+            ("offsets", offsets - offsets[0]),
+            ("_city", city),
+        ):
+            object.__setattr__(square, name, value)
+        result.append(replace(square) if kept else square)
         if progress is not None:
             progress(number + 1, len(problem.regions))
     return tuple(result)
+
+
+class _Square(Neighbourhood):
+    """A square whose types and utilities are computed when asked for; `replace(square)` keeps them."""
+
+    __slots__ = ("_city",)
+    _city: Located
+
+    def __getattr__(self, name: str) -> FloatArray:
+        if name == "types":
+            return self._city.types_of(self.region)
+        if name == "utilities":
+            return utility_table(self.types, self._city.places, self.resources, self._city.alpha)
+        raise AttributeError(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,21 +115,22 @@ def bells(places: FloatArray, offsets: FloatArray, axis: FloatArray, width: floa
 def _fill_bells(places, offsets, axis, width, weight):  # type: ignore[no-untyped-def]  # compiled
     scale, points = -0.5 / (width * width), len(axis)
     # A bell is the product of one along each axis.
-    along = np.empty((2, points, len(places)))
+    along = np.empty((2, len(places), points))
     for side in range(2):
-        for point in range(points):
-            for place in range(len(places)):
-                along[side, point, place] = exponential(scale * (axis[point] - places[place, side]) ** 2)
-    for row in range(len(offsets)):
-        total = 0.0
-        if row < points * points:
-            for place in range(len(places)):
-                total += along[0, row // points, place] * along[1, row % points, place]
-        else:
-            for place in range(len(places)):
-                east, north = offsets[row, 0] - places[place, 0], offsets[row, 1] - places[place, 1]
-                total += exponential(scale * (east * east + north * north))
-        weight[row] = total
+        for place in range(len(places)):
+            for point in range(points):
+                along[side, place, point] = exponential(scale * (axis[point] - places[place, side]) ** 2)
+    weight[:] = 0.0
+    # Place after place for all points of the grid, so that processors add several sums at a time.
+    for place in range(len(places)):
+        for east in range(points):
+            here, row = along[0, place, east], weight[east * points : (east + 1) * points]
+            for north in range(points):
+                row[north] += here * along[1, place, north]
+    for row in range(points * points, len(offsets)):
+        for place in range(len(places)):
+            east, north = offsets[row, 0] - places[place, 0], offsets[row, 1] - places[place, 1]
+            weight[row] += exponential(scale * (east * east + north * north))
 
 
 def _coordinates(types: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -155,16 +155,29 @@ class City:
 
         A bell around each of these places, half as wide as their fifth nearest is away, and a tenth spread evenly.
         """
-        square = _as_square(region)
-        places = _ordered(self.tree if self.likely is None else self.likely)
+        return self.priors((region,))[0]
+
+    def priors(self, regions: Sequence[Region]) -> list[FloatArray]:
+        """Return the `prior` of each of many squares."""
+        places = self.tree if self.likely is None else self.likely
+        # From west to east, so that nothing depends on the order of a file.
+        order, rank = _ranked(places)
         width = max(_apart(places) / 2, self.spacing)
-        reach = square.edge * 0.75 + _BELL * width
-        corner = self.corner(square)
-        near = places.data[places.query_ball_point(corner + square.edge / 2, reach, return_sorted=True)]
-        weight = bells(near - corner, _offsets(square.edge, self.spacing), self.axis(square.edge), width)
-        even = np.full(len(weight), 1.0 / len(weight))
-        total = weight.sum()
-        return even if total < 1e-12 else _EVEN * even + (1 - _EVEN) * weight / total
+        squares = [_as_square(region) for region in regions]
+        corners = np.array([self.corner(square) for square in squares])
+        edges = np.array([square.edge for square in squares])
+        near = places.query_ball_point(corners + edges[:, None] / 2, edges * 0.75 + _BELL * width, return_sorted=False)
+        result = []
+        for square, corner, rows in zip(squares, corners, near, strict=True):
+            weight = bells(
+                places.data[order[np.sort(rank[rows])]] - corner,
+                _offsets(square.edge, self.spacing),
+                self.axis(square.edge),
+                width,
+            )
+            even, total = 1.0 / len(weight), weight.sum()
+            result.append(np.full(len(weight), even) if total < 1e-12 else _EVEN * even + (1 - _EVEN) * weight / total)
+        return result
 
     def corner(self, square: Square) -> FloatArray:
         """Return the south-western corner of a square, in metres."""
@@ -353,21 +366,21 @@ def _axis(edge: float, spacing: float) -> FloatArray:
 
 
 @lru_cache(maxsize=8)
-def _ordered(places: cKDTree) -> cKDTree:
-    """Return a tree of the same places from west to east, so that nothing depends on the order of a file."""
-    return cKDTree(_in_order(places.data))
-
-
-def _in_order(places: FloatArray) -> FloatArray:
-    """Return places from west to east, so that nothing depends on the order of a file."""
-    ordered: FloatArray = places[np.lexsort((places[:, 1], places[:, 0]))]
-    return ordered
+def _ranked(places: cKDTree) -> tuple[IntArray, IntArray]:
+    """Return the places' order from west to east, and from south to north where they are as far east; and its ranks."""
+    east = places.data[:, 0]
+    order = np.argsort(east)
+    if (np.diff(east[order]) == 0).any():
+        order = np.lexsort((places.data[:, 1], east))
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return order, rank
 
 
 @lru_cache(maxsize=8)
 def _apart(places: cKDTree) -> float:
     """Return how far the fifth nearest place is from a place in the middle of the ranking; of at most 1,000 places."""
-    some = places.data[:: max(1, places.n // 1000)]
+    some = places.data[_ranked(places)[0][:: max(1, places.n // 1000)]]
     # Each place is its own nearest.
     distances, _ = places.query(some, k=[min(6, places.n)])
     return float(np.median(distances))

@@ -140,7 +140,7 @@ def played(workspace: Workspace, lists: ValueLists, rule: Turns, chance: Randomn
 def region_value_lists(workspace: Workspace) -> ValueLists:
     """Return the average utilities of every region, a list each, weighted by where its agents are likely to be."""
     regions = workspace.regions
-    means = [reports.prior_of(workspace.problem, region) @ region.utilities for region in regions]
+    means = reports.region_means(regions, reports.priors_of(workspace.problem, regions))
     return ValueLists(
         list_of=workspace.problem.region_index,
         start=np.concatenate(([0], np.cumsum([len(mean) for mean in means]))).astype(np.int64),

@@ -7,7 +7,7 @@ regions and how many agents are in each, sets the opening prices and the cells o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -19,18 +19,19 @@ from palmatch.matching import Guarantee, Matching, Trace
 from palmatch.methods.centralised import refuse_too_large, shuffled_assign
 from palmatch.methods.centre_on_reports import MOST_RESOURCES, listed_worth, matched_on
 from palmatch.methods.pairs import bid_for_partners, mutual_worth, partner_channels, worth_of_reports
-from palmatch.methods.recommended import affordable, better_on_made_up, program_of, recommended_channels
+from palmatch.methods.recommended import MOST_AGENTS, affordable, better_on_made_up, program_of, recommended_channels
 from palmatch.methods.registry import Play, Prepare
 from palmatch.methods.results import make_matching
 from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood, Progress
 from palmatch.policies.channel import Channel, report
 from palmatch.policies.once import Crowd, best_channel, commonest, like_others
-from palmatch.problem import Expecting, FloatArray, IntArray, Mutual, Problem
+from palmatch.problem import Expecting, ExpectingAll, FloatArray, IntArray, Mutual, Problem
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import REPORT, Keys, Randomness, draws, streams
 from palmatch.rounds.seat_auction import sell_units
 from palmatch.rounds.tables import members_of, nearest_types
+from palmatch.rounds.threads import spread
 
 # What a bid adds: the matching is within this much an agent of the best one on the reports. After `PATIENCE` rounds
 # what is sold is sold.
@@ -48,6 +49,9 @@ _TRIED = 100
 
 # Made-up agents on whom channels are tried, in all regions together.
 _MADE_UP = 60_000
+
+# Regions that one thread does at a time.
+_REGIONS_AT_A_TIME = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ def _with_cells(plan: Reporting, problem: Problem) -> Reporting:
 
 def _reporting(workspace: Workspace, settings: Settings, recommend: bool) -> Reporting:
     problem, regions = workspace.problem, workspace.regions
-    priors = [prior_of(problem, region) for region in regions]
+    priors = priors_of(problem, regions)
     opening, wanted = opening_prices(problem, regions, priors, workspace.keys)
     places, budget, of_agent = groups_of(problem, settings)
     crowds = np.bincount(problem.region_index, minlength=len(regions))
@@ -115,7 +119,8 @@ def _reporting(workspace: Workspace, settings: Settings, recommend: bool) -> Rep
     else:
         channels = _channels(crowded, workspace.progress("reports"))
     owners = tuple(regions[place] for place in places)
-    if recommend and not problem.pairs and (problem.demand > 0).all():
+    few = not problem.pairs and problem.demand.sum() <= MOST_AGENTS
+    if recommend and few and (problem.demand > 0).all():
         # A unit counts as an agent.
         of_units = np.repeat(problem.region_index, problem.demand)
         own = np.repeat(budgets(problem, settings), problem.demand)
@@ -139,9 +144,18 @@ def _reporting(workspace: Workspace, settings: Settings, recommend: bool) -> Rep
 
 def groups_of(problem: Problem, settings: Settings) -> tuple[list[int], FloatArray, IntArray]:
     """Return region and budget of each group of agents that share both, and the group of each agent."""
-    values, which = np.unique(budgets(problem, settings), return_inverse=True)
-    pairs, of_agent = np.unique(problem.region_index * len(values) + which, return_inverse=True)
+    values, which = _different(budgets(problem, settings))
+    pair, most = problem.region_index * len(values) + which, len(problem.regions) * len(values)
+    pairs = np.flatnonzero(np.bincount(pair, minlength=most))
+    of_agent = np.searchsorted(pairs, np.arange(most))[pair]
     return (pairs // len(values)).tolist(), values[pairs % len(values)], of_agent
+
+
+def _different(values: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Return what `np.unique(values, return_inverse=True)` returns, sooner where all are the same."""
+    if (values == values[0]).all():
+        return values[:1], np.zeros(len(values), dtype=np.int64)
+    return np.unique(values, return_inverse=True)
 
 
 def _channels(crowds: list[Crowd], progress: Progress | None) -> list[Channel]:
@@ -151,19 +165,19 @@ def _channels(crowds: list[Crowd], progress: Progress | None) -> list[Channel]:
     made_up = min(max(_MADE_UP // len(chosen), 100), 1500) if all_agents else 300
     tried = {}
     for number, index in enumerate(chosen):
+        whole = replace(crowds[index], region=replace(crowds[index].region))
         # Tailoring takes a moment for each region, so it is not for thousands of them.
-        tried[index] = best_channel(crowds[index], tailor=all_agents, made_up=made_up)
+        tried[index] = best_channel(whole, tailor=all_agents, made_up=made_up)
         if progress is not None:
             progress(number + 1, len(crowds))
     told = commonest(
         (crowds[index].epsilon, channel.reports) for index, channel in tried.items() if channel.reports > 1
     )
-    channels = []
-    for index, crowd in enumerate(crowds):
-        channels.append(tried[index] if index in tried else like_others(crowd, told))
-        if progress is not None and not all_agents and index % 100 == 0:
-            progress(index + 1, len(crowds))
-    return channels
+
+    def some(first: int, last: int) -> list[Channel]:
+        return [tried[at] if at in tried else like_others(crowds[at], told) for at in range(first, last)]
+
+    return [channel for part in spread(some, len(crowds), at_a_time=_REGIONS_AT_A_TIME) for channel in part]
 
 
 def drawn(plan: Reporting, chance: Randomness) -> IntArray:
@@ -277,23 +291,44 @@ def reported_worth(problem: Problem, plan: Reporting, reported: IntArray) -> Flo
 
 def prior_of(problem: Problem, region: Neighbourhood) -> FloatArray:
     """Return how likely each possible type of a region is by what the domain knows; it sums to 1."""
-    count = len(region.types)
-    if not isinstance(problem.domain, Expecting):
-        return np.full(count, 1.0 / count)
-    weight = np.asarray(problem.domain.prior(region.region), dtype=np.float64)
-    if weight.shape != (count,) or not (np.isfinite(weight).all() and (weight >= 0).all() and weight.sum() > 0):
-        raise InputError(
-            f"Expected {count} weights of at least 0, and some above, from prior({region.region}), got {weight}."
-        )
-    shares: FloatArray = weight / weight.sum()
+    return priors_of(problem, (region,))[0]
+
+
+def priors_of(problem: Problem, regions: Sequence[Neighbourhood]) -> list[FloatArray]:
+    """Return the `prior_of` every region."""
+    domain = problem.domain
+    if isinstance(domain, ExpectingAll):
+        return [_shares(weight, len(weight), "") for weight in domain.priors([region.region for region in regions])]
+    if isinstance(domain, Expecting):
+        return [
+            _shares(domain.prior(region.region), len(region.types), f"prior({region.region})") for region in regions
+        ]
+    return [np.full(len(region.types), 1.0 / len(region.types)) for region in regions]
+
+
+def _shares(given: FloatArray, count: int, source: str) -> FloatArray:
+    weight = np.asarray(given, dtype=np.float64)
+    total = weight.sum()
+    if weight.shape != (count,) or not (0 < total < np.inf and weight.min() >= 0):
+        raise InputError(f"Expected {count} weights of at least 0, and some above, from {source}, got {weight}.")
+    shares: FloatArray = weight / total
     return shares
+
+
+def region_means(regions: Sequence[Neighbourhood], priors: Sequence[FloatArray]) -> list[FloatArray]:
+    """Return the average utilities of every region for its resources."""
+
+    def some(first: int, last: int) -> list[FloatArray]:
+        return [priors[place] @ regions[place].utilities for place in range(first, last)]
+
+    return [mean for part in spread(some, len(regions), at_a_time=_REGIONS_AT_A_TIME) for mean in part]
 
 
 def opening_prices(
     problem: Problem, regions: tuple[Neighbourhood, ...], priors: list[FloatArray], keys: Keys
 ) -> tuple[FloatArray, list[IntArray]]:
     """Sell everything to agents that know only their region; return the prices, and what each region then holds."""
-    means = [prior @ region.utilities for prior, region in zip(priors, regions, strict=True)]
+    means = region_means(regions, priors)
     table = ValueLists(
         list_of=problem.region_index,
         start=np.concatenate(([0], np.cumsum([len(mean) for mean in means]))).astype(np.int64),
@@ -310,8 +345,10 @@ def opening_prices(
     region_of_holder = np.full(problem.resources, -1, dtype=np.int64)
     sold = sale.resource_of >= 0
     region_of_holder[sale.resource_of[sold]] = problem.region_index[sold]
-    wanted = [np.flatnonzero(region_of_holder[region.resources] == number) for number, region in enumerate(regions)]
-    return sale.prices, wanted
+    sizes = np.diff(table.start)
+    own = np.flatnonzero(region_of_holder[table.resources] == np.repeat(np.arange(len(regions)), sizes))
+    places = own - np.repeat(table.start[:-1], sizes)[own]
+    return sale.prices, np.split(places, np.searchsorted(own, table.start[1:-1]))
 
 
 def seats_wanted(problem: Problem, regions: tuple[Neighbourhood, ...], units: IntArray) -> list[IntArray]:
@@ -361,7 +398,8 @@ def _guarantee(epsilon: float, plan: Reporting) -> Guarantee:
     if np.isinf(epsilon):
         return no_privacy("with a budget that never ends an agent reports what it wants")
     # A region stands once in the list for every budget in it.
-    regions = {region.region: len(region.types) for region in plan.region_of_channel}
+    types = (len(channel.cell_of) for channel in plan.channels)
+    regions = {region.region: count for region, count in zip(plan.region_of_channel, types, strict=True)}
     return Guarantee(
         epsilon=epsilon,
         delta=0.0,

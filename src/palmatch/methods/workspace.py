@@ -171,10 +171,10 @@ class Workspace:
 def distinct_keys(ids: tuple[str, ...]) -> Keys:
     """Return a key for each id, refusing two ids with one key: their draws would be the same."""
     keys = keys_of(ids)
-    order = np.argsort(keys, kind="stable")
-    same = np.flatnonzero(np.diff(keys[order]) == 0)
+    ordered = np.sort(keys)
+    same = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(same):
-        one, two = (ids[int(order[place])] for place in (same[0], same[0] + 1))
+        one, two = (ids[place] for place in np.flatnonzero(keys == same[0])[:2].tolist())
         raise InputError(f"The ids {one!r} and {two!r} have the same hash and would share draws: rename one of them.")
     return keys
 

@@ -8,7 +8,7 @@ and never looks at its own again. Whatever it does with the report costs nothing
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 from typing import Any
 
@@ -185,10 +185,12 @@ def best_channel(crowd: Crowd, *, tailor: bool = True, made_up: int = 1500) -> C
 
 def like_others(crowd: Crowd, others: dict[float, int]) -> Channel:
     """Return randomised response with as many cells as others, {ε: reports}, have at the nearest ε."""
+    # What is needed several times is to be kept.
+    region = replace(crowd.region)
     if crowd.has_nothing_to_tell or not others:
-        return silent(crowd.region, prior=crowd.prior)
+        return silent(region, prior=crowd.prior)
     nearest = min(others, key=lambda epsilon: abs(epsilon - crowd.epsilon))
-    return response(crowd.region, others[nearest], crowd.epsilon, prior=crowd.prior)
+    return response(region, others[nearest], crowd.epsilon, prior=crowd.prior)
 
 
 def commonest(tried: Iterable[tuple[float, int]]) -> dict[float, int]:

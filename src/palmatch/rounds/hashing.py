@@ -5,8 +5,6 @@ The same numbers as `hashlib.blake2b(name, digest_size=8)`, which takes longer t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -49,10 +47,9 @@ _PLACES = np.array(
 _FIRST = np.uint64(0x6A09E667F3BCC908 ^ 0x01010008)
 
 
-def hashes(names: Sequence[bytes]) -> NDArray[np.uint64]:
-    """Return the hash of each name; every one of them has at most `BLOCK` bytes."""
-    ends = np.cumsum(np.fromiter(map(len, names), dtype=np.int64, count=len(names)))
-    found: NDArray[np.uint64] = _hashes(np.frombuffer(b"".join(names) + b"\0", dtype=np.uint8), ends)
+def hashes(text: bytes, sizes: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the hash of each name, given one after the other; every one of them has at most `BLOCK` bytes."""
+    found: NDArray[np.uint64] = _hashes(np.frombuffer(text + b"\0", dtype=np.uint8), np.cumsum(sizes))
     return found
 
 
