@@ -169,12 +169,8 @@ class City:
         near = places.query_ball_point(corners + edges[:, None] / 2, edges * 0.75 + _BELL * width, return_sorted=False)
         result = []
         for square, corner, rows in zip(squares, corners, near, strict=True):
-            weight = bells(
-                places.data[order[np.sort(rank[rows])]] - corner,
-                _offsets(square.edge, self.spacing),
-                self.axis(square.edge),
-                width,
-            )
+            near_by = places.data[order[np.sort(rank[rows])]] - corner
+            weight = bells(near_by, _offsets(square.edge, self.spacing), self.axis(square.edge), width)
             even, total = 1.0 / len(weight), weight.sum()
             result.append(np.full(len(weight), even) if total < 1e-12 else _EVEN * even + (1 - _EVEN) * weight / total)
         return result

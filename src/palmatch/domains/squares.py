@@ -62,7 +62,8 @@ def metres_per_degree_east(rows: FloatArray, edges: FloatArray | float, latitude
         # Every row of squares once; a row is a whole number.
         first, edge = rows.min(), np.asarray(edges).ravel()[:1]
         every = np.arange(first, rows.max() + 1)
-        return metres_per_degree_east(every, np.resize(edge, len(every)), latitude)[(rows - first).astype(np.int64)]
+        table = metres_per_degree_east(every, np.resize(edge, len(every)), latitude)
+        return np.take(table, (rows - first).astype(np.int64))
     shape = np.broadcast_shapes(np.shape(rows), np.shape(edges))
     # Copies: what is broadcast cannot be told from what may be written to.
     rows, edges = (np.array(np.broadcast_to(part, shape), dtype=np.float64) for part in (rows, edges))
