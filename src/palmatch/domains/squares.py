@@ -63,7 +63,8 @@ def metres_per_degree_east(rows: FloatArray, edges: FloatArray | float, latitude
         first, edge = rows.min(), np.asarray(edges).ravel()[:1]
         every = np.arange(first, rows.max() + 1)
         table = metres_per_degree_east(every, np.resize(edge, len(every)), latitude)
-        return np.take(table, (rows - first).astype(np.int64))
+        looked_up: FloatArray = table[(rows - first).astype(np.int64)]
+        return looked_up
     shape = np.broadcast_shapes(np.shape(rows), np.shape(edges))
     # Copies: what is broadcast cannot be told from what may be written to.
     rows, edges = (np.array(np.broadcast_to(part, shape), dtype=np.float64) for part in (rows, edges))
