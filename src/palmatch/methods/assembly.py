@@ -7,7 +7,7 @@ allowance is made by an `Accounting`, which sees public tables and budgets; only
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from palmatch.device.agent import Rules
 from palmatch.matching import Guarantee, Matching
 from palmatch.methods.results import make_matching
-from palmatch.methods.workspace import Settings, Workspace, budgets
+from palmatch.methods.workspace import Settings, Workspace, budgets, play_of
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy
@@ -158,12 +158,12 @@ class SoundAccounting:
     settings: Settings
     run: Runner | None = None
     snapped: bool = True
-    needs_noise: bool = True
+    needs_noise: bool = False
 
-    def allowance(self, workspace: Workspace, policy: Policy, noise: list[PublicPlay], layout: Layout) -> Allowance:  # noqa: ARG002 - follows from the accounts
+    def allowance(self, workspace: Workspace, policy: Policy, noise: list[PublicPlay], layout: Layout) -> Allowance:  # noqa: ARG002 - both follow from regions and policy
         """Return an allowance that keeps (ε, δ) for every pair of types of a region."""
         budget = budgets(workspace.problem, self.settings)
-        found = accounts(workspace, policy, noise, budget, self.settings, run=self.run)
+        found = accounts(workspace, policy, None, budget, self.settings, run=self.run)
         return sound_allowance(found, workspace.problem.region_index, budget, delta=self.settings.delta)
 
 
@@ -184,17 +184,17 @@ def largest_costs(workspace: Workspace, policy: Policy, noise: list[PublicPlay],
 def accounts(
     workspace: Workspace,
     policy: Policy,
-    noise: list[PublicPlay],
+    noise: list[PublicPlay] | None,
     budget: FloatArray,
     settings: Settings,
     *,
     run: Runner | None = None,
 ) -> list[Account]:
-    """Return the account of every region, chosen for the smallest budget above 0 in it."""
+    """Return the account of every region, chosen for the smallest budget above 0 in it; `noise` where it is known."""
     regions, chosen = workspace.regions, accountant_named(settings.accountant)
     smallest = smallest_budgets(workspace, budget)
     calls = [
-        (regions[some], noise[some], smallest[some], policy, chosen, settings.delta)
+        (regions[some], noise and noise[some], smallest[some], policy, chosen, settings.delta)
         for start in range(0, len(regions), _REGIONS_AT_ONCE)
         for some in [slice(start, start + _REGIONS_AT_ONCE)]
     ]
@@ -226,13 +226,16 @@ def _here(work: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterabl
 
 def _accounts_of(
     regions: Sequence[Neighbourhood],
-    noise: Sequence[PublicPlay],
+    noise: Sequence[PublicPlay] | None,
     smallest: FloatArray,
     policy: Policy,
     accountant: Accountant,
     delta: float,
 ) -> list[Account]:
-    return [
-        accountant.account(region, play, policy, epsilon=float(least), delta=delta)
-        for region, play, least in zip(regions, noise, smallest, strict=True)
-    ]
+    found = []
+    for number, least in enumerate(smallest):
+        # Utilities that are computed when asked for are asked for many times.
+        region = replace(regions[number])
+        play = play_of(region, policy) if noise is None else noise[number]
+        found.append(accountant.account(region, play, policy, epsilon=float(least), delta=delta))
+    return found

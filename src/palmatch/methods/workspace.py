@@ -128,10 +128,7 @@ class Workspace:
 
     def plays(self, policy: Policy) -> list[PublicPlay]:
         """Return every region's noise under a policy."""
-        return [
-            public_play(region, selection=policy.selection_noise, backoff=policy.backoff_noise, gamma=policy.gamma)
-            for region in self.regions
-        ]
+        return [play_of(region, policy) for region in self.regions]
 
     def tables(self, policy: Policy, noise: list[PublicPlay] | None = None) -> PublicTables:
         """Return the public tables under a policy; `noise` is `plays(policy)` where that is known already."""
@@ -166,6 +163,11 @@ class Workspace:
     def progress(self, what: str) -> Progress | None:
         """Return a progress function for one part of the work."""
         return of_stage(self.on_progress, what)
+
+
+def play_of(region: Neighbourhood, policy: Policy) -> PublicPlay:
+    """Return a region's noise under a policy."""
+    return public_play(region, selection=policy.selection_noise, backoff=policy.backoff_noise, gamma=policy.gamma)
 
 
 def distinct_keys(ids: tuple[str, ...]) -> Keys:

@@ -23,6 +23,9 @@ _MOST_ENTRIES = 4096
 # moment, which is at least 1.
 _SURE = 1e17
 
+# Numbers that are raised to a power at a time.
+_BLOCK = 512
+
 
 def selection_costs(
     columns: FloatArray, entries: IntArray, offsets: IntArray, noise: IntArray, share: float, order: float
@@ -147,21 +150,28 @@ def _selection_costs(columns, entries, offsets, noise, share, order, costs, rati
         costs[rank] = ratios[rank] if np.isinf(order) else np.nan
         if np.isinf(order) or not sure:
             continue
-        _raise(right[:count].reshape(-1), order, left[:count].reshape(-1))
-        _finish(chances[:count].reshape(-1), left.reshape(-1), right.reshape(-1), single)
         size = count * types
+        whole, up, down = chances.reshape(-1), left.reshape(-1), right.reshape(-1)
+        # Block by block, while they are in the processor's nearest memory.
+        for first in range(0, size, _BLOCK):
+            last = min(first + _BLOCK, size)
+            _raise(down[first:last], order, up[first:last])
+            _finish(whole[first:last], up[first:last], down[first:last], single[0, first:last], single[1, first:last])
         np.dot(single[0, :size].reshape(count, types).T, single[1, :size].reshape(count, types), products)
         costs[rank] = np.log(max(_largest_moment(products, left[:count], right[:count], pairs[rank]), 1.0))
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _finish(chances, left, right, single):  # type: ignore[no-untyped-def]  # compiled
+def _finish(chances, left, right, single_left, single_right):  # type: ignore[no-untyped-def]  # compiled
     """Turn (p/m)^λ in `left` into m (p/m)^{λ+1}, and write (m/p)^λ; both in single precision as well."""
     for place in range(len(chances)):
-        down = 1.0 / left[place]
-        up = left[place] * chances[place]
-        left[place], right[place] = up, down
-        single[0, place], single[1, place] = up, down
+        right[place] = 1.0 / left[place]
+    for place in range(len(chances)):
+        left[place] *= chances[place]
+    for place in range(len(chances)):
+        single_left[place] = left[place]
+    for place in range(len(chances)):
+        single_right[place] = right[place]
 
 
 @numba.njit(cache=True, nogil=True)

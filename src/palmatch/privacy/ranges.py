@@ -87,15 +87,16 @@ def fill_weights_abreast(columns, here, first, last, weights, memory, largest): 
             total[row] += utility[row]
     for place in range(len(here)):
         utility, out = columns[here[place], first:last], weights[place]
+        # Several short loops, each over few arrays and without a branch, are what processors do several at a time.
         for row in range(len(utility)):
             weight = np.floor(utility[row] / total[row] * GRID)
-            weight = weight if weight > 1.0 else 1.0
-            out[row] = weight
-            left[row] -= weight
-            # Without a branch, so that processors do several at a time.
-            larger = weight > best[row]
-            best[row] = weight if larger else best[row]
-            largest[row] = place if larger else largest[row]
+            out[row] = weight if weight > 1.0 else 1.0
+        for row in range(len(utility)):
+            left[row] -= out[row]
+        for row in range(len(utility)):
+            largest[row] = place if out[row] > best[row] else largest[row]
+        for row in range(len(utility)):
+            best[row] = out[row] if out[row] > best[row] else best[row]
     for row in range(last - first):
         weights[largest[row], row] += left[row]
 

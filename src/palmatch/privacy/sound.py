@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -96,9 +96,7 @@ def renyi_account(
     """
     if not orders:
         raise InputError("Expected at least one order to choose from.")
-    worths = [float(renyi_worth(np.array([epsilon]), order=order, delta=delta)[0]) for order in orders]
-    # For small costs, which grow with λ(λ + 1), this is where the climb ends.
-    start = int(np.argmax([worth / (order * (order + 1)) for worth, order in zip(worths, orders, strict=True)]))
+    worths, start = _worths(epsilon, delta, tuple(orders))
     known = {start: curve(orders[start], None)}
 
     @cache
@@ -111,6 +109,16 @@ def renyi_account(
     top = _highest(bought, len(orders), start)
     costs, chosen = known[top] if top in known else curve(orders[top], None), orders[top]
     return Account("renyi", chosen, costs, lambda e: renyi_worth(e, order=chosen, delta=delta))
+
+
+@lru_cache(maxsize=64)
+def _worths(epsilon: float, delta: float, orders: tuple[float, ...]) -> tuple[list[float], int]:
+    """Return what a budget is worth at each order, and the place to begin at.
+
+    For small costs, which grow with λ(λ + 1), that is where the climb ends.
+    """
+    worths = [float(renyi_worth(np.array([epsilon]), order=order, delta=delta)[0]) for order in orders]
+    return worths, int(np.argmax([worth / (order * (order + 1)) for worth, order in zip(worths, orders, strict=True)]))
 
 
 def _highest(value: Callable[[int], float], places: int, here: int) -> int:
