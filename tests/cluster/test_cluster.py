@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,21 +81,25 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_game_changes_nothing(cluster
     game = game_of("palma")
     tiles = tiles_of(None, np.bincount(game.public.region_of_agent), 3)
     before = set(cluster.client.run(os.getpid).values())
-    told: list[int] = []
+    told, killed = list[int](), list[int]()
 
-    def kill_one(done: int, total: int) -> None:
-        told.append(done)
-        if len(told) == 1:
-            # A moment later, so that the next block is under way: its tables and states are lost with the worker.
-            threading.Timer(0.05, os.kill, (min(before), signal.SIGKILL)).start()
+    class Killing(Cluster):
+        """Kills a worker while the second block is under way: its tables and states are lost with it."""
 
+        def finished(self, futures: Sequence[Any], *, seconds: float) -> list[Any]:
+            if told and not killed:
+                killed.append(min(before))
+                os.kill(killed[0], signal.SIGKILL)
+            return super().finished(futures, seconds=seconds)
+
+    player = OnCluster(Killing(cluster.client, cluster.name))
     there = simulate_on_tiles(
-        *game.everything(), names=streams(2, game.keys), tile_of_region=tiles, player=OnCluster(cluster), block=12,
-        few=0, progress=kill_one,
+        *game.everything(), names=streams(2, game.keys), tile_of_region=tiles, player=player, block=12, few=0,
+        progress=lambda done, _total: told.append(done),
     )  # fmt: skip
     same(there, simulate(*game.everything(), names=streams(2, game.keys)))
     assert len(told) > 1
-    assert min(before) not in set(cluster.client.run(os.getpid).values())
+    assert killed[0] not in set(cluster.client.run(os.getpid).values())
 
 
 def test_a_cluster_that_goes_away_ends_in_a_sentence_and_what_is_done_is_kept(

@@ -14,8 +14,8 @@ from pathlib import Path
 from palmatch.errors import InputError
 
 
-def write_whole(path: str | os.PathLike[str], content: bytes | str) -> None:
-    """Write bytes, or text as UTF-8; whatever prevents it becomes one sentence."""
+def write_whole(path: str | os.PathLike[str], content: bytes | str, *, private: bool = False) -> None:
+    """Write bytes, or text as UTF-8, for this user alone to read if `private`; a failure becomes one sentence."""
     target = Path(path)
     data = content.encode("utf-8") if isinstance(content, str) else content
     try:
@@ -26,7 +26,7 @@ def write_whole(path: str | os.PathLike[str], content: bytes | str) -> None:
             with behind.open("wb") as handle:
                 handle.write(data)
         else:
-            _replace(behind, data)
+            _replace(behind, data, 0o600 if private else 0o666)
     except (OSError, RuntimeError, ValueError) as error:  # beside the disk's: a circle of links, a NUL in the name
         reason = getattr(error, "strerror", None) or error
         raise InputError(
@@ -34,14 +34,25 @@ def write_whole(path: str | os.PathLike[str], content: bytes | str) -> None:
         ) from error
 
 
-def _replace(target: Path, data: bytes) -> None:
+def _replace(target: Path, data: bytes, mode: int) -> None:
     partial = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.part")
     try:
-        with partial.open("xb") as handle:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as handle:
             handle.write(data)
             handle.flush()
             os.fsync(handle.fileno())
         partial.replace(target)
+        _sync(target.parent)
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    """Put the new name on the disk, where the system lets a folder be opened for it."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -6,13 +6,13 @@ between asks again with the same blinded message and gets the same answer; it ne
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from palmatch.data.whole import write_whole
 from palmatch.errors import InputError
 from palmatch.live import messages as m
 from palmatch.live import tokens
@@ -58,13 +58,14 @@ async def identity(folder: Path, issuer: bytes, game: str, obtain: Obtain, *, si
         signer = signer or Signer.fresh()
         blinded = tokens.request(issuer, game, signer.public)
         kept = _Kept(signer.secret, issuer, blinded.prefix, blinded.blinded, f"{blinded.inverse:x}")
-        _write(path, kept)
+        write_whole(path, msgspec.json.encode(kept), private=True)
     own, token = Signer(kept.secret), kept.token
     if token is None:
         blinded = tokens.Blinded(kept.prefix, kept.blinded, int(kept.inverse, 16))
         token = tokens.token_of(issuer, game, own.public, blinded, await obtain(kept.blinded))
         # Without the blinding the file does not link the token to the request.
-        _write(path, _Kept(kept.secret, issuer, b"", b"", "", token))
+        rest = _Kept(kept.secret, issuer, b"", b"", "", token)
+        write_whole(path, msgspec.json.encode(rest), private=True)
     return Identity(own, token)
 
 
@@ -80,19 +81,3 @@ def _read(path: Path) -> _Kept | None:
         return None
     except (OSError, msgspec.MsgspecError):
         raise InputError(f"{path}: cannot be read as a device's identity; remove it to take part anew.") from None
-
-
-def _write(path: Path, kept: _Kept) -> None:
-    """Replace the file in one step, readable by its owner only, and on the disk when this returns."""
-    new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(msgspec.json.encode(kept))
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
