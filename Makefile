@@ -5,7 +5,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint soak bench docs release-check clean clean-kernels
+.PHONY: setup demo test lint soak fuzz bench docs release-check clean clean-kernels
 
 setup: .venv/ready
 
@@ -35,6 +35,10 @@ test: lint clean-kernels
 # Live games, by all protocols on hub and Mosquitto, with 100 random kills of board, broker and devices.
 soak: setup
 	$(BIN)/python tests/live/soak.py --kills 100
+
+# 100,000 mutated inputs for the decoders of the live runtime.
+fuzz: setup
+	$(BIN)/python tests/live/fuzz.py --count 100000
 
 bench: setup
 	$(BIN)/palmatch bench --files

@@ -102,6 +102,19 @@ class Dying(Ledger):
         raise Died
 
 
+class Deaf(Faulty):
+    """A transport that loses each bulletin the first time that it comes."""
+
+    lost: set[bytes]
+
+    def _received(self, topic: str, packet: bytes) -> None:
+        self.lost = getattr(self, "lost", set())
+        if "/bulletin/" in topic and packet not in self.lost:
+            self.lost.add(packet)
+            return
+        super()._received(topic, packet)
+
+
 class Soak:
     """One game with kills; raises AssertionError where parties disagree, or when the game does not end.
 
@@ -113,6 +126,8 @@ class Soak:
         The chance that a packet of a device is lost, late or doubled, each way.
     dying:
         How many devices die as soon as they are charged.
+    deaf:
+        How many devices miss every bulletin when it is published.
     flood:
         Whether a client that has no right to take part sends as much as it can.
     """
@@ -127,10 +142,11 @@ class Soak:
         victims: Sequence[str] = ("board", "broker", "device"),
         faults: float = 0.0,
         dying: int = 0,
+        deaf: int = 0,
         flood: bool = False,
     ) -> None:
         self.folder, self.random, self.protocol = folder, Random(seed), protocol
-        self.victims, self.faults, self.dying, self.flood = victims, faults, set(range(dying)), flood
+        self.victims, self.faults, self.dying, self.deaf, self.flood = victims, faults, set(range(dying)), deaf, flood
         self.game, self.issuer, self.kills = f"{protocol}-{transport}", tokens.new_key(), Counter[str]()
         folder.mkdir()
         self.bus = HubProcess(folder) if transport == "hub" else MqttProcess(folder)
@@ -260,6 +276,8 @@ class Soak:
         if self.faults:
             chances = Faults(self.faults, self.faults, self.faults, delay=0.5)
             transport = Faulty(transport, chances, Random(f"{number} {self.game}"))
+        if number < self.deaf:
+            transport = Deaf(transport, Faults(), Random(0))
         kind = Dying if number in self.dying else Ledger
         try:
             with kind(own / "ledger", agent=str(number), lifetime=LIFETIME) as ledger:

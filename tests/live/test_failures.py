@@ -7,6 +7,7 @@ two reports for one token. docs/live.md names the test of each row.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,20 @@ def test_devices_that_die_after_they_were_charged_send_the_same_and_pay_once(mem
                 assert 0 < ledger.spent() <= units_of(EPSILON)
 
 
+def test_a_bulletin_that_is_missed_is_read_when_it_is_retained(memory_folder: Path, broker: str) -> None:
+    games = play(memory_folder, broker, protocols=["bids", "rounds"], deaf=2)
+    assert all(set(range(2)) <= set(game.got) for game in games)
+
+
 def test_a_flood_costs_time_and_nothing_else(memory_folder: Path, broker: str) -> None:
     [game] = play(memory_folder, broker, protocols=["report"], flood=True)
     assert sum(resource is not None for resource, _ in game.got.values()) == RESOURCES
+
+
+def test_every_test_that_the_failure_table_names_is_there() -> None:
+    root = Path(__file__).parents[2]
+    named = set(re.findall(r"`(test_\w+)`", (root / "docs" / "live.md").read_text()))
+    texts = [file.read_text() for file in (root / "tests").rglob("test_*.py")]
+    written = {name for text in texts for name in re.findall(r"def (test_\w+)", text)}
+    assert len(named) > 20
+    assert named <= written

@@ -79,5 +79,5 @@ def _read(path: Path) -> _Kept | None:
         return msgspec.json.decode(path.read_bytes(), type=_Kept)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
         raise InputError(f"{path}: cannot be read as a device's identity; remove it to take part anew.") from None

@@ -19,6 +19,7 @@ from palmatch.live.topics import LARGEST, Role, readable, writable
 from palmatch.live.transport.hub import is_loopback
 
 _ITERATIONS = 10_000
+_MEMORY = 2 * 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,8 @@ max_inflight_messages 20
 max_queued_bytes 0
 # The largest table or transcript, and its topic.
 max_packet_size {LARGEST + 4096}
-memory_limit 0
+# Anonymous clients can retain packets on topics that they may write to; this bounds what that fills.
+memory_limit {_MEMORY}
 max_keepalive 120
 # Bridges and $SYS topics are not needed; client addresses are not written down.
 sys_interval 0

@@ -84,7 +84,7 @@ def load_gateway(path: Path) -> GatewayKeys:
         return msgspec.json.decode(path.read_bytes(), type=GatewayKeys)
     except OSError as error:
         raise InputError(f"{path}: cannot read the gateway's keys: {error.strerror}.") from None
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise InputError(f"{path}: expected a gateway's keys, as `palmatch live operator` writes them.") from None
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from math import gcd
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
@@ -50,7 +50,7 @@ def read_public(der: bytes) -> rsa.RSAPublicKey:
     """Read a public key; a size or an exponent that could tell devices apart by its token is refused."""
     try:
         key = serialization.load_der_public_key(der)
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         raise ProtocolError("The issuer's key is not a public key in DER.") from None
     if not isinstance(key, rsa.RSAPublicKey) or key.key_size != BITS or key.public_numbers().e != 65537:
         raise ProtocolError(f"Expected an issuer key RSA-{BITS} with exponent 65537.")

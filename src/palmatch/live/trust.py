@@ -80,7 +80,7 @@ def load_trust(path: Path, operator: bytes | None = None) -> Trust:
         content: Any = msgspec.json.decode(path.read_bytes(), type=_File)
     except OSError as error:
         raise InputError(f"{path}: cannot read the trust file: {error.strerror}.") from None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise InputError(f"{path}: not a trust file: {str(error).rstrip('.')}.") from None
     trust: Trust = content.trust
     if operator is not None and trust.operator != operator:

@@ -110,6 +110,9 @@ class Witness:
     def receive(self, topic: str, packet: bytes) -> None:
         """Take note of a packet; conflicts are logged once each."""
         envelope = decode(topic, packet)
+        if envelope.topic.game not in self.games:
+            # Only what the board signed makes a game: anything else would fill the memory.
+            verify(envelope, self.board)
         watch = self.games.setdefault(envelope.topic.game, Watch(self.board))
         before = len(watch.conflicts)
         if watch.see(envelope) and len(watch.conflicts) > before:

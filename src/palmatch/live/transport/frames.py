@@ -95,7 +95,7 @@ def read_text(text: str) -> tuple[Op, str, bytes]:
     """Return the same from a browser's JSON."""
     try:
         said = msgspec.json.decode(text, type=_Text)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise ProtocolError("Expected JSON with `op`, `topic` and, to publish, a `packet`.") from None
     if said.op == "publish":
         packet = from_json(said.packet, Topic.parse(said.topic))

@@ -130,7 +130,7 @@ class Hub:
         """Return what a client that proves to hold a key may do."""
         try:
             said = msgspec.json.decode(payload, type=Hello)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             raise ProtocolError("Expected a hello.") from None
         if self.trust is None or not signed_by(said.key, said.signature, signed_bytes(HELLO, challenge)):
             raise ProtocolError("The hello is not signed by the key that it names.")

@@ -72,7 +72,7 @@ class Times:
 
 VIRTUAL = Times(2.0, 0.5, 2.0)
 # As short as the loopback allows.
-REAL = Times(0.5, 0.1, 0.5)
+REAL = Times(0.8, 0.3, 0.8)
 
 
 class Stage:
