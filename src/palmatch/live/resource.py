@@ -22,12 +22,16 @@ from palmatch.live.codec import Envelope, decode
 from palmatch.live.keys import Opener, Signer, open_position, tag_of, verify
 from palmatch.live.records import assigned
 from palmatch.live.retained import Retained
-from palmatch.live.topics import Topic
+from palmatch.live.topics import Topic, segment
 from palmatch.live.transport.base import Transport
 from palmatch.live.trust import Trust, certificate, expect
 
 _LOG = logging.getLogger(__name__)
 
+# Games in which hand-overs may still come; a board keeps as many.
+_MOST_GAMES = 12
+# Between two attempts at a broker that is away.
+_AGAIN_SECONDS = 0.2
 _YEAR = 366 * 24 * 3600 * 1000
 _DAY_SECONDS = 86_400.0
 _QUIET_SECONDS = 5.0
@@ -96,7 +100,9 @@ class Gateway:
     ) -> None:
         self.transport, self.trust, self.keys = transport, trust, keys
         self._arrived = arrived
-        self._games: set[str] = set()
+        # Games whose certificates are shown, the oldest first, with what waits for their results.
+        self._games: dict[str, asyncio.Task[None]] = {}
+        self._listening = False
         # By game: the agent of each of the resources that are served here, as the result says.
         self._holders: dict[str, dict[str, bytes]] = {}
         # Hand-overs that came before the result; a few, since any agent can send one, and a device sends again.
@@ -105,7 +111,12 @@ class Gateway:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Wait for games, and show the certificates again to a broker that may have lost them."""
+        """Wait for games, and show the certificates again to a broker that may have lost them.
+
+        The issuer announces a game before the board opens it: early enough for many certificates to be shown.
+        """
+        await self._listen()
+        await self.transport.subscribe("pm/1/+/issuer", self._announced)
         await self.transport.subscribe("pm/1/+/open", self._opened)
         self.transport.on_connect(self._show_again)
 
@@ -113,21 +124,51 @@ class Gateway:
         for game in self._games:
             self._spawn(self._show(game))
 
+    def _announced(self, where: str, packet: bytes) -> None:
+        envelope = decode(where, packet)
+        self.trust.issuer_says(envelope)
+        self._begin(envelope.topic.game)
+
     def _opened(self, where: str, packet: bytes) -> None:
         envelope = decode(where, packet)
         self.trust.opened(envelope)
-        if envelope.topic.game not in self._games:
-            self._spawn(self.serve(envelope.topic.game))
+        self._begin(envelope.topic.game)
+
+    def _begin(self, game: str) -> None:
+        if game not in self._games:
+            self._spawn(self.serve(game))
 
     async def serve(self, game: str) -> None:
         """Listen for hand-overs, and only then show the certificates, so that no hand-over comes too early."""
-        self._games.add(game)
-        self._spawn(self._read_result(game))
-        for name in self.keys.certificates:
-            # A broker that ends meanwhile is asked again with the next connection.
-            with suppress(TransportError):
-                await self.transport.subscribe(Topic(game, "handover", name), self._handed_over)
+        if game not in self._games:
+            self._games[game] = self._spawn(self._read_result(game))
+        await self._listen()
         await self._show(game)
+        while len(self._games) > _MOST_GAMES:
+            await self._forget(next(iter(self._games)))
+
+    async def _listen(self) -> None:
+        """Listen for hand-overs in all games."""
+        if self._listening:
+            return
+        self._listening = True
+        waiting = [f"pm/1/+/handover/{segment(name)}" for name in self.keys.certificates]
+        while waiting and not self.transport.closed:
+            try:
+                await self.transport.subscribe(waiting[-1], self._handed_over)
+                waiting.pop()
+            except TransportError:
+                await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _forget(self, game: str) -> None:
+        """Have a broker forget the certificates of an old game, and forget what was served in it."""
+        self._games.pop(game).cancel()
+        self._holders.pop(game, None)
+        for name in self.keys.certificates:
+            self._early.pop((game, name), None)
+            self._served.discard((game, name))
+            with suppress(TransportError):
+                await self.transport.clear(Topic(game, "resource", name))
 
     async def _show(self, game: str) -> None:
         with suppress(TransportError):
@@ -198,7 +239,8 @@ class Gateway:
         with suppress(TransportError):
             await self.transport.publish(topic, self.keys.signer.packet(topic, message))
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task

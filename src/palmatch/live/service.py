@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,15 +195,24 @@ class Announcer:
             for ahead in range(1, _AHEAD + 1):
                 name = game_name(int(number) + ahead)
                 if name not in self._announced:
-                    self._spawn(name)
+                    self._spawn(self.announce(name))
+            self._spawn(self._forget(game_name(int(number) - _KEPT)))
 
     def _again(self) -> None:
         """After a broker's restart: it may have lost the keys."""
         for name in self._announced:
-            self._spawn(name)
+            self._spawn(self.announce(name))
 
-    def _spawn(self, name: str) -> None:
-        task = asyncio.get_running_loop().create_task(self.announce(name))
+    async def _forget(self, game: str) -> None:
+        """Drop the key of a game that is long over."""
+        if game in self._announced:
+            self._announced.discard(game)
+            self.issuer.forget(game)
+            with suppress(TransportError):
+                await self.transport.clear(Topic(game, "issuer"))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

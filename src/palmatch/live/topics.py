@@ -150,6 +150,17 @@ def matches(pattern: str, topic: str) -> bool:
     return len(wanted) == len(found)
 
 
+@lru_cache(maxsize=4096)
+def patterns_of(topic: str) -> tuple[str, ...]:
+    """Return every allowed pattern that receives a topic: a role may leave open the game, the name, or both."""
+    parts = topic.split("/")
+    if not 4 <= len(parts) <= 5:
+        return (topic,)
+    start, version, game, kind, *name = parts
+    names = [f"/{name[0]}", "/+"] if name else [""]
+    return tuple(f"{start}/{version}/{any_game}/{kind}{end}" for any_game in (game, "+") for end in names)
+
+
 def covers(allowed: str, pattern: str) -> bool:
     """Tell whether `allowed` receives every topic that `pattern` receives."""
     wide, narrow = allowed.split("/"), pattern.split("/")

@@ -17,7 +17,7 @@ from contextlib import suppress
 from palmatch.errors import ProtocolError, TransportError
 from palmatch.live.keys import Signer
 from palmatch.live.messages import Fence
-from palmatch.live.topics import Topic, matches
+from palmatch.live.topics import Topic, patterns_of
 
 Handler = Callable[[str, bytes], None]
 
@@ -37,7 +37,6 @@ class Transport(ABC):
 
     def __init__(self) -> None:
         self._handlers: dict[str, list[Handler]] = {}
-        self._wildcards: list[str] = []
         self._connected: list[Callable[[], None]] = []
         # Packets and bytes that were sent and received, topics not counted.
         self.packets = self.bytes = 0
@@ -57,8 +56,6 @@ class Transport(ABC):
         """Call `handler(topic, packet)` for what matches from now on, the retained values first."""
         text = str(pattern)
         self._handlers.setdefault(text, []).append(handler)
-        if ("+" in text or "#" in text) and text not in self._wildcards:
-            self._wildcards.append(text)
         try:
             await self._subscribe(text)
         except BaseException:
@@ -76,11 +73,7 @@ class Transport(ABC):
         handlers = self._handlers.get(pattern, [])
         if handler in handlers:
             handlers.remove(handler)
-        if handlers or self._handlers.pop(pattern, None) is None:
-            return False
-        if pattern in self._wildcards:
-            self._wildcards.remove(pattern)
-        return True
+        return not handlers and self._handlers.pop(pattern, None) is not None
 
     async def value(self, topic: Topic | str, timeout_seconds: float = 5.0) -> bytes | None:
         """Return the retained value of a topic, or the first one that comes in time, or None."""
@@ -153,8 +146,7 @@ class Transport(ABC):
             # That is how a broker says that a retained value was cleared.
             return
         self._count(packet)
-        patterns = [topic, *(pattern for pattern in self._wildcards if matches(pattern, topic))]
-        for pattern in patterns:
+        for pattern in patterns_of(topic):
             for handler in tuple(self._handlers.get(pattern, ())):
                 try:
                     handler(topic, packet)

@@ -9,13 +9,12 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from time import monotonic
 from typing import Literal
 
 from palmatch.errors import ProtocolError
 from palmatch.live.metrics import Metrics
-from palmatch.live.topics import Role, Topic, covers, matches, readable
+from palmatch.live.topics import Role, Topic, covers, matches, patterns_of, readable
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,6 +67,8 @@ class Exchange:
     ) -> None:
         self.metrics = metrics or Metrics()
         self.retained: dict[str, bytes] = {}
+        # The topics of retained packets by kind, so that a wildcard need not look at all of them.
+        self._kinds: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self.clock, self.observer = clock, observer
         self._attached = 0
         self._ports: defaultdict[str, dict[Port, None]] = defaultdict(dict)
@@ -81,18 +82,27 @@ class Exchange:
     def route(self, topic: str, packet: bytes) -> None:
         """Hand a packet to every port that is subscribed to its topic, once."""
         ports: dict[Port, None] = {}
-        for pattern in _patterns_of(topic):
+        for pattern in patterns_of(topic):
             ports |= self._ports.get(pattern, {})
         for port in ports:
             port.deliver(topic, packet, False)
         self.metrics.add("palmatch_delivered_total", len(ports))
         self.metrics.add("palmatch_delivered_bytes_total", len(ports) * len(packet))
 
+    def retain(self, topic: str, packet: bytes) -> None:
+        """Keep the packet of a topic for ports that come later; an empty one makes it forgotten."""
+        if packet:
+            self.retained[topic] = packet
+            self._kinds[_kind_of(topic)][topic] = None
+        elif self.retained.pop(topic, None) is not None:
+            del self._kinds[_kind_of(topic)][topic]
+
     def subscribe(self, port: Port, pattern: str) -> None:
         """Subscribe a port and hand it what is retained."""
         self._ports[pattern][port] = None
-        for topic in [topic for topic in self.retained if matches(pattern, topic)] if "+" in pattern else [pattern]:
-            if topic in self.retained:
+        topics = self._kinds[_kind_of(pattern)] if "+" in pattern else self.retained
+        for topic in [topic for topic in topics if matches(pattern, topic)] if "+" in pattern else [pattern]:
+            if topic in topics:
                 port.deliver(topic, self.retained[topic], True)
 
     def unsubscribe(self, port: Port, pattern: str) -> None:
@@ -128,7 +138,7 @@ class Port:
         if not self.access.may_publish(topic):
             raise self._refused("publish", f"A {self.access.role} may not publish on {rule.name}.")
         if retain and rule.retained and not packet:
-            self._exchange.retained.pop(text, None)
+            self._exchange.retain(text, b"")
             return
         if len(packet) > rule.limit or (rule.padded and len(packet) != rule.padded):
             raise self._refused("size", f"A packet of {len(packet)} bytes is not allowed on {rule.name}.")
@@ -137,7 +147,7 @@ class Port:
         self._exchange.metrics.add("palmatch_received_total", 1, kind=rule.name)
         self._exchange.metrics.add("palmatch_received_bytes_total", len(packet))
         if retain:
-            self._exchange.retained[text] = packet
+            self._exchange.retain(text, packet)
         self._exchange.route(text, packet)
 
     def subscribe(self, pattern: str) -> None:
@@ -188,9 +198,6 @@ class Port:
         return ProtocolError(sentence)
 
 
-@lru_cache(maxsize=4096)
-def _patterns_of(topic: str) -> tuple[str, ...]:
-    """Return every allowed pattern that receives a topic: a role may leave open the game, the name, or both."""
-    start, version, game, kind, *name = topic.split("/")
-    names = [f"/{name[0]}", "/+"] if name else [""]
-    return tuple(f"{start}/{version}/{any_game}/{kind}{end}" for any_game in (game, "+") for end in names)
+def _kind_of(text: str) -> str:
+    """Return the kind in a topic or in an allowed pattern, which always names one."""
+    return text.split("/", 4)[3]
