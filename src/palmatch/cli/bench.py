@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich import box
 from rich.table import Table
 
 from palmatch.cli import options, show
+from palmatch.cli.outputs import check_outputs
+from palmatch.errors import InputError
 from palmatch.studies import bench
 
 NAME = "bench"
-HELP = "Measure `palmatch match` from file to file: processor time, wall time, memory, welfare."
-EXAMPLES = "Example: palmatch bench --files --sizes 10000,1000000 --threads 1,2 --flow 1000000 --dense 5000"
+HELP = "Measure `palmatch match` from file to file, or a live game with many devices: time, memory, welfare."
+EXAMPLES = (
+    "Example: palmatch bench --files --sizes 10000,1000000 --threads 1,2 --flow 1000000 --dense 5000\n\n"
+    "Example: palmatch bench --live --agents 10000 --transport hub,mqtt --protocol report,bids"
+)
 
 
 def command(
@@ -23,10 +29,18 @@ def command(
     threads: Annotated[str, typer.Option(help="Numbers of threads, with commas.")] = "1",
     flow: Annotated[int, typer.Option(help="Agents for OR-tools' min-cost flow beside `once`; 0 for none.")] = 0,
     dense: Annotated[int, typer.Option(help="Agents for scipy's assignment beside `once`; 0 for none.")] = 0,
+    live: Annotated[bool, typer.Option("--live", help="Measure live games instead; needs palmatch[live].")] = False,
+    agents: Annotated[int, typer.Option(help="Devices of a live game, each with a connection.", min=2)] = 10_000,
+    transport: Annotated[str, typer.Option(help="Transports of live games: hub, mqtt, with commas.")] = "hub,mqtt",
+    protocol: Annotated[str, typer.Option(help="Protocols of live games: report, bids, with commas.")] = "report",
+    seconds: Annotated[float, typer.Option(help="The time from opening to result of a live game.", min=5)] = 30.0,
     data_seed: options.DataSeed = 0,
     json: options.Json = None,
 ) -> None:
     """Measure."""
+    if live:
+        _live(protocol, transport, agents, seconds, data_seed, json)
+        return
     names = options.methods(methods) if files else []
     with show.progress_bar("measuring") as progress:
         figures = bench.measured(
@@ -91,3 +105,28 @@ def _ratios(figures: bench.Figures) -> list[str]:
                     f"{ours}, {run.agents:,} agents: {mine.processor / run.processor:.3g} times the time of {other}."
                 )
     return lines
+
+
+def _live(protocol: str, transport: str, agents: int, seconds: float, seed: int, json: Path | None) -> None:
+    from palmatch.cli.live import need_extra
+
+    need_extra()
+    from palmatch.cli.bench_live import tell
+    from palmatch.studies.bench_live import measured
+
+    protocols = _chosen(protocol, ("report", "bids"), "--protocol")
+    transports = _chosen(transport, ("hub", "mqtt"), "--transport")
+    check_outputs(json=json)
+    with show.progress_bar("live") as progress:
+        runs = measured(protocols, transports, agents=agents, seconds=seconds, seed=seed, progress=progress)
+    show.write_json(json, {"runs": [run.content for run in runs], "not_to_be_published": []})
+    if str(json) != "-":
+        tell(runs)
+
+
+def _chosen(text: str, known: tuple[str, ...], option: str) -> list[Any]:
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in known:
+            raise InputError(f"Expected {' or '.join(known)} for {option}, with commas, got {name!r}.")
+    return names

@@ -79,9 +79,10 @@ def demo(
     json: options.Json = None,
 ) -> None:
     """Play the demo."""
-    _need_extra()
+    need_extra()
     from palmatch.cli.live_demo import figures, tell
-    from palmatch.live.demo import Plan, play
+    from palmatch.live.demo import play
+    from palmatch.live.staging import Plan
 
     check_outputs(json=json)
     plan = Plan(protocol.value, transport.value, agents, faults, edge, epsilon, seed, folder_for(out))
@@ -134,7 +135,7 @@ def operator(
     witness: Annotated[list[str] | None, typer.Option("--witness", help="A witness's name; repeat it.")] = None,
 ) -> None:
     """Write keys."""
-    _need_extra()
+    need_extra()
     from palmatch.live import messages as m
     from palmatch.live.operator import write_keys
     from palmatch.live.service import read_resources
@@ -178,7 +179,7 @@ def board(
     ] = None,
 ) -> None:
     """Run the board."""
-    _need_extra()
+    need_extra()
     from palmatch.cli import live_services as services
 
     if write_mosquitto_conf is not None:
@@ -237,7 +238,7 @@ def device(
     allow_plain: AllowPlain = False,
 ) -> None:
     """Take part."""
-    _need_extra()
+    need_extra()
     from palmatch.cli import live_services as services
     from palmatch.live.client import Wish
 
@@ -265,7 +266,7 @@ def resource(
     arrivals: Annotated[int | None, typer.Option("--arrivals", help="Stop after so many.", min=1)] = None,
 ) -> None:
     """Serve resources."""
-    _need_extra()
+    need_extra()
     from palmatch.cli import live_services as services
 
     services.run(services.serve_resource(keys, trust, arrivals, services.Where(hub, broker, passwords, allow_plain)))
@@ -288,7 +289,7 @@ def issuer_command(
     allow_plain: AllowPlain = False,
 ) -> None:
     """Run the issuer."""
-    _need_extra()
+    need_extra()
     from palmatch.cli import live_services as services
 
     files = [None if path is None else str(path) for path in (certificate, key)]
@@ -311,13 +312,13 @@ def witness_command(
     allow_plain: AllowPlain = False,
 ) -> None:
     """Run a witness."""
-    _need_extra()
+    need_extra()
     from palmatch.cli import live_services as services
 
     services.run(services.serve_witness(key, trust, services.Where(hub, broker, passwords, allow_plain)))
 
 
-def _need_extra() -> None:
+def need_extra() -> None:
     """Say in one sentence what is missing where the extra is not installed."""
     try:
         import cbor2

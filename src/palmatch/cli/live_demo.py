@@ -9,9 +9,10 @@ from rich import box
 from rich.table import Table
 
 from palmatch.cli import show
-from palmatch.live.demo import Plan, Played
+from palmatch.live.demo import Played
 from palmatch.live.guarantee import on_the_wire
 from palmatch.live.rules import method_of
+from palmatch.live.staging import Plan
 from palmatch.matching import Guarantee
 
 

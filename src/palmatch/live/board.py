@@ -36,6 +36,8 @@ _LOG = logging.getLogger(__name__)
 _Value = TypeVar("_Value")
 
 _JOINING = -1
+# What a game goes through, each with the time of its end in the metrics.
+PHASES = ("joined", "prepared", "told", "published")
 _KIND = {"report": "report", "bids": "bid", "rounds": "claim"}
 # What a board that was killed may lose of what it was told; devices send again.
 _COMMIT_SECONDS = 0.1
@@ -137,6 +139,8 @@ class _Game:
     opened: bytes
     resources: m.ResourceList
     rules: Rules
+    # When it was opened, or resumed.
+    began: float
     keys: dict[bytes, bytes] = field(default_factory=dict)
     joins: dict[bytes, m.Join] = field(default_factory=dict)
     slot: int = _JOINING
@@ -194,18 +198,25 @@ class Board:
             for pattern in told:
                 await self._insist(partial(self.transport.subscribe, pattern, self._receive))
             await self._join(game)
+            self._phase(game, "joined")
             await self._prepare(game, begun.randomness)
+            self._phase(game, "prepared")
             await self._publish_bulletins(game, 0, game.rules.begin(), over=False)
             for slot in range(game.opening.slots):
                 if await self._slot(game, slot):
                     break
+            self._phase(game, "told")
             result = await self._finish(game)
+            self._phase(game, "published")
             for pattern in told:
                 await self.transport.unsubscribe(pattern, self._receive)
             return result
         finally:
             self._game = None
             self._pending.clear()
+
+    def _phase(self, game: _Game, name: str) -> None:
+        self.metrics.set("palmatch_phase_seconds", self._clock() - game.began, phase=name)
 
     async def forget(self, name: str) -> None:
         """Have a game that is over forgotten, by the broker and by the journal."""
@@ -223,9 +234,10 @@ class Board:
         known = self._statements.get((str(Topic(name, "open")), 0))
         if known is not None:
             assert isinstance(known.message, m.Open)
-            return _Game(name, known.message, known.hash, opening.resources, opening.rules)
+            return _Game(name, known.message, known.hash, opening.resources, opening.rules, self._clock())
         listed = self._say(Topic(name, "resources"), opening.resources)
-        joins_close = self._clock() + opening.joining
+        began = self._clock()
+        joins_close = began + opening.joining
         content = m.Open(
             protocol=opening.protocol,
             method=opening.method,
@@ -243,7 +255,7 @@ class Board:
             commitment=hashlib.sha256(randomness).digest(),
         )
         envelope = self._say(Topic(name, "open"), content)
-        return _Game(name, content, envelope.hash, opening.resources, opening.rules)
+        return _Game(name, content, envelope.hash, opening.resources, opening.rules, began)
 
     # --- joining -----------------------------------------------------------------------------------------------
 
@@ -425,6 +437,7 @@ class Board:
             self.metrics.add("palmatch_refused_total", 1, reason=envelope.topic.kind)
             return
         if new:
+            self.metrics.add("palmatch_accepted_total", 1, kind=envelope.topic.kind)
             self.journal.hear(game.slot, envelope.topic, packet)
 
     def _say(self, topic: Topic, message: m.Message) -> Envelope:

@@ -93,9 +93,11 @@ class Device:
         signer = None if self.signer_of is None else self.signer_of(game)
         return await identity(self.folder, key, game, obtain, signer=signer)
 
-    async def play(self, transport: Transport, game: str, wish: Wish) -> tuple[Played, Machine]:
-        """Play one game to its end."""
-        taking_part = await self.identify(transport, game)
+    async def play(
+        self, transport: Transport, game: str, wish: Wish, own: Identity | None = None
+    ) -> tuple[Played, Machine]:
+        """Play one game to its end, with the identity that this device has in it or gets for it."""
+        taking_part = own or await self.identify(transport, game)
         partition = partition_record(self.trust.partition)
         place = locate(partition, *wish.position)
         topic, retained = Topic(game, "open"), Retained(transport)

@@ -69,6 +69,11 @@ async def identity(folder: Path, issuer: bytes, game: str, obtain: Obtain, *, si
     return Identity(own, token)
 
 
+def keep(folder: Path, issuer: bytes, game: str, own: Identity) -> None:
+    """Write the file of a device that has had its token."""
+    _write(folder / f"{segment(game)}.identity", _Kept(own.signer.secret, issuer, b"", b"", "", own.token))
+
+
 def forget(folder: Path, game: str) -> None:
     """Drop the identity of a game that is over."""
     (folder / f"{segment(game)}.identity").unlink(missing_ok=True)

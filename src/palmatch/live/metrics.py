@@ -13,6 +13,8 @@ _HELP = {
     "palmatch_refused_total": ("counter", "Refused requests by reason."),
     "palmatch_games_total": ("counter", "Games that ended, by outcome."),
     "palmatch_agents_matched_total": ("counter", "Agents that got a resource."),
+    "palmatch_accepted_total": ("counter", "Joins, reports, bids and claims that the board accepted, by kind."),
+    "palmatch_phase_seconds": ("gauge", "When each phase of the last game ended, in seconds after its opening."),
 }
 
 
@@ -27,6 +29,10 @@ class Metrics:
         if name not in _HELP:
             raise KeyError(name)
         self._values[name, tuple(sorted(labels.items()))] += amount
+
+    def set(self, name: str, amount: float, **labels: str) -> None:
+        """Set a number."""
+        self.add(name, amount - self.value(name, **labels), **labels)
 
     def value(self, name: str, **labels: str) -> float:
         """Return a number."""

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from palmatch.device.ledger import Ledger, units_of
-from palmatch.errors import InputError, PalmatchError
+from palmatch.errors import InputError, PalmatchError, TransportError
 from palmatch.live import messages as m
 from palmatch.live.client import Device, Wish, issuer_at
 from palmatch.live.keys import Signer
@@ -30,6 +30,8 @@ from palmatch.live.trust import Trust
 
 _NOBODY = 65534
 _DEATHS = 3
+# Devices of a process that connect and ask for a token at the same time, and how often they try to connect.
+_ARRIVING, _ATTEMPTS = 16, 20
 
 
 class Meeting(msgspec.Struct, frozen=True):
@@ -64,6 +66,7 @@ class BoardPart(msgspec.Struct, frozen=True, tag="board"):
     preparing: float
     slot: float
     slots: int
+    interest: int | None = None
 
 
 class GatewayPart(msgspec.Struct, frozen=True, tag="gateway"):
@@ -107,7 +110,7 @@ def say(**line: Any) -> None:
 
 async def run_board(part: BoardPart) -> None:
     """Play one game."""
-    from palmatch.live.board import Board
+    from palmatch.live.board import PHASES, Board
     from palmatch.live.codec import decode
     from palmatch.live.journal import Journal
     from palmatch.live.records import partition_record
@@ -116,7 +119,7 @@ async def run_board(part: BoardPart) -> None:
     from palmatch.live.topics import Topic
 
     meeting = part.meeting
-    place = Map(partition_record(meeting.trust.partition), _points(part))
+    place = Map(partition_record(meeting.trust.partition), _points(part), interest=part.interest)
     simulation = None if meeting.seed is None else Simulation.of(meeting.seed, meeting.game, part.ids)
     transport = await meeting.connected(Credentials("board", Signer(part.secret)))
     _warm_up(part, place)
@@ -144,7 +147,15 @@ async def run_board(part: BoardPart) -> None:
     await asyncio.to_thread(sys.stdin.readline)
     result = await board.play(meeting.game, opening)
     slots = max((head.sequence for head in result.bulletins), default=1)
-    say(board="over", matched=result.matched, slots=slots)
+    found = board.metrics
+    say(
+        board="over",
+        matched=result.matched,
+        slots=slots,
+        phases={name: found.value("palmatch_phase_seconds", phase=name) for name in PHASES},
+        joined=found.value("palmatch_accepted_total", kind="join"),
+        accepted=sum(found.value("palmatch_accepted_total", kind=kind) for kind in ("report", "bid", "claim")),
+    )
     journal.close()
     await transport.close()
 
@@ -241,22 +252,23 @@ class _Life:
 
 async def run_devices(part: DevicesPart) -> None:
     """Let all devices of the group play."""
-    await asyncio.gather(*(_live(part, member, number) for number, member in enumerate(part.members)))
+    arriving = asyncio.Semaphore(_ARRIVING)
+    await asyncio.gather(*(_live(part, member, arriving) for member in part.members))
 
 
-async def _live(part: DevicesPart, member: Member, number: int) -> None:
+async def _live(part: DevicesPart, member: Member, arriving: asyncio.Semaphore) -> None:
     """Play one device to the end of the game; after each death it begins again with its files alone."""
     seed = None if part.meeting.seed is None else f"{part.meeting.seed} {member.name}"
     life = _Life(part.faults, part.slot, random.Random(seed))
     packets = size = deaths = 0
-    # Not all connections at once: a broker's backlog is short.
-    await asyncio.sleep(number * 0.01)
     while True:
-        inner = await part.meeting.connected()
+        # Not all connections at once: a broker's backlog is short.
+        await arriving.acquire()
+        inner = await _arrived(part.meeting)
         transport = life.wrapped(inner)
         try:
             death = life.death() if deaths < _DEATHS else None
-            line = await asyncio.wait_for(_play(part, member, transport), death)
+            line = await asyncio.wait_for(_play(part, member, transport, arriving), death)
             break
         except TimeoutError:
             deaths += 1
@@ -269,7 +281,16 @@ async def _live(part: DevicesPart, member: Member, number: int) -> None:
     say(**line, messages=packets, bytes=size, deaths=deaths)
 
 
-async def _play(part: DevicesPart, member: Member, transport: Transport) -> dict[str, Any]:
+async def _arrived(meeting: Meeting) -> Transport:
+    """Connect, and try again while the hub or broker is too busy."""
+    for _ in range(_ATTEMPTS):
+        with suppress(TransportError):
+            return await meeting.connected()
+        await asyncio.sleep(random.uniform(0.2, 2.0))
+    return await meeting.connected()
+
+
+async def _play(part: DevicesPart, member: Member, transport: Transport, arriving: asyncio.Semaphore) -> dict[str, Any]:
     meeting, folder = part.meeting, Path(member.folder)
     simulated: dict[str, Any] = {}
     if meeting.seed is not None:
@@ -283,10 +304,13 @@ async def _play(part: DevicesPart, member: Member, transport: Transport) -> dict
     ask = issuer_at(part.issuer, Signer(member.secret))
     with Ledger(folder / "ledger", agent=member.name, lifetime=units_of(max(member.epsilon, 1.0))) as ledger:
         device = Device(meeting.trust, folder, ledger, ask, **simulated)
-        await device.identify(transport, meeting.game)
+        try:
+            own = await device.identify(transport, meeting.game)
+        finally:
+            arriving.release()
         say(member=member.name)
         wish = Wish("ride", member.position, member.epsilon)
-        played, machine = await device.play(transport, meeting.game, wish)
+        played, machine = await device.play(transport, meeting.game, wish, own)
         return {
             "device": member.name,
             "resource": played.resource,

@@ -134,10 +134,7 @@ class Player:
         left = max(opening.joins_close / 1000 - began, 0.0)
         self._later(topic, message, send.offset, began, left)
         number = message.epsilon_class
-        game, region = self.played.game, message.region
-        await self._retained.watch(Topic(game, "table", table_name(region, number)))
-        if opening.protocol == "report":
-            await self._retained.watch(Topic(game, "result"), Topic(game, "transcript", region))
+        await self._retained.watch(Topic(self.played.game, "table", table_name(message.region, number)))
         self._roster = await self._statement("roster", left + 60 + opening.slot, quiet=left)
         roster = expect(self._roster, m.Roster)
         if not any(count.region == send.message.region for count in roster.regions):
@@ -316,8 +313,8 @@ class Player:
 
 def topics_of(game: str, region: str) -> list[Topic]:
     """Return what a device of a region has to read in any game, to be subscribed to before the game is opened."""
-    common = [Topic(game, kind) for kind in ("open", "issuer", "roster", "tables")]
-    return [*common, Topic(game, "members", region)]
+    common = [Topic(game, kind) for kind in ("open", "issuer", "roster", "tables", "result")]
+    return [*common, *(Topic(game, kind, region) for kind in ("members", "transcript"))]
 
 
 def _is_by(envelope: Envelope, key: bytes) -> bool:

@@ -83,6 +83,13 @@ def token_of(issuer: bytes, game: str, key: bytes, kept: Blinded, blind_signatur
     return token
 
 
+def signed(key: rsa.RSAPrivateKey, game: str, public: bytes) -> Token:
+    """Return a token that the issuer signs without a blinding, so that it could link it: for measurements only."""
+    prefix = secrets.token_bytes(_PREFIX)
+    text = prefix + token_text(game, public)
+    return Token(prefix=prefix, signature=key.sign(text, padding.PSS(padding.MGF1(_HASH), _DIGEST), _HASH))
+
+
 def is_valid(issuer: bytes, game: str, key: bytes, token: Token) -> bool:
     """Tell whether the issuer signed a token for this one-time key in this game."""
     return verifies(read_public(issuer), token.prefix + token_text(game, key), token.signature)

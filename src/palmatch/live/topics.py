@@ -106,8 +106,7 @@ class Topic:
             raise ProtocolError(f"There is no topic {self.kind!r} {'with' if self.name else 'without'} a name.")
 
     def __str__(self) -> str:
-        start = f"{_PREFIX}/{segment(self.game)}/{self.kind}"
-        return start if self.name is None else f"{start}/{segment(self.name)}"
+        return _text(self.game, self.kind, self.name)
 
     @property
     def rule(self) -> Kind:
@@ -126,6 +125,12 @@ class Topic:
             # Two spellings of one topic would be two places to retain and to subscribe.
             raise ProtocolError("Expected a topic whose names are percent-encoded.")
         return topic
+
+
+@lru_cache(maxsize=4096)
+def _text(game: str, kind: str, name: str | None) -> str:
+    start = f"{_PREFIX}/{segment(game)}/{kind}"
+    return start if name is None else f"{start}/{segment(name)}"
 
 
 def table_name(region: str, epsilon_class: int) -> str:

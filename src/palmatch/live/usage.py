@@ -1,0 +1,52 @@
+"""What processes use: processor time and memory as the operating system counts them, and how many files they may open.
+
+Read from /proc, so it is there on Linux; elsewhere nothing is known. Nothing here knows what the processes do.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from palmatch.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Processor time in seconds since a process began, and its memory now and at most, in megabytes."""
+
+    processor: float
+    megabytes: float
+    peak: float
+
+
+def usage_of(process: int) -> Usage | None:
+    """Return what a process has used, or None where that is not known."""
+    folder = Path("/proc") / str(process)
+    try:
+        times = (folder / "stat").read_text().rsplit(")", 1)[1].split()[11:13]
+        facts = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line)
+    except OSError:
+        return None
+    memory = [int(facts[name].split()[0]) / 1024 for name in ("VmRSS", "VmHWM") if name in facts]
+    if len(memory) != 2:
+        return None
+    return Usage(sum(map(int, times)) / os.sysconf("SC_CLK_TCK"), *memory)
+
+
+def allow_files(count: int) -> None:
+    """Raise this process's limit of open files, which its children get too; say so where the system allows fewer."""
+    if os.name != "posix":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if count <= soft or soft == resource.RLIM_INFINITY:
+        return
+    if hard != resource.RLIM_INFINITY and count > hard:
+        raise InputError(
+            f"So many connections need {count:,} open files, and this system allows {hard:,} (`ulimit -Hn`): "
+            "raise its limit, or ask for fewer agents."
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))

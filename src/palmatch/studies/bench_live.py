@@ -1,0 +1,159 @@
+"""How many devices one hub or one broker holds: whole games on this machine, each device with its own connection.
+
+Devices share the machine with what is measured, so processor time is given for each party: what the hub, the board and
+the devices took between the opening of the game and the publication of its result. Ledgers are kept in memory where the
+system has a file system for that, since devices have disks of their own. Nothing here is a test.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import numpy as np
+
+from palmatch.live.demo import Played, play
+from palmatch.live.rules import method_of
+from palmatch.live.staging import Plan, Schedule
+from palmatch.methods import Settings, Workspace, prepare
+
+INTEREST, EDGE, EPSILON = 20, 1000.0, 1.0
+
+# Shares of a batch in which devices join, tables are computed and reports come in; the rest is for the matching.
+_JOINING, _PREPARING, _REPORTING = 0.3, 0.2, 0.2
+# Bids: the horizon, and the length of a slot for each device of the machine.
+_SLOTS, _SLOT, _SHORTEST_SLOT = 100, 0.0004, 0.4
+_DEVICES_OF_PROCESS = 2500
+_IN_MEMORY = Path("/dev/shm")
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """One game.
+
+    Attributes
+    ----------
+    joined, accepted, matched:
+        Devices on the roster, reports or bids that the board accepted, agents that got a resource.
+    published:
+        Seconds from the opening of the game to its published result.
+    claims_per_second:
+        Accepted reports or bids, over the time in which they could be sent.
+    packets_per_core:
+        Packets from and to devices, over the processor time of the hub or broker.
+    kilobytes_per_connection:
+        By how much the memory of the hub or broker grew while the devices connected.
+    processor:
+        Seconds of processor time between opening and published result, by party.
+    loss, batch_loss:
+        Against the full-information optimum; of this game, and of the batch with the same method and seed.
+    load:
+        Of the machine before the game, by other programs included.
+    """
+
+    protocol: str
+    transport: str
+    agents: int
+    seconds: float
+    slots: int
+    joined: int
+    accepted: int
+    matched: int
+    published: float
+    phases: dict[str, float]
+    claims_per_second: float
+    packets_per_core: float
+    bytes_per_device: float
+    kilobytes_per_connection: float
+    megabytes: dict[str, float]
+    processor: dict[str, float]
+    loss: float
+    batch_loss: float
+    load: float
+
+    @property
+    def in_time(self) -> bool:
+        """Whether every device was heard, and the result was published within the batch."""
+        return self.accepted >= self.agents and self.published <= self.seconds
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The figures as plain data."""
+        return asdict(self) | {"in_time": self.in_time, "loss_ratio": self.loss / self.batch_loss}
+
+
+def measured(
+    protocols: Sequence[Literal["report", "bids"]],
+    transports: Sequence[Literal["hub", "mqtt"]],
+    *,
+    agents: int,
+    seconds: float,
+    seed: int,
+    progress: Progress | None = None,
+) -> list[LiveRun]:
+    """Play a game by each protocol over each transport."""
+    pairs = [(protocol, transport) for protocol in protocols for transport in transports]
+    return [_run(protocol, transport, agents, seconds, seed, progress) for protocol, transport in pairs]
+
+
+def _run(
+    protocol: Literal["report", "bids"],
+    transport: Literal["hub", "mqtt"],
+    agents: int,
+    seconds: float,
+    seed: int,
+    progress: Progress | None,
+) -> LiveRun:
+    slot = _REPORTING * seconds if protocol == "report" else max(_SHORTEST_SLOT, _SLOT * agents)
+    times = Schedule(_JOINING * seconds, _PREPARING * seconds, slot, 1 if protocol == "report" else _SLOTS)
+    load = os.getloadavg()[0]
+    with TemporaryDirectory(prefix="palmatch-bench-") as folder:
+        plan = Plan(
+            protocol, transport, agents, 0.0, EDGE, EPSILON, seed, Path(folder),
+            crowd=True, interest=INTEREST, groups=max(2, -(-agents // _DEVICES_OF_PROCESS)), times=times,
+        )  # fmt: skip
+        work = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
+        played = play(plan, progress, work=work)
+    return _figures(plan, played, seconds, load)
+
+
+def _figures(plan: Plan, played: Played, seconds: float, load: float) -> LiveRun:
+    before, after = played.before, played.after
+    used = {name: after[name].processor - before[name].processor for name in after if name in before}
+    devices = sum(value for name, value in used.items() if name.startswith("devices"))
+    processor = {name: value for name, value in used.items() if not name.startswith("devices")} | {"devices": devices}
+    bus = next(name for name in ("hub", "broker") if name in played.before)
+    grown = before[bus].megabytes - played.idle[bus].megabytes
+    phases = dict(played.phases)
+    telling = phases["told"] - phases["prepared"]
+    settings = Settings(epsilon=plan.epsilon)
+    method = method_of(plan.protocol).name
+    batch = prepare(Workspace(played.problem), method, settings=settings).play(plan.seed)
+    reached = float(played.problem.true_utility_of(batch.resource_of).sum())
+    return LiveRun(
+        protocol=plan.protocol,
+        transport=plan.transport,
+        agents=plan.agents,
+        seconds=seconds,
+        slots=played.slots,
+        joined=played.accepted[0],
+        accepted=played.accepted[1],
+        matched=int(np.count_nonzero(played.resource_of >= 0)),
+        published=phases["published"],
+        phases=phases,
+        claims_per_second=played.accepted[1] / telling,
+        packets_per_core=played.messages / max(used[bus], 1e-9),
+        bytes_per_device=played.bytes_per_device,
+        kilobytes_per_connection=1024 * grown / plan.agents,
+        megabytes={name: found.peak for name, found in after.items()},
+        processor=processor,
+        loss=played.loss,
+        batch_loss=1 - reached / played.best,
+        load=load,
+    )
