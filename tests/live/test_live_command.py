@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import os
@@ -17,8 +18,12 @@ import pytest
 
 from live.conftest import MOSQUITTO, free_port
 from palmatch.errors import InputError
+from palmatch.live import messages as m
+from palmatch.live.codec import packet_of
 from palmatch.live.gbfs import read_vehicles
 from palmatch.live.parties import _check_blind
+from palmatch.live.topics import Topic
+from palmatch.live.transport import Access, Hub
 from running import run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -164,3 +169,57 @@ def test_free_vehicles_are_read_from_a_gbfs_feed(tmp_path: Path) -> None:
         file.write_text(broken)
         with pytest.raises(InputError, match="vehicle"):
             read_vehicles(file)
+
+
+def test_a_capacity_is_refused_before_a_board_listens(tmp_path: Path) -> None:
+    (tmp_path / "vehicles.csv").write_text(VEHICLES)
+    assert run("live", "operator", "keys", "--resources", "vehicles.csv", folder=tmp_path).returncode == 0
+    (tmp_path / "vehicles.csv").write_text("id,lat,lon,capacity\nv1,40.7510,-73.9900,2\n")
+    for words in (("board", "keys"), ("operator", "more")):
+        told = run("live", *words, "--resources", "vehicles.csv", folder=tmp_path)
+        assert (told.returncode, told.stdout) == (2, "")
+        assert "vehicles.csv: found a capacity other than 1" in told.stderr
+
+
+def test_a_newer_board_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "vehicles.csv").write_text(VEHICLES)
+    words = ("keys", "--resources", "vehicles.csv", "--member", "alice")
+    assert run("live", "operator", *words, folder=tmp_path).returncode == 0
+
+    async def main() -> tuple[int, bytes]:
+        hub = Hub(None)
+        url = await hub.start()
+        topic = Topic("game-1", "open")
+        newer = packet_of(topic, b"\xa1\x61x\x01", bytes(64), version=m.VERSION + 1)
+        await hub.local(Access("board")).publish(topic, newer)
+        device = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", "from palmatch.cli import main; main()", "live", "device", "--at", "40.75,-73.99",
+            "--ledger", "a.ledger", "--trust", "keys/trust.json", "--member", "keys/member-alice.key", "--hub", url,
+            cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT / "src")}, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        _, wrong = await device.communicate()
+        await hub.stop()
+        return device.returncode or 0, wrong
+
+    status, wrong = asyncio.run(main())
+    assert (status, wrong.decode()) == (
+        2,
+        "palmatch: This is protocol version 2, and this palmatch understands version 1: update palmatch.\n",
+    )
+
+
+def test_the_benchmark_plays_a_game_with_a_connection_for_each_device(tmp_path: Path) -> None:
+    told = run(
+        "bench", "--live", "--agents", 40, "--seconds", 8, "--transport", "hub", "--json", "b.json", folder=tmp_path
+    )
+    assert told.returncode == 0, told.stderr
+    assert max(map(len, told.stdout.splitlines())) <= 80
+    [found] = json.loads((tmp_path / "b.json").read_text())["runs"]
+    assert (found["protocol"], found["transport"], found["agents"], found["joined"]) == ("report", "hub", 40, 40)
+    assert found["bytes_per_device"] > 3 * 1024
+    assert {"hub", "board", "devices"} <= set(found["processor"])
+    assert found["packets_per_core"] > 0
+    refused = run("bench", "--live", "--agents", 10_000_000, folder=tmp_path)
+    assert refused.returncode == 2
+    assert "open files" in refused.stderr
+    assert "'rounds'" in run("bench", "--live", "--protocol", "rounds", folder=tmp_path).stderr

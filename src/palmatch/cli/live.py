@@ -163,6 +163,9 @@ def board(
     slot: Annotated[str, typer.Option("--slot", help="Length of a slot.")] = "5s",
     slots: Annotated[int, typer.Option("--slots", help="Most slots of a game of bids or rounds.", min=1)] = 200,
     epsilon: Annotated[str, typer.Option("--epsilon", help="The ε that devices may have.")] = "0,0.5,1,2,4",
+    interest: Annotated[
+        int | None, typer.Option("--interest", help="Nearest resources that count for an agent; all of them.", min=1)
+    ] = None,
     games: Annotated[int | None, typer.Option("--games", help="Stop after so many games.", min=1)] = None,
     hold: Annotated[str, typer.Option("--hold", help="How long a matched resource is not offered again.")] = "15m",
     grace: Annotated[str, typer.Option("--grace", help="The same, if it never got a hand-over.")] = "1m",
@@ -197,6 +200,7 @@ def board(
         preparing=2.0,
         slot=_seconds(slot, "--slot"),
         slots=slots,
+        interest=interest,
     )
     hub = (host, port, certificate, key, allow_plain)
     limits = (games, _seconds(hold, "--hold"), _seconds(grace, "--grace"))

@@ -14,6 +14,11 @@ from palmatch.live.guarantee import on_the_wire
 from palmatch.live.rules import method_of
 from palmatch.live.staging import Plan
 from palmatch.matching import Guarantee
+from palmatch.methods.recommended import LARGEST_PROGRAM
+from palmatch.studies.limit import limit
+
+# The limit of one game need not be sharper than what a game's loss varies by.
+_CROWDS, _GAP = 100, 1e-2
 
 
 def figures(plan: Plan, played: Played) -> dict[str, Any]:
@@ -23,7 +28,7 @@ def figures(plan: Plan, played: Played) -> dict[str, Any]:
         "resources": played.problem.resources,
         "matched": int((played.resource_of >= 0).sum()),
         "loss": played.loss,
-        "limit": None,
+        "limit": _limit(plan, played),
         "protocol": plan.protocol,
         "transport": plan.transport,
         "slots": played.slots,
@@ -38,6 +43,15 @@ def figures(plan: Plan, played: Played) -> dict[str, Any]:
         "guarantee": asdict(_guarantee(plan.protocol, plan.epsilon, plan.seed)),
         "not_to_be_published": ["loss", "seed"],
     }
+
+
+def _limit(plan: Plan, played: Played) -> float | None:
+    """Return the least expected loss of any method with this guarantee, where computing it takes seconds."""
+    problem = played.problem
+    types = sum(len(problem.domain.types_of(region)) for region in problem.regions)
+    if types * problem.resources > LARGEST_PROGRAM or plan.epsilon <= 0:
+        return None
+    return limit(problem, plan.epsilon, crowds=_CROWDS, gap=_GAP).bounds[0].loss
 
 
 def tell(plan: Plan, played: Played) -> None:

@@ -29,6 +29,7 @@ from palmatch.live.resource import Arrival, Gateway, load_gateway
 from palmatch.live.service import Announcer, Schedule, read_members, read_resources, run_board, run_witness
 from palmatch.live.transport import Access, Credentials, Hub, Transport, connect
 from palmatch.live.trust import load_trust
+from palmatch.live.usage import allow_files
 from palmatch.live.witness import Witness
 
 
@@ -61,6 +62,9 @@ async def serve_board(
 ) -> None:
     """Open games until told to stop; without a broker, also serve the hub and the issuer."""
     trust, signer = load_trust(folder / "trust.json"), Signer(load_secret(folder / "board.key"))
+    # What is wrong with the list is said before anything listens; games read it again.
+    read_resources(resources)
+    allow_files()
     journal, metrics = Journal(folder / "board.db"), Metrics()
     hub = None
     if where.broker:

@@ -116,6 +116,8 @@ class Machine:
         self.done = False
         store.pin("partition", json.dumps(astuple(owner.partition)))
         self._kept = _kept_request(store, owner)
+        # Whether this request has a report of an earlier game, which is sent again.
+        self.waits = self._kept is not None
 
     def receive(self, record: Received, digest: str) -> tuple[Send, ...]:
         """Take one record, with the digest of its bytes."""

@@ -21,7 +21,7 @@ from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine
 from palmatch.errors import InputError, TransportError
 from palmatch.live import messages as m
-from palmatch.live.codec import decode
+from palmatch.live.codec import NewerVersion, decode
 from palmatch.live.identity import Identity, identity
 from palmatch.live.issuer import read_reply, token_request
 from palmatch.live.keys import Signer
@@ -133,11 +133,19 @@ class Device:
         await transport.publish(topic, own.signer.packet(topic, m.Cancel(sequence=0, tag=own.tag(game))))
 
     async def next_game(self, transport: Transport, patience: float, played: Sequence[str] = ()) -> str:
-        """Return a game that can still be joined and was not played yet; raise TransportError if none comes in time."""
+        """Return a game that can still be joined and was not played yet; raise TransportError if none comes in time.
+
+        A game that a newer palmatch opened is refused at once: there is no use in waiting for another one.
+        """
         found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def handler(where: str, packet: bytes) -> None:
-            envelope = decode(where, packet)
+            try:
+                envelope = decode(where, packet)
+            except NewerVersion as error:
+                if not found.done():
+                    found.set_exception(error)
+                return
             closes = self.trust.opened(envelope).joins_close / 1000
             game = envelope.topic.game
             if not found.done() and game not in played and closes > self.clock() + _LEAST_SECONDS:

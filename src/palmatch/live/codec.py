@@ -26,6 +26,10 @@ from palmatch.live.topics import Topic
 _DEPTH = 8
 
 
+class NewerVersion(ProtocolError):
+    """Something that a newer palmatch wrote."""
+
+
 @dataclass(frozen=True, slots=True)
 class Envelope:
     """A packet, taken apart: what was said, where, and the bytes that were signed."""
@@ -143,7 +147,7 @@ def from_json(item: Mapping[str, Any], topic: Topic) -> bytes:
 def check_version(version: int) -> None:
     """Refuse what a newer palmatch wrote."""
     if version > VERSION:
-        raise ProtocolError(
+        raise NewerVersion(
             f"This is protocol version {version}, and this palmatch understands version {VERSION}: update palmatch."
         )
     if version != VERSION:

@@ -23,7 +23,7 @@ from palmatch.device.ledger import epsilon_of
 from palmatch.domains import mobility
 from palmatch.errors import InputError
 from palmatch.live.staging import SPACING, Plan, Stage, Staged, Told
-from palmatch.live.usage import Usage
+from palmatch.live.usage import Usage, allow_files
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import Problem
 
@@ -65,6 +65,7 @@ class Played:
 
 def play(plan: Plan, told: Told | None = None, *, work: Path | None = None) -> Played:
     """Play a plan; the parties' files are in a new folder within `work`."""
+    allow_files(plan.files)
     agents, vehicles = _write_places(plan)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="palmatch-live-", dir=work) as folder:

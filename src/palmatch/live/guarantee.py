@@ -45,7 +45,7 @@ def revealed(machine: Machine, edge: float, *, charged: bool) -> str:
     if machine.left:
         return "Revealed: nothing; the budget did not suffice, and the device left."
     if not charged:
-        again = "; its stored report again, which is free" if machine.epsilon > 0 else ""
+        again = "; its stored report again, which is free" if machine.waits else ""
         return f"Revealed: {region}{again}, and nothing else."
     spent = epsilon_text(units_of(machine.epsilon))
     how = "noisy claims that are" if isinstance(machine, RoundsMachine) else "one report that is"

@@ -48,7 +48,15 @@ def game_name(number: int) -> str:
 
 def read_resources(path: Path) -> Points:
     """Read a resource list: GBFS `vehicle_status.json`, CSV or Parquet."""
-    return read_vehicles(path) if is_gbfs(path) else read_points(path, role="resources")
+    if is_gbfs(path):
+        return read_vehicles(path)
+    listed = read_points(path, role="resources")
+    if listed.units is not None and (listed.units != 1).any():
+        raise InputError(
+            f"{path}: found a capacity other than 1, and a live game matches one agent to each resource: list a "
+            "resource once for each of its seats, as v1-a and v1-b, and leave the column `capacity` out."
+        )
+    return listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,8 @@ class Schedule:
         How long devices can join, how long tables may take, and the length of a slot.
     slots:
         The public horizon of a game.
+    interest:
+        How many resources each possible type considers; all of them unless given.
     """
 
     protocol: Protocol
@@ -72,6 +82,7 @@ class Schedule:
     preparing: float = 5.0
     slot: float = 5.0
     slots: int = 1
+    interest: int | None = None
 
 
 async def run_board(
@@ -142,7 +153,7 @@ async def _opening(board: Board, trust: Trust, name: str, resources: Points, sch
         raise TransportError(f"The issuer has announced no key for {name}: is `palmatch live issuer` running?")
     return opening_of(
         schedule.protocol,
-        Map(partition_record(trust.partition), resources),
+        Map(partition_record(trust.partition), resources, interest=schedule.interest),
         schedule.classes,
         trust.issuer_says(decode(topic, packet)).key,
         joining=schedule.joining,

@@ -36,7 +36,7 @@ from palmatch.live.resource import GatewayKeys, new_gateway
 from palmatch.live.simulation import signer_of
 from palmatch.live.transport import Access, Hub, Transport, connect
 from palmatch.live.trust import Trust
-from palmatch.live.usage import Usage, allow_files, usage_of
+from palmatch.live.usage import Usage, usage_of
 
 GAME = "demo"
 SPACING = 100.0
@@ -91,6 +91,11 @@ class Plan:
     times: Schedule | None = None
 
     @property
+    def files(self) -> int:
+        """How many files and sockets one process has open: the hub, or a group of devices."""
+        return _FILES + max(self.agents, _FILES_OF_DEVICE * self.agents // self.groups)
+
+    @property
     def schedule(self) -> Schedule:
         """The times of the game: unless given, enough for all devices on two cores."""
         if self.times is not None:
@@ -133,7 +138,6 @@ class Stage:
 
     async def run(self) -> Staged:
         """Start everything, wait for the devices, and stop everything."""
-        allow_files(max(_FILES + self.plan.agents, _FILES + _FILES_OF_DEVICE * self.plan.agents // self._groups))
         issuer = Issuer(self.work / "issuer.db", self.issuer_key)
         issuer.register(key.public for key in self.members.values())
         for name in self.agents.ids:

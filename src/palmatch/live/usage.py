@@ -35,18 +35,21 @@ def usage_of(process: int) -> Usage | None:
     return Usage(sum(map(int, times)) / os.sysconf("SC_CLK_TCK"), *memory)
 
 
-def allow_files(count: int) -> None:
-    """Raise this process's limit of open files, which its children get too; say so where the system allows fewer."""
+def allow_files(count: int = 0) -> None:
+    """Raise this process's limit of open files as far as the system allows; refuse if that is not enough.
+
+    Its children get the limit too. A limit of 1,024, as is usual, would be a limit of a thousand devices.
+    """
     if os.name != "posix":
         return
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if count <= soft or soft == resource.RLIM_INFINITY:
+    if resource.RLIM_INFINITY in (soft, hard):
         return
-    if hard != resource.RLIM_INFINITY and count > hard:
+    if count > hard:
         raise InputError(
             f"So many connections need {count:,} open files, and this system allows {hard:,} (`ulimit -Hn`): "
             "raise its limit, or ask for fewer agents."
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
