@@ -112,7 +112,7 @@ def audit(
     json: options.Json = None,
 ) -> None:
     """Attack captured traffic."""
-    _need_extra()
+    need_extra()
     from palmatch.cli.live_audit import audit as attack
 
     check_outputs(json=json)
