@@ -14,7 +14,7 @@ from palmatch.studies.bench_live import EDGE, INTEREST, LiveRun
 def tell(runs: Sequence[LiveRun]) -> None:
     """Print the figures."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    names = ("protocol", "over", "agents", "heard", "slots", "result s", "claims/s", "kB/device", "kB/conn.", "loss %")
+    names = ("protocol", "over", "agents", "heard", "slots", "s", "claims/s", "kB/dev", "kB/con", "loss %")
     for place, name in enumerate(names):
         table.add_column(name, justify="left" if place < 2 else "right", no_wrap=True)
     for run in runs:
@@ -34,8 +34,8 @@ def tell(runs: Sequence[LiveRun]) -> None:
     for run in runs:
         _tell_one(run)
     show.say(
-        "Result: seconds from the opening of the game to its published result, devices on the same machine. kB/conn.: "
-        "memory of the hub or broker. Agents and vehicles spread evenly, 100 of each on a square kilometre, squares of "
+        "s: seconds from the opening of the game to its published result, devices on the same machine. kB/dev: sent and "
+        "received by a device. kB/con: memory of the hub or broker for a connection. Agents and vehicles spread evenly, 100 of each on a square kilometre, squares of "
         f"{EDGE:g} m, each agent's {INTEREST} nearest, ε = 1."
     )
 

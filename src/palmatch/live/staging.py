@@ -282,10 +282,12 @@ class Stage:
         while not done():
             if self._wrong:
                 raise InputError(self._wrong)
-            if all(process.ended for process in processes):
+            if (ended := [process for process in processes if process.ended]) and (
+                len(ended) == len(processes) or any(process.failed for process in ended)
+            ):
                 await asyncio.sleep(0.5)
                 if not done():
-                    wrong = "; ".join(process.name + process.complaint() for process in processes)
+                    wrong = "; ".join(process.name + process.complaint() for process in ended)
                     raise TransportError(f"A process of the demo ended too early: {wrong}.")
             await asyncio.sleep(0.05)
 
@@ -328,6 +330,11 @@ class _Process:
     def ended(self) -> bool:
         """Whether it has ended."""
         return self._process.returncode is not None and self._reading.done()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended with an error."""
+        return self.ended and self._process.returncode != 0
 
     def complaint(self) -> str:
         """Return the last line that it wrote to its standard error."""

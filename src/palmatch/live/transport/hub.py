@@ -39,6 +39,8 @@ _LOG = logging.getLogger(__name__)
 _MOST_WAITING = 16 * 2**20
 _MOST_REFUSALS = 20
 _POLICY, _TRY_LATER = 1008, 1013
+# As clients do.
+_PING_SECONDS = 60.0
 
 
 class Hub:
@@ -89,6 +91,8 @@ class Hub:
             ws="websockets-sansio",
             ws_max_size=self.largest,
             ws_per_message_deflate=False,
+            ws_ping_interval=_PING_SECONDS,
+            ws_ping_timeout=_PING_SECONDS,
             backlog=4096,
             timeout_graceful_shutdown=1,
             ssl_certfile=certificate,

@@ -62,7 +62,7 @@ class MqttTransport(Reconnecting):
         client.on_disconnect = lambda *_: self._ended(client, lost)
         try:
             await asyncio.wait_for(
-                client.connect(self._host, self._port, ssl=self._tls or False, keepalive=30, version=MQTTv311),
+                client.connect(self._host, self._port, ssl=self._tls or False, keepalive=60, version=MQTTv311),
                 _ANSWER_SECONDS,
             )
         except BaseException as error:

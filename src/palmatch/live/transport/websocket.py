@@ -7,6 +7,7 @@ import logging
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, WebSocketException
@@ -17,11 +18,14 @@ from palmatch.live.keys import Signer
 from palmatch.live.topics import LARGEST, Role
 from palmatch.live.transport.base import Reconnecting
 from palmatch.live.transport.frames import CBOR, Op, frame, hello, read_frame
+from palmatch.live.transport.hub import is_loopback
 
 _LOG = logging.getLogger(__name__)
 
 _FROM_HUB = (Op.CHALLENGE, Op.WELCOME, Op.MESSAGE, Op.RETAINED, Op.SUBSCRIBED, Op.NOT_SUBSCRIBED, Op.REFUSED)
 _ANSWER_SECONDS = 15.0
+# Thousands of connections must not be busy with keeping alive, nor be given up on a machine that is busy.
+_PING_SECONDS = 60.0
 # How long a hub that is gone may take to agree to the end of a connection.
 _CLOSE_SECONDS = 2.0
 
@@ -58,6 +62,10 @@ class HubTransport(Reconnecting):
                 max_size=LARGEST + 4096,
                 ssl=self._tls,
                 open_timeout=_ANSWER_SECONDS,
+                ping_interval=_PING_SECONDS,
+                ping_timeout=_PING_SECONDS,
+                # A proxy is for other machines; to look one up takes longer than to connect.
+                proxy=None if is_loopback(urlsplit(self._url).hostname or "") else True,
                 close_timeout=_CLOSE_SECONDS,
             )
             await self._introduce(self._socket)
