@@ -34,9 +34,9 @@ def tell(runs: Sequence[LiveRun]) -> None:
     for run in runs:
         _tell_one(run)
     show.say(
-        "s: seconds from the opening of the game to its published result, devices on the same machine. kB/dev: sent and "
-        "received by a device. kB/con: memory of the hub or broker for a connection. Agents and vehicles spread evenly, 100 of each on a square kilometre, squares of "
-        f"{EDGE:g} m, each agent's {INTEREST} nearest, ε = 1."
+        "s: seconds from the opening of the game to its published result, devices on the same machine. kB/dev: sent "
+        "and received by a device. kB/con: memory of the hub or broker for a connection. Agents and vehicles spread "
+        f"evenly, 100 of each on a square kilometre, squares of {EDGE:g} m, each agent's {INTEREST} nearest, ε = 1."
     )
 
 
