@@ -71,7 +71,8 @@ async def identity(folder: Path, issuer: bytes, game: str, obtain: Obtain, *, si
 
 def keep(folder: Path, issuer: bytes, game: str, own: Identity) -> None:
     """Write the file of a device that has had its token."""
-    _write(folder / f"{segment(game)}.identity", _Kept(own.signer.secret, issuer, b"", b"", "", own.token))
+    kept = _Kept(own.signer.secret, issuer, b"", b"", "", own.token)
+    write_whole(folder / f"{segment(game)}.identity", msgspec.json.encode(kept), private=True)
 
 
 def forget(folder: Path, game: str) -> None:
