@@ -23,7 +23,7 @@ from palmatch.privacy.accountants import Allowance, Layout, free_allowance, publ
 from palmatch.privacy.costs import largest_own_costs
 from palmatch.privacy.renyi import one_thread
 from palmatch.privacy.sound import Account, Accountant, accountant_named, sound_allowance
-from palmatch.problem import FloatArray
+from palmatch.problem import FloatArray, checked_utility
 from palmatch.rounds.draws import Randomness
 from palmatch.rounds.game import Outcomes, rules_of, simulate
 from palmatch.rounds.seat_game import simulate_seats
@@ -131,11 +131,7 @@ class PublishedAccounting:
     settings: Settings
     costs: FloatArray | None = None
     snapped: bool = False
-
-    @property
-    def needs_noise(self) -> bool:
-        """Whether costs have to be computed."""
-        return self.costs is None
+    needs_noise: bool = False
 
     def allowance(self, workspace: Workspace, policy: Policy, noise: list[PublicPlay], layout: Layout) -> Allowance:
         """Return the paper's allowance."""
@@ -168,16 +164,26 @@ class SoundAccounting:
 
 
 def largest_costs(workspace: Workspace, policy: Policy, noise: list[PublicPlay], order: float) -> FloatArray:
-    """Return each agent's c_max by Eq. (max privacy cost)."""
-    problem, own = workspace.problem, workspace.own
+    """Return each agent's c_max by Eq. (max privacy cost); `noise` is empty where it is not known yet."""
+    problem, regions = workspace.problem, workspace.regions
     costs = np.empty(problem.agents)
     progress = workspace.progress("costs")
-    groups = members_of(problem.region_index, len(workspace.regions))
-    for number, (region, play, members) in enumerate(zip(workspace.regions, noise, groups, strict=True)):
-        rows = np.array([own.of(int(agent)) for agent in members])
-        costs[members] = largest_own_costs(region, play, policy, rows, order)
-        if progress is not None:
-            progress(number + 1, len(workspace.regions))
+    groups = members_of(problem.region_index, len(regions))
+
+    def some(first: int, last: int) -> None:
+        for number in range(first, last):
+            members, region = groups[number], replace(regions[number])
+            play = noise[number] if noise else play_of(region, policy)
+            rows = checked_utility(problem.domain, problem.types[members], region.resources)
+            costs[members] = largest_own_costs(region, play, policy, rows, order)
+
+    # Each region is one thread's; BLAS with threads of its own would only wait for them.
+    with one_thread():
+        for start in range(0, len(regions), _REGIONS_AT_ONCE * _CALLS_AT_ONCE):
+            stop = min(start + _REGIONS_AT_ONCE * _CALLS_AT_ONCE, len(regions))
+            spread(lambda a, b, start=start: some(start + a, start + b), stop - start, at_a_time=_REGIONS_AT_ONCE)  # type: ignore[misc]
+            if progress is not None:
+                progress(stop, len(regions))
     return costs
 
 

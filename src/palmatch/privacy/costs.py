@@ -144,8 +144,8 @@ def _bounds_above(
     )
     noise = weights / GRID
     with np.errstate(all="ignore"):
-        my_raised, my_lowered = raised(mine, noise, order), lowered(mine, noise, order)
-        raised_high, lowered_low = raised(high, noise, order), lowered(low, noise, order)
+        my_raised, my_lowered = few_types.factors(mine, noise, order)
+        raised_high, lowered_low = few_types.factors(high, noise, order)[0], few_types.factors(low, noise, order)[1]
         highest, lowest = raised_high.max(axis=0), lowered_low.max(axis=0)
     for one, (start, stop) in zip(part.each(), part.sets, strict=True):
         here = np.s_[:, start:stop]

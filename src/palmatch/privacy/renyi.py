@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 
 import numpy as np
 from scipy.special import logsumexp
 from threadpoolctl import ThreadpoolController
 
+from palmatch.privacy.few_types import coin_moments
 from palmatch.problem import FloatArray, IntArray
 
 # Far above what rounding takes from a moment.
@@ -103,10 +105,36 @@ def lowered(distribution: FloatArray, common: FloatArray, order: float) -> Float
     return power(common / distribution, order)
 
 
+class _OneThread:
+    """Limits BLAS while any thread of this process is inside: the first one in sets the limit, the last one lifts it.
+
+    Setting it takes longer than most products.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside = Lock(), 0
+        self._limit: AbstractContextManager[object] | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._limit = _thread_pools().limit(limits=1, user_api="blas")
+                self._limit.__enter__()
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0 and self._limit is not None:
+                self._limit.__exit__(None, None, None)
+
+
+_ONE_THREAD = _OneThread()
+
+
 def one_thread() -> AbstractContextManager[object]:
     """Return a context with one BLAS thread: the order of a sum must not depend on how many threads there are."""
-    limit: AbstractContextManager[object] = _thread_pools().limit(limits=1, user_api="blas")
-    return limit
+    return _ONE_THREAD
 
 
 def power(base: FloatArray, exponent: float) -> FloatArray:
@@ -153,12 +181,7 @@ def worst_log_moments_of_coins(mine: Coins, others: Sequence[Coins], order: floa
 
     Powers, which are fast, say where the largest one may be; `log_moment_of_coins` says what it is.
     """
-    moments = np.zeros(mine.heads.shape)
-    with np.errstate(over="ignore", under="ignore", divide="ignore"):
-        for other in others:
-            heads, tails = power(mine.heads / other.heads, order), power(mine.tails / other.tails, order)
-            np.maximum(moments, mine.heads * heads + mine.tails * tails, out=moments)
-            np.maximum(moments, other.heads / heads + other.tails / tails, out=moments)
+    moments = coin_moments(mine.heads, mine.tails, np.array([(other.heads, other.tails) for other in others]), order)
     largest = moments.max(axis=1, keepdims=True)
     rows, places = np.nonzero((moments >= largest * (1 - _SLACK)) | ~(largest <= _SURE))
     here, worst = Coins(mine.heads[rows, places], mine.tails[rows, places]), np.zeros(len(moments))
