@@ -32,9 +32,10 @@ def free_port() -> int:
 class Broker:
     """A Mosquitto process that can be killed and started again."""
 
-    def __init__(self, configuration: Mosquitto, folder: Path) -> None:
+    def __init__(self, configuration: Mosquitto, folder: Path, passwords: dict[str, str] | None = None) -> None:
+        """Write the configuration and start; with passwords, the one that is in the folder."""
         self.configuration = configuration
-        self.passwords = configuration.write(folder)
+        self.passwords = configuration.write(folder) if passwords is None else passwords
         self.file = folder / "mosquitto.conf"
         self.log = (folder / "log").open("wb")
         self.start()

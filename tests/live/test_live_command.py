@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import re
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,15 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
-from live.conftest import MOSQUITTO, free_port
-from palmatch.errors import InputError
+from live.conftest import MOSQUITTO, RUN_AS, Broker, free_port
+from live.examples import MESSAGES, topic
+from palmatch.errors import InputError, TransportError
 from palmatch.live import messages as m
 from palmatch.live.codec import packet_of
 from palmatch.live.gbfs import read_vehicles
+from palmatch.live.keys import Signer
+from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.parties import _check_blind
 from palmatch.live.topics import Topic
-from palmatch.live.transport import Access, Hub
+from palmatch.live.transport import Access, Hub, connect
 from running import run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,6 +156,50 @@ def test_a_broker_configuration_is_written_with_a_password_for_each_party(tmp_pa
     assert refused.returncode == 2
     again = run("live", "operator", *words, folder=tmp_path)
     assert "never overwritten" in again.stderr
+
+
+def test_a_broker_started_on_the_written_files_has_tls_and_an_access_list(tmp_path: Path) -> None:
+    if MOSQUITTO is None:
+        pytest.skip("Mosquitto is not installed (apt-get install mosquitto)")
+    authority, port = trustme.CA(), free_port()
+    issued = authority.issue_cert("127.0.0.1")
+    (tmp_path / "chain.pem").write_bytes(b"".join(part.bytes() for part in issued.cert_chain_pems))
+    (tmp_path / "key.pem").write_bytes(issued.private_key_pem.bytes())
+    (tmp_path / "vehicles.csv").write_text(VEHICLES)
+    assert run("live", "operator", "keys", "--resources", "vehicles.csv", folder=tmp_path).returncode == 0
+    files = ("--certificate", "chain.pem", "--key", "key.pem", "--port", str(port))
+    told = run("live", "board", "keys", "--write-mosquitto-conf", "broker", *files, folder=tmp_path)
+    assert told.returncode == 0, told.stderr
+    folder = tmp_path / "broker"
+    words = dict(line.split() for line in (folder / "passwords").read_text().splitlines())
+    if RUN_AS:
+        with (folder / "mosquitto.conf").open("a") as file:
+            file.write(f"user {RUN_AS}\n")
+    broker = Broker(Mosquitto(port=port), folder, words)
+
+    async def main() -> None:
+        context = ssl.create_default_context()
+        authority.configure_trust(context)
+        url = f"mqtts://127.0.0.1:{port}"
+        board = await connect(url, tls=context, user="board", password=words["board"])
+        device, spy = await connect(url, tls=context), await connect(url, tls=context)
+        heard, stolen = asyncio.Event(), list[bytes]()
+        await board.subscribe(topic("join"), lambda *_: heard.set())
+        await spy.subscribe(topic("join"), lambda _, packet: stolen.append(packet))
+        await device.publish(topic("open"), Signer.fresh().packet(topic("open"), MESSAGES["open"]))
+        await device.publish(topic("join"), Signer.fresh().packet(topic("join"), MESSAGES["join"]))
+        await asyncio.wait_for(heard.wait(), 20)
+        assert await spy.value(topic("open"), 0.5) is None
+        assert stolen == []
+        with pytest.raises(TransportError, match="certificate verify failed"):
+            await connect(url)
+        for transport in (board, device, spy):
+            await transport.close()
+
+    try:
+        asyncio.run(asyncio.wait_for(main(), 60))
+    finally:
+        broker.close()
 
 
 def test_free_vehicles_are_read_from_a_gbfs_feed(tmp_path: Path) -> None:

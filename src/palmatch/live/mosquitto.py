@@ -59,6 +59,8 @@ class Mosquitto:
         """Write mosquitto.conf, its access list and its users into a folder; return the new passwords by user."""
         self._check()
         folder.mkdir(parents=True, exist_ok=True)
+        # Mosquitto may be started anywhere.
+        folder = folder.resolve()
         passwords = {user: secrets.token_urlsafe(24) for user in self.users()}
         _write(folder / "users", "".join(f"{user}:{_hashed(word)}\n" for user, word in passwords.items()), 0o600)
         _write(folder / "access", self.access(), 0o600)
@@ -124,7 +126,8 @@ connection_messages false
     def _listener(self, port: int, host: str = "") -> str:
         lines = [f"listener {port} {host}".rstrip(), "max_connections -1"]
         if self.certificate is not None:
-            lines += [f"certfile {self.certificate}", f"keyfile {self.key}", "tls_version tlsv1.2"]
+            files = (self.certificate.resolve(), (self.key or self.certificate).resolve())
+            lines += [f"certfile {files[0]}", f"keyfile {files[1]}", "tls_version tlsv1.2"]
         return "\n".join(lines) + "\n"
 
     def _check(self) -> None:
