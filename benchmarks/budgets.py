@@ -4,8 +4,8 @@
     python -m benchmarks.budgets --trips FILE --at "2016-01-29 09:19:30" --at "2016-01-02 00:48:00"
 
 The figure is the number of truthful actions in an agent's longest of 16 games (by then most budgets are spent), in the
-mean over agents; mean and standard deviation over windows. The windows are those of a taxi file, or the made-up city's
-of 08:00, 13:00 and 19:00; ε = 1, δ = 1e-5. "published" does not charge the first pick: its row counts what it charges,
+mean over agents; mean and standard deviation over windows. The windows are those of a taxi file, or of the synthetic
+city, 08:00, 13:00 and 19:00; ε = 1, δ = 1e-5. "published" does not charge the first pick: its row counts charged ones,
 and "published + pick" the first pick too, which is drawn from the truth as well.
 """
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.labels --papers FILE --reviewers FILE [--areas 3,4,5] [--runs 32]
 
-Without files it is the made-up conference.
+Without files it is the synthetic conference.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How near `once` and `hungarian-once` come to the limit, on crowds drawn from the prior of made-up cities.
+"""How near `once` and `hungarian-once` come to the limit, on crowds drawn from the prior of synthetic cities.
 
 python -m benchmarks.limit_ratios [--crowds 500] [--cities 0] [--edges 1000,2000,3000,4000] [--epsilon 1] [--no-limit]
 

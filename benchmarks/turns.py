@@ -3,8 +3,8 @@
     python -m benchmarks.turns                  the table of losses and rounds, about five minutes
     python -m benchmarks.turns --out DIR        the figure of rounds against agents (turns.png), about two minutes
 
-Losses are on the made-up city at 8:00, 13:00 and 19:00, 8 runs each, ε = 1: mean and standard deviation over the three
-windows, and the mean rounds. Rules were tuned on other seeds of the city. The figure is on made-up crowds of one
+Losses are on the synthetic city at 8:00, 13:00 and 19:00, 8 runs each, ε = 1: mean and standard deviation over these
+windows, and the mean rounds. Rules were tuned on other seeds of the city. The figure is on synthetic crowds of one
 density; the published rule is played by `noise`, its rounds at ε = 0, which spares the minutes of its accounting.
 """
 

@@ -17,14 +17,14 @@ Trip = tuple[float, tuple[float, float], tuple[float, float]]
 
 
 def trips_at(folder: Path, trips: Sequence[Trip]) -> DayTrips:
-    """Return a day of the made-up city with these trips: when, from where, to where."""
+    """Return a day of the synthetic city with these trips: when, from where, to where."""
     rows = [(asked, *here, *there) for asked, here, there in trips]
     table = pl.DataFrame(rows, schema=SCHEMA, orient="row").sort("asked", maintain_order=True)
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(24):
         hour = table.filter((pl.col("asked") // 3600).cast(pl.Int64) == number)
         hour.write_parquet(folder / f"{number:02d}.parquet")
-    return DayTrips(folder, About("", "the made-up city", "", True, len(table), "", ()))
+    return DayTrips(folder, About("", "the synthetic city", "", True, len(table), "", ()))
 
 
 def published(trips: DayTrips, plan: Plan, folder: Path) -> tuple[Played, dict[str, bytes]]:

@@ -23,6 +23,8 @@ WORDS = {
     r"\bpromise[sd]?\b": "guarantee",
     r"\bgavels?\b|\btalents?\b|\bclans?\b|\bhouses?\b|\bdoors?\b|\barenas?\b|\bthrones?\b": "the thing itself",
     r"(?:^|[.;:] |\"\"\"|# )(?-i:Who|Whoever)\b(?![^.]*\?)": "an agent that ..., the participants",
+    r"\bmade[- ]up\b": "synthetic",
+    r"^(?:<{7} |={7}$|>{7} )": "one of the two sides of the conflict",
     r"\breport: (?:Report|StageProgress)\b": "progress, for a callback",
 }
 

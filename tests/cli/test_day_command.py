@@ -19,7 +19,7 @@ PUBLIC = {"day.parquet", "agents.parquet", "summary.json", "day.png", "day.svg",
 def test_without_a_file_the_made_up_city_has_its_day_and_the_title_says_so(tmp_path: Path) -> None:
     result = run(*SMALL, "--json", "numbers.json", folder=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.startswith("A day of a made-up city: once, 6 batches of 30 s")
+    assert result.stdout.startswith("A day of a synthetic city: once, 6 batches of 30 s")
     assert max(map(len, result.stdout.splitlines())) <= 80
     words = " ".join(result.stdout.split())
     assert "differ by a factor of at most e^ε, ε = 1." in words
@@ -159,7 +159,7 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, words: tuple[str, ...], sente
 def test_an_agent_that_still_waits_at_the_end_is_in_the_file_and_counted_as_carried_over(tmp_path: Path) -> None:
     words = (*SEEDED, "--end", "05:00:30", "--vehicles", 2)
     result = run(*words, "--json", "numbers.json", folder=tmp_path)
-    assert result.stdout.startswith("A day of a made-up city: once, 1 batch of 30 s")
+    assert result.stdout.startswith("A day of a synthetic city: once, 1 batch of 30 s")
     told = json.loads((tmp_path / "numbers.json").read_text(encoding="utf-8"))
     agents = pl.read_parquet(tmp_path / "night/agents.parquet")
     assert (agents["outcome"] == "waiting").sum() == told["waiting_at_the_end"] == told["carried_over"] > 0

@@ -105,7 +105,7 @@ def test_a_table_of_utilities_has_a_frontier_and_own_budgets_are_named(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("domain", "name"), [("mobility", "A made-up city: 154 agents"), ("papers", "A made-up conference: 189 agents")]
+    ("domain", "name"), [("mobility", "A synthetic city: 154 agents"), ("papers", "A synthetic conference: 189 agents")]
 )
 def test_without_files_it_is_played_on_what_is_made_up_and_says_so(tmp_path: Path, domain: str, name: str) -> None:
     words = ("frontier", "--domain", domain, "--areas", 2, "--edge", 4000, "--spacing", 1000, "--runs", 1)

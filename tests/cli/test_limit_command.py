@@ -67,7 +67,7 @@ def test_without_crowds_there_is_a_bound_and_no_loss(town: Path) -> None:
     ("words", "said"),
     [
         (("agents.csv",), "AGENTS and RESOURCES go together"),
-        (("--domain", "table"), "only a city and a conference can be made up"),
+        (("--domain", "table"), "only a city and a conference can be synthetic"),
         (("agents.csv", "vehicles.csv", "--epsilon", "-1"), "Expected epsilon of at least 0"),
         (("agents.csv", "vehicles.csv", "--epsilon", "1,much"), "Expected numbers with commas"),
         (("agents.csv", "vehicles.csv", "--delta", "2"), "Expected delta of at least 0 and below 1"),

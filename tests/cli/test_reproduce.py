@@ -23,10 +23,10 @@ def test_without_a_file_the_made_up_city_is_played_and_the_title_says_so(tmp_pat
     assert (result.returncode, result.stderr) == (0, "")
     elsewhere = run(*SMALL, "--runs", 2, "--origin", "40.95,-74.7", "--out", "study", folder=tmp_path)
     assert "squares are counted from is 41,-74 there and 40.95,-74.7 here" in elsewhere.stderr
-    assert result.stdout.startswith("Mobility, on the made-up city: 2 runs")
+    assert result.stdout.startswith("Mobility, on the synthetic city: 2 runs")
     assert max(map(len, result.stdout.splitlines())) <= 80
     page = (tmp_path / "study/report.html").read_text(encoding="utf-8")
-    assert "mobility study, on a made-up city</title>" in page
+    assert "mobility study, on a synthetic city</title>" in page
     numbers = json.loads((tmp_path / "numbers.json").read_text(encoding="utf-8"))
     assert numbers["numbers"][0]["published"] == 13.9
     assert numbers["numbers"][0]["difference_in_published_sd"] == pytest.approx(
@@ -92,7 +92,7 @@ def test_the_papers_study_runs_on_files(tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     assert "71.6 ± 2.5" in result.stdout
     assert "Not to be published: welfare, losses" in result.stdout
-    assert "made up" not in result.stdout
+    assert "synthetic" not in result.stdout
     assert (tmp_path / "study/losses.svg").exists()
     page = (tmp_path / "study/report.html").read_text(encoding="utf-8")
     assert "adds ln k to every ε" in page

@@ -40,7 +40,7 @@ MACHINES: dict[str, Any] = {"report": ReportMachine, "bids": BidMachine, "rounds
 
 @dataclass
 class Town:
-    """Some agents and fewer resources of the made-up city, in two ε classes."""
+    """Some agents and fewer resources of the synthetic city, in two ε classes."""
 
     agents: int
     resources: int

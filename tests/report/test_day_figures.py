@@ -54,7 +54,7 @@ def words_of(figure: Figure) -> str:
 
 def test_the_title_says_that_a_city_is_made_up_and_what_is_guaranteed() -> None:
     words = words_of(day_figure(*public_day(10)))
-    assert "part of a day in a made-up city" in words
+    assert "part of a day in a synthetic city" in words
     assert "ε = 1 an agent over the day" in words
     assert "simulation" not in words
     assert "1 gave up" in words

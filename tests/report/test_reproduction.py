@@ -82,7 +82,7 @@ def test_every_published_number_is_on_the_page_with_its_place(page: list[Path]) 
 
 def test_the_page_says_what_it_stands_on(page: list[Path]) -> None:
     text = text_of(page[0]).replace("&#39;", "'")
-    assert "<title>The paper's mobility study, on a made-up city</title>" in text
+    assert "<title>The paper's mobility study, on a synthetic city</title>" in text
     assert "Danassis" in text
     assert TOLD.command in text
     assert "<td>seed</td><td>7 (a simulation)</td>" in text
@@ -139,7 +139,7 @@ def test_the_papers_page_has_both_figures_and_the_other_readings(
     written = write_papers(tmp_path, records, rows, TOLD, readings=others)
     assert [path.name for path in written] == ["report.html", "losses.png", "epsilon.png"]
     text = text_of(written[0]).replace("&#39;", "'").replace("&gt;", ">")
-    assert "The paper's paper-assignment study, on a made-up conference" in text
+    assert "The paper's paper-assignment study, on a synthetic conference" in text
     for number in PAPERS:
         assert number.what in text
     assert "surplus areas kept" in text

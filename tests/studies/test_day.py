@@ -54,7 +54,7 @@ SHORT = Plan(
 
 @pytest.fixture(scope="module")
 def trips(tmp_path_factory: pytest.TempPathFactory) -> DayTrips:
-    """A twentieth of what five minutes of the made-up city ask for."""
+    """A twentieth of what five minutes of the synthetic city ask for."""
     whole = trips_of_city(tmp_path_factory.mktemp("whole"), seed=3, start=SHORT.start, end=SHORT.end)
     for number in range(24):
         path = whole.folder / f"{number:02d}.parquet"

@@ -80,7 +80,7 @@ def _show(figures: bench.Figures) -> None:
         show.say(line)
     show.say(
         "CPU s: processor time of the whole process, Parquet in, Parquet out, starting included; for other programs of "
-        f"the solver's call alone. Units: queries of a k-d tree for every agent's {bench.INTEREST} nearest. Made-up "
+        f"the solver's call alone. Units: queries of a k-d tree for every agent's {bench.INTEREST} nearest. Synthetic "
         f"crowds of 100 agents and 100 vehicles on a square kilometre, squares of {bench.EDGE} m, ε = 1. Welfare is "
         "the mean true utility of an agent."
     )

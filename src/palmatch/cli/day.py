@@ -34,7 +34,7 @@ HELP = "Play a whole day of taxi requests: vehicles move, agents wait, each has 
 EXAMPLES = (
     "Example: palmatch day --trips yellow_tripdata_2016-01.csv --date 2016-01-15 --out day\n\n"
     "Example: palmatch day --start 08:00 --end 08:30 --out morning\n\n"
-    "Without --trips it is a day of a made-up city. A day that was stopped goes on with the same command. The folder "
+    "Without --trips it is a day of a synthetic city. A day that was stopped goes on with the same command. The folder "
     f"{PRIVATE_FOLDER} inside of --out holds true places and figures computed from them: never publish it."
 )
 
@@ -182,7 +182,7 @@ def private_folder(out: Path) -> Path:
 def _records(path: Path | None, day: str | None, plan: Plan, private: Path) -> DayTrips:
     """Read or draw the trips."""
     if path is None and day is not None:
-        raise InputError("--date goes with --trips FILE: the made-up city has one day.")
+        raise InputError("--date goes with --trips FILE: the synthetic city has one day.")
     wanted = None if day is None else _date(day)
     span = {"start": plan.start, "end": plan.end}
     if path is None:
@@ -216,7 +216,7 @@ def _draw(out: Path, played: Played, told: dict[str, Any], true: dict[str, Any])
 
 
 def _tell(told: dict[str, Any], true: dict[str, Any], plan: Plan, out: Path) -> None:
-    where = "a made-up city" if told["made_up"] else f"{told['source']}, {told['date']}"
+    where = "a synthetic city" if told["made_up"] else f"{told['source']}, {told['date']}"
     batches = show.counted(told["batches"], "batch", "batches")
     show.say(f"A day of {where}: {plan.method}, {batches} of {plan.batch_seconds:g} s")
     _table(_lines(told))

@@ -1,4 +1,4 @@
-"""palmatch demo: the whole job on the made-up city, from records to a page one can look at."""
+"""palmatch demo: the whole job on the synthetic city, from records to a page one can look at."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from palmatch.studies.compare import compare
 from palmatch.studies.limit_points import LIMIT
 
 NAME = "demo"
-HELP = "Match a morning in a made-up city with every method, and write a page about it."
+HELP = "Match a morning in a synthetic city with every method, and write a page about it."
 EXAMPLES = "Example: palmatch demo --out demo --data-seed 1"
 
 # The methods whose rounds are worth watching step by step.
@@ -65,7 +65,7 @@ def command(
         written = write_report(
             folder,
             result,
-            title=f"A made-up city at {int(hour):02d}:{round(hour % 1 * 60):02d}",
+            title=f"A synthetic city at {int(hour):02d}:{round(hour % 1 * 60):02d}",
             headline="once",
             settings=settings,
             seed=seed,
@@ -76,13 +76,13 @@ def command(
         )
     show.write_json(json, compare_figures([result], seed))
     if str(json) != "-":
-        show.say(f"A made-up city, {hour:g} o'clock: {show.size_of(problem)}")
+        show.say(f"A synthetic city, {hour:g} o'clock: {show.size_of(problem)}")
         show.say_seeded(seed)
         show.show_rows(sorted(result.rows, key=lambda row: row.loss_mean))
         show.say("Loss is against the full-information optimum.")
         if result.limit:
             tell_limit(result.limit)
-        show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is made up.")
+        show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is synthetic.")
         show.say(f"The files are {folder / 'agents.csv'} and {folder / 'vehicles.csv'}. Match them yourself:")
         show.say(f"  palmatch match {folder / 'agents.csv'} {folder / 'vehicles.csv'} --out pairs.csv")
         show.say(

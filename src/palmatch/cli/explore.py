@@ -26,7 +26,7 @@ EXAMPLES = (
 
 
 def command(
-    agents: Annotated[Path | None, typer.Argument(help="Agents (id, lat, lon); a made-up city unless given.")] = None,
+    agents: Annotated[Path | None, typer.Argument(help="Agents (id, lat, lon); a synthetic city unless given.")] = None,
     vehicles: Annotated[Path | None, typer.Argument(help="Vehicles, in the same form.")] = None,
     trips: Annotated[Path | None, typer.Option("--trips", help="Taxi trips with coordinates instead.")] = None,
     at: Annotated[
@@ -46,9 +46,9 @@ def command(
     except ImportError as error:
         raise InputError(f"The explorer needs an extra ({error.name}): pip install 'palmatch[live]'.") from None
     if (agents is None) != (vehicles is None):
-        raise InputError("Give both files, agents and vehicles, or none for the made-up city.")
+        raise InputError("Give both files, agents and vehicles, or none for the synthetic city.")
     if at is not None and trips is None:
-        raise InputError("--at goes with --trips FILE: the page itself has a slider for the made-up city's hour.")
+        raise InputError("--at goes with --trips FILE: the page itself has a slider for the synthetic city's hour.")
     if trips is not None and agents is not None:
         raise InputError("Give either agents and vehicles or --trips, not both.")
     source = Source() if trips is None else _half_minute(trips, at)

@@ -38,7 +38,7 @@ EXAMPLES = (
     "Example: palmatch frontier reviewers.csv papers.csv --domain papers --areas 3 --methods once,hungarian-once\n\n"
     "Example: palmatch frontier --methods limit,once,published: with what no private method can beat, on agents drawn "
     "from the public prior.\n\n"
-    "Without files it is played on a made-up city, or with --domain papers on a made-up conference."
+    "Without files it is played on a synthetic city, or with --domain papers on a synthetic conference."
 )
 
 # Letters between two columns of a table, and at its two edges.
@@ -52,7 +52,7 @@ _BUDGETS = ",".join(f"{epsilon:g}" for epsilon in EPSILONS)
 def command(
     *,
     agents: Annotated[
-        Path | None, typer.Argument(help="The agents, as for match; a made-up city unless given.")
+        Path | None, typer.Argument(help="The agents, as for match; a synthetic city unless given.")
     ] = None,
     resources: Annotated[Path | None, typer.Argument(help="The resources, in the same form.")] = None,
     chosen: options.ProblemOptions,
@@ -97,17 +97,17 @@ def command(
 def given_or_made_up(
     agents: Path | None, resources: Path | None, chosen: options.ProblemOptions, *, seed: int
 ) -> Inputs:
-    """Return what the files hold; without files the made-up city at eight in the morning, or the conference."""
+    """Return what the files hold; without files the synthetic city at eight in the morning, or the conference."""
     if chosen.pairs:
         raise InputError("--pairs goes with match, compare, audit, plan and regions: leave it out here.")
     if agents is not None and resources is not None:
         return inputs_of(agents, resources, chosen)
     if agents is not None or resources is not None:
-        raise InputError("AGENTS and RESOURCES go together: give both files, or neither for a made-up city.")
+        raise InputError("AGENTS and RESOURCES go together: give both files, or neither for a synthetic city.")
     if chosen.domain not in ("mobility", "papers") or chosen.types is not None:
         table = chosen.domain == "table" or chosen.types is not None
         needs = "table needs --types FILE," if table else f"{chosen.domain} needs"
-        raise InputError(f"--domain {needs} AGENTS and RESOURCES: only a city and a conference can be made up.")
+        raise InputError(f"--domain {needs} AGENTS and RESOURCES: only a city and a conference can be synthetic.")
     if chosen.domain == "papers":
         drawn = conference(seed=seed)
 
@@ -148,7 +148,9 @@ def _where(found: Frontier, chosen: options.ProblemOptions, size: float, *, made
         "table": "a table of utilities",
     }
     kind = kinds.get(chosen.domain, show.counted(len(found.problem.regions), "region"))
-    invented = {"mobility": "A made-up city: ", "papers": "A made-up conference: "}[chosen.domain] if made_up else ""
+    invented = (
+        {"mobility": "A synthetic city: ", "papers": "A synthetic conference: "}[chosen.domain] if made_up else ""
+    )
     return f"{invented}{show.sides_of(found.problem)}, {kind}"
 
 

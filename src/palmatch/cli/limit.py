@@ -23,7 +23,7 @@ NAME = LIMIT
 HELP = "Bound how good any private method can be, with or without a centre, and prove it."
 EXAMPLES = (
     "Example: palmatch limit agents.csv vehicles.csv --edge 1000,2000 --epsilon 0.5,1,2 --json limit.json\n\n"
-    "Without files it is about a made-up city, or with --domain papers about a made-up conference. "
+    "Without files it is about a synthetic city, or with --domain papers about a synthetic conference. "
     "palmatch.limit.check(row['certificate']) checks the proof of a row of the JSON without the solver."
 )
 
@@ -31,7 +31,7 @@ EXAMPLES = (
 @options.sharing
 def command(
     *,
-    agents: Annotated[Path | None, typer.Argument(help="Agents, as for match; a made-up city unless given.")] = None,
+    agents: Annotated[Path | None, typer.Argument(help="Agents, as for match; a synthetic city unless given.")] = None,
     resources: Annotated[Path | None, typer.Argument(help="Resources, in the same form.")] = None,
     chosen: options.ProblemOptions,
     edge: options.Edges = "1000",

@@ -61,7 +61,7 @@ Folder: TypeAlias = Annotated[Path, typer.Argument(help="The folder of the opera
 
 @app.command(
     "demo",
-    help="Play a morning of a made-up city with a process for each party: board, resources, groups of devices.",
+    help="Play a morning of a synthetic city with a process for each party: board, resources, groups of devices.",
     epilog="Example: palmatch live demo --protocol bids --seed 1 --json live.json",
 )
 def demo(

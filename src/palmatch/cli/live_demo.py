@@ -70,7 +70,7 @@ def tell(plan: Plan, played: Played) -> None:
         str(played.slots),
         f"{played.seconds:.0f}",
     )
-    show.say(f"A made-up city on this machine: {show.size_of(played.problem)}")
+    show.say(f"A synthetic city on this machine: {show.size_of(played.problem)}")
     show.out().print(table)
     if plan.faults:
         show.say(f"Devices died {played.deaths} times and went on from their ledgers.")
@@ -79,7 +79,7 @@ def tell(plan: Plan, played: Played) -> None:
     if played.blind:
         show.say(f"The board's process could not open {plan.out / 'agents.csv'}: it tried, and was refused.")
     show.show_guarantee(_guarantee(plan.protocol, plan.epsilon, plan.seed))
-    show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is made up.")
+    show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is synthetic.")
     show.say(f"The files are agents.csv, vehicles.csv and pairs.csv in {plan.out}.")
     if plan.seed is not None and not plan.faults:
         show.say("The same matching from the files, without devices:")

@@ -40,11 +40,11 @@ PAPERS_HELP = "Reviewers and papers: regions of 3, 4 and 5 areas."
 MOBILITY_EXAMPLES = (
     "Example: palmatch reproduce mobility --trips yellow_tripdata_2016-01.csv --out mobility\n\n"
     'Example: palmatch reproduce mobility --trips trips.csv --at "2016-01-29 09:19:00" --quick --out quick\n\n'
-    "Without --trips it is played on a made-up city. A study that was stopped goes on with the same command."
+    "Without --trips it is played on a synthetic city. A study that was stopped goes on with the same command."
 )
 PAPERS_EXAMPLES = (
     "Example: palmatch reproduce papers --papers papers.csv --reviewers reviewers.csv --out papers\n\n"
-    "Without files it is played on a made-up conference. A study that was stopped goes on with the same command."
+    "Without files it is played on a synthetic conference. A study that was stopped goes on with the same command."
 )
 
 # As many runs as two processors play in about two minutes.
@@ -91,7 +91,9 @@ def mobility(
     """Play the first test-case."""
     check_outputs(trips, json=json)
     if trips is None and at:
-        raise InputError("--at goes with --trips FILE: the made-up city has batches at 05:00, 08:00, 11:00 and 19:00.")
+        raise InputError(
+            "--at goes with --trips FILE: batches of the synthetic city are at 05:00, 08:00, 11:00, 19:00."
+        )
     records = (
         reproduce_mobility.from_city(seed=data_seed, seconds=seconds)
         if trips is None
@@ -168,7 +170,7 @@ def _conference(papers: Path | None, reviewers: Path | None, seed: int) -> repro
     if papers is None and reviewers is None:
         return reproduce_papers.from_conference(seed=seed)
     if papers is None or reviewers is None:
-        raise InputError("--papers and --reviewers go together: give both files, or neither for a made-up conference.")
+        raise InputError("--papers and --reviewers go together: give both, or neither for a synthetic conference.")
     return reproduce_papers.from_files(papers, reviewers)
 
 
@@ -257,7 +259,7 @@ def _tell(
         show.say_seeded(told.seed)
         _show_numbers(numbers)
         show.say("The last column is the difference in published standard deviations.")
-        show.say(f"{show.FROM_THE_TRUTH}{' Here they may be: the records are made up.' if made_up else ''}")
+        show.say(f"{show.FROM_THE_TRUTH}{' Here they may be: the records are synthetic.' if made_up else ''}")
         for warning in warnings:
             show.say(f"Warning: {warning}")
         show.say(f"Open {page} for the figures and for what differs from the paper.")

@@ -1,4 +1,4 @@
-"""A made-up Manhattan: the requests and vehicles of half a minute, for use without real records.
+"""A synthetic Manhattan: the requests and vehicles of half a minute, for use without real records.
 
 The shore, the areas and the daily rhythm below were set by hand to look like a working day on the island;
 no real trip is in them. Nothing in here knows utilities, regions or matchings.
@@ -42,7 +42,7 @@ OUTLINE: Final = (
 PARK: Final = ((40.7683, -73.9815), (40.7647, -73.9731), (40.7967, -73.9496), (40.8003, -73.9580))
 
 # How many requests 30 seconds bring at each full hour. The hours 5, 8, 11 and 19 have the counts of the four
-# batches in the paper's test-case, so that a run on the made-up city has the same sizes.
+# batches in the paper's test-case, so that a run on the synthetic city has the same sizes.
 REQUESTS_AT_FULL_HOURS: Final = (
     *(78, 54, 37, 25, 19, 17, 52, 113, 154, 147, 127, 116),
     *(121, 126, 130, 124, 108, 133, 165, 174, 160, 148, 136, 109),

@@ -1,4 +1,4 @@
-"""A made-up conference: reviewers and papers with their areas, for use without real records.
+"""A synthetic conference: reviewers and papers with their areas, for use without real records.
 
 Areas, their popularity and their groups were set by hand; no real expertise is in them. Nothing in
 here knows utilities or matchings.

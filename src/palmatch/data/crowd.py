@@ -1,4 +1,4 @@
-"""A made-up crowd of any size at the density of a city: for measuring how time and memory grow, and for nothing else.
+"""A synthetic crowd of any size at the density of a city: for measuring how time and memory grow, and for nothing else.
 
 Agents and vehicles are spread evenly over a square of the map that grows with their number, so that each agent has as
 many neighbours in a crowd of ten million as in one of a thousand.

@@ -98,7 +98,7 @@ def _pandas_columns(frame: Any, source: str) -> list[tuple[str, pl.Series]]:
 def _pandas_series(values: Any, source: str) -> pl.Series:
     name = str(values.name)
     if values.dtype.kind in "iufb":
-        # Nullable and Arrow-backed columns too: a missing number becomes null, not a made-up one.
+        # Nullable and Arrow-backed columns too: a missing number becomes null, not an invented one.
         missing = values.isna().to_numpy()
         numbers = pl.Series(name, values.to_numpy(dtype=np.float64, na_value=np.nan))
         whole = values.dtype.kind in "iu" and not missing.any()

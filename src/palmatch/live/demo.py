@@ -1,7 +1,6 @@
 """A whole game on one machine: a synthetic city or crowd, played by processes, and what came of it.
 
-Whoever looks on afterwards knows every position: the places are synthetic, so figures that are computed from positions
-may be shown.
+This module knows every position: places are synthetic, so that figures computed from positions may be shown.
 """
 
 from __future__ import annotations

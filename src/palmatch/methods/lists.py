@@ -32,7 +32,7 @@ from palmatch.rounds.turns import Ended, Patience, Turns, best_first, constant, 
 Rule: TypeAlias = Callable[[ValueLists], Turns]
 
 # How much of the opening price of `once` `palma-adaptive` takes off what a resource is worth when a list is put in
-# order. Half of it and all of it did a little worse on made-up cities.
+# order. Half of it and all of it did a little worse on synthetic cities.
 SHARE_OF_PRICE = 0.8
 
 # How many steps a threshold takes to fall: more of them gain little and take as much longer.

@@ -27,7 +27,7 @@ LARGEST_PROGRAM, MOST_AGENTS = 1_250_000, 500
 # Channels need no sharper prices than this, and a bound on the time that they take.
 _GAP, _MOST_STEPS = 1e-3, 2000
 
-# Made-up crowds on which two sets of channels are compared.
+# Synthetic crowds on which two sets of channels are compared.
 _MADE_UP = 40
 
 # What is recommended next to never cannot be told from rounding.
@@ -89,7 +89,7 @@ def recommending(region: Neighbourhood, table: FloatArray, epsilon: float, *, pr
 def better_on_made_up(
     program: Program, owners: Sequence[Neighbourhood], one: list[Channel], other: list[Channel]
 ) -> list[Channel]:
-    """Return the set of channels whose reports, matched by a centre, give made-up crowds the larger welfare."""
+    """Return the set of channels whose reports, matched by a centre, give synthetic crowds the larger welfare."""
     chance = np.random.Generator(np.random.PCG64(len(owners)))
     totals, places = np.zeros(2), _seat_places(program.capacities)
     for _ in range(_MADE_UP):

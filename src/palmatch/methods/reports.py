@@ -47,7 +47,7 @@ OPENING_STEP = 0.01
 # Channels are tried out for this many regions at most; the others take one like those.
 _TRIED = 100
 
-# Made-up agents on whom channels are tried, in all regions together.
+# Synthetic agents on whom channels are tried, in all regions together.
 _MADE_UP = 60_000
 
 # Regions that one thread does at a time.

@@ -166,7 +166,7 @@ class Crowd:
 
 
 def best_channel(crowd: Crowd, *, tailor: bool = True, made_up: int = 1500) -> Channel:
-    """Return the channel that serves made-up crowds best, of `made_up` agents in all."""
+    """Return the channel that serves synthetic crowds best, of `made_up` agents in all."""
     region, prior = crowd.region, crowd.prior
     best, most = silent(region, prior=prior), 0.0
     if crowd.has_nothing_to_tell:
@@ -177,7 +177,7 @@ def best_channel(crowd: Crowd, *, tailor: bool = True, made_up: int = 1500) -> C
     draws = chance.integers(GRID, size=members.shape)
     for candidate in _candidates(crowd, tailor):
         welfare = _tried(region, candidate, members, draws, crowd.wanted, crowd.demand)
-        # A little more has to be gained for it to be more than the luck of the made-up crowds.
+        # A little more has to be gained for it to be more than the luck of the synthetic crowds.
         if welfare > most * 1.002:
             best, most = candidate, welfare
     return best
@@ -217,7 +217,7 @@ def _candidates(crowd: Crowd, tailor: bool) -> Iterator[Channel]:
 def _tried(
     region: Neighbourhood, channel: Channel, members: IntArray, draws: IntArray, wanted: IntArray, demand: int
 ) -> float:
-    """Return the true welfare of made-up crowds that are matched on their reports, one row for each unit."""
+    """Return the true welfare of synthetic crowds that are matched on their reports, one row for each unit."""
     reports = report(channel, channel.cell_of[members.ravel()], draws.ravel()).reshape(members.shape)
     values, utilities = channel.values[:, wanted], region.utilities[:, wanted]
     # A matching depends on the reports alone, and small crowds often give the same ones.

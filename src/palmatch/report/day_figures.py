@@ -77,7 +77,7 @@ def _public_panels(axes: list[Axes], batches: pl.DataFrame, told: dict[str, Any]
 def _title(told: dict[str, Any]) -> str:
     whole = told["plan"]["end"] - told["plan"]["start"] == 86400
     stretch = "A day" if whole else "A part of a day"
-    where = "in a made-up city" if told["made_up"] else f"of taxis: {told['date']}"
+    where = "in a synthetic city" if told["made_up"] else f"of taxis: {told['date']}"
     return f"{stretch} {where}"
 
 

@@ -41,7 +41,7 @@ def mobility_page(folder: Path, records: Records, rows: pl.DataFrame, told: Told
     lost, spent = losses(rows), spendings(rows)
     full = [x for x in spent if x.epsilon == spent[0].epsilon]
     numbers = beside(MOBILITY, own_numbers(rows, records))
-    where = "on a made-up city" if records.made_up else f"on {records.source}"
+    where = "on a synthetic city" if records.made_up else f"on {records.source}"
     edges, budgets = sorted({x.size for x in lost}), sorted({x.epsilon for x in lost}, reverse=True)
     return study_page(
         f"The paper's mobility study, {where}",
@@ -152,7 +152,9 @@ def _days(records: Records) -> str:
     listed = ", ".join(batch.name for batch in records.batches)
     hours = ", ".join(f"{hour:02d}:00" for hour in HOURS)
     if records.made_up:
-        return "The places are drawn in a made-up city: shapes and sizes can be held against the paper, digits cannot."
+        return (
+            "Positions are drawn in a synthetic city: shapes and sizes can be compared with the paper, digits cannot."
+        )
     if names == {f"{DAY} {hour:02d}:00:00" for hour in HOURS}:
         return f"The batches are of the paper's day and times, {DAY}, {hours}."
     if all(name.startswith(str(DAY)) for name in names):

@@ -36,7 +36,7 @@ def write_papers(
     """Write `report.html` and its figures into the folder; return the page first, then the pictures in PNG."""
     lost, spent = losses(rows), spendings(rows)
     numbers = beside(PAPERS, own_numbers(rows, records))
-    where = "on a made-up conference" if records.made_up else f"on {records.source}"
+    where = "on a synthetic conference" if records.made_up else f"on {records.source}"
     remark = "Welfare lost in % of the optimum: mean ± standard deviation over the runs."
     areas = sorted({round(loss.size) for loss in lost})
     page = study_page(
@@ -97,7 +97,7 @@ def _summary(
 
 def _differs(records: Records, runs: int, surplus: int) -> tuple[str, ...]:
     if records.made_up:
-        labels = "The conference is made up: shapes and sizes can be held against the paper, digits cannot."
+        labels = "The conference is synthetic: shapes and sizes can be held against the paper, digits cannot."
     else:
         labels = "The labels are those of the files that were given; whether they are the paper's is not known here."
     return (

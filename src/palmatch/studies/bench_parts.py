@@ -31,7 +31,7 @@ _COST = 1_000_000
 
 
 def write_crowd(size: str, seed: str, *files: str) -> None:
-    """Write a made-up crowd as two Parquet files."""
+    """Write a synthetic crowd as two Parquet files."""
     made_up = crowd(int(size), seed=int(seed))
     for name, places, file in zip("av", (made_up.requests, made_up.vehicles), files, strict=True):
         ids = pl.int_range(len(places), eager=True).cast(pl.String)

@@ -39,7 +39,7 @@ _NOWHERE: Final = np.full((1, 2), np.nan)
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """The service area, cut into squares of an edge in metres: Manhattan, or the made-up island.
+    """The service area, cut into squares of an edge in metres: Manhattan, or the synthetic island.
 
     Squares are rows of (column, row); a square that is not known is NaN. Places are rows of (latitude, longitude).
     """
@@ -118,7 +118,7 @@ def _points(area: Area, column: float, row: float) -> FloatArray:
 @lru_cache(maxsize=2)
 def _even_places(made_up: bool) -> FloatArray:
     outline = city.outline()
-    # The real island lies within the bounds of the made-up one, but for a few blocks: this is a guess, not a rule.
+    # The real island lies within the bounds of the synthetic one, but for a few blocks: this is a guess, not a rule.
     low, high = outline.min(axis=0), outline.max(axis=0)
     north, east = (np.arange(a, b, _LIKELY / metres) for a, b, metres in zip(low, high, _METRES, strict=True))
     grid = np.array(np.meshgrid(north, east, indexing="ij")).reshape(2, -1).T

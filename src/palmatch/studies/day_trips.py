@@ -1,8 +1,8 @@
 """The trips of one day, in order, an hour at a time: when and where an agent asks, and where it goes.
 
-A taxi file of any size, or the made-up city, becomes one small Parquet file for each hour, so that a day is played with
-an hour of it in memory, and a day that goes on does not read the taxi file again. These files hold true places and are
-not to be published. Nothing is matched in here.
+A taxi file of any size, or the synthetic city, becomes one small Parquet file for each hour, so that a day is played
+with an hour of it in memory, and a day that goes on does not read the taxi file again. These files hold true places
+and are not to be published. Nothing is matched in here.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class About:
     wanted:
         What was asked for, in full: a folder with trips that were asked for otherwise is filled anew.
     source, date:
-        The file and the day, or the made-up city and no day.
+        The file and the day, or the synthetic city and no day.
     trips:
         How many there are.
     digest:
@@ -147,7 +147,7 @@ def trips_of_file(path: Path, day: date | None, folder: Path, *, start: float = 
 
 
 def trips_of_city(folder: Path, *, seed: int | None, start: float = 0.0, end: float = DAY) -> DayTrips:
-    """Draw a day of the made-up city: from each request of a half minute to one of its drop-off places.
+    """Draw a day of the synthetic city: from each request of a half minute to one of its drop-off places.
 
     Without a seed the places are drawn afresh, unless the folder holds such a day already; the seed is kept nowhere.
     """
@@ -158,8 +158,8 @@ def trips_of_city(folder: Path, *, seed: int | None, start: float = 0.0, end: fl
     drawn = secrets.randbits(63) if seed is None else seed
     table = pl.concat(list(_half_minutes(drawn, int(start // 30), ceil(end / 30))))
     table = table.filter((pl.col("asked") >= start) & (pl.col("asked") < end))
-    notes = ["The city, its requests and their ways are made up; only the sizes of four half minutes are the paper's."]
-    return _written(folder, table, notes, wanted=wanted, source="the made-up city", day="", made_up=True)
+    notes = ["The city and its requests are synthetic; only the sizes of four half minutes are the paper's."]
+    return _written(folder, table, notes, wanted=wanted, source="the synthetic city", day="", made_up=True)
 
 
 def _half_minutes(seed: int, first: int, last: int) -> Iterator[pl.DataFrame]:

@@ -183,20 +183,20 @@ def _joined(starts: Sequence[datetime], step: timedelta) -> list[tuple[datetime,
 
 
 def from_city(*, seed: int, seconds: float = 30.0) -> Records:
-    """Draw the paper's four batches in the made-up city; a shorter batch is the first part of the half minute."""
+    """Draw the paper's four batches in the synthetic city; a shorter batch is the first part of the half minute."""
     if not 0 < seconds <= 30:
-        raise InputError(f"The made-up city has half minutes: expected up to 30 seconds, got seconds={seconds:g}.")
+        raise InputError(f"The synthetic city has half minutes: expected up to 30 seconds, got seconds={seconds:g}.")
     batches = []
     for hour in HOURS:
         batch = made_up.batch(float(hour), seed=seed)
         count = max(1, round(len(batch.requests) * seconds / 30))
-        batches.append(Batch(f"made-up city, {hour:02d}:00", batch.requests[:count], batch.vehicles[:count]))
+        batches.append(Batch(f"synthetic city, {hour:02d}:00", batch.requests[:count], batch.vehicles[:count]))
     quarters = np.arange(0, 24 * 60, 15)
     each = [2 * made_up.requests_at(float(minute / 60)) for minute in quarters]
     curve = np.interp(np.arange(24 * 60), quarters, each, period=24 * 60).round().astype(np.int64)
-    day = Day("a day of the made-up city", curve, tuple(60.0 * hour for hour in HOURS))
-    note = "The city, its requests and its vehicles are made up; only the sizes of the batches are the paper's."
-    return Records("the made-up city", True, seconds, tuple(batches), (day,), (note,))
+    day = Day("a day of the synthetic city", curve, tuple(60.0 * hour for hour in HOURS))
+    note = "The city, its requests and its vehicles are synthetic; only the sizes of the batches are the paper's."
+    return Records("the synthetic city", True, seconds, tuple(batches), (day,), (note,))
 
 
 def cells(

@@ -91,11 +91,11 @@ def from_files(paper_file: Path, reviewer_file: Path) -> Records:
 
 
 def from_conference(*, seed: int, reviewers: int = 189, papers: int = 73) -> Records:
-    """Draw a made-up conference of the paper's size."""
+    """Draw a synthetic conference of the paper's size."""
     drawn = conference(seed=seed, reviewers=reviewers, papers=papers)
-    note = "The conference, its areas, reviewers and papers are made up; only their numbers are the paper's."
+    note = "The conference, its areas, reviewers and papers are synthetic; only their numbers are the paper's."
     return Records(
-        source="the made-up conference",
+        source="the synthetic conference",
         made_up=True,
         areas=drawn.areas,
         reviewers=drawn.reviewers,

@@ -127,11 +127,11 @@ def _whole(name: str, text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where agents and vehicles come from: the made-up city, two files, or taxi records."""
+    """Where agents and vehicles come from: the synthetic city, two files, or taxi records."""
 
     agents: Points | None = None
     vehicles: Points | None = None
-    name: str = "the made-up city"
+    name: str = "the synthetic city"
 
     @classmethod
     def of_trips(cls, path: Path, at: datetime | None) -> Source:
