@@ -215,11 +215,10 @@ class Matching:
             units = np.vstack((self.several, np.column_stack((without, np.full(len(without), -1)))))
             owners, places = units[np.argsort(units[:, 0], kind="stable")].T.tolist()
         agents = self.agent_ids or tuple(map(str, rows))
-        names = self.resource_ids
-        return (
-            [agents[owner] for owner in owners],
-            [None if place < 0 else names[place] if names else str(place) for place in places],
-        )
+        given = self.resource_ids or tuple(map(str, range(max(places, default=-1) + 1)))
+        # The last one is what an agent without any has: place -1.
+        names: tuple[str | None, ...] = (*given, None)
+        return [agents[owner] for owner in owners], [names[place] for place in places]
 
     @property
     def welfare(self) -> float:

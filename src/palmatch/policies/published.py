@@ -92,5 +92,7 @@ def mixed(truth: float, own: IntArray, noise: IntArray) -> FloatArray:
     `on_grid(truth)` and then draws from either, which is this mixture.
     """
     share = on_grid(truth) / GRID
-    result: FloatArray = (share * own + (1.0 - share) * noise) / GRID
+    result: FloatArray = share * own + (1.0 - share) * noise
+    # A table of this size is not copied once more than it must be.
+    result /= GRID
     return result

@@ -39,6 +39,8 @@ def assignments(
 
 def with_pairs(matching: Matching, fixed: Sequence[tuple[str, str]] = ()) -> dict[str, list[str | None]]:
     """Return columns `agent` and `resource` of all units, with those that were matched beforehand at the end."""
+    if not fixed:
+        return dict(zip(("agent", matching.other), matching.columns(), strict=True))  # type: ignore[arg-type]
     before = list(dict.fromkeys(fixed))
     served = {agent for agent, _ in before}
     rows = [row for row in zip(*matching.columns(), strict=True) if row[1] is not None or row[0] not in served]
