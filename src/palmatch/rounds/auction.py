@@ -64,6 +64,32 @@ class Sale:
     trace: Trace | None = None
 
 
+@dataclass(slots=True)
+class Calls:
+    """The rounds of a sale, call after call: each ends when no agent waits, or at its deadline.
+
+    The next one begins with twice the step and a quarter of the patience, so that the last rivals part in a time that
+    does not depend on how many agents there are.
+    """
+
+    step: float
+    patience: int | None
+    most_rounds: int
+    trace: bool
+    rounds: int = 0
+
+    def play(self, waiting: int, bid: Callable[[int, float, int, int], tuple[int, int]]) -> None:
+        """Play a call; `bid(waiting, step, rounds, until)` plays some rounds and returns (rounds, waiting)."""
+        patience = self.most_rounds if self.patience is None else self.patience
+        deadline = self.rounds + patience
+        while waiting and self.rounds < deadline:
+            if self.rounds >= self.most_rounds:
+                raise DidNotConverge(f"{waiting} agents were still bidding after {self.most_rounds:,} rounds.")
+            until = min(self.rounds + (1 if self.trace else _ROUNDS_AT_ONCE), self.most_rounds, deadline)
+            self.rounds, waiting = bid(waiting, self.step, self.rounds, until)
+        self.step, self.patience = 2 * self.step, max(patience // 4, 1)
+
+
 def sell(
     lists: ValueLists,
     opening: FloatArray,
@@ -78,9 +104,8 @@ def sell(
     """Let agents bid until none of them wants to.
 
     An agent for which nothing is worth its price gives up. When there are no more bids, or at the deadline after
-    `patience` rounds, what is sold is sold, and what is not is offered for nothing, also to those that gave up, with
-    twice the step and a quarter of the patience, until such a call sells nothing. So an opening price that was too high
-    leaves nothing unsold, and the last rivals part in a time that does not depend on how many agents there are.
+    `patience` rounds, what is sold is sold, and what is not is offered for nothing, also to those that gave up (see
+    `Calls`), until such a call sells nothing. So an opening price that was too high leaves nothing unsold.
     `names` are public streams: they decide between equal bids.
     """
     agents = len(lists.list_of)
@@ -93,23 +118,22 @@ def sell(
     prices, held, holder = opening[rows], np.full(agents, -1, dtype=np.int64), np.full(len(rows), -1, dtype=np.int64)
     board = (prices, holder, np.zeros(len(rows)), np.full(len(rows), -1, dtype=np.int64))
     sold_for, free, unsold = np.full(len(rows), np.nan), np.arange(agents), np.arange(len(rows))
-    patient = most_rounds if patience is None else patience
-    rounds, seen = 0, TraceParts()
+    calls, seen = Calls(step, patience, most_rounds, trace), TraceParts()
+
+    def bid(waiting: int, step: float, rounds: int, until: int) -> tuple[int, int]:
+        buffers = seen.room(waiting if trace else 0)
+        rounds, waiting = _bid_until(until, rounds, waiting, bidding, crowd, board, step, buffers)
+        if trace:
+            at, wanted, offers = buffers
+            led = np.where(holder[np.maximum(wanted, 0)] == at, Outcome.LEADS, Outcome.LOSES)
+            seen.add((agent_at[at], np.where(wanted < 0, -1, rows[wanted]), offers), rounds, led)
+        if progress is not None:
+            progress(agents - waiting, agents)
+        return rounds, waiting
+
     for call in count():
         crowd = _crowd(free, at_list, first)
-        waiting, deadline = len(free), rounds + patient
-        while waiting and rounds < deadline:
-            if rounds >= most_rounds:
-                raise DidNotConverge(f"{waiting} of {agents} agents were still bidding after {most_rounds:,} rounds.")
-            until = min(rounds + (1 if trace else _ROUNDS_AT_ONCE), most_rounds, deadline)
-            buffers = seen.room(waiting if trace else 0)
-            rounds, waiting = _bid_until(until, rounds, waiting, bidding, crowd, board, step, buffers)
-            if trace:
-                at, wanted, offers = buffers
-                led = np.where(holder[np.maximum(wanted, 0)] == at, Outcome.LEADS, Outcome.LOSES)
-                seen.add((agent_at[at], np.where(wanted < 0, -1, rows[wanted]), offers), rounds, led)
-            if progress is not None:
-                progress(agents - waiting, agents)
+        calls.play(len(free), bid)
         sold = unsold[holder[unsold] >= 0]
         held[holder[sold]], sold_for[sold] = rows[sold], prices[sold]
         # Opening prices may have been too high for every agent; nothing is cheaper than the later calls.
@@ -118,10 +142,9 @@ def sell(
         free, unsold = free[held[free] < 0], unsold[holder[unsold] < 0]
         # No agent can outbid this; and what is known of the lists was known at other prices.
         prices[sold], prices[unsold], bidding[3][2][:] = np.inf, 0.0, np.inf
-        step, patient = 2 * step, max(patient // 4, 1)
     resource_of, posted = np.empty(agents, dtype=np.int64), np.empty(len(rows))
     resource_of[agent_at], posted[rows] = held, np.where(holder >= 0, sold_for, prices)
-    return Sale(resource_of, posted, rounds, seen.trace() if trace else None)
+    return Sale(resource_of, posted, calls.rounds, seen.trace() if trace else None)
 
 
 @numba.njit(cache=True)

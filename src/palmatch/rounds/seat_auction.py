@@ -15,16 +15,14 @@ from typing import Any
 import numba
 import numpy as np
 
-from palmatch.errors import DidNotConverge, InputError
+from palmatch.errors import InputError
 from palmatch.matching import Outcome
 from palmatch.problem import FloatArray, IntArray, Problem
-from palmatch.rounds.auction import Sale, ValueLists, sell
+from palmatch.rounds.auction import Calls, Sale, ValueLists, sell
 from palmatch.rounds.draws import SELECTION, Keys, compiled_draw
 from palmatch.rounds.recording import TraceParts
 from palmatch.rounds.seats import barred, players_of
 from palmatch.seats import Seats
-
-_ROUNDS_AT_ONCE = 64
 
 # Seats that bids are kept for, over all resources: more would take gigabytes.
 _MOST_SEATS = 100_000_000
@@ -61,36 +59,34 @@ def sell_seats(
     table = (lists.list_of, lists.start, lists.resources, lists.values)
     holds, wants = np.full(total, -1, dtype=np.int64), seats.demand.copy()
     floor, sold_for = opening.copy(), np.full(len(opening), np.nan)
-    patient = most_rounds if patience is None else patience
-    rounds, seen = 0, TraceParts()
+    queue = np.empty(len(wants), dtype=np.int64)
+    calls, seen = Calls(step, patience, most_rounds, trace), TraceParts()
+
+    def bid(waiting: int, step: float, rounds: int, until: int) -> tuple[int, int]:
+        buffers = seen.room(int(wants[queue[:waiting]].sum()) if trace else 0)
+        board = (seat_start, left, used, bids, prices)
+        rounds, waiting = bid_for_seats(
+            names, table, players.limits, board, holds, wants, queue, waiting, step, rounds, until, buffers
+        )
+        if trace:
+            seen.add(buffers, rounds, _led(buffers, players.first, holds))
+        if progress is not None:
+            progress(total - int(wants.sum()), total)
+        return rounds, waiting
+
     for call in count():
         used, prices = np.zeros(len(left), dtype=np.int64), np.where(left > 0, floor, np.inf)
-        queue = np.empty(len(wants), dtype=np.int64)
         free = np.flatnonzero(wants > 0)
         queue[: len(free)] = free
-        waiting, deadline = len(free), rounds + patient
-        board = (seat_start, left, used, bids, prices)
-        while waiting and rounds < deadline:
-            if rounds >= most_rounds:
-                raise DidNotConverge(f"{waiting} agents were still bidding after {most_rounds:,} rounds.")
-            until = min(rounds + (1 if trace else _ROUNDS_AT_ONCE), most_rounds, deadline)
-            buffers = seen.room(int(wants[queue[:waiting]].sum()) if trace else 0)
-            rounds, waiting = bid_for_seats(
-                names, table, players.limits, board, holds, wants, queue, waiting, step, rounds, until, buffers
-            )
-            if trace:
-                seen.add(buffers, rounds, _led(buffers, players.first, holds))
-            if progress is not None:
-                progress(total - int(wants.sum()), total)
+        calls.play(len(free), bid)
         sold = used > 0
         sold_for[sold] = prices[sold]
         left = left - used
         if len(free) == 0 or (call > 0 and not sold.any()):
             break
         floor = np.zeros(len(left))
-        step, patient = 2 * step, max(patient // 4, 1)
-    prices = np.where(np.isnan(sold_for), 0.0, sold_for)
-    return Sale(players.units(holds), prices, rounds, seen.trace() if trace else None)
+    posted = np.where(np.isnan(sold_for), 0.0, sold_for)
+    return Sale(players.units(holds), posted, calls.rounds, seen.trace() if trace else None)
 
 
 def _led(buffers: tuple[IntArray, IntArray, FloatArray], first: IntArray, holds: IntArray) -> IntArray:
