@@ -35,7 +35,10 @@ def test_a_matching_on_a_local_cluster_is_the_same_file(files: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("match", "agents.csv", "vehicles.csv", "--out", "x.csv", "--cluster", "local:1"), "once cannot be cut"),
+        (
+            ("match", "agents.csv", "vehicles.csv", "--out", "x.csv", "--method", "greedy", "--cluster", "local:1"),
+            "greedy cannot be shared out",
+        ),
         (("match", "agents.csv", "vehicles.csv", "--out", "x.csv", "--tiles", 3), "--tiles goes with --cluster"),
         (
             ("match", "agents.csv", "vehicles.csv", "--out", "x.csv", "--policy", "palma", "--cluster", "127.0.0.1:9"),

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import palmatch as pm
+from palmatch.cluster.connection import connected
 from palmatch.cluster.match import check_tiled, match_on_tiles
 from palmatch.cluster.tiles import tiles_of
 from palmatch.errors import InputError
 from palmatch.matching import Matching
-from palmatch.methods import Settings, Workspace, prepare
+from palmatch.methods import Settings, Workspace, prepare, reports
 from palmatch.problem import Problem, make_problem
 
 NUMBERS = Settings(epsilon=2.0)
@@ -41,6 +42,17 @@ def test_a_matching_on_tiles_is_the_matching_of_one_machine(method: str, interes
     same(match_on_tiles(Workspace(problem), method, settings=NUMBERS, seed=3, tiles=4, few=0), alone)
 
 
+@pytest.mark.parametrize("method", ["once", "once-threshold", "palma"])
+def test_workers_compute_the_very_channels_and_accounts_of_one_machine(method: str, monkeypatch) -> None:
+    # More regions than channels are tried for, so that workers have some to compute.
+    monkeypatch.setattr(reports, "_TRIED", 3)
+    monkeypatch.setattr(reports, "_REGIONS_AT_A_TIME", 2)
+    problem = city(6)
+    alone = prepare(Workspace(problem), method, settings=NUMBERS).play(3)
+    with connected("local:1") as cluster:
+        same(match_on_tiles(Workspace(problem), method, settings=NUMBERS, seed=3, tiles=4, cluster=cluster), alone)
+
+
 def test_regions_without_a_map_can_be_cut_too() -> None:
     problem = papers()
     alone = prepare(Workspace(problem), "palma", settings=NUMBERS).play(3)
@@ -48,8 +60,8 @@ def test_regions_without_a_map_can_be_cut_too() -> None:
 
 
 def test_what_cannot_be_cut_is_refused_with_what_can() -> None:
-    with pytest.raises(InputError, match="once cannot be cut into tiles for a cluster: choose --method from palma"):
-        check_tiled("once", 2)
+    with pytest.raises(InputError, match="hungarian cannot be shared out to a cluster: choose --method from once"):
+        check_tiled("hungarian", 2)
     with pytest.raises(InputError, match="tiles=0"):
         check_tiled("palma", 0)
     with pytest.raises(InputError, match="epsilon=-1"):

@@ -68,7 +68,7 @@ def command(
         str | None,
         typer.Option(
             "--cluster",
-            help="A Dask scheduler's address, or local:N (palma, published).",
+            help="A Dask scheduler's address, or local:N (once, palma).",
             rich_help_panel=options.CLUSTER,
         ),
     ] = None,

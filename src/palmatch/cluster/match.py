@@ -1,4 +1,4 @@
-"""One matching on a cluster: a game of rounds, with accounts computed by workers, and its rounds cut into tiles.
+"""One matching on a cluster: accounts or channels computed by workers, and the rounds of a game cut into tiles.
 
 What comes out is what `prepare` and `play` give on one machine, in every bit. Public tables are made by the caller;
 workers get the part that is theirs.
@@ -20,8 +20,9 @@ from palmatch.cluster.tiles import tiles_of
 from palmatch.errors import InputError
 from palmatch.guarantee import simulated
 from palmatch.matching import Matching
-from palmatch.methods import METHODS, Settings, Workspace
+from palmatch.methods import METHODS, Method, Settings, Workspace, prepare
 from palmatch.methods.assembly import Runner
+from palmatch.methods.reports import reporting
 from palmatch.methods.results import finished
 from palmatch.privacy.accountants import check_budget
 from palmatch.problem import FloatArray, Located, Problem, refuse_seats
@@ -31,12 +32,17 @@ _TICK = 0.5
 
 
 def check_tiled(method: str, tiles: int) -> None:
-    """Refuse what cannot be cut into tiles."""
-    if METHODS.find(method).game is None:
-        tiled = ", ".join(name for name, known in METHODS.items() if known.game is not None)
-        raise InputError(f"{method} cannot be cut into tiles for a cluster: choose --method from {tiled}.")
+    """Refuse what has nothing for a cluster to do."""
+    if not _shared(METHODS.find(method)):
+        shared = ", ".join(name for name, known in METHODS.items() if _shared(known))
+        raise InputError(f"{method} cannot be shared out to a cluster: choose --method from {shared}.")
     if tiles < 1:
         raise InputError(f"Expected at least 1 tile, got tiles={tiles}.")
+
+
+def _shared(method: Method) -> bool:
+    """Whether a cluster can play a method's rounds on tiles, or compute its regions' channels."""
+    return method.game is not None or (method.settle is not None and method.notion == "PLDP" and not method.centre)
 
 
 def match_on_tiles(
@@ -54,7 +60,7 @@ def match_on_tiles(
     Parameters
     ----------
     tiles:
-        How many, if there are so many regions; more than workers even out what each has to do.
+        How many for a game of rounds, if there are so many regions; more than workers even out what each has to do.
     cluster:
         Where costs are computed and tiles are played; in this process without one.
     few:
@@ -64,8 +70,11 @@ def match_on_tiles(
     check_budget(np.array([settings.epsilon]), order=settings.order, delta=settings.delta)
     refuse_seats(workspace.problem, "A cluster")
     problem, found = workspace.problem, METHODS.find(method)
-    assert found.game is not None
     run: Runner | None = None if cluster is None else partial(_run_there, cluster)
+    if found.game is None:
+        # What is public of each region is computed by workers; reports and bids, which take less than sending, here.
+        reporting(workspace, settings, run=run)
+        return prepare(workspace, method, settings=settings).play(seed)
     game = found.game(workspace, settings, run)
     weights = np.bincount(game.public.region_of_agent, minlength=len(game.public.resource_start) - 1)
     ends = simulate_on_tiles(

@@ -7,15 +7,16 @@ regions and how many agents are in each, sets the opening prices and the cells o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from palmatch.errors import InputError
 from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, no_privacy, partition_in_words, pldp_statement
 from palmatch.matching import Guarantee, Matching, Trace
+from palmatch.methods.assembly import Runner
 from palmatch.methods.centralised import refuse_too_large, shuffled_assign
 from palmatch.methods.centre_on_reports import MOST_RESOURCES, listed_worth, matched_on
 from palmatch.methods.pairs import bid_for_partners, mutual_worth, partner_channels, worth_of_reports
@@ -53,6 +54,8 @@ _MADE_UP = 60_000
 # Regions that one thread does at a time.
 _REGIONS_AT_A_TIME = 64
 
+Result = TypeVar("Result")
+
 
 @dataclass(frozen=True, slots=True)
 class Reporting:
@@ -83,15 +86,20 @@ class Reporting:
     between: FloatArray | None = None
 
 
-def reporting(workspace: Workspace, settings: Settings, *, recommend: bool = True) -> Reporting:
+def reporting(
+    workspace: Workspace, settings: Settings, *, recommend: bool = True, run: Runner | None = None
+) -> Reporting:
     """Choose channels and opening prices from public knowledge, and find each agent's cell; once for a workspace.
 
-    With `recommend`, the channels of the limit are tried as well where that takes seconds.
+    With `recommend`, the channels of the limit are tried as well where that takes seconds. `run` computes what is
+    public of each region elsewhere; agents' types stay here.
     """
     key = (budgets(workspace.problem, settings).tobytes(), settings.step, recommend)
     if key not in workspace.plans:
         known: Reporting | None = workspace.public_plans.get(key)
-        own = _reporting(workspace, settings, recommend) if known is None else _with_cells(known, workspace.problem)
+        own = (
+            _reporting(workspace, settings, recommend, run) if known is None else _with_cells(known, workspace.problem)
+        )
         workspace.plans[key] = workspace.public_plans[key] = own
     plan: Reporting = workspace.plans[key]
     return plan
@@ -102,10 +110,10 @@ def _with_cells(plan: Reporting, problem: Problem) -> Reporting:
     return replace(plan, cell=cells_of(problem, list(plan.channels), plan.region_of_channel, plan.channel_of))
 
 
-def _reporting(workspace: Workspace, settings: Settings, recommend: bool) -> Reporting:
+def _reporting(workspace: Workspace, settings: Settings, recommend: bool, run: Runner | None) -> Reporting:
     problem, regions = workspace.problem, workspace.regions
     priors = priors_of(problem, regions)
-    opening, wanted = opening_prices(problem, regions, priors, workspace.keys)
+    opening, wanted = opening_prices(problem, regions, priors, workspace.keys, run=run)
     places, budget, of_agent = groups_of(problem, settings)
     crowds = np.bincount(problem.region_index, minlength=len(regions))
     units = np.bincount(problem.region_index, weights=problem.demand, minlength=len(regions)) / np.maximum(crowds, 1)
@@ -117,7 +125,7 @@ def _reporting(workspace: Workspace, settings: Settings, recommend: bool) -> Rep
     if problem.pairs:
         channels = partner_channels(crowded, opening, workspace.progress("reports"))
     else:
-        channels = _channels(crowded, workspace.progress("reports"))
+        channels = _channels(crowded, workspace.progress("reports"), run)
     owners = tuple(regions[place] for place in places)
     few = not problem.pairs and problem.demand.sum() <= MOST_AGENTS
     if recommend and few and (problem.demand > 0).all():
@@ -158,7 +166,25 @@ def _different(values: FloatArray) -> tuple[FloatArray, IntArray]:
     return np.unique(values, return_inverse=True)
 
 
-def _channels(crowds: list[Crowd], progress: Progress | None) -> list[Channel]:
+def _in_parts(
+    work: Callable[..., list[Result]], items: Sequence[Any], rest: tuple[Any, ...], run: Runner | None
+) -> list[Result]:
+    """Return `work(some of the items, *rest)` for all of them, in order: on this machine's threads, or by `run`."""
+    if run is None:
+        parts: Iterable[list[Result]] = spread(
+            lambda first, last: work(items[first:last], *rest), len(items), at_a_time=_REGIONS_AT_A_TIME
+        )
+    else:
+        starts = range(0, len(items), _REGIONS_AT_A_TIME)
+        parts = run(work, [(items[first : first + _REGIONS_AT_A_TIME], *rest) for first in starts])
+    return [one for part in parts for one in part]
+
+
+def _like_others(crowds: Sequence[Crowd], others: dict[float, int]) -> list[Channel]:
+    return [like_others(crowd, others) for crowd in crowds]
+
+
+def _channels(crowds: list[Crowd], progress: Progress | None, run: Runner | None) -> list[Channel]:
     """Return a channel for each crowd: tried out for as many as there is time for, and like those for the others."""
     chosen = np.unique(np.linspace(0, len(crowds) - 1, min(len(crowds), _TRIED)).astype(int)).tolist()
     all_agents = len(chosen) == len(crowds)
@@ -173,11 +199,9 @@ def _channels(crowds: list[Crowd], progress: Progress | None) -> list[Channel]:
     told = commonest(
         (crowds[index].epsilon, channel.reports) for index, channel in tried.items() if channel.reports > 1
     )
-
-    def some(first: int, last: int) -> list[Channel]:
-        return [tried[at] if at in tried else like_others(crowds[at], told) for at in range(first, last)]
-
-    return [channel for part in spread(some, len(crowds), at_a_time=_REGIONS_AT_A_TIME) for channel in part]
+    left = [crowd for index, crowd in enumerate(crowds) if index not in tried]
+    others = iter(_in_parts(_like_others, left, (told,), run))
+    return [tried[index] if index in tried else next(others) for index in range(len(crowds))]
 
 
 def drawn(plan: Reporting, chance: Randomness) -> IntArray:
@@ -315,20 +339,27 @@ def _shares(given: FloatArray, count: int, source: str) -> FloatArray:
     return shares
 
 
-def region_means(regions: Sequence[Neighbourhood], priors: Sequence[FloatArray]) -> list[FloatArray]:
+def region_means(
+    regions: Sequence[Neighbourhood], priors: Sequence[FloatArray], *, run: Runner | None = None
+) -> list[FloatArray]:
     """Return the average utilities of every region for its resources."""
+    return _in_parts(_means, list(zip(regions, priors, strict=True)), (), run)
 
-    def some(first: int, last: int) -> list[FloatArray]:
-        return [priors[place] @ regions[place].utilities for place in range(first, last)]
 
-    return [mean for part in spread(some, len(regions), at_a_time=_REGIONS_AT_A_TIME) for mean in part]
+def _means(pairs: Sequence[tuple[Neighbourhood, FloatArray]]) -> list[FloatArray]:
+    return [prior @ region.utilities for region, prior in pairs]
 
 
 def opening_prices(
-    problem: Problem, regions: tuple[Neighbourhood, ...], priors: list[FloatArray], keys: Keys
+    problem: Problem,
+    regions: tuple[Neighbourhood, ...],
+    priors: list[FloatArray],
+    keys: Keys,
+    *,
+    run: Runner | None = None,
 ) -> tuple[FloatArray, list[IntArray]]:
     """Sell everything to agents that know only their region; return the prices, and what each region then holds."""
-    means = region_means(regions, priors)
+    means = region_means(regions, priors, run=run)
     table = ValueLists(
         list_of=problem.region_index,
         start=np.concatenate(([0], np.cumsum([len(mean) for mean in means]))).astype(np.int64),
