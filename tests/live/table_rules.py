@@ -8,8 +8,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from palmatch.live import messages as m
-from palmatch.live.board import Crowd, Outcome, Regional, Said
 from palmatch.live.packing import pack, unpack
+from palmatch.live.terms import Crowd, Outcome, Regional, Said
 
 NAMES = ("v1", "v2", "v3", "v4")
 REGIONS = ("a", "b")

@@ -16,12 +16,13 @@ from live.table_rules import NAMES, REPORTS, TableRules
 from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live import messages as m
 from palmatch.live import tokens
-from palmatch.live.board import Board, Opening
+from palmatch.live.board import Board
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, tag_of, verify
 from palmatch.live.packing import split
 from palmatch.live.records import assigned
+from palmatch.live.terms import Opening
 from palmatch.live.topics import KINDS, Topic, table_name
 from palmatch.live.transport import Access, Transport
 from palmatch.live.transport.faults import Faults, Faulty

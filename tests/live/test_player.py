@@ -24,7 +24,7 @@ from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine
 from palmatch.errors import InputError, PalmatchError, ProtocolError
 from palmatch.live import messages as m
 from palmatch.live import tokens
-from palmatch.live.board import Board, Crowd, Opening, Outcome, Regional, Said
+from palmatch.live.board import Board
 from palmatch.live.codec import decode
 from palmatch.live.identity import forget, identity
 from palmatch.live.journal import Journal
@@ -32,6 +32,7 @@ from palmatch.live.keys import Opener, open_position, tag_of, verify
 from palmatch.live.packing import pack
 from palmatch.live.player import Player
 from palmatch.live.records import bulletin_record, partition_record, table_record
+from palmatch.live.terms import Crowd, Opening, Outcome, Regional, Said
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Transport
 from palmatch.live.transport.exchange import Seen

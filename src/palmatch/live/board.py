@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, Protocol, TypeVar
+from typing import TypeVar
 
 from palmatch.errors import ProtocolError, TransportError
 from palmatch.live import messages as m
@@ -27,6 +27,7 @@ from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, tag_of, verify
 from palmatch.live.metrics import Metrics
 from palmatch.live.packing import pack
+from palmatch.live.terms import Crowd, Opening, Outcome, Regional, Rules, Said
 from palmatch.live.topics import Topic, table_name
 from palmatch.live.transport.base import Transport
 from palmatch.live.witness import sequence_of
@@ -43,91 +44,6 @@ _KIND = {"report": "report", "bids": "bid", "rounds": "claim"}
 _COMMIT_SECONDS = 0.1
 # Between two attempts at a broker that is away, beside what the transport itself waits for it.
 _AGAIN_SECONDS = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """An accepted message of a device: a `Report`, a `Bid` or a `Claim`, the latter two with their resource."""
-
-    tag: bytes
-    message: m.Message
-    resource: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Regional:
-    """What a slot came to in a region, in the order of its table: tags of the holders (None: free), and the rest."""
-
-    holders: Sequence[bytes | None]
-    call: int = 0
-    prices: Sequence[float] = ()
-    attempted: Sequence[bool] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The matching: the resource of each agent that has one, the price of each resource, and each agent's report."""
-
-    assigned: Mapping[bytes, str]
-    prices: Mapping[str, float]
-    reports: Mapping[bytes, tuple[bytes, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Crowd:
-    """What is public once the joins have closed: the tags of each region and ε class, and the game's randomness."""
-
-    game: str
-    roster: bytes
-    classes: tuple[float, ...]
-    members: Mapping[tuple[str, int], tuple[bytes, ...]]
-    randomness: bytes
-
-
-class Rules(Protocol):
-    """A method, as a board plays it. All of it must follow from the arguments: a board that resumes calls it again."""
-
-    def has_region(self, region: str) -> bool:
-        """Tell whether agents may join in a region of this name."""
-        ...
-
-    def tables(self, crowd: Crowd) -> Mapping[tuple[str, int], m.Table]:
-        """Return the table of each region and ε class in which there is any agent."""
-        ...
-
-    def begin(self) -> Mapping[str, Regional]:
-        """Return what each region's bulletin 0 says, before the first slot; nothing where none is needed."""
-        ...
-
-    def close(self, slot: int, said: Sequence[Said]) -> tuple[Mapping[str, Regional], bool]:
-        """Return what a slot came to in each region, and whether the game is over."""
-        ...
-
-    def outcome(self) -> Outcome:
-        """Return the matching."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """What a board opens a game with; times are in seconds."""
-
-    protocol: Literal["report", "bids", "rounds"]
-    method: str
-    classes: tuple[float, ...]
-    partition: m.Partition
-    resources: m.ResourceList
-    issuer: bytes
-    rules: Rules
-    joining: float = 5.0
-    preparing: float = 5.0
-    slot: float = 1.0
-    slots: int = 1
-    # Of the auction's first call.
-    step: float = 0.03
-    patience: int = 100
-    # What a published matching may fall short of its prices.
-    slack: float = 1e-9
 
 
 @dataclass(slots=True)

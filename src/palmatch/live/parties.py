@@ -34,7 +34,7 @@ _DEATHS = 3
 _ARRIVING, _ATTEMPTS = 16, 20
 
 
-class Meeting(msgspec.Struct, frozen=True):
+class Session(msgspec.Struct, frozen=True):
     """What every party is told: where the bus is, and whom to trust."""
 
     url: str
@@ -52,7 +52,7 @@ class Meeting(msgspec.Struct, frozen=True):
 class BoardPart(msgspec.Struct, frozen=True, tag="board"):
     """The board's part. `secret_file` holds the positions, and the board must not be able to read it."""
 
-    meeting: Meeting
+    session: Session
     secret: bytes
     journal: str
     protocol: Literal["report", "bids", "rounds"]
@@ -72,7 +72,7 @@ class BoardPart(msgspec.Struct, frozen=True, tag="board"):
 class GatewayPart(msgspec.Struct, frozen=True, tag="gateway"):
     """The resources' part."""
 
-    meeting: Meeting
+    session: Session
     keys: GatewayKeys
 
 
@@ -89,7 +89,7 @@ class Member(msgspec.Struct, frozen=True):
 class DevicesPart(msgspec.Struct, frozen=True, tag="devices"):
     """A group of devices; each has a connection and a ledger of its own."""
 
-    meeting: Meeting
+    session: Session
     issuer: str
     members: tuple[Member, ...]
     faults: float
@@ -118,14 +118,14 @@ async def run_board(part: BoardPart) -> None:
     from palmatch.live.simulation import Simulation
     from palmatch.live.topics import Topic
 
-    meeting = part.meeting
-    place = Map(partition_record(meeting.trust.partition), _points(part), interest=part.interest)
-    simulation = None if meeting.seed is None else Simulation.of(meeting.seed, meeting.game, part.ids)
-    transport = await meeting.connected(Credentials("board", Signer(part.secret)))
+    session = part.session
+    place = Map(partition_record(session.trust.partition), _points(part), interest=part.interest)
+    simulation = None if session.seed is None else Simulation.of(session.seed, session.game, part.ids)
+    transport = await session.connected(Credentials("board", Signer(part.secret)))
     _warm_up(part, place)
     _drop_rights()
     _check_blind(part.secret_file)
-    topic = Topic(meeting.game, "issuer")
+    topic = Topic(session.game, "issuer")
     packet = await transport.value(topic, 60.0)
     if packet is None:
         raise InputError("The issuer has announced no key.")
@@ -133,7 +133,7 @@ async def run_board(part: BoardPart) -> None:
         part.protocol,
         place,
         part.classes,
-        meeting.trust.issuer_says(decode(topic, packet)).key,
+        session.trust.issuer_says(decode(topic, packet)).key,
         joining=part.joining,
         preparing=part.preparing,
         slot=part.slot,
@@ -145,7 +145,7 @@ async def run_board(part: BoardPart) -> None:
     say(board="ready")
     # The game is opened when all devices are there.
     await asyncio.to_thread(sys.stdin.readline)
-    result = await board.play(meeting.game, opening)
+    result = await board.play(session.game, opening)
     slots = max((head.sequence for head in result.bulletins), default=1)
     found = board.metrics
     say(
@@ -175,8 +175,8 @@ def _warm_up(part: BoardPart, place: Any) -> None:
     import encodings.idna  # noqa: F401 - loaded late by sockets
 
     from palmatch.device.grid import locate
-    from palmatch.live.board import Crowd, Said
     from palmatch.live.rules import rules_of
+    from palmatch.live.terms import Crowd, Said
     from palmatch.methods.workspace import Settings
 
     rules = rules_of(part.protocol, place, Settings())
@@ -214,10 +214,10 @@ async def run_gateway(part: GatewayPart) -> None:
     """Serve all resources until the standard input ends."""
     certificates = tuple(part.keys.certificates.values())
     credentials = Credentials("resource", part.keys.signer, certificates=certificates)
-    transport = await part.meeting.connected(credentials)
+    transport = await part.session.connected(credentials)
     gateway = Gateway(
         transport,
-        part.meeting.trust,
+        part.session.trust,
         part.keys,
         lambda arrival: say(resource=arrival.resource, tag=arrival.tag.hex()),
     )
@@ -258,13 +258,13 @@ async def run_devices(part: DevicesPart) -> None:
 
 async def _live(part: DevicesPart, member: Member, arriving: asyncio.Semaphore) -> None:
     """Play one device to the end of the game; after each death it begins again with its files alone."""
-    seed = None if part.meeting.seed is None else f"{part.meeting.seed} {member.name}"
+    seed = None if part.session.seed is None else f"{part.session.seed} {member.name}"
     life = _Life(part.faults, part.slot, random.Random(seed))
     packets = size = deaths = 0
     while True:
         # Not all connections at once: a broker's backlog is short.
         await arriving.acquire()
-        inner = await _arrived(part.meeting)
+        inner = await _arrived(part.session)
         transport = life.wrapped(inner)
         try:
             death = life.death() if deaths < _DEATHS else None
@@ -281,36 +281,36 @@ async def _live(part: DevicesPart, member: Member, arriving: asyncio.Semaphore) 
     say(**line, messages=packets, bytes=size, deaths=deaths)
 
 
-async def _arrived(meeting: Meeting) -> Transport:
+async def _arrived(session: Session) -> Transport:
     """Connect, and try again while the hub or broker is too busy."""
     for _ in range(_ATTEMPTS):
         with suppress(TransportError):
-            return await meeting.connected()
+            return await session.connected()
         await asyncio.sleep(random.uniform(0.2, 2.0))
-    return await meeting.connected()
+    return await session.connected()
 
 
 async def _play(part: DevicesPart, member: Member, transport: Transport, arriving: asyncio.Semaphore) -> dict[str, Any]:
-    meeting, folder = part.meeting, Path(member.folder)
+    session, folder = part.session, Path(member.folder)
     simulated: dict[str, Any] = {}
-    if meeting.seed is not None:
+    if session.seed is not None:
         from palmatch.live.simulation import draw_of, signer_of
 
-        seed = meeting.seed
+        seed = session.seed
         simulated = {
             "draw": draw_of(seed, member.name),
             "signer_of": lambda game: signer_of(seed, game, member.name),
         }
     ask = issuer_at(part.issuer, Signer(member.secret))
     with Ledger(folder / "ledger", agent=member.name, lifetime=units_of(max(member.epsilon, 1.0))) as ledger:
-        device = Device(meeting.trust, folder, ledger, ask, **simulated)
+        device = Device(session.trust, folder, ledger, ask, **simulated)
         try:
-            own = await device.identify(transport, meeting.game)
+            own = await device.identify(transport, session.game)
         finally:
             arriving.release()
         say(member=member.name)
         wish = Wish("ride", member.position, member.epsilon)
-        played, machine = await device.play(transport, meeting.game, wish, own)
+        played, machine = await device.play(transport, session.game, wish, own)
         return {
             "device": member.name,
             "resource": played.resource,

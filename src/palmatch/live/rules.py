@@ -20,10 +20,10 @@ from palmatch.device.grid import METRES_PER_DEGREE, Partition, locate, metres_pe
 from palmatch.domains import mobility
 from palmatch.errors import InputError
 from palmatch.live import messages as m
-from palmatch.live.board import Crowd, Opening, Outcome, Regional, Rules, Said
 from palmatch.live.packing import pack, unpack
 from palmatch.live.simulation import Simulation
 from palmatch.live.support import supporting_prices
+from palmatch.live.terms import Crowd, Opening, Outcome, Regional, Rules, Said
 from palmatch.methods.centre_on_reports import AUCTION_STEP, MOST_RESOURCES, auctioned, matched_on
 from palmatch.methods.palma import palma_game
 from palmatch.methods.registry import METHODS, Method

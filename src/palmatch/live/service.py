@@ -19,7 +19,7 @@ import numpy as np
 from palmatch.data.points import Points, read_points
 from palmatch.errors import InputError, TransportError
 from palmatch.live import messages as m
-from palmatch.live.board import Board, Opening
+from palmatch.live.board import Board
 from palmatch.live.codec import decode
 from palmatch.live.gbfs import is_gbfs, read_vehicles
 from palmatch.live.holds import Holds
@@ -28,6 +28,7 @@ from palmatch.live.journal import Journal
 from palmatch.live.packing import unpack
 from palmatch.live.records import partition_record
 from palmatch.live.rules import EarlierTable, Map, Protocol, opening_of
+from palmatch.live.terms import Opening
 from palmatch.live.topics import Topic
 from palmatch.live.transport.base import Transport
 from palmatch.live.trust import Trust

@@ -31,7 +31,7 @@ from palmatch.live.identity import Identity, keep
 from palmatch.live.issuer import Issuer
 from palmatch.live.keys import Signer
 from palmatch.live.mosquitto import Mosquitto
-from palmatch.live.parties import BoardPart, DevicesPart, GatewayPart, Meeting, Member, Part
+from palmatch.live.parties import BoardPart, DevicesPart, GatewayPart, Member, Part, Session
 from palmatch.live.resource import GatewayKeys, new_gateway
 from palmatch.live.simulation import signer_of
 from palmatch.live.transport import Access, Hub, Transport, connect
@@ -180,8 +180,8 @@ class Stage:
             broker.wait()
 
     async def _parties(self, url: str, passwords: dict[str, str], token: str) -> None:
-        def meeting(user: str = "") -> Meeting:
-            return Meeting(url, self.trust, GAME, self.plan.seed, user, passwords.get(user, ""))
+        def session(user: str = "") -> Session:
+            return Session(url, self.trust, GAME, self.plan.seed, user, passwords.get(user, ""))
 
         gateway = _Process("gateway", self._heard)
         board = _Process("board", self._heard)
@@ -190,11 +190,11 @@ class Stage:
         # No process but this one may read it while the game is on; root's board runs as another user.
         agents_file.chmod(0o600 if os.geteuid() == 0 else 0)
         try:
-            await gateway.start(GatewayPart(meeting("fleet"), self.gateway))
-            await board.start(self._board_part(meeting("board"), agents_file))
+            await gateway.start(GatewayPart(session("fleet"), self.gateway))
+            await board.start(self._board_part(session("board"), agents_file))
             self._measure(self.staged.idle)
             for number, group in enumerate(groups):
-                await group.start(self._devices_part(meeting(), token, number))
+                await group.start(self._devices_part(session(), token, number))
             await self._until(lambda: self._has("gateway", "ready") and self._has("board", "ready"), (gateway, board))
             await self._until(lambda: self._named("member") == len(self.agents.ids), groups)
             # The last of them still subscribe.
@@ -226,7 +226,7 @@ class Stage:
         own = Identity(signer, issuer.linked_token(GAME, signer.public))
         keep(self._folder(name), issuer.key(GAME), GAME, own)
 
-    def _board_part(self, meeting: Meeting, agents_file: Path) -> BoardPart:
+    def _board_part(self, session: Session, agents_file: Path) -> BoardPart:
         journal = self.work / "board"
         journal.mkdir()
         self.work.chmod(0o711)
@@ -235,7 +235,7 @@ class Stage:
         plan, vehicles, times = self.plan, self.vehicles, self.plan.schedule
         at = tuple(zip(vehicles.latitude.tolist(), vehicles.longitude.tolist(), strict=True))
         return BoardPart(
-            meeting=meeting,
+            session=session,
             secret=self.board.secret,
             journal=str(journal),
             protocol=plan.protocol,
@@ -251,14 +251,14 @@ class Stage:
             interest=plan.interest,
         )
 
-    def _devices_part(self, meeting: Meeting, token: str, number: int) -> DevicesPart:
+    def _devices_part(self, session: Session, token: str, number: int) -> DevicesPart:
         members = []
         for place in range(number, len(self.agents.ids), self._groups):
             name = self.agents.ids[place]
             folder = self._folder(name)
             position = (float(self.agents.latitude[place]), float(self.agents.longitude[place]))
             members.append(Member(name, self.members[name].secret, position, self.plan.epsilon, str(folder)))
-        return DevicesPart(meeting, token, tuple(members), self.plan.faults, self.plan.schedule.slot)
+        return DevicesPart(session, token, tuple(members), self.plan.faults, self.plan.schedule.slot)
 
     def _heard(self, line: dict[str, Any]) -> None:
         self.staged.lines.append(line)

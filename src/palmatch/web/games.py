@@ -24,7 +24,7 @@ from palmatch.device.state import Owner, ReportMachine
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError, PalmatchError
 from palmatch.live import messages as m
-from palmatch.live.board import Board, Opening
+from palmatch.live.board import Board
 from palmatch.live.identity import identity
 from palmatch.live.issuer import Issuer, token_request
 from palmatch.live.journal import Journal
@@ -33,6 +33,7 @@ from palmatch.live.player import Player
 from palmatch.live.resource import Arrival, Gateway, new_gateway
 from palmatch.live.rules import Map, ReportRules, method_of
 from palmatch.live.simulation import MemoryStore
+from palmatch.live.terms import Opening
 from palmatch.live.transport.exchange import Access
 from palmatch.live.transport.hub import Hub
 from palmatch.live.trust import Trust

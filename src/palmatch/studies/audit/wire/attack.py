@@ -10,9 +10,9 @@ from itertools import combinations
 import numpy as np
 
 from palmatch.device.report import ReportTable
-from palmatch.live.board import Crowd
 from palmatch.live.codec import Envelope, body_of
 from palmatch.live.records import table_record
+from palmatch.live.terms import Crowd
 from palmatch.live.topics import Topic, table_name
 from palmatch.studies.audit.blackbox.attack import Claim, Progress, measured
 from palmatch.studies.audit.blackbox.bound import Bound, check_games, flagged_from

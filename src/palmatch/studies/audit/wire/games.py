@@ -25,7 +25,7 @@ from palmatch.device.records import Received, Send
 from palmatch.device.state import Machine, Owner, system_offset
 from palmatch.live import messages as m
 from palmatch.live import tokens
-from palmatch.live.board import Board, Crowd, Opening, Outcome, Regional, Rules, Said
+from palmatch.live.board import Board
 from palmatch.live.client import MACHINES
 from palmatch.live.identity import Identity
 from palmatch.live.journal import Journal
@@ -35,6 +35,7 @@ from palmatch.live.records import partition_record
 from palmatch.live.resource import Gateway, new_gateway
 from palmatch.live.rules import Map, Protocol, opening_of
 from palmatch.live.simulation import MemoryStore, draw_of
+from palmatch.live.terms import Crowd, Opening, Outcome, Regional, Rules, Said
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Hub, Transport, connect
 from palmatch.live.transport.exchange import Exchange, Seen
