@@ -1,13 +1,15 @@
 """Welfare lost by reviewers and papers with fresh primary areas in every run, ε = 1.
 
-    python -m benchmarks.labels --papers FILE --reviewers FILE [--areas 3,4,5] [--runs 32]
+    python -m benchmarks.labels --papers FILE --reviewers FILE [--areas 3,4,5] [--runs 32] [--methods once,palma]
+    python -m benchmarks.labels --papers FILE --reviewers FILE --areas 3 --runs 4 --capacity 3 --demand 2
 
-Without files it is the synthetic conference.
+Without files it is the synthetic conference. In brackets stand the most rounds of a run.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,24 +17,27 @@ import numpy as np
 from palmatch.methods import Workspace, prepare
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.rounds.draws import stream
+from palmatch.seats import seats_of
 from palmatch.studies.reproduce_papers import from_conference, from_files, problem_of
 
-METHODS = ("once", "hungarian-once", "hungarian-region", "noise")
+METHODS = "once,hungarian-once,hungarian-region,noise"
 
 
 def main() -> None:
     arguments = parsed()
     made_up = arguments.papers is None
     records = from_conference(seed=0) if made_up else from_files(arguments.papers, arguments.reviewers)
+    methods, seats = arguments.methods.split(","), {"capacity": arguments.capacity, "demand": arguments.demand}
     print(f"{records.source}, {arguments.runs} runs: welfare lost in %, and the most rounds")
     for areas in map(int, arguments.areas.split(",")):
-        losses: dict[str, list[float]] = {method: [] for method in METHODS}
-        rounds = dict.fromkeys(METHODS, 0)
+        losses: dict[str, list[float]] = {method: [] for method in methods}
+        rounds = dict.fromkeys(methods, 0)
         for run in range(arguments.runs):
             own = stream(0, run)
             problem = problem_of(records, areas, own)
+            problem = replace(problem, seats=seats_of(problem.agent_ids, problem.resource_ids, **seats))
             workspace, best = Workspace(problem), optimal_welfare(problem)
-            for method in METHODS:
+            for method in methods:
                 matching = prepare(workspace, method).play(own)
                 losses[method].append(1 - matching.welfare / best)
                 rounds[method] = max(rounds[method], matching.rounds)
@@ -46,6 +51,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--reviewers", type=Path)
     parser.add_argument("--areas", default="3,4,5")
     parser.add_argument("--runs", type=int, default=32)
+    parser.add_argument("--methods", default=METHODS)
+    parser.add_argument("--capacity", type=int, help="reviewers for each paper")
+    parser.add_argument("--demand", type=int, help="papers for each reviewer, at most")
     arguments = parser.parse_args()
     if (arguments.papers is None) != (arguments.reviewers is None):
         parser.error("--papers and --reviewers go together")
