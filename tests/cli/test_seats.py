@@ -118,7 +118,25 @@ def test_compare_takes_the_same_limits(folder: Path) -> None:
         "--json", "-", folder=folder,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    assert [row["method"] for row in json.loads(result.stdout)["rows"]] == ["once", "greedy", "hungarian"]
+    told = json.loads(result.stdout)
+    assert [row["method"] for row in told["rows"]] == ["once", "greedy", "hungarian"]
+    assert [row["method"] for row in told["fairness"]] == ["once", "greedy", "hungarian"]
+    for row in told["fairness"]:
+        assert row["resources"]["worst"] in ("p1", "p2")
+        assert row["agents"]["curve"] == sorted(row["agents"]["curve"])
+        assert row["areas"] == 2
+    assert "fairness" in told["not_to_be_published"]
+
+
+def test_compare_shows_how_evenly_both_sides_are_served(folder: Path) -> None:
+    result = run(
+        "compare", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", "2", "--capacity", 2,
+        "--demand", 2, "--methods", "once,hungarian", "--runs", 1, folder=folder,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    heading = next(line for line in result.stdout.splitlines() if "first run" in line)
+    assert "worst served" in heading
+    assert max(map(len, result.stdout.splitlines())) <= 80
 
 
 def test_assignments_are_written_as_openreview_does_without_private_scores(folder: Path) -> None:

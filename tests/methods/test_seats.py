@@ -23,6 +23,7 @@ from palmatch.methods.workspace import Settings, Workspace
 from palmatch.rounds import seat_game
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import keys_of, streams
+from palmatch.rounds.exchange import exchange
 from palmatch.rounds.seat_auction import sell_seats
 from palmatch.rounds.seats import Players, players_of
 from palmatch.seats import Seats, seats_of
@@ -156,6 +157,63 @@ def test_the_auction_reaches_the_optimum_on_bids_of_a_conference(reviewers: int,
     sold, best = auctioned(worth, seats), b_matching(worth, seats)
     assert worth[sold[:, 0], sold[:, 1]].sum() >= 0.999 * worth[best[:, 0], best[:, 1]].sum()
     assert len(sold) >= 0.95 * len(best)
+
+
+def crowded(seed: int) -> pm.Problem:
+    """Return a problem with few seats, many conflicts and values that may be the same."""
+    chance = np.random.default_rng(seed)
+    agents, resources = int(chance.integers(3, 31)), int(chance.integers(2, 16))
+    given = table(seed, agents=agents, resources=resources, types=int(chance.integers(2, 6)))
+    if chance.random() < 0.3:
+        for name in ("utilities", "types"):
+            rows = given[name]
+            given[name] = {k: np.ceil(4 * v) / 4 for k, v in rows.items()} if name == "types" else np.ceil(4 * rows) / 4
+    share = chance.choice([0.0, 0.1, 0.3, 0.6, 0.8])
+    excluded = [(str(a), str(r)) for a in range(agents) for r in range(resources) if chance.random() < share]
+    limits = {"capacity": chance.integers(0, 4, resources), "demand": chance.integers(0, 4, agents)}
+    return pm.table.problem(**given, **limits, conflicts=excluded)
+
+
+@given(st.integers(0, 100_000))
+@settings(max_examples=40, deadline=None)
+def test_once_fills_nearly_all_units_that_the_optimum_fills(seed: int) -> None:
+    problem = crowded(seed)
+    matching = pm.match(problem, "once", seed=seed)
+    check_limits(problem, matching)
+    assert matching.filled >= 0.95 * pm.match(problem, "hungarian").filled
+
+
+def test_without_exchanges_conflicts_would_leave_units_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(seed: int) -> bool:
+        problem = crowded(seed)
+        return pm.match(problem, "once", seed=seed).filled < 0.95 * pm.match(problem, "hungarian").filled
+
+    monkeypatch.setattr("palmatch.rounds.seat_auction.exchange", lambda *_: None)
+    found = [seed for seed in range(120) if short(seed)]
+    assert found
+    monkeypatch.undo()
+    assert not any(map(short, found))
+
+
+def test_an_exchange_never_lowers_what_the_lists_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums = []
+
+    def watched(lists: ValueLists, players: Players, holds: np.ndarray, wants: np.ndarray) -> None:
+        def total() -> float:
+            held = players.units(holds).tolist()
+            start, rows = lists.start, lists.resources
+            own = [range(start[lists.list_of[a]], start[lists.list_of[a] + 1]) for a, _ in held]
+            return sum(next(lists.values[e] for e in es if rows[e] == r) for es, (_, r) in zip(own, held, strict=True))
+
+        before = total()
+        exchange(lists, players, holds, wants)
+        sums.append((before, total()))
+
+    monkeypatch.setattr("palmatch.rounds.seat_auction.exchange", watched)
+    for seed in range(30):
+        pm.match(crowded(seed), "once", seed=seed)
+    assert all(after >= before - 1e-12 for before, after in sums)
+    assert any(after > before for before, after in sums)
 
 
 @given(st.integers(0, 10_000))

@@ -9,10 +9,12 @@ from typing import Annotated
 from palmatch.cli import options, show
 from palmatch.cli.inputs import Inputs, inputs_of
 from palmatch.cli.outputs import check_outputs
-from palmatch.matching import in_words
+from palmatch.matching import Matching, in_words
 from palmatch.methods import Settings, StageProgress
+from palmatch.report.units import fairness_table
 from palmatch.studies.compare import Comparison, Row
 from palmatch.studies.compare import compare as compare_methods
+from palmatch.studies.fairness import fairness
 from palmatch.studies.limit import CONFIDENCE
 from palmatch.studies.limit_points import LIMIT, LimitPoint
 
@@ -88,6 +90,9 @@ def _tell(results: Sequence[Comparison], runs: int, settings: Settings, seed: in
     show.say_seeded(seed)
     show.show_rows([row for result in results for row in result.rows])
     show.say("Loss is against the full-information optimum.")
+    if problem.seats is not None and len(results) == 1:
+        show.show_table(*fairness_table(problem, _first(results[0])))
+        show.say("Low: the share that is served less than half the mean of its side. --json has the sorted curves.")
     if results[0].limit:
         tell_limit([point for result in results for point in result.limit])
     show.say(show.FROM_THE_TRUTH)
@@ -126,10 +131,24 @@ def figures(results: Sequence[Comparison], seed: int | None) -> dict[str, object
             "simulation": seed is not None,
             "notes": problem.notes,
         },
-        "not_to_be_published": ["rows", "problem.notes", "problem.seed"],
+        "not_to_be_published": ["rows", "fairness", "problem.notes", "problem.seed"],
         "epsilon_not_to_be_published": _private_methods(results),
         "rows": [_plain(row, result) for result in results for row in result.rows],
+        "fairness": [
+            {"method": method} | _size(result) | asdict(fairness(result.problem, matching))
+            for result in results
+            for method, matching in _first(result).items()
+        ],
     }
+
+
+def _first(result: Comparison) -> dict[str, Matching]:
+    """Return the matching of each method's first run, which is of the problem that the comparison shows."""
+    return {method: runs[0].matching for method, runs in result.runs.items() if runs}
+
+
+def _size(result: Comparison) -> dict[str, object]:
+    return {"edge": result.rows[0].edge, "areas": result.rows[0].areas}
 
 
 def _plain(row: Row, result: Comparison) -> dict[str, object]:

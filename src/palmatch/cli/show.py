@@ -156,7 +156,8 @@ def show_rows(rows: Sequence[Row]) -> None:
     for row in rows:
         table.add_row(
             row.method,
-            f"{100 * row.loss_mean:.1f}",
+            # Rounded first, since the optimum's loss of next to nothing may be a negative zero.
+            f"{round(100 * row.loss_mean, 1) + 0.0:.1f}",
             f"{100 * row.loss_sd:.1f}",
             _epsilon(row.epsilon_median),
             _epsilon(row.epsilon_max),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from textwrap import shorten
 
 from palmatch.domains.papers import Conference
 from palmatch.domains.scores import ScoreTable
@@ -10,7 +11,7 @@ from palmatch.matching import Matching
 from palmatch.problem import Problem
 from palmatch.report.phrases import percent
 from palmatch.report.words import words_of
-from palmatch.studies.fairness import Fairness, Served
+from palmatch.studies.fairness import Fairness, Served, fairness
 from palmatch.studies.shortfall import Shortfall, lacking_agents, lacking_resources
 
 # So many are named one by one; the JSON has all of them.
@@ -62,3 +63,18 @@ def _served(served: Served, names: tuple[str, str]) -> str:
         f"{names[1].capitalize()}: worst served {served.worst} with {served.least:.2f}, mean {served.mean:.2f}, "
         f"Gini {served.gini:.2f}, {percent(served.below)} below {served.threshold:.2f}"
     )
+
+
+def fairness_table(problem: Problem, played: Mapping[str, Matching]) -> tuple[list[str], list[list[str]]]:
+    """Return headings, and two rows for each method: how evenly it serves resources, and agents."""
+    words = words_of(problem)
+    rows = []
+    for method, matching in played.items():
+        found = fairness(problem, matching)
+        for first, names, side in (
+            (method, words.resource, found.resources),
+            (f"  {matching.filled:,} units", words.agent, found.agents),
+        ):
+            figures = [f"{side.least:.2f}", f"{side.mean:.2f}", f"{side.gini:.2f}", f"{100 * side.below:.1f}"]
+            rows.append([first, names[1], shorten(side.worst, 16, placeholder="..."), *figures])
+    return ["first run", "", "worst served", "utility", "mean", "Gini", "low %"], rows

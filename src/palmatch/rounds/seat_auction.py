@@ -20,6 +20,7 @@ from palmatch.matching import Outcome
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.auction import Calls, Sale, ValueLists, sell
 from palmatch.rounds.draws import SELECTION, Keys, compiled_draw
+from palmatch.rounds.exchange import exchange
 from palmatch.rounds.recording import TraceParts
 from palmatch.rounds.seats import barred, players_of
 from palmatch.seats import Seats
@@ -85,6 +86,8 @@ def sell_seats(
         if len(free) == 0 or (call > 0 and not sold.any()):
             break
         floor = np.zeros(len(left))
+    if len(seats.conflicts):
+        exchange(lists, players, holds, wants)
     posted = np.where(np.isnan(sold_for), 0.0, sold_for)
     return Sale(players.units(holds), posted, calls.rounds, seen.trace() if trace else None)
 

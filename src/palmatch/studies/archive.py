@@ -135,10 +135,9 @@ def from_scores(
     """
     if regions < 1 or most_types < 1:
         raise InputError(f"Expected at least 1 region and 1 type, got {regions} regions and {most_types} types.")
-    if archive_topics is None:
-        scores, compared, names = None, _projected(archive.rows), None
+    if archive_topics is None or topics is None:
+        compared, names = _projected(archive.rows), None
     else:
-        assert topics is not None
         by_topic, place = _by_topic(archive.rows, archive_topics)
         strange = sorted({topic for own in topics for topic in own} - set(place))
         if strange:
@@ -146,7 +145,7 @@ def from_scores(
                 f"Found papers of the topics {listed(strange)}, which no paper of the archive has; expected topics of "
                 "the archive, since nothing public is known of others."
             )
-        scores, compared, names = _of_topics(by_topic, place, topics), by_topic, list(place)
+        compared, names = by_topic, list(place)
     cell = _cells(compared, regions)
     labels = _labels(compared, cell, names)
     chosen, of_type, standing = [], [], []
@@ -157,7 +156,10 @@ def from_scores(
         chosen += types.tolist()
         of_type += [label] * len(types)
         standing += [row == int(np.argmin(((compared[types] - middle) ** 2).sum(axis=1))) for row in range(len(types))]
-    table = archive.rows[np.array(chosen)].toarray() if scores is None else scores[chosen]
+    if archive_topics is None or topics is None:
+        table = archive.rows[np.array(chosen)].toarray()
+    else:
+        table = _of_topics(by_topic[chosen], place, topics)
     return Derived(
         regions=tuple(of_type),
         names=tuple(archive.users[row] for row in chosen),
