@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from itertools import count
 
 import numpy as np
 
 from palmatch.device.agent import Agent, Rules
 from palmatch.privacy.accountants import Allowance
-from palmatch.rounds.draws import Keys, draw, stream
+from palmatch.rounds.auction import ValueLists
+from palmatch.rounds.draws import SELECTION, Keys, compiled_draw, draw, stream
 from palmatch.rounds.game import region_tables
 from palmatch.rounds.tables import OwnTables, PublicTables
 from palmatch.seats import Seats
@@ -118,3 +120,53 @@ def _choices(agent, demand, left, utilities, conflicts):  # type: ignore[no-unty
         if len(taken) <= demand:
             after = tuple(free - (r in taken) for r, free in enumerate(left))
             yield after, float(utilities[agent, taken].sum())
+
+
+def plain_sale(lists: ValueLists, seats: Seats, step: float, names: Keys) -> list[tuple[int, int, int, float]]:
+    """Return all bids (round, agent, resource, offer) of the auction with seats, by scanning every list."""
+    agents, excluded = len(seats.demand), {tuple(pair) for pair in seats.conflicts.tolist()}
+    held: list[set[int]] = [set() for _ in range(agents)]
+    left, told, rounds = np.minimum(seats.capacity, int((seats.demand > 0).sum())), [], 0
+    for call in count():
+        board: list[list[tuple[float, int, int]]] = [[] for _ in left]
+        prices = np.where(left > 0, 0.0, np.inf)
+        queue = free = [n for n in range(agents) if len(held[n]) < seats.demand[n]]
+        while queue:
+            rounds += 1
+            made = []
+            for agent in queue:
+                here = range(lists.start[lists.list_of[agent]], lists.start[lists.list_of[agent] + 1])
+                gains = [(lists.values[e] - prices[lists.resources[e]], int(lists.resources[e])) for e in here]
+                open_to = [
+                    (gain, r) for gain, r in gains if gain >= 0 and r not in held[agent] and (agent, r) not in excluded
+                ]
+                ranked, wanted = sorted(open_to, key=lambda one: -one[0]), int(seats.demand[agent]) - len(held[agent])
+                second = ranked[wanted][0] if len(ranked) > wanted else 0.0
+                made += [(agent, r, prices[r] + (gain - second) + step) for gain, r in ranked[:wanted]]
+            told += [(rounds, *bid) for bid in made]
+            queue = []
+            for agent, resource, offer in made:
+                chance = compiled_draw(names[agent], rounds, SELECTION)
+                out = -1
+                if len(board[resource]) == left[resource]:
+                    lowest = min(board[resource], key=lambda bid: (bid[0], -bid[1]))
+                    if offer < lowest[0] or (offer == lowest[0] and chance >= lowest[1]):
+                        out = agent
+                    else:
+                        out = lowest[2]
+                        board[resource].remove(lowest)
+                        held[out].remove(resource)
+                if out != agent:
+                    board[resource].append((offer, chance, agent))
+                    held[agent].add(resource)
+                if out >= 0 and out not in queue:
+                    queue.append(out)
+            for resource in {resource for _, resource, _ in made}:
+                if len(board[resource]) == left[resource]:
+                    prices[resource] = min(board[resource])[0]
+        sold = np.array([len(some) for some in board])
+        left = left - sold
+        if not free or (call > 0 and not sold.any()):
+            return told
+        step *= 2
+    raise AssertionError

@@ -27,7 +27,7 @@ from palmatch.rounds.exchange import exchange
 from palmatch.rounds.seat_auction import sell_seats
 from palmatch.rounds.seats import Players, players_of
 from palmatch.seats import Seats, seats_of
-from plain_seats import PlainSeats, best_welfare
+from plain_seats import PlainSeats, best_welfare, plain_sale
 
 
 def single(problem: pm.Problem) -> pm.Problem:
@@ -157,6 +157,18 @@ def test_the_auction_reaches_the_optimum_on_bids_of_a_conference(reviewers: int,
     sold, best = auctioned(worth, seats), b_matching(worth, seats)
     assert worth[sold[:, 0], sold[:, 1]].sum() >= 0.999 * worth[best[:, 0], best[:, 1]].sum()
     assert len(sold) >= 0.95 * len(best)
+
+
+@pytest.mark.parametrize("demand", [1, 3, 12, 70])
+def test_what_a_list_keeps_for_its_agents_changes_no_bid(demand: int) -> None:
+    worth, seats = bids(demand, reviewers=12, papers=80)
+    seats = replace(seats, demand=np.full(12, demand), capacity=np.full(80, 1 + demand // 10))
+    lists = ValueLists(np.arange(12) % 2, np.arange(3) * 80, np.tile(np.arange(80), 2), worth[:2].ravel())
+    names = streams(1, keys_of([str(n) for n in range(12)]))
+    told = sell_seats(lists, np.zeros(80), 0.05, seats=seats, names=names, trace=True).trace
+    assert told is not None
+    bid = zip(*(getattr(told, name).tolist() for name in ("step", "agent", "resource", "offer")), strict=True)
+    assert sorted(bid) == sorted(plain_sale(lists, seats, 0.05, names))
 
 
 def crowded(seed: int) -> pm.Problem:

@@ -25,6 +25,9 @@ from palmatch.rounds.recording import TraceParts
 from palmatch.rounds.seats import barred, players_of
 from palmatch.seats import Seats
 
+# A list's best entries are kept for all its agents: a few more than any of them wants, but not very many.
+_SPARE, _DEEPEST = 8, 64
+
 # Seats that bids are kept for, over all resources: more would take gigabytes.
 _MOST_SEATS = 100_000_000
 
@@ -120,6 +123,24 @@ def best_entries(table, limits, holds, prices, agent, wanted, gains, entries):  
 
 
 @numba.njit(cache=True)
+def best_of_list(table, prices, number, gains, entries):  # type: ignore[no-untyped-def]  # compiled
+    """Write a list's best entries after prices, best first, as many as there is room for; return how many there are."""
+    _, start, resources, values = table
+    kept, last = 0, len(gains) - 1
+    for entry in range(start[number], start[number + 1]):
+        gain = values[entry] - prices[resources[entry]]
+        if gain < 0.0 or (kept > last and gain <= gains[last]):
+            continue
+        place = min(kept, last)
+        while place > 0 and gains[place - 1] < gain:
+            gains[place], entries[place] = gains[place - 1], entries[place - 1]
+            place -= 1
+        gains[place], entries[place] = gain, entry
+        kept = min(kept + 1, last + 1)
+    return kept
+
+
+@numba.njit(cache=True)
 def lowest_seat(bids, first, count):  # type: ignore[no-untyped-def]  # compiled
     """Return the seat that the next higher bid takes: the lowest bid, of equal ones the one with the larger draw."""
     amounts, drawn, _ = bids
@@ -181,6 +202,10 @@ def bid_for_seats(names, table, limits, board, holds, wants, queue, waiting, ste
     for agent in range(len(wants)):
         most = max(most, limits[3][agent + 1] - limits[3][agent])
     gains, entries = np.empty(most + 1), np.empty(most + 1, dtype=np.int64)
+    # Agents of one list differ only in what is barred to them: a list's best entries are found once a round.
+    lists, deep = len(table[1]) - 1, min(most + _SPARE, _DEEPEST)
+    best, best_entry = np.empty((lists, deep)), np.empty((lists, deep), dtype=np.int64)
+    listed, known_in = np.empty(lists, dtype=np.int64), np.full(lists, -1, dtype=np.int64)
     total = limits[3][len(wants)]
     bidders, chosen, offers = np.empty(total, dtype=np.int64), np.empty(total, dtype=np.int64), np.empty(total)
     following, queued = np.empty(len(queue), dtype=np.int64), np.full(len(queue), -1, dtype=np.int64)
@@ -189,8 +214,16 @@ def bid_for_seats(names, table, limits, board, holds, wants, queue, waiting, ste
         made = 0
         for index in range(waiting):
             agent = queue[index]
-            wanted = wants[agent]
-            found = best_entries(table, limits, holds, prices, agent, wanted, gains, entries)
+            wanted, number, found = wants[agent], table[0][agent], 0
+            if known_in[number] != rounds:
+                listed[number] = best_of_list(table, prices, number, best[number], best_entry[number])
+                known_in[number] = rounds
+            for place in range(listed[number]):
+                if found <= wanted and not barred(limits, holds, agent, resources[best_entry[number, place]]):
+                    gains[found], entries[found] = best[number, place], best_entry[number, place]
+                    found += 1
+            if found <= wanted and listed[number] == deep:
+                found = best_entries(table, limits, holds, prices, agent, wanted, gains, entries)
             # Going without is worth nothing, so that no agent bids more than something is worth to it.
             second = gains[wanted] if found > wanted else 0.0
             for place in range(min(found, wanted)):
