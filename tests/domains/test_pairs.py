@@ -72,7 +72,7 @@ def test_a_region_is_the_square_of_the_origin_and_that_of_the_destination():
         for one, two in zip(starts.region_index, ends.region_index, strict=True)
     ]
     assert [problem.regions[index] for index in problem.region_index] == expected
-    assert len(problem.domain.types_of(expected[0])) == 5**4
+    assert len(problem.domain.types_of(expected[0])) == 3**4
 
 
 def test_nothing_public_depends_on_where_in_its_squares_a_trip_begins_and_ends():
@@ -98,7 +98,7 @@ def test_an_agent_acts_as_the_possible_trip_nearest_to_its_own():
         region = problem.regions[int(index)]
         possible = problem.domain.types_of(region)
         near = possible[int(problem.domain.nearest(region, problem.types[agent : agent + 1])[0])]
-        assert np.abs(near - problem.types[agent])[[0, 1, 6, 7]].max() <= 126.0
+        assert np.abs(near - problem.types[agent])[[0, 1, 6, 7]].max() <= 251.0
 
 
 def test_frames_ids_budgets_and_edges_are_kept():

@@ -164,7 +164,7 @@ UsualSpacing: TypeAlias = Annotated[
     float | None,
     typer.Option(
         "--spacing",
-        help="Metres between the possible agents of a region; 100 unless given (--pairs: a quarter of the edge).",
+        help="Metres between the possible agents of a region; 100 unless given (--pairs: half of the edge).",
         rich_help_panel=MOBILITY,
     ),
 ]

@@ -31,7 +31,7 @@ LEAST = 0.01
 
 # Possible origins and possible destinations are as many parts of an edge apart, unless a spacing is given: a region has
 # the product of both.
-_PARTS = 4
+_PARTS = 2
 
 # Possible trips of a region beyond this take gigabytes.
 _MOST_TYPES = 20_000
@@ -121,7 +121,7 @@ def rides(
         Edge of the squares in metres. An agent's region is public: the square of its origin and that of its
         destination.
     spacing:
-        The distance in metres between possible origins, and between possible destinations; a quarter of the edge unless
+        The distance in metres between possible origins, and between possible destinations; half of the edge unless
         given.
     interest:
         How many partners each possible type considers; all of them unless given.

@@ -134,9 +134,9 @@ def bid_for_partners(
     """Let agents bid for partners on public worths (symmetric) until no agent is left that could be paired.
 
     Every agent has a price as a partner, and bids for its `most` best ones: the auction of an assignment in which each
-    agent holds one and is held by one. Following who holds whom gives paths and circles; each takes its best pairs, and
-    whoever is left, as one is of every circle of odd length, bids again. Then two pairs exchange partners wherever all
-    four gain by it together, until none do.
+    agent holds one and is held by one. Following which agent holds which gives paths and circles; each takes its best
+    pairs, and the agents that are left, as one is of every circle of odd length, bid again. Then two pairs exchange
+    partners wherever all four gain by it together, until none do.
     """
     partner, rounds, traces = np.full(len(worth), -1, dtype=np.int64), 0, []
     while True:
@@ -201,7 +201,7 @@ def _lists(worth: FloatArray, most: int) -> ValueLists:
 
 
 def _along(units: IntArray, worth: FloatArray) -> IntArray:
-    """Return the best pairs along the paths and circles of who holds whom."""
+    """Return the best pairs along the paths and circles of which agent holds which."""
     holds = dict(units.tolist())
     held = set(holds.values())
     found: list[tuple[int, int]] = []
