@@ -222,7 +222,8 @@ def _tried(
     values, utilities = channel.values[:, wanted], region.utilities[:, wanted]
     # A matching depends on the reports alone, and small crowds often give the same ones.
     different, which = np.unique(reports, axis=0, return_inverse=True)
-    pairs = np.array([linear_sum_assignment(values[np.repeat(told, demand)], maximize=True) for told in different])
+    costs = -values
+    pairs = np.array([linear_sum_assignment(costs[told]) for told in np.repeat(different, demand, axis=1)])
     agents, places = pairs[which.ravel()].transpose(1, 0, 2)
     return float(sum(utilities[np.take_along_axis(members, agents // demand, axis=1), places].sum(axis=1).tolist()))
 
