@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import inspect
 import io
+import operator
 import re
 import shlex
 import shutil
@@ -139,6 +140,16 @@ def test_the_command_reference_has_every_option(hooks: ModuleType) -> None:
                 assert f"`{name}`" in section, (words, name)
 
 
+def test_changelog_and_citation_name_the_version_of_the_package() -> None:
+    newest = re.search(
+        r"^## \[([\d.]+)\] - (\d{4}-\d{2}-\d{2})$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE
+    )
+    assert newest is not None
+    assert newest[1] == pm.__version__
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {newest[1]}\ndate-released: {newest[2]}\n" in citation
+
+
 def test_every_method_is_documented() -> None:
     text = COMMANDS_PAGE.read_text()
     for method in pm.METHODS:
@@ -161,6 +172,26 @@ def test_a_public_function_says_what_it_takes_and_returns_and_shows_an_example(n
             assert section in text, section
         for parameter in inspect.signature(found).parameters:
             assert re.search(rf"^(?:\w+, )*{parameter}(?:, \w+)*:?$", text, flags=re.MULTILINE), parameter
+
+
+@pytest.mark.parametrize("name", [name for name in pm.__all__ if inspect.isclass(getattr(pm, name))])
+def test_a_public_class_shows_an_example(name: str) -> None:
+    assert "Examples\n---" in (inspect.getdoc(getattr(pm, name)) or "")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "limit.__call__",
+        *(f"{name}.problem" for name in ("mobility", "papers", "scores", "table")),
+        "pairs.rides",
+        "pairs.table",
+    ],
+)
+def test_a_domain_says_what_it_takes_and_returns_and_shows_an_example(call: str) -> None:
+    text = inspect.getdoc(operator.attrgetter(call)(pm)) or ""
+    for section in ("Parameters\n---", "Returns\n---", "Examples\n---"):
+        assert section in text, section
 
 
 def test_examples_in_docstrings_hold() -> None:

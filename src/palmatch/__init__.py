@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from palmatch.studies.limit import limit
     from palmatch.studies.plan import plan
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 # Where each public name is defined; a name that is itself a module is marked with a trailing dot.
 _HOME = {

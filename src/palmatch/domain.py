@@ -20,7 +20,16 @@ Region: TypeAlias = Hashable
 
 @runtime_checkable
 class Utility(Protocol):
-    """How much any possible agent likes each resource."""
+    """How much any possible agent likes each resource.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+    >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
+    >>> isinstance(problem.domain, pm.Utility)
+    True
+    """
 
     def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
         """Return utilities in (0, 1], one row a type, one column a resource (all of them, or `columns`)."""
@@ -29,7 +38,16 @@ class Utility(Protocol):
 
 @runtime_checkable
 class Partition(Protocol):
-    """The public partition of all possible agents ("types") into regions: φ of the paper."""
+    """The public partition of all possible agents ("types") into regions: φ of the paper.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+    >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
+    >>> len(problem.domain.types_of("here"))
+    2
+    """
 
     def region_of(self, types: FloatArray) -> Sequence[Region]:
         """Return the region of each type. Regions of one partition can be sorted; `str(region)` is for readers."""
@@ -49,6 +67,14 @@ class Domain(Utility, Partition, Protocol):
     """What "utility" and "region" mean: `Utility` and `Partition` in one object.
 
     `palmatch.testing.check_domain` tries one; `palmatch.make_problem` has an example.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+    >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
+    >>> isinstance(problem.domain, pm.Domain)
+    True
     """
 
 

@@ -8,11 +8,28 @@ from __future__ import annotations
 
 
 class PalmatchError(Exception):
-    """Anything that palmatch raises on purpose."""
+    """Anything that palmatch raises on purpose.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> try:
+    ...     pm.METHODS.find("twice")
+    ... except pm.PalmatchError as error:
+    ...     print(type(error).__name__)
+    InputError
+    """
 
 
 class InputError(PalmatchError, ValueError):
-    """The user's file or argument cannot be used; the message says why and what to do."""
+    """The user's file or argument cannot be used; the message says why and what to do.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> issubclass(pm.InputError, ValueError)
+    True
+    """
 
 
 class MeaninglessSetting(UserWarning):
@@ -20,7 +37,14 @@ class MeaninglessSetting(UserWarning):
 
 
 class DidNotConverge(PalmatchError, RuntimeError):
-    """The rounds went on past the caller's limit; nothing about the unfinished matching is returned."""
+    """The rounds went on past the caller's limit; nothing about the unfinished matching is returned.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> issubclass(pm.DidNotConverge, RuntimeError)
+    True
+    """
 
 
 class ProtocolError(PalmatchError, ValueError):

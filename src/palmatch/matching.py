@@ -49,6 +49,20 @@ class Guarantee:
         Ids of agents to whom the statement does not apply.
     warnings:
         Settings under which the statement holds and says next to nothing.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+    >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
+    >>> guarantee = pm.match(problem, "hungarian-region").guarantee
+    >>> guarantee.notion, guarantee.epsilon, guarantee.delta
+    ('PLDP', 0.0, 0.0)
+
+    References
+    ----------
+    P. Danassis, A. Triastcyn, B. Faltings. A distributed differentially private algorithm for resource allocation in
+    unboundedly large settings. AAMAS 2022: the definition of PLDP.
     """
 
     epsilon: float
@@ -65,7 +79,14 @@ class Guarantee:
 
 
 class Outcome(IntEnum):
-    """What one agent did in one step, as every observer sees it."""
+    """What one agent did in one step, as every observer sees it.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> pm.Outcome.BACKS_OFF.name
+    'BACKS_OFF'
+    """
 
     HOLDS = 0  # attempted alone: the resource is its own from now on
     STAYS = 1  # attempted, collided, and will attempt again
@@ -91,6 +112,15 @@ class Trace:
         What the agent did: an `Outcome`.
     offer:
         What was bid; 0 where nothing is bid.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+    >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
+    >>> trace = pm.match(problem, "once", seed=1, trace=True).trace
+    >>> [pm.Outcome(outcome).name for outcome in trace.outcome]
+    ['LEADS', 'LEADS']
     """
 
     step: NDArray[np.int64]
@@ -139,6 +169,14 @@ class Matching:
         where `units` follows from `resource_of`.
     mutual:
         Whether resources are agents: each pair is then there twice, (one, other) and (other, one).
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+    >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
+    >>> pm.match(problem, "hungarian").pairs
+    [('0', '0'), ('1', '1')]
     """
 
     method: str

@@ -90,6 +90,14 @@ class Problem:
         Capacities, demands and conflicts; None where every resource takes one agent and every agent wants one.
     source:
         From which public records regions and possible types come, where they were given; the guarantee names it.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+    >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
+    >>> problem.agents, problem.resources, problem.regions
+    (2, 2, ('here',))
     """
 
     domain: Domain

@@ -110,14 +110,14 @@ def settings_of(settings: Settings | None, *, epsilon: float | None, delta: floa
 
 
 def prepare(
-    workspace: Workspace, method: str, *, settings: Settings | None = None, trace: bool = False
+    workspace: Workspace | Problem, method: str, *, settings: Settings | None = None, trace: bool = False
 ) -> PreparedMethod:
     """Do everything that does not depend on randomness: public tables, costs, budgets, channels.
 
     Parameters
     ----------
     workspace:
-        The problem with what several methods share of it.
+        The problem, or a `Workspace` of it, which keeps what several methods share.
     method:
         A name from `palmatch.METHODS`, or "module:name" of a `palmatch.Method` of your own.
     settings:
@@ -140,6 +140,7 @@ def prepare(
     [17, 17]
     """
     chosen, found = settings or Settings(), METHODS.find(method)
+    workspace = Workspace(workspace) if isinstance(workspace, Problem) else workspace
     check_budget(np.array([chosen.epsilon]), order=chosen.order, delta=chosen.delta)
     if found.located and not workspace.problem.pairs and not isinstance(workspace.problem.domain, Located):
         raise InputError(f"{found.name} needs places on a map: leave it out, or use the mobility domain.")

@@ -31,7 +31,16 @@ Game: TypeAlias = Callable[[Workspace, Settings, Runner | None], PreparedGame]
 
 @dataclass(frozen=True, slots=True)
 class PreparedMethod:
-    """A method ready to be played on one problem: everything that does not depend on chance is done."""
+    """A method ready to be played on one problem: everything that does not depend on chance is done.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+    >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
+    >>> pm.prepare(problem, "hungarian-region").play().matched
+    2
+    """
 
     name: str
     workspace: Workspace
@@ -97,6 +106,13 @@ class Method:
         Whether it takes capacities, demands and conflicts (`Problem.seats`).
     pairs:
         Whether it matches agents with each other (`Problem.pairs`).
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> once = pm.METHODS["once"]
+    >>> once.notion, once.centre, once.has_delta
+    ('PLDP', False, False)
     """
 
     name: str

@@ -83,6 +83,15 @@ class Workspace:
         The problem.
     on_progress:
         Is called with (what, done, total) from time to time.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+    >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
+    >>> workspace = pm.Workspace(problem)
+    >>> [pm.prepare(workspace, method).play().matched for method in ("hungarian", "hungarian-region")]
+    [2, 2]
     """
 
     problem: Problem
