@@ -130,6 +130,8 @@ class Soak:
         How many devices miss every bulletin when it is published.
     flood:
         Whether a client that has no right to take part sends as much as it can.
+    joining:
+        For how many seconds devices can join: enough for all of them, also on a machine that is busy.
     """
 
     def __init__(
@@ -144,9 +146,11 @@ class Soak:
         dying: int = 0,
         deaf: int = 0,
         flood: bool = False,
+        joining: float = 6.0,
     ) -> None:
         self.folder, self.random, self.protocol = folder, Random(seed), protocol
         self.victims, self.faults, self.dying, self.deaf, self.flood = victims, faults, set(range(dying)), deaf, flood
+        self.joining = joining
         self.game, self.issuer, self.kills = f"{protocol}-{transport}", tokens.new_key(), Counter[str]()
         folder.mkdir()
         self.bus = HubProcess(folder) if transport == "hub" else MqttProcess(folder)
@@ -248,7 +252,7 @@ class Soak:
         journal = Journal(self.folder / "board.db")
         try:
             place = Map(partition_record(TRUST.partition), self.cars)
-            times = {"joining": 3.0, "preparing": 0.5, "slot": 1.5 if self.protocol == "report" else 0.5}
+            times = {"joining": self.joining, "preparing": 0.5, "slot": 1.5 if self.protocol == "report" else 0.5}
             key = tokens.public_der(self.issuer)
             opening = opening_of(self.protocol, place, (0.0, EPSILON), key, slots=SLOTS, **times)
             await Board(transport, KEYS["board"], journal).play(self.game, opening)
