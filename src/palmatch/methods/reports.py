@@ -27,7 +27,7 @@ from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood, Progress
 from palmatch.policies.channel import Channel, report
 from palmatch.policies.once import Crowd, best_channel, commonest, like_others
-from palmatch.problem import Expecting, ExpectingAll, FloatArray, IntArray, Mutual, Problem
+from palmatch.problem import Expecting, ExpectingAll, FloatArray, IntArray, Located, Mutual, Problem
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import REPORT, Keys, Randomness, draws, streams
 from palmatch.rounds.seat_auction import sell_units
@@ -122,20 +122,8 @@ def _reporting(workspace: Workspace, settings: Settings, recommend: bool, run: R
         Crowd(regions[place], float(epsilon), int(crowds[place]), wanted[place], priors[place], int(each[place]))
         for place, epsilon in zip(places, budget, strict=True)
     ]
-    if problem.pairs:
-        channels = partner_channels(crowded, opening, workspace.progress("reports"))
-    else:
-        channels = _channels(crowded, workspace.progress("reports"), run)
     owners = tuple(regions[place] for place in places)
-    few = not problem.pairs and problem.demand.sum() <= MOST_AGENTS
-    if recommend and few and (problem.demand > 0).all():
-        # A unit counts as an agent.
-        of_units = np.repeat(problem.region_index, problem.demand)
-        own = np.repeat(budgets(problem, settings), problem.demand)
-        program = program_of(regions, priors, of_units, own, problem.capacity.astype(np.float64))
-        if affordable(program):
-            others = recommended_channels(program, owners, progress=workspace.progress("recommendations"))
-            channels = better_on_made_up(program, owners, channels, others)
+    channels = _chosen_channels(workspace, settings, priors, crowded, opening, owners, recommend=recommend, run=run)
     cell = cells_of(problem, channels, owners, of_agent)
     if problem.pairs:
         between = None
@@ -148,6 +136,36 @@ def _reporting(workspace: Workspace, settings: Settings, recommend: bool, run: R
         return Reporting(tuple(channels), owners, of_agent, cell, opening, settings.step or STEP, PATIENCE)
     lowered = np.maximum(opening - MARGIN, 0.0)
     return Reporting(tuple(channels), owners, of_agent, cell, lowered, FINE_STEP, LONG_PATIENCE)
+
+
+def _chosen_channels(
+    workspace: Workspace,
+    settings: Settings,
+    priors: list[FloatArray],
+    crowds: list[Crowd],
+    opening: FloatArray,
+    owners: tuple[Neighbourhood, ...],
+    *,
+    recommend: bool,
+    run: Runner | None,
+) -> list[Channel]:
+    """Return a channel for each crowd: for pairs among agents, fitted to its region, or of the limit."""
+    problem, progress = workspace.problem, workspace.progress("reports")
+    if problem.pairs:
+        return partner_channels(crowds, opening, progress)
+    if not recommend or problem.demand.sum() > MOST_AGENTS or (problem.demand == 0).any():
+        return _channels(crowds, progress, run)
+    # A unit counts as an agent.
+    of_units = np.repeat(problem.region_index, problem.demand)
+    own = np.repeat(budgets(problem, settings), problem.demand)
+    program = program_of(workspace.regions, priors, of_units, own, problem.capacity.astype(np.float64))
+    if not affordable(program):
+        return _channels(crowds, progress, run)
+    recommended = recommended_channels(program, owners, progress=workspace.progress("recommendations"))
+    # Among places those of the limit were the better ones whatever was tried, so that trying costs time only.
+    if isinstance(problem.domain, Located):
+        return recommended
+    return better_on_made_up(program, owners, _channels(crowds, progress, run), recommended)
 
 
 def groups_of(problem: Problem, settings: Settings) -> tuple[list[int], FloatArray, IntArray]:

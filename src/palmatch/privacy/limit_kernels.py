@@ -97,11 +97,12 @@ def project(wanted, weight, ratio, delta, start, column):  # type: ignore[no-unt
 
 
 @numba.njit(cache=True)
-def primal_step(layout, channels, minima, multipliers, prices, step, share, average, filled, used):  # type: ignore[no-untyped-def]  # compiled
+def primal_step(layout, channels, minima, multipliers, prices, step, share, average, filled, used, all_columns):  # type: ignore[no-untyped-def]  # compiled
     """Move every column along its gain and back into its cone; return the squared length of the move.
 
     `filled` becomes the row sums and `used` the expected use of each resource; `average` grows by `share` times the
-    columns. A negative entry of `minima` marks a column of zeros, which is not touched while it stays one.
+    columns. A negative entry of `minima` marks a column of zeros, which is not touched while it stays one, and not even
+    looked at unless `all_columns`.
     """
     filled[:] = 0.0
     used[:] = 0.0
@@ -115,6 +116,8 @@ def primal_step(layout, channels, minima, multipliers, prices, step, share, aver
         first, count, at = layout.rows[group], layout.rows[group + 1] - layout.rows[group], layout.at[k]
         price, weight = prices[layout.resource[k]], layout.weight[first : first + count]
         if minima[k] < 0.0:
+            if not all_columns:
+                continue
             above, below = 0.0, 0.0
             for x in range(count):
                 gain = layout.table[at + x] - multipliers[first + x] - price
