@@ -1,6 +1,7 @@
 """How near `once` and `hungarian-once` come to the limit, on crowds drawn from the prior of synthetic cities.
 
 python -m benchmarks.limit_ratios [--crowds 500] [--cities 0] [--edges 1000,2000,3000,4000] [--epsilon 1] [--no-limit]
+python -m benchmarks.limit_ratios --papers FILE --reviewers FILE [--areas 3,4]    # reviewers drawn from the prior
 
 Prints a row for each city (its seed; methods were tuned on city 0), edge and ε: losses in % of the mean optimum of the
 same crowds, ratios to the limit's loss with 95 % confidence intervals, paired by crowd, and the same ratios with the
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -19,7 +21,9 @@ import palmatch as pm
 from palmatch.methods import Settings, Workspace
 from palmatch.methods.reports import bids, cells_of, centre, drawn, reporting
 from palmatch.problem import FloatArray
+from palmatch.rounds.draws import stream
 from palmatch.studies.limit import Town, estimate
+from palmatch.studies.reproduce_papers import from_files, problem_of
 
 METHODS = {"hungarian-once": centre, "once": bids}
 
@@ -90,18 +94,36 @@ def main() -> None:
     for name, default in (("cities", "0"), ("edges", "1000,2000,3000,4000"), ("epsilon", "1")):
         parser.add_argument(f"--{name}", default=default)
     parser.add_argument("--no-limit", action="store_true")
+    parser.add_argument("--papers", type=Path)
+    parser.add_argument("--reviewers", type=Path)
+    parser.add_argument("--areas", default="3,4")
     chosen = parser.parse_args()
-    cities = [int(word) for word in chosen.cities.split(",")]
+    if chosen.papers is not None and chosen.reviewers is not None:
+        conference(chosen)
+    else:
+        cities(chosen)
+
+
+def conference(chosen: argparse.Namespace) -> None:
+    records = from_files(chosen.papers, chosen.reviewers)
+    for areas in map(int, chosen.areas.split(",")):
+        for epsilon in map(float, chosen.epsilon.split(",")):
+            problem = problem_of(records, areas, stream(0, 0))
+            tell(f"{areas} areas, ε = {epsilon:g}", [play(problem, chosen.crowds, epsilon, limit=not chosen.no_limit)])
+
+
+def cities(chosen: argparse.Namespace) -> None:
+    seeds = [int(word) for word in chosen.cities.split(",")]
     for epsilon in map(float, chosen.epsilon.split(",")):
         for edge in map(float, chosen.edges.split(",")):
             played = []
-            for city in cities:
-                batch = pm.data.city.batch(8.0, seed=city)
+            for seed in seeds:
+                batch = pm.data.city.batch(8.0, seed=seed)
                 problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=edge)
                 played.append(play(problem, chosen.crowds, epsilon, limit=not chosen.no_limit))
-                tell(f"city {city}, {edge:g} m, ε = {epsilon:g}", played[-1:])
-            if len(cities) > 1:
-                tell(f"{len(cities)} cities, {edge:g} m, ε = {epsilon:g}", played)
+                tell(f"city {seed}, {edge:g} m, ε = {epsilon:g}", played[-1:])
+            if len(seeds) > 1:
+                tell(f"{len(seeds)} cities, {edge:g} m, ε = {epsilon:g}", played)
 
 
 if __name__ == "__main__":

@@ -122,6 +122,16 @@ class ExpectingAll(Protocol):
 
 
 @runtime_checkable
+class Informed(Expecting, Protocol):
+    """An optional protocol of a domain whose prior was computed from data that became public with it."""
+
+    @property
+    def prior_source(self) -> str:
+        """The name of that data; nothing where the prior follows from the resources alone."""
+        ...
+
+
+@runtime_checkable
 class Snapping(Protocol):
     """An optional protocol of a domain: which possible type of a region is nearest to an agent."""
 

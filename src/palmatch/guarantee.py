@@ -162,6 +162,17 @@ def with_source(guarantee: Guarantee, source: str) -> Guarantee:
     return replace(guarantee, assumptions=(*guarantee.assumptions, told))
 
 
+def with_prior(guarantee: Guarantee, source: str) -> Guarantee:
+    """Return the guarantee where the public prior was computed from data: they are public and not protected."""
+    if not source or guarantee.notion == "none":
+        return guarantee
+    told = (
+        f"Whoever is in {source}: the public prior was computed from it, what it holds counts as public, and nothing "
+        "here protects it."
+    )
+    return replace(guarantee, not_covered=(*guarantee.not_covered, told))
+
+
 def no_privacy(what: str) -> Guarantee:
     """Return the guarantee of a method that acts on the truth: none."""
     return Guarantee(

@@ -181,6 +181,23 @@ def test_json_on_the_standard_output_is_nothing_but_json(town):
         assert isinstance(json.loads(result.stdout), dict)
 
 
+def test_likely_places_change_the_matching_and_the_guarantee_says_whom_it_leaves_out(town):
+    (town / "stations.csv").write_text("id,lat,lon\ns1,40.7527,-73.9772\ns2,40.7506,-73.9935\n", encoding="utf-8")
+    words = ("match", "agents.csv", "vehicles.csv", "--edge", 4000, "--seed", 1, "--json")
+    plain = run(*words, "plain.json", "--out", "plain.csv", folder=town)
+    result = run(*words, "likely.json", "--out", "likely.csv", "--likely", "stations.csv", folder=town)
+    assert (plain.returncode, result.returncode) == (0, 0), result.stderr
+    assert "Whoever is in stations.csv" in " ".join(result.stdout.split())
+    assert "stations.csv" not in plain.stdout
+    assert any(
+        "stations.csv" in line for line in json.loads((town / "likely.json").read_text())["guarantee"]["not_covered"]
+    )
+    assert (town / "plain.csv").read_text() != (town / "likely.csv").read_text()
+    refused = run(*words[:3], "--out", "no.csv", "--domain", "table", "--likely", "stations.csv", folder=town)
+    assert refused.returncode == 2
+    assert "--likely goes with --domain mobility" in " ".join(refused.stderr.split())
+
+
 def test_compare_shows_the_limit_beside_methods(town, monkeypatch):
     monkeypatch.setenv("PALMATCH_CACHE", str(town / "cache"))
     words = ("compare", "agents.csv", "vehicles.csv", "--edge", 4000, "--spacing", 1000, "--runs", 2)

@@ -14,7 +14,7 @@ from rich.table import Table
 from palmatch.cli import options, show
 from palmatch.cli.compare import figures as compare_figures
 from palmatch.cli.compare import tell_limit
-from palmatch.cli.inputs import Inputs, inputs_of
+from palmatch.cli.inputs import Inputs, inputs_of, likely_places
 from palmatch.cli.memory import check_areas
 from palmatch.cli.outputs import check_outputs, folder_for
 from palmatch.cli.streams import spelt
@@ -124,7 +124,7 @@ def given_or_made_up(
             )
 
         return Inputs(of_conference, draws=True)
-    batch = city.batch(8.0, seed=seed)
+    batch, likely = city.batch(8.0, seed=seed), likely_places(chosen)
 
     def of_city(edge: float, _run: int | None) -> Problem:
         return mobility.problem(
@@ -135,6 +135,7 @@ def given_or_made_up(
             spacing=100.0 if chosen.spacing is None else chosen.spacing,
             interest=chosen.interest,
             origin=options.place(chosen.origin),
+            likely=likely,
         )
 
     return Inputs(of_city, draws=False)

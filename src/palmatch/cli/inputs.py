@@ -17,7 +17,7 @@ from palmatch.cli.show import announce_compiling
 from palmatch.data.cells import identifiers, unit_counts
 from palmatch.data.files import read_sheet
 from palmatch.data.labels import check_same_areas, need_primary, read_labels
-from palmatch.data.points import check_not_swapped, read_points, read_trips
+from palmatch.data.points import Points, check_not_swapped, read_points, read_trips
 from palmatch.data.scores import Pairs, is_score_file, read_max_papers, read_pairs, read_regions, read_scores
 from palmatch.data.tables import Types, check_regions, read_table, read_types
 from palmatch.domains import mobility, papers, plugin, scores, table
@@ -58,7 +58,7 @@ class Inputs:
 def inputs_of(agents: Path, resources: Path | None, chosen: ProblemOptions) -> Inputs:
     """Read both files, and those that the options name; with --pairs there is one file of agents."""
     announce_compiling()
-    for file in (agents, resources, chosen.types):
+    for file in (agents, resources, chosen.types, chosen.likely):
         check_file(file)
     if chosen.pairs or resources is None:
         return _partners(agents, resources, chosen)
@@ -103,6 +103,8 @@ def _check_options(agents: Path, resources: Path | None, chosen: ProblemOptions,
         raise InputError("Only one file can be -, the standard input; give the others by name.")
     if chosen.types is not None and chosen.domain != "table":
         raise InputError("--types goes with --domain table.")
+    if chosen.likely is not None and (chosen.domain != "mobility" or chosen.pairs):
+        raise InputError("--likely goes with --domain mobility, without --pairs: it is a file of places.")
     if chosen.draw_primary and chosen.domain != "papers":
         raise InputError("--draw-primary goes with --domain papers.")
     if chosen.set and chosen.domain in plugin.BUILT_IN:
@@ -117,6 +119,7 @@ def _check_options(agents: Path, resources: Path | None, chosen: ProblemOptions,
 def _mobility(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
     requests, vehicles = read_points(agents, role="agents"), read_points(resources, role="resources")
     check_not_swapped(requests, vehicles)
+    likely = likely_places(chosen)
 
     def problem(edge: float, _seed: int | None) -> Problem:
         return check_city(
@@ -128,11 +131,17 @@ def _mobility(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Li
                 spacing=_SPACING if chosen.spacing is None else chosen.spacing,
                 interest=chosen.interest,
                 origin=place(chosen.origin),
+                likely=likely,
                 **limits._asdict(),
             )
         )
 
     return Inputs(problem, draws=False, ignored=requests.ignored)
+
+
+def likely_places(chosen: ProblemOptions) -> Points | None:
+    """Return the public places of --likely."""
+    return None if chosen.likely is None else read_points(chosen.likely, role="resources")
 
 
 def _rides(agents: Path, chosen: ProblemOptions, excluded: Sequence[tuple[str, str]]) -> Inputs:

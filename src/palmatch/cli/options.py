@@ -144,6 +144,15 @@ Demand: TypeAlias = Annotated[
         min=0,
     ),
 ]
+Likely: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--likely",
+        help="Public places near which agents are likely to be, such as stations, in the form of the resources; those "
+        "of the resources unless given. Whoever is in this file is not protected by the guarantee.",
+        rich_help_panel=COMMON,
+    ),
+]
 Conflicts: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -246,6 +255,7 @@ class ProblemOptions:
     capacity: Capacity = None
     demand: Demand = None
     conflicts: Conflicts = None
+    likely: Likely = None
     alpha: Alpha = 4000.0
     spacing: UsualSpacing = None
     origin: Origin = ORIGIN
@@ -253,7 +263,7 @@ class ProblemOptions:
     @property
     def files(self) -> list[Path | None]:
         """Every file that the options name."""
-        return [self.types, self.conflicts, self.regions, self.max_papers, *(self.scores or [])]
+        return [self.types, self.conflicts, self.likely, self.regions, self.max_papers, *(self.scores or [])]
 
     def size(self, edge: Size, areas: Size) -> Size:
         """Return what the size of a region means in this domain: the edge of squares, or the number of areas."""

@@ -73,6 +73,12 @@ class City:
     tree: cKDTree
     origin: tuple[float, float] = ORIGIN
     likely: cKDTree | None = None
+    likely_source: str = ""
+
+    @property
+    def prior_source(self) -> str:
+        """The file of public places that the prior was computed from, if it was."""
+        return self.likely_source
 
     @property
     def places(self) -> FloatArray:
@@ -246,7 +252,8 @@ def problem(
         between one matching and the next would give away where they overlap.
     likely:
         Published places near which agents are likely to be, such as stations; the vehicles unless given. A good guess
-        makes better matchings of `once`. It becomes public: never give places of agents, not even of long ago.
+        makes better matchings of `once`. It becomes public: never give places of agents, not even of long ago. Where
+        they come from a file (`data.points.read_points`), the guarantee says that it protects no agent in that file.
     capacity, demand:
         How many requests a vehicle takes and how many vehicles a request, for all or for each, where columns
         `capacity` and `demand` say nothing; 1 unless given.
@@ -277,7 +284,8 @@ def problem(
     guess = (
         None if likely is None else cKDTree(metres_of(_as_points(likely, "likely", "resources"), latitude, longitude))
     )
-    city = City(parked, float(alpha), float(spacing), latitude, longitude, cKDTree(parked), origin, guess)
+    source = likely.source if isinstance(likely, Points) else ""
+    city = City(parked, float(alpha), float(spacing), latitude, longitude, cKDTree(parked), origin, guess, source)
     edges = np.full(len(places), float(edge))
     if agent_points.edge is not None:
         edges = np.where(np.isnan(agent_points.edge), edges, agent_points.edge)

@@ -37,7 +37,7 @@ _MOST_STEPS = 30_000
 # Bounds are looked at this often; a look costs as much as a few steps.
 _LOOK = 40
 
-# Most columns are zero; whether one of them would gain anything is looked at once in so many steps, which takes half the
+# Most columns are zero; whether one of them would gain anything is looked at every fourth step, which takes half the
 # time and no more steps than looking always.
 _CHECK = 4
 
