@@ -8,10 +8,11 @@ Distribution" of the paper).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from palmatch.problem import FloatArray, IntArray, Narrowing, Problem, Region, checked_utility
 
@@ -55,6 +56,11 @@ class Neighbourhood:
         return self.entries[self.offsets[rank] : self.offsets[rank + 1]]
 
 
+def kept(region: Neighbourhood) -> Neighbourhood:
+    """Return a region whose utilities are computed once, where they are otherwise computed whenever asked for."""
+    return region if isinstance(region, _Whole) else replace(region)
+
+
 def neighbourhoods(problem: Problem, *, progress: Progress | None = None) -> tuple[Neighbourhood, ...]:
     """Return the public tables of every region in which there is an agent, in the order of `problem.regions`."""
     tables = []
@@ -69,22 +75,49 @@ def neighbourhood(problem: Problem, region: Region) -> Neighbourhood:
     """Return the public tables of one region."""
     types = problem.domain.types_of(region)
     columns = _candidates(problem, region)
-    utilities = checked_utility(problem.domain, types, columns)
-    best = best_columns(utilities, problem.ranks)
-    present = np.zeros((problem.ranks, len(columns)), dtype=np.bool_)
-    for rank in range(problem.ranks):
-        present[rank, best[:, rank]] = True
+    utilities, middle = checked_utility(problem.domain, types, columns), problem.domain.representative(region)
+    if problem.ranks == len(columns):
+        # Everything is played, and methods of one report need no rank sets, which take longer than all else.
+        whole = _Whole.__new__(_Whole)
+        known = (("region", region), ("resources", columns), ("types", types), ("utilities", utilities))
+        for name, value in (*known, ("representative", middle)):
+            object.__setattr__(whole, name, value)
+        return whole
+    present = _present(utilities, problem.ranks)
     played = np.flatnonzero(present.any(axis=0))
-    _, entries = np.nonzero(present[:, played])
-    return Neighbourhood(
-        region=region,
-        resources=columns[played],
-        types=types,
-        utilities=np.ascontiguousarray(utilities[:, played]),
-        representative=problem.domain.representative(region),
-        entries=entries.astype(np.int64),
-        offsets=np.concatenate(([0], np.cumsum(present.sum(axis=1)))).astype(np.int64),
-    )
+    kept = np.ascontiguousarray(utilities[:, played])
+    return Neighbourhood(region, columns[played], types, kept, middle, *_rank_sets(present[:, played]))
+
+
+class _Whole(Neighbourhood):
+    """A region that plays all resources, and finds its rank sets when they are asked for first."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> IntArray:
+        if name not in ("entries", "offsets"):
+            raise AttributeError(name)
+        for found, value in zip(
+            ("entries", "offsets"), _rank_sets(_present(self.utilities, len(self.resources))), strict=True
+        ):
+            object.__setattr__(self, found, value)
+        result: IntArray = object.__getattribute__(self, name)
+        return result
+
+
+def _present(utilities: FloatArray, ranks: int) -> NDArray[np.bool_]:
+    """Return which resource is any type's s-th best, a row for each s."""
+    best = best_columns(utilities, ranks)
+    present = np.zeros((ranks, utilities.shape[1]), dtype=np.bool_)
+    for rank in range(ranks):
+        present[rank, best[:, rank]] = True
+    return present
+
+
+def _rank_sets(present: NDArray[np.bool_]) -> tuple[IntArray, IntArray]:
+    """Return entries and offsets."""
+    _, entries = np.nonzero(present)
+    return entries.astype(np.int64), np.concatenate(([0], np.cumsum(present.sum(axis=1)))).astype(np.int64)
 
 
 def best_columns(utilities: FloatArray, count: int) -> IntArray:

@@ -59,9 +59,7 @@ def command(
 
 def _show(figures: bench.Figures) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for place, name in enumerate(
-        ("program", "agents", "thr.", "CPU s", "wall s", "units", "µs/agent", "GB", "welfare")
-    ):
+    for place, name in enumerate(("program", "agents", "thr.", "CPU s", "wall s", "units", "GB", "welfare")):
         table.add_column(name, justify="right" if place else "left", no_wrap=True)
     for run in figures.runs:
         units = figures.units(run)
@@ -71,7 +69,6 @@ def _show(figures: bench.Figures) -> None:
             str(run.threads),
             *(f"{value:.3g}" if value < 100 else f"{value:,.0f}" for value in (run.processor, run.wall)),
             "-" if units is None else f"{units:.2f}",
-            f"{run.microseconds:,.3g}" if run.microseconds < 1000 else f"{run.microseconds:,.0f}",
             f"{run.gigabytes:.2f}",
             "-" if run.welfare is None else f"{run.welfare:.4f}",
         )

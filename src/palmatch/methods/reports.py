@@ -24,7 +24,7 @@ from palmatch.methods.recommended import MOST_AGENTS, affordable, better_on_made
 from palmatch.methods.registry import Play, Prepare
 from palmatch.methods.results import make_matching
 from palmatch.methods.workspace import Settings, Workspace, budgets
-from palmatch.neighbourhood import Neighbourhood, Progress
+from palmatch.neighbourhood import Neighbourhood, Progress, kept
 from palmatch.policies.channel import Channel, report
 from palmatch.policies.once import Crowd, best_channel, commonest, like_others
 from palmatch.problem import Expecting, ExpectingAll, FloatArray, IntArray, Located, Mutual, Problem
@@ -209,7 +209,7 @@ def _channels(crowds: list[Crowd], progress: Progress | None, run: Runner | None
     made_up = min(max(_MADE_UP // len(chosen), 100), 1500) if all_agents else 300
     tried = {}
     for number, index in enumerate(chosen):
-        whole = replace(crowds[index], region=replace(crowds[index].region))
+        whole = replace(crowds[index], region=kept(crowds[index].region))
         # Tailoring takes a moment for each region, so it is not for thousands of them.
         tried[index] = best_channel(whole, tailor=all_agents, made_up=made_up)
         if progress is not None:

@@ -8,7 +8,7 @@ and never looks at its own again. Whatever it does with the report costs nothing
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import exp
 from typing import Any
 
@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 
 from palmatch.device.distribution import GRID
 from palmatch.device.report import SMALLEST
-from palmatch.neighbourhood import Neighbourhood
+from palmatch.neighbourhood import Neighbourhood, kept
 from palmatch.policies.cells import averages, clusters, nearest_centre
 from palmatch.policies.channel import Channel, enforce_epsilon, nothing_told, randomised_response, report
 from palmatch.problem import FloatArray, IntArray
@@ -186,7 +186,7 @@ def best_channel(crowd: Crowd, *, tailor: bool = True, made_up: int = 1500) -> C
 def like_others(crowd: Crowd, others: dict[float, int]) -> Channel:
     """Return randomised response with as many cells as others, {ε: reports}, have at the nearest ε."""
     # What is needed several times is to be kept.
-    region = replace(crowd.region)
+    region = kept(crowd.region)
     if crowd.has_nothing_to_tell or not others:
         return silent(region, prior=crowd.prior)
     nearest = min(others, key=lambda epsilon: abs(epsilon - crowd.epsilon))
