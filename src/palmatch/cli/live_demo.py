@@ -57,7 +57,7 @@ def _limit(plan: Plan, played: Played) -> float | None:
 def tell(plan: Plan, played: Played) -> None:
     """Print what was played."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("protocol", "transport", "matched", "loss %", "messages", "bytes/device", "slots", "s"):
+    for name in ("protocol", "transport", "matched", "loss %", "messages", "bytes/dev.", "slots", "s"):
         table.add_column(name, justify="left" if name in ("protocol", "transport") else "right")
     matched = int((played.resource_of >= 0).sum())
     table.add_row(
