@@ -14,7 +14,7 @@ from palmatch.studies.bench_live import EDGE, INTEREST, LiveRun
 def tell(runs: Sequence[LiveRun]) -> None:
     """Print the figures."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    names = ("protocol", "over", "agents", "heard", "slots", "s", "claims/s", "kB/dev", "kB/con", "loss %")
+    names = ("protocol", "over", "agents", "heard", "s", "claims/s", "kB/dev", "kB/con", "loss %")
     for place, name in enumerate(names):
         table.add_column(name, justify="left" if place < 2 else "right", no_wrap=True)
     for run in runs:
@@ -23,8 +23,7 @@ def tell(runs: Sequence[LiveRun]) -> None:
             run.transport,
             f"{run.agents:,}",
             f"{run.accepted if run.protocol == 'report' else run.joined:,}",
-            str(run.slots),
-            f"{run.published:.1f}",
+            f"{run.published:.0f}",
             f"{run.claims_per_second:,.0f}",
             f"{run.bytes_per_device / 1000:.1f}",
             f"{run.kilobytes_per_connection:.0f}",
