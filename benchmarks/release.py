@@ -2,8 +2,9 @@
 
     python -m benchmarks.release [--keep FOLDER]
 
-For each Python that is found the wheel is installed with its dependencies, prints its version, matches the files of
-examples/, and imports the device with the standard library only. The sdist is installed with the first of them.
+For each Python that is found the wheel is installed with its dependencies, prints its version, plays the demonstration,
+matches the files of examples/, and imports the device with the standard library only; then each extra is installed and
+used. The sdist is installed with the first of them.
 """
 
 from __future__ import annotations
@@ -20,9 +21,27 @@ ROOT = Path(__file__).parents[1]
 PYTHONS = ("python3.11", "python3.12", "python3.13")
 SMOKE = (
     ("--version",),
+    ("demo", "--hour", "5", "--runs", "1", "--out", "demo"),
     ("match", "agents.csv", "vehicles.csv", "--edge", "1000", "--out", "pairs.csv"),
     ("match", "reviewers.csv", "papers.csv", "--domain", "papers", "--out", "reviews.csv"),
 )
+CUT = ("--method", "palma", "--interest", "20", "--cluster", "local:2", "--tiles", "2")
+EXTRAS = {
+    "live": ("live", "demo", "--agents", "12"),
+    "dask": ("match", "agents.csv", "vehicles.csv", *CUT, "--out", "tiled.csv"),
+    "exact": (
+        "match",
+        "agents.csv",
+        "vehicles.csv",
+        "--method",
+        "palma",
+        "--accountant",
+        "exact",
+        "--out",
+        "exact.csv",
+    ),
+    "bench": ("bench", "--sizes", "1000", "--flow", "1000"),
+}
 
 
 def main() -> None:
@@ -30,7 +49,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="where wheel and sdist go; a temporary folder unless given")
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        built = wanted.keep or Path(folder) / "dist"
+        built = (wanted.keep or Path(folder) / "dist").resolve()
         say(sys.executable, "-m", "build", "--quiet", "--outdir", built, ROOT)
         files = sorted(built.glob("palmatch-*"))
         say(sys.executable, "-m", "twine", "check", "--strict", *files)
@@ -55,6 +74,17 @@ def try_alone(python: str, file: Path, folder: Path) -> None:
     say(here / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", file)
     say(here / "python", "-S", "-c", _without_site(here), folder=place)
     for words in SMOKE:
+        say(here / "palmatch", *words, folder=place / "examples")
+    for extra, words in EXTRAS.items() if file.suffix == ".whl" else ():
+        say(
+            here / "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            f"palmatch[{extra}] @ {file.as_uri()}",
+        )
         say(here / "palmatch", *words, folder=place / "examples")
 
 
