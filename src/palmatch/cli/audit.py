@@ -20,8 +20,8 @@ from palmatch.studies.audit import audit as audit_problem
 
 NAME = "audit"
 HELP = (
-    "Play a method many times with either of two types of one agent, and hold the measured ε against the claimed one. "
-    "Ends with status 1 if the claim is broken."
+    "Play a method many times with either of two types of one agent, and compare the measured ε with the stated one. "
+    "Ends with status 1 if the guarantee is broken."
 )
 EXAMPLES = (
     "Example: palmatch audit agents.csv vehicles.csv --edge 2000 --method once --games 20000 --out audit\n\n"

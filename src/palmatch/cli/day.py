@@ -79,7 +79,9 @@ def command(
     ] = None,
     patience: Annotated[float, typer.Option("--patience", help="Minutes after which an agent gives up.")] = 10.0,
     speed: Annotated[float, typer.Option("--speed", help="Kilometres an hour along the streets.")] = 18.0,
-    interest: Annotated[int, typer.Option("--interest", help="Nearest vehicles that each agent cares for.")] = 20,
+    interest: Annotated[
+        int, typer.Option("--interest", help="Nearest vehicles that each possible type considers.")
+    ] = 20,
     start: Annotated[str, typer.Option("--start", help="Time of the first batch, as 08:00.")] = "00:00",
     end: Annotated[str, typer.Option("--end", help="Time at which the last batch ends, as 24:00.")] = "24:00",
     seed: options.SecretSeed = None,

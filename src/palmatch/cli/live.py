@@ -143,8 +143,8 @@ def operator(
     names = read_resources(resources).ids
     partition = m.Partition(edge=edge, origin=options.place(origin), spacing=spacing)
     write_keys(folder, partition, names, members=member or (), witnesses=witness or ())
-    show.say(f"Keys for {len(names)} resources, {len(member or ())} members and {len(witness or ())} witnesses are in")
-    show.say(f"{folder}. Give devices trust.json; keep operator.key offline.")
+    counts = (show.counted(len(found), name) for found, name in ((names, "resource"), (member or (), "member")))
+    show.say(f"Keys for {' and '.join(counts)} are in {folder}. Give devices trust.json; keep operator.key offline.")
 
 
 @app.command(

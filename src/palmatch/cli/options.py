@@ -123,7 +123,7 @@ ScoreRange: TypeAlias = Annotated[
 Interest: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        "--interest", help="How many resources each agent cares for; all of them unless given.", rich_help_panel=COMMON
+        "--interest", help="How many resources each possible type considers; all unless given.", rich_help_panel=COMMON
     ),
 ]
 Capacity: TypeAlias = Annotated[
