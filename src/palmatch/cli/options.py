@@ -149,7 +149,7 @@ Likely: TypeAlias = Annotated[
     typer.Option(
         "--likely",
         help="Public places near which agents are likely to be, such as stations, in the form of the resources; those "
-        "of the resources unless given. Whoever is in this file is not protected by the guarantee.",
+        "of the resources unless given. Places in this file are taken as public: no guarantee covers them.",
         rich_help_panel=COMMON,
     ),
 ]
