@@ -77,19 +77,10 @@ def test_regions_without_a_place_have_no_map(folder: Path) -> None:
 
 
 def test_the_demo_leaves_the_files_that_it_used(tmp_path: Path) -> None:
-    told = run("demo", "--hour", 5, "--runs", 1, "--out", "demo", "--json", "demo.json", folder=tmp_path)
+    told = run("demo", "--hour", 5, "--runs", 1, "--seed", 0, "--out", "demo", "--json", "demo.json", folder=tmp_path)
     assert told.returncode == 0, told.stderr
-    words = (
-        "compare",
-        "demo/agents.csv",
-        "demo/vehicles.csv",
-        "--runs",
-        1,
-        "--methods",
-        "hungarian-region",
-        "--seed",
-        0,
-    )
+    files = ("demo/agents.csv", "demo/vehicles.csv")
+    words = ("compare", *files, "--runs", 1, "--methods", "hungarian-region", "--seed", 0)
     run(*words, "--json", "again.json", folder=tmp_path)
     of_demo = {row["method"]: row["loss_mean"] for row in json.loads((tmp_path / "demo.json").read_text())["rows"]}
     assert json.loads((tmp_path / "again.json").read_text())["rows"][0]["loss_mean"] == of_demo["hungarian-region"]
