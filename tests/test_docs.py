@@ -131,6 +131,10 @@ def test_links_on_a_page_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
 def test_every_word_of_the_command_is_documented() -> None:
     text = COMMANDS_PAGE.read_text()
     words = [" ".join(words) for words in command_words()]
