@@ -192,5 +192,10 @@ def _figures(
         "loss": None if best is None else 1 - matching.welfare / best,
         "guarantee": asdict(matching.guarantee),
         "epsilon_of_agents_is_public": matching.epsilon_is_public,
-        "not_to_be_published": ["welfare", "loss", "fairness", "problem.notes", "seed"],
+        "not_to_be_published": ["welfare", "loss", "fairness", "problem.notes", "seed", *_private_parts(matching)],
     }
+
+
+def _private_parts(matching: Matching) -> tuple[str, ...]:
+    """Return what a guarantee tells of agents whose own utilities are compared with the possible types."""
+    return () if matching.epsilon_is_public else ("guarantee.uncovered", "guarantee.applies_to")
