@@ -160,7 +160,7 @@ def test_reviewers_or_papers_without_primary_areas_are_refused_and_told_how_to_a
             pm.papers.problem(one, one, **present)
 
 
-@pytest.mark.parametrize(("areas", "most"), [(3, 3), (2, 3), (1, 3)])
+@pytest.mark.parametrize(("areas", "most"), [(3, 4), (2, 4), (1, 4)])
 @pytest.mark.parametrize("method", ["once", "palma", "published", "noise", "hungarian-region", "random"])
 def test_a_drawn_primary_area_adds_its_own_cost_to_every_guarantee(method: str, areas: int, most: int) -> None:
     marks = np.array([[1, 1, 1, 0], [1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]])
@@ -173,6 +173,12 @@ def test_a_drawn_primary_area_adds_its_own_cost_to_every_guarantee(method: str, 
     assert both.epsilon.min() >= worst
     assert f"(ln {most})" in both.guarantee.statement
     assert "in total" not in alone.guarantee.statement
+
+
+def test_what_a_draw_is_said_to_cost_does_not_tell_how_many_areas_a_reviewer_has() -> None:
+    few, many = [[1, 1, 0, 0, 0], [0, 1, 1, 0, 0]], [[1, 1, 1, 1, 0], [0, 1, 1, 0, 0]]
+    told = [pm.match(drawn(marks, few, areas=2), "random").guarantee for marks in (few, many)]
+    assert told[0] == told[1]
 
 
 def test_primary_areas_that_are_drawn_cost_nothing_where_nothing_is_guaranteed() -> None:

@@ -93,7 +93,7 @@ def need_primary(labels: Labels) -> None:
         raise InputError(
             f"{labels.source}: found no column 'primary', expected each row's primary area, which is public; add the "
             "column with the name of one of the row's own areas, or draw it with --draw-primary (draw_primary=True), "
-            "which adds ln k to ε for reviewers with up to k areas."
+            "which adds ln k to ε where there are k areas."
         )
 
 

@@ -114,7 +114,7 @@ def problem(
     draw_primary:
         Whether primary areas that are not given are drawn uniformly from each row's own areas. The primary area of a
         reviewer is public, so such a draw discloses something about the other areas: ln k is added to every ε, with k
-        the most areas that a reviewer may draw from.
+        the number of areas that there are, which is the most that a reviewer may have.
     seed:
         Repeats what is drawn here, for tests and studies; without one randomness is fresh and kept nowhere.
     surplus:
@@ -184,7 +184,7 @@ def problem(
         uncovered=too_many.tolist() if surplus == "keep" else (),
         notes=_notes(len(too_many), len(marks), areas, surplus),
         warnings=(single_type("of every primary area"),) if areas == 1 else (),
-        disclosure=_of_draw(marks, areas, seeded=seed is not None) if own.primary is None else None,
+        disclosure=_of_draw(marks.shape[1], seeded=seed is not None) if own.primary is None else None,
         library=library_of(reviewers),
         check=False,
         capacity=given_or(other.units, capacity),
@@ -231,13 +231,13 @@ def _checked_primary(labels: Labels, primary: ArrayLike) -> IntArray:
     return chosen
 
 
-def _of_draw(marks: NDArray[np.uint8], areas: int, *, seeded: bool) -> Disclosure:
+def _of_draw(most: int, *, seeded: bool) -> Disclosure:
     """Return what it tells to draw a public primary area from a private set.
 
     A set of k areas makes an area public with probability 1/k, so that two sets which share it differ by a factor of
-    at most the largest k. A possible reviewer has up to `areas`; a real one may have more.
+    at most the largest k. That is the number of all areas: how many a reviewer has is private, and a k computed from
+    the reviewers would tell the size of the largest set.
     """
-    most = max(areas, int(marks.sum(axis=1).max()))
     chance = "from a seed that can be known, so this is a simulation" if seeded else "secretly"
     return Disclosure(
         epsilon=float(np.nextafter(np.log(most), np.inf)) if most > 1 else 0.0,

@@ -110,10 +110,10 @@ def from_conference(*, seed: int, reviewers: int = 189, papers: int = 73) -> Rec
 
 def _drawn(marks: NDArray[np.uint8]) -> str:
     """Say what the figures leave out where primary areas are drawn."""
-    most = int(marks.sum(axis=1).max())
+    most = marks.shape[1]
     return (
-        "Primary areas are drawn from each reviewer's own areas, as in the paper. Such a draw adds ln k to every ε for "
-        f"reviewers with up to k areas, here ln {most} = {np.log(most):.2f}; the figures leave it out, as in the paper."
+        "Primary areas are drawn from each reviewer's own areas, as in the paper. Such a draw adds ln k to every ε "
+        f"where there are k areas, here ln {most} = {np.log(most):.2f}; the figures leave it out, as in the paper."
     )
 
 
