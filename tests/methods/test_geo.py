@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 import mpmath  # type: ignore[import-untyped]  # it ships no types
@@ -131,6 +132,25 @@ def test_an_agent_and_a_vehicle_of_the_same_name_move_apart() -> None:
     place = [(40.75, -73.98)]
     seen = obfuscated(pm.mobility.problem(place, place), 1, epsilon=np.ones(1), resources_too=True)
     assert np.abs(seen.types[0, :2] - seen.city.vehicles[0]).max() > 1e-6
+
+
+@pytest.mark.parametrize("method", ["alma-geo", "alma-geo-agents"])
+def test_after_the_noise_nothing_draws_from_private_streams(method: str) -> None:
+    problem = town(12, 9)
+    prepared, chance = pm.prepare(problem, method, trace=True), randomness(keys_of(problem.agent_ids), None)
+    noise = planar_laplace(chance.private, np.full(12, 1 / 500))
+    other = np.roll(chance.private, 1)
+
+    def played(private: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            honest = geo.planar_laplace
+            patch.setattr(geo, "planar_laplace", lambda names, size: noise if names is private else honest(names, size))
+            return prepared.play(chance=replace(chance, private=private)).trace
+
+    one, two = played(chance.private), played(other)
+    assert len(one.step) > 0
+    for column in fields(one):
+        np.testing.assert_array_equal(getattr(one, column.name), getattr(two, column.name))
 
 
 def test_everybodys_own_budget_counts() -> None:

@@ -154,7 +154,9 @@ def prepare_geo(*, rounds: bool, resources_too: bool) -> Prepare:
                 )
                 return replace(found, epsilon=epsilon, charged=charged)
             lists = own_value_lists(problem, seen.city, seen.types)
-            ended = played(workspace, lists, alma("linear")(lists, settings), chance, trace)
+            # Everything that follows is seen, so that it must not draw from the streams that the noise came from.
+            after = replace(chance, private=chance.public)
+            ended = played(workspace, lists, alma("linear")(lists, settings), after, trace)
             found = centralised(problem, ended.resource_of, seen.guarantee)
             return replace(found, epsilon=epsilon, charged=charged, rounds=ended.rounds, trace=ended.trace)
 
