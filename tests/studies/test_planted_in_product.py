@@ -94,8 +94,8 @@ def test_ties_of_equal_reports_broken_by_true_utility_are_flagged(monkeypatch):
 def test_opening_prices_from_true_positions_are_flagged(monkeypatch):
     honest = reports.opening_prices
 
-    def leaking(problem, regions, priors, keys):
-        _, wanted = honest(problem, regions, priors, keys)
+    def leaking(problem, regions, priors, keys, *, run=None):
+        _, wanted = honest(problem, regions, priors, keys, run=run)
         own, width = problem.true_utility(), problem.resources
         lists = ValueLists(
             np.arange(problem.agents), np.arange(problem.agents + 1) * width,
