@@ -57,7 +57,7 @@ def test_figures_of_an_audit_come_as_json(town):
         assert attack["games"] == 20
         assert attack["epsilon_measured"] <= attack["epsilon_claimed"] == 1.0
         assert attack["epsilon_flagged"] is None, "so few games flag nothing"
-    assert content["not_to_be_published"] == ["attacks", "belief", "epsilon_measured"]
+    assert content["not_to_be_published"] == ["attacks", "belief", "epsilon_measured", "violations", "seed"]
     low, high = content["belief"]["watched"]
     assert 0 < low <= 1 <= high
     assert result.stdout == run(*words, "--out", "two", folder=town).stdout

@@ -58,7 +58,7 @@ def test_a_mistake_is_one_sentence(
 
 
 def test_a_study_runs_on_a_local_cluster(tmp_path: Path) -> None:
-    words = ("reproduce", "papers", "--areas", 2, "--runs", 1, "--out")
+    words = ("reproduce", "papers", "--areas", 2, "--runs", 1, "--seed", 0, "--out")
     assert run(*words, "one", "--processes", 1, folder=tmp_path).returncode == 0
     result = run(*words, "two", "--cluster", "local:2", folder=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")

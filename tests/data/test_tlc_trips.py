@@ -343,7 +343,7 @@ ZONES = "VendorID,tpep_pickup_datetime,tpep_dropoff_datetime,PULocationID,DOLoca
         (b"\n \r\n\n", "is empty"),
         (csv(*TRIPS, header=HEADERS["2009"].replace("Start_Lat", "lat")), "no column for the pick-up latitude .*'lat'"),
         (csv(*TRIPS, header=",".join(TRIPS[0])), "no column for the pick-up time"),
-        (b"<!DOCTYPE html>\n<p>Access denied</p>\n", "no column for the pick-up time.*DOCTYPE"),
+        (b"<!DOCTYPE html>\n<p>Access denied</p>\n", "no column for the pick-up time"),
         (csv(header=HEADERS["2015 and 2016"] + ",Start_Lat"), r"columns 4 .* and 7 .* both hold the pick-up latitude"),
         ("tpep_pickup_datetime,x\n".encode("utf-16"), "no UTF-8 text"),
         (b"\x00\x01\x02" * 99, "no UTF-8 text"),

@@ -115,6 +115,8 @@ def test_an_installed_package_brings_domains_and_methods(folder: Path, monkeypat
     (about / "entry_points.txt").write_text(
         "[palmatch.domains]\nroad = chargers:Chargers\n[palmatch.methods]\nmine = mine:method\n"
     )
+    # The registry of this process has looked for entry points before there are any more.
+    assert "mine" not in METHODS
     monkeypatch.syspath_prepend(folder)
     monkeypatch.chdir(folder)
     told = run("compare", *FILES, "road", "--runs", 1, "--methods", "once,mine:method", folder=folder)

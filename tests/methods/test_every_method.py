@@ -198,8 +198,10 @@ def everything_to_the_first(workspace: pm.Workspace, settings: pm.Settings, trac
 MINE = pm.Method("mine", "a method of a user", everything_to_the_first, spends=False)
 
 
-def test_a_method_of_a_users_own_is_found_by_module_and_name() -> None:
+def test_a_method_of_a_users_own_is_found_by_module_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"{__name__}:MINE"
+    # What is found is registered: in a copy, so that other tests do not meet it.
+    monkeypatch.setattr(pm.METHODS, "_methods", dict(pm.METHODS))
     matching = pm.match(town(3, 4), name, seed=1)
     assert matching.method == "mine"
     assert matching.matched == 3

@@ -25,10 +25,15 @@ def memory() -> float:
         return _USUAL
 
 
+def usable() -> float:
+    """Return the bytes that tables may take: accounting and play need as much again."""
+    return memory() / 2
+
+
 def _refuse(takes: float, what: str, remedy: str) -> None:
-    if takes > memory():
+    if takes > usable():
         raise InputError(
-            f"{what} about {takes / 1e9:,.0f} GB, and this machine has {memory() / 1e9:,.0f} GB: {remedy}."
+            f"{what} about {takes / 1e9:,.0f} GB, and this machine has {usable() / 1e9:,.0f} GB for that: {remedy}."
         )
 
 
@@ -77,7 +82,7 @@ def check_areas(areas: int, *, named: int, agents: int, papers: int) -> None:
     # An area that is a reviewer's primary one is a region: all sets of areas that its reviewers may have, and what each
     # paper is worth to each of them.
     row = 8 * papers * min(named, agents)
-    most = max(count for count in range(1, areas + 1) if count == 1 or row * _types(count, named) <= memory())
+    most = max(count for count in range(1, areas + 1) if count == 1 or row * _types(count, named) <= usable())
     types = _types(areas, named)
     _refuse(
         row * types,
