@@ -43,7 +43,9 @@ class Served:
         self._hub, scenes = Hub(), Scenes()
         self.games = LiveGames(self._hub, scenes)
         self.explorer = Explorer(scenes, games=self.games)
-        address = self._loop.run_until_complete(self._hub.start(routes=self.explorer.routes()))
+        address = self._loop.run_until_complete(
+            self._hub.start(routes=self.explorer.routes(), middleware=self.explorer.middleware())
+        )
         self.address = address.replace("ws", "http", 1).rsplit("/", 1)[0] + "/"
         self._ready.set()
         self._loop.run_forever()

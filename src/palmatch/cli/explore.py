@@ -47,6 +47,8 @@ def command(
         raise InputError(f"The explorer needs an extra ({error.name}): pip install 'palmatch[live]'.") from None
     if (agents is None) != (vehicles is None):
         raise InputError("Give both files, agents and vehicles, or none for the synthetic city.")
+    if hub is not None and not hub.startswith(("ws://", "wss://")):
+        raise InputError(f"--hub {hub} is not the address of a hub: expected ws://… or wss://….")
     if at is not None and trips is None:
         raise InputError("--at goes with --trips FILE: the page itself has a slider for the synthetic city's hour.")
     if trips is not None and agents is not None:
@@ -62,7 +64,7 @@ def command(
         bus = Hub()
         games = LiveGames(bus, scenes)
         explorer = Explorer(scenes, hub=hub, games=games)
-        address = await bus.start(host, port, routes=explorer.routes())
+        address = await bus.start(host, port, routes=explorer.routes(), middleware=explorer.middleware(host))
         page = address.replace("ws", "http", 1).rsplit("/", 1)[0] + "/"
         show.say(f"The explorer is at {page} (Ctrl-C ends it).")
         if not no_open:

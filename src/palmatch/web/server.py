@@ -1,11 +1,13 @@
 """The explorer's server: static files, scenes as JSON, games as packed numbers. It serves this machine unless told.
 
-Every page carries a policy that allows nothing from elsewhere, so that the browser itself refuses outside requests.
+Every page carries a policy that allows nothing from elsewhere, so that the browser itself refuses outside requests;
+and pages from elsewhere are refused (`OwnPagesOnly`), since positions of a user's files are served here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -13,12 +15,16 @@ from concurrent.futures import ProcessPoolExecutor
 from importlib.resources import files
 from multiprocessing import get_context
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palmatch.errors import PalmatchError
 from palmatch.live.messages import KEY
@@ -26,11 +32,12 @@ from palmatch.web.games import LiveGames
 from palmatch.web.scenes import CHART_PAIRS, EPSILONS, Choice, Scenes, Source, chart_lines, methods
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self' ws: wss:; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'{sockets}; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
-    "Content-Security-Policy": POLICY,
+    "Content-Security-Policy": POLICY.format(sockets=""),
+    "Cross-Origin-Resource-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
@@ -40,6 +47,41 @@ HEADERS = {
 def static_folder() -> Any:
     """Return the folder of the page's files."""
     return files("palmatch.web") / "static"
+
+
+class OwnPagesOnly:
+    """Refuse requests and WebSockets of pages from elsewhere, and by a name that may be anybody's.
+
+    A foreign page may resolve its own name to the loopback (DNS rebinding) and would then share an origin with the
+    explorer; it cannot do so with an IP address or with `localhost`. A navigation to the page itself is allowed.
+    """
+
+    def __init__(self, app: ASGIApp, names: tuple[str, ...] = ()) -> None:
+        self.app, self.names = app, ("localhost", *names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 403 to what is refused."""
+        if scope["type"] not in ("http", "websocket") or self._allowed(scope["path"], Headers(scope=scope)):
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            refused = {"error": "The explorer answers its own page only, at localhost or an IP address."}
+            await JSONResponse(refused, status_code=403, headers=HEADERS)(scope, receive, send)
+
+    def _allowed(self, path: str, headers: Headers) -> bool:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        own = origin is None or origin in (f"http://{host}", f"https://{host}")
+        # Browsers state where a request comes from also where they send no Origin.
+        near = headers.get("sec-fetch-site", "none") in ("none", "same-origin") or path == "/"
+        return own and near and self._known(host)
+
+    def _known(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            return name in self.names or bool(ipaddress.ip_address(name))
+        except ValueError:
+            return False
 
 
 class Explorer:
@@ -55,6 +97,10 @@ class Explorer:
             # What is being computed there may take half a minute more, and no request waits for it.
             os.kill(self._worker.result(), signal.SIGTERM)
             self._background.shutdown(cancel_futures=True)
+
+    def middleware(self, host: str = "localhost") -> list[Middleware]:
+        """Return what stands before the routes, for a server that is reached as `host`."""
+        return [Middleware(OwnPagesOnly, names=(host.lower(),))]
 
     def routes(self) -> list[BaseRoute]:
         """Return what is to be served."""
@@ -87,7 +133,11 @@ class Explorer:
     async def _member(self, request: Request) -> Response:
         """Register a page's lasting key: 32 bytes, and nothing else."""
         assert self.games is not None
-        key = await request.body()
+        key = b""
+        async for part in request.stream():
+            key += part
+            if len(key) > KEY:
+                break
         if len(key) != KEY:
             return JSONResponse({"error": f"Expected a key of {KEY} bytes."}, status_code=400, headers=HEADERS)
         self.games.register(key)
@@ -95,10 +145,14 @@ class Explorer:
 
     def app(self) -> Starlette:
         """Return the application."""
-        return Starlette(routes=self.routes())
+        return Starlette(routes=self.routes(), middleware=self.middleware())
 
-    async def _page(self, _: Request) -> Response:
-        return Response((static_folder() / "index.html").read_bytes(), media_type="text/html", headers=HEADERS)
+    async def _page(self, request: Request) -> Response:
+        own = request.url.replace(scheme="wss" if request.url.scheme == "https" else "ws")
+        sockets = [str(own), *([] if self.hub is None else [self.hub])]
+        allowed = "".join(f" {part.scheme}://{part.netloc}" for part in map(urlsplit, sockets))
+        headers = HEADERS | {"Content-Security-Policy": POLICY.format(sockets=allowed)}
+        return Response((static_folder() / "index.html").read_bytes(), media_type="text/html", headers=headers)
 
     async def _device(self, _: Request) -> Response:
         source = (files("palmatch.device") / "device.mjs").read_bytes()

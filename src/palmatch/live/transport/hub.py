@@ -19,6 +19,7 @@ from time import time
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import BaseRoute, Route, WebSocketRoute
@@ -56,14 +57,14 @@ class Hub:
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
-    def app(self, routes: Sequence[BaseRoute] = ()) -> Starlette:
+    def app(self, routes: Sequence[BaseRoute] = (), middleware: Sequence[Middleware] = ()) -> Starlette:
         """Return the application: the bus, metrics, health, and whatever else is to be served beside them."""
         own = [
             WebSocketRoute(PATH, self._connection),
             Route("/metrics", self._metrics),
             Route("/healthz", lambda _: PlainTextResponse("ok\n")),
         ]
-        return Starlette(routes=[*own, *routes])
+        return Starlette(routes=[*own, *routes], middleware=middleware)
 
     def local(self, access: Access) -> LocalTransport:
         """Return a transport for a party in the hub's own process."""
@@ -77,6 +78,7 @@ class Hub:
         certificate: str | None = None,
         key: str | None = None,
         routes: Sequence[BaseRoute] = (),
+        middleware: Sequence[Middleware] = (),
         allow_plain: bool = False,
     ) -> str:
         """Listen, and return the hub's address; port 0 is any that is free. TLS with a certificate and its key."""
@@ -84,7 +86,7 @@ class Hub:
             raise TransportError(f"{host} is not the loopback: give the hub a certificate, or allow plain connections.")
         listening = _listen(host, port)
         config = uvicorn.Config(
-            self.app(routes),
+            self.app(routes, middleware),
             log_config=None,
             access_log=False,
             lifespan="off",

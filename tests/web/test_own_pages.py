@@ -1,0 +1,115 @@
+"""The explorer serves positions of a user's files on the loopback: pages from elsewhere are refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+
+from palmatch.live.messages import KEY
+from palmatch.live.transport.frames import JSON, PATH
+from palmatch.live.transport.hub import Hub
+from palmatch.web.games import LiveGames
+from palmatch.web.scenes import Scenes
+from palmatch.web.server import Explorer
+
+HERE = "127.0.0.1:8765"
+
+
+def app(hub: str | None = None, host: str = "127.0.0.1") -> Starlette:
+    explorer = Explorer(hub=hub)
+    return Hub().app(explorer.routes(), explorer.middleware(host))
+
+
+def asked(server: Starlette, kind: str, path: str, headers: dict[str, str], parts: tuple[bytes, ...] = ()) -> Any:
+    """What a server says to one request, and how many parts of its body were left unread."""
+    pairs = [(name.lower().encode(), value.encode()) for name, value in ({"Host": HERE} | headers).items()]
+    scope = {"type": kind, "path": path, "raw_path": path.encode(), "query_string": b"hour=4", "headers": pairs}
+    scope |= {"scheme": "http", "method": "POST" if parts else "GET", "server": ("127.0.0.1", 8765), "root_path": ""}
+    scope |= {"http_version": "1.1", "subprotocols": [JSON], "extensions": {}}
+    first = [{"type": "websocket.connect"}, {"type": "websocket.disconnect", "code": 1000}]
+    body = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+    waiting = first if kind == "websocket" else [*body, {"type": "http.request", "body": b"", "more_body": False}]
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        return waiting.pop(0)
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    asyncio.run(server(scope, receive, send))
+    return said, len(waiting)
+
+
+def got(server: Starlette, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    said, _ = asked(server, "http", path, {name.replace("_", "-"): value for name, value in headers.items()})
+    found = {name.decode(): value.decode() for name, value in said[0]["headers"]}
+    return said[0]["status"], found, b"".join(message.get("body", b"") for message in said)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8765", "localhost:8765", "[::1]:8765", "192.168.1.2", "LOCALHOST"])
+def test_the_page_is_served_at_localhost_and_at_addresses(host: str) -> None:
+    headers = {"Host": host, "Origin": f"http://{host}"}
+    assert asked(app(), "http", "/healthz", headers)[0][0]["status"] == 200
+    assert asked(app(), "websocket", PATH, headers)[0][0]["type"] == "websocket.accept"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "elsewhere.example:8765"},
+        {"Host": "127.0.0.1.elsewhere.example"},
+        {"Host": ""},
+        {"Host": "[::1"},
+        {"Origin": "http://elsewhere.example"},
+        {"Origin": "http://127.0.0.1:9000"},
+        {"Origin": "null"},
+        {"Origin": "http://[::1"},
+        {"Origin": f"file://{HERE}"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_a_foreign_page_gets_no_position_and_no_connection_to_the_hub(headers: dict[str, str]) -> None:
+    for path in ("/api/map", "/api/about", "/metrics", "/static/app.mjs"):
+        status, _, body = got(app(), path, **{name.replace("-", "_"): value for name, value in headers.items()})
+        assert status == 403
+        assert b"agents" not in body
+    assert [message["type"] for message in asked(app(), "websocket", PATH, headers)[0]] == ["websocket.close"]
+
+
+def test_a_link_on_another_site_opens_the_page() -> None:
+    assert got(app(), "/", Sec_Fetch_Site="cross-site")[0] == 200
+
+
+def test_a_name_that_was_asked_for_is_served_and_no_other() -> None:
+    server = app(host="Box.lan")
+    assert got(server, "/healthz", Host="box.lan:1")[0] == 200
+    assert got(server, "/healthz", Host="other.lan")[0] == 403
+
+
+def test_the_page_may_connect_to_its_own_server_and_to_the_hub_that_it_watches_only() -> None:
+    def allowed(hub: str | None) -> Any:
+        policy = got(app(hub), "/")[1]["content-security-policy"]
+        return next(part.split()[1:] for part in policy.split(";") if part.strip().startswith("connect-src"))
+
+    assert allowed(None) == ["'self'", f"ws://{HERE}"]
+    assert allowed("wss://board.example:9/bus") == ["'self'", f"ws://{HERE}", "wss://board.example:9"]
+
+
+@pytest.mark.parametrize("path", ["../server.py", "../../__init__.py", "//etc/passwd", ""])
+def test_static_files_are_those_of_the_page_only(path: str) -> None:
+    assert got(app(), f"/static/{path}")[0] == 404
+
+
+def test_a_key_that_is_too_long_is_refused_before_all_of_it_is_read() -> None:
+    hub, scenes = Hub(), Scenes()
+    games = LiveGames(hub, scenes)
+    server = hub.app(Explorer(scenes, games=games).routes())
+    said, unread = asked(server, "http", "/api/member", {}, (b"0" * 4096,) * 100)
+    assert (said[0]["status"], unread > 90) == (400, True)
+    assert asked(server, "http", "/api/member", {}, (b"0" * KEY,))[0][0]["status"] == 200
+    asyncio.run(games.close())
