@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from palmatch.live.transport.hub import Hub
 from palmatch.web.games import LiveGames
-from palmatch.web.scenes import Scenes
+from palmatch.web.scenes import Scenes, Source
 from palmatch.web.server import Explorer
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -30,8 +30,8 @@ ARGUMENTS = [
 class Served:
     """The explorer on a thread of its own."""
 
-    def __init__(self) -> None:
-        self.address = ""
+    def __init__(self, source: Source | None = None) -> None:
+        self.address, self._source = "", source
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -40,7 +40,7 @@ class Served:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._hub, scenes = Hub(), Scenes()
+        self._hub, scenes = Hub(), Scenes(self._source)
         self.games = LiveGames(self._hub, scenes)
         self.explorer = Explorer(scenes, games=self.games)
         address = self._loop.run_until_complete(
@@ -64,6 +64,20 @@ def served() -> Iterator[Served]:
     server = Served()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Source], Served]]:
+    """Start explorers of other sources; they end with the test."""
+    started: list[Served] = []
+
+    def begin(source: Source) -> Served:
+        started.append(Served(source))
+        return started[-1]
+
+    yield begin
+    for server in started:
+        server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -35,6 +35,7 @@ def take_part(page: Any, place: tuple[float, float]) -> str:
 
 
 def test_a_page_takes_part_reveals_its_square_and_one_report_and_hands_its_place_to_its_vehicle(visit, served) -> None:
+    wire = Wire(visit.page)
     page = visit.open(NIGHT)
     page.locator("#agent").wait_for()
     assert "8.00 of 8 left" in page.inner_text("#budget")
@@ -49,8 +50,15 @@ def test_a_page_takes_part_reveals_its_square_and_one_report_and_hands_its_place
         assert "you got vehicle" not in said, "the vehicle did not learn where its passenger is"
     assert page.locator("#belief").is_visible()
     assert "it holds" in page.inner_text("#odds")
-    kinds = [row.split()[0] for row in page.locator("#sent tr").all_inner_texts()]
-    assert all(kind.startswith(("join", "report", "handover")) for kind in kinds)
+    shown = [row.split("\t")[:2] for row in page.locator("#sent tr").all_inner_texts()]
+    assert [label for label, _ in shown if "POST" in label and "game" not in label] == [
+        "POST /api/member",
+        "POST /token",
+    ]
+    kinds = [label for label, _ in shown if not label.startswith(("POST", "subscribe"))]
+    assert {kind.split("/")[0] for kind in kinds} in ({"join", "report"}, {"join", "report", "handover"})
+    # What is shown is what was on the wire, frame by frame.
+    assert [int(size) for label, size in shown if "POST" not in label] == [len(frame) for frame in wire.frames]
     # The same place once more: budgets add up, and so does what can be believed.
     page.click("#take-part")
     page.locator("#budget", has_text="6.00 of 8 left").wait_for(timeout=90_000)
@@ -125,14 +133,51 @@ def test_given_the_same_report_what_a_page_sends_does_not_depend_on_where_in_its
     assert {size for _, _, size, _ in said} == {2048}
 
 
-@pytest.mark.parametrize("place", ["", "north"])
-def test_a_place_that_is_none_sends_nothing(visit, place: str) -> None:
+@pytest.mark.parametrize("place", [("", ""), ("40.75", ""), ("", "-73.99")])
+def test_a_place_that_is_none_sends_nothing(visit, place: tuple[str, str]) -> None:
     page = visit.open(NIGHT)
     page.locator("#agent").wait_for()
     wire = Wire(page)
+    page.fill("#latitude", place[0])
+    page.fill("#longitude", place[1])
     page.click("#take-part")
     page.locator("#agent-status", has_text="Choose a place first").wait_for()
     assert wire.frames == []
+
+
+def test_a_spent_budget_and_other_squares_are_explained_and_a_new_device_begins_anew(visit) -> None:
+    page = visit.open(NIGHT + "&epsilon=5")
+    page.locator("#agent").wait_for()
+    assert "for ε = 5." in take_part(page, PLACES[0])
+    spent = take_part(page, PLACES[0])
+    assert "for ε = 0." in spent
+    assert "does not suffice for ε = 5" in spent
+    page.locator("#budget", has_text="3.00 of 8 left").wait_for()
+    page.locator("#edge").evaluate("s => { s.value = 3000; s.dispatchEvent(new Event('change')); }")
+    page.wait_for_url("**edge=3000**")
+    visit.ready()
+    page.click("#take-part")
+    page.locator("#agent-status", has_text="has taken part with other squares").wait_for()
+    page.locator("#take-part:enabled").wait_for()
+    page.click("#new-device")
+    page.locator("#budget", has_text="8.00 of 8 left").wait_for()
+
+
+@pytest.mark.parametrize(
+    "visit", [{"permissions": ["geolocation"], "geolocation": {"latitude": 40.75, "longitude": -73.99}}], indirect=True
+)
+def test_a_place_is_marked_on_the_map_however_it_is_chosen(visit) -> None:
+    page = visit.open(NIGHT)
+    page.locator("#agent").wait_for()
+    seen = [page.locator("#maps canvas").evaluate("canvas => canvas.toDataURL()")]
+    page.click("#here")
+    page.locator("#agent-status", has_text="A place is chosen").wait_for()
+    assert page.input_value("#latitude") == "40.75000"
+    seen.append(page.locator("#maps canvas").evaluate("canvas => canvas.toDataURL()"))
+    page.fill("#latitude", "40.76")
+    page.locator("#latitude").dispatch_event("change")
+    seen.append(page.locator("#maps canvas").evaluate("canvas => canvas.toDataURL()"))
+    assert len(set(seen)) == 3
 
 
 def test_a_visitor_watches_a_running_board(browser, served) -> None:

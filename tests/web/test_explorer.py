@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import os
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from palmatch.data.points import Points
 from palmatch.errors import InputError
+from palmatch.live.transport.hub import Hub
+from palmatch.web.games import LiveGames
 from palmatch.web.scenes import Choice, Scenes, Source
 
 # A quiet hour: few agents, so that a game is there at once.
@@ -159,3 +165,41 @@ def test_a_scene_is_computed_once_and_a_game_is_that_of_match() -> None:
     assert (figures, steps) == (again, same)
     assert figures["matched"] == figures["agents"]
     assert 0 <= figures["loss"] < 1
+
+
+def test_files_keep_their_ids_and_have_no_hour(browser, serve, tmp_path: Path) -> None:
+    ids = ("<img src=x onerror=alert(1)>", 'a "b", c')
+    places = (np.array([40.75, 40.752]), np.array([-73.99, -73.988]))
+    points = Points("", ids, *places, None, None, ())
+    server = serve(Source(points, replace(points, ids=("one", "two")), "<img src=x onerror=alert(2)>.csv"))
+    context = browser.new_context(accept_downloads=True)
+    try:
+        page, shown = context.new_page(), []
+        page.on("dialog", lambda dialog: shown.append(dialog.message))
+        page.goto(server.address + "#vehicles=2&toString=1&method=hungarian-region")
+        page.locator("#status", has_text="squares.").wait_for(timeout=120_000)
+        assert "<img src=x onerror=alert(2)>.csv" in page.inner_text("#source")
+        assert not page.locator("#hour").is_visible()
+        assert "100 % of those given" in page.inner_text("#controls")
+        assert "toString" not in page.url
+        with page.expect_download() as download:
+            page.click("#save-csv")
+        download.value.save_as(tmp_path / "data.csv")
+        rows = list(csv.DictReader(io.StringIO((tmp_path / "data.csv").read_text())))
+        assert tuple(row["agent"] for row in rows) == ids
+        assert {row["vehicle"] for row in rows} == {"one", "two"}
+        assert shown == []
+    finally:
+        context.close()
+
+
+def test_a_live_game_of_a_crowd_is_refused_since_it_would_hold_up_the_server() -> None:
+    scenes = Scenes()
+    games = LiveGames(Hub(), scenes)
+
+    async def opened() -> None:
+        with pytest.raises(InputError, match="at most 1,000 vehicles"):
+            await games.open(Choice(agents=1100))
+        await games.close()
+
+    asyncio.run(opened())

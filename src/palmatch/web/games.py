@@ -45,6 +45,8 @@ _OTHERS = 24
 _JOINING, _PREPARING, _SLOT = 6.0, 1.0, 2.0
 _HANDOVER = 30.0
 _MOST_GAMES = 3
+# Each vehicle has keys and a certificate; with many more the server would answer nothing else for minutes.
+_MOST_VEHICLES = 1000
 
 
 class LiveGames:
@@ -80,6 +82,8 @@ class LiveGames:
         if choice.epsilon <= 0:
             raise InputError("Expected ε above 0: with ε = 0 a device has nothing to report.")
         scene = await asyncio.to_thread(self.scenes.scene, choice)
+        if scene.problem.resources > _MOST_VEHICLES:
+            raise InputError(f"Live games are for at most {_MOST_VEHICLES:,} vehicles: choose a smaller scene.")
         city = scene.problem.domain
         assert isinstance(city, City)
         game = f"explorer-{secrets.token_hex(4)}"

@@ -221,14 +221,16 @@ class Scenes:
         problem = self.scene(choice).problem
         domain = problem.domain
         assert isinstance(domain, City)
+        given = self.source.agents is not None
         return {
             "source": self.source.name,
             "agents": _degrees(domain, problem.truth[:, :2]),
             "vehicles": _degrees(domain, domain.vehicles),
-            "vehicle_ids": problem.resource_ids if len(problem.resource_ids) <= _MANY else [],
+            "agent_ids": problem.agent_ids if given else [],
+            "vehicle_ids": problem.resource_ids if given else [],
             "region": problem.region_index.tolist(),
             "squares": [_square(domain, region) for region in problem.regions],
-            "outline": city.outline().round(6).tolist() if self.source.agents is None and not choice.agents else [],
+            "outline": city.outline().round(6).tolist() if not (given or choice.agents) else [],
         }
 
     def play(self, choice: Choice) -> tuple[dict[str, Any], bytes]:

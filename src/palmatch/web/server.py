@@ -161,7 +161,8 @@ class Explorer:
     async def _about(self, _: Request) -> Response:
         chart = {"methods": chart_lines(), "epsilons": EPSILONS, "pairs": CHART_PAIRS}
         facts = {"methods": methods(), "source": self.scenes.source.name, "hub": self.hub, "chart": chart}
-        return JSONResponse(facts | {"games": self.games is not None}, headers=HEADERS)
+        kinds = {"games": self.games is not None, "city": self.scenes.source.agents is None}
+        return JSONResponse(facts | kinds, headers=HEADERS)
 
     async def _map(self, request: Request) -> Response:
         return await _answered(lambda choice: asyncio.to_thread(self.scenes.map, choice), request)

@@ -17,19 +17,26 @@ let busy = false;
 // What was sent so far about the present place: reports with the tables that they were drawn from.
 let sent = [];
 let place = null;
+// Everything that left the page for the present game.
+let log = [];
+let onPlace = () => {};
 
-export async function begin(stateOf) {
+/** Begin; `stateOf` tells the page's settings, and `told` is given the place whenever one is chosen. */
+export async function begin(stateOf, told) {
+  onPlace = told;
   at("agent").classList.remove("hidden");
   ledger = await openLedger("explorer", LIFETIME * UNITS);
   await showBudget();
   at("take-part").addEventListener("click", () => takePart(stateOf()));
   at("here").addEventListener("click", useDevice);
+  at("new-device").addEventListener("click", newDevice);
   for (const name of ["latitude", "longitude"]) at(name).addEventListener("change", () => moved());
   for (const name of ["odds-one", "odds-two"]) at(name).addEventListener("change", showOdds);
 }
 
 /** Choose a place, by a click on the map or otherwise; nothing is sent. */
 export function choose(latitude, longitude) {
+  if (busy) return;
   at("latitude").value = latitude.toFixed(5);
   at("longitude").value = longitude.toFixed(5);
   moved();
@@ -40,14 +47,32 @@ function moved() {
   place = null;
   at("sent").replaceChildren();
   at("belief").classList.add("hidden");
-  at("agent-status").textContent = "A place is chosen; nothing has been sent.";
+  say("A place is chosen; nothing has been sent.");
+  const [latitude, longitude] = [at("latitude").valueAsNumber, at("longitude").valueAsNumber];
+  onPlace(Number.isFinite(latitude + longitude) ? [latitude, longitude] : null);
 }
 
 function useDevice() {
-  navigator.geolocation?.getCurrentPosition(
-    ({ coords }) => choose(coords.latitude, coords.longitude),
-    () => (at("agent-status").textContent = "The browser does not tell where this device is: click on the map."),
-  );
+  const unknown = () => say("The browser does not tell where this device is: click on the map.");
+  if (!navigator.geolocation) return unknown();
+  navigator.geolocation.getCurrentPosition(({ coords }) => choose(coords.latitude, coords.longitude), unknown);
+}
+
+/** Forget budget, partition and key: in a simulation a visitor may be another device; a real one keeps its ledger. */
+async function newDevice() {
+  await ledger.transact((state) => {
+    for (const name of Object.keys(state)) delete state[name];
+    Object.assign(state, { spent: 0, charges: [], kept: {} });
+  });
+  member = null;
+  moved();
+  say("This page is a new device, with a new key and a whole budget; nothing has been sent.");
+  await showBudget();
+}
+
+function setBusy(now) {
+  busy = now;
+  for (const name of ["take-part", "here", "new-device", "latitude", "longitude"]) at(name).disabled = now;
 }
 
 async function showBudget() {
@@ -55,10 +80,17 @@ async function showBudget() {
   at("budget").textContent = `${left.toFixed(2)} of ${LIFETIME} left of this browser's lifetime budget ε.`;
 }
 
+/** Send a request to the explorer's server, and note it; `words` is its body for readers. */
+async function post(address, body, words = "") {
+  log.push({ label: `POST ${address}`, size: body?.length ?? 0, words });
+  return fetch(address, { method: "POST", body });
+}
+
 async function registered() {
   if (member === null) {
-    member = await newSigner();
-    await fetch("/api/member", { method: "POST", body: member.key });
+    const signer = await newSigner();
+    await post("/api/member", signer.key, base64(signer.key));
+    member = signer;
   }
   return member;
 }
@@ -67,48 +99,68 @@ async function registered() {
 async function obtain(game, blinded) {
   const { key, sign } = await registered();
   const body = new TextEncoder().encode(JSON.stringify({ game, member: base64(key), blinded: base64(blinded) }));
-  const answer = await fetch("/token", { method: "POST", body: join(await sign(signedBytes("token", body)), body) });
+  const signature = await sign(signedBytes("token", body));
+  const answer = await post("/token", join(signature, body), `${base64(signature)} ${new TextDecoder().decode(body)}`);
   if (!answer.ok) throw new Error(await answer.text());
   return readCbor(new Uint8Array(await answer.arrayBuffer())).blind_signature;
 }
 
 async function takePart(state) {
-  const [latitude, longitude] = [Number(at("latitude").value), Number(at("longitude").value)];
-  if (busy || at("latitude").value === "" || !Number.isFinite(latitude + longitude)) {
+  const [latitude, longitude] = [at("latitude").valueAsNumber, at("longitude").valueAsNumber];
+  if (busy || !Number.isFinite(latitude + longitude)) {
     at("agent-status").textContent = busy ? "A game is under way." : "Choose a place first: click on the map, or type it.";
     return;
   }
-  busy = true;
-  at("take-part").disabled = true;
+  setBusy(true);
+  log = [];
   let bus = null;
   try {
     await registered();
-    const answer = await fetch(`/api/game?${query(state, state.method)}`, { method: "POST" });
+    const answer = await post(`/api/game?${query(state, state.method)}`);
     const opened = await answer.json();
     if (!answer.ok) throw new Error(opened.error);
     say(`Game ${opened.game}: ${opened.others} simulated agents take part with you.`);
-    const log = [];
-    bus = new Bus(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/bus`, (message, size) => log.push({ message, size }));
+    bus = new Bus(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/bus`, noted);
     await bus.ready;
     const { edge, spacing, origin } = opened.trust.partition;
     const partition = { edge, spacing, latitude: origin[0], longitude: origin[1] };
-    place = { ...locate(partition, latitude, longitude), partition, spots: spotsOf(partition) };
+    const here = { ...locate(partition, latitude, longitude), partition, spots: spotsOf(partition) };
     const machineOf = (tag) => ReportMachine.start({
-      request: `${opened.game}`, place: { region: place.region, spot: place.spot }, partition, spots: place.spots,
+      request: `${opened.game}`, place: { region: here.region, spot: here.spot }, partition, spots: here.spots,
       epsilon: state.epsilon, tag, when_spent: "zero",
     }, ledger);
     const player = new Player(bus, opened.trust, opened.game, {
       machineOf, position: [latitude, longitude], obtain: (blinded) => obtain(opened.game, blinded), told: (what) => say(STAGES[what]),
     });
-    show(await player.play(), log);
+    const played = await player.play();
+    place = here;
+    show(played, state.epsilon);
   } catch (error) {
-    say(error.message);
+    say(error.code === "partition" ? ANOTHER_PARTITION : error.message);
   } finally {
     bus?.close();
-    busy = false;
-    at("take-part").disabled = false;
+    showSent();
+    setBusy(false);
     await showBudget();
   }
+}
+
+const ANOTHER_PARTITION =
+  "This device has taken part with other squares, and keeps to them: reports for two kinds of squares would tell more of its " +
+  "place than either. Set the edge of a square back, or begin as a new device.";
+
+/** Note a message on the bus: what it says and its size with padding. */
+function noted({ op, topic, packet }, size) {
+  const label = `${op === "subscribe" ? "subscribe " : ""}${topic.split("/").slice(3).join("/")}`;
+  log.push({ label, size, words: packet ? atob(packet.body) : "" });
+}
+
+function showSent() {
+  at("sent").replaceChildren(...log.map(({ label, size, words }) => {
+    const row = document.createElement("tr");
+    for (const text of [label, `${size}`, words]) row.insertCell().textContent = text;
+    return row;
+  }));
 }
 
 const STAGES = {
@@ -119,19 +171,15 @@ const STAGES = {
 };
 const say = (text) => (at("agent-status").textContent = text);
 
-function show(played, log) {
+function show(played, wanted) {
   if (played.left) return say("The budget does not suffice, and the device left the game.");
   const { report, table, resource, epsilon } = played;
   if (epsilon > 0 && table.values.length > 1) sent.push({ table, report, epsilon });
-  say(resource === null
-    ? `The game is over: there was no vehicle left for you. You sent report ${report + 1} of ${table.values.length}, for ε = ${epsilon}.`
-    : `The game is over: you got vehicle ${resource}. You sent report ${report + 1} of ${table.values.length}, for ε = ${epsilon}.`);
-  at("sent").replaceChildren(...log.map(({ message, size }) => {
-    const row = document.createElement("tr");
-    const decoded = message.packet ? atob(message.packet.body) : "";
-    for (const text of [message.topic.split("/").slice(3).join("/"), `${size}`, decoded]) row.insertCell().textContent = text;
-    return row;
-  }));
+  const served = resource === null ? "there was no vehicle left for you" : `you got vehicle ${resource}`;
+  let cost = "";
+  if (epsilon < wanted) cost = ` What is left of the budget does not suffice for ε = ${wanted}: with ε = 0 a report tells nothing of your place.`;
+  else if (table.values.length === 1) cost = " Your square has one report for all its places: it tells nothing, and costs nothing.";
+  say(`The game is over: ${served}. You sent report ${report + 1} of ${table.values.length}, for ε = ${epsilon}.${cost}`);
   showBelief();
 }
 

@@ -25,7 +25,9 @@ let told = null;
 const SLIDERS = {
   epsilon: { show: (value) => `${value}`, read: (value) => Number(Math.exp(value).toPrecision(2)), write: Math.log },
   edge: { show: (value) => `${whole(value)} m` },
-  vehicles: { show: (value) => `${Math.round(100 * value)} % of the usual number` },
+  vehicles: {
+    show: (value) => (facts.city ? `${Math.round(100 * value)} % of the usual number` : `${Math.round(100 * Math.min(value, 1))} % of those given`),
+  },
   hour: { show: (value) => `${value}:00` },
 };
 
@@ -33,6 +35,9 @@ function fillControls() {
   const option = (value, text) => new Option(text ?? value, value);
   at("method").replaceChildren(...facts.methods.map(({ name }) => option(name)));
   at("against").replaceChildren(option("", "nothing"), ...facts.methods.map(({ name }) => option(name)));
+  // Hour and number are the city's; files have the agents that they have, and no more vehicles.
+  for (const element of document.querySelectorAll(".city-only")) element.classList.toggle("hidden", !facts.city);
+  if (!facts.city) at("vehicles").max = 1;
   showControls();
 }
 
@@ -163,9 +168,7 @@ let own = null;
 
 function chooseAt(canvas, x, y) {
   if (!facts.games) return;
-  own = canvas.view.place(x, y);
-  agent.choose(...own);
-  draw();
+  agent.choose(...canvas.view.place(x, y));
 }
 
 const KEYS = { ArrowLeft: [-40, 0], ArrowRight: [40, 0], ArrowUp: [0, -40], ArrowDown: [0, 40] };
@@ -350,13 +353,16 @@ function savePicture() {
   picture.toBlob((blob) => save("palmatch.png", blob));
 }
 
+const quoted = (value) => (/[",\n\r]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : value);
+
 function saveData() {
   const lines = ["method,agent,latitude,longitude,square,vehicle"];
   for (const { game } of views) {
     game.holder.forEach((vehicle, agent) => {
       const [latitude, longitude] = map.agents[agent];
       const square = map.squares[map.region[agent]].name;
-      lines.push([game.figures.method, agent, latitude, longitude, `"${square}"`, vehicle < 0 ? "" : vehicle].join(","));
+      const names = [map.agent_ids[agent] ?? agent, vehicle < 0 ? "" : map.vehicle_ids[vehicle] ?? vehicle].map(quoted);
+      lines.push([game.figures.method, names[0], latitude, longitude, quoted(square), names[1]].join(","));
     });
   }
   save("palmatch.csv", new Blob([`${lines.join("\n")}\n`], { type: "text/csv" }));
@@ -399,7 +405,10 @@ async function begin() {
   listen();
   await load();
   if (facts.hub) watch.begin(facts.hub);
-  if (facts.games) await agent.begin(() => state);
+  if (facts.games) await agent.begin(() => state, (place) => {
+    own = place;
+    draw();
+  });
 }
 
 begin().catch((error) => {

@@ -51,7 +51,9 @@ export class Bus {
   subscribe(topic, told) {
     if (!this.waiting.has(topic)) this.waiting.set(topic, new Set());
     if (told) this.waiting.get(topic).add(told);
-    this.socket.send(JSON.stringify({ op: "subscribe", topic }));
+    const message = { op: "subscribe", topic }, text = JSON.stringify(message);
+    this.socket.send(text);
+    this.spy(message, text.length);
   }
 
   /** The retained packet of a topic, as soon as there is one. */
@@ -143,9 +145,10 @@ export class Player {
     this.told("joins", joined);
     this.publish(topicOf(this.game, "join"), message, Array.from({ length: COPIES }, (_, copy) => MARGIN * left + (copy + offset) * share));
     this.roster = await this.statement("roster", left + 120);
-    const listed = await this.statement("members", 60, { name: joined.region });
     const named = this.roster.message.regions.find(({ region }) => region === joined.region);
-    if (!named || !equal(named.members, listed.hash)) throw new Error("The list of members is not the one that the roster names.");
+    if (!named) throw new Error("The roster does not have this device's square: it may be too far away, or the join too late.");
+    const listed = await this.statement("members", 60, { name: joined.region });
+    if (!equal(named.members, listed.hash)) throw new Error("The list of members is not the one that the roster names.");
     const place = split(listed.message.tags, 8).findIndex((tag) => equal(tag, this.tag));
     if (place < 0 || listed.message.classes[place] !== number) throw new Error("The roster does not have this device.");
     return number;

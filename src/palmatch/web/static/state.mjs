@@ -5,7 +5,7 @@ export const START = { method: "once", against: "", epsilon: 1, edge: 1000, vehi
 export function fromAddress(hash) {
   const state = { ...START };
   for (const [name, text] of new URLSearchParams(hash.replace(/^#/, ""))) {
-    if (!(name in START)) continue;
+    if (!Object.hasOwn(START, name)) continue;
     const value = typeof START[name] === "number" ? Number(text) : text;
     if (typeof value === "string" || Number.isFinite(value)) state[name] = value;
   }
