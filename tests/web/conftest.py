@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -64,6 +65,13 @@ def served() -> Iterator[Served]:
     server = Served()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def apart() -> Iterator[Callable[[Callable[[], Any]], Any]]:
+    """Run something on a thread without an event loop: the browser's own loop is running on the tests' thread."""
+    with ThreadPoolExecutor(1) as thread:
+        yield lambda work: thread.submit(work).result(120)
 
 
 @pytest.fixture

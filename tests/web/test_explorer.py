@@ -193,13 +193,11 @@ def test_files_keep_their_ids_and_have_no_hour(browser, serve, tmp_path: Path) -
         context.close()
 
 
-def test_a_live_game_of_a_crowd_is_refused_since_it_would_hold_up_the_server() -> None:
-    scenes = Scenes()
-    games = LiveGames(Hub(), scenes)
-
+def test_a_live_game_of_a_crowd_is_refused_since_it_would_hold_up_the_server(apart) -> None:
     async def opened() -> None:
+        games = LiveGames(Hub(), Scenes())
         with pytest.raises(InputError, match="at most 1,000 vehicles"):
             await games.open(Choice(agents=1100))
         await games.close()
 
-    asyncio.run(opened())
+    apart(lambda: asyncio.run(opened()))

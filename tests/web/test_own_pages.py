@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 
 from palmatch.live.messages import KEY
 from palmatch.live.transport.frames import JSON, PATH
@@ -16,6 +19,14 @@ from palmatch.web.scenes import Scenes
 from palmatch.web.server import Explorer
 
 HERE = "127.0.0.1:8765"
+
+
+# The browser's own loop may be running on the tests' thread; SQLite's connections stay on the thread that made them.
+THREAD = ThreadPoolExecutor(1)
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return THREAD.submit(asyncio.run, work).result(120)
 
 
 def app(hub: str | None = None, host: str = "127.0.0.1") -> Starlette:
@@ -40,7 +51,7 @@ def asked(server: Starlette, kind: str, path: str, headers: dict[str, str], part
     async def send(message: Any) -> None:
         said.append(message)
 
-    asyncio.run(server(scope, receive, send))
+    run(server(scope, receive, send))
     return said, len(waiting)
 
 
@@ -107,9 +118,30 @@ def test_static_files_are_those_of_the_page_only(path: str) -> None:
 
 def test_a_key_that_is_too_long_is_refused_before_all_of_it_is_read() -> None:
     hub, scenes = Hub(), Scenes()
-    games = LiveGames(hub, scenes)
+    games = THREAD.submit(LiveGames, hub, scenes).result()
     server = hub.app(Explorer(scenes, games=games).routes())
     said, unread = asked(server, "http", "/api/member", {}, (b"0" * 4096,) * 100)
     assert (said[0]["status"], unread > 90) == (400, True)
     assert asked(server, "http", "/api/member", {}, (b"0" * KEY,))[0][0]["status"] == 200
-    asyncio.run(games.close())
+    run(games.close())
+
+
+def test_a_point_of_the_chart_that_no_page_waits_for_is_not_computed(monkeypatch) -> None:
+    computed: list[Any] = []
+    explorer = Explorer()
+    monkeypatch.setattr("palmatch.web.server._priced", lambda choice: computed.append(choice) or {})
+    explorer._background, explorer._worker = ThreadPoolExecutor(1), None
+    gone = [{"type": "http.disconnect"}]
+    scope = {"type": "http", "method": "GET", "path": "/api/price", "query_string": b"hour=4", "headers": []}
+
+    async def ask(messages: list[Any]) -> int:
+        async def receive() -> Any:
+            return messages[0] if messages else await asyncio.Event().wait()
+
+        return (await explorer._price(Request(scope, receive))).status_code
+
+    assert run(ask(gone)) == 503
+    assert computed == []
+    assert run(ask([])) == 200
+    assert len(computed) == 1
+    explorer._background.shutdown()

@@ -90,6 +90,7 @@ class Explorer:
     def __init__(self, scenes: Scenes | None = None, *, hub: str | None = None, games: LiveGames | None = None) -> None:
         self.scenes, self.hub, self.games = scenes or Scenes(), hub, games
         self._background: ProcessPoolExecutor | None = None
+        self._one_price = asyncio.Lock()
 
     def close(self) -> None:
         """End the process in the background, if there is one."""
@@ -175,7 +176,11 @@ class Explorer:
             )
             self._worker = self._background.submit(os.getpid)
         loop, background = asyncio.get_running_loop(), self._background
-        return await _answered(lambda choice: loop.run_in_executor(background, _priced, choice), request)
+        async with self._one_price:
+            # A visitor that has moved on waits for other points, which are not to wait for these.
+            if await request.is_disconnected():
+                return Response(status_code=503, headers=HEADERS)
+            return await _answered(lambda choice: loop.run_in_executor(background, _priced, choice), request)
 
     async def _play(self, request: Request) -> Response:
         try:

@@ -19,6 +19,7 @@ let views = [];
 let playing = null;
 let asked = 0;
 let told = null;
+let pricing = new AbortController();
 
 // --- controls ---------------------------------------------------------------------------------------------------
 
@@ -107,6 +108,8 @@ function change(part) {
 
 async function load() {
   const number = ++asked;
+  pricing.abort();
+  pricing = new AbortController();
   showControls();
   clearTimeout(told);
   history.replaceState(null, "", toAddress(state));
@@ -316,7 +319,7 @@ async function computePrices(number) {
   for (const [place, epsilon] of order.entries()) {
     at("frontier-note").textContent = `Being computed: ${place} of ${order.length} budgets are there.`;
     try {
-      const found = await server.price({ ...state, epsilon });
+      const found = await server.price({ ...state, epsilon }, pricing.signal);
       if (number !== asked) return;
       for (const line of lines) line.loss[epsilon] = found.loss[line.method];
       at("chart").replaceChildren(chart(epsilons, lines), legendTable(epsilons, lines));

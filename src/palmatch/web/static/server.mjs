@@ -2,8 +2,8 @@
 
 import { query } from "./state.mjs";
 
-async function asked(address) {
-  const response = await fetch(address);
+async function asked(address, signal) {
+  const response = await fetch(address, { signal });
   if (!response.ok) {
     const told = await response.json().catch(() => ({ error: `The server answered ${response.status}.` }));
     throw new Error(told.error);
@@ -13,7 +13,7 @@ async function asked(address) {
 
 export const about = async () => (await asked("/api/about")).json();
 export const map = async (state) => (await asked(`/api/map?${query(state, state.method)}`)).json();
-export const price = async (state) => (await asked(`/api/price?${query(state, state.method)}`)).json();
+export const price = async (state, signal) => (await asked(`/api/price?${query(state, state.method)}`, signal)).json();
 
 /** A game: its figures, each agent's vehicle, and its steps as typed arrays. */
 export async function play(state, method) {
