@@ -34,6 +34,10 @@ def command(
     ] = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="The port; any free one for 0.", min=0, max=65535)] = 8765,
+    allow_plain: Annotated[
+        bool,
+        typer.Option("--allow-plain", help="Let --host be other than this machine: positions then travel without TLS."),
+    ] = False,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
     hub: Annotated[str | None, typer.Option("--hub", help="Watch a running board by its address.")] = None,
 ) -> None:
@@ -64,7 +68,9 @@ def command(
         bus = Hub()
         games = LiveGames(bus, scenes)
         explorer = Explorer(scenes, hub=hub, games=games)
-        address = await bus.start(host, port, routes=explorer.routes(), middleware=explorer.middleware(host))
+        address = await bus.start(
+            host, port, allow_plain=allow_plain, routes=explorer.routes(), middleware=explorer.middleware(host)
+        )
         page = address.replace("ws", "http", 1).rsplit("/", 1)[0] + "/"
         show.say(f"The explorer is at {page} (Ctrl-C ends it).")
         if not no_open:
