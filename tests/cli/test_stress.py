@@ -165,7 +165,7 @@ def test_more_than_the_memory_holds_is_refused_beforehand_with_the_remedy(tmp_pa
 def test_tables_and_papers_that_do_not_fit_are_refused_beforehand_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palmatch.cli.memory.memory", lambda: 2e4)
+    monkeypatch.setattr("palmatch.cli.memory.usable", lambda: 2e4)
     examples = Path(__file__).resolve().parents[2] / "examples"
     for name in ("reviewers.csv", "papers.csv", "drivers.csv", "chargers.csv", "chargers.py"):
         shutil.copy(examples / name, tmp_path)

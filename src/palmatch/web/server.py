@@ -50,7 +50,7 @@ def static_folder() -> Any:
 
 
 class OwnPagesOnly:
-    """Refuse requests and WebSockets of pages from elsewhere, and by a name that may be anybody's.
+    """Refuse requests and WebSockets of pages from elsewhere, and by a name that may belong to any site.
 
     A foreign page may resolve its own name to the loopback (DNS rebinding) and would then share an origin with the
     explorer; it cannot do so with an IP address or with `localhost`. A navigation to the page itself is allowed.
