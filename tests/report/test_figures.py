@@ -151,14 +151,6 @@ def test_a_matching_that_was_not_recorded_has_no_curve(night: Comparison) -> Non
         figures.rounds_curve({"noise": night.runs["noise"][0].matching})
 
 
-def test_losses_over_edges_need_the_edges(night: Comparison) -> None:
-    words = words_of(figures.loss_over_edges([night]))
-    assert any(text.startswith("random  ") for text in words)
-    unnamed = compare(night.problem, ["random"], runs=1, seed=0)
-    with pytest.raises(pm.InputError, match="edge"):
-        figures.loss_over_edges([unnamed])
-
-
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=13), st.floats(0.1, 10))
 def test_labels_are_apart_and_stay_where_there_is_room(values: list[float], gap: float) -> None:
     ordered = np.sort(np.array(values))

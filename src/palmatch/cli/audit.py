@@ -83,8 +83,7 @@ def command(
             progress=progress,
         )
     pictures = _draw(folder, found)
-    show.write_json(json, figures(found, settings, seed))
-    if str(json) != "-":
+    if show.write_json(json, figures(found, settings, seed)):
         _tell(problem, found, pictures)
     if found.broken:
         raise typer.Exit(1)

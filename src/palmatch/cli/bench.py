@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
 
 from palmatch.cli import options, show
 from palmatch.cli.outputs import check_outputs
@@ -52,27 +50,26 @@ def command(
             seed=data_seed,
             progress=progress,
         )
-    show.write_json(json, figures.content)
-    if str(json) != "-":
+    if show.write_json(json, figures.content):
         _show(figures)
 
 
 def _show(figures: bench.Figures) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for place, name in enumerate(("program", "agents", "thr.", "CPU s", "wall s", "units", "GB", "welfare")):
-        table.add_column(name, justify="right" if place else "left", no_wrap=True)
+    names, lines = ("program", "agents", "thr.", "CPU s", "wall s", "units", "GB", "welfare"), []
     for run in figures.runs:
         units = figures.units(run)
-        table.add_row(
-            run.program,
-            f"{run.agents:,}",
-            str(run.threads),
-            *(f"{value:.3g}" if value < 100 else f"{value:,.0f}" for value in (run.processor, run.wall)),
-            "-" if units is None else f"{units:.2f}",
-            f"{run.gigabytes:.2f}",
-            "-" if run.welfare is None else f"{run.welfare:.4f}",
+        lines.append(
+            (
+                run.program,
+                f"{run.agents:,}",
+                str(run.threads),
+                *(f"{value:.3g}" if value < 100 else f"{value:,.0f}" for value in (run.processor, run.wall)),
+                "-" if units is None else f"{units:.2f}",
+                f"{run.gigabytes:.2f}",
+                "-" if run.welfare is None else f"{run.welfare:.4f}",
+            )
         )
-    show.out().print(table)
+    show.show_table(names, lines)
     for line in _ratios(figures):
         show.say(line)
     show.say(
@@ -116,8 +113,7 @@ def _live(protocol: str, transport: str, agents: int, seconds: float, seed: int,
     check_outputs(json=json)
     with show.progress_bar("live") as progress:
         runs = measured(protocols, transports, agents=agents, seconds=seconds, seed=seed, progress=progress)
-    show.write_json(json, {"runs": [run.content for run in runs], "not_to_be_published": []})
-    if str(json) != "-":
+    if show.write_json(json, {"runs": [run.content for run in runs], "not_to_be_published": []}):
         tell(runs)
 
 

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
-from rich.table import Table
-
 from palmatch.cli import show
 from palmatch.studies.bench_live import EDGE, INTEREST, LiveRun
 
 
 def tell(runs: Sequence[LiveRun]) -> None:
     """Print the figures."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     names = ("protocol", "over", "agents", "heard", "s", "claims/s", "kB/dev", "kB/con", "loss %")
-    for place, name in enumerate(names):
-        table.add_column(name, justify="left" if place < 2 else "right", no_wrap=True)
-    for run in runs:
-        table.add_row(
+    lines = [
+        (
             run.protocol,
             run.transport,
             f"{run.agents:,}",
@@ -29,7 +23,9 @@ def tell(runs: Sequence[LiveRun]) -> None:
             f"{run.kilobytes_per_connection:.0f}",
             f"{100 * run.loss:.2f}",
         )
-    show.out().print(table)
+        for run in runs
+    ]
+    show.show_table(names, lines, left=2)
     for run in runs:
         _tell_one(run)
     show.say(

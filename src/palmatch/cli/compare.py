@@ -56,8 +56,7 @@ def command(
     for size in chosen.sizes(edge, areas):
         with show.progress_bar(chosen.title(size)) as progress:
             results.append(_compare(inputs, size, chosen, names, runs, settings, seed, progress))
-    show.write_json(json, figures(results, seed))
-    if str(json) != "-":
+    if show.write_json(json, figures(results, seed)):
         _tell(results, runs, settings, seed)
 
 

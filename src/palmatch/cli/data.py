@@ -76,8 +76,7 @@ def taxi(
     write_rows(out, found.trips)
     requests, remarks = _requests(out, ats, seconds=seconds)
     notes = [*found.notes, *remarks]
-    show.write_json(json, _figures(found, out, requests, dataset=dataset, notes=notes))
-    if str(json) != "-":
+    if show.write_json(json, _figures(found, out, requests, dataset=dataset, notes=notes)):
         _tell(found, out, requests, notes=notes)
 
 

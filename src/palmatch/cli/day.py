@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 import typer
-from rich import box
-from rich.table import Table
 
 import palmatch
 from palmatch.cli import options, show
@@ -137,8 +135,7 @@ def command(
         _draw(out, played, told, true)
     except OSError as error:
         raise InputError(f"{out}: cannot be written to ({error.strerror}); choose another --out.") from None
-    show.write_json(json, told)
-    if str(json) != "-":
+    if show.write_json(json, told):
         _tell(told, true, plan, out)
 
 
@@ -221,10 +218,10 @@ def _tell(told: dict[str, Any], true: dict[str, Any], plan: Plan, out: Path) -> 
     where = "a synthetic city" if told["made_up"] else f"{told['source']}, {told['date']}"
     batches = show.counted(told["batches"], "batch", "batches")
     show.say(f"A day of {where}: {plan.method}, {batches} of {plan.batch_seconds:g} s")
-    _table(_lines(told))
+    show.show_table(("what", ""), _lines(told), wrap=True)
     if true["loss"] is not None:
         show.say("Not to be published, since it is computed from the true places of the agents:")
-        _table(_true_lines(true))
+        show.show_table(("what", ""), _true_lines(true), wrap=True)
     show.say(spread(plan))
     show.show_guarantee(guarantee(plan))
     for note in told["notes"]:
@@ -233,15 +230,6 @@ def _tell(told: dict[str, Any], true: dict[str, Any], plan: Plan, out: Path) -> 
         f"To be published as you like: {out / 'day.parquet'}, agents.parquet, summary.json, day.png and day.svg. Never "
         f"publish {out / PRIVATE_FOLDER}: it holds true places and figures computed from them."
     )
-
-
-def _table(lines: list[tuple[str, str]]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("what")
-    table.add_column("", justify="right", no_wrap=True)
-    for what, value in lines:
-        table.add_row(what, value)
-    show.out().print(table)
 
 
 def _lines(told: dict[str, Any]) -> list[tuple[str, str]]:

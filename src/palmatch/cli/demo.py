@@ -74,8 +74,7 @@ def command(
             outline=city.outline(),
             traces=_watch(problem, settings, seed),
         )
-    show.write_json(json, compare_figures([result], seed))
-    if str(json) != "-":
+    if show.write_json(json, compare_figures([result], seed)):
         show.say(f"A synthetic city, {hour:g} o'clock: {show.size_of(problem)}")
         show.say_seeded(seed)
         show.show_rows(sorted(result.rows, key=lambda row: row.loss_mean))

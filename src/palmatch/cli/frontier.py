@@ -8,8 +8,6 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich import box
-from rich.table import Table
 
 from palmatch.cli import options, show
 from palmatch.cli.compare import figures as compare_figures
@@ -89,8 +87,7 @@ def command(
         )
     where = _where(found, chosen, size, made_up=agents is None)
     picture = save_both(frontier_figure(found, where), folder, NAME)[0]
-    show.write_json(json, figures(found, seed))
-    if str(json) != "-":
+    if show.write_json(json, figures(found, seed)):
         _tell(found, where, delta, picture, seed)
 
 
@@ -197,17 +194,14 @@ def _cell(line: Line, number: int) -> str:
 
 def _show(found: Frontier, first: int, last: int) -> None:
     """Print the lines at some of the budgets; a flat one has its figure in a column of its own."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("method", no_wrap=True)
-    for heading in (*map(_budget, found.epsilons[first:last]), spelt("any ε")):
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows = []
     for line in found.lines:
         played = ["" if line.flat else _cell(line, number) for number in range(first, last)]
-        table.add_row(line.method, *played, _cell(line, 0) if line.flat else "")
+        rows.append((line.method, *played, _cell(line, 0) if line.flat else ""))
     if found.limit_rows:
         least = [f"{100 * row.loss_mean:.1f}" for row in found.limit_rows[first:last]]
-        table.add_row(spelt(f"{LIMIT} ≥"), *least, "")
-    show.out().print(table)
+        rows.append((f"{LIMIT} ≥", *least, ""))
+    show.show_table(("method", *map(_budget, found.epsilons[first:last]), "any ε"), rows)
 
 
 def _own_budgets(problem: Problem) -> list[str]:

@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
 from palmatch.cli import options, show
 from palmatch.cli.outputs import check_outputs
@@ -65,8 +62,7 @@ def show_ledger(
         summary = ledger.summary()
         # Others may go on charging: the lines are about the same rows as the summary.
         lines = by_matching(islice(ledger.entries(), summary.charges + len(summary.limit_changes)))
-    show.write_json(json, _figures(file, summary, lines))
-    if str(json) != "-":
+    if show.write_json(json, _figures(file, summary, lines)):
         _tell(summary, lines, most=len(lines) if everything else _MATCHINGS)
 
 
@@ -76,9 +72,8 @@ def verify_ledger(file: File, json: options.Json = None) -> None:
     _check(file, json)
     with reopen(file) as ledger:
         rows = ledger.verify()
-    if str(json) != "-":
+    if show.write_json(json, {"file": str(file), "rows": rows}):
         show.say(f"{file}: checked {show.counted(rows, 'row')}, every checksum and total fits.")
-    show.write_json(json, {"file": str(file), "rows": rows})
 
 
 def by_matching(entries: Iterable[Entry]) -> list[MatchingLine]:
@@ -110,7 +105,9 @@ def _tell(summary: Summary, lines: Sequence[MatchingLine], *, most: int) -> None
     show.say(f"This period: {_standing(summary.period_spent, summary.period_remaining, limits.per_period)}")
     show.say(f"             ({_length(limits.period_seconds)} from {_moment(summary.period_start)})")
     if lines:
-        show.out().print(_table(lines[:most]))
+        # A long name is folded, not cut: cut names may look the same.
+        rows = [(_printable(x.matching), f"{x.charges:,}", _epsilon(x.units), _moment(x.last)) for x in lines[:most]]
+        show.show_table(("matching", "charges", "ε", "last charge"), rows, wrap=True)
     else:
         show.say("Nothing has been charged.")
     if len(lines) > most:
@@ -125,19 +122,6 @@ def _standing(spent: int, remaining: int | None, limit: int | None) -> str:
     if remaining is None or limit is None:
         return f"ε {_epsilon(spent)} spent, no limit of its own"
     return f"ε {_epsilon(spent)} spent, {_epsilon(remaining)} of {_epsilon(limit)} remaining"
-
-
-def _table(lines: Sequence[MatchingLine]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    # A long name is folded, not cut: cut names may look the same.
-    table.add_column("matching", overflow="fold")
-    for name in ("charges", "ε", "last charge"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for line in lines:
-        # Text is printed as it is; a plain string would have :100: turned into a picture.
-        matching = Text(_printable(line.matching))
-        table.add_row(matching, f"{line.charges:,}", _epsilon(line.units), _moment(line.last))
-    return table
 
 
 def _limits(change: Entry) -> str:

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
 
 from palmatch.cli import options, show
 from palmatch.cli.frontier import given_or_made_up
@@ -56,21 +54,15 @@ def command(
             found = find_limit(problem, budgets, delta=delta, crowds=crowds, seed=seed, progress=progress)
         results.append((size, problem, found))
     rows = [row for size, _, found in results for row in figures(found, **chosen.named_size(size))]
-    show.write_json(json, {"confidence": CONFIDENCE, "seed": seed, "rows": rows})
-    if str(json) != "-":
+    if show.write_json(json, {"confidence": CONFIDENCE, "seed": seed, "rows": rows}):
         _tell(results, chosen, delta)
 
 
 def _tell(results: Sequence[tuple[float, Problem, Limit]], chosen: options.ProblemOptions, delta: float) -> None:
     show.say(show.size_of(results[0][1]) if len(results) == 1 else show.sides_of(results[0][1]))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("regions", no_wrap=True)
-    for name in ("ε", "loss % ≥", "welfare ≤", "optimum", "±", "gap", "seconds"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for size, _, found in results:
-        for bound in found.bounds:
-            table.add_row(chosen.title(size), *_cells(bound, found))
-    show.out().print(table)
+    names = ("regions", "ε", "loss % ≥", "welfare ≤", "optimum", "±", "gap", "seconds")
+    rows = [(chosen.title(size), *_cells(bound, found)) for size, _, found in results for bound in found.bounds]
+    show.show_table(names, rows)
     crowds = results[0][2].optimum.crowds
     show.say(
         f"No ε-PLDP method{show.with_delta(delta)}, interactive or centralised, loses less in "

@@ -88,8 +88,7 @@ def demo(
     plan = Plan(protocol.value, transport.value, agents, faults, edge, epsilon, seed, folder_for(out))
     with show.progress_bar("live") as progress:
         played = play(plan, progress)
-    show.write_json(json, figures(plan, played))
-    if str(json) != "-":
+    if show.write_json(json, figures(plan, played)):
         tell(plan, played)
 
 

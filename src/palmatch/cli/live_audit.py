@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from palmatch.cli import show
-from palmatch.studies.audit.wire import Stage, WireAttack, attack_wire
+from palmatch.studies.audit.wire import Stage, attack_wire
 
 
 def audit(protocol: str, *, games: int, real: int, epsilon: float, seed: int | None, json: Path | None) -> bool:
@@ -19,13 +19,8 @@ def audit(protocol: str, *, games: int, real: int, epsilon: float, seed: int | N
             with show.progress_bar("games") as progress:
                 told = partial(progress, network)
                 found.append(attack_wire(stage, games=count, real=network == "hub", progress=told))
-    if str(json) != "-":
+    if show.write_json(json, {"attacks": [asdict(one) | {"broken": one.broken} for one in found], "seed": seed}):
         for attack in found:
             show.say(f"{attack.verdict} (the best test: {attack.test}).")
         show.say("A measured ε is above the true one with a probability of at most 1 in a million.")
-    show.write_json(json, {"attacks": [_figures(attack) for attack in found], "seed": seed})
     return any(attack.broken for attack in found)
-
-
-def _figures(attack: WireAttack) -> dict[str, object]:
-    return asdict(attack) | {"broken": attack.broken}

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
 from palmatch.cli import show
 from palmatch.live.demo import Played
 from palmatch.live.guarantee import on_the_wire
@@ -56,11 +53,9 @@ def _limit(plan: Plan, played: Played) -> float | None:
 
 def tell(plan: Plan, played: Played) -> None:
     """Print what was played."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("protocol", "transport", "matched", "loss %", "messages", "bytes/dev.", "slots", "s"):
-        table.add_column(name, justify="left" if name in ("protocol", "transport") else "right")
+    names = ("protocol", "transport", "matched", "loss %", "messages", "bytes/dev.", "slots", "s")
     matched = int((played.resource_of >= 0).sum())
-    table.add_row(
+    figures = (
         plan.protocol,
         plan.transport,
         f"{matched}/{played.problem.agents}",
@@ -71,7 +66,7 @@ def tell(plan: Plan, played: Played) -> None:
         f"{played.seconds:.0f}",
     )
     show.say(f"A synthetic city on this machine: {show.size_of(played.problem)}")
-    show.out().print(table)
+    show.show_table(names, [figures], left=2)
     if plan.faults:
         show.say(f"Devices died {played.deaths} times and went on from their ledgers.")
     for line in played.failed:

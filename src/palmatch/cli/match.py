@@ -122,8 +122,7 @@ def command(
     if str(out) == "-":
         show.step_aside()
     best = optimal_welfare(problem) if score or _is_cheap(problem) else None
-    show.write_json(json, _figures(problem, matching, best, seed, threshold))
-    if str(json) != "-":
+    if show.write_json(json, _figures(problem, matching, best, seed, threshold)):
         _tell(problem, matching, best, out, threshold)
 
 

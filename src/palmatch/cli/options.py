@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
 from inspect import Parameter, Signature, signature
@@ -36,6 +36,12 @@ class Accountants(StrEnum):
 COMMON, MOBILITY, PAPERS, TABLE, CLUSTER = "Common", "Mobility", "Papers", "Table", "Cluster"
 SCORES = "Scores (--domain table)"
 
+
+def option(name: str, words: str, panel: str | None = None, **more: Any) -> Any:
+    """Return an option: its name, its line of help, and under which heading that stands."""
+    return typer.Option(name, help=words, rich_help_panel=panel, **more)
+
+
 Agents: TypeAlias = Annotated[
     Path,
     typer.Argument(
@@ -47,174 +53,124 @@ Resources: TypeAlias = Annotated[
 ]
 Pairs: TypeAlias = Annotated[
     bool,
-    typer.Option(
+    option(
         "--pairs",
-        help="Match agents with each other: lat, lon, to_lat, to_lon (shared rides); a column each (table).",
-        rich_help_panel=COMMON,
+        "Match agents with each other: lat, lon, to_lat, to_lon (shared rides); a column each (table).",
+        COMMON,
     ),
 ]
 Domain: TypeAlias = Annotated[
     str,
-    typer.Option(
+    option(
         "--domain",
+        "What the files hold: mobility, papers, table, an installed domain, or your own as module:Class.",
+        COMMON,
         metavar="NAME",
-        help="What the files hold: mobility, papers, table, an installed domain, or your own as module:Class.",
         autocompletion=lambda: [*BUILT_IN, *plugin_domains()],
-        rich_help_panel=COMMON,
     ),
 ]
 DomainSettings: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="NAME=VALUE", help="A setting of your own domain; repeat it.", rich_help_panel=COMMON
-    ),
+    list[str] | None, option("--set", "A setting of your own domain; repeat it.", COMMON, metavar="NAME=VALUE")
 ]
-Edge: TypeAlias = Annotated[
-    float, typer.Option("--edge", help="Edge of the square regions, in metres.", rich_help_panel=MOBILITY)
-]
-Edges: TypeAlias = Annotated[
-    str, typer.Option("--edge", help="Edges of the square regions in metres, with commas.", rich_help_panel=MOBILITY)
-]
+Edge: TypeAlias = Annotated[float, option("--edge", "Edge of the square regions, in metres.", MOBILITY)]
+Edges: TypeAlias = Annotated[str, option("--edge", "Edges of the square regions in metres, with commas.", MOBILITY)]
 Areas: TypeAlias = Annotated[
-    int,
-    typer.Option(
-        "--areas", help="Most areas, the primary one included, of a possible reviewer.", rich_help_panel=PAPERS
-    ),
+    int, option("--areas", "Most areas, the primary one included, of a possible reviewer.", PAPERS)
 ]
-AreasList: TypeAlias = Annotated[
-    str, typer.Option("--areas", help="Most areas of a possible reviewer, with commas.", rich_help_panel=PAPERS)
-]
+AreasList: TypeAlias = Annotated[str, option("--areas", "Most areas of a possible reviewer, with commas.", PAPERS)]
 DrawPrimary: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--draw-primary", help="Draw primary areas that the files lack; adds ln k to ε.", rich_help_panel=PAPERS
-    ),
+    bool, option("--draw-primary", "Draw primary areas that the files lack; adds ln k to ε.", PAPERS)
 ]
 Types: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        "--types",
-        help="The possible types of each region: region and a utility for each resource.",
-        rich_help_panel=TABLE,
-    ),
+    option("--types", "The possible types of each region: region and a utility for each resource.", TABLE),
 ]
 Regions: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--regions", help="The public region of each reviewer, for scores: user, region.", rich_help_panel=SCORES
-    ),
+    Path | None, option("--regions", "The public region of each reviewer, for scores: user, region.", SCORES)
 ]
 MoreScores: TypeAlias = Annotated[
-    list[Path] | None,
-    typer.Option("--scores", help="Another file of scores, to be added; can be repeated.", rich_help_panel=SCORES),
+    list[Path] | None, option("--scores", "Another file of scores, to be added; can be repeated.", SCORES)
 ]
-Weights: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--weights", help="Weights of all files of scores, with commas.", rich_help_panel=SCORES),
-]
+Weights: TypeAlias = Annotated[str | None, option("--weights", "Weights of all files of scores, with commas.", SCORES)]
 MaxPapers: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--max-papers", help="Most papers of each reviewer: user, max_papers.", rich_help_panel=SCORES),
+    Path | None, option("--max-papers", "Most papers of each reviewer: user, max_papers.", SCORES)
 ]
 ScoreRange: TypeAlias = Annotated[
-    str,
-    typer.Option("--score-range", help="The smallest and largest score that there may be.", rich_help_panel=SCORES),
+    str, option("--score-range", "The smallest and largest score that there may be.", SCORES)
 ]
 Interest: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        "--interest", help="How many resources each possible type considers; all unless given.", rich_help_panel=COMMON
-    ),
+    int | None, option("--interest", "How many resources each possible type considers; all unless given.", COMMON)
 ]
 Capacity: TypeAlias = Annotated[
     int | None,
-    typer.Option(
-        "--capacity",
-        help="Agents that a resource takes where its file has no `capacity`; 1 unless given.",
-        rich_help_panel=COMMON,
-        min=0,
+    option(
+        "--capacity", "Agents that a resource takes where its file lacks `capacity`; 1 unless given.", COMMON, min=0
     ),
 ]
 Demand: TypeAlias = Annotated[
     int | None,
-    typer.Option(
-        "--demand",
-        help="Resources that an agent wants where its file has no `demand`; 1 unless given.",
-        rich_help_panel=COMMON,
-        min=0,
-    ),
+    option("--demand", "Resources that an agent wants where its file lacks `demand`; 1 unless given.", COMMON, min=0),
 ]
 Likely: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--likely",
-        help="Public places near which agents are likely to be, such as stations, in the form of the resources; those "
-        "of the resources unless given. Places in this file are taken as public: no guarantee covers them.",
-        rich_help_panel=COMMON,
+        "Public places near which agents are likely to be, such as stations, in the form of the resources; those of "
+        "the resources unless given. Places in this file are taken as public: no guarantee covers them.",
+        COMMON,
     ),
 ]
 Conflicts: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--conflicts",
-        help="Pairs never to be matched: agent, resource; or constraints `paper,user,-1|0|1`, 1 for a pair that is "
-        "matched beforehand.",
-        rich_help_panel=COMMON,
+        "Pairs never to be matched: agent, resource; or constraints `paper,user,-1|0|1`, 1 for a pair that is matched "
+        "beforehand.",
+        COMMON,
     ),
 ]
 Alpha: TypeAlias = Annotated[
-    float,
-    typer.Option("--alpha", help="Metres over which a resource loses 63 % of its worth.", rich_help_panel=MOBILITY),
+    float, option("--alpha", "Metres over which a resource loses 63 % of its worth.", MOBILITY)
 ]
-Spacing: TypeAlias = Annotated[
-    float, typer.Option("--spacing", help="Metres between the possible agents of a region.", rich_help_panel=MOBILITY)
-]
+Spacing: TypeAlias = Annotated[float, option("--spacing", "Metres between the possible agents of a region.", MOBILITY)]
 UsualSpacing: TypeAlias = Annotated[
     float | None,
-    typer.Option(
+    option(
         "--spacing",
-        help="Metres between the possible agents of a region; 100 unless given (--pairs: half of the edge).",
-        rich_help_panel=MOBILITY,
+        "Metres between the possible agents of a region; 100 unless given (--pairs: half of the edge).",
+        MOBILITY,
     ),
 ]
 Origin: TypeAlias = Annotated[
     str,
-    typer.Option(
-        "--origin",
-        help="LAT,LON from which squares are counted; keep it from one matching to the next.",
-        rich_help_panel=MOBILITY,
-    ),
+    option("--origin", "LAT,LON from which squares are counted; keep it from one matching to the next.", MOBILITY),
 ]
-Epsilon: TypeAlias = Annotated[
-    float, typer.Option("--epsilon", help="ε of every agent whose file row has none.", rich_help_panel=COMMON)
-]
+Epsilon: TypeAlias = Annotated[float, option("--epsilon", "ε of every agent whose file row has none.", COMMON)]
 AccountantName: TypeAlias = Annotated[
     Accountants,
-    typer.Option(
-        "--accountant", help="What adds up the cost of `palma`; auto takes what buys the most.", rich_help_panel=COMMON
-    ),
+    option("--accountant", "What adds up the cost of `palma`; auto takes what buys the most.", COMMON),
 ]
-Delta: TypeAlias = Annotated[
-    float, typer.Option("--delta", help="δ of (ε, δ), where a method needs one.", rich_help_panel=COMMON)
-]
+Delta: TypeAlias = Annotated[float, option("--delta", "δ of (ε, δ), where a method needs one.", COMMON)]
 SecretSeed: TypeAlias = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--seed",
-        help="Repeats the agents' draws: a simulation. Otherwise they are secret and kept nowhere.",
-        rich_help_panel=COMMON,
+        "Repeats the agents' draws: a simulation. Otherwise they are secret and kept nowhere.",
+        COMMON,
         min=0,
     ),
 ]
 DataSeed: TypeAlias = Annotated[
     int,
-    typer.Option(
+    option(
         "--data-seed",
-        help="Which synthetic data, where no files are given; public, and not the agents' draws.",
-        rich_help_panel=COMMON,
+        "Which synthetic data, where no files are given; public, and not the agents' draws.",
+        COMMON,
         min=0,
     ),
 ]
+Runs: TypeAlias = Annotated[int, option("--runs", "Runs of each method.", COMMON)]
+Json: TypeAlias = Annotated[Path | None, option("--json", "Write the figures as JSON; - for the output.", COMMON)]
 
 
 def one_method(choices: str) -> Any:
@@ -228,18 +184,9 @@ def one_method(choices: str) -> Any:
     )
 
 
-Runs: TypeAlias = Annotated[int, typer.Option("--runs", help="Runs of each method.", rich_help_panel=COMMON)]
-Json: TypeAlias = Annotated[
-    Path | None, typer.Option("--json", help="Write the figures as JSON; - for the output.", rich_help_panel=COMMON)
-]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemOptions:
-    """How two files become a problem: the options that all commands on files share, written once.
-
-    A command takes them as one argument; `sharing` shows them to the user one by one.
-    """
+    """How two files become a problem: the options that all commands on files share, one by one for the user."""
 
     domain: Domain = "mobility"
     pairs: Pairs = False
@@ -292,24 +239,26 @@ class ProblemOptions:
 
 
 def sharing(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose parameter of type `ProblemOptions` is one option for each of its fields."""
-    hints = get_type_hints(ProblemOptions, include_extras=True)
-    own = {
-        field.name: Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
-        for field in fields(ProblemOptions)
-    }
+    """Return a command whose parameter of a record of options is one option for each of the record's fields."""
     parameters: list[Parameter] = []
-    taken = ""
+    records: dict[str, Any] = {}
     for parameter in signature(command, eval_str=True).parameters.values():
-        if parameter.annotation is ProblemOptions:
-            parameters += own.values()
-            taken = parameter.name
+        if is_dataclass(parameter.annotation):
+            records[parameter.name] = record = parameter.annotation
+            hints = get_type_hints(record, include_extras=True)
+            parameters += [
+                Parameter(own.name, Parameter.KEYWORD_ONLY, default=own.default, annotation=hints[own.name])
+                for own in fields(record)
+            ]
         else:
             parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
 
     def shared(**given: Any) -> None:
-        chosen = ProblemOptions(**{name: given.pop(name) for name in own})
-        command(**given, **{taken: chosen})
+        chosen = {
+            name: record(**{own.name: given.pop(own.name) for own in fields(record)})
+            for name, record in records.items()
+        }
+        command(**given, **chosen)
 
     shared.__doc__ = command.__doc__
     shared.__signature__ = Signature(parameters)  # type: ignore[attr-defined]

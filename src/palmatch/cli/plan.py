@@ -36,8 +36,7 @@ def command(
     settings = Settings(epsilon=epsilon, delta=delta)
     with show.progress_bar("planning") as progress:
         plans = plan_regions(problem, settings=settings, progress=progress)
-    show.write_json(json, {"settings": _public(settings), "regions": [asdict(line) for line in plans]})
-    if str(json) != "-":
+    if show.write_json(json, {"settings": _public(settings), "regions": [asdict(line) for line in plans]}):
         show.say(show.size_of(problem))
         show.show_plan(plans)
         _tell(plans, settings)

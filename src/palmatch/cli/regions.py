@@ -55,8 +55,7 @@ def command(
             show.step_aside()
         else:
             write_whole(out, text)
-    show.write_json(json, {"regions": rows})
-    if str(json) != "-":
+    if show.write_json(json, {"regions": rows}):
         show.say(show.size_of(problem))
         show.show_table(
             ["region", "agents", "types"], [(r["region"], f"{r['agents']:,}", f"{r['types']:,}") for r in rows]

@@ -15,10 +15,8 @@ from typing import Annotated, Any, TypeAlias
 
 import polars as pl
 import typer
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 import palmatch
 from palmatch.cli import options, show
@@ -257,25 +255,15 @@ def _tell(
     if str(json) != "-":
         show.say(f"{title}: {show.counted(told.runs, 'run')}")
         show.say_seeded(told.seed)
-        _show_numbers(numbers)
+        lines = [number_line(number) for number in numbers if number.own is not None]
+        rows = [(line.what, line.published, line.own, line.deviations) for line in lines]
+        show.show_table(("what", "the paper", "ours", "σ"), rows, wrap=True)
         show.say("The last column is the difference in published standard deviations.")
         show.say(f"{show.FROM_THE_TRUTH}{' Here they may be: the records are synthetic.' if made_up else ''}")
         for warning in warnings:
             show.say(f"Warning: {warning}")
         show.say(f"Open {page} for the figures and for what differs from the paper.")
     show.write_json(json, figures(numbers, losses, told) | {"warnings": list(warnings)})
-
-
-def _show_numbers(numbers: Sequence[Beside]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("what", max_width=42)
-    for name in ("the paper", "ours", "σ"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for number in numbers:
-        if number.own is not None:
-            line = number_line(number)
-            table.add_row(line.what, line.published, line.own, line.deviations)
-    show.out().print(table)
 
 
 def figures(numbers: Sequence[Beside], losses: Sequence[dict[str, object]], told: Told) -> dict[str, Any]:

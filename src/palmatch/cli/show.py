@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from palmatch.cli.streams import spelt
 from palmatch.data.whole import write_whole
@@ -152,9 +153,9 @@ def show_rows(rows: Sequence[Row]) -> None:
     if len(sizes) > 1:
         _show_losses(rows, sizes)
         return
-    table = _table("method", "loss %", "±", "ε median", "ε max", "matched", "rounds")
-    for row in rows:
-        table.add_row(
+    names = ("method", "loss %", "±", "ε median", "ε max", "matched", "rounds")
+    lines = [
+        (
             row.method,
             # Rounded first, since the optimum's loss of next to nothing may be a negative zero.
             f"{round(100 * row.loss_mean, 1) + 0.0:.1f}",
@@ -164,41 +165,41 @@ def show_rows(rows: Sequence[Row]) -> None:
             f"{row.matched_mean:,.1f}".removesuffix(".0") if row.matched_mean >= 0 else "-",
             f"{row.rounds_mean:,.0f}" if row.rounds_mean else "-",
         )
-    out().print(table)
+        for row in rows
+    ]
+    show_table(names, lines)
 
 
 def _show_losses(rows: Sequence[Row], sizes: Sequence[tuple[float | None, int | None]]) -> None:
-    table = _table("loss in %", *(f"{edge:g} m" if areas is None else counted(areas, "area") for edge, areas in sizes))
+    names = ["loss in %", *(f"{edge:g} m" if areas is None else counted(areas, "area") for edge, areas in sizes)]
+    lines = []
     for method in dict.fromkeys(row.method for row in rows):
         cells = {(row.edge, row.areas): row for row in rows if row.method == method}
-        table.add_row(
-            method,
-            *(spelt(f"{100 * cells[size].loss_mean:.1f} ± {100 * cells[size].loss_sd:.1f}") for size in sizes),
-        )
-    out().print(table)
+        told = [f"{100 * cells[size].loss_mean:.1f} ± {100 * cells[size].loss_sd:.1f}" for size in sizes]
+        lines.append((method, *told))
+    show_table(names, lines)
 
 
-def _table(first: str, *others: str) -> Table:
+def show_table(names: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, wrap: bool = False) -> None:
+    """Print rows of text under their headings, the first column(s) to the left and the others to the right.
+
+    Where there is too little room the other columns are folded, or, with `wrap`, the first ones.
+    """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column(spelt(first), no_wrap=True)
-    for name in others:
-        table.add_column(spelt(name), justify="right", overflow="fold")
-    return table
-
-
-def show_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows of text under their headings, the first column to the left and the others to the right."""
-    table = _table(*names)
+    for place, name in enumerate(names):
+        first = place < left
+        table.add_column(spelt(name), justify="left" if first else "right", overflow="fold", no_wrap=first is not wrap)
     for row in rows:
-        table.add_row(*map(spelt, row))
+        # As plain text: a string would have :100: turned into a picture.
+        table.add_row(*(Text(spelt(cell)) for cell in row))
     out().print(table)
 
 
 def show_plan(plans: Sequence[RegionPlan]) -> None:
     """Print what a budget buys, a line each region."""
-    table = _table("region", "agents", "types", "c select", "c back-off", "actions", "worst ε")
-    for line in plans:
-        table.add_row(
+    names = ("region", "agents", "types", "c select", "c back-off", "actions", "worst ε")
+    lines = [
+        (
             textwrap.shorten(line.region, 26, placeholder="..."),
             f"{line.agents:,}",
             f"{line.types:,}",
@@ -207,25 +208,28 @@ def show_plan(plans: Sequence[RegionPlan]) -> None:
             "any" if line.unlimited else f"{line.actions:,}",
             _epsilon(line.worst_epsilon, 3),
         )
-    out().print(table)
+        for line in plans
+    ]
+    show_table(names, lines)
 
 
 def show_accounts(plans: Sequence[RegionPlan]) -> None:
     """Print what each accountant buys of the same budget, and what `once` would do with it, a line each region."""
-    table = _table("region", "ε", "published", "pure", "renyi", "auto", "reports", "fitting")
-    for line in plans:
-        bought = {name: _actions(count) for name, count in line.bought.items()}
-        table.add_row(
+    names = ("region", "ε", "published", "pure", "renyi", "auto", "reports", "fitting")
+    lines = [
+        (
             textwrap.shorten(line.region, 20, placeholder="..."),
             in_words(line.epsilon),
             "any" if line.unlimited else f"{line.actions:,}",
-            bought["pure"],
-            bought["renyi"],
+            _actions(line.bought["pure"]),
+            _actions(line.bought["renyi"]),
             line.accountant,
             f"{line.reports:,}",
             f"{100 * line.fitting:.0f} %" if line.reports > 1 else "-",
         )
-    out().print(table)
+        for line in plans
+    ]
+    show_table(names, lines)
 
 
 def _actions(count: float) -> str:
@@ -256,10 +260,13 @@ def _epsilon(value: float, digits: int = 2) -> str:
     return short if float(short) >= value else f"{float(short) + 10**-digits:.{digits}f}"
 
 
-def write_json(path: Path | None, content: Mapping[str, Any]) -> None:
-    """Write JSON to a file, or to the standard output for `-`; numbers that JSON lacks become null."""
+def write_json(path: Path | None, content: Mapping[str, Any]) -> bool:
+    """Write JSON to a file, or to the standard output for `-`; numbers that JSON lacks become null.
+
+    Returns whether the output is still to be had for words.
+    """
     if path is None:
-        return
+        return True
     to_output = str(path) == "-"
     # What cannot be encoded for the output is escaped, which JSON knows how to.
     text = json.dumps(_plain(content), indent=2, ensure_ascii=to_output and not _says("ε"), allow_nan=False) + "\n"
@@ -267,6 +274,7 @@ def write_json(path: Path | None, content: Mapping[str, Any]) -> None:
         sys.stdout.write(text)
     else:
         write_whole(path, text)
+    return not to_output
 
 
 def _says(text: str) -> bool:

@@ -16,13 +16,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from numpy.typing import ArrayLike
 
-from palmatch.domains.mobility import City
 from palmatch.errors import InputError
 from palmatch.matching import Matching
 from palmatch.methods import METHODS
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.report.maps import dot, draw_land, map_axes, places_of
-from palmatch.report.paper_figures import Line, loss_lines
 from palmatch.report.phrases import counted, percent
 from palmatch.report.style import (
     AGENT,
@@ -47,7 +45,7 @@ from palmatch.report.style import (
     styled,
 )
 from palmatch.report.words import Words
-from palmatch.studies.compare import Comparison, Row, Run, all_epsilons
+from palmatch.studies.compare import Row, Run, all_epsilons
 from palmatch.studies.fairness import Fairness
 from palmatch.studies.limit_points import LIMIT
 
@@ -296,28 +294,3 @@ def served_curves(found: Mapping[str, Fairness], words: Words) -> Figure:
     axes.set_xlabel("share of all, the worst served first (%)")
     axes.set_ylabel("utility")
     return figure
-
-
-def loss_over_edges(comparisons: Sequence[Comparison]) -> Figure:
-    """Draw the mean loss of each method over the size of the regions; whiskers are one standard deviation."""
-    rows = [row for comparison in comparisons for row in comparison.rows]
-    if any(row.edge is None for row in rows):
-        raise InputError("Expected the edge of every comparison: give compare(..., edge=...) the size of its regions.")
-    by_method: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: row.edge or 0.0):
-        by_method.setdefault(row.method, []).append(row)
-    lines = [
-        Line(
-            method,
-            kind_of(method, max(row.epsilon_max for row in found)),
-            sizes=tuple(float(row.edge or 0.0) for row in found),
-            means=tuple(row.loss_mean for row in found),
-            spreads=tuple(row.loss_sd for row in found),
-        )
-        for method, found in by_method.items()
-    ]
-    on_map = isinstance(comparisons[0].problem.domain, City)
-    runs = max(row.runs for row in rows if row.method != LIMIT)
-    told = f"mean of {counted(runs, 'run')}; whiskers are one standard deviation"
-    across = "edge of a square region (metres)" if on_map else "size of a region"
-    return loss_lines(lines, [], told=told, across=across)

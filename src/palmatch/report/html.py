@@ -57,7 +57,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a table; a single cell is the heading of the rows below it."""
+    """A row of a table."""
 
     cells: tuple[Cell, ...]
     chief: bool = False

@@ -25,7 +25,7 @@ from palmatch.studies.fairness import fairness
 
 def write_report(
     folder: Path | str,
-    comparisons: Comparison | Sequence[Comparison],
+    comparison: Comparison,
     *,
     title: str,
     settings: Settings,
@@ -39,8 +39,8 @@ def write_report(
 
     Parameters
     ----------
-    comparisons:
-        One comparison, or several with their edges; of several, the first is shown in detail.
+    comparison:
+        What the page is about.
     headline:
         The method that the summary, the guarantee and the map are about.
     command:
@@ -50,61 +50,34 @@ def write_report(
     traces:
         Recorded matchings by method, for the figure of how fast agents are served.
     """
-    every = (comparisons,) if isinstance(comparisons, Comparison) else tuple(comparisons)
-    if not every:
-        raise InputError("Expected at least one comparison to report on, got none.")
-    _check_headline(every, headline)
-    place = made_folder(Path(folder))
-    exhibits = _exhibits(place, every, settings=settings, headline=headline, outline=outline, traces=traces)
-    notes = tuple(dict.fromkeys(note for comparison in every for note in comparison.problem.notes))
-    sections = (
-        words.guarantee_section(every[0].runs[headline][0].matching.guarantee),
-        Section("In pictures", exhibits=tuple(exhibits)),
-        Section("In figures", tables=(words.table(every, headline),)),
-        *([Section("Notes", items=notes)] if notes else []),
-        Section("To do it again", command=command, settings=words.settings_in_words(every[0], settings, seed)),
+    if headline not in comparison.runs:
+        raise InputError(
+            f"There is no {headline!r} among the compared methods ({', '.join(comparison.runs)}): "
+            "compare it too, or choose another headline."
+        )
+    place, notes = made_folder(Path(folder)), comparison.problem.notes
+    on_map = isinstance(comparison.problem.domain, City)
+    exhibits = (
+        *([_maps(place, comparison, headline, outline)] if on_map else []),
+        _losses(place, comparison),
+        _fairness(place, comparison, headline),
+        *_spending(place, comparison, settings, headline),
+        *([_rounds(place, traces)] if traces else []),
     )
-    return write_page(place, Page(title, words.summary(every, headline), sections))
+    sections = (
+        words.guarantee_section(comparison.runs[headline][0].matching.guarantee),
+        Section("In pictures", exhibits=exhibits),
+        Section("In figures", tables=(words.table(comparison, headline),)),
+        *([Section("Notes", items=notes)] if notes else []),
+        Section("To do it again", command=command, settings=words.settings_in_words(comparison, settings, seed)),
+    )
+    return write_page(place, Page(title, words.summary(comparison, headline), sections))
 
 
-def _check_headline(comparisons: Sequence[Comparison], headline: str) -> None:
-    for comparison in comparisons:
-        if headline not in comparison.runs:
-            raise InputError(
-                f"There is no {headline!r} among the compared methods ({', '.join(comparison.runs)}): "
-                "compare it too, or choose another headline."
-            )
-
-
-def _exhibits(
-    folder: Path,
-    comparisons: Sequence[Comparison],
-    *,
-    settings: Settings,
-    headline: str,
-    outline: ArrayLike | None,
-    traces: Mapping[str, Matching] | None,
-) -> list[Exhibit]:
-    """Draw what there is to draw, in the order in which it is told."""
-    first = comparisons[0]
-    where = words.where_of(first) if len(comparisons) > 1 else ""
-    exhibits = []
-    if isinstance(first.problem.domain, City):
-        exhibits.append(_maps(folder, first, headline, outline, where))
-    exhibits.append(_losses(folder, first, where))
-    if len(comparisons) > 1:
-        exhibits.append(_edges(folder, comparisons))
-    exhibits.append(_fairness(folder, first, headline, where))
-    exhibits.extend(_spending(folder, first, settings, headline, where))
-    if traces:
-        exhibits.append(_rounds(folder, traces))
-    return exhibits
-
-
-def _maps(folder: Path, comparison: Comparison, headline: str, outline: ArrayLike | None, where: str) -> Exhibit:
+def _maps(folder: Path, comparison: Comparison, headline: str, outline: ArrayLike | None) -> Exhibit:
     methods = {"map": headline}
     caption = (
-        f"Each line leads from an agent to the vehicle that “{headline}” gave to it in the first run{where}: "
+        f"Each line leads from an agent to the vehicle that “{headline}” gave to it in the first run: "
         "the shorter the lines, the better. Which shaded square an agent is in is public; where in the square is not, "
         "so that a map like this one is not for publishing where the agents are real."
     )
@@ -120,12 +93,12 @@ def _maps(folder: Path, comparison: Comparison, headline: str, outline: ArrayLik
     return Exhibit(tuple(pictures), caption)
 
 
-def _losses(folder: Path, comparison: Comparison, where: str) -> Exhibit:
+def _losses(folder: Path, comparison: Comparison) -> Exhibit:
     ranked = sorted(comparison.rows, key=lambda row: row.loss_mean)
     told = "; ".join(f"{row.method} {percent(row.loss_mean)}" for row in ranked)
     shown = picture(folder, "loss", figures.loss_bars(comparison.rows), f"Welfare lost: {told}.")
     caption = (
-        f"How much of the welfare that the optimum reaches is lost, the least on top{where}. Compare bars of the same "
+        "How much of the welfare that the optimum reaches is lost, the least on top. Compare bars of the same "
         "colour first: they guarantee the same kind of privacy."
     )
     if comparison.limit:
@@ -133,7 +106,7 @@ def _losses(folder: Path, comparison: Comparison, where: str) -> Exhibit:
     return Exhibit((shown,), caption)
 
 
-def _fairness(folder: Path, comparison: Comparison, headline: str, where: str) -> Exhibit:
+def _fairness(folder: Path, comparison: Comparison, headline: str) -> Exhibit:
     problem, shown = comparison.problem, {headline: comparison.runs[headline][0].matching}
     if "hungarian" in comparison.runs:
         shown["hungarian"] = comparison.runs["hungarian"][0].matching
@@ -141,24 +114,14 @@ def _fairness(folder: Path, comparison: Comparison, headline: str, where: str) -
     told = " ".join(f"{line}." for line in units.fairness_lines(problem, found[headline]))
     lacking = units.shortfall_lines(problem, shown[headline]) if problem.seats is not None else []
     caption = (
-        f"How evenly all are served in the first run{where}: utilities from the worst served to the best served; a "
+        "How evenly all are served in the first run: utilities from the worst served to the best served; a "
         f"level line is an even one. With “{headline}”: {told} {' '.join(line.strip() for line in lacking)}"
     )
     drawn = picture(folder, "served", figures.served_curves(found, words.words_of(problem)), told)
     return Exhibit((drawn,), caption.strip())
 
 
-def _edges(folder: Path, comparisons: Sequence[Comparison]) -> Exhibit:
-    told = "Line chart of the mean welfare loss of each method over the size of the regions; the table has the figures."
-    shown = picture(folder, "edges", figures.loss_over_edges(comparisons), told)
-    caption = (
-        "A larger region hides more of the agents in it. A line that climbs shows what that costs; a flat one belongs "
-        "to a method that does not look at regions."
-    )
-    return Exhibit((shown,), caption)
-
-
-def _spending(folder: Path, comparison: Comparison, settings: Settings, headline: str, where: str) -> list[Exhibit]:
+def _spending(folder: Path, comparison: Comparison, settings: Settings, headline: str) -> list[Exhibit]:
     """Return the histogram of ε, or nothing where no agent's ε says more than the guarantee does."""
     telling = [method for method in (headline, "published") if _spent_unequally(comparison.runs.get(method, ()))]
     if not telling:
@@ -167,11 +130,11 @@ def _spending(folder: Path, comparison: Comparison, settings: Settings, headline
     budget, spent = runs[0].matching.guarantee.epsilon, all_epsilons(runs)
     told = f"Histogram of ε by agent: median {np.median(spent):.2f}, largest {spent.max():.2f}, budget {budget:g}."
     shown = picture(folder, "epsilon", figures.epsilon_histogram(runs, budget), told)
-    return [Exhibit((shown,), _spending_caption(comparison, settings, telling[0], where))]
+    return [Exhibit((shown,), _spending_caption(comparison, settings, telling[0]))]
 
 
-def _spending_caption(comparison: Comparison, settings: Settings, method: str, where: str) -> str:
-    caption = f"What the actions of each agent cost by the accounting of “{method}”{where}; no agent passes the budget."
+def _spending_caption(comparison: Comparison, settings: Settings, method: str) -> str:
+    caption = f"What the actions of each agent cost by the accounting of “{method}”; no agent passes the budget."
     if np.ptp(budgets(comparison.problem, settings)) > 0:
         caption += " The budget marked is the largest one; some agents brought smaller ones of their own."
     if method == "published":

@@ -5,7 +5,6 @@ Nothing here draws or writes a file, and nothing is computed that a study should
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import isfinite
 
@@ -17,7 +16,7 @@ from palmatch.methods import METHODS, Settings
 from palmatch.methods.palma import published_policy
 from palmatch.problem import Problem
 from palmatch.report import html
-from palmatch.report.html import NOTHING, Cell, Section, Table, text_row
+from palmatch.report.html import NOTHING, Cell, Section, Table
 from palmatch.report.phrases import percent
 from palmatch.report.style import REGION_ONLY, help_of, kind_of
 from palmatch.studies.compare import Comparison, Row
@@ -47,14 +46,6 @@ class Words:
     region: tuple[str, str] = ("region", "regions")
 
 
-def where_of(comparison: Comparison) -> str:
-    """Say which of several comparisons this is."""
-    edge = comparison.rows[0].edge
-    if edge is None:
-        return ""
-    return f" at an edge of {edge:,.0f} m" if isinstance(comparison.problem.domain, City) else f" at size {edge:g}"
-
-
 def words_of(problem: Problem) -> Words:
     """Return what agents, resources and regions are called in a domain."""
     if isinstance(problem.domain, City):
@@ -74,20 +65,17 @@ def _count(number: int, words: tuple[str, str]) -> str:
     return f"{number:,} {words[number != 1]}"
 
 
-def summary(comparisons: Sequence[Comparison], headline: str) -> tuple[str, ...]:
-    """Return the sentences of the first paragraph: about the first comparison, with a glance at the others."""
-    first = comparisons[0]
-    problem, words, row = first.problem, words_of(first.problem), _rows(first)[headline]
-    where = where_of(first) if len(comparisons) > 1 else ""
+def summary(comparison: Comparison, headline: str) -> tuple[str, ...]:
+    """Return the sentences of the first paragraph."""
+    problem, words, row = comparison.problem, words_of(comparison.problem), _rows(comparison)[headline]
     return (
         f"{_count(problem.agents, words.agent)} in {_count(len(problem.regions), words.region)} "
         f"{'was' if problem.agents == 1 else 'were'} to be matched "
         f"with {_count(problem.resources, words.resource)}, {_each(problem)}.",
-        f"The method “{headline}” ({METHODS[headline].help}) {_served(row, problem, words)}{where}, and lost "
+        f"The method “{headline}” ({METHODS[headline].help}) {_served(row, problem, words)}, and lost "
         f"{percent(row.loss_mean)}{_over(row)} of the welfare that a centre which knows everything could have reached.",
-        *_elsewhere(comparisons[1:], headline),
-        _guaranteed(first.runs[headline][0].matching.guarantee),
-        *_yardsticks(first, row, words),
+        _guaranteed(comparison.runs[headline][0].matching.guarantee),
+        *_references(comparison, row, words),
     )
 
 
@@ -97,13 +85,6 @@ def _each(problem: Problem) -> str:
     seats, units = int(problem.capacity.sum()), int(problem.demand.sum())
     conflicts = len(problem.conflicts)
     return f"{seats:,} seats for up to {units:,} units" + f", {conflicts:,} pairs excluded" * bool(conflicts)
-
-
-def _elsewhere(others: Sequence[Comparison], headline: str) -> list[str]:
-    if not others:
-        return []
-    told = [f"{percent(_rows(other)[headline].loss_mean)}{where_of(other)}" for other in others]
-    return [f"It lost {', '.join(told)}."]
 
 
 def _guaranteed(guarantee: Guarantee) -> str:
@@ -132,7 +113,7 @@ def _served(row: Row, problem: Problem, words: Words) -> str:
     return f"gave {_mean(row.matched_mean)} of {_count(problem.agents, words.agent)} a {words.resource[0]}"
 
 
-def _yardsticks(comparison: Comparison, chief: Row, words: Words) -> list[str]:
+def _references(comparison: Comparison, chief: Row, words: Words) -> list[str]:
     """Say what no method at all would lose, and what the best method without any budget loses."""
     told = []
     least = _rows(comparison).get(LIMIT)
@@ -191,15 +172,11 @@ def _uncovered(guarantee: Guarantee) -> str:
     return f"It does not cover: {named}" + (f", and {rest:,} more." if rest > 0 else ".")
 
 
-def table(comparisons: Sequence[Comparison], headline: str) -> Table:
-    """Return the rows of all comparisons, those of one together, the least loss first."""
-    rows = []
-    for comparison in comparisons:
-        if len(comparisons) > 1:
-            rows.append(text_row(where_of(comparison).strip().capitalize()))
-        ranked = sorted(comparison.rows, key=lambda row: (row.loss_mean, row.method))
-        rows += [_line(row, comparison.problem, chief=row.method == headline) for row in ranked]
-    private = _private_figures(comparisons)
+def table(comparison: Comparison, headline: str) -> Table:
+    """Return the rows of a comparison, the least loss first."""
+    ranked = sorted(comparison.rows, key=lambda row: (row.loss_mean, row.method))
+    rows = tuple(_line(row, comparison.problem, chief=row.method == headline) for row in ranked)
+    private = [name for name, runs in comparison.runs.items() if runs and not runs[0].matching.epsilon_is_public]
     remark = (
         "Welfare lost is the part of the optimum's total utility that is missing: the mean over the runs ± one "
         "standard deviation. “none” means no guarantee. Rounds are synchronous steps; a centre needs none."
@@ -210,7 +187,7 @@ def table(comparisons: Sequence[Comparison], headline: str) -> Table:
             "study, and not to be published."
         )
     columns = ("method", "welfare lost, %", "ε, median / largest", "matched", "rounds")
-    return Table(columns, tuple(rows), remark)
+    return Table(columns, rows, remark)
 
 
 def _line(row: Row, problem: Problem, *, chief: bool) -> html.Row:
@@ -233,12 +210,6 @@ def _epsilon(row: Row) -> str:
         f"{value:g}" if value == round(value) else f"{value:.2f}" for value in (row.epsilon_median, row.epsilon_max)
     )
     return largest if median == largest else f"{median} / {largest}"
-
-
-def _private_figures(comparisons: Sequence[Comparison]) -> list[str]:
-    """Return the methods whose ε by agent may not be shown around."""
-    runs = [(method, run) for comparison in comparisons for method, own in comparison.runs.items() for run in own[:1]]
-    return list(dict.fromkeys(method for method, run in runs if not run.matching.epsilon_is_public))
 
 
 def seed_in_words(seed: int | None) -> str:
