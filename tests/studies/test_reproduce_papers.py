@@ -82,8 +82,8 @@ def test_files_are_read_with_their_own_primary_areas(tmp_path: Path) -> None:
     (tmp_path / "papers.csv").write_text("id,a,b,c\n1,1,0,0\n2,0,1,1\n")
     (tmp_path / "reviewers.csv").write_text("id,a,b,c,primary,epsilon\nx,1,1,0,b,1\ny,0,0,1,c,2\nz,1,0,1,a,1\n")
     records = study.from_files(tmp_path / "papers.csv", tmp_path / "reviewers.csv")
-    assert records.reviewer_primary is not None
-    assert records.reviewer_primary.tolist() == [1, 2, 0]
+    assert records.reviewers.primary is not None
+    assert records.reviewers.primary.tolist() == [1, 2, 0]
     assert any("budgets" in note for note in records.notes)
     assert any("primary areas of reviewers.csv" in note for note in records.notes)
     assert len(study.play_run(records, 2, 0, 0)) == len(study.METHODS)

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Annotated
 
 from palmatch.cli import options, show
-from palmatch.cli.inputs import Inputs, inputs_of
+from palmatch.cli.inputs import inputs_of
 from palmatch.cli.outputs import check_outputs
 from palmatch.matching import Matching, in_words
-from palmatch.methods import Settings, StageProgress
+from palmatch.methods import Settings
 from palmatch.report.units import fairness_table
 from palmatch.studies.compare import Comparison, Row
 from palmatch.studies.compare import compare as compare_methods
@@ -55,31 +55,18 @@ def command(
     results = []
     for size in chosen.sizes(edge, areas):
         with show.progress_bar(chosen.title(size)) as progress:
-            results.append(_compare(inputs, size, chosen, names, runs, settings, seed, progress))
+            result = compare_methods(
+                inputs.problems(size, seed),
+                names,
+                runs=runs,
+                settings=settings,
+                seed=seed,
+                **chosen.named_size(size),
+                progress=progress,
+            )
+        results.append(result)
     if show.write_json(json, figures(results, seed)):
         _tell(results, runs, settings, seed)
-
-
-def _compare(
-    inputs: Inputs,
-    size: float,
-    chosen: options.ProblemOptions,
-    names: Sequence[str],
-    runs: int,
-    settings: Settings,
-    seed: int | None,
-    progress: StageProgress,
-) -> Comparison:
-    problem = (lambda run: inputs.problem(size, run)) if inputs.draws else inputs.problem(size, seed)
-    return compare_methods(
-        problem,
-        names,
-        runs=runs,
-        settings=settings,
-        seed=seed,
-        **chosen.named_size(size),
-        progress=progress,
-    )
 
 
 def _tell(results: Sequence[Comparison], runs: int, settings: Settings, seed: int | None) -> None:

@@ -12,14 +12,9 @@ import typer
 from palmatch.cli import options, show
 from palmatch.cli.compare import figures as compare_figures
 from palmatch.cli.compare import tell_limit
-from palmatch.cli.inputs import Inputs, inputs_of, likely_places
-from palmatch.cli.memory import check_areas
+from palmatch.cli.inputs import given_or_synthetic
 from palmatch.cli.outputs import check_outputs, folder_for
 from palmatch.cli.streams import spelt
-from palmatch.data import city
-from palmatch.data.conference import conference
-from palmatch.domains import mobility, papers
-from palmatch.errors import InputError
 from palmatch.matching import in_words
 from palmatch.methods import Settings
 from palmatch.problem import Problem
@@ -71,12 +66,12 @@ def command(
     """Find the frontier."""
     check_outputs(agents, resources, *chosen.files, json=json)
     names, budgets = options.methods(methods, beside=[LIMIT]), options.numbers(epsilons, "--epsilons")
-    inputs = given_or_made_up(agents, resources, chosen, seed=data_seed)
+    inputs = given_or_synthetic(agents, resources, chosen, seed=data_seed)
     folder = folder_for(out)
     size = chosen.size(edge, areas)
     with show.progress_bar(NAME) as progress:
         found = find_frontier(
-            (lambda run: inputs.problem(size, run)) if inputs.draws else inputs.problem(size, seed),
+            inputs.problems(size, seed),
             names,
             epsilons=budgets,
             runs=runs,
@@ -89,53 +84,6 @@ def command(
     picture = save_both(frontier_figure(found, where), folder, NAME)[0]
     if show.write_json(json, figures(found, seed)):
         _tell(found, where, delta, picture, seed)
-
-
-def given_or_made_up(
-    agents: Path | None, resources: Path | None, chosen: options.ProblemOptions, *, seed: int
-) -> Inputs:
-    """Return what the files hold; without files the synthetic city at eight in the morning, or the conference."""
-    if chosen.pairs:
-        raise InputError("--pairs goes with match, compare, audit, plan and regions: leave it out here.")
-    if agents is not None and resources is not None:
-        return inputs_of(agents, resources, chosen)
-    if agents is not None or resources is not None:
-        raise InputError("AGENTS and RESOURCES go together: give both files, or neither for a synthetic city.")
-    if chosen.domain not in ("mobility", "papers") or chosen.types is not None:
-        table = chosen.domain == "table" or chosen.types is not None
-        needs = "table needs --types FILE," if table else f"{chosen.domain} needs"
-        raise InputError(f"--domain {needs} AGENTS and RESOURCES: only a city and a conference can be synthetic.")
-    if chosen.domain == "papers":
-        drawn = conference(seed=seed)
-
-        def of_conference(areas: float, run: int | None) -> Problem:
-            check_areas(int(areas), named=len(drawn.areas), agents=len(drawn.reviewers), papers=len(drawn.papers))
-            return papers.problem(
-                drawn.reviewers,
-                drawn.papers,
-                areas=int(areas),
-                draw_primary=True,
-                seed=run,
-                interest=chosen.interest,
-                area_names=drawn.areas,
-            )
-
-        return Inputs(of_conference, draws=True)
-    batch, likely = city.batch(8.0, seed=seed), likely_places(chosen)
-
-    def of_city(edge: float, _run: int | None) -> Problem:
-        return mobility.problem(
-            batch.requests,
-            batch.vehicles,
-            edge=edge,
-            alpha=chosen.alpha,
-            spacing=100.0 if chosen.spacing is None else chosen.spacing,
-            interest=chosen.interest,
-            origin=options.place(chosen.origin),
-            likely=likely,
-        )
-
-    return Inputs(of_city, draws=False)
 
 
 def _where(found: Frontier, chosen: options.ProblemOptions, size: float, *, made_up: bool) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from palmatch.cli.memory import check_areas, check_city, check_file, check_types
 from palmatch.cli.options import ProblemOptions, numbers, place, score_range
 from palmatch.cli.show import announce_compiling
+from palmatch.data import city
 from palmatch.data.cells import identifiers, unit_counts
+from palmatch.data.conference import conference
 from palmatch.data.files import read_sheet
-from palmatch.data.labels import check_same_areas, need_primary, read_labels
-from palmatch.data.points import Points, check_not_swapped, read_points, read_trips
+from palmatch.data.labels import Labels, check_same_areas, need_primary, read_labels
+from palmatch.data.points import read_points, read_trips
 from palmatch.data.scores import Pairs, is_score_file, read_max_papers, read_pairs, read_regions, read_scores
-from palmatch.data.tables import Types, check_regions, read_table, read_types
+from palmatch.data.tables import Table, Types, check_regions, read_table, read_types
 from palmatch.domains import mobility, papers, plugin, scores, table
 from palmatch.domains import pairs as partners
 from palmatch.errors import InputError
@@ -35,9 +37,12 @@ _SPACING = 100.0
 class _Limits(NamedTuple):
     """Capacity and demand where the files say nothing, and excluded pairs."""
 
-    capacity: int | None
-    demand: int | None
-    conflicts: list[tuple[str, str]]
+    capacity: Any = None
+    demand: Any = None
+    conflicts: Sequence[tuple[str, str]] = ()
+
+
+_NO_LIMITS = _Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +55,13 @@ class Inputs:
     """
 
     problem: Callable[[float, int | None], Problem]
-    draws: bool
+    draws: bool = False
     ignored: tuple[str, ...] = ()
     fixed: tuple[tuple[str, str], ...] = ()
+
+    def problems(self, size: float, seed: int | None) -> Problem | Callable[[int | None], Problem]:
+        """Return the problem of all runs, or, where something is drawn, a function from a run's seed to its own."""
+        return (lambda run: self.problem(size, run)) if self.draws else self.problem(size, seed)
 
 
 def inputs_of(agents: Path, resources: Path | None, chosen: ProblemOptions) -> Inputs:
@@ -116,10 +125,33 @@ def _check_options(agents: Path, resources: Path | None, chosen: ProblemOptions,
         )
 
 
+def given_or_synthetic(agents: Path | None, resources: Path | None, chosen: ProblemOptions, *, seed: int) -> Inputs:
+    """Return what the files hold; without files the synthetic city at eight in the morning, or the conference."""
+    if chosen.pairs:
+        raise InputError("--pairs goes with match, compare, audit, plan and regions: leave it out here.")
+    if agents is not None and resources is not None:
+        return inputs_of(agents, resources, chosen)
+    if agents is not None or resources is not None:
+        raise InputError("AGENTS and RESOURCES go together: give both files, or neither for a synthetic city.")
+    if chosen.domain not in ("mobility", "papers") or chosen.types is not None:
+        table = chosen.domain == "table" or chosen.types is not None
+        needs = "table needs --types FILE," if table else f"{chosen.domain} needs"
+        raise InputError(f"--domain {needs} AGENTS and RESOURCES: only a city and a conference can be synthetic.")
+    if chosen.domain == "mobility":
+        batch = city.batch(8.0, seed=seed)
+        return _on_map(batch.requests, batch.vehicles, chosen)
+    return _of_areas(*conference(seed=seed).labels, replace(chosen, draw_primary=True))
+
+
 def _mobility(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
     requests, vehicles = read_points(agents, role="agents"), read_points(resources, role="resources")
-    check_not_swapped(requests, vehicles)
-    likely = likely_places(chosen)
+    return replace(_on_map(requests, vehicles, chosen, limits), ignored=requests.ignored)
+
+
+def _on_map(
+    requests: mobility.Places, vehicles: mobility.Places, chosen: ProblemOptions, limits: _Limits = _NO_LIMITS
+) -> Inputs:
+    likely = None if chosen.likely is None else read_points(chosen.likely, role="resources")
 
     def problem(edge: float, _seed: int | None) -> Problem:
         return check_city(
@@ -136,12 +168,7 @@ def _mobility(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Li
             )
         )
 
-    return Inputs(problem, draws=False, ignored=requests.ignored)
-
-
-def likely_places(chosen: ProblemOptions) -> Points | None:
-    """Return the public places of --likely."""
-    return None if chosen.likely is None else read_points(chosen.likely, role="resources")
+    return Inputs(problem)
 
 
 def _rides(agents: Path, chosen: ProblemOptions, excluded: Sequence[tuple[str, str]]) -> Inputs:
@@ -158,29 +185,14 @@ def _rides(agents: Path, chosen: ProblemOptions, excluded: Sequence[tuple[str, s
         )
         return found if chosen.interest is not None else check_types(found)
 
-    return Inputs(problem, draws=False, ignored=trips[0].ignored)
+    return Inputs(problem, ignored=trips[0].ignored)
 
 
 def _mutual(agents: Path, chosen: ProblemOptions, excluded: Sequence[tuple[str, str]]) -> Inputs:
     # The agents are what there is a column for.
-    ids, _, possible = _papers_and_types(agents, chosen.types)
-    rows = read_table(agents, resource_ids=ids)
-    check_regions(rows, possible)
-
-    def problem(_size: float, _seed: int | None) -> Problem:
-        return partners.table(
-            rows.utilities,
-            rows.regions,
-            possible.by_region,
-            representatives=possible.representatives,
-            agent_ids=ids,
-            interest=chosen.interest,
-            epsilon=rows.epsilon,
-            conflicts=excluded,
-            source=possible.origin,
-        )
-
-    return Inputs(problem, draws=False)
+    ids, _, possible = _ids_and_types(agents, chosen.types)
+    rows = _rows_of(agents, ids, possible)
+    return Inputs(lambda *_: partners.table(rows, types=possible, interest=chosen.interest, conflicts=excluded))
 
 
 def _plugin(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
@@ -192,7 +204,7 @@ def _plugin(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limi
             plugin.problem(chosen.domain, *sheets, settings=settings, interest=chosen.interest, **limits._asdict())
         )
 
-    return Inputs(problem, draws=False)
+    return Inputs(problem)
 
 
 def _setting(text: str) -> tuple[str, float | str]:
@@ -234,58 +246,40 @@ def with_fixed(problem: Problem, pairs: Pairs) -> Problem:
 def _papers(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
     reviewers = read_labels(agents, role="agents")
     submitted = check_same_areas(reviewers, read_labels(resources, role="resources"))
-    if not chosen.draw_primary:
-        need_primary(reviewers)
-        need_primary(submitted)
+    for labels in () if chosen.draw_primary else (reviewers, submitted):
+        need_primary(labels)
+    return _of_areas(reviewers, submitted, chosen, limits)
 
+
+def _of_areas(reviewers: Labels, submitted: Labels, chosen: ProblemOptions, limits: _Limits = _NO_LIMITS) -> Inputs:
     def problem(areas: float, seed: int | None) -> Problem:
         check_areas(int(areas), named=len(reviewers.areas), agents=len(reviewers.ids), papers=len(submitted.ids))
         return papers.problem(
-            reviewers.marks,
-            submitted.marks,
+            reviewers,
+            submitted,
             areas=int(areas),
             draw_primary=chosen.draw_primary,
             seed=seed,
             interest=chosen.interest,
-            epsilon=reviewers.epsilon,
-            area_names=reviewers.areas,
-            reviewer_ids=reviewers.ids,
-            paper_ids=submitted.ids,
-            reviewer_primary=reviewers.primary,
-            paper_primary=submitted.primary,
-            capacity=given_or(submitted.units, limits.capacity),
-            demand=given_or(reviewers.units, limits.demand),
-            conflicts=limits.conflicts,
+            **limits._asdict(),
         )
 
     return Inputs(problem, draws=reviewers.primary is None or submitted.primary is None)
 
 
 def _table(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
-    ids, seats, possible = _papers_and_types(resources, chosen.types)
-    wishes = read_table(agents, resource_ids=ids)
-    check_regions(wishes, possible)
-
-    def problem(_size: float, _seed: int | None) -> Problem:
-        return table.problem(
-            wishes.utilities,
-            wishes.regions,
-            possible.by_region,
-            representatives=possible.representatives,
-            agent_ids=wishes.ids,
-            resource_ids=ids,
-            interest=chosen.interest,
-            epsilon=wishes.epsilon,
-            capacity=given_or(seats, limits.capacity),
-            demand=given_or(wishes.demand, limits.demand),
-            conflicts=limits.conflicts,
-            source=possible.origin,
-        )
-
-    return Inputs(problem, draws=False)
+    ids, seats, possible = _ids_and_types(resources, chosen.types)
+    rows, own = _rows_of(agents, ids, possible), limits._replace(capacity=given_or(seats, limits.capacity))
+    return Inputs(lambda *_: table.problem(rows, types=possible, interest=chosen.interest, **own._asdict()))
 
 
-def _papers_and_types(
+def _rows_of(agents: Path, ids: tuple[str, ...], possible: Types) -> Table:
+    rows = read_table(agents, resource_ids=ids)
+    check_regions(rows, possible)
+    return rows
+
+
+def _ids_and_types(
     resources: Path, types: Path | None, bounds: tuple[float, float] = (0.0, 1.0)
 ) -> tuple[tuple[str, ...], NDArray[np.float64] | None, Types]:
     """Return the ids and capacities of the resources, and the possible types of each region."""
@@ -302,7 +296,7 @@ def _papers_and_types(
 def _scores(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
     """Read scores as openreview-matcher and perturbed-maximization keep them."""
     bounds = score_range(chosen.score_range)
-    ids, seats, possible = _papers_and_types(resources, chosen.types, bounds)
+    ids, seats, possible = _ids_and_types(resources, chosen.types, bounds)
     files = [agents, *(chosen.scores or [])]
     for file in files:
         if digest(file) in possible.derived:
@@ -331,4 +325,4 @@ def _scores(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limi
             notes=notes,
         )
 
-    return Inputs(problem, draws=False)
+    return Inputs(problem)

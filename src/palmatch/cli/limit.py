@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from palmatch.cli import options, show
-from palmatch.cli.frontier import given_or_made_up
+from palmatch.cli.inputs import given_or_synthetic
 from palmatch.cli.outputs import check_outputs
 from palmatch.privacy.limit_certificate import to_json
 from palmatch.problem import Problem
@@ -46,7 +46,7 @@ def command(
     """Find the limit."""
     check_outputs(agents, resources, *chosen.files, json=json)
     budgets = options.numbers(epsilon, "--epsilon")
-    inputs = given_or_made_up(agents, resources, chosen, seed=data_seed)
+    inputs = given_or_synthetic(agents, resources, chosen, seed=data_seed)
     results = []
     for size in chosen.sizes(edge, areas):
         problem = inputs.problem(size, seed)

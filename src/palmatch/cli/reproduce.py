@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import polars as pl
 import typer
@@ -28,7 +28,7 @@ from palmatch.report.mobility_page import write_mobility
 from palmatch.report.papers_page import write_papers
 from palmatch.report.reproduction import Told, number_line
 from palmatch.studies import cells, paper_readings, reproduce_mobility, reproduce_papers
-from palmatch.studies.published_numbers import MOBILITY, PAPERS, Beside, beside
+from palmatch.studies.published_numbers import MOBILITY, PAPERS, Beside, Published, beside
 from palmatch.studies.reproduced import loss_rows
 
 NAME = "reproduce"
@@ -45,26 +45,48 @@ PAPERS_EXAMPLES = (
     "Without files it is played on a synthetic conference. A study that was stopped goes on with the same command."
 )
 
-# As many runs as two processors play in about two minutes.
-_QUICK_MOBILITY, _QUICK_PAPERS = 8, 4
-
 app = typer.Typer(name=NAME, help=HELP, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
+# Plays cells of a study and returns their rows.
+_Play: TypeAlias = Callable[[Sequence[cells.Cell]], pl.DataFrame]
 
-Runs: TypeAlias = Annotated[
-    int | None, typer.Option("--runs", help="Runs of each method; the paper's 32 unless given.")
-]
-Quick: TypeAlias = Annotated[bool, typer.Option("--quick", help="Fewer runs: about two minutes on two processors.")]
-Processes: TypeAlias = Annotated[
-    int | None, typer.Option("--processes", help="Processes to use; one for each processor unless given.", min=1)
-]
 
-ClusterName: TypeAlias = Annotated[
-    str | None, typer.Option("--cluster", help="A Dask scheduler's address, or local:N, in place of --processes.")
-]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyOptions:
+    """How much of a study is played, by what, and where its numbers go."""
+
+    runs: Annotated[int | None, options.option("--runs", "Runs of each method; the paper's 32 unless given.")] = None
+    quick: Annotated[bool, options.option("--quick", "Fewer runs: about two minutes on two processors.")] = False
+    seed: options.SecretSeed = None
+    data_seed: options.DataSeed = 0
+    processes: Annotated[
+        int | None, options.option("--processes", "Processes to use; one for each processor unless given.", min=1)
+    ] = None
+    cluster: Annotated[
+        str | None, options.option("--cluster", "A Dask scheduler's address, or local:N, in place of --processes.")
+    ] = None
+    json: options.Json = None
+
+
+class _Study(NamedTuple):
+    """A test-case: its names, the module that plays it, the paper's numbers, what its regions grow in, a few runs."""
+
+    name: str
+    title: str
+    module: Any
+    published: tuple[Published, ...]
+    size: str
+    few: int
+
+
+# As many runs as two processors play in about two minutes.
+_MOBILITY = _Study("mobility", "Mobility", reproduce_mobility, MOBILITY, "edge", 8)
+_PAPERS = _Study("papers", "Paper assignment", reproduce_papers, PAPERS, "areas", 4)
 
 
 @app.command("mobility", help=MOBILITY_HELP, epilog=MOBILITY_EXAMPLES)
+@options.sharing
 def mobility(
+    *,
     trips: Annotated[
         Path | None, typer.Option("--trips", help="Taxi trips with coordinates (CSV, .gz, .zip, Parquet).")
     ] = None,
@@ -77,91 +99,94 @@ def mobility(
     ] = "1000,2000,3000,4000",
     seconds: Annotated[float, typer.Option("--seconds", help="How long a batch lasts.")] = 30.0,
     origin: options.Origin = options.ORIGIN,
-    runs: Runs = None,
-    quick: Quick = False,
-    seed: options.SecretSeed = None,
-    data_seed: options.DataSeed = 0,
-    processes: Processes = None,
-    cluster: ClusterName = None,
     out: Annotated[Path, typer.Option("--out", help="The folder for report.html.")] = Path("reproduce-mobility"),
-    json: options.Json = None,
+    chosen: StudyOptions,
 ) -> None:
     """Play the first test-case."""
-    check_outputs(trips, json=json)
+    check_outputs(trips, json=chosen.json)
     if trips is None and at:
         raise InputError(
             "--at goes with --trips FILE: batches of the synthetic city are at 05:00, 08:00, 11:00, 19:00."
         )
-    records = (
-        reproduce_mobility.from_city(seed=data_seed, seconds=seconds)
-        if trips is None
-        else reproduce_mobility.from_trips(trips, _moments(at), seconds=seconds)
-    )
-    records = replace(records, origin=options.place(origin))
-    count = _runs(runs, quick, _QUICK_MOBILITY)
-    sizes = options.numbers(edges, "--edges")
-    own = cells.study_seed(out / "cells", seed)
-    parts = reproduce_mobility.cells(records, edges=sizes, runs=count, seed=own)
-    settings = reproduce_mobility.settings_of(records, runs=count, seed=seed, version=palmatch.__version__)
-    rows = _play(out, parts, settings, processes, cluster)
+    if trips is None:
+        records = reproduce_mobility.from_city(seed=chosen.data_seed, seconds=seconds)
+    else:
+        records = reproduce_mobility.from_trips(trips, list(map(options.moment, at or [])) or None, seconds=seconds)
+    records, sizes = replace(records, origin=options.place(origin)), options.numbers(edges, "--edges")
     words = [*(["--trips", str(trips)] if trips else []), *(word for time in at or [] for word in ("--at", time))]
     words += ["--edges", ",".join(f"{size:g}" for size in sizes), "--seconds", f"{seconds:g}"]
-    words += ["--data-seed", str(data_seed)] if trips is None and data_seed else []
+    words += ["--data-seed", str(chosen.data_seed)] if trips is None and chosen.data_seed else []
     words += [f"--origin={origin}"] if origin != options.ORIGIN else []
-    told = _told("mobility", words, runs=count, seed=seed)
-    numbers = beside(MOBILITY, reproduce_mobility.own_numbers(rows, records))
-    page = _write(out, rows, lambda: write_mobility(out, records, rows, told)[0])
-    losses = loss_rows(reproduce_mobility.losses(rows), "edge")
-    title = f"Mobility, on {records.source}"
-    _tell(title, numbers, losses, told, page=page, json=json, made_up=records.made_up, warnings=records.warnings)
+    _reproduce(
+        _MOBILITY, records, sizes, words, out, chosen, lambda rows, told, _: write_mobility(out, records, rows, told)[0]
+    )
 
 
 @app.command("papers", help=PAPERS_HELP, epilog=PAPERS_EXAMPLES)
+@options.sharing
 def papers(
+    *,
     papers: Annotated[Path | None, typer.Option("--papers", help="Papers: id and 0/1 areas (CSV or Parquet).")] = None,
     reviewers: Annotated[Path | None, typer.Option("--reviewers", help="Reviewers, in the same form.")] = None,
     areas: Annotated[str, typer.Option("--areas", help="Most areas of a possible reviewer, with commas.")] = "3,4,5",
     readings: Annotated[
         bool, typer.Option("--readings", help="Try also what else the paper may have meant, one reading at a time.")
     ] = False,
-    runs: Runs = None,
-    quick: Quick = False,
-    seed: options.SecretSeed = None,
-    data_seed: options.DataSeed = 0,
-    processes: Processes = None,
-    cluster: ClusterName = None,
     out: Annotated[Path, typer.Option("--out", help="The folder for report.html.")] = Path("reproduce-papers"),
-    json: options.Json = None,
+    chosen: StudyOptions,
 ) -> None:
     """Play the second test-case."""
-    check_outputs(papers, reviewers, json=json)
-    records = _conference(papers, reviewers, data_seed)
-    count = _runs(runs, quick, _QUICK_PAPERS)
+    check_outputs(papers, reviewers, json=chosen.json)
+    records = _conference(papers, reviewers, chosen.data_seed)
     sizes = options.whole_numbers(areas, "--areas")
     for size in sizes:
-        check_areas(size, named=len(records.areas), agents=len(records.reviewers), papers=len(records.papers))
-    own = cells.study_seed(out / "cells", seed)
-    parts = reproduce_papers.cells(records, areas=sizes, runs=count, seed=own)
-    settings = reproduce_papers.settings_of(records, runs=count, seed=seed, version=palmatch.__version__)
-    rows = _play(out, parts, settings, processes, cluster)
-    others = None
-    if readings:
-        tries = paper_readings.cells(records, runs=count, seed=own, areas=sizes)
-        others = _play(out, tries, settings, processes, cluster)
-    words = [*(["--papers", str(papers), "--reviewers", str(reviewers)] if papers else [])]
-    words += ["--data-seed", str(data_seed)] if papers is None and data_seed else []
+        counts = {"agents": len(records.reviewers.ids), "papers": len(records.papers.ids)}
+        check_areas(size, named=len(records.areas), **counts)
+    words = ["--papers", str(papers), "--reviewers", str(reviewers)] if papers else []
+    words += ["--data-seed", str(chosen.data_seed)] if papers is None and chosen.data_seed else []
     words += ["--areas", ",".join(map(str, sizes)), *(["--readings"] if readings else [])]
-    told = _told("papers", words, runs=count, seed=seed)
-    numbers = beside(PAPERS, reproduce_papers.own_numbers(rows, records))
-    page = _write(out, rows, lambda: write_papers(out, records, rows, told, readings=others)[0])
-    losses = loss_rows(reproduce_papers.losses(rows), "areas")
-    _tell(
-        f"Paper assignment, on {records.source}", numbers, losses, told, page=page, json=json, made_up=records.made_up
-    )
+
+    def page(rows: pl.DataFrame, told: Told, play: _Play) -> Path:
+        own = cells.study_seed(out / "cells", chosen.seed)
+        tries = paper_readings.cells(records, runs=told.runs, seed=own, areas=sizes) if readings else None
+        return write_papers(out, records, rows, told, readings=None if tries is None else play(tries))[0]
+
+    _reproduce(_PAPERS, records, sizes, words, out, chosen, page)
 
 
-def _moments(texts: Sequence[str] | None) -> list[datetime] | None:
-    return [options.moment(text) for text in texts or []] or None
+def _reproduce(
+    study: _Study,
+    records: Any,
+    sizes: Sequence[float],
+    words: Sequence[str],
+    out: Path,
+    chosen: StudyOptions,
+    write_page: Callable[[pl.DataFrame, Told, _Play], Path],
+) -> None:
+    """Play a test-case, write its page, and tell its numbers beside the paper's."""
+    runs, seed = chosen.runs if chosen.runs is not None else study.few if chosen.quick else 32, chosen.seed
+    settings = study.module.settings_of(records, runs=runs, seed=seed, version=palmatch.__version__)
+    play = partial(_play, out, settings, chosen)
+    rows = play(study.module.cells(records, sizes, runs=runs, seed=cells.study_seed(out / "cells", seed)))
+    cells.write_rows(out / "results.parquet", rows)
+    command = ["palmatch", "reproduce", study.name, *words, "--runs", str(runs)]
+    command += [] if seed is None else ["--seed", str(seed)]
+    told = Told(runs=runs, seed=seed, command=shlex.join(command), version=palmatch.__version__)
+    page = write_page(rows, told, play)
+    numbers = beside(study.published, study.module.own_numbers(rows, records))
+    losses = loss_rows(study.module.losses(rows), study.size)
+    warnings = list(getattr(records, "warnings", ()))
+    if show.write_json(chosen.json, figures(numbers, losses, told) | {"warnings": warnings}):
+        show.say(f"{study.title}, on {records.source}: {show.counted(runs, 'run')}")
+        show.say_seeded(seed)
+        lines = [number_line(number) for number in numbers if number.own is not None]
+        table = [(line.what, line.published, line.own, line.deviations) for line in lines]
+        show.show_table(("what", "the paper", "ours", "σ"), table, wrap=True)
+        show.say("The last column is the difference in published standard deviations.")
+        show.say(f"{show.FROM_THE_TRUTH}{' Here they may be: the records are synthetic.' if records.made_up else ''}")
+        for warning in warnings:
+            show.say(f"Warning: {warning}")
+        show.say(f"Open {page} for the figures and for what differs from the paper.")
 
 
 def _conference(papers: Path | None, reviewers: Path | None, seed: int) -> reproduce_papers.Records:
@@ -172,26 +197,14 @@ def _conference(papers: Path | None, reviewers: Path | None, seed: int) -> repro
     return reproduce_papers.from_files(papers, reviewers)
 
 
-def _runs(given: int | None, quick: bool, few: int) -> int:
-    return given if given is not None else few if quick else 32
-
-
-def _told(study: str, words: Sequence[str], *, runs: int, seed: int | None) -> Told:
-    command = ["palmatch", "reproduce", study, *words, "--runs", str(runs)]
-    command += [] if seed is None else ["--seed", str(seed)]
-    return Told(runs=runs, seed=seed, command=shlex.join(command), version=palmatch.__version__)
-
-
 def _play(
-    out: Path,
-    parts: Sequence[cells.Cell],
-    settings: dict[str, cells.Setting],
-    processes: int | None,
-    cluster: str | None,
+    out: Path, settings: dict[str, cells.Setting], chosen: StudyOptions, parts: Sequence[cells.Cell]
 ) -> pl.DataFrame:
     try:
-        with perhaps_connected(cluster) as there, _progress() as watch:
-            return cells.run_cells(out / "cells", parts, settings, processes=processes, cluster=there, watch=watch)
+        with perhaps_connected(chosen.cluster) as there, _progress() as watch:
+            return cells.run_cells(
+                out / "cells", parts, settings, processes=chosen.processes, cluster=there, watch=watch
+            )
     except KeyboardInterrupt:
         typer.echo(f"Stopped. What was done is in {out / 'cells'}; the same command goes on from there.", err=True)
         # Said already: the command adds its own line to an interrupt that nothing has answered.
@@ -233,37 +246,6 @@ def time_left(elapsed: float, progress: cells.Progress) -> str:
         return ""
     seconds = round(elapsed * (progress.weight - progress.weight_done) / progress.weight_done)
     return f"about {seconds // 60}:{seconds % 60:02d} left"
-
-
-def _write(out: Path, rows: pl.DataFrame, write_page: Any) -> Path:
-    cells.write_rows(out / "results.parquet", rows)
-    page: Path = write_page()
-    return page
-
-
-def _tell(
-    title: str,
-    numbers: Sequence[Beside],
-    losses: Sequence[dict[str, object]],
-    told: Told,
-    *,
-    page: Path,
-    json: Path | None,
-    made_up: bool,
-    warnings: Sequence[str] = (),
-) -> None:
-    if str(json) != "-":
-        show.say(f"{title}: {show.counted(told.runs, 'run')}")
-        show.say_seeded(told.seed)
-        lines = [number_line(number) for number in numbers if number.own is not None]
-        rows = [(line.what, line.published, line.own, line.deviations) for line in lines]
-        show.show_table(("what", "the paper", "ours", "σ"), rows, wrap=True)
-        show.say("The last column is the difference in published standard deviations.")
-        show.say(f"{show.FROM_THE_TRUTH}{' Here they may be: the records are synthetic.' if made_up else ''}")
-        for warning in warnings:
-            show.say(f"Warning: {warning}")
-        show.say(f"Open {page} for the figures and for what differs from the paper.")
-    show.write_json(json, figures(numbers, losses, told) | {"warnings": list(warnings)})
 
 
 def figures(numbers: Sequence[Beside], losses: Sequence[dict[str, object]], told: Told) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from palmatch.data.labels import Labels
 from palmatch.errors import InputError
 
 Marks: TypeAlias = NDArray[np.uint8]
@@ -52,6 +53,15 @@ class Conference:
     areas: tuple[str, ...]
     reviewers: Marks
     papers: Marks
+
+    @property
+    def labels(self) -> tuple[Labels, Labels]:
+        """Reviewers and papers as `read_labels` returns them, named by numbers and without primary areas."""
+        reviewers, papers = (
+            Labels("the synthetic conference", tuple(map(str, range(len(marks)))), self.areas, marks, None, None)
+            for marks in (self.reviewers, self.papers)
+        )
+        return reviewers, papers
 
 
 def conference(*, seed: int = 0, reviewers: int = 189, papers: int = 73) -> Conference:

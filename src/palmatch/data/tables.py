@@ -52,6 +52,8 @@ class Table:
         Each agent's privacy budget, possibly infinite, NaN for the default; None if no agent asks for one.
     demand
         How many resources each agent wants, NaN for the default; None if no column says so.
+    resources
+        R ids.
     """
 
     source: str
@@ -60,6 +62,7 @@ class Table:
     utilities: NDArray[np.float64]
     epsilon: NDArray[np.float64] | None
     demand: NDArray[np.float64] | None = None
+    resources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,7 @@ def table_of(sheet: Sheet, ids: tuple[str, ...], *, resource_ids: Sequence[str])
         utilities=_utilities(sheet, resource_ids, reserved=AGENT_COLUMNS),
         epsilon=epsilons(sheet, find_column(sheet, "epsilon")),
         demand=unit_counts(sheet, "demand"),
+        resources=tuple(resource_ids),
     )
 
 

@@ -18,6 +18,7 @@ from scipy.spatial import cKDTree
 from palmatch.data.cells import identifiers_or_numbers
 from palmatch.data.frames import is_frame, library_of, sheet_of, sheet_of_numbers
 from palmatch.data.points import Points, trips_of
+from palmatch.data.tables import Table as Rows
 from palmatch.domains import table as tables
 from palmatch.domains.mobility import ORIGIN, City, Square, bounds_of, check_origin, metres_of, middle_of, squares_of
 from palmatch.domains.squares import spots_of
@@ -270,7 +271,9 @@ def table(
     >>> pm.match(problem, "hungarian").pairs
     [('a', 'b'), ('b', 'a')]
     """
-    if is_frame(utilities):
+    if isinstance(utilities, Rows):
+        agent_ids = utilities.ids
+    elif is_frame(utilities):
         agent_ids = identifiers_or_numbers(sheet_of(utilities, "utilities")) if agent_ids is None else agent_ids
     else:
         utilities = _square(utilities)

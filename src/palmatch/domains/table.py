@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from palmatch.data.cells import identifiers_or_numbers
 from palmatch.data.frames import is_frame, library_of, sheet_of
-from palmatch.data.tables import AGENT_COLUMNS, TYPE_COLUMNS, table_of, types_of
+from palmatch.data.tables import AGENT_COLUMNS, TYPE_COLUMNS, Types, table_of, types_of
+from palmatch.data.tables import Table as Rows
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem
 from palmatch.seats import given_or
@@ -68,14 +69,15 @@ def problem(
     ----------
     utilities:
         (N, R) in (0, 1]: what each agent gets from each resource; or a frame of polars, pandas or Arrow with a column
-        `region`, one column a resource, named by its id (and `id`, `epsilon`).
+        `region`, one column a resource, named by its id (and `id`, `epsilon`), or what
+        `palmatch.data.tables.read_table` returns.
     regions:
         The public region of each agent; not needed with a frame.
     types:
         For each region a (T, R) matrix: the utilities of every possible agent; or a frame with a column `region`, one
-        column a resource (and `representative`, 1 for the row that stands for its region). An agent whose own row is
-        not among its region's types is named in `Problem.uncovered`: methods that act as the nearest possible type
-        cover it, others do not.
+        column a resource (and `representative`, 1 for the row that stands for its region), or what
+        `palmatch.data.tables.read_types` returns. An agent whose own row is not among its region's types is named in
+        `Problem.uncovered`: methods that act as the nearest possible type cover it, others do not.
     representatives:
         Which row of `types` stands for each region; the first one unless given.
     agent_ids, resource_ids:
@@ -105,8 +107,8 @@ def problem(
     2
     """
     library = library_of(utilities)
-    if is_frame(utilities):
-        told = _agents_of(utilities, resource_ids)
+    if isinstance(utilities, Rows) or is_frame(utilities):
+        told = utilities if isinstance(utilities, Rows) else _agents_of(utilities, resource_ids)
         utilities, regions = told.utilities, told.regions if regions is None else regions
         agent_ids = told.ids if agent_ids is None else agent_ids
         epsilon, resource_ids = told.epsilon if epsilon is None else epsilon, told.resources
@@ -158,28 +160,18 @@ def covering(problem: Problem) -> Problem:
     return replace(problem, uncovered=tuple(strangers), notes=_notes(len(strangers), problem.agents))
 
 
-class _Agents(NamedTuple):
-    """What a frame says of the agents."""
-
-    ids: tuple[str, ...]
-    regions: tuple[str, ...]
-    utilities: FloatArray
-    epsilon: FloatArray | None
-    resources: tuple[str, ...]
-    demand: FloatArray | None
-
-
-def _agents_of(frame: Any, resource_ids: Sequence[str] | None) -> _Agents:
+def _agents_of(frame: Any, resource_ids: Sequence[str] | None) -> Rows:
     sheet = sheet_of(frame, "utilities")
     names = tuple(name for name in sheet.names if name.casefold() not in AGENT_COLUMNS)
     resources = names if resource_ids is None else tuple(map(str, resource_ids))
-    found = table_of(sheet, identifiers_or_numbers(sheet), resource_ids=resources)
-    return _Agents(found.ids, found.regions, found.utilities, found.epsilon, resources, found.demand)
+    return table_of(sheet, identifiers_or_numbers(sheet), resource_ids=resources)
 
 
 def _types_of(
     frame: Any, resource_ids: Sequence[str] | None, representatives: Mapping[str, int] | None
 ) -> tuple[dict[str, FloatArray], Mapping[str, int], str]:
+    if isinstance(frame, Types):
+        return frame.by_region, representatives or frame.representatives, frame.origin
     if not is_frame(frame):
         raise InputError("Expected types as a frame, or as one matrix for each region, got something else.")
     sheet = sheet_of(frame, "types")

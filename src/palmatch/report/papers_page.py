@@ -83,8 +83,8 @@ def _summary(
     matched = [100 * x.above(0.75, matched=True) for x in spent]
     medians, of_matched = (listed([f"{getattr(x, of):.2f}" for x in spent]) for of in ("median", "median_matched"))
     return (
-        f"{len(records.reviewers):,} reviewers were matched with {len(records.papers):,} papers, one each, in {runs} "
-        "runs with primary areas drawn afresh.",
+        f"{len(records.reviewers.ids):,} reviewers were matched with {len(records.papers.ids):,} papers, one each, in "
+        f"{runs} runs with primary areas drawn afresh.",
         f"PALMA as published (ε = 1) lost {percent(low)} to {percent(high)} of the optimum's welfare, and handing the "
         f"papers out by lot {percent(random.mean)}.",
         f"A centre that knows nothing but every reviewer's primary area (ε = 0) lost {percent(region.mean)}.",

@@ -200,7 +200,7 @@ def from_city(*, seed: int, seconds: float = 30.0) -> Records:
 
 
 def cells(
-    records: Records, *, edges: Sequence[float], runs: int, seed: int, epsilons: Sequence[float] = EPSILONS
+    records: Records, edges: Sequence[float], *, runs: int, seed: int, epsilons: Sequence[float] = EPSILONS
 ) -> list[Cell]:
     """Return the cells of a study: one for each batch, edge and budget."""
     check_sizes(edges, runs, "edges")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import comb
 from pathlib import Path
@@ -16,10 +16,9 @@ from typing import Final, Literal
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from palmatch.data.conference import conference
-from palmatch.data.labels import check_same_areas, read_labels
+from palmatch.data.labels import Labels, check_same_areas, read_labels
 from palmatch.domains import papers
 from palmatch.errors import InputError
 from palmatch.methods import PreparedGame, Settings, Workspace, prepare, prepare_game
@@ -27,7 +26,7 @@ from palmatch.methods.assembly import PublishedAccounting, largest_costs
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.methods.palma import published_policy
 from palmatch.policies.published import Policy
-from palmatch.problem import FloatArray, IntArray, Problem
+from palmatch.problem import FloatArray, Problem
 from palmatch.rounds.draws import stream
 from palmatch.studies import reproduced
 from palmatch.studies.cells import DRAWN_SEED, Cell, Setting
@@ -40,28 +39,27 @@ METHODS: Final = ("published", "unlimited", "noise", "random", "hungarian-region
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Records:
-    """The areas of reviewers and papers: 0/1 marks, one row each, one column an area.
-
-    The primary areas are drawn afresh in every run where they are None.
-    """
+    """The areas of reviewers and papers; primary areas that are None are drawn afresh in every run."""
 
     source: str
     made_up: bool
-    areas: tuple[str, ...]
-    reviewers: NDArray[np.uint8]
-    papers: NDArray[np.uint8]
-    reviewer_ids: tuple[str, ...]
-    paper_ids: tuple[str, ...]
-    reviewer_primary: IntArray | None
-    paper_primary: IntArray | None
+    reviewers: Labels
+    papers: Labels
     notes: tuple[str, ...]
+
+    @property
+    def areas(self) -> tuple[str, ...]:
+        """The names of the areas."""
+        return self.reviewers.areas
 
     @property
     def digest(self) -> str:
         """Tells these records from any others."""
-        ids = "\n".join((*self.reviewer_ids, "", *self.paper_ids)).encode()
-        primaries = b"".join(b"-" if p is None else p.tobytes() for p in (self.reviewer_primary, self.paper_primary))
-        return hashlib.sha256(self.reviewers.tobytes() + self.papers.tobytes() + ids + primaries).hexdigest()[:16]
+        both = (self.reviewers, self.papers)
+        ids = "\n".join((*self.reviewers.ids, "", *self.papers.ids)).encode()
+        primaries = b"".join(b"-" if one.primary is None else one.primary.tobytes() for one in both)
+        marks = b"".join(one.marks.tobytes() for one in both)
+        return hashlib.sha256(marks + ids + primaries).hexdigest()[:16]
 
 
 def from_files(paper_file: Path, reviewer_file: Path) -> Records:
@@ -72,52 +70,32 @@ def from_files(paper_file: Path, reviewer_file: Path) -> Records:
     if reviewers.epsilon is not None:
         notes.append(f"The budgets in {reviewer_file.name} are passed over: the study gives every reviewer the same.")
     if reviewers.primary is None:
-        notes.append(_drawn(reviewers.marks))
+        notes.append(_drawn(reviewers.areas))
     for name, labels in ((reviewer_file.name, reviewers), (paper_file.name, submitted)):
         if labels.primary is not None:
             notes.append(f"The primary areas of {name} are the file's own, the same in every run.")
-    return Records(
-        source=f"{paper_file.name} and {reviewer_file.name}",
-        made_up=False,
-        areas=reviewers.areas,
-        reviewers=reviewers.marks,
-        papers=submitted.marks,
-        reviewer_ids=reviewers.ids,
-        paper_ids=submitted.ids,
-        reviewer_primary=reviewers.primary,
-        paper_primary=submitted.primary,
-        notes=tuple(notes),
-    )
+    # Every reviewer gets one paper, and has the same budget.
+    reviewers, submitted = (replace(labels, epsilon=None, units=None) for labels in (reviewers, submitted))
+    return Records(f"{paper_file.name} and {reviewer_file.name}", False, reviewers, submitted, tuple(notes))
 
 
 def from_conference(*, seed: int, reviewers: int = 189, papers: int = 73) -> Records:
     """Draw a synthetic conference of the paper's size."""
     drawn = conference(seed=seed, reviewers=reviewers, papers=papers)
     note = "The conference, its areas, reviewers and papers are synthetic; only their numbers are the paper's."
-    return Records(
-        source="the synthetic conference",
-        made_up=True,
-        areas=drawn.areas,
-        reviewers=drawn.reviewers,
-        papers=drawn.papers,
-        reviewer_ids=tuple(str(n) for n in range(reviewers)),
-        paper_ids=tuple(str(n) for n in range(papers)),
-        reviewer_primary=None,
-        paper_primary=None,
-        notes=(note, _drawn(drawn.reviewers)),
-    )
+    return Records("the synthetic conference", True, *drawn.labels, (note, _drawn(drawn.areas)))
 
 
-def _drawn(marks: NDArray[np.uint8]) -> str:
+def _drawn(areas: tuple[str, ...]) -> str:
     """Say what the figures leave out where primary areas are drawn."""
-    most = marks.shape[1]
     return (
         "Primary areas are drawn from each reviewer's own areas, as in the paper. Such a draw adds ln k to every ε "
-        f"where there are k areas, here ln {most} = {np.log(most):.2f}; the figures leave it out, as in the paper."
+        f"where there are k areas, here ln {len(areas)} = {np.log(len(areas)):.2f}; the figures leave it out, as in "
+        "the paper."
     )
 
 
-def cells(records: Records, *, areas: Sequence[int], runs: int, seed: int) -> list[Cell]:
+def cells(records: Records, areas: Sequence[int], *, runs: int, seed: int) -> list[Cell]:
     """Return the cells of a study: one for each number of areas and run."""
     check_sizes(areas, runs, "numbers of areas")
     return [
@@ -146,23 +124,16 @@ def settings_of(records: Records, *, runs: int, seed: int | None, version: str) 
 
 
 def problem_of(
-    records: Records, areas: int, seed: int, *, surplus: Literal["drop", "keep"] = "drop", interest: int | None = None
+    records: Records,
+    areas: int,
+    seed: int | None,
+    *,
+    surplus: Literal["drop", "keep"] = "drop",
+    interest: int | None = None,
 ) -> Problem:
     """Return the problem of one run: its seed draws the primary areas, the same for any number of areas."""
-    return papers.problem(
-        records.reviewers,
-        records.papers,
-        areas=areas,
-        draw_primary=True,
-        seed=seed,
-        surplus=surplus,
-        interest=interest,
-        area_names=records.areas,
-        reviewer_ids=records.reviewer_ids,
-        paper_ids=records.paper_ids,
-        reviewer_primary=records.reviewer_primary,
-        paper_primary=records.paper_primary,
-    )
+    both = (records.reviewers, records.papers)
+    return papers.problem(*both, areas=areas, draw_primary=True, seed=seed, surplus=surplus, interest=interest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +181,6 @@ def own_numbers(rows: pl.DataFrame, records: Records) -> dict[str, Own]:
         "least above": Own(min(above)),
         "most above": Own(max(above)),
         "max epsilon": Own(max(x.largest for x in spent)),
-        "reviewers": Own(len(records.reviewers)),
-        "papers": Own(len(records.papers)),
+        "reviewers": Own(len(records.reviewers.ids)),
+        "papers": Own(len(records.papers.ids)),
     }
