@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import secrets
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -57,6 +58,18 @@ AllowPlain: TypeAlias = Annotated[
     bool, typer.Option("--allow-plain", help="Allow connections without TLS to other machines.")
 ]
 Folder: TypeAlias = Annotated[Path, typer.Argument(help="The folder of the operator's keys.", show_default=False)]
+Certificate: TypeAlias = Annotated[Path | None, typer.Option("--certificate", help="PEM file for TLS.")]
+Key: TypeAlias = Annotated[Path | None, typer.Option("--key", help="PEM file of the certificate's key.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Where the messages go."""
+
+    hub: HubAddress = ""
+    broker: Broker = ""
+    passwords: Passwords = None
+    allow_plain: AllowPlain = False
 
 
 @app.command(
@@ -170,8 +183,8 @@ def board(
     grace: Annotated[str, typer.Option("--grace", help="The same, if it never got a hand-over.")] = "1m",
     host: Annotated[str, typer.Option("--host", help="Where the hub listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="The hub's port, or the broker's for its configuration.")] = 8765,
-    certificate: Annotated[Path | None, typer.Option("--certificate", help="PEM file for TLS.")] = None,
-    key: Annotated[Path | None, typer.Option("--key", help="PEM file of the certificate's key.")] = None,
+    certificate: Certificate = None,
+    key: Key = None,
     broker: Broker = "",
     passwords: Passwords = None,
     allow_plain: AllowPlain = False,
@@ -203,11 +216,8 @@ def board(
     )
     hub = (host, port, certificate, key, allow_plain)
     limits = (games, _seconds(hold, "--hold"), _seconds(grace, "--grace"))
-    services.run(
-        services.serve_board(
-            folder, resources, schedule, limits, hub, services.Where("", broker, passwords, allow_plain)
-        )
-    )
+    where = Network(broker=broker, passwords=passwords, allow_plain=allow_plain)
+    services.run(services.serve_board(folder, resources, schedule, limits, hub, where))
 
 
 @app.command(
@@ -250,7 +260,7 @@ def device(
         raise InputError("With a broker the device needs the issuer's address: --issuer https://….")
     wish = Wish(request or secrets.token_hex(8), _position(at), epsilon, "leave" if leave else "zero")
     told = (ledger, budget, trust, member, where, tuple(witness or ()), cancel)
-    through = services.Where(hub, broker, None, allow_plain)
+    through = Network(hub=hub, broker=broker, allow_plain=allow_plain)
     services.run(services.serve_device(wish, told, games, _seconds(patience, "--patience"), through))
 
 
@@ -259,20 +269,19 @@ def device(
     help="Serve resources: show their certificates, and print the position that was sealed to each.",
     epilog="Example: palmatch live resource keys/gateway.json --trust keys/trust.json --hub ws://127.0.0.1:8765/bus",
 )
+@options.sharing
 def resource(
+    *,
     keys: Annotated[Path, typer.Argument(help="The gateway's keys, from the operator.", show_default=False)],
     trust: Trust,
-    hub: HubAddress = "",
-    broker: Broker = "",
-    passwords: Passwords = None,
-    allow_plain: AllowPlain = False,
+    where: Network,
     arrivals: Annotated[int | None, typer.Option("--arrivals", help="Stop after so many.", min=1)] = None,
 ) -> None:
     """Serve resources."""
     need_extra()
     from palmatch.cli import live_services as services
 
-    services.run(services.serve_resource(keys, trust, arrivals, services.Where(hub, broker, passwords, allow_plain)))
+    services.run(services.serve_resource(keys, trust, arrivals, where))
 
 
 @app.command(
@@ -280,25 +289,22 @@ def resource(
     help="Give each registered member one blind token for each game.",
     epilog="Example: palmatch live issuer keys --port 8766 --broker mqtts://city.example --passwords passwords",
 )
+@options.sharing
 def issuer_command(
+    *,
     folder: Folder,
     host: Annotated[str, typer.Option("--host", help="Where it listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="Its port.")] = 8766,
-    certificate: Annotated[Path | None, typer.Option("--certificate", help="PEM file for TLS.")] = None,
-    key: Annotated[Path | None, typer.Option("--key", help="PEM file of the certificate's key.")] = None,
-    hub: HubAddress = "",
-    broker: Broker = "",
-    passwords: Passwords = None,
-    allow_plain: AllowPlain = False,
+    certificate: Certificate = None,
+    key: Key = None,
+    where: Network,
 ) -> None:
     """Run the issuer."""
     need_extra()
     from palmatch.cli import live_services as services
 
     files = [None if path is None else str(path) for path in (certificate, key)]
-    services.run(
-        services.serve_issuer(folder, (host, port, files), services.Where(hub, broker, passwords, allow_plain))
-    )
+    services.run(services.serve_issuer(folder, (host, port, files), where))
 
 
 @app.command(
@@ -306,19 +312,18 @@ def issuer_command(
     help="Publish what the board has said, so that a board that says two different things is found out.",
     epilog="Example: palmatch live witness keys/witness-w.key --trust keys/trust.json --hub ws://127.0.0.1:8765/bus",
 )
+@options.sharing
 def witness_command(
+    *,
     key: Annotated[Path, typer.Argument(help="The witness's key; its name is that of the file.", show_default=False)],
     trust: Trust,
-    hub: HubAddress = "",
-    broker: Broker = "",
-    passwords: Passwords = None,
-    allow_plain: AllowPlain = False,
+    where: Network,
 ) -> None:
     """Run a witness."""
     need_extra()
     from palmatch.cli import live_services as services
 
-    services.run(services.serve_witness(key, trust, services.Where(hub, broker, passwords, allow_plain)))
+    services.run(services.serve_witness(key, trust, where))
 
 
 def need_extra() -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from palmatch.cli import show
+from palmatch.cli.live import Network
 from palmatch.device.ledger import Ledger, epsilon_text, reopen, units_of
 from palmatch.errors import InputError
 from palmatch.live.board import Board
@@ -33,23 +33,14 @@ from palmatch.live.usage import allow_files
 from palmatch.live.witness import Witness
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Where the messages go: --hub, --broker, --passwords and --allow-plain."""
-
-    hub: str
-    broker: str
-    passwords: Path | None
-    allow_plain: bool
-
-    async def connected(self, user: str, credentials: Credentials | None = None) -> Transport:
-        """Connect to the hub or to the broker; a device has no user."""
-        if bool(self.hub) == bool(self.broker):
-            raise InputError("Name one of --hub ws://… and --broker mqtts://….")
-        if self.hub:
-            return await connect(self.hub, credentials=credentials, allow_plain=self.allow_plain)
-        password = _password(self.passwords, user) if user else None
-        return await connect(self.broker, user=user or None, password=password, allow_plain=self.allow_plain)
+async def _connected(where: Network, user: str, credentials: Credentials | None = None) -> Transport:
+    """Connect to the hub or to the broker; a device has no user."""
+    if bool(where.hub) == bool(where.broker):
+        raise InputError("Name one of --hub ws://… and --broker mqtts://….")
+    if where.hub:
+        return await connect(where.hub, credentials=credentials, allow_plain=where.allow_plain)
+    password = _password(where.passwords, user) if user else None
+    return await connect(where.broker, user=user or None, password=password, allow_plain=where.allow_plain)
 
 
 async def serve_board(
@@ -58,7 +49,7 @@ async def serve_board(
     schedule: Schedule,
     limits: tuple[int | None, float, float],
     listening: tuple[str, int, Path | None, Path | None, bool],
-    where: Where,
+    where: Network,
 ) -> None:
     """Open games until told to stop; without a broker, also serve the hub and the issuer."""
     trust, signer = load_trust(folder / "trust.json"), Signer(load_secret(folder / "board.key"))
@@ -68,7 +59,7 @@ async def serve_board(
     journal, metrics = Journal(folder / "board.db"), Metrics()
     hub = None
     if where.broker:
-        transport = await where.connected("board")
+        transport = await _connected(where, "board")
     else:
         hub = Hub(trust, largest=2**20)
         metrics = hub.exchange.metrics
@@ -124,11 +115,11 @@ def write_mosquitto(
     show.say(f"Each party finds its password in {out / 'passwords'} (--passwords).")
 
 
-async def serve_device(wish: Wish, told: tuple[Any, ...], games: int, patience: float, where: Where) -> None:
+async def serve_device(wish: Wish, told: tuple[Any, ...], games: int, patience: float, where: Network) -> None:
     """Take part in games until one gives a resource."""
     path, budget, trust_file, member, issuer, witnesses, cancel = told
     trust = load_trust(trust_file)
-    transport = await where.connected("")
+    transport = await _connected(where, "")
     own = reopen(path) if path.exists() else Ledger(path, agent=path.stem, lifetime=units_of(budget))
     folder = path.with_suffix(".identities")
     folder.mkdir(exist_ok=True, mode=0o700)
@@ -161,11 +152,11 @@ def _got(played: Any) -> str:
     return f"matched to {played.resource}, which {said}."
 
 
-async def serve_resource(keys_file: Path, trust_file: Path, most: int | None, where: Where) -> None:
+async def serve_resource(keys_file: Path, trust_file: Path, most: int | None, where: Network) -> None:
     """Print the position that was sealed to each resource."""
     keys, trust = load_gateway(keys_file), load_trust(trust_file)
     credentials = Credentials("resource", keys.signer, certificates=tuple(keys.certificates.values()))
-    transport = await where.connected("gateway", credentials)
+    transport = await _connected(where, "gateway", credentials)
     coming: asyncio.Queue[Arrival] = asyncio.Queue()
     await Gateway(transport, trust, keys, coming.put_nowait).start()
     show.say(f"Serving {show.counted(len(keys.certificates), 'resource')}.")
@@ -179,12 +170,12 @@ async def serve_resource(keys_file: Path, trust_file: Path, most: int | None, wh
     await transport.close()
 
 
-async def serve_issuer(folder: Path, listening: tuple[str, int, list[str | None]], where: Where) -> None:
+async def serve_issuer(folder: Path, listening: tuple[str, int, list[str | None]], where: Network) -> None:
     """Give tokens until stopped."""
     signer = Signer(load_secret(folder / "issuer.key"))
     trust, books = load_trust(folder / "trust.json"), Issuer(folder / "issuer.db", signer)
     books.register(read_members(folder / "members.txt"))
-    transport = await where.connected("issuer", Credentials("issuer", signer))
+    transport = await _connected(where, "issuer", Credentials("issuer", signer))
     host, port, (certificate, key) = listening
     server = Hub(trust)
     address = await server.start(
@@ -195,10 +186,10 @@ async def serve_issuer(folder: Path, listening: tuple[str, int, list[str | None]
     await asyncio.Event().wait()
 
 
-async def serve_witness(key: Path, trust_file: Path, where: Where) -> None:
+async def serve_witness(key: Path, trust_file: Path, where: Network) -> None:
     """Watch the board until stopped."""
     name, signer, trust = key.stem.removeprefix("witness-"), Signer(load_secret(key)), load_trust(trust_file)
-    transport = await where.connected(name, Credentials("witness", signer, name))
+    transport = await _connected(where, name, Credentials("witness", signer, name))
     show.say(f"Watching the board as {name}.")
     await run_witness(Witness(name, signer, trust.board), [transport])
 

@@ -128,34 +128,61 @@ def compare(
     (['greedy', 'random'], True)
     """
     chosen = settings_of(settings, epsilon=epsilon, delta=delta)
-    _check(methods, runs)
-    played: dict[str, list[Run]] = {method: [] for method in methods if method != LIMIT}
-    seeds = run_seeds(seed, runs)
-    redraw, shown = LIMIT in methods, None
-    for workspace, own_seeds in workspaces(problem, seeds, redraw=redraw, seed=seed):
-        shown = shown or workspace.problem
-        alone = len(own_seeds) == runs
-        _play_all(workspace, own_seeds, chosen, played, progress=progress if alone else None)
-        if progress is not None and not alone:
-            progress("runs", len(next(iter(played.values()), [])), runs)
-    assert shown is not None
+    check_played(methods, runs)
+    names, redraw = [method for method in methods if method != LIMIT], LIMIT in methods
+    cells = [(name, chosen) for name in names]
+    shown, found = play_cells(problem, cells, "methods", runs=runs, seed=seed, redraw=redraw, progress=progress)
+    played = dict(zip(names, found, strict=True))
     points = limit_points(shown, [chosen.epsilon], delta=chosen.delta, progress=progress) if redraw else ()
     rows = [
         limit_row(points[0], edge=edge, areas=areas)
         if method == LIMIT
-        else _row(method, played[method], chosen, edge=edge, areas=areas, pooled=redraw)
+        else row_of(method, played[method], chosen, edge=edge, areas=areas, pooled=redraw)
         for method in methods
     ]
-    return Comparison(shown, tuple(rows), {method: tuple(found) for method, found in played.items()}, points)
+    return Comparison(shown, tuple(rows), {method: tuple(runs) for method, runs in played.items()}, points)
 
 
-def workspaces(
+def play_cells(
+    problem: Problems,
+    cells: Sequence[tuple[str, Settings]],
+    what: str,
+    *,
+    runs: int,
+    seed: int | None,
+    redraw: bool,
+    progress: StageProgress | None,
+) -> tuple[Problem, list[list[Run]]]:
+    """Return the (first) problem, and all runs of each method with its settings, on the same problems and draws.
+
+    With `redraw` a run's problem has agents drawn from the public prior of the (first) problem; `what` is played, in
+    words for the progress.
+    """
+    seeds = [None if seed is None else stream(seed, run) for run in range(runs)]
+    shown, played = None, [list[Run]() for _ in cells]
+    turns, done = 1 if isinstance(problem, Problem) and not redraw else runs, 0
+    tell = progress or (lambda *_: None)
+    tell(what, done, turns * len(cells))
+    for workspace, own in _workspaces(problem, seeds, redraw=redraw, seed=seed):
+        shown, best = shown or workspace.problem, optimal_welfare(workspace.problem)
+        # They serve all methods, so that every run is a simulation, also a fresh one.
+        draws = [replace(workspace.randomness(one), simulated=True) for one in own]
+        for results, (method, settings) in zip(played, cells, strict=True):
+            # Only what is done before play takes long enough to be worth a bar of its own.
+            workspace.on_progress = progress
+            ready = prepare(workspace, method, settings=settings)
+            workspace.on_progress = None
+            results += _play_runs(ready, draws, best)
+            done += 1
+            tell(what, done, turns * len(cells))
+    assert shown is not None
+    return shown, played
+
+
+def _workspaces(
     problem: Problems, seeds: Sequence[int | None], *, redraw: bool, seed: int | None
 ) -> Iterator[tuple[Workspace, list[int | None]]]:
-    """Yield the problem with all seeds, or each run's own problem with its seed.
-
-    With `redraw` a run's problem has agents drawn from the public prior of the (first) problem.
-    """
+    """Yield the problem with all seeds, or each run's own problem with its seed."""
     if redraw:
         first = Workspace(problem if isinstance(problem, Problem) else problem(seeds[0]))
         for own, crowd in zip(seeds, Town.of(first.problem).crowds(len(seeds), seed), strict=True):
@@ -186,36 +213,7 @@ def limit_row(point: LimitPoint, *, edge: float | None, areas: int | None) -> Ro
     )
 
 
-def run_seeds(seed: int | None, runs: int) -> list[int | None]:
-    """Return a seed for each run, or none for any of them."""
-    return [None if seed is None else stream(seed, run) for run in range(runs)]
-
-
-def run_draws(workspace: Workspace, seeds: Sequence[int | None]) -> list[Randomness]:
-    """Return the draws of each run; they serve all methods, so that every run is a simulation, also a fresh one."""
-    return [replace(workspace.randomness(seed), simulated=True) for seed in seeds]
-
-
-def _play_all(
-    workspace: Workspace,
-    seeds: Sequence[int | None],
-    settings: Settings,
-    played: dict[str, list[Run]],
-    *,
-    progress: StageProgress | None = None,
-) -> None:
-    best, draws = optimal_welfare(workspace.problem), run_draws(workspace, seeds)
-    for number, (method, runs) in enumerate(played.items()):
-        workspace.on_progress = progress
-        ready = prepare(workspace, method, settings=settings)
-        # Its own progress is of no interest among many runs.
-        workspace.on_progress = None
-        runs.extend(play_runs(ready, draws, best))
-        if progress is not None:
-            progress("methods", number + 1, len(played))
-
-
-def play_runs(method: PreparedMethod, draws: Sequence[Randomness], best: float) -> list[Run]:
+def _play_runs(method: PreparedMethod, draws: Sequence[Randomness], best: float) -> list[Run]:
     """Play every run; a method without chance gives the same each time and is played once."""
     results: list[Run] = []
     random = METHODS.find(method.name).random
@@ -226,7 +224,7 @@ def play_runs(method: PreparedMethod, draws: Sequence[Randomness], best: float) 
     return results if random else results * len(draws)
 
 
-def _row(
+def row_of(
     method: str,
     runs: Sequence[Run],
     settings: Settings,
@@ -259,7 +257,8 @@ def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values))
 
 
-def _check(methods: Sequence[str], runs: int) -> None:
+def check_played(methods: Sequence[str], runs: int) -> None:
+    """Refuse to play nothing, or methods that there are not."""
     if runs < 1:
         raise InputError(f"Expected at least 1 run, got runs={runs}.")
     played = [METHODS.find(method) for method in methods if method != LIMIT]

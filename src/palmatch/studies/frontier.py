@@ -6,30 +6,16 @@ run; a method that does not look at the budget is played once for all of them. H
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, isnan, log, nan
 
 import numpy as np
 
 from palmatch.errors import InputError
-from palmatch.methods import METHODS, Settings, StageProgress, Workspace, prepare
-from palmatch.methods.centralised import optimal_welfare
+from palmatch.methods import METHODS, Settings, StageProgress
 from palmatch.problem import FloatArray, Problem
-from palmatch.studies.compare import (
-    Comparison,
-    Problems,
-    Row,
-    Run,
-    _check,
-    _row,
-    limit_row,
-    play_runs,
-    run_draws,
-    run_seeds,
-    workspaces,
-)
+from palmatch.studies.compare import Comparison, Problems, Row, Run, check_played, limit_row, play_cells, row_of
 from palmatch.studies.limit_points import LIMIT, LimitPoint, limit_points
 
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -156,23 +142,23 @@ def frontier(
     [('once', 2), ('random', 1)]
     """
     chosen = settings or Settings()
-    _check(methods, runs)
+    check_played(methods, runs)
     _check_methods(methods)
     budgets = _checked(epsilons)
     names, redraw = [method for method in methods if method != LIMIT], LIMIT in methods
     cells = [(method, epsilon) for method in names for epsilon in (budgets if _spends(method) else (nan,))]
-    seeds, shown = run_seeds(seed, runs), None
-    played: list[list[Run]] = [[] for _ in cells]
-    turns = runs if redraw or not isinstance(problem, Problem) else 1
-    for number, (workspace, own) in enumerate(workspaces(problem, seeds, redraw=redraw, seed=seed)):
-        shown = shown or workspace.problem
-        done = _counter(progress, number * len(cells), turns * len(cells))
-        for runs_of_cell, more in zip(played, _play_cells(workspace, own, cells, chosen, progress, done), strict=True):
-            runs_of_cell.extend(more)
-    assert shown is not None
+    shown, played = play_cells(
+        problem,
+        [(method, chosen if isnan(epsilon) else replace(chosen, epsilon=epsilon)) for method, epsilon in cells],
+        "methods and budgets",
+        runs=runs,
+        seed=seed,
+        redraw=redraw,
+        progress=progress,
+    )
     points = limit_points(shown, budgets, delta=chosen.delta, progress=progress) if redraw else ()
     rows = [
-        _row(method, results, replace(chosen, epsilon=epsilon), edge=edge, areas=areas, pooled=redraw)
+        row_of(method, results, replace(chosen, epsilon=epsilon), edge=edge, areas=areas, pooled=redraw)
         for (method, epsilon), results in zip(cells, played, strict=True)
     ]
     return Frontier(
@@ -182,37 +168,6 @@ def frontier(
         tuple(limit_row(point, edge=edge, areas=areas) for point in points),
         points,
     )
-
-
-def _play_cells(
-    workspace: Workspace,
-    seeds: Sequence[int | None],
-    cells: Sequence[tuple[str, float]],
-    settings: Settings,
-    progress: StageProgress | None,
-    done: Callable[[], None],
-) -> Iterator[list[Run]]:
-    """Yield the runs of each method and budget, all on one workspace."""
-    best, draws = optimal_welfare(workspace.problem), run_draws(workspace, seeds)
-    for method, epsilon in cells:
-        # Only what is done before play takes long enough to be worth a bar of its own.
-        workspace.on_progress = progress
-        ready = prepare(workspace, method, settings=settings if isnan(epsilon) else replace(settings, epsilon=epsilon))
-        workspace.on_progress = None
-        yield play_runs(ready, draws, best)
-        done()
-
-
-def _counter(progress: StageProgress | None, start: int, total: int) -> Callable[[], None]:
-    """Report how many cells are done, and return a function that reports one more each time it is called."""
-    count = itertools.count(start)
-
-    def done() -> None:
-        if progress is not None:
-            progress("methods and budgets", next(count), total)
-
-    done()
-    return done
 
 
 def _spends(method: str) -> bool:
