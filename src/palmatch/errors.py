@@ -67,3 +67,8 @@ class Refused(PalmatchError):
 
     def __reduce__(self) -> tuple[type[Refused], tuple[str, str]]:
         return type(self), (self.code, str(self))
+
+
+def in_a_sentence(error: BaseException) -> str:
+    """Return the first line of what another library says, without its full stop, or else the kind of its error."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

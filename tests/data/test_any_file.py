@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from palmatch.data.cells import read_ids
+from palmatch.data.cells import identifiers
 from palmatch.data.files import Sheet, read_sheet, write_rows
 from palmatch.data.labels import read_labels
 from palmatch.data.points import read_points
@@ -22,7 +22,7 @@ READERS: list[Callable[[Path], object]] = [
     lambda path: read_labels(path, role="agents"),
     lambda path: read_table(path, resource_ids=("r", "s")),
     lambda path: read_types(path, resource_ids=("r", "s")),
-    read_ids,
+    lambda path: identifiers(read_sheet(path)),
 ]
 TEMPLATES = [
     "id,lat,lon,edge,epsilon\na,40.7,-73.9,1000,1\nb,40.8,-73.8,,inf\n",
@@ -93,4 +93,4 @@ def test_every_written_id_is_read_back(tmp_path: Path, ids: list[str], blanks: i
     path = tmp_path / "ids.csv"
     write_rows(path, {"id": ids, "note": ["x"] * len(ids)})
     path.write_bytes(b"\n" * blanks + path.read_bytes() + b"\n" * blanks)
-    assert read_ids(path) == tuple(ids)
+    assert identifiers(read_sheet(path)) == tuple(ids)

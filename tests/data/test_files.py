@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from palmatch.data.cells import read_ids
+from palmatch.data.cells import identifiers
 from palmatch.data.files import read_sheet, write_rows
 from palmatch.data.points import read_points
 from palmatch.errors import InputError
@@ -149,8 +149,8 @@ def test_line_numbers_survive_blank_lines_and_every_line_end(tmp_path: Path, end
 def test_a_blank_line_in_a_one_column_file_is_not_lost(tmp_path: Path) -> None:
     path = write(tmp_path, "id\na\n\nb\n")
     with pytest.raises(InputError, match="line 3: found a blank line"):
-        read_ids(path)
-    assert read_ids(write(tmp_path, "\nid\na\nb\n\n\n")) == ("a", "b")
+        identifiers(read_sheet(path))
+    assert identifiers(read_sheet(write(tmp_path, "\nid\na\nb\n\n\n"))) == ("a", "b")
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_duplicate_id_names_the_id_and_both_lines(tmp_path: Path) -> None:
 
 
 def test_ids_stay_as_written(tmp_path: Path) -> None:
-    assert read_ids(write(tmp_path, "id,x\n007,1\n7,2\n 1e3 ,3\nNA,4\nnull,5\nÉ,6\n")) == (
+    assert identifiers(read_sheet(write(tmp_path, "id,x\n007,1\n7,2\n 1e3 ,3\nNA,4\nnull,5\nÉ,6\n"))) == (
         "007",
         "7",
         "1e3",

@@ -177,5 +177,5 @@ def test_mistakes_are_told_in_one_sentence(night: Comparison, tmp_path: Path) ->
         report(tmp_path, night, headline="alma")
     taken = tmp_path / "taken"
     taken.write_text("")
-    with pytest.raises(pm.InputError, match="is a file, expected a folder"):
+    with pytest.raises(pm.InputError, match="taken: cannot be made a folder"):
         report(taken, night)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Mapping
-from datetime import date, datetime, time
+from datetime import datetime, time
 from pathlib import Path
 from typing import Annotated
 
@@ -82,11 +82,7 @@ def taxi(
 
 def moments(day: str, times: list[str]) -> list[datetime]:
     """Return when the windows begin."""
-    try:
-        found = date.fromisoformat(day)
-    except ValueError:
-        raise InputError(f"Expected a day such as 2016-01-15, got --date {day!r}.") from None
-    return [datetime.combine(found, _clock(text)) for text in times]
+    return [datetime.combine(options.day(day), _clock(text)) for text in times]
 
 
 def _clock(text: str) -> time:

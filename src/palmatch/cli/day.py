@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import date as calendar_date
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
@@ -17,7 +16,7 @@ import typer
 import palmatch
 from palmatch.cli import options, show
 from palmatch.cli.outputs import check_outputs
-from palmatch.data.whole import write_whole
+from palmatch.data.whole import made_folder, write_whole
 from palmatch.errors import InputError
 from palmatch.report.day_figures import day_figure, true_figure
 from palmatch.report.style import save_both
@@ -168,13 +167,9 @@ def _said(typed: Mapping[str, Setting]) -> dict[str, tuple[str, str]]:
 
 def private_folder(out: Path) -> Path:
     """Make the folder for what is not to be published, which no other user may enter, and say so in it."""
-    private = out / PRIVATE_FOLDER
-    try:
-        private.mkdir(parents=True, exist_ok=True)
-        private.chmod(0o700)
-        write_whole(private / "README.txt", _README)
-    except OSError as error:
-        raise InputError(f"{private}: cannot be made a folder ({error.strerror}); choose another --out.") from None
+    private = made_folder(out / PRIVATE_FOLDER)
+    private.chmod(0o700)
+    write_whole(private / "README.txt", _README)
     return private
 
 
@@ -182,18 +177,11 @@ def _records(path: Path | None, day: str | None, plan: Plan, private: Path) -> D
     """Read or draw the trips."""
     if path is None and day is not None:
         raise InputError("--date goes with --trips FILE: the synthetic city has one day.")
-    wanted = None if day is None else _date(day)
+    wanted = None if day is None else options.day(day)
     span = {"start": plan.start, "end": plan.end}
     if path is None:
         return trips_of_city(private / "trips", seed=plan.seed, **span)
     return trips_of_file(path, wanted, private / "trips", **span)
-
-
-def _date(text: str) -> calendar_date:
-    try:
-        return calendar_date.fromisoformat(text)
-    except ValueError:
-        raise InputError(f"Expected a day such as 2016-01-15, got --date {text!r}.") from None
 
 
 def write_tables(out: Path, played: Played, told: dict[str, Any], true: dict[str, Any]) -> None:

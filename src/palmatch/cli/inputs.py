@@ -253,7 +253,8 @@ def _papers(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limi
 
 def _of_areas(reviewers: Labels, submitted: Labels, chosen: ProblemOptions, limits: _Limits = _NO_LIMITS) -> Inputs:
     def problem(areas: float, seed: int | None) -> Problem:
-        check_areas(int(areas), named=len(reviewers.areas), agents=len(reviewers.ids), papers=len(submitted.ids))
+        counts = {"agents": len(reviewers.marks), "papers": len(submitted.marks)}
+        check_areas(int(areas), named=len(reviewers.areas), **counts)
         return papers.problem(
             reviewers,
             submitted,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import datetime
+from datetime import date, datetime
 from enum import StrEnum
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -295,6 +295,14 @@ def moment(text: str) -> datetime:
         return datetime.fromisoformat(text.strip())
     except ValueError:
         raise InputError(f'Expected a time such as "2016-01-15 08:00:00", got --at {text!r}.') from None
+
+
+def day(text: str) -> date:
+    """Return the day that --date gives."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise InputError(f"Expected a day such as 2016-01-15, got --date {text!r}.") from None
 
 
 def score_range(text: str) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from palmatch.data.whole import made_folder
 from palmatch.errors import InputError
 
 # What a file of pairs may be called.
@@ -34,11 +35,7 @@ def check_outputs(
 def folder_for(out: Path) -> Path:
     """Make the folder of --out, and refuse one that nothing can be written to."""
     try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{out}: cannot be made a folder ({error.strerror}); choose another --out.") from None
-    try:
-        with TemporaryFile(dir=out):
+        with TemporaryFile(dir=made_folder(out)):
             return out
     except OSError as error:
         raise InputError(f"{out}: cannot be written to ({error.strerror}); choose another --out.") from None

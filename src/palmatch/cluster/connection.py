@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from palmatch.errors import InputError, PalmatchError
+from palmatch.errors import InputError, PalmatchError, in_a_sentence
 
 # Seconds that a cluster has to answer, and to show at least one worker.
 PATIENCE = 10.0
@@ -133,8 +133,8 @@ def _remote(distributed: Any, name: str) -> Any:
         client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise InputError(
-            f"There is no cluster at {name} ({_sentence(error)}); start one with `dask scheduler` and `dask worker`, "
-            "or take --cluster local."
+            f"There is no cluster at {name} ({in_a_sentence(error)}); start one with `dask scheduler` and "
+            "`dask worker`, or take --cluster local."
         ) from None
     try:
         client.wait_for_workers(1, timeout=PATIENCE)
@@ -144,10 +144,6 @@ def _remote(distributed: Any, name: str) -> Any:
             f"The cluster at {name} has no workers; start some with `dask worker {name}`, with palmatch installed."
         ) from None
     return client
-
-
-def _sentence(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 @contextmanager

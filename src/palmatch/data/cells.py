@@ -13,16 +13,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from palmatch.data.files import FilePath, Sheet, listed, read_sheet
+from palmatch.data.files import Sheet, listed
 from palmatch.errors import InputError
 
 DECIMAL_COMMA = r"^[+-]?\d*,\d+$"
 LONGEST_SHOWN = 40
-
-
-def read_ids(path: FilePath) -> tuple[str, ...]:
-    """Ids of a file of which nothing else matters; its other columns may hold anything."""
-    return identifiers(read_sheet(path))
 
 
 def find_column(sheet: Sheet, *synonyms: str) -> int | None:

@@ -56,10 +56,10 @@ class Conference:
 
     @property
     def labels(self) -> tuple[Labels, Labels]:
-        """Reviewers and papers as `read_labels` returns them, named by numbers and without primary areas."""
+        """Reviewers and papers in the form in which they are read, without ids and primary areas."""
+        source = "the synthetic conference"
         reviewers, papers = (
-            Labels("the synthetic conference", tuple(map(str, range(len(marks)))), self.areas, marks, None, None)
-            for marks in (self.reviewers, self.papers)
+            Labels(source, (), self.areas, marks, None, None) for marks in (self.reviewers, self.papers)
         )
         return reviewers, papers
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pyproj import Geod
 
 from palmatch.data.cells import epsilons, find_column, identifiers, need_column, numbers, refuse, unit_counts
 from palmatch.data.files import FilePath, Sheet, read_sheet
@@ -25,7 +26,6 @@ EXCHANGE = "latitude and longitude look swapped, so exchange the names of the tw
 ANTARCTICA = -60.0
 POLAR_CIRCLE = 66.5
 
-EARTH_RADIUS_KM = 6371.0
 FAR_APART_KM = 1000.0
 CLOSE_KM = 200.0
 
@@ -175,9 +175,4 @@ def _distance_km(first: tuple[float, ...], second: tuple[float, ...]) -> float:
     """Great-circle distance between two (latitude, longitude); infinite where a latitude is none."""
     if abs(first[0]) > 90 or abs(second[0]) > 90:
         return float("inf")
-    north, east, other_north, other_east = np.radians([*first, *second])
-    haversine = (
-        np.sin((other_north - north) / 2) ** 2
-        + np.cos(north) * np.cos(other_north) * np.sin((other_east - east) / 2) ** 2
-    )
-    return float(2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(min(1.0, haversine))))
+    return float(Geod(ellps="sphere").inv(first[1], first[0], second[1], second[0])[2]) / 1000

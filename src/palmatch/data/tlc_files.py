@@ -23,7 +23,7 @@ import polars as pl
 from polars.exceptions import PanicException, PolarsError
 
 from palmatch.data.tlc_schema import POSITIONS, columns_of, roles_in
-from palmatch.errors import InputError
+from palmatch.errors import InputError, in_a_sentence
 
 # Small enough that a month of trips needs a few hundred megabytes, large enough that blocks cost no time.
 _BLOCK_BYTES: Final = 8 << 20
@@ -74,7 +74,7 @@ def _in_the_users_words(path: Path) -> Iterator[None]:
         yield
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile) as error:
         raise InputError(
-            f"{path} cannot be unpacked ({_sentence(error)}), expected a complete gzip or zip file; it was "
+            f"{path} cannot be unpacked ({in_a_sentence(error)}), expected a complete gzip or zip file; it was "
             "probably cut off on the way, so download it again."
         ) from error
     except FileNotFoundError as error:
@@ -83,13 +83,9 @@ def _in_the_users_words(path: Path) -> Iterator[None]:
         raise InputError(f"{path} is a folder, expected one taxi file (CSV, .gz, .zip or Parquet).") from error
     except (OSError, RuntimeError, PolarsError, PanicException) as error:
         raise InputError(
-            f"{path} cannot be read ({_sentence(error)}), expected a taxi file as CSV, .gz, .zip or Parquet; "
+            f"{path} cannot be read ({in_a_sentence(error)}), expected a taxi file as CSV, .gz, .zip or Parquet; "
             "check that it is complete and may be read."
         ) from error
-
-
-def _sentence(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def _first_bytes(path: Path) -> bytes:
@@ -97,7 +93,7 @@ def _first_bytes(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(4)
     except ValueError as error:
-        raise InputError(f"{str(path)!r} is not a path ({_sentence(error)}); check it.") from error
+        raise InputError(f"{str(path)!r} is not a path ({in_a_sentence(error)}); check it.") from error
 
 
 @contextmanager

@@ -34,6 +34,15 @@ def write_whole(path: str | os.PathLike[str], content: bytes | str, *, private: 
         ) from error
 
 
+def made_folder(folder: Path) -> Path:
+    """Return a folder, made if need be; a failure becomes one sentence."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made a folder ({error.strerror}); choose another one.") from None
+    return folder
+
+
 def _replace(target: Path, data: bytes, mode: int) -> None:
     partial = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.part")
     try:

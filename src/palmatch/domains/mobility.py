@@ -73,12 +73,8 @@ class City:
     tree: cKDTree
     origin: tuple[float, float] = ORIGIN
     likely: cKDTree | None = None
-    likely_source: str = ""
-
-    @property
-    def prior_source(self) -> str:
-        """The file of public places that the prior was computed from, if it was."""
-        return self.likely_source
+    # The file of public places that the prior was computed from, if it was.
+    prior_source: str = ""
 
     @property
     def places(self) -> FloatArray:

@@ -14,7 +14,6 @@ from jinja2 import Environment, StrictUndefined
 from matplotlib.figure import Figure
 
 from palmatch.data.whole import write_whole
-from palmatch.errors import InputError
 from palmatch.report.style import DPI, save, save_both
 
 # Stands in a table where there is no number.
@@ -118,14 +117,6 @@ def write_page(folder: Path, page: Page) -> list[Path]:
     write_whole(path, text)
     exhibits = [exhibit for section in page.sections for exhibit in section.exhibits]
     return [path, *(shown.path for exhibit in exhibits for shown in exhibit.pictures)]
-
-
-def made_folder(folder: Path) -> Path:
-    """Return a folder for a page, made if need be."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file, expected a folder: choose another name for the report.")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def picture(folder: Path, name: str, figure: Figure, alternative: str, *, svg: bool = False) -> Picture:

@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
+from palmatch.data.whole import made_folder
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
 from palmatch.matching import Matching
 from palmatch.methods import Settings, budgets
 from palmatch.report import figures, units, words
-from palmatch.report.html import Exhibit, Page, Section, made_folder, picture, write_page
+from palmatch.report.html import Exhibit, Page, Section, picture, write_page
 from palmatch.report.phrases import counted, percent
 from palmatch.studies.compare import Comparison, Run, all_epsilons
 from palmatch.studies.fairness import fairness

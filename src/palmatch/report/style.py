@@ -19,6 +19,7 @@ from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from scipy.optimize import isotonic_regression
 
 from palmatch.data.whole import write_whole
 from palmatch.methods import METHODS
@@ -259,19 +260,9 @@ def _write(figure: Figure, line: str, top: float, *, size: float, weight: str, c
 
 
 def spread_apart(values: FloatArray, *, gap: float) -> FloatArray:
-    """Return ascending levels at least `gap` apart that are as near as can be to the ascending `values`.
-
-    That is isotonic regression of value minus gaps; its minimax formula is good enough for a dozen labels.
-    """
-    count = len(values)
-    shifted = values - gap * np.arange(count)
-    sums = np.concatenate(([0.0], np.cumsum(shifted)))
-
-    def mean(first: int, last: int) -> float:
-        return float((sums[last + 1] - sums[first]) / (last + 1 - first))
-
-    fitted = [max(min(mean(j, k) for k in range(i, count)) for j in range(i + 1)) for i in range(count)]
-    levels: FloatArray = np.array(fitted) + gap * np.arange(count)
+    """Return ascending levels at least `gap` apart that are as near as can be to the ascending `values`."""
+    gaps = gap * np.arange(len(values))
+    levels: FloatArray = isotonic_regression(values - gaps).x + gaps
     return levels
 
 

@@ -30,7 +30,7 @@ import polars as pl
 
 from palmatch.cluster.connection import Cluster
 from palmatch.cluster.study import Call, answers
-from palmatch.data.whole import write_whole
+from palmatch.data.whole import made_folder, write_whole
 from palmatch.errors import InputError, PalmatchError
 
 Setting: TypeAlias = str | int | float
@@ -171,18 +171,10 @@ def code_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def _made(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be made a folder ({error.strerror}); choose another one.") from None
-    return folder
-
-
 def check_settings(folder: Path, settings: Mapping[str, Setting]) -> None:
     """Refuse a folder with cells of other settings or of other code; otherwise write ours down."""
     settings = {**settings, "code": code_digest()}
-    path = _made(folder) / SETTINGS
+    path = made_folder(folder) / SETTINGS
     known = _known_settings(path)
     for name, value in settings.items():
         if name in known and known[name] != value:
@@ -200,8 +192,7 @@ def study_seed(folder: Path, seed: int | None) -> int:
     """Return the seed that was given, or the folder's own, drawn when it is first asked for."""
     if seed is not None:
         return seed
-    path = folder / SECRET_SEED
-    _made(folder)
+    path = made_folder(folder) / SECRET_SEED
     if not path.exists():
         write_whole(path, f"{secrets.randbits(63)}\n")
         path.chmod(0o600)

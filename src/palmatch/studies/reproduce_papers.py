@@ -83,7 +83,8 @@ def from_conference(*, seed: int, reviewers: int = 189, papers: int = 73) -> Rec
     """Draw a synthetic conference of the paper's size."""
     drawn = conference(seed=seed, reviewers=reviewers, papers=papers)
     note = "The conference, its areas, reviewers and papers are synthetic; only their numbers are the paper's."
-    return Records("the synthetic conference", True, *drawn.labels, (note, _drawn(drawn.areas)))
+    both = [replace(labels, ids=tuple(map(str, range(len(labels.marks))))) for labels in drawn.labels]
+    return Records("the synthetic conference", True, both[0], both[1], (note, _drawn(drawn.areas)))
 
 
 def _drawn(areas: tuple[str, ...]) -> str:
