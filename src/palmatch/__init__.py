@@ -25,40 +25,29 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-# Where each public name is defined; a name that is itself a module is marked with a trailing dot.
-_HOME = {
-    "METHODS": "palmatch.methods",
-    "DidNotConverge": "palmatch.errors",
-    "Domain": "palmatch.problem",
-    "Guarantee": "palmatch.matching",
-    "InputError": "palmatch.errors",
-    "Matching": "palmatch.matching",
-    "Outcome": "palmatch.matching",
-    "PalmatchError": "palmatch.errors",
-    "Partition": "palmatch.problem",
-    "Problem": "palmatch.problem",
-    "Method": "palmatch.methods",
-    "PreparedMethod": "palmatch.methods",
-    "Settings": "palmatch.methods",
-    "Workspace": "palmatch.methods",
-    "register": "palmatch.methods",
-    "Trace": "palmatch.matching",
-    "Utility": "palmatch.problem",
-    "audit": "palmatch.studies.audit",
-    "compare": "palmatch.studies.compare",
-    "data": "palmatch.",
-    "fairness": "palmatch.studies.fairness",
-    "frontier": "palmatch.studies.frontier",
-    "limit": "palmatch.studies.limit",
-    "make_problem": "palmatch.problem",
-    "match": "palmatch.methods",
-    "mobility": "palmatch.domains.",
-    "pairs": "palmatch.domains.",
-    "plan": "palmatch.studies.plan",
-    "papers": "palmatch.domains.",
-    "prepare": "palmatch.methods",
-    "scores": "palmatch.domains.",
-    "table": "palmatch.domains.",
+# Where public names are defined; names that are modules themselves under a home with a trailing dot.
+_HOMES = {
+    "palmatch.": ("data",),
+    "palmatch.domains.": ("mobility", "pairs", "papers", "scores", "table"),
+    "palmatch.errors": ("DidNotConverge", "InputError", "PalmatchError"),
+    "palmatch.matching": ("Guarantee", "Matching", "Outcome", "Trace"),
+    "palmatch.methods": (
+        "METHODS",
+        "Method",
+        "PreparedMethod",
+        "Settings",
+        "Workspace",
+        "match",
+        "prepare",
+        "register",
+    ),
+    "palmatch.problem": ("Domain", "Partition", "Problem", "Utility", "make_problem"),
+    "palmatch.studies.audit": ("audit",),
+    "palmatch.studies.compare": ("compare",),
+    "palmatch.studies.fairness": ("fairness",),
+    "palmatch.studies.frontier": ("frontier",),
+    "palmatch.studies.limit": ("limit",),
+    "palmatch.studies.plan": ("plan",),
 }
 
 __all__ = [
@@ -98,7 +87,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    home = _HOME.get(name)
+    home = next((home for home, names in _HOMES.items() if name in names), None)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

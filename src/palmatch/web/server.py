@@ -125,11 +125,7 @@ class Explorer:
 
     async def _game(self, request: Request) -> Response:
         assert self.games is not None
-        try:
-            answer = await self.games.open(Choice.of(dict(request.query_params)))
-        except PalmatchError as error:
-            return JSONResponse({"error": str(error)}, status_code=400, headers=HEADERS)
-        return JSONResponse(answer, headers=HEADERS)
+        return await _answered(self.games.open, request)
 
     async def _member(self, request: Request) -> Response:
         """Register a page's lasting key: 32 bytes, and nothing else."""
@@ -183,24 +179,23 @@ class Explorer:
             return await _answered(lambda choice: loop.run_in_executor(background, _priced, choice), request)
 
     async def _play(self, request: Request) -> Response:
-        try:
-            choice = Choice.of(dict(request.query_params))
-            figures, steps = await asyncio.to_thread(self.scenes.play, choice)
-        except PalmatchError as error:
-            return JSONResponse({"error": str(error)}, status_code=400, headers=HEADERS)
-        head = JSONResponse(figures).body
-        # The length of the figures, the figures as JSON padded to four bytes, and the steps.
-        padded = bytes(head).ljust(-(-len(head) // 4) * 4)
-        content = len(padded).to_bytes(4, "little") + padded + steps
-        return Response(content, media_type="application/octet-stream", headers=HEADERS)
+        return await _answered(lambda choice: asyncio.to_thread(self.scenes.play, choice), request)
 
 
-async def _answered(work: Callable[[Choice], Awaitable[dict[str, Any]]], request: Request) -> Response:
+async def _answered(work: Callable[[Choice], Awaitable[Any]], request: Request) -> Response:
+    """Answer with figures as JSON; with figures and steps as the length of the figures, the figures, the steps."""
     try:
         answer = await work(Choice.of(dict(request.query_params)))
     except PalmatchError as error:
         return JSONResponse({"error": str(error)}, status_code=400, headers=HEADERS)
-    return JSONResponse(answer, headers=HEADERS)
+    if isinstance(answer, dict):
+        return JSONResponse(answer, headers=HEADERS)
+    figures, steps = answer
+    head = bytes(JSONResponse(figures).body)
+    # Padded to four bytes, so that the steps can be read as whole numbers where they are.
+    padded = head.ljust(-(-len(head) // 4) * 4)
+    content = len(padded).to_bytes(4, "little") + padded + steps
+    return Response(content, media_type="application/octet-stream", headers=HEADERS)
 
 
 # The scenes of the process in the background.
