@@ -12,7 +12,7 @@ import palmatch as pm
 from palmatch.errors import InputError
 from palmatch.methods import Method, Settings, Workspace
 from palmatch.rounds.draws import stream
-from palmatch.studies import frontier as study
+from palmatch.studies import compare as study
 from palmatch.studies.frontier import Frontier, Line, frontier, price
 
 EPSILONS = (0.5, 2.0)
@@ -53,21 +53,21 @@ def test_a_flat_method_gives_the_same_matching_whatever_the_budget(method: str) 
     assert np.array_equal(few.epsilon, many.epsilon)
 
 
-def test_each_method_is_prepared_once_for_each_budget_and_flat_ones_once_on_one_ground(
+def test_each_method_is_prepared_once_for_each_budget_in_one_workspace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[tuple[str, float]] = []
-    grounds: set[int] = set()
+    workspaces: set[int] = set()
 
     def watched(workspace: Workspace, method: str, *, settings: Settings) -> Method:
         seen.append((method, settings.epsilon))
-        grounds.add(id(workspace))
+        workspaces.add(id(workspace))
         return pm.prepare(workspace, method, settings=settings)
 
     monkeypatch.setattr(study, "prepare", watched)
     frontier(town(), ["noise", "once", "random"], epsilons=(2.0, 0.5), runs=2, seed=0)
     assert seen == [("noise", 1.0), ("once", 0.5), ("once", 2.0), ("random", 1.0)]
-    assert len(grounds) == 1
+    assert len(workspaces) == 1
 
 
 def test_runs_that_draw_their_own_problem_are_each_measured_against_its_own_optimum() -> None:
