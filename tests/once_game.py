@@ -32,7 +32,7 @@ from palmatch.rounds.draws import REPORT, Keys, keys_of, randomness, streams
 from palmatch.rounds.turns import best_first, take_turns
 
 Prices = tuple[float, ...]
-Bid = tuple[int, float]  # what it holds when nobody else bids, and at which price
+Bid = tuple[int, float]  # what it holds when no other agent bids, and at which price
 _PRECISION = 160  # of `enumeration.exponential`
 
 
@@ -111,17 +111,17 @@ def among_others(plan: Reporting, problem: Problem, row: int, *, seed: int) -> d
 
     @cache
     def shown(told: int) -> tuple[float, ...]:
-        everybody = others.copy()
-        everybody[0] = told
-        return sale(plan, everybody, keys, seed)
+        every_agent = others.copy()
+        every_agent[0] = told
+        return sale(plan, every_agent, keys, seed)
 
     return exact_chances(lambda draw: (told := first.drawn(draw), shown(told)))
 
 
-def first_beyond(everybody: Sequence[dict[Any, int]], epsilon: float) -> str | None:
+def first_beyond(every_agent: Sequence[dict[Any, int]], epsilon: float) -> str | None:
     """Something that is more than e^ε times as likely for one than for another; None if there is nothing."""
     cap = exponential(epsilon)
-    for one, two in combinations(everybody, 2):
+    for one, two in combinations(every_agent, 2):
         for seen in one | two:
             small, large = sorted((one.get(seen, 0), two.get(seen, 0)))
             if large << _PRECISION > cap * small:
@@ -130,7 +130,7 @@ def first_beyond(everybody: Sequence[dict[Any, int]], epsilon: float) -> str | N
 
 
 def town(seed: int, *, types: int = 5, resources: int = 3, agents: int = 4) -> Problem:
-    """Some people of one region, who may be any of its possible types."""
+    """Some agents of one region, which may be any of its possible types."""
     chance = np.random.default_rng(seed)
     rows = chance.uniform(0.05, 1.0, (types, resources))
     return pm.table.problem(rows[chance.integers(types, size=agents)], ["here"] * agents, {"here": rows})
@@ -141,24 +141,24 @@ def region_of(problem: Problem) -> Neighbourhood:
 
 
 def responding(region: Neighbourhood, cells: int, epsilon: float) -> Channel:
-    """Randomised response over cells that the types take in turn: which is in which changes nothing of the promise."""
+    """Randomised response over cells that the types take in turn: which is in which does not change the guarantee."""
     return channel_for(region, np.arange(len(region.types)) % cells, randomised_response(cells, epsilon))
 
 
 def any_channel(region: Neighbourhood, cells: int, epsilon: float, *, seed: int) -> Channel:
-    """A channel of chances that somebody wanted at random, brought within ε by the product; any number of reports."""
+    """A channel of chances that were drawn at random, brought within ε by the product; any number of reports."""
     chance = np.random.default_rng([seed, 3])
     wanted = np.exp(chance.choice([0.3, 3.0, 30.0]) * chance.standard_normal((cells, int(chance.integers(1, 6)))))
     return channel_for(region, np.arange(len(region.types)) % cells, enforce_epsilon(wanted, epsilon))
 
 
 def plan_with(problem: Problem, channel: Channel, *, seed: int = 0) -> Reporting:
-    """A plan in which everybody reports by this channel, and prices begin somewhere."""
+    """A plan in which all agents report by this channel, and prices begin somewhere."""
     region = region_of(problem)
     nearest = [int(np.abs(region.types - own).sum(axis=1).argmin()) for own in problem.types]
     opening = np.random.default_rng([seed, 2]).uniform(0.0, 0.5, problem.resources)
-    nobody = np.zeros(problem.agents, dtype=np.int64)
-    return Reporting((channel,), (region,), nobody, channel.cell_of[nearest], opening)
+    first_cell = np.zeros(problem.agents, dtype=np.int64)
+    return Reporting((channel,), (region,), first_cell, channel.cell_of[nearest], opening)
 
 
 def menu_of(seed: int, resources: int) -> tuple[Prices, ...]:

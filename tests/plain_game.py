@@ -59,7 +59,7 @@ def simulate_plainly(
 def _one_step(
     players: list[Agent], active: list[int], holder: dict[int, int], step: int
 ) -> Iterable[tuple[int, int, Outcome]]:
-    """Let everybody attempt at once, then everybody else look, and tell everybody what came of it."""
+    """Let all agents that attempt do so at once, then the others look, and tell all of them what came of it."""
     attempts = {n: players[n].decide(step).resource for n in active if players[n].attempting}
     attempted = Counter(attempts.values())
     holder.update({resource: n for n, resource in attempts.items() if attempted[resource] == 1})

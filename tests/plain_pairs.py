@@ -16,7 +16,7 @@ from palmatch.rounds.tables import OwnTables, PublicTables
 from palmatch.seats import Seats
 
 Pair = frozenset[int]
-# (step, agent, partner, what it did): what everybody can see.
+# (step, agent, partner, what it did): what every observer can see.
 Seen = tuple[int, int, int, str]
 
 

@@ -1,4 +1,4 @@
-"""Small regions with an account, ready for a device to step on: what the tests of the promise are played on."""
+"""Small regions with an account, ready for a device to step on: what the tests of the guarantee are played on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_SITUATIONS = 400
 
 @dataclass(frozen=True)
 class Stage:
-    """The first region of a problem with its account: (ε, δ) is promised to whoever acts by these tables and rules."""
+    """The first region of a problem with its account: (ε, δ) is guaranteed to agents acting by its tables."""
 
     region: Neighbourhood
     play: PublicPlay
@@ -49,13 +49,13 @@ class Stage:
 def stage(problem: Problem, policy: Policy, accountant: str, *, epsilon: float, delta: float) -> Stage:
     workspace = Workspace(problem)
     numbers = Settings(epsilon=epsilon, delta=delta, accountant=accountant)  # type: ignore[arg-type]
-    everybody = budgets(problem, numbers)
-    chosen = accounts(workspace, policy, workspace.plays(policy), everybody, numbers)
+    every_agent = budgets(problem, numbers)
+    chosen = accounts(workspace, policy, workspace.plays(policy), every_agent, numbers)
     return staged(problem, policy, chosen, epsilon=epsilon, delta=delta)
 
 
 def staged(problem: Problem, policy: Policy, chosen: Sequence[Account], *, epsilon: float, delta: float) -> Stage:
-    """A stage with accounts that somebody else chose."""
+    """A stage with accounts that the caller chose."""
     workspace = Workspace(problem)
     noise = workspace.plays(policy)
     allowance = sound_allowance(chosen, problem.region_index, np.full(problem.agents, epsilon), delta=delta)
@@ -113,9 +113,9 @@ def random_policy(seed: int) -> Policy:
     )
 
 
-def all_pairs(everybody: Sequence[Device], *, epsilon: float) -> list[Findings]:
+def all_pairs(every_agent: Sequence[Device], *, epsilon: float) -> list[Findings]:
     """What can be told about each pair of devices; both directions of a pair are in one finding."""
-    return [whole_game(one, two, epsilon=epsilon) for one, two in combinations(everybody, 2)]
+    return [whole_game(one, two, epsilon=epsilon) for one, two in combinations(every_agent, 2)]
 
 
 def reachable(device: Device, *, most: int) -> list[tuple[State | None, str]]:

@@ -47,7 +47,7 @@ def tables(draw: st.DrawFn) -> tuple[pm.Problem, dict[str, list[list[float]]]]:
 
 @settings(PATIENT, max_examples=150)
 @given(tables())
-def test_rank_sets_are_the_union_of_everybodys_preferences(case: tuple[pm.Problem, dict[str, Any]]) -> None:
+def test_rank_sets_are_the_union_of_the_preferences_of_all_types(case: tuple[pm.Problem, dict[str, Any]]) -> None:
     problem, could_be = case
     found = neighbourhoods(problem)
     assert [region.region for region in found] == list(problem.regions)
@@ -147,11 +147,11 @@ def test_a_square_holds_its_corners_its_centre_and_a_grid_in_between(edge: float
 
 
 @pytest.mark.parametrize("edge", [1000.0, 1500.0, 250.0, 1234.5])
-def test_nobody_in_a_square_is_further_than_a_grid_step_from_a_possible_agent(edge: float) -> None:
+def test_no_place_of_a_square_is_further_than_a_grid_step_from_a_possible_agent(edge: float) -> None:
     domain = city([[0.0, 0.0]])
     tree = cKDTree(domain.types_of(Square(edge, 2, -1))[:, :2])
-    people = domain.corner(Square(edge, 2, -1)) + np.random.default_rng(1).uniform(0.0, edge, size=(2000, 2))
-    assert np.max(tree.query(people)[0]) <= 100 / np.sqrt(2) + 1e-9
+    places = domain.corner(Square(edge, 2, -1)) + np.random.default_rng(1).uniform(0.0, edge, size=(2000, 2))
+    assert np.max(tree.query(places)[0]) <= 100 / np.sqrt(2) + 1e-9
 
 
 @dataclass(frozen=True)
@@ -225,6 +225,6 @@ def test_rounding_does_not_lose_a_vehicle_that_ties_from_a_corner() -> None:
 
 @pytest.mark.parametrize("alpha", [1.0, 1e25])
 def test_vehicles_whose_utilities_round_to_the_same_number_tie_by_id_with_narrowing_too(alpha: float) -> None:
-    # Beyond 690 alpha, and where alpha dwarfs the map, all utilities are equal: the first id is everybody's first.
+    # Beyond 690 alpha, and where alpha dwarfs the map, all utilities are equal: the first id is the first of all.
     vehicles = [[5000.0 * step, 0.0] for step in range(6, 0, -1)]
     same_with_and_without_narrowing(city(vehicles, alpha=alpha), Square(1000.0, 0, 0), list("abcdef"), interest=2)

@@ -59,7 +59,7 @@ def complaint(types: Any = TYPES, **options: Any) -> str:
     return message
 
 
-def test_regions_are_sorted_and_everybody_finds_theirs() -> None:
+def test_regions_are_sorted_and_every_agent_is_in_its_own() -> None:
     problem = make()
     assert problem.regions == (1, 3, 9)
     assert [problem.regions[place] for place in problem.region_index] == [9, 1, 9, 3]
@@ -99,7 +99,7 @@ def test_protocols_tell_domains_from_other_things() -> None:
 
 
 @pytest.mark.parametrize("agents", [1, 2, 63, 64, 65, 200, 1000])
-def test_everybody_is_scored_with_their_own_resource(agents: int) -> None:
+def test_every_agent_is_scored_with_its_own_resource(agents: int) -> None:
     # More agents than one block of the scorer, of whom some go without.
     chance = np.random.default_rng(agents)
     utilities = chance.uniform(0.1, 1.0, (agents, agents + 3))
@@ -110,7 +110,7 @@ def test_everybody_is_scored_with_their_own_resource(agents: int) -> None:
     assert problem.true_utility(np.array([2, 0])).tolist() == utilities[:, [2, 0]].tolist()
 
 
-def test_nobody_matched_is_worth_nothing() -> None:
+def test_a_matching_without_pairs_is_worth_nothing() -> None:
     assert make().true_utility_of(np.full(4, -1)).tolist() == [0.0] * 4
 
 

@@ -60,9 +60,9 @@ def conference() -> pm.Problem:
 
 def town(**options: Any) -> pm.Problem:
     chance = np.random.default_rng(6)
-    people = np.array([40.75, -73.98]) + chance.normal(size=(12, 2)) * 0.02
+    requests = np.array([40.75, -73.98]) + chance.normal(size=(12, 2)) * 0.02
     cars = np.array([40.75, -73.98]) + chance.normal(size=(30, 2)) * 0.02
-    return pm.mobility.problem(people, cars, **options)
+    return pm.mobility.problem(requests, cars, **options)
 
 
 def table() -> pm.Problem:
@@ -299,7 +299,7 @@ class MaskOfCandidates(Narrowed):
 
 
 class FirstOfTheTies(Chargers):
-    """Everybody likes everything alike, so any resource may be first by its public id."""
+    """Every type likes everything alike, so any resource may be first by its public id."""
 
     def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
         return np.ones((len(types), len(self.price) if columns is None else len(columns)))
@@ -372,7 +372,7 @@ BROKEN: list[tuple[type[Chargers], str]] = [
 ]
 
 
-def test_a_domain_with_a_guess_where_people_are_passes() -> None:
+def test_a_domain_with_a_prior_passes() -> None:
     check_domain(Guess(ROAD.kilometre, ROAD.price), DRIVERS)
 
 

@@ -31,23 +31,23 @@ def said(*words: object, folder: Path) -> str:
 
 
 @pytest.mark.parametrize(("accountant", "delta"), [("pure", 0.0), ("renyi", 1e-5), ("auto", 1e-5)])
-def test_match_promises_by_the_accountant_that_is_named(town, accountant, delta):
+def test_match_states_the_guarantee_of_the_accountant_that_is_named(town, accountant, delta):
     words = ("match", "agents.csv", "vehicles.csv", "--policy", "palma", "--accountant", accountant, "--out", "p.csv")
     text = said(*words, "--json", "figures.json", folder=town)
-    promise = json.loads((town / "figures.json").read_text())["guarantee"]
-    assert promise["delta"] == delta
-    assert accountant in (promise["accountant"], "auto")
-    assert "public regions with agents in them, of 121 possible types each" in promise["partition"]
-    assert promise["partition"] in text
-    assert any("add up" in line for line in promise["not_covered"])
+    guarantee = json.loads((town / "figures.json").read_text())["guarantee"]
+    assert guarantee["delta"] == delta
+    assert accountant in (guarantee["accountant"], "auto")
+    assert "public regions with agents in them, of 121 possible types each" in guarantee["partition"]
+    assert guarantee["partition"] in text
+    assert any("add up" in line for line in guarantee["not_covered"])
     assert "Not covered: Repeated participation" in text
     assert "Applies to: every agent that takes part" in text
 
 
 def test_an_accountant_of_another_name_is_refused_in_a_sentence(town):
-    result = run("match", "agents.csv", "vehicles.csv", "--accountant", "nobody", "--out", "p.csv", folder=town)
+    result = run("match", "agents.csv", "vehicles.csv", "--accountant", "unknown", "--out", "p.csv", folder=town)
     assert result.returncode == 2
-    assert "nobody" in result.stderr
+    assert "unknown" in result.stderr
     assert "renyi" in result.stderr
 
 

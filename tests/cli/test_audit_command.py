@@ -95,7 +95,7 @@ def test_without_a_map_there_is_no_picture_of_beliefs_and_that_is_said(tmp_path)
             ["--method", "alma"],
             "There is no audit of 'alma', which states no PLDP guarantee: choose from once, once-threshold, palma, ",
         ),
-        (["--agent", "nobody"], "There is no agent 'nobody'"),
+        (["--agent", "absent"], "There is no agent 'absent'"),
         (["--games", "2"], "Expected at least 8 games, got games=2."),
         (["--method", "nothing"], "There is no method 'nothing'"),
         (["--resolution", "0.5"], "Expected a resolution above the stated ε = 1"),

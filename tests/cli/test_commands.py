@@ -62,7 +62,7 @@ def assert_one_sentence(result: Result, *words: str) -> None:
         assert word in result.stderr
 
 
-def test_two_files_become_pairs_with_a_row_for_everybody(town):
+def test_two_files_become_pairs_with_a_row_for_every_agent(town):
     result = run("match", "agents.csv", "vehicles.csv", "--edge", 1000, "--out", "pairs.csv", folder=town)
     assert result.returncode == 0, result.stderr
     pairs = pl.read_csv(town / "pairs.csv")
@@ -86,7 +86,7 @@ def test_the_same_seed_gives_the_same_bytes_with_any_number_of_threads(town):
 
 
 def test_a_mistake_ends_a_process_of_its_own_with_status_2(town):
-    assert_one_sentence(run_apart("match", "nobody.csv", "vehicles.csv", "--out", "x.csv", folder=town), "nobody.csv")
+    assert_one_sentence(run_apart("match", "absent.csv", "vehicles.csv", "--out", "x.csv", folder=town), "absent.csv")
 
 
 def test_the_optimum_is_found_where_that_is_cheap_or_asked_for(town, monkeypatch):
@@ -120,7 +120,7 @@ def test_reviewers_without_primary_areas_are_refused_until_the_draw_is_asked_for
     assert f"(ln {most})" in guarantee["statement"]
 
 
-def test_reviewers_get_papers_and_losers_are_listed(conference):
+def test_reviewers_get_papers_and_those_without_one_are_listed(conference):
     words = (
         "match",
         "reviewers.csv",
@@ -306,7 +306,7 @@ def test_mistakes_in_arguments_are_one_sentence_and_exit_status_2(town, argument
 
 
 def test_a_file_that_is_not_there_is_named(town):
-    assert_one_sentence(run("match", "nobody.csv", "vehicles.csv", "--out", "x.csv", folder=town), "nobody.csv")
+    assert_one_sentence(run("match", "absent.csv", "vehicles.csv", "--out", "x.csv", folder=town), "absent.csv")
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_too_few_minutes_before_the_window_are_said_with_what_to_do(run: Run) ->
         (("--portal", "ftp://example.org"), {}, "the portal's address"),
     ],
 )
-def test_a_mistake_is_one_sentence_before_anyone_is_asked(
+def test_a_mistake_is_one_sentence_before_anything_is_fetched(
     run: Run, portal: type[SmallPortal], words: tuple[object, ...], other: dict[str, object], match: str
 ) -> None:
     with pytest.raises(InputError, match=re.escape(match)):

@@ -16,7 +16,7 @@ SEEDED = (*SMALL, "--seed", 0)
 PUBLIC = {"day.parquet", "agents.parquet", "summary.json", "day.png", "day.svg", "do-not-publish"}
 
 
-def test_without_a_file_the_made_up_city_has_its_day_and_the_title_says_so(tmp_path: Path) -> None:
+def test_without_a_file_a_day_of_the_synthetic_city_is_played_and_the_title_says_so(tmp_path: Path) -> None:
     result = run(*SMALL, "--json", "numbers.json", folder=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith("A day of a synthetic city: once, 6 batches of 30 s")

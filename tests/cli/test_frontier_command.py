@@ -107,7 +107,7 @@ def test_a_table_of_utilities_has_a_frontier_and_own_budgets_are_named(tmp_path:
 @pytest.mark.parametrize(
     ("domain", "name"), [("mobility", "A synthetic city: 154 agents"), ("papers", "A synthetic conference: 189 agents")]
 )
-def test_without_files_it_is_played_on_what_is_made_up_and_says_so(tmp_path: Path, domain: str, name: str) -> None:
+def test_without_files_it_is_played_on_synthetic_data_and_says_so(tmp_path: Path, domain: str, name: str) -> None:
     words = ("frontier", "--domain", domain, "--areas", 2, "--edge", 4000, "--spacing", 1000, "--runs", 1)
     result = run(*words, "--epsilons", 1, "--methods", "once", folder=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -152,7 +152,7 @@ def test_the_same_seed_gives_the_same_picture_and_figures(town: Path) -> None:
         (("--runs", "0"), ("runs=0",)),
         (("--delta", "2"), ("delta=2",)),
         (("--edge", "0"), ("edge",)),
-        (("nobody.csv", "vehicles.csv"), ("nobody.csv",)),
+        (("absent.csv", "vehicles.csv"), ("absent.csv",)),
         (("--out", "agents.csv"), ("agents.csv", "--out")),
     ],
 )

@@ -147,7 +147,7 @@ def test_a_name_is_shown_as_it_is(tmp_path: Path, name: str) -> None:
     assert listed(show(tmp_path / "odd")) == [name]
 
 
-def test_a_stranger_s_ledger_cannot_steer_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_of_another_program_cannot_move_the_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("palmatch.device.ledger._text", lambda value, _name: value)
     with Ledger(tmp_path / "odd", agent="bob", lifetime=9) as ledger:
         ledger.charge(1, matching="\x1b[2Jgone", purpose="select")
@@ -204,7 +204,7 @@ def test_verify_says_in_one_line_that_every_row_was_checked(alice: Path) -> None
 
 
 @pytest.mark.parametrize("word", ["show", "verify"])
-def test_looking_changes_nothing(alice: Path, word: str) -> None:
+def test_showing_a_ledger_does_not_change_it(alice: Path, word: str) -> None:
     before, files = alice.read_bytes(), sorted(alice.parent.iterdir())
     assert run("ledger", word, "alice.ledger", folder=alice.parent).returncode == 0
     assert alice.read_bytes() == before
@@ -275,13 +275,13 @@ def test_a_file_that_is_no_whole_ledger_is_one_sentence_and_exit_status_2(
     for extra in ((), ("--json", "-"), ("--json", "figures.json")):
         result = run("ledger", word, "alice.ledger", *extra, folder=alice.parent)
         assert_one_sentence(result, "palmatch: alice.ledger: ", words)
-        # Who looks into a ledger is not about to act.
+        # Showing a ledger is no act of its agent.
         assert "do not act" not in result.stderr
     assert not (alice.parent / "figures.json").exists()
 
 
 def test_a_missing_ledger_is_not_made(tmp_path: Path) -> None:
-    assert_one_sentence(run("ledger", "show", "nobody.ledger", folder=tmp_path), "nobody.ledger")
+    assert_one_sentence(run("ledger", "show", "absent.ledger", folder=tmp_path), "absent.ledger")
     assert list(tmp_path.iterdir()) == []
 
 

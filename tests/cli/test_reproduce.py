@@ -18,7 +18,7 @@ from running import run
 SMALL = ("reproduce", "mobility", "--seconds", 3, "--edges", "1000", "--processes", 1)
 
 
-def test_without_a_file_the_made_up_city_is_played_and_the_title_says_so(tmp_path: Path) -> None:
+def test_without_a_file_the_synthetic_city_is_played_and_the_title_says_so(tmp_path: Path) -> None:
     result = run(*SMALL, "--runs", 2, "--out", "study", "--json", "numbers.json", folder=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     elsewhere = run(*SMALL, "--runs", 2, "--origin", "40.95,-74.7", "--out", "study", folder=tmp_path)

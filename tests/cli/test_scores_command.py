@@ -109,7 +109,7 @@ def test_the_matrix_of_perturbed_maximization_is_matched(folder: Path) -> None:
         ("regions.csv", "~Ada_Example1,Theory\n", "Found no region for 22 of 22 reviewers"),
         ("scores.csv", "p1,~Ana,0.5\np99,~Ana,0.5\n", "scores.csv, line 2, column 'paper': found 'p99'"),
         ("max_papers.csv", "~Emil_Example1\n", "max_papers.csv: found 1 columns, expected 2"),
-        ("constraints.csv", "p1,~Nobody,-1\n", "A conflict names the agent '~Nobody', which there is not"),
+        ("constraints.csv", "p1,~Absent,-1\n", "A conflict names the agent '~Absent', which there is not"),
         ("constraints.csv", "p1,~Emil_Example1,-1\np1,~Emil_Example1,1\n", "are both -1 and 1"),
         (
             "constraints.csv",

@@ -12,7 +12,7 @@ import pytest
 import palmatch as pm
 from running import run
 
-PEOPLE = "id,lat,lon,demand\na,40.75,-73.99,2\nb,40.751,-73.985,\nc,40.752,-73.98,1\n"
+REQUESTS = "id,lat,lon,demand\na,40.75,-73.99,2\nb,40.751,-73.985,\nc,40.752,-73.98,1\n"
 SITES = "id,lat,lon,capacity\nx,40.75,-73.99,4\ny,40.76,-73.97,1\n"
 REVIEWERS = "id,primary,ml,db\nana,ml,1,1\nbo,db,0,1\ncy,ml,1,0\n"
 PAPERS = "id,primary,ml,db,capacity\np1,ml,1,0,\np2,db,1,1,3\n"
@@ -22,7 +22,14 @@ TYPES = "region,p1,p2\nnorth,0.9,0.4\nnorth,0.5,0.6\n"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    files = {"people": PEOPLE, "sites": SITES, "reviewers": REVIEWERS, "papers": PAPERS, "table": TABLE, "types": TYPES}
+    files = {
+        "requests": REQUESTS,
+        "sites": SITES,
+        "reviewers": REVIEWERS,
+        "papers": PAPERS,
+        "table": TABLE,
+        "types": TYPES,
+    }
     for name, text in files.items():
         (tmp_path / f"{name}.csv").write_text(text)
     (tmp_path / "listed.csv").write_text("id,capacity\np1,1\np2,2\n")
@@ -35,7 +42,7 @@ def pairs(folder: Path) -> list[tuple[str, str | None]]:
 
 
 def test_a_site_of_several_plugs_takes_several_vehicles(folder: Path) -> None:
-    result = run("match", "people.csv", "sites.csv", "--out", "pairs.csv", "--method", "hungarian", folder=folder)
+    result = run("match", "requests.csv", "sites.csv", "--out", "pairs.csv", "--method", "hungarian", folder=folder)
     assert result.returncode == 0, result.stderr
     assert sorted(pairs(folder)) == [("a", "x"), ("a", "y"), ("b", "x"), ("c", "x")]
     assert "3 matched with 4 units" in result.stdout
@@ -83,7 +90,7 @@ def test_papers_that_lack_reviewers_are_named_with_the_reason(folder: Path) -> N
 def test_an_agent_without_any_unit_has_a_row_of_its_own(folder: Path) -> None:
     (folder / "conflicts.csv").write_text("agent,resource\na,x\na,y\n")
     result = run(
-        "match", "people.csv", "sites.csv", "--conflicts", "conflicts.csv", "--out", "pairs.csv", folder=folder
+        "match", "requests.csv", "sites.csv", "--conflicts", "conflicts.csv", "--out", "pairs.csv", folder=folder
     )
     assert result.returncode == 0, result.stderr
     assert pairs(folder)[0] == ("a", None)
@@ -93,7 +100,7 @@ def test_an_agent_without_any_unit_has_a_row_of_its_own(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "text", "told"),
     [
-        ("people.csv", PEOPLE.replace(",2\n", ",1.5\n"), "people.csv, line 2, column 'demand': found '1.5'"),
+        ("requests.csv", REQUESTS.replace(",2\n", ",1.5\n"), "requests.csv, line 2, column 'demand': found '1.5'"),
         ("sites.csv", SITES.replace(",4\n", ",-1\n"), "sites.csv, line 2, column 'capacity': found '-1'"),
         ("conflicts.csv", "agent,resource\nzoe,x\n", "A conflict names the agent 'zoe', which there is not"),
         ("conflicts.csv", "agent,resource\na,z\n", "A conflict names the resource 'z', which there is not"),
@@ -104,7 +111,7 @@ def test_a_mistake_in_limits_is_one_sentence(folder: Path, changed: str, text: s
     (folder / "conflicts.csv").write_text("agent,resource\na,x\n")
     (folder / changed).write_text(text)
     result = run(
-        "match", "people.csv", "sites.csv", "--conflicts", "conflicts.csv", "--out", "pairs.csv", folder=folder
+        "match", "requests.csv", "sites.csv", "--conflicts", "conflicts.csv", "--out", "pairs.csv", folder=folder
     )
     assert result.returncode == 2
     assert told in " ".join(result.stderr.split())
@@ -153,10 +160,10 @@ def test_assignments_are_written_as_openreview_does_without_private_scores(folde
 
 
 def test_frames_take_the_same_columns(folder: Path) -> None:
-    people, sites = (pl.read_csv(folder / name) for name in ("people.csv", "sites.csv"))
-    problem = pm.mobility.problem(people, sites)
+    requests, sites = (pl.read_csv(folder / name) for name in ("requests.csv", "sites.csv"))
+    problem = pm.mobility.problem(requests, sites)
     assert problem.demand.tolist() == [2, 1, 1]
     assert problem.capacity.tolist() == [4, 1]
-    assert pm.mobility.problem(people, sites, demand=3).demand.tolist() == [2, 3, 1]
+    assert pm.mobility.problem(requests, sites, demand=3).demand.tolist() == [2, 3, 1]
     frame = pm.match(problem, "hungarian").to_frame()
     assert frame.rows() == [("a", "x"), ("a", "y"), ("b", "x"), ("c", "x")]

@@ -13,7 +13,7 @@ from running import run
 WORDS = command_words()
 
 
-def test_one_thing_is_one_and_more_are_many() -> None:
+def test_a_count_of_one_is_singular_and_others_are_plural() -> None:
     assert [show.counted(number, "agent") for number in (0, 1, 2)] == ["0 agents", "1 agent", "2 agents"]
     assert show.counted(1, "batch", "batches") == "1 batch"
     assert show.counted(2880, "batch", "batches") == "2,880 batches"

@@ -83,7 +83,7 @@ def test_tiles_do_not_depend_on_where_in_its_square_an_agent_is(monkeypatch) -> 
     assert laid_out[0] == laid_out[1]
 
 
-def test_agents_without_a_budget_change_nobodys_prices_on_a_cluster() -> None:
+def test_agents_without_a_budget_change_no_prices_on_a_cluster() -> None:
     problem = city(6)
     epsilon = np.resize([0.0, 2.0, 1.0], problem.agents)
     mixed = make_problem(problem.domain, problem.types, resource_ids=problem.resource_ids, interest=6, epsilon=epsilon)

@@ -68,7 +68,7 @@ def test_only_attempts_on_border_resources_are_told() -> None:
                 for agent in state.active
                 if state.agents[2][agent] == kernel.ATTEMPTS
             ]
-            # Exactly those attempts that somebody elsewhere could meet, and whether there are two or more.
+            # Exactly those attempts that agents of other tiles could meet, and whether there are two or more.
             wanted = {resource: tried.count(resource) > 1 for resource in tried if resource in others}
             assert dict(zip(message.resources.tolist(), message.several.tolist(), strict=True)) == wanted
             told_at_all += len(wanted)
@@ -89,7 +89,7 @@ def test_a_round_changes_nothing_that_it_is_given() -> None:
                 np.testing.assert_equal(getattr(left, part.name), getattr(right, part.name))
 
 
-def test_a_tile_says_how_large_it_is_so_that_nobody_sends_it_around() -> None:
+def test_a_tile_states_its_size_so_that_dask_does_not_move_it() -> None:
     tile = cut_in(2)[0]
     state = begin(tile)
     assert sys.getsizeof(tile) > sum(array.nbytes for array in tile.public)

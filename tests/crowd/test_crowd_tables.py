@@ -22,7 +22,7 @@ METRE = 1 / 111_195.08
 
 
 def city(
-    seed: int, *, people: int, vehicles: int, edge: float, spacing: float, interest: int, lattice: bool, wide: float
+    seed: int, *, agents: int, vehicles: int, edge: float, spacing: float, interest: int, lattice: bool, wide: float
 ):
     """Places around one of the world's fixed corners; on a lattice many distances are equal, or nearly so."""
     chance = np.random.default_rng(seed)
@@ -33,8 +33,8 @@ def city(
             metres = np.round(metres / 50.0) * 50.0
         return np.array(ORIGIN) + metres * METRE
 
-    edges = chance.choice([edge, 2 * edge], people)
-    frame = {"lat": (rows := places(people))[:, 0], "lon": rows[:, 1], "edge": edges}
+    edges = chance.choice([edge, 2 * edge], agents)
+    frame = {"lat": (rows := places(agents))[:, 0], "lon": rows[:, 1], "edge": edges}
     return pm.mobility.problem(pl.DataFrame(frame), places(vehicles), spacing=spacing, interest=interest, alpha=400.0)
 
 
@@ -49,7 +49,7 @@ def assert_same_tables(fast, slow):
 cities = st.builds(
     city,
     seed=st.integers(0, 2**32),
-    people=st.integers(1, 30),
+    agents=st.integers(1, 30),
     vehicles=st.integers(2, 60),
     edge=st.sampled_from([150.0, 300.0, 400.0]),
     spacing=st.sampled_from([50.0, 100.0]),
@@ -81,7 +81,7 @@ def test_a_crowd_plays_from_the_same_tables_as_a_few(problem, selection, backoff
 
 @settings(max_examples=60, deadline=None)
 @given(problem=cities)
-def test_people_in_a_crowd_act_on_the_same_utilities(problem):
+def test_agents_of_a_crowd_act_on_the_same_utilities(problem):
     regions, sets = neighbourhoods(problem), crowd_sets.rank_sets(problem)
     for snapped, stored in ((False, own_tables(problem, regions)), (True, snapped_tables(problem, regions))):
         places = crowd_tables.own_places(problem, sets, snapped=snapped)
@@ -93,7 +93,7 @@ def test_people_in_a_crowd_act_on_the_same_utilities(problem):
 
 @settings(max_examples=60, deadline=None)
 @given(problem=cities)
-def test_nobody_is_nearer_than_the_possible_agent_that_one_acts_as(problem):
+def test_no_possible_agent_is_nearer_than_the_one_that_an_agent_acts_as(problem):
     for number, region in enumerate(neighbourhoods(problem)):
         members = problem.types[problem.region_index == number]
         rows, points = nearest_types(problem, region, members), problem.domain.grid(region.region)
@@ -106,7 +106,7 @@ def test_nobody_is_nearer_than_the_possible_agent_that_one_acts_as(problem):
 
 
 def test_the_number_of_threads_changes_no_table():
-    problem = city(1, people=400, vehicles=900, edge=150.0, spacing=50.0, interest=6, lattice=False, wide=3000.0)
+    problem = city(1, agents=400, vehicles=900, edge=150.0, spacing=50.0, interest=6, lattice=False, wide=3000.0)
     policy = Policy("any", 0.2, 0.05)
     one, two = (
         crowd_tables.public_tables(problem, crowd_sets.rank_sets(problem, threads=threads), policy, threads=threads)
@@ -117,13 +117,13 @@ def test_the_number_of_threads_changes_no_table():
 
 @pytest.mark.parametrize("interest", [None, 9, 50])
 def test_only_bounded_interest_makes_a_crowd(interest):
-    problem = city(2, people=4, vehicles=9, edge=150.0, spacing=50.0, interest=interest, lattice=False, wide=300.0)
+    problem = city(2, agents=4, vehicles=9, edge=150.0, spacing=50.0, interest=interest, lattice=False, wide=300.0)
     assert crowd_sets.located(problem) is None
 
 
 @pytest.mark.parametrize("method", ["noise", "unlimited", "published", "palma", "once", "alma", "alma-logistic"])
 def test_methods_give_a_crowd_what_they_gave_it_square_by_square(method, monkeypatch):
-    problem = city(7, people=120, vehicles=100, edge=150.0, spacing=50.0, interest=5, lattice=False, wide=500.0)
+    problem = city(7, agents=120, vehicles=100, edge=150.0, spacing=50.0, interest=5, lattice=False, wide=500.0)
     fast = pm.match(problem, method, seed=2)
     monkeypatch.setattr(crowd_sets, "located", lambda problem: None)
     slow = pm.match(problem, method, seed=2)

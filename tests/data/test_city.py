@@ -101,7 +101,7 @@ def test_about_six_in_a_hundred_vehicles_are_just_across_the_water() -> None:
     assert to_the_shore.max() < 5_000
 
 
-def test_in_the_morning_people_leave_from_the_upper_sides_and_arrive_further_south() -> None:
+def test_in_the_morning_requests_are_in_the_north_and_drop_offs_further_south() -> None:
     batches = [city.batch(8, seed=seed) for seed in range(20)]
     north_of_midtown = 40.765
     leaving = np.mean([(batch.requests[:, 0] > north_of_midtown).mean() for batch in batches])
@@ -109,7 +109,7 @@ def test_in_the_morning_people_leave_from_the_upper_sides_and_arrive_further_sou
     assert leaving > 1.4 * arriving
 
 
-def test_in_the_night_people_go_home_to_the_upper_sides() -> None:
+def test_in_the_night_drop_offs_are_in_the_north() -> None:
     leaving = np.mean([area.requests_weight(1) for area in city.AREAS if area.latitude > 40.765])
     arriving = np.mean([area.dropoffs_weight(1) for area in city.AREAS if area.latitude > 40.765])
     assert arriving > 1.4 * leaving
@@ -118,7 +118,7 @@ def test_in_the_night_people_go_home_to_the_upper_sides() -> None:
 @pytest.mark.parametrize(
     ("hour", "least", "most"), [(5, 0.30, 0.55), (8, 0.45, 0.56), (11, 0.44, 0.57), (19, 0.46, 0.57)]
 )
-def test_pairing_by_lot_loses_about_half_as_in_the_paper(hour: int, least: float, most: float) -> None:
+def test_random_loses_about_half_as_in_the_paper(hour: int, least: float, most: float) -> None:
     losses = [random_loss(city.batch(hour, seed=seed)) for seed in range(8)]
     assert least < np.mean(losses) < most
 

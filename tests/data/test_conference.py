@@ -71,7 +71,7 @@ def test_some_areas_are_far_more_popular_than_others(large: Conference) -> None:
         assert shares[-5:].sum() > 4 * shares[:5].sum()
 
 
-def test_who_knows_an_area_is_likely_to_know_its_neighbours(large: Conference) -> None:
+def test_a_reviewer_of_an_area_is_likely_to_have_areas_of_its_group(large: Conference) -> None:
     group_of = np.repeat(np.arange(len(GROUPS)), [len(group) for group in GROUPS])
     same_group = group_of[:, None] == group_of
     for marks in (large.reviewers, large.papers):

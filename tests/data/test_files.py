@@ -96,7 +96,7 @@ def test_a_file_with_only_a_header_says_so(tmp_path: Path, content: str) -> None
         (GOOD.encode("utf-16"), "UTF-16"),
     ],
 )
-def test_a_file_in_disguise_is_recognised(tmp_path: Path, content: bytes, words: str) -> None:
+def test_a_file_of_another_kind_than_its_name_says_is_recognised(tmp_path: Path, content: bytes, words: str) -> None:
     assert words in complaint_about(write(tmp_path, content))
 
 

@@ -113,7 +113,7 @@ def test_a_latitude_that_could_be_a_longitude_is_called_swapped(tmp_path: Path) 
     assert "latitude and longitude look swapped" in message
 
 
-def test_new_york_in_antarctica_is_called_swapped(tmp_path: Path) -> None:
+def test_coordinates_of_new_york_exchanged_are_called_swapped(tmp_path: Path) -> None:
     message = complaint_about(tmp_path, "id,lat,lon\na,-73.98,40.75\nb,-73.97,40.76\n")
     assert "line 2, column 'lat'" in message
     assert "Antarctica" in message

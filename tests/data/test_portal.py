@@ -371,7 +371,7 @@ def test_older_datasets_with_other_names_give_the_same_file(fetch: Fetch, server
 def test_an_argument_names_another_portal_than_the_environment(
     fetch: Fetch, server: FakePortal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PALMATCH_PORTAL", "http://127.0.0.1:1/nobody")
+    monkeypatch.setenv("PALMATCH_PORTAL", "http://127.0.0.1:1/absent")
     assert fetch(portal=f"{server.base}/").trips == five_minutes()
 
 
@@ -499,12 +499,12 @@ def test_waiting_is_shown(fetch: Fetch, server: FakePortal) -> None:
     assert told[:2] == [(what, 0, 1), (what, 1, 1)]
 
 
-def test_nobody_at_the_address_is_said_in_one_sentence(fetch: Fetch) -> None:
+def test_an_address_that_does_not_answer_is_one_sentence(fetch: Fetch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(PortalError, match="got no connection: Connection refused at the last of 4 attempts"):
-            fetch(portal=nobody)
+            fetch(portal=address)
 
 
 # --- answers that no second question makes better -----------------------------------------------------------
@@ -813,7 +813,7 @@ def test_a_token_that_cannot_be_sent_safely_is_refused_without_showing_it(
         (datetime(9999, 12, 31, 23, 59, 59), "choose a time inside"),
     ],
 )
-def test_a_day_without_coordinates_is_refused_before_anyone_is_asked(
+def test_a_day_without_coordinates_is_refused_before_anything_is_fetched(
     fetch: Fetch, server: FakePortal, at: datetime, advice: str
 ) -> None:
     with pytest.raises(InputError) as stop:

@@ -228,7 +228,7 @@ def test_a_file_is_read_however_it_is_packed(tmp_path: Path, name: str, data: by
         "numbers with exponents and signs",
     ],
 )
-def test_the_oddities_of_real_files_do_no_harm(tmp_path: Path, data: bytes) -> None:
+def test_odd_rows_of_real_files_are_read_or_counted(tmp_path: Path, data: bytes) -> None:
     is_the_three_trips(read_trips(written(tmp_path, data)))
 
 
@@ -282,7 +282,7 @@ def test_rows_are_left_out_for_a_named_reason_and_counted(tmp_path: Path) -> Non
     assert (trips.rows, len(trips), trips.outside) == (22, 3, 0)
 
 
-def test_a_stray_quotation_mark_does_not_swallow_the_rows_after_it(tmp_path: Path) -> None:
+def test_a_stray_quotation_mark_does_not_remove_the_rows_after_it(tmp_path: Path) -> None:
     junk = '"never closed,2016-03-01 00:00:00,1,2,3,4,5'
     trips = read_trips(written(tmp_path, csv(junk, *TRIPS * 500, junk, *TRIPS * 500)))
     assert (len(trips), trips.dropped, trips.rows) == (3000, {"wrong number of fields": 2}, 3002)

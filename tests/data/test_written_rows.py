@@ -39,7 +39,7 @@ def test_written_rows_are_read_back(tmp_path: Path, name: str) -> None:
         assert frame[column].to_list() == list(values)
 
 
-def test_a_matching_of_nobody_still_has_its_header(tmp_path: Path) -> None:
+def test_a_matching_without_pairs_has_a_header(tmp_path: Path) -> None:
     write_rows(tmp_path / "pairs.csv", {"agent": [], "resource": []})
     assert (tmp_path / "pairs.csv").read_text() == "agent,resource\n"
     write_rows(tmp_path / "pairs.parquet", {"agent": [], "resource": []})

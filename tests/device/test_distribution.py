@@ -63,7 +63,7 @@ def test_one_resource_is_certain() -> None:
     assert weights_of([1e-300]) == [GRID]
 
 
-def test_equal_utilities_have_equal_chances_but_for_the_crumbs() -> None:
+def test_equal_utilities_have_equal_probabilities_up_to_rounding() -> None:
     weights = weights_of([0.3] * 7)
     assert max(weights) - min(weights) <= 7
 
@@ -122,7 +122,7 @@ def test_backing_off_follows_the_linear_function_of_the_loss(
         (1.0, 0.01, 0.05),
     ],
 )
-def test_some_chances_of_backing_off_are_known_by_heart(utility: float, alternative: float, chance: float) -> None:
+def test_back_off_probabilities_are_as_computed_by_hand(utility: float, alternative: float, chance: float) -> None:
     assert backoff_weight(utility, alternative, 0.05) / GRID == pytest.approx(chance, abs=1e-15)
 
 

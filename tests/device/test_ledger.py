@@ -478,7 +478,7 @@ def test_a_ledger_whose_guards_were_removed_is_refused(path: Path) -> None:
         opened(path)
 
 
-def test_a_receipt_kept_elsewhere_unmasks_an_older_copy(path: Path) -> None:
+def test_a_receipt_kept_elsewhere_shows_that_a_ledger_is_an_older_copy(path: Path) -> None:
     with opened(path) as ledger:
         first = pay(ledger, 1)
         shutil.copy(path, path.with_name("old"))
@@ -620,7 +620,7 @@ def test_a_reader_in_the_way_of_the_commit_gives_no_receipt(path: Path) -> None:
         pay(ledger, 1)
 
 
-def test_someone_who_reads_slowly_keeps_nobody_from_charging(path: Path) -> None:
+def test_a_slow_reader_does_not_block_charges(path: Path) -> None:
     with opened(path) as reader, opened(path, timeout_seconds=0.05) as ledger:
         pay(ledger, 1)
         reading = reader.entries()
@@ -643,7 +643,7 @@ def test_a_full_disk_gives_no_receipt_and_loses_none(path: Path) -> None:
 
 @contextmanager
 def without_rights() -> Iterator[None]:
-    """Nobody may write where root made the folder; others are bound by the folder's mode as they are."""
+    """No other user may write where root made the folder; others are bound by the folder's mode as they are."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)

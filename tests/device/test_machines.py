@@ -235,7 +235,7 @@ def test_a_device_without_budget_takes_part_with_nothing_or_leaves_as_its_owner_
         ("result", [*until_table()[:2], (Result("g", (), ()), "x")]),
     ],
 )
-def test_a_lying_board_is_refused_before_anything_is_charged(code: str, records: list[Any]) -> None:
+def test_a_board_with_false_statements_is_refused_before_anything_is_charged(code: str, records: list[Any]) -> None:
     store = MemoryStore(units_of(10.0))
     machine = started(store=store)
     with pytest.raises(Refused) as refusal:

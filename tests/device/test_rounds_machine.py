@@ -100,7 +100,7 @@ class Town:
 
 
 def opening(town: Town, machines: list[RoundsMachine]) -> list[list[Any]]:
-    """Let everybody join and get its table; return what each then claims."""
+    """Let all devices join and get their tables; return what each then claims."""
     counts = np.bincount(town.problem.region_index)
     opened = Open(1, "g", "rounds", PARTITION, (town.epsilon,), "list", 0.0, 1.0, 1000)
     roster = Roster(

@@ -122,7 +122,7 @@ def test_reports_bids_and_charges_are_the_same(tmp_path):
     compare(cases, expected, tmp_path)
 
 
-def test_whole_games_with_lying_boards_and_restarts_are_played_alike(tmp_path):
+def test_whole_games_with_false_boards_and_restarts_are_played_alike(tmp_path):
     random = Random(4)
     cases, expected, steps, seen = [], [], 0, Counter()
     for number in range(3_000):

@@ -32,15 +32,15 @@ def manhattan_metres(one: NDArray[np.float64], two: NDArray[np.float64]) -> floa
     return float(north + east)
 
 
-def largest_error(people: NDArray[np.float64], cars: NDArray[np.float64], **options: Any) -> float:
+def largest_error(requests: NDArray[np.float64], cars: NDArray[np.float64], **options: Any) -> float:
     """Return the largest relative error of any distance beyond 500 m."""
-    problem = pm.mobility.problem(people, cars, alpha=1e5, **options)
+    problem = pm.mobility.problem(requests, cars, alpha=1e5, **options)
     distances = -1e5 * np.log(problem.true_utility())
     errors = [
         abs(distances[n, r] / exact - 1)
-        for n, person in enumerate(people)
+        for n, request in enumerate(requests)
         for r, car in enumerate(cars)
-        if (exact := manhattan_metres(person, car)) > 500
+        if (exact := manhattan_metres(request, car)) > 500
     ]
     return float(max(errors))
 
@@ -89,7 +89,7 @@ def test_utility_falls_exponentially_with_the_manhattan_distance(alpha: float) -
             assert table[n, r] == pytest.approx(max(np.exp(-distance / alpha), 1e-300), rel=1e-12)
 
 
-def test_a_vehicle_at_ones_feet_is_worth_one_and_one_at_the_other_end_of_the_country_still_something() -> None:
+def test_a_vehicle_at_the_same_place_is_worth_one_and_one_far_away_more_than_nothing() -> None:
     table = pm.mobility.problem([(40.75, -73.98)], [(40.75, -73.98), (42.0, -73.98)], alpha=1.0).true_utility()
     assert table[0, 0] == 1.0
     assert 0 < table[0, 1] < 1e-200
@@ -105,7 +105,7 @@ def test_metres_and_degrees_are_inverse_to_each_other() -> None:
 
 
 @pytest.mark.parametrize("edge", [250.0, 1000.0, 1234.5, 4000.0])
-def test_everybody_stands_in_their_square(edge: float) -> None:
+def test_every_agent_is_in_its_square(edge: float) -> None:
     problem = pm.mobility.problem(scatter(200, 6), scatter(3, 7), edge=edge)
     for row, place in enumerate(problem.region_index):
         square = problem.regions[place]
@@ -118,7 +118,7 @@ def test_everybody_stands_in_their_square(edge: float) -> None:
     check_problem(problem)
 
 
-def test_squares_stay_where_they_are_when_the_people_change() -> None:
+def test_squares_do_not_move_when_the_agents_change() -> None:
     cars = scatter(9, 8)
     whole = pm.mobility.problem(scatter(60, 9), cars)
     part = pm.mobility.problem(scatter(60, 9)[20:30], cars[::-1])
@@ -127,8 +127,8 @@ def test_squares_stay_where_they_are_when_the_people_change() -> None:
     assert whole.regions == other_cars.regions
 
 
-def test_people_may_bring_their_own_edge_and_budget() -> None:
-    people = pl.DataFrame(
+def test_agents_may_have_their_own_edge_and_budget() -> None:
+    requests = pl.DataFrame(
         {
             "id": ["a", "b", "c"],
             "lat": [40.75, 40.75, 40.75],
@@ -137,7 +137,7 @@ def test_people_may_bring_their_own_edge_and_budget() -> None:
             "epsilon": [None, 0.5, 2.0],
         }
     )
-    problem = pm.mobility.problem(people, scatter(4, 10), edge=1000)
+    problem = pm.mobility.problem(requests, scatter(4, 10), edge=1000)
     edges = {name: problem.regions[problem.region_index[row]] for row, name in enumerate("abc")}
     assert [getattr(edges[name], "edge", None) for name in "abc"] == [500.0, 1000.0, 2000.0]
     assert np.array_equal(problem.epsilon, [np.nan, 0.5, 2.0], equal_nan=True)
@@ -147,12 +147,12 @@ def test_people_may_bring_their_own_edge_and_budget() -> None:
 
 
 def test_the_callers_budget_goes_before_that_of_the_file() -> None:
-    people = pl.DataFrame({"lat": [40.75, 40.76], "lon": [-73.98, -73.98], "epsilon": [3.0, 4.0]})
-    assert pm.mobility.problem(people, scatter(2, 1), epsilon=0.5).epsilon.tolist() == [0.5, 0.5]
-    assert pm.mobility.problem(people, scatter(2, 1), epsilon=[0.5, 1]).epsilon.tolist() == [0.5, 1.0]
+    requests = pl.DataFrame({"lat": [40.75, 40.76], "lon": [-73.98, -73.98], "epsilon": [3.0, 4.0]})
+    assert pm.mobility.problem(requests, scatter(2, 1), epsilon=0.5).epsilon.tolist() == [0.5, 0.5]
+    assert pm.mobility.problem(requests, scatter(2, 1), epsilon=[0.5, 1]).epsilon.tolist() == [0.5, 1.0]
 
 
-def test_one_square_may_hold_everybody_which_is_plain_local_privacy() -> None:
+def test_one_square_may_hold_all_agents_which_is_plain_local_privacy() -> None:
     with pytest.raises(InputError, match=r"edge 200000 m .* over a million .* spacing of at least 200 m"):
         pm.mobility.problem(scatter(3, 1), scatter(3, 2), edge=200_000)
     problem = pm.mobility.problem(
@@ -173,12 +173,12 @@ def test_the_conformance_test_passes_for_squares_without_a_grid_point_in_the_cen
 
 
 def test_arrays_lists_frames_and_points_make_the_same_problem() -> None:
-    people, cars = scatter(8, 11), scatter(5, 12)
+    requests, cars = scatter(8, 11), scatter(5, 12)
     ids = tuple(str(row) for row in range(8))
-    frame = pl.DataFrame({" Lon": people[:, 1], "LAT": people[:, 0], "id": ids, "colour": ["red"] * 8})
-    points = Points("file", ids, people[:, 0], people[:, 1], None, None, ())
-    first = pm.mobility.problem(people, cars)
-    for given in (people.tolist(), frame, points, [tuple(row) for row in people]):
+    frame = pl.DataFrame({" Lon": requests[:, 1], "LAT": requests[:, 0], "id": ids, "colour": ["red"] * 8})
+    points = Points("file", ids, requests[:, 0], requests[:, 1], None, None, ())
+    first = pm.mobility.problem(requests, cars)
+    for given in (requests.tolist(), frame, points, [tuple(row) for row in requests]):
         again = pm.mobility.problem(given, cars)
         assert np.array_equal(again.types, first.types)
         assert again.agent_ids == first.agent_ids
@@ -187,14 +187,14 @@ def test_arrays_lists_frames_and_points_make_the_same_problem() -> None:
 
 def test_data_frames_of_pandas_are_taken_too() -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    people, cars = scatter(8, 11), scatter(5, 12)
-    frame = pandas.DataFrame({"id": range(8), "lat": people[:, 0], "lon": people[:, 1]})
-    assert np.array_equal(pm.mobility.problem(frame, cars).types, pm.mobility.problem(people, cars).types)
+    requests, cars = scatter(8, 11), scatter(5, 12)
+    frame = pandas.DataFrame({"id": range(8), "lat": requests[:, 0], "lon": requests[:, 1]})
+    assert np.array_equal(pm.mobility.problem(frame, cars).types, pm.mobility.problem(requests, cars).types)
 
 
-def complaint(people: Any, cars: Any = None, **options: Any) -> str:
+def complaint(requests: Any, cars: Any = None, **options: Any) -> str:
     with pytest.raises(InputError) as caught:
-        pm.mobility.problem(people, scatter(2, 1) if cars is None else cars, **options)
+        pm.mobility.problem(requests, scatter(2, 1) if cars is None else cars, **options)
     message = str(caught.value)
     assert message.endswith(".")
     assert "\n" not in message
@@ -284,13 +284,13 @@ def test_an_origin_that_is_not_on_earth_is_named(origin: tuple[float, float]) ->
 
 def test_a_town_on_the_date_line_is_one_town() -> None:
     # Taveuni, Fiji: the 180th meridian crosses the island.
-    people = [(-16.8, 179.99), (-16.8, -179.99)]
-    problem = pm.mobility.problem(people, people, alpha=1e5)
+    requests = [(-16.8, 179.99), (-16.8, -179.99)]
+    problem = pm.mobility.problem(requests, requests, alpha=1e5)
     distance = -1e5 * np.log(problem.true_utility()[0, 1])
     assert distance == pytest.approx(2130, rel=0.01)
 
 
-def test_people_are_expected_near_vehicles_or_where_the_caller_says() -> None:
+def test_the_prior_is_high_near_vehicles_or_near_the_places_that_the_caller_gives() -> None:
     cars = np.array([40.75, -73.98]) + np.random.default_rng(2).normal(size=(60, 2)) * [0.01, 0.01]
     somewhere = np.array([[40.7531, -73.9812]])
     city = pm.mobility.problem(somewhere, cars, edge=4000).domain
@@ -307,6 +307,6 @@ def test_people_are_expected_near_vehicles_or_where_the_caller_says() -> None:
     assert np.abs(types[told.prior(region).argmax()] - expected).max() <= 50.0
 
 
-def test_where_nobody_is_expected_everywhere_is_as_likely() -> None:
+def test_far_from_all_places_the_prior_is_uniform() -> None:
     far = pm.mobility.problem([(40.75, -73.98)], [(43.0, -73.98), (43.01, -73.98)], edge=1000)
     assert set(far.domain.prior(far.regions[0])) == {1 / 121}

@@ -123,7 +123,7 @@ def test_frames_ids_budgets_and_edges_are_kept():
         (trips(6), {"edge": 0.0}, "edge"),
         (trips(6), {"spacing": -1.0}, "spacing"),
         (trips(6), {"spacing": 50.0}, "choose a spacing of at least 100 m"),
-        (trips(6), {"conflicts": [("0", "nobody")]}, "nobody"),
+        (trips(6), {"conflicts": [("0", "absent")]}, "absent"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_the_users_words(rows, arguments, words):

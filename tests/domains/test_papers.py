@@ -1,4 +1,4 @@
-"""Reviewers and papers: who is in which region, what a paper is worth, and who is left without a promise."""
+"""Reviewers and papers: the region of a reviewer, the utility of a paper, and which reviewers no guarantee covers."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_reviewers_who_keep_too_many_areas_are_named_as_not_covered() -> None:
     assert matching.guarantee.uncovered == tuple(str(n) for n in problem.uncovered)
 
 
-def test_nobody_is_named_where_everybody_is_covered() -> None:
+def test_no_agent_is_named_where_all_are_covered() -> None:
     problem = drawn([[1, 1, 0], [0, 1, 0]], [[1, 0, 0]], areas=2, surplus="keep")
     assert problem.uncovered == ()
     assert problem.notes == ()

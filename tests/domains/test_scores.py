@@ -65,7 +65,7 @@ def test_every_method_does_the_same_as_on_the_whole_table(method: str, limits: d
     assert one.guarantee.uncovered == other.guarantee.uncovered
 
 
-def test_the_domain_keeps_the_rules_and_knows_its_strangers() -> None:
+def test_the_domain_keeps_the_rules_and_names_agents_that_are_no_possible_type() -> None:
     parts = made_up()
     problem = pm.scores.problem(*parts)
     check_problem(problem)

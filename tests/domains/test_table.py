@@ -1,4 +1,4 @@
-"""Utilities that come from elsewhere: nothing is guessed about them, and nobody is covered by mistake."""
+"""Utilities that come from elsewhere: nothing is guessed about them, and no agent is covered by mistake."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_agents_regions_and_types_are_what_was_given() -> None:
     check_problem(problem)
 
 
-def test_agents_whose_utilities_nobody_in_the_region_could_have_are_named() -> None:
+def test_agents_whose_utilities_no_type_of_the_region_has_are_named() -> None:
     utilities = [[0.5, 0.6], [0.3, 0.30001], [0.3, 0.3], [0.9, 0.4]]
     problem = pm.table.problem(utilities, ["north", "south", "north", "north"], COULD_BE, agent_ids=list("abcd"))
     assert problem.uncovered == (1, 2)
@@ -72,7 +72,7 @@ def test_shapes_that_do_not_fit_are_named() -> None:
 
 
 @pytest.mark.parametrize("row", [3, -1])
-def test_a_representative_that_is_nobody_is_named(row: int) -> None:
+def test_a_representative_that_is_no_type_is_named(row: int) -> None:
     message = complaint([[0.5, 0.6]], ["north"], COULD_BE, representatives={"north": row})
     assert f"a representative among its 3 types, got row {row}" in message
 

@@ -210,7 +210,7 @@ class Soak:
         while pending := [task for task in self.running.values() if not task.done()]:
             done, _ = await asyncio.wait(pending, timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                # A party that fails ends the game at once: nobody waits for it.
+                # A party that fails ends the game at once: no other party waits for it.
                 if not task.cancelled():
                     task.result()
 

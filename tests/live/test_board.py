@@ -39,7 +39,7 @@ def issuer() -> rsa.RSAPrivateKey:
 
 
 @pytest.fixture(scope="module")
-def people(issuer: rsa.RSAPrivateKey) -> list[tuple[Signer, m.Token]]:
+def members(issuer: rsa.RSAPrivateKey) -> list[tuple[Signer, m.Token]]:
     """Six one-time keys with their tokens."""
     found, der = [], tokens.public_der(issuer)
     for _ in range(6):
@@ -86,16 +86,16 @@ async def device(transport: Transport, number: int, signer: Signer, token: m.Tok
         await asyncio.sleep(every)
 
 
-def best(people: list[tuple[Signer, m.Token]]) -> dict[bytes, str]:
+def best(members: list[tuple[Signer, m.Token]]) -> dict[bytes, str]:
     """Return the best matching of what `device` reports, by trying all."""
     values = {
         region: np.random.default_rng(number).uniform(0.1, 1, (REPORTS, len(NAMES)))
         for number, region in enumerate("ab")
     }
-    rows = [values["ab"[number % 2]][number % REPORTS] for number in range(len(people))]
-    options = permutations([0, 1, 2, 3, None, None], len(people))
+    rows = [values["ab"[number % 2]][number % REPORTS] for number in range(len(members))]
+    options = permutations([0, 1, 2, 3, None, None], len(members))
     chosen = max(options, key=lambda option: sum(rows[i][j] for i, j in enumerate(option) if j is not None))
-    tags = [tag_of(GAME, signer.public) for signer, _ in people]
+    tags = [tag_of(GAME, signer.public) for signer, _ in members]
     return {tag: NAMES[place] for tag, place in zip(tags, chosen, strict=True) if place is not None}
 
 
@@ -140,12 +140,12 @@ def clock() -> float:
 
 
 def test_a_game_goes_from_its_opening_to_a_result_that_can_be_checked(
-    bus: Bus, tmp_path: Path, issuer: rsa.RSAPrivateKey, people: list[tuple[Signer, m.Token]]
+    bus: Bus, tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
 ) -> None:
     async def main(join: Join) -> None:
         board_end, listener = await join("board"), Listener()
         await listener.listen(await join())
-        devices = [asyncio.create_task(device(await join(), number, *person)) for number, person in enumerate(people)]
+        devices = [asyncio.create_task(device(await join(), number, *member)) for number, member in enumerate(members)]
         journal = Journal(tmp_path / "board.db")
         board = Board(board_end, BOARD, journal, clock=clock, threads=not isinstance(bus, MemoryBus))
         result = await board.play(GAME, opening(issuer))
@@ -153,7 +153,7 @@ def test_a_game_goes_from_its_opening_to_a_result_that_can_be_checked(
         for task in devices:
             task.cancel()
         assert result.matched == 4
-        assert listener.pairs == best(people)
+        assert listener.pairs == best(members)
         assert {item.region: item.transcript for item in result.transcripts} == {
             region: envelope.hash for region, envelope in listener.transcripts.items()
         }
@@ -213,7 +213,7 @@ class Killer:
 
 
 def play_with_kills(
-    path: Path, kills: list[tuple[int, bool]], issuer: rsa.RSAPrivateKey, people: list[tuple[Signer, m.Token]]
+    path: Path, kills: list[tuple[int, bool]], issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
 ) -> tuple[Listener, int]:
     """Play a game whose board is killed at these actions, one run after the other; return how often it was."""
     listener, killed = Listener(), 0
@@ -223,8 +223,8 @@ def play_with_kills(
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         broker = MemoryBroker(0, lambda random: random.uniform(0, 0.05))
         await listener.listen(broker.connect())
-        for number, person in enumerate(people):
-            asyncio.get_running_loop().create_task(device(broker.connect(), number, *person))
+        for number, member in enumerate(members):
+            asyncio.get_running_loop().create_task(device(broker.connect(), number, *member))
         for countdown, after in [*kills, (0, False)]:
             journal, end, killer = Journal(path), broker.connect(Access("board")), Killer(countdown, after)
             for name in ("commit", "say", "hear", "close_slot", "finish"):
@@ -249,39 +249,39 @@ def play_with_kills(
 
 
 def test_a_board_that_is_killed_at_any_instant_resumes_with_the_same_result(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey, people: list[tuple[Signer, m.Token]]
+    memory_folder: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
 ) -> None:
-    expected, number, killed = best(people), 0, 1
+    expected, number, killed = best(members), 0, 1
     while killed:
         number += 1
-        listener, killed = play_with_kills(memory_folder / f"{number}.db", [(number, number % 2 == 1)], issuer, people)
+        listener, killed = play_with_kills(memory_folder / f"{number}.db", [(number, number % 2 == 1)], issuer, members)
         assert not listener.watch.conflicts, number
         assert listener.pairs == expected, number
     assert number > 50
 
 
 def test_a_board_that_is_killed_again_and_again_comes_to_the_same_result(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey, people: list[tuple[Signer, m.Token]]
+    memory_folder: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
 ) -> None:
     random = Random(5)
     for number in range(10):
         kills = [(random.randint(1, 40), random.random() < 0.5) for _ in range(6)]
-        listener, killed = play_with_kills(memory_folder / f"{number}.db", kills, issuer, people)
+        listener, killed = play_with_kills(memory_folder / f"{number}.db", kills, issuer, members)
         assert killed > 1
         assert not listener.watch.conflicts
-        assert listener.pairs == best(people)
+        assert listener.pairs == best(members)
 
 
 def test_reports_that_are_lost_late_or_doubled_come_to_the_same_result(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey, people: list[tuple[Signer, m.Token]]
+    memory_folder: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
 ) -> None:
     async def main(seed: int) -> Listener:
         broker, listener = MemoryBroker(seed, lambda random: random.uniform(0, 0.05)), Listener()
         await listener.listen(broker.connect())
         faults = Faults(0.2, 0.2, 0.2, delay=0.5)
         tasks = [
-            asyncio.create_task(device(Faulty(broker.connect(), faults, Random(seed + number)), number, *person, 0.1))
-            for number, person in enumerate(people)
+            asyncio.create_task(device(Faulty(broker.connect(), faults, Random(seed + number)), number, *member, 0.1))
+            for number, member in enumerate(members)
         ]
         journal = Journal(memory_folder / f"{seed}.db")
         board = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
@@ -294,13 +294,13 @@ def test_reports_that_are_lost_late_or_doubled_come_to_the_same_result(
 
     for seed in range(20):
         listener = run_virtual(main(seed))
-        assert listener.pairs == best(people)
+        assert listener.pairs == best(members)
         assert not listener.watch.conflicts
 
 
-def hostile(people: list[tuple[Signer, m.Token]], table: bytes) -> list[tuple[Topic, bytes]]:
-    """What somebody without a token of their own could send."""
-    thief, (victim, token) = Signer.fresh(), people[0]
+def hostile(members: list[tuple[Signer, m.Token]], table: bytes) -> list[tuple[Topic, bytes]]:
+    """What a party without a token could send."""
+    thief, (victim, token) = Signer.fresh(), members[0]
     stolen = m.Join(token=token, key=victim.public, region="a", epsilon_class=0)
     tag, report = tag_of(GAME, victim.public), Topic(GAME, "report")
     good = m.Report(sequence=0, tag=tag, channel=table, report=0)
@@ -319,13 +319,13 @@ def hostile(people: list[tuple[Signer, m.Token]], table: bytes) -> list[tuple[To
 
 
 def test_a_hostile_client_changes_nothing_for_the_others(
-    bus: Bus, tmp_path: Path, issuer: rsa.RSAPrivateKey, people: list[tuple[Signer, m.Token]]
+    bus: Bus, tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
 ) -> None:
     async def attack(transport: Transport) -> None:
         table = await transport.value(Topic(GAME, "table", "a~1"), 0.3)
         while True:
             found = bytes(32) if table is None else decode(Topic(GAME, "table", "a~1"), table).hash
-            for topic, packet in hostile(people, found):
+            for topic, packet in hostile(members, found):
                 with suppress(TransportError, ProtocolError):
                     await transport.publish(topic, packet)
             await asyncio.sleep(0.1)
@@ -335,15 +335,15 @@ def test_a_hostile_client_changes_nothing_for_the_others(
         board_end, listener = await join("board"), Listener()
         await listener.listen(await join())
         tasks = [asyncio.create_task(attack(await join()))]
-        tasks += [asyncio.create_task(device(await join(), number, *person)) for number, person in enumerate(people)]
+        tasks += [asyncio.create_task(device(await join(), number, *member)) for number, member in enumerate(members)]
         journal = Journal(tmp_path / "board.db")
         board = Board(board_end, BOARD, journal, clock=clock, threads=not isinstance(bus, MemoryBus))
         await board.play(GAME, opening(issuer))
         await asyncio.sleep(0.5)
         for task in tasks:
             task.cancel()
-        assert listener.pairs == best(people)
-        assert sorted(listener.told) == sorted(tag_of(GAME, signer.public) for signer, _ in people)
+        assert listener.pairs == best(members)
+        assert sorted(listener.told) == sorted(tag_of(GAME, signer.public) for signer, _ in members)
         journal.close()
 
     bus.run(main)

@@ -49,7 +49,7 @@ def statements(winner: bytes) -> list[tuple[Topic, bytes]]:
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_a_hand_over_by_anybody_but_the_agent_of_the_result_is_not_served(bus: Bus, early: bool) -> None:
+def test_a_hand_over_by_any_other_agent_than_that_of_the_result_is_not_served(bus: Bus, early: bool) -> None:
     async def main(join: Join) -> None:
         arrivals, winner, thief = list[Arrival](), Signer.fresh(), Signer.fresh()
         board, device, hostile = await join("board"), await join(), await join()

@@ -51,7 +51,7 @@ def test_a_member_gets_one_token_a_game_and_the_same_answer_again(issuer: Issuer
     ask(again, MEMBER, other.blinded, "h")
 
 
-def test_strangers_and_forged_requests_get_nothing(issuer: Issuer) -> None:
+def test_unregistered_keys_and_forged_requests_get_no_token(issuer: Issuer) -> None:
     blinded = tokens.request(issuer.key("g"), "g", bytes(32)).blinded
     with pytest.raises(ProtocolError, match="registered"):
         ask(issuer, Signer.fresh(), blinded)

@@ -108,7 +108,7 @@ class ReportRules:
 
 
 class BidRules(ReportRules):
-    """One call of an auction: the highest offer holds a resource, until nobody bids."""
+    """One call of an auction: the highest offer holds a resource, until no agent bids."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ from live.soak import RESOURCES, soak
 
 
 @pytest.mark.parametrize("transport", ["hub", "mqtt"])
-def test_kills_at_random_leave_one_holder_for_each_resource_and_nobody_over_budget(
+def test_kills_at_random_leave_one_holder_for_each_resource_and_no_agent_over_budget(
     memory_folder: Path, transport: str
 ) -> None:
     if transport == "mqtt" and MOSQUITTO is None:

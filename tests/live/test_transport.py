@@ -275,7 +275,7 @@ def test_a_browser_plays_with_json_as_it_is() -> None:
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_metrics_count_what_happens_and_name_nobody() -> None:
+def test_metrics_count_what_happens_and_name_no_agent() -> None:
     async def main() -> None:
         hub = Hub()
         url = await hub.start()

@@ -82,7 +82,7 @@ def test_an_agent_that_waits_pays_once_and_is_matched_by_its_stored_report(
         assert sorted(len(got) for _, got in devices) == [1, 1, 2, 3]
         assert {arrival.resource for arrival in arrivals} == set(FLEET[:4])
         if protocol == "report":
-            # Whoever waited named its first game's table, and no other report.
+            # An agent that waited named its first game's table, and no other report.
             [transcript] = [e.message for e in journal.said(game_name(3)) if isinstance(e.message, m.Transcript)]
             first = [e.hash for e in journal.said(game_name(1)) if isinstance(e.message, m.Table)]
             assert set(transcript.channels) <= set(first)

@@ -1,4 +1,4 @@
-"""`palma-adaptive`: what it plays follows from reports alone, keeps the promise of one report, and is worth it."""
+"""`palma-adaptive`: what it plays follows from reports alone, keeps the guarantee of one report, and is worth it."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def whole_games(plan, problem, *, game=steps, seed):
 
     @cache
     def shown(told):
-        everybody = others.copy()
-        everybody[0] = told
-        return game(plan, everybody, keys, seed)
+        every_agent = others.copy()
+        every_agent[0] = told
+        return game(plan, every_agent, keys, seed)
 
     agents = [Reporter(channel, int(cell)) for cell in channel.cell_of]
     return [exact_chances(lambda draw, a=a: (told := a.drawn(draw), shown(told))) for a in agents]
@@ -53,18 +53,18 @@ def whole_games(plan, problem, *, game=steps, seed):
 
 @settings(max_examples=15, deadline=None)
 @regions
-def test_a_whole_game_among_others_tells_no_more_than_promised(seed, cells, epsilon, plain):
+def test_a_whole_game_among_others_tells_no_more_than_guaranteed(seed, cells, epsilon, plain):
     problem = town(seed)
     plan = plan_with(problem, channel_of(region_of(problem), seed, cells, epsilon, plain), seed=seed)
     assert first_beyond(whole_games(plan, problem, seed=seed % 5), epsilon) is None
 
 
-def test_what_is_seen_of_a_game_comes_near_the_promise():
+def test_what_is_seen_of_a_game_comes_near_the_guarantee():
     # The checks would not notice much if different reports were never seen to differ.
     problem = town(3)
-    everybody = whole_games(plan_with(problem, responding(region_of(problem), 3, 1.0)), problem, seed=0)
-    assert first_beyond(everybody, 1.0) is None
-    assert first_beyond(everybody, 1.0 - 1e-12) is not None
+    every_agent = whole_games(plan_with(problem, responding(region_of(problem), 3, 1.0)), problem, seed=0)
+    assert first_beyond(every_agent, 1.0) is None
+    assert first_beyond(every_agent, 1.0 - 1e-12) is not None
 
 
 def test_an_agent_that_looks_at_its_own_utilities_is_caught_exactly():
@@ -82,7 +82,7 @@ def test_an_agent_that_looks_at_its_own_utilities_is_caught_exactly():
     assert first_beyond([leaking(row) for row in range(5)], 1.0) is not None
 
 
-def test_the_same_reports_give_the_same_game_wherever_everybody_is(night):
+def test_the_same_reports_give_the_same_game_wherever_the_agents_are(night):
     plan = reporting(Workspace(night), Settings())
     told = drawn(plan, randomness(keys_of(night.agent_ids), 3))
     elsewhere = replace(plan, cell=np.zeros_like(plan.cell))
@@ -92,8 +92,8 @@ def test_the_same_reports_give_the_same_game_wherever_everybody_is(night):
 
 def test_lists_are_in_order_of_worth_after_a_share_of_the_price(night):
     plan = reporting(Workspace(night), Settings())
-    nobody = np.zeros(night.agents, dtype=np.int64)
-    lists, number = best_first(value_lists(plan, nobody), SHARE_OF_PRICE * plan.opening), 0
+    first_cell = np.zeros(night.agents, dtype=np.int64)
+    lists, number = best_first(value_lists(plan, first_cell), SHARE_OF_PRICE * plan.opening), 0
     for channel, region in zip(plan.channels, plan.region_of_channel, strict=True):
         for values in channel.values.tolist():
             net = [
@@ -116,7 +116,7 @@ def test_it_loses_clearly_less_than_noise():
     assert best - mine < 0.8 * (best - noise)
 
 
-def test_the_promise_is_that_of_one_report(night):
+def test_the_guarantee_is_that_of_one_report(night):
     matching = pm.match(night, "palma-adaptive", epsilon=0.8, seed=2, trace=True)
     assert (matching.guarantee.epsilon, matching.guarantee.delta) == (0.8, 0.0)
     assert set(matching.epsilon.tolist()) <= {0.0, 0.8}

@@ -58,9 +58,9 @@ def as_problem(utilities: FloatArray, resource_ids: list[str] | None = None) -> 
 
 def town(agents: int, resources: int, *, seed: int = 1, edge: float = 1500.0) -> pm.Problem:
     chance = np.random.default_rng(seed)
-    people = np.array([40.75, -73.98]) + chance.normal(size=(agents, 2)) * 0.02
+    requests = np.array([40.75, -73.98]) + chance.normal(size=(agents, 2)) * 0.02
     cars = np.array([40.75, -73.98]) + chance.normal(size=(resources, 2)) * 0.02
-    return pm.mobility.problem(people, cars, edge=edge, spacing=edge / 4)
+    return pm.mobility.problem(requests, cars, edge=edge, spacing=edge / 4)
 
 
 # --- the optimum ----------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def moved_within_squares(problem: pm.Problem, seed: int) -> pm.Problem:
 
 
 @pytest.mark.parametrize(("agents", "resources"), [(20, 20), (12, 25), (25, 12)])
-def test_a_centre_that_knows_regions_does_not_see_where_in_them_people_stand(agents: int, resources: int) -> None:
+def test_a_centre_that_knows_regions_does_not_see_where_in_them_agents_are(agents: int, resources: int) -> None:
     problem = moved_within_squares(town(agents, resources), seed=0)
     first = hungarian_region(problem, seed=5)
     for seed in range(1, 4):
@@ -121,7 +121,7 @@ def test_the_region_optimum_is_the_best_for_the_representatives(agents: int, res
     assert welfare == pytest.approx(best_welfare(table.tolist()), rel=1e-12)
 
 
-def test_who_of_a_region_gets_what_is_left_to_chance() -> None:
+def test_which_agent_of_a_region_gets_a_resource_is_random() -> None:
     utilities = np.array([[0.9, 0.5, 0.1]] * 3)
     problem = as_problem(utilities)
     found = Counter(tuple(hungarian_region(problem, seed=seed).resource_of.tolist()) for seed in range(3000))
@@ -151,7 +151,7 @@ def test_greedy_reaches_half_of_the_optimum(utilities: FloatArray) -> None:
 
 
 @pytest.mark.parametrize(("agents", "resources"), [(3, 3), (2, 4), (4, 2)])
-def test_by_lot_every_matching_is_equally_likely(agents: int, resources: int) -> None:
+def test_random_gives_every_matching_the_same_probability(agents: int, resources: int) -> None:
     problem = as_problem(np.full((agents, resources), 0.5))
     found = Counter(tuple(random(problem, seed=seed).resource_of.tolist()) for seed in range(6000))
     if agents <= resources:
@@ -163,7 +163,7 @@ def test_by_lot_every_matching_is_equally_likely(agents: int, resources: int) ->
     assert chisquare(list(found.values())).pvalue > NEVER
 
 
-def test_by_lot_nobody_is_tied_to_the_resource_of_the_same_name() -> None:
+def test_a_random_matching_does_not_depend_on_equal_names() -> None:
     ids = list("abcd")
     problem = pm.table.problem(np.full((4, 4), 0.5), ["x"] * 4, {"x": [[0.5] * 4]}, agent_ids=ids, resource_ids=ids)
     same = [int((random(problem, seed=seed).resource_of == np.arange(4)).sum()) for seed in range(3000)]
@@ -171,10 +171,10 @@ def test_by_lot_nobody_is_tied_to_the_resource_of_the_same_name() -> None:
     assert abs(np.mean(same) - 1) < 5.5 / np.sqrt(3000)
 
 
-# --- what they promise and refuse -----------------------------------------------------------------------------------
+# --- what they guarantee and refuse -----------------------------------------------------------------------------------
 
 
-def test_promises_are_honest() -> None:
+def test_a_stated_guarantee_is_the_one_of_the_method() -> None:
     problem = town(5, 5)
     for name, epsilon in (("hungarian", np.inf), ("greedy", np.inf), ("hungarian-region", 0.0), ("random", 0.0)):
         matching = pm.match(problem, name)

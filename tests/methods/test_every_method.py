@@ -60,7 +60,7 @@ def test_every_method_returns_a_matching(method: str, agents: int, resources: in
         matching = ready.play(seed)
         assert matching.method == method
         check_matching(problem, matching)
-        # Everybody is interested in everything, so nobody goes without while something is left.
+        # All agents are interested in everything, so none goes without while something is left.
         assert matching.matched == min(agents, resources)
 
 
@@ -98,13 +98,13 @@ def test_any_whole_number_is_a_seed(seed: int) -> None:
 
 
 def relabelled(agents: list[int], resources: list[int], interest: int | None) -> pm.Problem:
-    people, cars = frame(places(len(agents), 1), "agent"), frame(places(len(resources), 2), "car")
-    return pm.mobility.problem(people[agents], cars[resources], edge=2000, spacing=500, interest=interest)
+    requests, cars = frame(places(len(agents), 1), "agent"), frame(places(len(resources), 2), "car")
+    return pm.mobility.problem(requests[agents], cars[resources], edge=2000, spacing=500, interest=interest)
 
 
 @pytest.mark.parametrize("method", pm.METHODS)
 @pytest.mark.parametrize(("count", "interest"), [(14, None), (14, 3)])
-def test_the_order_of_the_agents_in_a_file_changes_nobodys_resource(
+def test_the_order_of_the_agents_in_a_file_does_not_change_the_matching(
     method: str, count: int, interest: int | None
 ) -> None:
     if not (pm.METHODS[method].rounds or pm.METHODS[method].random):
@@ -125,7 +125,7 @@ def test_the_order_of_the_agents_in_a_file_changes_nobodys_resource(
 
 
 @pytest.mark.parametrize("method", pm.METHODS)
-def test_the_order_of_the_resources_in_a_file_changes_nobodys_resource(method: str) -> None:
+def test_the_order_of_the_resources_in_a_file_does_not_change_the_matching(method: str) -> None:
     if not (pm.METHODS[method].rounds or method == "random"):
         pytest.skip("an optimum may be reached in several ways")
     same = list(range(8))

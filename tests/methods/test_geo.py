@@ -1,4 +1,4 @@
-"""Noisy places: too little noise breaks the promise, too much makes the baseline look worse than it is."""
+"""Noisy places: too little noise breaks the guarantee, too much makes the baseline look worse than it is."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from palmatch.rounds.draws import keys_of, randomness, streams
 # A test by chance fails with less than this probability when all is well.
 NEVER = 1e-7
 
-KEYS = keys_of([f"person {n}" for n in range(20_000)])
+KEYS = keys_of([f"agent {n}" for n in range(20_000)])
 
 
 def town(agents: int, resources: int, **options: Any) -> pm.Problem:
     chance = np.random.default_rng(1)
-    people = np.array([40.75, -73.98]) + chance.normal(size=(agents, 2)) * 0.02
+    requests = np.array([40.75, -73.98]) + chance.normal(size=(agents, 2)) * 0.02
     cars = np.array([40.75, -73.98]) + chance.normal(size=(resources, 2)) * 0.02
-    return pm.mobility.problem(people, cars, **options)
+    return pm.mobility.problem(requests, cars, **options)
 
 
 def city_of(problem: pm.Problem) -> City:
@@ -153,7 +153,7 @@ def test_after_the_noise_nothing_draws_from_private_streams(method: str) -> None
         np.testing.assert_array_equal(getattr(one, column.name), getattr(two, column.name))
 
 
-def test_everybodys_own_budget_counts() -> None:
+def test_the_own_budget_of_every_agent_counts() -> None:
     problem = town(300, 2, epsilon=np.repeat([0.1, 10.0], 150))
     seen = obfuscated(problem, 2, epsilon=problem.epsilon, resources_too=False)
     away = np.linalg.norm(seen.types[:, :2] - problem.types[:, :2], axis=1)

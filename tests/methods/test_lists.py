@@ -26,15 +26,15 @@ def mean_loss(workspace: pm.Workspace, method: str, seeds: range) -> float:
     return float(np.mean([1 - ready.play(seed).welfare / best for seed in seeds]))
 
 
-def test_on_own_lists_a_threshold_loses_at_most_two_thirds_of_what_patience_loses(morning):
+def test_on_own_lists_a_threshold_loses_at_most_two_thirds_of_what_waiting_loses(morning):
     assert mean_loss(morning, "alma-threshold", range(8)) < 0.67 * mean_loss(morning, "alma-patient", range(8))
 
 
-def test_patience_on_averages_beats_the_papers_noise(morning):
+def test_waiting_on_average_utilities_loses_less_than_the_noise_of_the_paper(morning):
     assert mean_loss(morning, "noise-patient", range(8)) < 0.9 * mean_loss(morning, "noise", range(8))
 
 
-def test_patience_on_averages_looks_at_nothing_but_the_region(morning):
+def test_waiting_on_average_utilities_uses_nothing_but_the_region(morning):
     problem = morning.problem
     moved = np.array([problem.domain.types_of(problem.regions[place])[0] for place in problem.region_index])
     elsewhere = make_problem(
@@ -57,7 +57,7 @@ def test_averages_are_those_of_the_domains_own_expectations(morning):
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
-def test_a_threshold_after_a_report_promises_what_the_report_promises(epsilon):
+def test_a_threshold_after_a_report_guarantees_what_the_report_guarantees(epsilon):
     batch = pm.data.city.batch(5.0)
     problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=2000)
     ours, theirs = pm.match(problem, "once-threshold", epsilon=epsilon), pm.match(problem, "once", epsilon=epsilon)
@@ -91,8 +91,8 @@ def test_the_threshold_is_a_function_of_what_is_public():
 
 
 def test_a_crowds_lists_are_the_plain_ones():
-    people = crowd(300, seed=2)
-    problem = pm.mobility.problem(people.requests, people.vehicles, edge=1000, interest=6)
+    drawn = crowd(300, seed=2)
+    problem = pm.mobility.problem(drawn.requests, drawn.vehicles, edge=1000, interest=6)
     given = (problem, problem.domain, problem.types)
     plain, found = turns._lists(*given), turns._located_lists(*given)
     np.testing.assert_array_equal(plain[0], found[0])

@@ -118,7 +118,7 @@ def test_random_pairs_leave_at_most_one_agent_alone():
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32), agents=st.integers(2, 9))
-def test_who_holds_whom_becomes_the_best_pairs_along_paths_and_circles(seed, agents):
+def test_holders_become_the_best_pairs_along_paths_and_cycles(seed, agents):
     chance = np.random.default_rng(seed)
     worth = chance.uniform(0.1, 1.0, (agents, agents))
     worth = worth + worth.T

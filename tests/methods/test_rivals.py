@@ -105,7 +105,7 @@ def test_a_matcher_of_noisy_places_sees_nothing_else_of_an_agent(workspace: pm.W
         np.testing.assert_array_equal(read(workspace, one, epsilon), read(pm.Workspace(moved), two, epsilon))
 
 
-def test_no_news_leaves_the_prior(workspace: pm.Workspace) -> None:
+def test_an_observation_without_information_leaves_the_prior(workspace: pm.Workspace) -> None:
     epsilon = np.full(workspace.problem.agents, 1e-9)
     seen = obfuscate(workspace.problem, workspace.randomness(3), epsilon=epsilon, resources_too=False)
     worth = by_bayes(workspace, seen, epsilon)

@@ -54,7 +54,7 @@ def test_the_linear_shape_is_palmas_in_a_region_of_one(ordered: FloatArray) -> N
 
 
 @pytest.mark.parametrize("steepness", [50.0, 1e3])
-def test_no_steepness_makes_rivals_stay_or_leave_for_ever(steepness: float) -> None:
+def test_no_steepness_makes_rivals_back_off_always_or_never(steepness: float) -> None:
     chances = backoff_chances(np.array([[1.0, 1e-6]]), shape="logistic", gamma=steepness)
     assert chances.min() >= 1
     assert chances.max() <= GRID - 1

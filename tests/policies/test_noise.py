@@ -17,7 +17,7 @@ from palmatch.policies.noise import PublicPlay, public_play
 
 GAMMA = 0.05
 
-# Everybody likes the first one best, two differ in the second place, all four in the third.
+# All like the first one best, two differ in the second place, all four in the third.
 COULD_BE = [
     [0.95, 0.80, 0.60, 0.10, 0.15, 0.20],
     [0.90, 0.70, 0.30, 0.65, 0.15, 0.20],

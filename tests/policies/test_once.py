@@ -1,4 +1,4 @@
-"""One report: its chances keep the promise exactly, and after it nothing looks at the truth."""
+"""One report: its chances keep the guarantee exactly, and after it nothing looks at the truth."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ def test_whatever_chances_are_wanted_the_drawn_ones_keep_epsilon(seed, shape, ep
     assert keeps(chances, epsilon)
 
 
-def test_chances_that_keep_the_promise_already_are_hardly_touched():
+def test_chances_that_keep_the_guarantee_already_are_hardly_changed():
     wanted = np.array([[0.5, 0.3, 0.2], [0.3, 0.5, 0.2]])
     np.testing.assert_allclose(enforce_epsilon(wanted, 1.0) / GRID, wanted, rtol=1e-9)
 
 
-def test_a_promise_broken_by_one_part_in_a_million_is_noticed():
+def test_a_guarantee_broken_by_one_part_in_a_million_is_noticed():
     chances = randomised_response(3, 1.0)
     assert keeps(chances, 1.0)
     moved = int(chances[0, 0]) // 1_000_000
@@ -107,7 +107,7 @@ def test_one_cell_tells_nothing_and_too_little_epsilon_is_refused_a_second():
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6), epsilon=st.sampled_from([0.2, 1.0, 2.5]))
-def test_a_tailored_channel_keeps_the_promise_and_is_worth_more_than_randomised_response(seed, epsilon):
+def test_a_tailored_channel_keeps_the_guarantee_and_is_worth_more_than_randomised_response(seed, epsilon):
     chance = np.random.default_rng(seed)
     places, types = chance.uniform(0, 1, (6, 2)), chance.uniform(0, 1, (25, 2))
     table = np.exp(-np.abs(types[:, None] - places[None]).sum(axis=2))
@@ -134,7 +134,7 @@ def test_a_tailored_channel_keeps_the_promise_and_is_worth_more_than_randomised_
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), cells=st.sampled_from([1, 2, 3, 5]), epsilon=st.floats(0.1, 4))
-def test_values_are_what_who_reports_a_cell_gets_on_average(seed, cells, epsilon):
+def test_values_are_the_mean_utilities_of_the_types_that_report_a_cell(seed, cells, epsilon):
     chance = np.random.default_rng(seed)
     types = chance.uniform(0.05, 1.0, (12, 4))
     problem = pm.table.problem(types[:1], ["here"], {"here": types})
@@ -162,7 +162,7 @@ def test_after_the_report_nothing_looks_at_the_truth():
     problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=2000)
     keys = keys_of(problem.agent_ids)
     here = reporting(Workspace(problem), Settings())
-    # Everybody somewhere else in the same cell of the same square: the same reports, so the same matching.
+    # All agents elsewhere in the same cell of the same square: the same reports, so the same matching.
     moved = problem.types.copy()
     for agent, number in enumerate(here.channel_of):
         region, channel = here.region_of_channel[number], here.channels[number]
@@ -176,7 +176,7 @@ def test_after_the_report_nothing_looks_at_the_truth():
     np.testing.assert_array_equal(here.opening, there.opening)
 
 
-def test_budgets_of_their_own_are_kept_and_nobody_without_one_tells_anything():
+def test_own_budgets_are_kept_and_agents_without_a_budget_tell_nothing():
     batch = pm.data.city.batch(8.0)
     own = np.full(len(batch.requests), np.nan)
     own[:40], own[40:80] = 0.0, 0.5
@@ -210,7 +210,7 @@ def test_a_budget_is_never_said_to_be_smaller_than_it_is():
     assert [in_words(epsilon) for epsilon in (1.0, 0.5, 1.0000049, 2.9999999)] == ["1", "0.5", "1.00001", "3"]
 
 
-def test_a_budget_without_end_is_no_promise():
+def test_an_infinite_budget_is_no_guarantee():
     batch = pm.data.city.batch(8.0)
     matching = pm.match(pm.mobility.problem(batch.requests, batch.vehicles, edge=3000), epsilon=float("inf"), seed=2)
     assert matching.guarantee.notion == "none"
@@ -218,7 +218,7 @@ def test_a_budget_without_end_is_no_promise():
 
 
 @pytest.mark.parametrize("size", [2, 3, 7])
-def test_made_up_crowds_are_matched_as_one_by_one(size: int) -> None:
+def test_synthetic_crowds_are_matched_as_one_by_one(size: int) -> None:
     """The welfare on which channels are chosen is that of a loop over crowds, to the last bit."""
     morning = pm.data.city.batch(8.0, seed=1)
     region = max(

@@ -29,7 +29,7 @@ def test_small_gaps_spread_over_the_whole_range():
 
 
 @given(st.floats(-1, 1), st.floats(0, 1))
-def test_nobody_always_or_never_gives_way(loss, scale):
+def test_no_agent_backs_off_always_or_never(loss, scale):
     assert 0.05 * GRID - 1 <= gap_chance(loss, scale, 0.05) <= 0.95 * GRID
     assert 1 <= constant_chance(scale) <= GRID - 1
 

@@ -1,4 +1,4 @@
-"""Budgets: the units of the paper's formula, whole actions, and nobody past the budget."""
+"""Budgets: the units of the paper's formula, whole actions, and no agent past the budget."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_free_actions_are_unlimited_and_an_unaffordable_one_is_none():
     assert actions[2] == 0
 
 
-def test_who_can_afford_nothing_is_charged_nothing_and_shows_epsilon_0():
+def test_an_agent_that_can_afford_nothing_is_charged_nothing_and_shows_epsilon_0():
     allowance = published_allowance(np.array([3.0, 3.0]), np.array([0.0, 1.0]), layout=ONE, order=32.0, delta=1e-5)
     assert allowance.budget.tolist() == [0, 6]
     assert allowance.epsilon_of(np.array([0, 6]))[0] == 0.0
@@ -82,7 +82,7 @@ def test_a_budget_of_zero_plays_the_noise():
     np.testing.assert_array_equal(broke.resource_of, noise.resource_of)
 
 
-def test_everybody_may_bring_a_budget_of_their_own():
+def test_every_agent_may_have_its_own_budget():
     morning = pm.data.city.batch(5.0)
     own = np.full(17, np.nan)
     own[3], own[4] = 0.0, 0.5

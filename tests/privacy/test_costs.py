@@ -49,13 +49,13 @@ def exact_backoff(utilities, entry, following, gamma):
 
 def exact_c_max(own, region, truth_selection, truth_backoff, gamma, order):
     """Eq. (max privacy cost), from real-valued probabilities: no grid, no floats."""
-    everybody = [[mpmath.mpf(float(u)) for u in row] for row in region.utilities]
+    every_type = [[mpmath.mpf(float(u)) for u in row] for row in region.utilities]
     mine = [mpmath.mpf(float(u)) for u in own]
-    star = everybody[region.representative]
+    star = every_type[region.representative]
     worst = mpmath.mpf(0)
     for rank in range(region.ranks):
         here, following = region.rank_set(rank), region.rank_set((rank + 1) % region.ranks)
-        for other in everybody:
+        for other in every_type:
             worst = max(
                 worst,
                 exact_cost(
@@ -130,7 +130,7 @@ def test_power_by_squaring_is_power(base, exponent):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_nobody_in_a_region_costs_more_than_its_worst_pair(seed):
+def test_no_agent_of_a_region_costs_more_than_its_worst_pair(seed):
     chance = np.random.default_rng(seed)
     types = chance.uniform(0.05, 1.0, (6, 5))
     problem = pm.table.problem(types, ["here"] * 6, {"here": types})
@@ -143,7 +143,7 @@ def test_nobody_in_a_region_costs_more_than_its_worst_pair(seed):
     assert own.backoff.max() == pytest.approx(worst.backoff.max(), rel=1e-12)
 
 
-def test_a_region_in_which_everybody_is_alike_costs_nothing():
+def test_a_region_with_equal_types_costs_nothing():
     types = np.tile([0.9, 0.5, 0.2], (3, 1))
     problem = pm.table.problem(types, ["here"] * 3, {"here": types})
     workspace = Workspace(problem)

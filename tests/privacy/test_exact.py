@@ -83,10 +83,10 @@ def random_course(walk, actions, rank, chance):
     interest=st.sampled_from([1, 2, 4]),
     truth=st.sampled_from([0.05, 0.2, 0.6]),
 )
-def test_nobody_who_watches_a_course_of_actions_learns_more_than_promised(seed, actions, interest, truth):
+def test_an_observer_of_a_course_of_actions_learns_no_more_than_guaranteed(seed, actions, interest, truth):
     policy = Policy("any", truth, truth / 2)
     region, play = random_region(seed, policy, types=3, interest=interest)
-    promised = composed_delta(region, play, policy, EPSILONS, actions=actions)
+    guaranteed = composed_delta(region, play, policy, EPSILONS, actions=actions)
     walk = Walk(*chances_of(region, play, policy))
     chance = np.random.default_rng(seed)
     for _ in range(3):
@@ -95,11 +95,11 @@ def test_nobody_who_watches_a_course_of_actions_learns_more_than_promised(seed, 
         for first in seen:
             for second in seen:
                 worst = np.array([hockey_stick(first, second, epsilon) for epsilon in EPSILONS])
-                assert (worst <= promised).all()
+                assert (worst <= guaranteed).all()
 
 
 @pytest.mark.parametrize("actions", [1, 2, 5])
-def test_the_promise_is_close_when_all_actions_are_alike(actions):
+def test_the_guarantee_is_tight_when_all_actions_are_alike(actions):
     policy = Policy("any", 0.3, 0.0, selection_noise="uniform")
     # One rank set and free back-offs: every charged action is the same selection. The first two types are the worst
     # pair at every ε, in either direction alike.
@@ -108,10 +108,10 @@ def test_the_promise_is_close_when_all_actions_are_alike(actions):
     walk.coins = [[]]
     first, second, _ = random_course(walk, actions, None, np.random.default_rng(5))
     epsilons = np.array([0.0, 0.05, 0.1, 0.2])
-    promised = composed_delta(region, play, policy, epsilons, actions=actions)
+    guaranteed = composed_delta(region, play, policy, epsilons, actions=actions)
     true = np.array([hockey_stick(first, second, epsilon) for epsilon in epsilons])
-    assert (promised >= true).all()
-    np.testing.assert_allclose(promised, true, rtol=2e-3, atol=1e-9)
+    assert (guaranteed >= true).all()
+    np.testing.assert_allclose(guaranteed, true, rtol=2e-3, atol=1e-9)
 
 
 @pytest.mark.parametrize(("truth_selection", "truth_backoff"), [(0.4, 0.3), (0.4, 0.0), (0.0, 0.9)])
@@ -137,7 +137,7 @@ def test_every_action_of_every_pair_is_below_its_curve_at_every_epsilon(truth_se
 
 
 def places(side, resources):
-    """Return the utilities of everybody on a square grid for some places around it: similar types, as in a city."""
+    """Return the utilities of all types on a square grid for some places around it: similar types, as in a city."""
     where = np.random.default_rng(side).uniform(-0.5, 1.5, (resources, 2))
     grid = np.stack(np.meshgrid(np.linspace(0, 1, side), np.linspace(0, 1, side)), axis=-1).reshape(-1, 2)
     return np.exp(-np.linalg.norm(grid[:, None] - where, axis=2))
@@ -169,7 +169,7 @@ def test_the_curve_is_that_of_the_worst_pair_although_most_pairs_are_not_looked_
     np.testing.assert_allclose(curves[-1], np.max(each + backing_off, axis=0)[: len(curves[-1])], atol=1e-14)
 
 
-def test_a_back_off_that_hardly_anybody_omits_is_not_lost_to_rounding():
+def test_a_back_off_that_hardly_any_type_omits_is_not_lost_to_rounding():
     policy = Policy("any", 0.0, 0.7, gamma=1e-9)
     region, play = region_of(np.array([[0.5, 0.5], [0.9, 0.1], [0.1, 0.9]]), policy)
     weights = backoff_weights(region.utilities, region.entries, region.offsets, 1e-9)
@@ -229,7 +229,7 @@ def test_a_smaller_failure_probability_buys_fewer_actions_and_none_below_roundin
     assert bought[0] > bought[2] > bought[3] == 0
 
 
-def test_where_everybody_is_alike_acting_is_free_up_to_the_longest_account():
+def test_where_all_types_are_equal_acting_is_free_up_to_the_longest_account():
     policy = Policy("any", 0.2, 0.05)
     region, play = region_of(np.tile([0.9, 0.5, 0.2], (3, 1)), policy)
     worth = exact_account(region, play, policy, epsilon=1.0, delta=1e-5).worth(np.array([1.0]))
@@ -251,7 +251,7 @@ def test_an_allowance_pays_for_just_the_actions_that_an_account_counts(seed):
     assert allowance.guarantee.delta == 1e-5
 
 
-def test_nobody_is_charged_for_more_actions_than_the_account_has():
+def test_no_agent_is_charged_for_more_actions_than_the_account_has():
     morning = pm.data.city.batch(8.0, seed=1)
     problem = pm.mobility.problem(morning.requests, morning.vehicles, edge=1000)
     chosen = Settings(epsilon=0.5, accountant="exact")

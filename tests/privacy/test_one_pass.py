@@ -1,4 +1,4 @@
-"""Budgets and costs of everybody are found in one pass over the agents: those of a plain loop over regions."""
+"""Budgets and costs of all agents are found in one pass over the agents: those of a plain loop over regions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def account(number: int) -> Account:
     return Account("renyi", 8.0, costs, lambda epsilon: renyi_worth(epsilon, order=8.0 + number, delta=1e-5))
 
 
-def test_everybodys_budget_is_worth_what_its_own_region_says():
+def test_the_budget_of_every_agent_is_worth_what_its_own_region_says():
     chance = np.random.default_rng(4)
-    # Unsorted, and with regions in which nobody is, the last one too.
+    # Unsorted, and with regions without agents, the last one too.
     region_of_agent = chance.choice([0, 1, 3, 4, 6], 200)
     accounts = [account(number) for number in range(8)]
     epsilon = chance.uniform(0.0, 5.0, 200)
@@ -34,7 +34,7 @@ def test_everybodys_budget_is_worth_what_its_own_region_says():
     assert len(set(expected.tolist())) > 100
 
 
-def test_everybodys_largest_cost_is_that_of_its_own_region():
+def test_the_largest_cost_of_every_agent_is_that_of_its_own_region():
     batch = pm.data.city.batch(8.0, seed=1)
     problem = pm.mobility.problem(batch.requests[:40], batch.vehicles[:12], edge=2000)
     workspace, policy = Workspace(problem), published()

@@ -153,7 +153,7 @@ def test_budgets_that_differ_by_type_are_refused_where_what_is_held_is_passed_ov
 @given(
     seed=st.integers(0, 10**6), epsilon=st.sampled_from([0.0, 0.3, 1.0, 4.0]), interest=st.sampled_from([None, 1, 2])
 )
-def test_anybody_can_tell_from_the_trace_what_was_charged(seed, epsilon, interest):
+def test_any_observer_can_compute_from_the_trace_what_was_charged(seed, epsilon, interest):
     stage = watched(seed, epsilon, interest)
     ends = stage.ends(seed)
     actions = stage.reader().read(ends.trace, 0)
@@ -192,7 +192,7 @@ def test_where_a_budget_depends_on_the_type_the_moment_it_ends_tells_something()
     np.testing.assert_allclose(np.exp(found), [0.9**3, 0.9 * 0.5**2])
 
 
-def test_prices_that_nobody_can_pay_do_not_overflow():
+def test_prices_that_no_agent_can_pay_do_not_overflow():
     actions = Actions(cells=np.zeros(40, dtype=np.int64), units=np.full(40, 1 << 60))
     assert actions.paid(1 << 59) == 0
     assert replace(actions, units=np.zeros(40, dtype=np.int64)).paid(1) == 40

@@ -1,4 +1,4 @@
-"""Nothing that is public depends on where in its region anybody really is: the first assumption of every proof."""
+"""Nothing that is public depends on where in its region any agent is: the first assumption of every proof."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def table() -> Problem:
 
 
 def elsewhere(problem: Problem, seed: int) -> Problem:
-    """Everybody is another possible type of the same region."""
+    """Every agent is another possible type of the same region."""
     chance, types = np.random.default_rng(seed), problem.types.copy()
     for agent, number in enumerate(problem.region_index):
         possible = problem.domain.types_of(problem.regions[number])
@@ -51,7 +51,7 @@ problems = pytest.mark.parametrize("make", [city, conference, table], ids=["city
 
 
 @problems
-def test_what_once_plans_does_not_depend_on_where_anybody_is(make):
+def test_what_once_prepares_does_not_depend_on_where_the_agents_are(make):
     here = make()
     one = reporting(Workspace(here), Settings())
     two = reporting(Workspace(elsewhere(here, 1)), Settings())
@@ -65,7 +65,7 @@ def test_what_once_plans_does_not_depend_on_where_anybody_is(make):
 
 @problems
 @pytest.mark.parametrize("accountant", ["auto", "pure"])
-def test_prices_and_budgets_of_palma_do_not_depend_on_where_anybody_is(make, accountant):
+def test_prices_and_budgets_of_palma_do_not_depend_on_where_the_agents_are(make, accountant):
     def public(problem: Problem) -> list[np.ndarray]:
         workspace, settings = Workspace(problem), Settings(accountant=accountant)
         policy = published_policy(problem, settings)

@@ -1,4 +1,4 @@
-"""An account for a mechanism of one's own: its promise holds exactly, and no other order would have bought more."""
+"""An account for a mechanism of one's own: its guarantee holds exactly, and no other order would have bought more."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def loss(chance: float, number: int, epsilon: float) -> mpmath.mpf:
 
 @settings(max_examples=40, deadline=None)
 @given(chance=st.floats(0.56, 0.95), epsilon=st.floats(0.02, 3), delta=st.sampled_from([1e-2, 1e-5, 1e-9]))
-def test_as_many_actions_as_are_bought_keep_the_promise(chance, epsilon, delta):
+def test_as_many_actions_as_are_bought_keep_the_guarantee(chance, epsilon, delta):
     found = tariff(answers(chance), epsilon=epsilon, delta=delta)
     number = found.budget // found.prices[0]
     assert loss(chance, number, epsilon) <= found.delta

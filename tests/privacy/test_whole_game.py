@@ -1,4 +1,4 @@
-"""The promise, held against the whole game: everything that a device may do, whatever it is answered, enumerated.
+"""The guarantee, held against the whole game: everything that a device may do, whatever it is answered, enumerated.
 
 For all pairs of types of small random regions. Nothing is sampled and nothing is rounded: chances are whole numbers.
 `tests/studies/test_planted_bugs.py` shows that these very checks fail where they have to.
@@ -49,7 +49,7 @@ def with_account(accountant: str, seed: int, delta: float, **shape: int) -> Stag
 @pytest.mark.parametrize("accountant", ["renyi", "auto", "exact"])
 @settings(max_examples=20, deadline=None)
 @small
-def test_whatever_happens_the_promise_holds_for_every_pair_of_types(
+def test_whatever_happens_the_guarantee_holds_for_every_pair_of_types(
     accountant, seed, resources, types, interest, ties, delta
 ):
     if accountant == "exact":
@@ -87,7 +87,7 @@ def test_prices_are_no_larger_than_they_have_to_be():
     assert worst == pytest.approx(here.tables.first_units * UNIT, rel=1e-8)
 
 
-def test_the_loss_of_a_whole_game_comes_near_the_promise():
+def test_the_loss_of_a_whole_game_comes_near_the_guarantee():
     here = small_stage(table_problem([[0.9, 0.3], [0.3, 0.9]]), HALF, "renyi", delta=0.1)
     (found,) = all_pairs(here.devices(), epsilon=here.epsilon)
     assert found.log_ratio > here.epsilon

@@ -1,4 +1,4 @@
-"""The promise of one report, held against the whole game: every report, every bid, whatever is answered, enumerated.
+"""The guarantee of one report, held against the whole game: every report, every bid, whatever is answered, enumerated.
 
 For all pairs of types of small random regions. Nothing is sampled and nothing is rounded: chances are whole numbers.
 `tests/studies/test_planted_bugs_once.py` shows that these very checks fail where they have to.
@@ -41,33 +41,33 @@ def channel_of(region, seed, cells, epsilon, plain):
 
 @settings(max_examples=15, deadline=None)
 @regions
-def test_no_course_of_bids_tells_two_types_apart_better_than_promised(seed, cells, epsilon, plain):
+def test_no_course_of_bids_tells_two_types_apart_better_than_guaranteed(seed, cells, epsilon, plain):
     problem = town(seed)
     region = region_of(problem)
     channel = channel_of(region, seed, cells, epsilon, plain)
     menu = menu_of(seed, len(region.resources))
-    everybody = [against_any_prices(Reporter(channel, cell), menu, rounds=2) for cell in range(channel.cells)]
-    assert first_beyond(everybody, epsilon) is None
+    every_type = [against_any_prices(Reporter(channel, cell), menu, rounds=2) for cell in range(channel.cells)]
+    assert first_beyond(every_type, epsilon) is None
 
 
 @settings(max_examples=20, deadline=None)
 @regions
-def test_a_whole_sale_among_others_tells_no_more_than_promised(seed, cells, epsilon, plain):
+def test_a_whole_auction_among_others_tells_no_more_than_guaranteed(seed, cells, epsilon, plain):
     problem = town(seed)
     region = region_of(problem)
     plan = plan_with(problem, channel_of(region, seed, cells, epsilon, plain), seed=seed)
-    everybody = [among_others(plan, problem, row, seed=seed % 5) for row in range(len(region.types))]
-    assert first_beyond(everybody, epsilon) is None
+    every_type = [among_others(plan, problem, row, seed=seed % 5) for row in range(len(region.types))]
+    assert first_beyond(every_type, epsilon) is None
 
 
-def test_what_is_seen_comes_near_the_promise():
+def test_what_is_seen_comes_near_the_guarantee():
     # The checks above would not notice much if different reports were never seen to differ.
     problem = town(3)
     plan = plan_with(problem, responding(region_of(problem), 3, 1.0))
-    everybody = [among_others(plan, problem, row, seed=0) for row in range(5)]
-    assert first_beyond(everybody, 1.0) is None
-    assert first_beyond(everybody, 1.0 - 1e-12) is not None
-    assert max(len(seen) for seen in everybody) > 1
+    every_type = [among_others(plan, problem, row, seed=0) for row in range(5)]
+    assert first_beyond(every_type, 1.0) is None
+    assert first_beyond(every_type, 1.0 - 1e-12) is not None
+    assert max(len(seen) for seen in every_type) > 1
 
 
 @pytest.mark.parametrize("epsilon", [1e-9, 0.3, 1.0, 5.0, 40.0])

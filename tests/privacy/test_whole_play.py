@@ -140,9 +140,9 @@ def shown(problem: pm.Problem, method: str, row: int, *, seed: int) -> dict[int,
     target = Reporter(channel, int(channel.cell_of[row]))
 
     def seen(told: int) -> int:
-        everybody = others.copy()
-        everybody[0] = told
-        ended = METHODS[method].settle(workspace, plan, everybody, replace(chance, private=chance.public), True)
+        every_agent = others.copy()
+        every_agent[0] = told
+        ended = METHODS[method].settle(workspace, plan, every_agent, replace(chance, private=chance.public), True)
         return digest(ended.resource_of, ended.rounds, ended.trace)
 
     return exact_chances(lambda draw: (told := target.drawn(draw), seen(told)))

@@ -141,7 +141,7 @@ def test_with_few_games_a_line_beyond_the_guarantee_lies_in_a_band_that_reaches_
 
 
 def test_the_band_holds_the_true_curve_as_often_as_it_says(found):
-    """Two normal distributions, a mean of 1 apart: 95 of 100 are promised; fewer than 80 have a chance below 1e-6."""
+    """Two normal distributions, a mean of 1 apart: 95 of 100 are stated; fewer than 80 have a chance below 1e-6."""
     level = np.linspace(-1.5, 2.5, 200)
     truth = np.column_stack((norm.sf(level), norm.sf(level - 1)))
     chance, held = np.random.default_rng(5), 0
@@ -151,7 +151,7 @@ def test_the_band_holds_the_true_curve_as_often_as_it_says(found):
     assert held >= 80
 
 
-def test_a_broken_guarantee_is_in_the_colour_of_alarm(found):
+def test_a_broken_guarantee_is_drawn_in_its_own_colour(found):
     bound = Bound(2.0, 0.0, 0.9, 0.1, 1e-6)
     broken: Attack = replace(found.attacks[0], bound=bound)
     figure = roc_curves([broken, found.attacks[1]])

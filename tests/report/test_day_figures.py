@@ -52,7 +52,7 @@ def words_of(figure: Figure) -> str:
     return " ".join([text.get_text() for text in figure.texts] + titles)
 
 
-def test_the_title_says_that_a_city_is_made_up_and_what_is_guaranteed() -> None:
+def test_the_title_says_that_a_city_is_synthetic_and_what_is_guaranteed() -> None:
     words = words_of(day_figure(*public_day(10)))
     assert "part of a day in a synthetic city" in words
     assert "ε = 1 an agent over the day" in words
@@ -63,7 +63,7 @@ def test_the_title_says_that_a_city_is_made_up_and_what_is_guaranteed() -> None:
     assert "no privacy" in words_of(day_figure(*public_day(10, epsilon=float("inf"))))
 
 
-def test_one_batch_is_not_one_batches() -> None:
+def test_a_count_of_batches_has_its_own_plural() -> None:
     words = words_of(day_figure(*public_day(1))).replace("\N{NO-BREAK SPACE}", " ")
     assert "50 requests in 1 batch of 30 s" in " ".join(words.split())
 

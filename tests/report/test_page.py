@@ -69,7 +69,7 @@ def test_the_page_and_its_figures_are_written_and_named(told: tuple[str, list[Pa
     assert all(path.stat().st_size > 1000 for path in written)
 
 
-def test_the_page_asks_nobody_for_anything(told: tuple[str, list[Path]]) -> None:
+def test_the_page_loads_nothing_from_elsewhere(told: tuple[str, list[Path]]) -> None:
     text, written = told
     assert "http://" not in text
     assert "https://" not in text
@@ -91,7 +91,7 @@ def test_the_same_call_gives_the_same_bytes(night: Comparison, told: tuple[str, 
     assert [path.read_bytes() for path in again] == [path.read_bytes() for path in told[1]]
 
 
-def test_the_page_fits_a_phone_and_the_dark(told: tuple[str, list[Path]]) -> None:
+def test_the_page_fits_a_phone_and_a_dark_theme(told: tuple[str, list[Path]]) -> None:
     text, _ = told
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
     assert "prefers-color-scheme: dark" in text

@@ -1,4 +1,4 @@
-"""The page of a reproduced study: every published number beside ours, from one file that asks nobody for anything."""
+"""The page of a reproduced study: every published number beside ours, in one file that loads no other."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_figures_of_the_paper_lie_beside_the_page_as_png_and_svg(page: list[
         assert "<svg" in text_of(path.with_suffix(".svg"))
 
 
-def test_the_page_asks_nobody_for_anything_and_leaves_no_tag_open(page: list[Path]) -> None:
+def test_the_page_loads_nothing_from_elsewhere_and_leaves_no_tag_open(page: list[Path]) -> None:
     text = text_of(page[0])
     for word in ("http://", "https://", "@import", "url(", "<script"):
         assert word not in text
@@ -64,7 +64,7 @@ def test_the_page_asks_nobody_for_anything_and_leaves_no_tag_open(page: list[Pat
     assert not re.search(r"\b(nan|inf|None)\b", re.sub(r'src="[^"]*"', "", text))
 
 
-def test_the_page_fits_phone_print_and_dark_like_the_other_page(page: list[Path]) -> None:
+def test_the_page_fits_a_phone_print_and_a_dark_theme(page: list[Path]) -> None:
     text = text_of(page[0])
     for part in ('name="viewport"', "prefers-color-scheme: dark", "@media print", "--paper: #fbfaf7"):
         assert part in text
@@ -80,7 +80,7 @@ def test_every_published_number_is_on_the_page_with_its_place(page: list[Path]) 
     assert "14,752" in text
 
 
-def test_the_page_says_what_it_stands_on(page: list[Path]) -> None:
+def test_the_page_says_which_records_and_settings_it_is_based_on(page: list[Path]) -> None:
     text = text_of(page[0]).replace("&#39;", "'")
     assert "<title>The paper's mobility study, on a synthetic city</title>" in text
     assert "Danassis" in text

@@ -15,7 +15,7 @@ from palmatch.rounds.auction import ValueLists, sell
 from palmatch.rounds.draws import keys_of, streams
 
 
-def everybody_apart(values: np.ndarray) -> ValueLists:
+def lists_of_each(values: np.ndarray) -> ValueLists:
     agents, resources = values.shape
     start = np.arange(agents + 1) * resources
     return ValueLists(np.arange(agents), start, np.tile(np.arange(resources), agents), values.ravel())
@@ -34,7 +34,7 @@ def keys(agents: int):
 )
 def test_the_matching_is_within_a_step_an_agent_of_the_optimum(seed, agents, resources, step):
     values = np.random.default_rng(seed).uniform(0.05, 1.0, (agents, resources))
-    sale = sell(everybody_apart(values), np.zeros(resources), step, names=streams(seed, keys(agents)))
+    sale = sell(lists_of_each(values), np.zeros(resources), step, names=streams(seed, keys(agents)))
     held = sale.resource_of[sale.resource_of >= 0]
     assert len(set(held.tolist())) == len(held) == min(agents, resources)
     welfare = sum(values[n, r] for n, r in enumerate(sale.resource_of) if r >= 0)
@@ -42,42 +42,42 @@ def test_the_matching_is_within_a_step_an_agent_of_the_optimum(seed, agents, res
     assert welfare >= optimum - (min(agents, resources) + 1) * step - 1e-9
 
 
-def test_agents_who_value_things_alike_share_them_out():
+def test_agents_with_equal_utilities_get_different_resources():
     values = np.array([0.9, 0.8, 0.7])
     lists = ValueLists(np.zeros(5, dtype=np.int64), np.array([0, 3]), np.arange(3), values)
     sale = sell(lists, np.zeros(3), 0.05, names=streams(1, keys(5)))
     assert sorted(sale.resource_of.tolist()) == [-1, -1, 0, 1, 2]
 
 
-def test_an_opening_price_that_is_too_high_leaves_nothing_on_the_shelf():
+def test_an_opening_price_that_is_too_high_leaves_no_resource_without_a_bid():
     values = np.array([[0.5, 0.4], [0.3, 0.6]])
-    sale = sell(everybody_apart(values), np.array([5.0, 5.0]), 0.01, names=streams(0, keys(2)))
+    sale = sell(lists_of_each(values), np.array([5.0, 5.0]), 0.01, names=streams(0, keys(2)))
     assert sale.resource_of.tolist() == [0, 1]
 
 
-def test_the_same_seed_gives_the_same_sale_and_the_order_of_agents_does_not_matter():
+def test_the_same_seed_gives_the_same_auction_and_the_order_of_agents_does_not_matter():
     chance = np.random.default_rng(3)
     values = np.repeat(chance.uniform(0.1, 1.0, (4, 15)), 5, axis=0)
     names = [f"agent {n}" for n in range(20)]
     order = chance.permutation(20)
-    one = sell(everybody_apart(values), np.zeros(15), 0.02, names=streams(9, keys_of(names)))
+    one = sell(lists_of_each(values), np.zeros(15), 0.02, names=streams(9, keys_of(names)))
     shuffled = [names[n] for n in order]
-    two = sell(everybody_apart(values[order]), np.zeros(15), 0.02, names=streams(9, keys_of(shuffled)))
+    two = sell(lists_of_each(values[order]), np.zeros(15), 0.02, names=streams(9, keys_of(shuffled)))
     np.testing.assert_array_equal(one.resource_of[order], two.resource_of)
     assert one.rounds == two.rounds
 
 
-def test_a_sale_past_its_limit_is_an_error():
+def test_an_auction_past_its_limit_is_an_error():
     values = np.full((6, 2), 0.9)
     with pytest.raises(DidNotConverge, match="still bidding"):
-        sell(everybody_apart(values), np.zeros(2), 0.01, names=streams(0, keys(6)), most_rounds=2)
+        sell(lists_of_each(values), np.zeros(2), 0.01, names=streams(0, keys(6)), most_rounds=2)
 
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), agents=st.integers(1, 12), resources=st.integers(1, 12))
 def test_a_trace_holds_every_bid_and_what_came_of_it(seed, agents, resources):
     values = np.random.default_rng(seed).uniform(0.05, 1.0, (agents, resources)).round(1)
-    lists, names = everybody_apart(values), streams(seed, keys(agents))
+    lists, names = lists_of_each(values), streams(seed, keys(agents))
     silent = sell(lists, np.zeros(resources), 0.02, names=names, patience=20)
     sale = sell(lists, np.zeros(resources), 0.02, names=names, patience=20, trace=True)
     assert sale.resource_of.tolist() == silent.resource_of.tolist()
@@ -95,10 +95,10 @@ def test_a_trace_holds_every_bid_and_what_came_of_it(seed, agents, resources):
     assert last == {r: n for n, r in enumerate(sale.resource_of.tolist()) if r >= 0}
 
 
-def test_threads_change_nothing_about_a_sale(monkeypatch):
+def test_threads_change_nothing_in_an_auction(monkeypatch):
     chance = np.random.default_rng(8)
     values = chance.uniform(0.05, 1.0, (60, 40)).round(1)
-    lists = everybody_apart(values)
+    lists = lists_of_each(values)
     lists = ValueLists(np.repeat(lists.list_of, 3), lists.start, lists.resources, lists.values)
     names = streams(4, keys(180))
     alone = sell(lists, np.zeros(40), 0.01, names=names, patience=30)

@@ -130,13 +130,13 @@ def test_the_last_agents_find_the_last_resources_sooner_where_they_pass_over_wha
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), agents=st.integers(1, 12), resources=st.integers(1, 12))
-def test_everybody_who_can_be_served_is_served(seed, agents, resources):
+def test_every_agent_that_can_be_served_is_served(seed, agents, resources):
     problem = random_problem(seed, agents, resources)
     matching = pm.match(problem, "published", seed=seed)
     assert matching.matched == min(agents, resources)
 
 
-def test_losers_stop_when_everything_they_want_is_held():
+def test_agents_without_a_resource_stop_when_everything_they_want_is_held():
     problem = random_problem(1, 12, 3)
     matching = pm.match(problem, "noise", seed=1, trace=True)
     assert matching.matched == 3

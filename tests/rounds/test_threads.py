@@ -20,10 +20,10 @@ from plain_game import priced
 
 @pytest.fixture
 def crowded():
-    """A few hundred people in a few squares, more of them than vehicles."""
+    """A few hundred agents in a few squares, more of them than vehicles."""
     chance = np.random.default_rng(5)
-    people, vehicles = (np.array([40.7, -74.0]) + chance.uniform(0, 0.03, (count, 2)) for count in (500, 400))
-    return pm.mobility.problem(people, vehicles, edge=800, interest=6, alpha=900.0)
+    requests, vehicles = (np.array([40.7, -74.0]) + chance.uniform(0, 0.03, (count, 2)) for count in (500, 400))
+    return pm.mobility.problem(requests, vehicles, edge=800, interest=6, alpha=900.0)
 
 
 def same(one, two):

@@ -1,4 +1,4 @@
-"""Taking turns: the compiled games are the plain ones, everybody ends, and nothing is held twice."""
+"""Taking turns: the compiled games are the plain ones, every game ends, and nothing is held twice."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_compiled_game_is_the_plain_one_in_every_bit(seed, agents, resources
 
 @settings(max_examples=200, deadline=None)
 @cases
-def test_nothing_is_held_twice_and_nobody_goes_without_what_is_left(seed, agents, resources, stalls, name):
+def test_nothing_is_held_twice_and_no_agent_goes_without_while_something_is_left(seed, agents, resources, stalls, name):
     lists = turns.best_first(lists_of(seed, agents, resources, stalls))
     ended = turns.take_turns(lists, rule_of(name, lists), resources=resources, names=streams(seed, keys(agents)))
     held = ended.resource_of[ended.resource_of >= 0].tolist()
@@ -84,7 +84,7 @@ def test_nothing_is_held_twice_and_nobody_goes_without_what_is_left(seed, agents
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_the_order_of_the_rows_changes_nobodys_resource(name):
+def test_the_order_of_the_rows_does_not_change_the_matching(name):
     lists = turns.best_first(lists_of(4, 30, 25, 12))
     order = np.random.default_rng(5).permutation(30)
     moved = ValueLists(lists.list_of[order], lists.start, lists.resources, lists.values)
@@ -126,7 +126,7 @@ def test_the_best_comes_first_and_ties_stay_by_id():
     assert lists.values.tolist() == [0.9, 0.5, 0.5, 0.3, 0.2]
 
 
-def test_nobody_attempts_anything_before_the_threshold_has_reached_it():
+def test_no_agent_attempts_anything_before_the_threshold_has_reached_it():
     lists = ValueLists(np.array([0]), np.array([0, 1]), np.array([0]), np.array([0.25]))
     ended = turns.take_turns(
         lists, turns.falling(lists, 101, largest=1.0, smallest=0.0), resources=1, names=streams(0, keys(1))

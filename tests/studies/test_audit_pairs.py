@@ -61,7 +61,7 @@ def test_every_game_among_partners_has_a_likelihood_and_a_changed_one_has_none(m
             assert np.isneginf(law.log_likelihoods(other, chance)).all()
 
 
-def test_around_the_target_everybody_else_tells_nothing():
+def test_the_agents_around_the_target_tell_nothing():
     problem = rides()
     crowd = stress_problem(problem, 3)
     assert crowd.pairs
@@ -123,9 +123,9 @@ def test_partners_valued_by_where_they_really_go_are_flagged(monkeypatch):
     honest = assembly.prepare_game
 
     def knowing(workspace, policy, accounting):
-        everybody = workspace.problem
-        assert isinstance(everybody.domain, Rides)
-        seen = replace(everybody, domain=replace(everybody.domain, partners=everybody.types))
+        every_agent = workspace.problem
+        assert isinstance(every_agent.domain, Rides)
+        seen = replace(every_agent, domain=replace(every_agent.domain, partners=every_agent.types))
         return honest(pm.Workspace(seen), policy, accounting)
 
     monkeypatch.setattr("palmatch.methods.palma.prepare_game", knowing)

@@ -12,11 +12,11 @@ from palmatch.studies.bench import Figures, Run
 
 
 def test_a_crowd_keeps_its_density():
-    for people in (100, 10_000):
-        places = crowd(people, density=25.0, seed=3).requests
+    for agents in (100, 10_000):
+        places = crowd(agents, density=25.0, seed=3).requests
         north = np.ptp(places[:, 0]) * 111.195
         east = np.ptp(places[:, 1]) * 111.195 * np.cos(np.radians(40.7))
-        assert people / (north * east) == pytest.approx(25.0, rel=0.2)
+        assert agents / (north * east) == pytest.approx(25.0, rel=0.2)
     with pytest.raises(InputError, match="agents=0"):
         crowd(0)
 

@@ -97,7 +97,7 @@ def test_every_agent_that_asks_is_matched_gives_up_or_still_waits(trips: DayTrip
     assert (both["picked_up"] > both["matched"]).all()
 
 
-def test_those_who_still_wait_have_paid_for_what_they_played(trips: DayTrips, played: Played) -> None:
+def test_agents_that_still_wait_were_charged_for_what_they_played(trips: DayTrips, played: Played) -> None:
     """An agent that waits at the end came too late to give up, and its row says what it has spent so far."""
     waiting = played.agents.filter(pl.col("outcome") == "waiting")
     assert (SHORT.end - waiting["asked"] < SHORT.patience).all()
@@ -438,14 +438,14 @@ def test_a_day_without_a_place_says_what_was_left_out(tmp_path: Path) -> None:
         trips_of_file(path, date(2016, 1, 15), tmp_path / "trips")
 
 
-def test_the_made_up_day_is_the_same_every_time(tmp_path: Path) -> None:
+def test_the_synthetic_day_is_the_same_every_time(tmp_path: Path) -> None:
     one, two = (trips_of_city(tmp_path / name, seed=1, start=0.0, end=60.0) for name in ("a", "b"))
     assert one.about == two.about
     other = trips_of_city(tmp_path / "c", seed=2, start=0.0, end=60.0)
     assert other.about.digest != one.about.digest
 
 
-def test_without_a_seed_the_made_up_day_is_another_one_but_the_folder_keeps_it(tmp_path: Path) -> None:
+def test_without_a_seed_the_synthetic_day_is_another_one_but_the_folder_keeps_it(tmp_path: Path) -> None:
     one, two, again = (trips_of_city(tmp_path / name, seed=None, start=0.0, end=60.0) for name in ("a", "b", "a"))
     assert one.about == again.about
     assert one.about.digest != two.about.digest

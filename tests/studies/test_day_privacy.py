@@ -175,7 +175,7 @@ def test_where_in_its_square_a_trip_ends_is_not_seen(watched: Any) -> None:
     assert all(one == seen[0] for one in seen)
 
 
-def test_a_stand_at_a_true_drop_off_is_caught(watched: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vehicle_that_waits_at_a_true_drop_off_is_caught(watched: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     for end in places_around(THERE, 2):
         monkeypatch.setattr(
@@ -381,7 +381,7 @@ def killed_in_the_third_batch(folder: Path, plan: Plan, trips: list[Any]) -> Pat
     return path
 
 
-# Everybody asks in the third batch.
+# All agents ask in the third batch.
 LATE = [(START + 20 + second, here, there) for second, (_, here, there) in enumerate(OTHERS)]
 
 

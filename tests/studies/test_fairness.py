@@ -50,7 +50,7 @@ def test_the_share_below_a_threshold_counts_who_goes_without() -> None:
         pm.fairness(problem, pm.match(problem, "hungarian"), threshold=-1)
 
 
-def test_whoever_wants_nothing_is_not_badly_served() -> None:
+def test_an_agent_without_demand_is_not_counted_as_badly_served() -> None:
     problem = three_papers(demand=[0, 1])
     assert pm.fairness(problem, pm.match(problem, "hungarian")).agents.least > 0
 

@@ -123,7 +123,7 @@ def test_lines_know_whether_a_centre_decides(found: Frontier) -> None:
     assert {one.method for one in found.lines if one.centralised} == {"hungarian-once", "hungarian"}
 
 
-def test_more_budget_helps_once_in_the_made_up_city() -> None:
+def test_more_budget_helps_once_in_the_synthetic_city() -> None:
     """Seeds are fixed: 14.1 ± 1.2 % falls to 1.1 ± 0.7 %, so a loss that does not even halve is no matter of chance."""
     batch = pm.data.city.batch(5.0)
     problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=3000, spacing=300)

@@ -1,7 +1,7 @@
 """The exact checks have teeth: each of these bugs, planted in a copy, is caught; without it all is well.
 
-The exact checks are those of `tests/privacy/test_whole_game.py`: nobody's odds exceed what was charged, and the loss of
-the whole game stays within the promise.
+The exact checks are those of `tests/privacy/test_whole_game.py`: no odds exceed what was charged, and the loss of
+the whole game stays within the guarantee.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def worst(here: Stage, *, agent: type[Agent] = Agent, most_moves: int = 12) -> F
 
 
 def is_kept(here: Stage, found: Findings) -> bool:
-    """Whether the promise is kept, and for δ = 0 also what was charged."""
+    """Whether the guarantee is kept, and for δ = 0 also what was charged."""
     return found.delta <= Fraction(here.delta) and (here.delta > 0 or found.beyond is None)
 
 
-def test_without_a_bug_everything_is_well():
+def test_without_a_planted_bug_all_checks_pass():
     for accountant in ("pure", "renyi"):
         here = exact(accountant=accountant)
         assert is_kept(here, worst(here))
@@ -89,7 +89,7 @@ def test_a_budget_that_is_not_latched_is_caught_exactly(accountant):
 
 
 def test_skipping_what_is_too_dear_is_no_leak_while_prices_are_public():
-    # What may be done at all is told by prices that everybody knows, so that the sum of what is done stays bounded.
+    # What may be done at all is told by prices that are public, so that the sum of what is done stays bounded.
     here = exact()
     assert is_kept(here, worst(here, agent=Skipping))
 
@@ -111,7 +111,7 @@ def test_truth_and_noise_swapped_are_caught_exactly(accountant):
 # The representative is not among the types that costs are computed for.
 
 
-def test_neighbours_without_the_centre_are_caught_exactly():
+def test_possible_types_without_the_centre_are_caught_exactly():
     rows = [[0.9, 0.1], [0.4, 0.5], [0.5, 0.4]]
     problem = table_problem(rows, star=0)
     here = stage(problem, HALF, "pure", epsilon=1.2, delta=0.01)
@@ -134,12 +134,12 @@ def test_an_agent_off_the_grid_is_caught_exactly():
     snapped, own = (tables(problem, regions).of(0).tolist() for tables in (snapped_tables, own_tables))
     assert snapped in here.region.utilities.tolist()
     assert own not in here.region.utilities.tolist()
-    assert all(is_kept(here, found) for found in against_everybody(here, snapped))
-    assert not all(is_kept(here, found) for found in against_everybody(here, own))
+    assert all(is_kept(here, found) for found in against_all(here, snapped))
+    assert not all(is_kept(here, found) for found in against_all(here, own))
 
 
 def between_the_places() -> Problem:
-    """Somebody right beside a vehicle, between the possible places, from each of which there are others as near."""
+    """An agent right beside a vehicle, between the possible places, from each of which there are others as near."""
     spot = pm.mobility.problem([(40.75, -73.99)], [(40.75, -73.99)], edge=200, spacing=100)
     corner = spot.domain.corner(spot.regions[0])
     places = spot.domain.degrees(
@@ -148,9 +148,9 @@ def between_the_places() -> Problem:
     return pm.mobility.problem(places[:1], places, edge=200, spacing=100, alpha=40.0)
 
 
-def against_everybody(here: Stage, row: Sequence[float]) -> list[Findings]:
-    (somebody,) = here.devices(rows=[row])
-    return [whole_game(somebody, other, epsilon=here.epsilon, most_moves=3) for other in here.devices()]
+def against_all(here: Stage, row: Sequence[float]) -> list[Findings]:
+    (watched,) = here.devices(rows=[row])
+    return [whole_game(watched, other, epsilon=here.epsilon, most_moves=3) for other in here.devices()]
 
 
 # Draws come from a coarser grid than chances are accounted on.
@@ -176,17 +176,17 @@ def test_draws_from_a_coarser_grid_are_caught_exactly():
     assert not is_kept(here, worst(here, agent=Coarse, most_moves=4))
 
 
-def differing(here: Stage, everybody: list[Device]) -> list[tuple[State | None, str]]:
+def differing(here: Stage, every_type: list[Device]) -> list[tuple[State | None, str]]:
     """Situations in which a device's chances are not, in every digit, the accounted ones."""
     return [
         (state, move)
-        for device, row in zip(everybody, here.region.utilities, strict=True)
+        for device, row in zip(every_type, here.region.utilities, strict=True)
         for state, move in reachable(device, most=20)
         if drawn(device, state, move) != accounted(here, row, state, move)
     ]
 
 
-# Only what happens to be drawn from the truth is charged, which nobody else can see.
+# Only what happens to be drawn from the truth is charged, which no other agent can see.
 
 
 class Stingy(Agent):

@@ -33,13 +33,13 @@ def channel_of(epsilon: float) -> Channel:
 
 
 def is_kept(channel: Channel, epsilon: float, *, agent: type[Reporter] = Reporter) -> bool:
-    """Whether no course of bids, whatever prices are posted, tells two cells apart better than promised."""
+    """Whether no course of bids, whatever prices are posted, tells two cells apart better than guaranteed."""
     menu = menu_of(3, len(REGION.resources))
-    everybody = [against_any_prices(agent(channel, cell), menu, rounds=2) for cell in range(CELLS)]
-    return first_beyond(everybody, epsilon) is None
+    every_type = [against_any_prices(agent(channel, cell), menu, rounds=2) for cell in range(CELLS)]
+    return first_beyond(every_type, epsilon) is None
 
 
-def test_without_a_bug_everything_is_well():
+def test_without_a_planted_bug_all_checks_pass():
     assert is_kept(channel_of(1.0), 1.0)
 
 
@@ -75,9 +75,9 @@ class OffTheGrid(Reporter):
 
 def test_bids_on_utilities_of_its_own_are_caught_exactly():
     channel, menu = channel_of(1.0), menu_of(3, len(REGION.resources))
-    somebody = against_any_prices(OffTheGrid(channel, 0, (0.31, 0.42, 0.53)), menu, rounds=1)
+    watched = against_any_prices(OffTheGrid(channel, 0, (0.31, 0.42, 0.53)), menu, rounds=1)
     others = [against_any_prices(Reporter(channel, cell), menu, rounds=1) for cell in range(CELLS)]
-    assert all(first_beyond([somebody, other], 1.0) is not None for other in others)
+    assert all(first_beyond([watched, other], 1.0) is not None for other in others)
 
 
 class Coarse(Reporter):
@@ -97,7 +97,7 @@ def test_the_epsilon_of_another_region_is_caught_exactly():
     assert not is_kept(channel_of(1.1), 1.0)
 
 
-def test_a_whole_sale_shows_the_bugs_too():
+def test_a_whole_auction_shows_the_bugs_too():
     wrong = plan_with(PROBLEM, channel_of(1.0001))
-    everybody = [among_others(wrong, PROBLEM, row, seed=0) for row in range(len(REGION.types))]
-    assert first_beyond(everybody, 1.0) is not None
+    every_type = [among_others(wrong, PROBLEM, row, seed=0) for row in range(len(REGION.types))]
+    assert first_beyond(every_type, 1.0) is not None

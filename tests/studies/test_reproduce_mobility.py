@@ -64,7 +64,7 @@ def test_spreads_are_pooled_over_batches_and_runs(rows: pl.DataFrame) -> None:
     assert loss.within == pytest.approx(np.mean(by_batch))
 
 
-def test_everybody_s_epsilon_is_kept_and_nobody_passes_the_budget(rows: pl.DataFrame) -> None:
+def test_the_epsilon_of_every_agent_is_kept_and_none_passes_the_budget(rows: pl.DataFrame) -> None:
     for spent in study.spendings(rows):
         assert len(spent.figures) == (17 + 30) * 4
         assert spent.medians.min() <= spent.median <= spent.medians.max() <= spent.largest <= spent.epsilon

@@ -115,7 +115,7 @@ def test_the_world_of_agents_is_the_compiled_one_where_a_reading_changes_nothing
     assert (spent == matching.charged).all()
 
 
-def test_somebody_gets_a_contested_paper_where_a_reading_says_so(records: study.Records) -> None:
+def test_one_reviewer_gets_a_contested_paper_where_a_reading_says_so(records: study.Records) -> None:
     workspace = Workspace(study.problem_of(records, 3, 2))
     ready = study.prepare_published(workspace, Settings())
     for contest in ("one", "in turn"):
@@ -133,7 +133,7 @@ def test_somebody_gets_a_contested_paper_where_a_reading_says_so(records: study.
     st.integers(1, 30),
     st.integers(0, 10**6),
 )
-def test_lots_give_nothing_twice(lots: readings.Lots, agents: int, resources: int, seed: int) -> None:
+def test_random_draws_give_no_resource_twice(lots: readings.Lots, agents: int, resources: int, seed: int) -> None:
     resource_of = readings.draw_lots(lots, agents, resources, chance=np.random.default_rng(seed))
     held = resource_of[resource_of >= 0]
     assert len(resource_of) == agents

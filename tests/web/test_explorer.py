@@ -110,7 +110,7 @@ def test_a_half_minute_of_taxi_records_is_a_scene() -> None:
 
 
 @pytest.mark.parametrize("visit", [{}, PHONE], indirect=True, ids=["wide", "phone"])
-def test_the_page_is_readable_on_a_phone_and_on_a_desk(visit, tmp_path: Path) -> None:
+def test_the_page_is_readable_on_a_phone_and_on_a_large_screen(visit, tmp_path: Path) -> None:
     page = visit.open(NIGHT)
     wide = page.viewport_size["width"]
     assert page.evaluate("() => document.documentElement.scrollWidth") <= wide
