@@ -40,7 +40,7 @@ def figures(requests: np.ndarray, vehicles: np.ndarray, edge: float) -> dict[str
     workspace = Workspace(mobility.problem(requests, vehicles, edge=edge))
     each = {name: actions(workspace, name) for name in ACCOUNTANTS}
     found = {name: float(charged.mean()) for name, charged in each.items()}
-    # Who can afford nothing plays noise from the first pick on.
+    # An agent that can afford nothing plays noise from the first pick on.
     paid = each["published"]
     found["published + pick"] = float((paid + (paid > 0)).mean())
     found["auto / published"] = found["auto"] / found["published"]

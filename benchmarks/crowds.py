@@ -20,9 +20,9 @@ def main() -> None:
     parser.add_argument("--agents", default="1000,10000,100000,1000000")
     print("| agents | regions | rounds | matched | seconds | peak memory |\n|---|---|---|---|---|---|")
     for agents in map(int, parser.parse_args().agents.split(",")):
-        people = crowd(agents)
+        drawn = crowd(agents)
         began = time.perf_counter()
-        problem = pm.mobility.problem(people.requests, people.vehicles, edge=1000, interest=INTEREST)
+        problem = pm.mobility.problem(drawn.requests, drawn.vehicles, edge=1000, interest=INTEREST)
         matching = pm.match(problem, "once", seed=0)
         took, memory = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         print(

@@ -20,7 +20,7 @@ from palmatch.studies.audit import belief
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 FRONTIER = "limit,once,palma,published,noise,hungarian-once,hungarian-region"
-SHOWN = ("map.png", "loss.png", "frontier.png")
+SHOWN = ("map.png", "frontier.png")
 
 # Picked among nine agents and four seeds because the noisy report lands on the map, so that it can be drawn there.
 WATCHED, EDGE, SEED = 0, 2000.0, 0

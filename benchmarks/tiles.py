@@ -2,7 +2,7 @@
 
     python -m benchmarks.tiles [agents] [tiles] [cluster]
 
-A square town with 100 people and 100 vehicles a square kilometre; everybody plays the region's noise.
+A square town with 100 agents and 100 vehicles a square kilometre; every agent plays the region's noise.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def town(agents: int) -> Workspace:
     chance = np.random.Generator(np.random.PCG64(0))
     side = np.sqrt(agents / 100) * 0.009
     corner, extent = np.array([40.5, -74.0]), side * np.array([1.0, 1.3])
-    people, vehicles = (corner + extent * chance.random((agents, 2)) for _ in range(2))
-    return Workspace(pm.mobility.problem(people, vehicles, edge=1000, interest=20))
+    places, vehicles = (corner + extent * chance.random((agents, 2)) for _ in range(2))
+    return Workspace(pm.mobility.problem(places, vehicles, edge=1000, interest=20))
 
 
 def timed(name: str, play: Callable[[], Outcomes], alone: Outcomes | None = None) -> Outcomes:

@@ -50,7 +50,7 @@ RULES: dict[str, Callable[[ValueLists], Turns]] = {
 }
 COMPARED = ("published", "noise", "once", "hungarian-once", "hungarian-region", "alma", "alma-threshold", "greedy")
 
-# Method, its name in the figure, and the most agents that it is tried with: with everything wanted, and with 20.
+# Method, its name in the figure, and the most agents that it is tried with: with all resources considered, and with 20.
 DRAWN = (
     ("noise", "published rule", 3000, 100_000),
     ("alma", "alma, linear", 3000, 100_000),
@@ -129,8 +129,8 @@ def growth(sizes: Sequence[int], interest: int | None) -> list[Line]:
     """Play every drawn method on crowds of growing size."""
     played: dict[str, dict[int, tuple[int, ...]]] = {name: {} for _, name, _, _ in DRAWN}
     for size in sizes:
-        people = crowd(size, seed=1)
-        workspace = Workspace(mobility.problem(people.requests, people.vehicles, edge=1000, interest=interest))
+        agents = crowd(size, seed=1)
+        workspace = Workspace(mobility.problem(agents.requests, agents.vehicles, edge=1000, interest=interest))
         for method, name, *most in DRAWN:
             if size <= most[interest is not None]:
                 ready = prepare(workspace, method)
@@ -141,12 +141,12 @@ def growth(sizes: Sequence[int], interest: int | None) -> list[Line]:
 
 @styled
 def rounds_figure(everything: Sequence[Line], bounded: Sequence[Line]) -> Figure:
-    """Draw rounds against agents, with everything wanted above and with 20 interests below."""
+    """Draw rounds against agents, all resources considered above, 20 below."""
     plot, gap = (4.4, 2.0), 0.75
     figure, whole = sheet(
         "Why the published rounds stall",
-        "Back-off is mostly 0.95: the last rivals leave together, go down their lists in step and meet again, "
-        f"lap after lap. Rounds until nobody has anything left to do: median and range of {GAMES} games",
+        "The back-off probability is mostly 0.95: the last rivals leave together, go down their lists in the same "
+        f"steps and meet again. Rounds until no agent has anything left to do: median and range of {GAMES} games",
         plot=(plot[0], 2 * plot[1] + gap + 0.25),
         left=0.9,
         right=0.3,
@@ -159,7 +159,7 @@ def rounds_figure(everything: Sequence[Line], bounded: Sequence[Line]) -> Figure
     ]
     box, (width, height) = whole.get_position(), figure.get_size_inches()
     legend_above(figure, whole, handles, columns=3, sample=2.0)
-    titles = ("Everybody wants everything", "Everybody wants 20 things")
+    titles = ("Every agent considers all resources", "Every agent considers its 20 best resources")
     for place, (title, lines) in enumerate(zip(titles, (everything, bounded), strict=True)):
         top = box.y1 - (place * (plot[1] + gap) + 0.25) / height
         axes = figure.add_axes((box.x0, top - plot[1] / height, plot[0] / width, plot[1] / height))

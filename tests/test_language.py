@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FILES = [
     *(path for kind in ("py", "jinja", "html", "css") for path in (ROOT / "src").rglob(f"*.{kind}")),
     *(ROOT / "docs").rglob("*.md"),
-    *(ROOT / "examples").rglob("*.py"),
+    *(path for folder in ("examples", "benchmarks") for path in (ROOT / folder).rglob("*.py")),
     *ROOT.glob("*.md"),
     *(path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)),
 ]
@@ -21,7 +21,7 @@ WORDS = {
     r"\w*everybody\w*|\beveryone\b": "every agent, all agents",
     r"\b(some|any|no)body\b|\banyone\b": "an agent, any observer, no party",
     r"\bpeople\b|\bpersons?\b": "agents",
-    r"\bpromise[sd]?\b": "guarantee",
+    r"(?<!new )\bpromise[sd]?\b": "guarantee",
     r"\bgavels?\b|\btalents?\b|\bclans?\b|\bhouses?\b|\bdoors?\b|\barenas?\b|\bthrones?\b": "the thing itself",
     r"(?:^|[.;:] |\"\"\"|# )(?-i:Who|Whoever)\b(?![^.]*\?)": "an agent that ..., the participants",
     r"\bmade[- ]up\b": "synthetic",
