@@ -3,8 +3,8 @@
     python -m benchmarks.release [--keep FOLDER]
 
 For each Python that is found the wheel is installed with its dependencies, prints its version, plays the demonstration,
-matches the files of examples/, and imports the device with the standard library only; then each extra is installed and
-used. The sdist is installed with the first of them.
+writes the files of `palmatch examples` and matches them, and imports the device with the standard library only; then each
+extra is installed and used. The sdist is installed with the first of them.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def try_alone(python: str, file: Path, folder: Path) -> None:
     """Install one file into an empty environment and use it where the sources are out of reach."""
     place = Path(tempfile.mkdtemp(dir=folder))
     say(python, "-m", "venv", place / "venv")
-    shutil.copytree(ROOT / "examples", place / "examples")
     here = place / "venv" / "bin"
     say(here / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", file)
     say(here / "python", "-S", "-c", _without_site(here), folder=place)
+    say(here / "palmatch", "examples", folder=place)
     for words in SMOKE:
         say(here / "palmatch", *words, folder=place / "examples")
     for extra, words in EXTRAS.items() if file.suffix == ".whl" else ():

@@ -47,6 +47,18 @@ def test_a_command_of_the_page_runs(command: str, folder: Path) -> None:
     assert (told.returncode, told.stderr) == (0, ""), told.stderr
 
 
+def test_the_command_writes_the_examples_into_a_new_folder_only(tmp_path: Path) -> None:
+    told = run("examples", "--out", "begin", folder=tmp_path)
+    assert (told.returncode, told.stderr) == (0, ""), told.stderr
+    written = {str(path.relative_to(tmp_path / "begin")) for path in (tmp_path / "begin").rglob("*") if path.is_file()}
+    there = (path for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    assert written == {str(path.relative_to(EXAMPLES)) for path in there}
+    assert (tmp_path / "begin" / "agents.csv").read_bytes() == (EXAMPLES / "agents.csv").read_bytes()
+    again = run("examples", "--out", "begin", folder=tmp_path)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "choose another --out" in again.stderr
+
+
 def test_squares_are_polygons_around_their_agents(folder: Path) -> None:
     run("regions", "agents.csv", "vehicles.csv", "--out", "map.geojson", folder=folder)
     found = json.loads((folder / "map.geojson").read_text())

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FILES = [
     *(path for kind in ("py", "jinja", "html", "css") for path in (ROOT / "src").rglob(f"*.{kind}")),
     *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / "examples").glob("*.ipynb"),
     *(path for folder in ("examples", "benchmarks") for path in (ROOT / folder).rglob("*.py")),
     *ROOT.glob("*.md"),
     *(path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)),

@@ -14,6 +14,7 @@ from palmatch.cli import started
 # In the order of the help. The module `palmatch.cli.NAME` has `command`, HELP and EXAMPLES, or an `app` of its own.
 COMMANDS = (
     "demo",
+    "examples",
     "match",
     "compare",
     "frontier",

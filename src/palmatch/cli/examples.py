@@ -1,0 +1,47 @@
+"""palmatch examples: the files that the guides use, copied out of the package into a folder of the user's.
+
+It copies, and knows nothing of what the files hold.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import palmatch
+from palmatch.cli import show
+from palmatch.cli.outputs import folder_for
+from palmatch.data.whole import write_whole
+from palmatch.errors import InputError
+
+NAME = "examples"
+HELP = "Write the example files and scripts that the guides use into a new folder."
+EXAMPLES = "Example: palmatch examples --out examples\n\nREADME.md in the folder lists the files and commands to try."
+
+
+def command(
+    out: Annotated[Path, typer.Option("--out", help="The folder, which must not exist yet or be empty.")] = Path(
+        "examples"
+    ),
+) -> None:
+    """Copy the examples."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} exists already and is not an empty folder; choose another --out.")
+    source, folder = _source(), folder_for(out)
+    files = sorted(path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    for file in files:
+        target = folder / file.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(target, file.read_bytes())
+    show.say(f"{len(files)} files are in {out}. Begin with: cd {out}, then")
+    show.say("  palmatch match agents.csv vehicles.csv --out pairs.csv")
+    show.say(f"{out / 'README.md'} lists what else there is to try.")
+
+
+def _source() -> Path:
+    """Return the folder of the examples: inside an installed package, and beside src/ in the sources."""
+    package = Path(palmatch.__file__).parent
+    installed = package / "examples"
+    return installed if installed.is_dir() else package.parents[1] / "examples"
