@@ -3,8 +3,8 @@
     python -m benchmarks.release [--keep FOLDER]
 
 For each Python that is found the wheel is installed with its dependencies, prints its version, plays the demonstration,
-writes the files of `palmatch examples` and matches them, and imports the device with the standard library only; then each
-extra is installed and used. The sdist is installed with the first of them.
+writes the files of `palmatch examples` and matches them, and imports the device with the standard library only; then
+each extra is installed and used. The sdist is installed with the first of them.
 """
 
 from __future__ import annotations
