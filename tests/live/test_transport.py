@@ -19,7 +19,7 @@ from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live.codec import decode
 from palmatch.live.keys import Signer, verify
 from palmatch.live.retained import Retained
-from palmatch.live.topics import KINDS, ROLES, Topic, covers, matches, readable, writable
+from palmatch.live.topics import KINDS, ROLES, Topic, matches, readable, writable
 from palmatch.live.transport import Access, Credentials, Hub, Transport, connect
 from palmatch.live.transport.exchange import Seen
 from palmatch.live.transport.faults import Faults, Faulty
@@ -414,11 +414,17 @@ def test_patterns_match_as_in_mqtt() -> None:
     assert matches("a/#", "a/b/c")
     assert not matches("a/+", "a/b/c")
     assert not matches("a/b/c", "a/b")
-    assert covers("a/+", "a/b")
-    assert covers("a/#", "a/+/c")
-    assert not covers("a/+", "a/#")
-    assert not covers("a/b", "a/+")
-    assert not covers("a/+/c", "a/b")
+
+
+def test_a_subscription_is_allowed_if_all_that_it_receives_may_be_read() -> None:
+    device, resource = Access(), Access("resource", ("v1", "v/2"))
+    allowed = ("pm/1/g/open", "pm/1/+/open", "pm/1/g/table/3,4~1", "pm/1/g/table/+", "pm/1/+/table/+")
+    assert all(device.may_subscribe(pattern) for pattern in allowed)
+    refused = ("pm/1/g/join", "pm/1/g/handover/v1", "pm/1/g/table/#", "pm/1/#", "#", "pm/+/g/open", "pm/1/g/+", "open")
+    assert not any(device.may_subscribe(pattern) for pattern in refused)
+    own = ("pm/1/+/handover/v1", "pm/1/g/handover/v1", "pm/1/+/handover/v%2F2")
+    assert all(resource.may_subscribe(pattern) for pattern in own)
+    assert not any(resource.may_subscribe(pattern) for pattern in ("pm/1/+/handover/+", "pm/1/g/handover/v3"))
 
 
 def test_no_two_roles_write_one_topic_and_private_ones_have_few_readers() -> None:

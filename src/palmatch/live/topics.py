@@ -166,17 +166,6 @@ def patterns_of(topic: str) -> tuple[str, ...]:
     return tuple(f"{start}/{version}/{any_game}/{kind}{end}" for any_game in (game, "+") for end in names)
 
 
-def covers(allowed: str, pattern: str) -> bool:
-    """Tell whether `allowed` receives every topic that `pattern` receives."""
-    wide, narrow = allowed.split("/"), pattern.split("/")
-    for index, level in enumerate(wide):
-        if level == "#":
-            return True
-        if index >= len(narrow) or narrow[index] == "#" or level not in ("+", narrow[index]):
-            return False
-    return len(wide) == len(narrow)
-
-
 def readable(role: Role, names: tuple[str, ...] = ()) -> list[str]:
     """Return the patterns that a role may subscribe to; `names` are those of a resource or of a gateway's resources."""
     kinds = [kind for kind in KINDS.values() if role in kind.readers]

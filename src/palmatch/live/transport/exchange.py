@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Literal
 
 from palmatch.errors import ProtocolError
 from palmatch.live.metrics import Metrics
-from palmatch.live.topics import Role, Topic, covers, matches, patterns_of, readable
+from palmatch.live.topics import Role, Topic, matches, patterns_of, readable
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,14 +35,25 @@ class Access:
 
     role: Role = "device"
     names: tuple[str, ...] = ()
+    # The same names, and the patterns that may be read, to be found at once: a gateway has thousands of them.
+    _own: frozenset[str] = field(init=False, repr=False, compare=False)
+    _readable: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_own", frozenset(self.names))
+        object.__setattr__(self, "_readable", frozenset(readable(self.role, self.names)))
 
     def may_publish(self, topic: Topic) -> bool:
         """Tell whether this role publishes on this topic."""
-        return topic.rule.writer == self.role and (not topic.rule.write_own or topic.name in self.names)
+        return topic.rule.writer == self.role and (not topic.rule.write_own or topic.name in self._own)
 
     def may_subscribe(self, pattern: str) -> bool:
-        """Tell whether every topic that the pattern receives may be read."""
-        return any(covers(allowed, pattern) for allowed in readable(self.role, self.names))
+        """Tell whether every topic that the pattern receives may be read: it, or a wider one, is allowed."""
+        return "#" not in pattern and not self._readable.isdisjoint(patterns_of(pattern))
+
+
+# What any connection may do that has not shown a key.
+DEVICE = Access()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ import ipaddress
 import logging
 import secrets
 import socket
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from time import time
 
 import msgspec
@@ -24,13 +24,15 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame, Opcode
 
 from palmatch.errors import ProtocolError, TransportError
 from palmatch.live.codec import decode, signed_bytes
 from palmatch.live.keys import signed_by
 from palmatch.live.topics import Topic
 from palmatch.live.transport.base import Transport
-from palmatch.live.transport.exchange import Access, Exchange, RateExceeded
+from palmatch.live.transport.exchange import DEVICE, Access, Exchange, RateExceeded
 from palmatch.live.transport.frames import CBOR, HELLO, JSON, PATH, Hello, Op, frame, read_frame, read_text, text
 from palmatch.live.trust import Trust
 
@@ -39,7 +41,9 @@ _LOG = logging.getLogger(__name__)
 # What may wait for one slow reader, and what one may do wrong, before its connection is closed.
 _MOST_WAITING = 16 * 2**20
 _MOST_REFUSALS = 20
-_POLICY, _TRY_LATER = 1008, 1013
+_NOT_TEXT, _POLICY, _TRY_LATER = 1007, 1008, 1013
+# Where an application finds the connection itself.
+_DIRECT = "palmatch.direct"
 # As clients do.
 _PING_SECONDS = 60.0
 
@@ -90,7 +94,7 @@ class Hub:
             log_config=None,
             access_log=False,
             lifespan="off",
-            ws="websockets-sansio",
+            ws=_Direct,
             ws_max_size=self.largest,
             ws_per_message_deflate=False,
             ws_ping_interval=_PING_SECONDS,
@@ -126,11 +130,15 @@ class Hub:
             await websocket.close(_POLICY, "expected a subprotocol palmatch.cbor or palmatch.json")
             return
         await websocket.accept(subprotocol=agreed)
-        connection = _Connection(self, websocket, agreed == JSON)
+        socket = websocket.scope["extensions"][_DIRECT]
+        assert isinstance(socket, _Direct)
+        connection = _Connection(self, socket, agreed == JSON)
         try:
-            await connection.run()
+            # All that comes here is the end: frames go to the connection.
+            while (await websocket.receive())["type"] == "websocket.receive":
+                continue
         finally:
-            connection.port.close()
+            connection.close()
 
     def admit(self, payload: bytes, challenge: bytes) -> Access:
         """Return what a client that proves to hold a key may do."""
@@ -162,45 +170,105 @@ class Hub:
         return certificate.name
 
 
-class _Connection:
-    """One client: reads what it says, and writes to it at its own pace."""
+class _Direct(WebSocketsSansIOProtocol):
+    """A WebSocket whose frames, once it is accepted, are handled as they come, without a queue and a task between.
 
-    def __init__(self, hub: Hub, websocket: WebSocket, speaks_json: bool) -> None:
-        self.hub, self.websocket, self.speaks_json = hub, websocket, speaks_json
-        self.port = hub.exchange.attach(Access(), self._deliver)
+    An application is told of one message at a time, and reading stops meanwhile: that took most of a hub's time.
+    """
+
+    _handle: Callable[[bytes | str], None] | None = None
+    # What is to be sent together when the event loop comes round, and its size.
+    _waiting: list[bytes]
+    _size = 0
+
+    async def run_asgi(self) -> None:
+        """Give the application access to this connection."""
+        self.scope["extensions"][_DIRECT] = self  # type: ignore[assignment]
+        await super().run_asgi()
+
+    def direct(self, handle: Callable[[bytes | str], None]) -> None:
+        """Have messages handled from now on."""
+        self._handle, self._waiting = handle, []
+
+    def send_receive_event_to_app(self) -> None:
+        """Handle a message."""
+        if self._handle is None:
+            super().send_receive_event_to_app()
+            return
+        data, self.frames = b"".join(self.frames), []
+        if not self.close_sent:
+            try:
+                self._handle(data.decode() if self.curr_msg_data_type == "text" else data)
+            except UnicodeDecodeError:
+                self.end(_NOT_TEXT)
+
+    def say(self, data: bytes) -> bool:
+        """Send a frame (`framed`) with others of this turn of the event loop; return False if too much waits."""
+        if self.disconnected or self.close_sent:
+            return True
+        if not self._waiting:
+            self.loop.call_soon(self._flush)
+        self._waiting.append(data)
+        self._size += len(data)
+        return self._size + self.transport.get_write_buffer_size() <= _MOST_WAITING
+
+    def _flush(self) -> None:
+        waiting, self._waiting, self._size = self._waiting, [], 0
+        if not (self.disconnected or self.close_sent or self.transport.is_closing()):
+            self.transport.write(b"".join(waiting))
+
+    def end(self, code: int) -> None:
+        """Close the connection, after what was said before."""
+        if self._waiting:
+            self._flush()
+        if not (self.disconnected or self.close_sent or self.transport.is_closing()):
+            self.conn.send_close(code)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.close_sent = True
+            self.close_timer = self.loop.call_later(self.close_timeout, self.transport.close)
+
+
+@lru_cache(maxsize=8)
+def framed(said: bytes | str) -> bytes:
+    """Return a message as a WebSocket frame of a server: the same bytes for all that it is sent to."""
+    opcode, data = (Opcode.TEXT, said.encode()) if isinstance(said, str) else (Opcode.BINARY, said)
+    return Frame(opcode, data).serialize(mask=False)
+
+
+class _Connection:
+    """One client: handles what it says, and keeps the count of what it may not do."""
+
+    def __init__(self, hub: Hub, socket: _Direct, speaks_json: bool) -> None:
+        self.hub, self.socket, self.speaks_json = hub, socket, speaks_json
+        self.port = hub.exchange.attach(DEVICE, self._deliver)
         self._challenge = secrets.token_bytes(32)
-        self._waiting: deque[bytes | str] = deque()
-        self._size = 0
-        self._writer: asyncio.Task[None] | None = None
         self._refusals = 0
         self._closed = False
-
-    async def run(self) -> None:
-        """Read until the client goes or has to."""
-        if not self.speaks_json:
+        socket.direct(self.handle)
+        if not speaks_json:
             self._say(Op.CHALLENGE, "", self._challenge)
-        while not self._closed:
-            received = await self.websocket.receive()
-            if received["type"] != "websocket.receive":
-                break
-            await self._handle(received.get("bytes"), received.get("text"))
-        self._closed = True
-        if self._writer is not None:
-            self._writer.cancel()
 
-    async def _handle(self, data: bytes | None, said: str | None) -> None:
+    def close(self) -> None:
+        """Forget the client."""
+        self._closed = True
+        self.port.close()
+
+    def handle(self, said: bytes | str) -> None:
+        """Do what the client asks for, or tell it why not."""
+        if self._closed:
+            return
         op, topic = Op.HELLO, ""
         try:
-            if (said if self.speaks_json else data) is None:
+            if isinstance(said, str) != self.speaks_json:
                 raise ProtocolError("Expected text for JSON and bytes for CBOR.")
-            op, topic, payload = read_text(said or "") if self.speaks_json else read_frame(data or b"")
+            op, topic, payload = read_text(said) if isinstance(said, str) else read_frame(said)
             self._do(op, topic, payload)
         except ProtocolError as error:
             self._refusals += 1
             _LOG.warning("refused", extra={"reason": str(error), "role": self.port.access.role})
             self._say(Op.NOT_SUBSCRIBED if op is Op.SUBSCRIBE else Op.REFUSED, topic, str(error).encode())
             if isinstance(error, RateExceeded) or self._refusals > _MOST_REFUSALS:
-                await self._close(_POLICY)
+                self._end(_POLICY)
 
     def _do(self, op: Op, topic: str, payload: bytes) -> None:
         match op:
@@ -228,27 +296,13 @@ class _Connection:
         except ProtocolError:
             # A packet that cannot be read has no JSON; a browser could do nothing with it.
             return
-        self._size += len(said)
-        if self._size > _MOST_WAITING:
+        if not self.socket.say(framed(said)):
             self.hub.exchange.metrics.add("palmatch_refused_total", 1, reason="slow")
-            self._closed = True
-            self._writer = asyncio.create_task(self._close(_TRY_LATER))
-            return
-        self._waiting.append(said)
-        if self._writer is None or self._writer.done():
-            self._writer = asyncio.create_task(self._write())
+            self._end(_TRY_LATER)
 
-    async def _write(self) -> None:
-        with contextlib.suppress(Exception):
-            while self._waiting:
-                said = self._waiting.popleft()
-                self._size -= len(said)
-                await (self.websocket.send_text(said) if isinstance(said, str) else self.websocket.send_bytes(said))
-
-    async def _close(self, code: int) -> None:
+    def _end(self, code: int) -> None:
         self._closed = True
-        with contextlib.suppress(RuntimeError):
-            await self.websocket.close(code)
+        self.socket.end(code)
 
 
 class LocalTransport(Transport):

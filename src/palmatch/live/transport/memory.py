@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from palmatch.errors import ProtocolError, TransportError
 from palmatch.live.transport.base import Transport
-from palmatch.live.transport.exchange import Access, Exchange, Seen
+from palmatch.live.transport.exchange import DEVICE, Access, Exchange, Seen
 
 _Result = TypeVar("_Result")
 
@@ -75,7 +75,7 @@ class MemoryBroker:
 
     def connect(self, access: Access | None = None) -> MemoryTransport:
         """Return a new client."""
-        return MemoryTransport(self, access or Access())
+        return MemoryTransport(self, access or DEVICE)
 
 
 class MemoryTransport(Transport):

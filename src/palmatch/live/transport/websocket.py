@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.frames import Frame, Opcode
+from websockets.protocol import Event, State
 from websockets.typing import Subprotocol
 
 from palmatch.errors import ProtocolError, TransportError
@@ -23,6 +26,7 @@ from palmatch.live.transport.hub import is_loopback
 _LOG = logging.getLogger(__name__)
 
 _FROM_HUB = (Op.CHALLENGE, Op.WELCOME, Op.MESSAGE, Op.RETAINED, Op.SUBSCRIBED, Op.NOT_SUBSCRIBED, Op.REFUSED)
+_DATA = (Opcode.BINARY, Opcode.TEXT, Opcode.CONT)
 _ANSWER_SECONDS = 15.0
 # Thousands of connections must not be busy with keeping alive, nor be given up on a machine that is busy.
 _PING_SECONDS = 60.0
@@ -40,14 +44,44 @@ class Credentials:
     certificates: tuple[bytes, ...] = ()
 
 
+class _Connection(ClientConnection):
+    """A connection whose messages are handled as they come, once `handle` is set: no queue, and no task that waits."""
+
+    handle: Callable[[bytes], None] | None = None
+    _parts: tuple[bytes, ...] = ()
+
+    def process_event(self, event: Event) -> None:
+        """Handle a message when its last frame is here."""
+        if self.handle is None or not isinstance(event, Frame) or event.opcode not in _DATA:
+            super().process_event(event)
+            return
+        data = bytes(event.data)
+        if self._parts or not event.fin:
+            self._parts = (*self._parts, data)
+            data = b"".join(self._parts)
+        if event.fin:
+            self._parts = ()
+            self.handle(data)
+
+    async def say(self, data: bytes) -> None:
+        """Send a message; raise ConnectionClosed where there is no connection any more."""
+        if self.protocol.state is not State.OPEN:
+            await self.send(data)
+            return
+        self.protocol.send_binary(data)
+        self.send_data()
+        if self.paused:
+            await self.drain()
+
+
 class HubTransport(Reconnecting):
     """A connection to the hub, made again when it is lost."""
 
     def __init__(self, url: str, credentials: Credentials | None = None, tls: ssl.SSLContext | None = None) -> None:
         super().__init__()
         self._url, self._credentials, self._tls = url, credentials, tls
-        self._socket: ClientConnection | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._socket: _Connection | None = None
+        self._ended: asyncio.Task[None] | None = None
         self._answers: dict[str, asyncio.Future[None]] = {}
 
     def _where(self) -> str:
@@ -55,7 +89,7 @@ class HubTransport(Reconnecting):
 
     async def _connect(self) -> asyncio.Future[None]:
         try:
-            self._socket = await connect(
+            socket = await connect(
                 self._url,
                 subprotocols=[Subprotocol(CBOR)],
                 compression=None,
@@ -67,14 +101,18 @@ class HubTransport(Reconnecting):
                 # A proxy is for other machines; to look one up takes longer than to connect.
                 proxy=None if is_loopback(urlsplit(self._url).hostname or "") else True,
                 close_timeout=_CLOSE_SECONDS,
+                create_connection=_Connection,
             )
-            await self._introduce(self._socket)
+            assert isinstance(socket, _Connection)
+            self._socket = socket
+            await self._introduce(socket)
         except (InvalidHandshake, ConnectionClosed, TimeoutError) as error:
             raise ConnectionError(str(error) or "no answer") from None
-        self._reader = asyncio.create_task(self._read(self._socket))
-        return self._reader
+        socket.handle = self._handle
+        self._ended = asyncio.create_task(self._wait(socket))
+        return self._ended
 
-    async def _introduce(self, socket: ClientConnection) -> None:
+    async def _introduce(self, socket: _Connection) -> None:
         """Answer the hub's challenge, for a role that needs a key."""
         _, _, challenge = read_frame(_bytes(await asyncio.wait_for(socket.recv(), _ANSWER_SECONDS)), (Op.CHALLENGE,))
         if (shown := self._credentials) is None:
@@ -87,18 +125,20 @@ class HubTransport(Reconnecting):
             await socket.close()
             raise TransportError(f"The hub refuses the connection: {reason.decode(errors='replace')}")
 
-    async def _read(self, socket: ClientConnection) -> None:
-        with suppress(ConnectionClosed):
-            while True:
-                try:
-                    op, topic, payload = read_frame(_bytes(await socket.recv()), _FROM_HUB)
-                except ProtocolError as error:
-                    _LOG.warning("refused", extra={"reason": str(error)})
-                    continue
-                if op in (Op.MESSAGE, Op.RETAINED):
-                    self._deliver(topic, payload)
-                else:
-                    self._answered(op, topic, payload.decode(errors="replace"))
+    def _handle(self, data: bytes) -> None:
+        try:
+            op, topic, payload = read_frame(data, _FROM_HUB)
+        except ProtocolError as error:
+            _LOG.warning("refused", extra={"reason": str(error)})
+            return
+        if op is Op.MESSAGE or op is Op.RETAINED:
+            self._deliver(topic, payload)
+        else:
+            self._answered(op, topic, payload.decode(errors="replace"))
+
+    async def _wait(self, socket: _Connection) -> None:
+        """Wait for the end of a connection."""
+        await socket.wait_closed()
         # Before any task asks again: one that finds a connection up, but at its end, would ask without a pause.
         self._up.clear()
         for waiting in self._answers.values():
@@ -119,8 +159,8 @@ class HubTransport(Reconnecting):
     async def _disconnect(self) -> None:
         if self._socket is not None:
             await self._socket.close()
-        if self._reader is not None:
-            await asyncio.wait([self._reader])
+        if self._ended is not None:
+            await asyncio.wait([self._ended])
 
     async def _publish(self, topic: str, packet: bytes, retain: bool) -> None:
         await self._send(frame(Op.PUBLISH_RETAINED if retain else Op.PUBLISH, topic, packet))
@@ -131,9 +171,9 @@ class HubTransport(Reconnecting):
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._answers[pattern] = answer
         try:
-            await socket.send(frame(Op.SUBSCRIBE, pattern, b""))
+            await socket.say(frame(Op.SUBSCRIBE, pattern, b""))
             await asyncio.wait([answer], timeout=_ANSWER_SECONDS)
-        except WebSocketException:
+        except ConnectionClosed:
             self._lost(socket)
         if not answer.done() or answer.cancelled():
             self._answers.pop(pattern, None)
@@ -141,10 +181,10 @@ class HubTransport(Reconnecting):
         answer.result()
 
     async def _unsubscribe(self, pattern: str) -> None:
-        with suppress(WebSocketException, TransportError):
+        with suppress(TransportError):
             await self._send(frame(Op.UNSUBSCRIBE, pattern, b""))
 
-    def _lost(self, socket: ClientConnection) -> None:
+    def _lost(self, socket: _Connection) -> None:
         """Wait for the next connection; if there is one already, it is up, and nothing would say so again."""
         if socket is self._socket:
             self._up.clear()
@@ -156,7 +196,7 @@ class HubTransport(Reconnecting):
             socket = self._socket
             assert socket is not None
             try:
-                await socket.send(data)
+                await socket.say(data)
             except ConnectionClosed:
                 self._lost(socket)
             else:
