@@ -235,10 +235,13 @@ class Ledger:
 
     def pin(self, name: str, value: str) -> None:
         """Remember a public fact for good, or refuse one that differs from what is remembered."""
-        with self._file.transaction():
-            known = self._file.kept(name)
-            if known is None:
-                self._file.keep(_text(name, "name"), value, self._file.tip())
+        known = self._file.kept(name)
+        if known is None:
+            with self._file.transaction():
+                # Another process may have been here meanwhile.
+                known = self._file.kept(name)
+                if known is None:
+                    self._file.keep(_text(name, "name"), value, self._file.tip())
         if known is not None and known != value:
             raise Refused(name, f"{self._file.path}: found another {name} than the one that the ledger knows, refused.")
 

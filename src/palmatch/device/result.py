@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
+from operator import sub
 
 from palmatch.device.records import Assigned, Result
 from palmatch.device.report import ReportTable
@@ -58,6 +59,7 @@ def _check_gains(
     slack: float,
 ) -> None:
     place = {resource: number for number, resource in enumerate(table.resources)}
+    asked = [prices[resource] for resource in table.resources]
     best: dict[tuple[str, int], float] = {}
     for line in lines:
         rows = worth.get(line.channel, ())
@@ -66,8 +68,7 @@ def _check_gains(
         values, key = rows[line.report], (line.channel, line.report)
         if key not in best:
             # Going without is worth nothing.
-            gains = (value - prices[resource] for value, resource in zip(values, table.resources, strict=True))
-            best[key] = max(0.0, *gains)
+            best[key] = max(0.0, *map(sub, values, asked))
         gain = 0.0
         if line.resource is not None:
             number = place.get(line.resource)

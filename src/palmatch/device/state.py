@@ -89,6 +89,11 @@ class Owner:
     when_spent: Literal["zero", "leave"] = "zero"
 
 
+def pin_partition(store: Store, partition: Partition) -> None:
+    """Write the partition into the ledger, or refuse another one than the ledger knows."""
+    store.pin("partition", json.dumps(astuple(partition)))
+
+
 def system_offset() -> float:
     """Return a share of a slot from the operating system."""
     return secrets.randbits(53) / 2**53
@@ -114,7 +119,7 @@ class Machine:
         self.epsilon = 0.0
         self.left = False
         self.done = False
-        store.pin("partition", json.dumps(astuple(owner.partition)))
+        pin_partition(store, owner.partition)
         self._kept = _kept_request(store, owner)
         # Whether this request has a report of an earlier game, which is sent again.
         self.waits = self._kept is not None

@@ -63,6 +63,9 @@ class _Game:
     accepting: bool = False
     # Tags that have spoken in this slot, or at all for a report.
     spoken: set[bytes] = field(default_factory=set)
+    # What was accepted in this slot: the packets, whose copies need no look, and what they say.
+    heard: set[bytes] = field(default_factory=set)
+    said: list[Said] = field(default_factory=list)
     roster: bytes = b""
     # The last bulletin of each region: its number and hash.
     chain: dict[str, tuple[int, bytes]] = field(default_factory=dict)
@@ -245,17 +248,19 @@ class Board:
     async def _slot(self, game: _Game, slot: int) -> bool:
         """Collect what is told in a slot, close it, and publish what it came to; tell whether the game is over."""
         game.slot = slot
+        game.heard.clear()
+        game.said.clear()
         if game.opening.protocol != "report":
             game.spoken.clear()
         for envelope in self.journal.told(game.name, slot):
-            self._accept(game, envelope)
+            if self._accept(game, envelope):
+                game.said.append(_said(envelope))
         if not self.journal.is_closed(game.name, slot):
             game.accepting = True
             # A slot lasts its whole length after the bulletin before it, also after a restart.
             await self._until(max(game.opening.start / 1000, self._clock()) + game.opening.slot)
             await self._closed(game)
-        said = [_said(envelope) for envelope in self.journal.told(game.name, slot)]
-        regional, over = await self._computed(lambda: game.rules.close(slot, said))
+        regional, over = await self._computed(lambda: game.rules.close(slot, game.said))
         over = over or slot + 1 == game.opening.slots
         await self._publish_bulletins(game, slot + 1, regional, over)
         return over
@@ -338,7 +343,7 @@ class Board:
     def _receive(self, topic: str, packet: bytes) -> None:
         """Take a message of a device into the journal, if it is for now and as it should be."""
         game = self._game
-        if game is None or not game.accepting:
+        if game is None or not game.accepting or packet in game.heard:
             return
         envelope = decode(topic, packet)
         if envelope.topic.game != game.name:
@@ -355,6 +360,9 @@ class Board:
         if new:
             self.metrics.add("palmatch_accepted_total", 1, kind=envelope.topic.kind)
             self.journal.hear(game.slot, envelope.topic, packet)
+            game.heard.add(packet)
+            if game.slot != _JOINING:
+                game.said.append(_said(envelope))
 
     def _say(self, topic: Topic, message: m.Message) -> Envelope:
         """Sign a statement and write it down, to be published after the next commit; what was said stays as it was."""

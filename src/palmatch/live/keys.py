@@ -34,20 +34,24 @@ class Signer:
     """An Ed25519 key pair: lasting for the services, made anew for each game by a device."""
 
     secret: bytes = field(repr=False)
+    # The public key, 32 bytes.
+    public: bytes = field(init=False, compare=False)
+    _key: Ed25519PrivateKey = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Once: to read a key takes as long as to sign with it.
+        key = Ed25519PrivateKey.from_private_bytes(self.secret)
+        object.__setattr__(self, "_key", key)
+        object.__setattr__(self, "public", key.public_key().public_bytes_raw())
 
     @classmethod
     def fresh(cls) -> Signer:
         """Make a new key from the operating system's randomness."""
         return cls(os.urandom(32))
 
-    @property
-    def public(self) -> bytes:
-        """The public key, 32 bytes."""
-        return Ed25519PrivateKey.from_private_bytes(self.secret).public_key().public_bytes_raw()
-
     def sign(self, context: Topic | str, body: bytes) -> bytes:
         """Sign a body for the topic, or for whatever else it is valid in."""
-        return Ed25519PrivateKey.from_private_bytes(self.secret).sign(signed_bytes(context, body))
+        return self._key.sign(signed_bytes(context, body))
 
     def packet(
         self,

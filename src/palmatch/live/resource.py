@@ -99,6 +99,7 @@ class Gateway:
         self, transport: Transport, trust: Trust, keys: GatewayKeys, arrived: Callable[[Arrival], None]
     ) -> None:
         self.transport, self.trust, self.keys = transport, trust, keys
+        self._signer, self._opener = keys.signer, keys.opener
         self._arrived = arrived
         # Games whose certificates are shown, the oldest first, with what waits for their results.
         self._games: dict[str, asyncio.Task[None]] = {}
@@ -216,7 +217,7 @@ class Gateway:
         assert name is not None
         verify(envelope, message.key)
         tag = tag_of(game, message.key)
-        position = open_position(self.keys.opener, envelope.topic, tag, message.sealed)
+        position = open_position(self._opener, envelope.topic, tag, message.sealed)
         if game in self._holders:
             self._received(game, name, tag, position)
         else:
@@ -237,7 +238,7 @@ class Gateway:
         message = m.Answer(tag=tag, status="Accepted" if accepted else "Occupied")
         # A device that hears nothing sends its hand-over again.
         with suppress(TransportError):
-            await self.transport.publish(topic, self.keys.signer.packet(topic, message))
+            await self.transport.publish(topic, self._signer.packet(topic, message))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
