@@ -18,7 +18,7 @@ from palmatch.device.agent import Draw, system_draw
 from palmatch.device.grid import locate
 from palmatch.device.ledger import Ledger
 from palmatch.device.rounds import RoundsMachine
-from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine
+from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine, pin_partition
 from palmatch.errors import InputError, TransportError
 from palmatch.live import messages as m
 from palmatch.live.codec import NewerVersion, decode
@@ -99,6 +99,8 @@ class Device:
         """Play one game to its end, with the identity that this device has in it or gets for it."""
         taking_part = own or await self.identify(transport, game)
         partition = partition_record(self.trust.partition)
+        # Before the game is opened, when there is time to write.
+        pin_partition(self.ledger, partition)
         place = locate(partition, *wish.position)
         topic, retained = Topic(game, "open"), Retained(transport)
         await retained.watch(*topics_of(game, place.region))

@@ -7,6 +7,7 @@ for everything that happens. The board's process gets no position, and ends if i
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import random
@@ -142,6 +143,8 @@ async def run_board(part: BoardPart) -> None:
     )
     journal = Journal(Path(part.journal) / "board.db")
     board = Board(transport, Signer(part.secret), journal)
+    # What is there now stays: to look through all of it for garbage again and again takes a second of a large game.
+    gc.freeze()
     say(board="ready")
     # The game is opened when all devices are there.
     await asyncio.to_thread(sys.stdin.readline)
@@ -177,19 +180,20 @@ def _warm_up(part: BoardPart, place: Any) -> None:
     from palmatch.device.grid import locate
     from palmatch.live.rules import rules_of
     from palmatch.live.terms import Crowd, Said
+    from palmatch.methods.recommended import MOST_AGENTS
     from palmatch.methods.workspace import Settings
 
-    rules = rules_of(part.protocol, place, Settings())
     region = locate(place.partition, *part.at[0]).region
-    members = {(region, len(part.classes) - 1): (bytes(8), bytes(7) + b"1")}
-    rules.tables(Crowd("warm", bytes(32), part.classes, members, bytes(32)))
-    rules.begin()
-    said = [
-        Said(tag, m.Report(sequence=0, tag=tag, channel=bytes(32), report=0), None)
-        for tag in members[region, len(part.classes) - 1]
-    ]
-    rules.close(0, said if part.protocol == "report" else [])
-    rules.outcome()
+    # Tables of many agents are computed otherwise than those of few.
+    for agents in (2, MOST_AGENTS + 1) if len(part.names) > MOST_AGENTS else (2,):
+        rules = rules_of(part.protocol, place, Settings())
+        tags = tuple(number.to_bytes(8) for number in range(agents))
+        members = {(region, len(part.classes) - 1): tags}
+        rules.tables(Crowd("warm", bytes(32), part.classes, members, bytes(32)))
+        rules.begin()
+        said = [Said(tag, m.Report(sequence=0, tag=tag, channel=bytes(32), report=0), None) for tag in tags]
+        rules.close(0, said if part.protocol == "report" else [])
+        rules.outcome()
 
 
 def _drop_rights() -> None:
@@ -252,11 +256,26 @@ class _Life:
 
 async def run_devices(part: DevicesPart) -> None:
     """Let all devices of the group play."""
-    arriving = asyncio.Semaphore(_ARRIVING)
+    arriving = _Arrivals(len(part.members))
     await asyncio.gather(*(_live(part, member, arriving) for member in part.members))
 
 
-async def _live(part: DevicesPart, member: Member, arriving: asyncio.Semaphore) -> None:
+class _Arrivals(asyncio.Semaphore):
+    """How many devices of the group may connect at once, and how many have not come yet."""
+
+    def __init__(self, members: int) -> None:
+        super().__init__(_ARRIVING)
+        self._missing = members
+
+    def release(self) -> None:
+        """Let the next one connect; with the last one, what is there stays for the whole game."""
+        super().release()
+        self._missing -= 1
+        if self._missing == 0:
+            gc.freeze()
+
+
+async def _live(part: DevicesPart, member: Member, arriving: _Arrivals) -> None:
     """Play one device to the end of the game; after each death it begins again with its files alone."""
     seed = None if part.session.seed is None else f"{part.session.seed} {member.name}"
     life = _Life(part.faults, part.slot, random.Random(seed))
@@ -290,7 +309,7 @@ async def _arrived(session: Session) -> Transport:
     return await session.connected()
 
 
-async def _play(part: DevicesPart, member: Member, transport: Transport, arriving: asyncio.Semaphore) -> dict[str, Any]:
+async def _play(part: DevicesPart, member: Member, transport: Transport, arriving: _Arrivals) -> dict[str, Any]:
     session, folder = part.session, Path(member.folder)
     simulated: dict[str, Any] = {}
     if session.seed is not None:

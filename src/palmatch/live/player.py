@@ -135,7 +135,9 @@ class Player:
         self._later(topic, message, send.offset, began, left)
         number = message.epsilon_class
         await self._retained.watch(Topic(self.played.game, "table", table_name(message.region, number)))
-        self._roster = await self._statement("roster", left + 60 + opening.slot, quiet=left)
+        # Thousands that ask again while the roster is being written would keep it from being written.
+        preparing = (opening.start - opening.joins_close) / 1000
+        self._roster = await self._statement("roster", left + 60 + opening.slot, quiet=left + preparing / 4)
         roster = expect(self._roster, m.Roster)
         if not any(count.region == send.message.region for count in roster.regions):
             return None
@@ -144,7 +146,7 @@ class Player:
 
     async def _tables(self, opened: Envelope, opening: m.Open, number: int) -> list[r.Send]:
         """Take roster and table; what the machine returns is sent in the first slot, and hand-overs are returned."""
-        tables = await self._statement("tables", 600)
+        tables = await self._statement("tables", 600, quiet=max(opening.start / 1000 - self._clock(), 0.0) / 2)
         await self._compare()
         record, digest = roster_record(opened, self._roster, tables)
         self._take(record, digest)
@@ -168,7 +170,8 @@ class Player:
 
     async def _reported(self, opened: Envelope, opening: m.Open) -> None:
         """Wait for the result of the reports, have it checked, and hand over."""
-        quiet = max(opening.start / 1000 - self._clock(), 0.0) + opening.slot
+        # Until the slot has ended, and for as long again: matching takes its time.
+        quiet = max(opening.start / 1000 - self._clock(), 0.0) + 2 * opening.slot
         result = await self._statement("result", quiet + _SILENCE_SECONDS, quiet=quiet)
         transcript = await self._statement("transcript", 60, self.machine.owner.place.region)
         record = result_record(opened, self._roster, result, transcript)
