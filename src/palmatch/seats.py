@@ -132,7 +132,8 @@ def _pairs(
     agent_ids: Sequence[str], resource_ids: Sequence[str], conflicts: Iterable[tuple[str, str]] | None
 ) -> IntArray:
     """Return excluded pairs as row numbers, sorted, each once."""
-    if conflicts is None:
+    conflicts = [] if conflicts is None else list(conflicts)
+    if not conflicts:
         return np.empty((0, 2), dtype=np.int64)
     agents = {name: place for place, name in enumerate(agent_ids)}
     resources = {name: place for place, name in enumerate(resource_ids)}

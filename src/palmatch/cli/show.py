@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -26,8 +26,11 @@ from palmatch.matching import Guarantee, in_words
 from palmatch.methods import StageProgress
 from palmatch.problem import Problem
 from palmatch.report.phrases import counted as counted
-from palmatch.studies.compare import Row
-from palmatch.studies.plan import RegionPlan
+
+if TYPE_CHECKING:
+    # Their records alone: what computes them takes longer to load than most subcommands to run.
+    from palmatch.studies.compare import Row
+    from palmatch.studies.plan import RegionPlan
 
 WIDTH = 80
 _NARROWEST = 20

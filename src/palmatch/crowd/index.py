@@ -13,7 +13,7 @@ import numpy as np
 
 from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds.tables import stable_order
-from palmatch.rounds.threads import taken, usual_threads
+from palmatch.threads import taken, usual_threads
 
 # Cells of a strip are numbered from its strip's number times this.
 _STRIP = 1 << 32

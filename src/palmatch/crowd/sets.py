@@ -18,7 +18,7 @@ from palmatch.crowd.nearest import NEAR, nearest, padded, rank_few, settled
 from palmatch.domains.distance import FLAT
 from palmatch.problem import FloatArray, IntArray, Located, Problem
 from palmatch.rounds.tables import Positions, SmallArray, position_type, starts
-from palmatch.rounds.threads import spread
+from palmatch.threads import spread
 
 # Squares that one thread does at a time.
 _AT_A_TIME = 128

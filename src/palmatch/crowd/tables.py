@@ -22,7 +22,7 @@ from palmatch.policies.published import Policy
 from palmatch.problem import FloatArray, IntArray, Located, Problem
 from palmatch.rounds.kernel import fill_guide
 from palmatch.rounds.tables import OwnPlaces, PublicTables
-from palmatch.rounds.threads import spread
+from palmatch.threads import spread
 
 _SQUARES_AT_A_TIME = 128
 _AGENTS_AT_A_TIME = 8192

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.interpolate import PchipInterpolator
 
 from palmatch.data.manhattan import within
 from palmatch.errors import InputError
@@ -192,6 +191,9 @@ def requests_at(hour: float) -> int:
     >>> [requests_at(hour) for hour in (5, 8, 11, 19)]
     [17, 154, 116, 174]
     """
+    # Here, because it takes longer to load than a city to draw, and most who load this module draw none.
+    from scipy.interpolate import PchipInterpolator
+
     _check_hour(hour)
     # The day before and the day after make the curve smooth across midnight.
     hours = np.arange(-24, 48)

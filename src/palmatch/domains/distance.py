@@ -98,40 +98,5 @@ def utility_of_pairs(types: FloatArray, places: FloatArray, columns: IntArray, a
     return values
 
 
-def bells(places: FloatArray, offsets: FloatArray, axis: FloatArray, width: float) -> FloatArray:
-    """Return for each point of a grid the sum over places of exp(-(distance / width)^2 / 2).
-
-    Parameters
-    ----------
-    offsets, axis:
-        The points, those of axis x axis first; what comes after them is no point of the grid.
-    """
-    weight = np.empty(len(offsets))
-    _fill_bells(np.ascontiguousarray(places), offsets, axis, width, weight)
-    return weight
-
-
-@numba.njit(cache=True, nogil=True)
-def _fill_bells(places, offsets, axis, width, weight):  # type: ignore[no-untyped-def]  # compiled
-    scale, points = -0.5 / (width * width), len(axis)
-    # A bell is the product of one along each axis.
-    along = np.empty((2, len(places), points))
-    for side in range(2):
-        for place in range(len(places)):
-            for point in range(points):
-                along[side, place, point] = exponential(scale * (axis[point] - places[place, side]) ** 2)
-    weight[:] = 0.0
-    # Place after place for all points of the grid, so that processors add several sums at a time.
-    for place in range(len(places)):
-        for east in range(points):
-            here, row = along[0, place, east], weight[east * points : (east + 1) * points]
-            for north in range(points):
-                row[north] += here * along[1, place, north]
-    for row in range(points * points, len(offsets)):
-        for place in range(len(places)):
-            east, north = offsets[row, 0] - places[place, 0], offsets[row, 1] - places[place, 1]
-            weight[row] += exponential(scale * (east * east + north * north))
-
-
 def _coordinates(types: FloatArray) -> tuple[FloatArray, FloatArray]:
     return np.ascontiguousarray(types[:, 0], dtype=np.float64), np.ascontiguousarray(types[:, 1], dtype=np.float64)

@@ -21,11 +21,13 @@ from palmatch.data.cells import identifiers_or_numbers
 from palmatch.data.frames import is_frame, library_of, sheet_of, sheet_of_numbers
 from palmatch.data.points import Points, check_not_swapped, points_of
 from palmatch.device.grid import METRES_PER_DEGREE, Partition, spot_position
-from palmatch.domains.distance import FLAT, bells, utility_of_pairs, utility_table
+from palmatch.domains.distance import FLAT, utility_of_pairs, utility_table
 from palmatch.domains.squares import metres_per_degree_east, spots_of
+from palmatch.domains.surroundings import Surroundings
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem
 from palmatch.seats import given_or
+from palmatch.threads import spread
 
 # The flat map is centred on the vehicles; up to here from the centre, distances are true to 0.5 %.
 LARGEST_RADIUS = 1_000_000.0
@@ -36,6 +38,9 @@ ORIGIN = (41.0, -74.0)
 
 # How many widths away a bell still counts; what share of agents may stand anywhere.
 _BELL, _EVEN = 4.0, 0.1
+
+# Places that one thread projects at a time.
+_PROJECTED_AT_A_TIME = 1 << 15
 
 Places: TypeAlias = Points | ArrayLike | Any
 
@@ -96,12 +101,8 @@ class City:
 
     def grouped(self, types: FloatArray) -> tuple[tuple[Region, ...], IntArray]:
         """Return the squares that occur, sorted, and which of them each type is in: `region_of` for a crowd."""
-        order = np.lexsort((types[:, 4], types[:, 3], types[:, 2]))
-        ordered = types[order, 2:5]
-        new = np.concatenate(([True], (ordered[1:] != ordered[:-1]).any(axis=1)))
-        index = np.empty(len(types), dtype=np.int64)
-        index[order] = np.cumsum(new) - 1
-        return tuple(Square(float(e), int(c), int(r)) for e, c, r in ordered[new]), index
+        found, index = _different_rows(np.ascontiguousarray(types[:, 2:5]))
+        return tuple(Square(float(e), int(c), int(r)) for e, c, r in found.tolist()), index
 
     def nearest(self, region: Region, types: FloatArray) -> IntArray:  # noqa: ARG002 - a type knows its square
         """Return which row of `types_of(region)` is nearest to each type; `device.grid.locate` says how ties go."""
@@ -162,19 +163,20 @@ class City:
     def priors(self, regions: Sequence[Region]) -> list[FloatArray]:
         """Return the `prior` of each of many squares."""
         places = self.tree if self.likely is None else self.likely
-        # From west to east, so that nothing depends on the order of a file.
-        order, rank = _ranked(places)
         width = max(_apart(places) / 2, self.spacing)
         squares = [_as_square(region) for region in regions]
         corners = np.array([self.corner(square) for square in squares])
         edges = np.array([square.edge for square in squares])
-        near = places.query_ball_point(corners + edges[:, None] / 2, edges * 0.75 + _BELL * width, return_sorted=False)
-        result = []
-        for square, corner, rows in zip(squares, corners, near, strict=True):
-            near_by = places.data[order[np.sort(rank[rows])]] - corner
-            weight = bells(near_by, _offsets(square.edge, self.spacing), self.axis(square.edge), width)
-            even, total = 1.0 / len(weight), weight.sum()
-            result.append(np.full(len(weight), even) if total < 1e-12 else _EVEN * even + (1 - _EVEN) * weight / total)
+        result: list[FloatArray] = [np.empty(0)] * len(squares)
+        for edge in np.unique(edges).tolist():
+            same = np.flatnonzero(edges == edge)
+            around = Surroundings.of(places.data[_ranked(places)], edge * 0.75 + _BELL * width)
+            weights = around.bells(corners[same], _offsets(edge, self.spacing), self.axis(edge), width)
+            even, total = 1.0 / weights.shape[1], weights.sum(axis=1, keepdims=True)
+            nowhere = total < 1e-12
+            share = np.where(nowhere, even, _EVEN * even + (1 - _EVEN) * weights / np.where(nowhere, 1.0, total))
+            for place, row in zip(same.tolist(), share, strict=True):
+                result[place] = row
         return result
 
     def corner(self, square: Square) -> FloatArray:
@@ -278,10 +280,10 @@ def problem(
     places = metres_of(agent_points, latitude, longitude)
     parked = metres_of(cars, latitude, longitude)
     guess = (
-        None if likely is None else cKDTree(metres_of(_as_points(likely, "likely", "resources"), latitude, longitude))
+        None if likely is None else _tree(metres_of(_as_points(likely, "likely", "resources"), latitude, longitude))
     )
     source = likely.source if isinstance(likely, Points) else ""
-    city = City(parked, float(alpha), float(spacing), latitude, longitude, cKDTree(parked), origin, guess, source)
+    city = City(parked, float(alpha), float(spacing), latitude, longitude, _tree(parked), origin, guess, source)
     edges = np.full(len(places), float(edge))
     if agent_points.edge is not None:
         edges = np.where(np.isnan(agent_points.edge), edges, agent_points.edge)
@@ -366,24 +368,46 @@ def _axis(edge: float, spacing: float) -> FloatArray:
 
 
 @lru_cache(maxsize=8)
-def _ranked(places: cKDTree) -> tuple[IntArray, IntArray]:
-    """Return the places' order from west to east, and from south to north where they are as far east; and its ranks."""
+def _ranked(places: cKDTree) -> IntArray:
+    """Return the places' order from west to east, and from south to north where they are as far east."""
     east = places.data[:, 0]
     order = np.argsort(east)
     if (np.diff(east[order]) == 0).any():
         order = np.lexsort((places.data[:, 1], east))
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return order, rank
+    return order
 
 
 @lru_cache(maxsize=8)
 def _apart(places: cKDTree) -> float:
     """Return how far the fifth nearest place is from a place in the middle of the ranking; of at most 1,000 places."""
-    some = places.data[_ranked(places)[0][:: max(1, places.n // 1000)]]
+    some = places.data[_ranked(places)[:: max(1, places.n // 1000)]]
     # Each place is its own nearest.
     distances, _ = places.query(some, k=[min(6, places.n)])
     return float(np.median(distances))
+
+
+def _tree(places: FloatArray) -> cKDTree:
+    """Return a tree that is made quickly: what it is asked takes less time than a balanced one takes to be made."""
+    return cKDTree(places, balanced_tree=False, compact_nodes=False)
+
+
+def _different_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Return what `np.unique(rows, axis=0, return_inverse=True)` returns, for rows (edge, column, row)."""
+    low = rows.min(axis=0)
+    wide, high = (int(most) + 1 for most in (rows - low).max(axis=0)[1:])
+    if (rows[:, 0] == low[0]).all() and wide * high <= 4 * len(rows):
+        # One edge, and squares so near to each other that they can be counted.
+        number = ((rows[:, 1] - low[1]) * high + (rows[:, 2] - low[2])).astype(np.int64)
+        met = np.flatnonzero(np.bincount(number, minlength=wide * high))
+        place = np.zeros(wide * high, dtype=np.int64)
+        place[met] = np.arange(len(met))
+        return np.column_stack((np.full(len(met), low[0]), low[1] + met // high, low[2] + met % high)), place[number]
+    order = np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))
+    ordered = rows[order]
+    new = np.concatenate(([True], (ordered[1:] != ordered[:-1]).any(axis=1)))
+    index = np.empty(len(rows), dtype=np.int64)
+    index[order] = np.cumsum(new) - 1
+    return ordered[new], index
 
 
 @lru_cache(maxsize=32)
@@ -428,9 +452,15 @@ def check_origin(origin: tuple[float, float]) -> None:
 
 def metres_of(points: Points, latitude: float, longitude: float) -> FloatArray:
     """Return places in metres east and north of a middle, refusing those for which the map is not flat."""
-    east, north = _projection(latitude, longitude)(points.longitude, points.latitude)
-    places = np.column_stack((east, north))
-    far = np.flatnonzero(~(np.hypot(places[:, 0], places[:, 1]) <= LARGEST_RADIUS))
+    projection, places = _projection(latitude, longitude), np.empty((len(points.ids), 2))
+
+    def project(first: int, last: int) -> None:
+        east, north = projection(points.longitude[first:last], points.latitude[first:last])
+        places[first:last, 0], places[first:last, 1] = east, north
+
+    spread(project, len(places), at_a_time=_PROJECTED_AT_A_TIME)
+    # In this form NaN counts as far as well.
+    far = np.flatnonzero(~(places[:, 0] ** 2 + places[:, 1] ** 2 <= LARGEST_RADIUS**2))
     if len(far):
         row = far[0]
         raise InputError(

@@ -28,7 +28,7 @@ from palmatch.rounds.draws import Randomness
 from palmatch.rounds.game import Outcomes, rules_of, simulate
 from palmatch.rounds.seat_game import simulate_seats
 from palmatch.rounds.tables import Own, PublicTables, members_of
-from palmatch.rounds.threads import spread
+from palmatch.threads import spread
 
 # Runs a function on each of some tuples of arguments and yields the results in order; on workers, or here.
 Runner = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterable[Any]]

@@ -32,7 +32,7 @@ from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import REPORT, Keys, Randomness, draws, streams
 from palmatch.rounds.seat_auction import sell_units
 from palmatch.rounds.tables import members_of, nearest_types
-from palmatch.rounds.threads import spread
+from palmatch.threads import spread
 
 # What a bid adds: the matching is within this much an agent of the best one on the reports. After `PATIENCE` rounds
 # what is sold is sold.

@@ -22,7 +22,7 @@ from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds.draws import SELECTION, Keys, compiled_counter, compiled_mix
 from palmatch.rounds.recording import TraceParts
 from palmatch.rounds.tables import stable_order, starts
-from palmatch.rounds.threads import spread, usual_threads
+from palmatch.threads import spread, usual_threads
 
 _ROUNDS_AT_ONCE = 64
 

@@ -21,7 +21,7 @@ from palmatch.problem import IntArray
 from palmatch.rounds import kernel
 from palmatch.rounds.draws import Keys
 from palmatch.rounds.tables import Own, PublicTables, stable_order
-from palmatch.rounds.threads import spread, taken, usual_threads
+from palmatch.threads import spread, taken, usual_threads
 
 # How many steps are played between two looks at the clock and at Ctrl-C.
 _STEPS_AT_ONCE = 256

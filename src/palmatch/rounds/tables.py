@@ -19,7 +19,7 @@ from palmatch.policies.noise import PublicPlay
 from palmatch.privacy.accountants import Layout
 from palmatch.problem import FloatArray, IntArray, Problem, Snapping, checked_utility
 from palmatch.rounds.kernel import fill_guide
-from palmatch.rounds.threads import taken
+from palmatch.threads import taken
 
 SmallArray: TypeAlias = NDArray[np.int32]
 

@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import Any
 
 from palmatch.errors import InputError, PalmatchError
-from palmatch.rounds.threads import LIMIT, usual_threads
+from palmatch.threads import LIMIT, usual_threads
 
 INTEREST = 20
 EDGE = 1000
