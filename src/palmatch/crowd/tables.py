@@ -7,6 +7,7 @@ of real agents are never stored; they follow from the agents' places when these 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numba
 import numpy as np
@@ -152,14 +153,13 @@ def neighbourhoods(problem: Problem, sets: Sets, *, progress: Progress | None = 
     result = []
     for number, region in enumerate(problem.regions):
         offsets = sets.entry_start[number * ranks : (number + 1) * ranks + 1]
-        square = _Square.__new__(_Square)
+        square = Square.__new__(Square)
         for name, value in (
             ("region", region),
             ("resources", rows[starts[number] : starts[number + 1]]),
-            ("representative", city.representative(region)),
-            ("entries", sets.entries[offsets[0] : offsets[-1]].astype(np.int64)),
             ("offsets", offsets - offsets[0]),
-            ("_city", city),
+            ("city", city),
+            ("flat", (sets, number)),
         ):
             object.__setattr__(square, name, value)
         result.append(replace(square) if kept else square)
@@ -168,17 +168,29 @@ def neighbourhoods(problem: Problem, sets: Sets, *, progress: Progress | None = 
     return tuple(result)
 
 
-class _Square(Neighbourhood):
-    """A square whose types and utilities are computed when asked for; `replace(square)` keeps them."""
+class Square(Neighbourhood):
+    """A square whose types and utilities are computed when asked for; `replace(square)` keeps them.
 
-    __slots__ = ("_city",)
-    _city: Located
+    `flat` says where its tables are among those of all squares; None for one that keeps its utilities.
+    """
 
-    def __getattr__(self, name: str) -> FloatArray:
+    __slots__ = ("city", "flat")
+    city: Located
+    flat: tuple[Sets, int] | None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "flat":
+            return None
         if name == "types":
-            return self._city.types_of(self.region)
+            return self.city.types_of(self.region)
         if name == "utilities":
-            return utility_table(self.types, self._city.places, self.resources, self._city.alpha)
+            return utility_table(self.types, self.city.places, self.resources, self.city.alpha)
+        if name == "representative":
+            return self.city.representative(self.region)
+        if name == "entries" and self.flat is not None:
+            sets, number = self.flat
+            first, last = sets.entry_start[number * sets.ranks], sets.entry_start[(number + 1) * sets.ranks]
+            return sets.entries[first:last].astype(np.int64)
         raise AttributeError(name)
 
 

@@ -279,9 +279,7 @@ def problem(
     latitude, longitude = middle_of(cars)
     places = metres_of(agent_points, latitude, longitude)
     parked = metres_of(cars, latitude, longitude)
-    guess = (
-        None if likely is None else _tree(metres_of(_as_points(likely, "likely", "resources"), latitude, longitude))
-    )
+    guess = None if likely is None else _tree(metres_of(_as_points(likely, "likely", "resources"), latitude, longitude))
     source = likely.source if isinstance(likely, Points) else ""
     city = City(parked, float(alpha), float(spacing), latitude, longitude, _tree(parked), origin, guess, source)
     edges = np.full(len(places), float(edge))

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from palmatch.crowd.responses import means, responses, squares_among
 from palmatch.errors import InputError
 from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, no_privacy, partition_in_words, pldp_statement
 from palmatch.matching import Guarantee, Matching, Trace
@@ -25,13 +26,14 @@ from palmatch.methods.registry import Play, Prepare
 from palmatch.methods.results import make_matching
 from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood, Progress, kept
+from palmatch.policies.cells import mean
 from palmatch.policies.channel import Channel, report
 from palmatch.policies.once import Crowd, best_channel, commonest, like_others
 from palmatch.problem import Expecting, ExpectingAll, FloatArray, IntArray, Located, Mutual, Problem
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import REPORT, Keys, Randomness, draws, streams
 from palmatch.rounds.seat_auction import sell_units
-from palmatch.rounds.tables import members_of, nearest_types
+from palmatch.rounds.tables import members_of, nearest_types, starts
 from palmatch.threads import spread
 
 # What a bid adds: the matching is within this much an agent of the best one on the reports. After `PATIENCE` rounds
@@ -218,7 +220,9 @@ def _channels(crowds: list[Crowd], progress: Progress | None, run: Runner | None
         (crowds[index].epsilon, channel.reports) for index, channel in tried.items() if channel.reports > 1
     )
     left = [crowd for index, crowd in enumerate(crowds) if index not in tried]
-    others = iter(_in_parts(_like_others, left, (told,), run))
+    squares = None if run is not None else squares_among([crowd.region for crowd in left])
+    quick = None if squares is None else responses(*squares, left, told)
+    others = iter(_in_parts(_like_others, left, (told,), run) if quick is None else quick)
     return [tried[index] if index in tried else next(others) for index in range(len(crowds))]
 
 
@@ -226,8 +230,12 @@ def drawn(plan: Reporting, chance: Randomness) -> IntArray:
     """Return each agent's report, drawn by its private stream: the only draw that depends on its type."""
     draw = draws(chance.private, 0, REPORT)
     result = np.empty(len(draw), dtype=np.int64)
-    for channel, members in zip(plan.channels, members_of(plan.channel_of, len(plan.channels)), strict=True):
-        result[members] = report(channel, plan.cell[members], draw[members])
+    # Channels of many regions have the same chances.
+    alike: dict[tuple[tuple[int, ...], bytes], int] = {}
+    kind = [alike.setdefault((one.chances.shape, one.chances.tobytes()), len(alike)) for one in plan.channels]
+    first = dict(zip(kind, plan.channels, strict=True))
+    for number, members in enumerate(members_of(np.array(kind)[plan.channel_of], len(alike))):
+        result[members] = report(first[number], plan.cell[members], draw[members])
     return result
 
 
@@ -239,7 +247,7 @@ def value_lists(plan: Reporting, reported: IntArray) -> ValueLists:
     return ValueLists(
         list_of=first[plan.channel_of] + reported,
         start=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
-        resources=np.concatenate([np.tile(region.resources, channel.reports) for channel, region in pairs]),
+        resources=np.concatenate([region.resources for channel, region in pairs for _ in range(channel.reports)]),
         values=np.concatenate([channel.values.ravel() for channel, _ in pairs]),
     )
 
@@ -361,11 +369,13 @@ def region_means(
     regions: Sequence[Neighbourhood], priors: Sequence[FloatArray], *, run: Runner | None = None
 ) -> list[FloatArray]:
     """Return the average utilities of every region for its resources."""
+    if run is None and (squares := squares_among(regions)) is not None:
+        return means(*squares, priors)
     return _in_parts(_means, list(zip(regions, priors, strict=True)), (), run)
 
 
 def _means(pairs: Sequence[tuple[Neighbourhood, FloatArray]]) -> list[FloatArray]:
-    return [prior @ region.utilities for region, prior in pairs]
+    return [mean(region.utilities, prior) for region, prior in pairs]
 
 
 def opening_prices(
@@ -414,6 +424,11 @@ def cells_of(
     problem: Problem, channels: list[Channel], owners: tuple[Neighbourhood, ...], channel_of: IntArray
 ) -> IntArray:
     """Return the cell of the possible type that is nearest to each agent."""
+    if isinstance(problem.domain, Located):
+        first = starts([len(channel.cell_of) for channel in channels])[channel_of]
+        all_cells: IntArray = np.concatenate([channel.cell_of for channel in channels])
+        own: IntArray = all_cells[first + problem.domain.spots(problem.types)]
+        return own
     cell = np.empty(problem.agents, dtype=np.int64)
     for channel, region, members in zip(channels, owners, members_of(channel_of, len(channels)), strict=True):
         cell[members] = channel.cell_of[nearest_types(problem, region, problem.types[members])]

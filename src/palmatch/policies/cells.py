@@ -15,13 +15,13 @@ _ITERATIONS = 15
 
 def clusters(utilities: FloatArray, count: int, weight: FloatArray) -> FloatArray:
     """Return the middles (cells x resources) of `count` cells of similar rows, from starts that are far apart."""
-    centres: FloatArray = _clusters(np.ascontiguousarray(utilities), count, np.ascontiguousarray(weight))
+    centres: FloatArray = compiled_clusters(np.ascontiguousarray(utilities), count, np.ascontiguousarray(weight))
     return centres
 
 
 def nearest_centre(utilities: FloatArray, centres: FloatArray) -> IntArray:
     """Return the cell of each row: its nearest centre, of two the first; centres without a row have no number."""
-    nearest: IntArray = _numbered(np.ascontiguousarray(utilities), centres)
+    nearest: IntArray = compiled_numbered(np.ascontiguousarray(utilities), centres)
     return nearest
 
 
@@ -30,10 +30,17 @@ def averages(utilities: FloatArray, cells: IntArray, chances: FloatArray, weight
 
     `chances` (cells x reports) may be in any unit; no report may be without any chance and weight.
     """
-    values: FloatArray = _averages(
+    values: FloatArray = compiled_averages(
         np.ascontiguousarray(utilities), cells, np.ascontiguousarray(chances), np.ascontiguousarray(weight)
     )
     return values
+
+
+def mean(utilities: FloatArray, weight: FloatArray) -> FloatArray:
+    """Return the weighted sum of the rows, from the first to the last: the same bits on every machine."""
+    first = np.zeros(len(utilities), dtype=np.int64)
+    sums: FloatArray = _sums(np.ascontiguousarray(utilities), first, np.ascontiguousarray(weight), 1)[1][0]
+    return sums
 
 
 # A sum may be taken in any order, so that processors add several terms at a time: always the same on one machine.
@@ -69,7 +76,8 @@ def _assign(rows, squares, centres, nearest):  # type: ignore[no-untyped-def]  #
 
 
 @numba.njit(cache=True, nogil=True)
-def _numbered(rows, centres):  # type: ignore[no-untyped-def]  # compiled
+def compiled_numbered(rows, centres):  # type: ignore[no-untyped-def]  # compiled
+    """Return the cell of each row; see `nearest_centre`."""
     nearest = np.zeros(len(rows), dtype=np.int64)
     _assign(rows, _squares(rows), centres, nearest)
     number = np.zeros(len(centres), dtype=np.int64)
@@ -94,7 +102,8 @@ def _sums(rows, cells, weight, count):  # type: ignore[no-untyped-def]  # compil
 
 
 @numba.njit(cache=True, nogil=True)
-def _clusters(rows, count, weight):  # type: ignore[no-untyped-def]  # compiled
+def compiled_clusters(rows, count, weight):  # type: ignore[no-untyped-def]  # compiled
+    """Return the middles of cells; see `clusters`."""
     nearest = np.zeros(len(rows), dtype=np.int64)
     squares, centres = _squares(rows), np.zeros((count, rows.shape[1]))
     _middles(rows, nearest, weight, centres[:1])
@@ -127,7 +136,8 @@ def _middles(rows, cells, weight, centres):  # type: ignore[no-untyped-def]  # c
 
 
 @numba.njit(cache=True, nogil=True)
-def _averages(rows, cells, chances, weight):  # type: ignore[no-untyped-def]  # compiled
+def compiled_averages(rows, cells, chances, weight):  # type: ignore[no-untyped-def]  # compiled
+    """Return the average utilities by report; see `averages`."""
     share, sums = _sums(rows, cells, weight, len(chances))
     values = np.zeros((chances.shape[1], rows.shape[1]))
     for report in range(chances.shape[1]):

@@ -33,10 +33,10 @@ _FINE_CELLS, _MOST_REPORTS, _LARGEST_TAILORED = 32, 16, 4.0
 _LARGEST_CROWD = 60
 
 # More types than this are represented by as many of them when cells are looked for.
-_MOST_CLUSTERED = 2000
+MOST_CLUSTERED = 2000
 
 # So many resources tell similar types from others.
-_MOST_COLUMNS = 64
+MOST_COLUMNS = 64
 
 
 def channel_for(
@@ -186,11 +186,14 @@ def best_channel(crowd: Crowd, *, tailor: bool = True, made_up: int = 1500) -> C
 def like_others(crowd: Crowd, others: dict[float, int]) -> Channel:
     """Return randomised response with as many cells as others, {ε: reports}, have at the nearest ε."""
     # What is needed several times is to be kept.
-    region = kept(crowd.region)
+    return response(kept(crowd.region), reports_like(crowd, others), crowd.epsilon, prior=crowd.prior)
+
+
+def reports_like(crowd: Crowd, others: dict[float, int]) -> int:
+    """Return how many reports others, {ε: reports}, have at the nearest ε; one where there is nothing to tell."""
     if crowd.has_nothing_to_tell or not others:
-        return silent(region, prior=crowd.prior)
-    nearest = min(others, key=lambda epsilon: abs(epsilon - crowd.epsilon))
-    return response(region, others[nearest], crowd.epsilon, prior=crowd.prior)
+        return 1
+    return others[min(others, key=lambda epsilon: abs(epsilon - crowd.epsilon))]
 
 
 def commonest(tried: Iterable[tuple[float, int]]) -> dict[float, int]:
@@ -236,10 +239,10 @@ def similar_cells(utilities: FloatArray, count: int, weight: FloatArray) -> IntA
     if count == 1:
         return np.zeros(len(utilities), dtype=np.int64)
     # Some resources tell places apart as well as all of them do.
-    utilities = np.ascontiguousarray(utilities[:, :: -(-utilities.shape[1] // _MOST_COLUMNS)])
+    utilities = np.ascontiguousarray(utilities[:, :: -(-utilities.shape[1] // MOST_COLUMNS)])
     some = np.arange(len(utilities))
-    if len(some) > _MOST_CLUSTERED:
-        some = np.sort(np.random.Generator(np.random.PCG64(count)).choice(some, _MOST_CLUSTERED, replace=False))
+    if len(some) > MOST_CLUSTERED:
+        some = np.sort(np.random.Generator(np.random.PCG64(count)).choice(some, MOST_CLUSTERED, replace=False))
     # Those who stand for all may happen to be of no weight.
     chosen = weight[some] if weight[some].sum() > 0 else np.ones(len(some))
     centres = clusters(utilities[some], count, chosen)
