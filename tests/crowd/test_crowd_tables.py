@@ -12,6 +12,7 @@ import palmatch as pm
 from palmatch.crowd import sets as crowd_sets
 from palmatch.crowd import tables as crowd_tables
 from palmatch.device.grid import METRES_PER_DEGREE, metres_per_degree_east
+from palmatch.methods import accounts
 from palmatch.neighbourhood import neighbourhoods
 from palmatch.policies.noise import public_play
 from palmatch.policies.published import Policy
@@ -144,3 +145,31 @@ def test_vehicles_are_sorted_northwards_however_they_are_spread(norths, crowd):
     found = crowd_sets.northwards(numbers, len(numbers), north)
     assert sorted(found.tolist()) == sorted(numbers.tolist())
     np.testing.assert_array_equal(north[found], np.sort(north[numbers]))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    problem=cities,
+    accountant=st.sampled_from(["auto", "renyi", "pure"]),
+    epsilon=st.sampled_from([0.05, 1.0, 8.0, np.inf]),
+    policy=st.builds(
+        Policy,
+        st.just("any"),
+        st.sampled_from([0.2, 0.9, 1.0]),
+        st.sampled_from([0.05, 0.5]),
+        selection_noise=st.sampled_from(["representative", "uniform"]),
+        backoff_noise=st.sampled_from(["representative", 0.3]),
+    ),
+)
+def test_accounts_of_a_crowd_are_those_of_its_squares(problem, accountant, epsilon, policy):
+    chosen = pm.Settings(epsilon=epsilon, accountant=accountant)
+    workspace = pm.Workspace(problem)
+    budget = np.full(problem.agents, epsilon)
+    budget[::3] /= 2
+    slow = accounts(workspace, policy, None, budget, chosen)
+    fast = accounts(workspace, policy, None, budget, chosen, public=workspace.tables(policy))
+    assert [(one.name, one.order, one.types) for one in fast] == [(one.name, one.order, one.types) for one in slow]
+    for one, other in zip(fast, slow, strict=True):
+        np.testing.assert_array_equal(one.costs.selection, other.costs.selection)
+        np.testing.assert_array_equal(one.costs.backoff, other.costs.backoff)
+        np.testing.assert_array_equal(one.worth(budget), other.worth(budget))

@@ -1,7 +1,7 @@
 """The screen in single precision never chooses a pair that costs less than the worst: its margin is what ensures it.
 
-The same kernel without its margin, with one in the wrong direction, and on a screen that trusts single precision beyond
-its range, misses the worst pair on a problem that is kept here: these are the planted bugs.
+The same kernel without its margin, with one in the wrong direction, or with norms that are too small, misses the worst
+pair on a problem that is kept here: these are the planted bugs.
 """
 
 from __future__ import annotations
@@ -12,47 +12,57 @@ import numpy as np
 import pytest
 
 from palmatch.device.distribution import GRID
+from palmatch.policies.compiled import selection_weights
 from palmatch.privacy import few_types
 
-
-def all_pairs(left: np.ndarray, right: np.ndarray) -> float:
-    """The largest moment by the plain sum over all pairs in double precision."""
-    return max(
-        sum(float(left[k, p]) * float(right[k, q]) for k in range(len(left)))
-        for p in range(left.shape[1])
-        for q in range(left.shape[1])
-    )
+ORDER, SHARE, ENTRIES = 16.0, 0.5, 40
 
 
-def screened(left: np.ndarray, right: np.ndarray, close: float) -> float:
-    """The kernel as it is, in plain Python, with another margin."""
-    plain = few_types._largest_moment.py_func
-    changed = FunctionType(plain.__code__, {**plain.__globals__, "_CLOSE": close, "extremes_of": _extremes})
-    products = (left.astype(np.float32).T @ right.astype(np.float32)).astype(np.float32)
-    return float(changed(products, left, right, np.zeros(2, dtype=np.int64)))
+def close_types(types: int = 24) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Two kinds of types, each with moments that differ by less than single precision can tell."""
+    chance = np.random.default_rng(4)
+    kinds = np.exp(-chance.uniform(0.0, 1.0, (ENTRIES, 2)))[:, np.arange(types) % 2]
+    columns = kinds * (1 + 1e-8 * chance.standard_normal((ENTRIES, types)))
+    noise = np.full(ENTRIES, GRID // ENTRIES, dtype=np.int64)
+    noise[0] += GRID - noise.sum()
+    return columns, noise, np.array([0, ENTRIES])
 
 
-def _extremes(row: np.ndarray) -> tuple[float, float]:
-    return row.min(), row.max()
+def all_pairs() -> float:
+    """The largest cost by the plain sum over all pairs in double precision."""
+    columns, noise, offsets = close_types()
+    weights = selection_weights(np.ascontiguousarray(columns.T), np.arange(ENTRIES), offsets)
+    chances, centre = (SHARE * weights + (1 - SHARE) * noise) / GRID, noise / GRID
+    up, down = chances * (chances / centre) ** ORDER, (centre / chances) ** ORDER
+    return float(np.log(max(sum(p * q for p, q in zip(one, other, strict=True)) for one in up for other in down)))
 
 
-def close_moments(types: int = 6, entries: int = 40) -> tuple[np.ndarray, np.ndarray]:
-    """Moments that differ by less than single precision can tell."""
-    chance = np.random.default_rng(3)
-    left = chance.uniform(0.5, 1.5, (entries, 1)) * (1 + 1e-8 * chance.standard_normal((entries, types)))
-    right = chance.uniform(0.5, 1.5, (entries, 1)) * (1 + 1e-8 * chance.standard_normal((entries, types)))
-    return left, right
+def screened(**changes: object) -> float:
+    """The kernel as it is, in plain Python, with something changed."""
+    columns, noise, offsets = close_types()
+    plain, table, costs = few_types.fill_selection_costs.py_func, few_types.padded(columns), np.empty(1)
+    totals = few_types.set_sums(table, np.arange(ENTRIES), offsets)[0]
+    changed = FunctionType(plain.__code__, {**plain.__globals__, **changes})
+    none = np.empty((0, 2, 0))
+    changed(table, columns.shape[1], totals, np.arange(ENTRIES), offsets, noise, SHARE, ORDER, costs, none)
+    return float(costs[0])
 
 
 def test_the_screen_finds_the_worst_pair_among_moments_that_single_precision_cannot_tell_apart():
-    left, right = close_moments()
-    assert screened(left, right, few_types._CLOSE) == all_pairs(left, right)
+    assert screened() == pytest.approx(all_pairs(), rel=1e-13)
 
 
 @pytest.mark.parametrize("close", [0.0, -few_types._CLOSE])
 def test_a_screen_without_its_margin_or_with_one_in_the_wrong_direction_misses_the_worst_pair(close):
-    left, right = close_moments()
-    assert screened(left, right, close) < all_pairs(left, right)
+    assert screened(_CLOSE=close) < all_pairs() - 1e-9
+
+
+def test_a_screen_by_norms_that_are_too_small_misses_the_worst_pair():
+    def smaller(*tables):
+        few_types.fill_factors(*tables)
+        tables[8][:] /= 100
+
+    assert screened(fill_factors=smaller) < all_pairs() - 1e-9
 
 
 def worst_in_double(chances: np.ndarray, order: float) -> float:
@@ -73,7 +83,8 @@ def test_a_cost_is_never_below_that_of_any_pair_of_types(share, order):
         noise = np.full(entries, GRID // entries, dtype=np.int64)
         noise[0] += GRID - noise.sum()
         offsets, names = np.array([0, entries]), np.arange(entries)
-        costs, ratios, _ = few_types.selection_costs(columns, names, offsets, noise, share, order)
+        costs = few_types.selection_costs(columns, names, offsets, noise, share, order)
+        ratios = few_types.selection_ratios(columns, names, offsets, noise, share)
         weights = columns / columns.sum(axis=0)
         chances = share * weights + (1 - share) * (noise / GRID)[:, None]
         expected = worst_in_double(chances, order)
@@ -85,6 +96,7 @@ def test_a_cost_is_never_below_that_of_any_pair_of_types(share, order):
 def test_what_single_precision_cannot_hold_is_left_to_the_caller():
     columns = np.array([[1.0, 1e-6], [1e-6, 1.0]])
     noise = np.array([GRID // 2, GRID - GRID // 2])
-    costs, ratios, _ = few_types.selection_costs(columns, np.arange(2), np.array([0, 2]), noise, 1.0, 32.0)
+    costs = few_types.selection_costs(columns, np.arange(2), np.array([0, 2]), noise, 1.0, 32.0)
+    ratios = few_types.selection_ratios(columns, np.arange(2), np.array([0, 2]), noise, 1.0)
     assert np.isnan(costs[0])
     assert np.isfinite(ratios[0])

@@ -75,7 +75,7 @@ def test_coins_found_by_powers_cost_what_all_of_them_cost(order, least):
 @pytest.fixture(params=[400, 0], ids=["all pairs", "bounds"])
 def few_types(request, monkeypatch):
     """Cost curves by either way."""
-    monkeypatch.setattr(costs, "_FEW_TYPES", request.param)
+    monkeypatch.setattr(costs, "FEW_TYPES", request.param)
 
 
 @pytest.mark.usefixtures("few_types")
@@ -98,7 +98,7 @@ def test_bounds_give_the_costs_of_all_pairs(monkeypatch, cells):
     workspace, policy = Workspace(problem), Policy("any", 0.4, 0.3)
     region, play = workspace.regions[0], workspace.plays(policy)[0]
     expected = [action_costs(region, play, policy, order).selection for order in (2.0, 7.5, 64.0, np.inf)]
-    monkeypatch.setattr(costs, "_FEW_TYPES", 0)
+    monkeypatch.setattr(costs, "FEW_TYPES", 0)
     # Some rank sets at a time, where all of them would not fit the memory.
     monkeypatch.setattr(costs, "_MOST_CELLS", cells)
     curve = cost_curve(region, play, policy)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from palmatch.crowd import accounts as crowd_accounts
 from palmatch.device.agent import Rules
 from palmatch.matching import Guarantee, Matching
 from palmatch.methods.results import make_matching
@@ -19,10 +20,10 @@ from palmatch.methods.workspace import Settings, Workspace, budgets, play_of
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy
-from palmatch.privacy.accountants import Allowance, Layout, free_allowance, published_allowance
+from palmatch.privacy.accountants import Allowance, free_allowance, published_allowance
 from palmatch.privacy.costs import largest_own_costs
 from palmatch.privacy.renyi import one_thread
-from palmatch.privacy.sound import Account, Accountant, accountant_named, sound_allowance
+from palmatch.privacy.sound import Account, Accountant, BestOf, accountant_named, sound_allowance
 from palmatch.problem import FloatArray, checked_utility
 from palmatch.rounds.draws import Randomness
 from palmatch.rounds.game import Outcomes, rules_of, simulate
@@ -53,7 +54,9 @@ class Accounting(Protocol):
         """Whether `allowance` reads the regions' noise."""
         ...
 
-    def allowance(self, workspace: Workspace, policy: Policy, noise: list[PublicPlay], layout: Layout) -> Allowance:
+    def allowance(
+        self, workspace: Workspace, policy: Policy, noise: list[PublicPlay], public: PublicTables
+    ) -> Allowance:
         """Return what each agent may spend, and the price of every action."""
         ...
 
@@ -106,7 +109,7 @@ def prepare_game(workspace: Workspace, policy: Policy, accounting: Accounting) -
     """Put a game together."""
     noise = workspace.plays(policy) if accounting.needs_noise else []
     public = workspace.tables(policy, noise if accounting.needs_noise else None)
-    allowance = accounting.allowance(workspace, policy, noise, public.layout)
+    allowance = accounting.allowance(workspace, policy, noise, public)
     return PreparedGame(public, workspace.acting(snapped=accounting.snapped), policy, rules_of(policy), allowance)
 
 
@@ -119,9 +122,15 @@ class Free:
     snapped: bool = False
     needs_noise: bool = False
 
-    def allowance(self, workspace: Workspace, policy: Policy, noise: list[PublicPlay], layout: Layout) -> Allowance:  # noqa: ARG002 - nothing is priced
+    def allowance(
+        self,
+        workspace: Workspace,
+        policy: Policy,  # noqa: ARG002 - nothing is priced
+        noise: list[PublicPlay],  # noqa: ARG002
+        public: PublicTables,
+    ) -> Allowance:
         """Return an allowance under which nothing is charged."""
-        return free_allowance(workspace.problem.agents, layout, self.guarantee, truth=self.truth)
+        return free_allowance(workspace.problem.agents, public.layout, self.guarantee, truth=self.truth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +142,16 @@ class PublishedAccounting:
     snapped: bool = False
     needs_noise: bool = False
 
-    def allowance(self, workspace: Workspace, policy: Policy, noise: list[PublicPlay], layout: Layout) -> Allowance:
+    def allowance(
+        self, workspace: Workspace, policy: Policy, noise: list[PublicPlay], public: PublicTables
+    ) -> Allowance:
         """Return the paper's allowance."""
         problem = workspace.problem
         known = self.costs
         return published_allowance(
             largest_costs(workspace, policy, noise, self.settings.order) if known is None else known,
             budgets(problem, self.settings),
-            layout=layout,
+            layout=public.layout,
             order=self.settings.order,
             delta=self.settings.delta,
             uncovered=tuple(problem.agent_ids[agent] for agent in problem.uncovered),
@@ -156,10 +167,16 @@ class SoundAccounting:
     snapped: bool = True
     needs_noise: bool = False
 
-    def allowance(self, workspace: Workspace, policy: Policy, noise: list[PublicPlay], layout: Layout) -> Allowance:  # noqa: ARG002 - both follow from regions and policy
+    def allowance(
+        self,
+        workspace: Workspace,
+        policy: Policy,
+        noise: list[PublicPlay],  # noqa: ARG002 - it is in the tables
+        public: PublicTables,
+    ) -> Allowance:
         """Return an allowance that keeps (ε, δ) for every pair of types of a region."""
         budget = budgets(workspace.problem, self.settings)
-        found = accounts(workspace, policy, None, budget, self.settings, run=self.run)
+        found = accounts(workspace, policy, None, budget, self.settings, run=self.run, public=public)
         return sound_allowance(found, workspace.problem.region_index, budget, delta=self.settings.delta)
 
 
@@ -195,10 +212,16 @@ def accounts(
     settings: Settings,
     *,
     run: Runner | None = None,
+    public: PublicTables | None = None,
 ) -> list[Account]:
-    """Return the account of every region, chosen for the smallest budget above 0 in it; `noise` where it is known."""
-    regions, chosen = workspace.regions, accountant_named(settings.accountant)
-    smallest = smallest_budgets(workspace, budget)
+    """Return the account of every region, chosen for the smallest budget above 0 in it; `noise` where it is known.
+
+    With `public`, tables that `Workspace.tables` has made, those of a crowd are found from these on this machine.
+    """
+    chosen, smallest = accountant_named(settings.accountant), smallest_budgets(workspace, budget)
+    if public is not None and run is None and workspace.in_flat_tables(policy) and isinstance(chosen, BestOf):
+        return _accounts_of_crowd(workspace, policy, smallest, chosen, settings.delta, public)
+    regions = workspace.regions
     calls = [
         (regions[some], noise and noise[some], smallest[some], policy, chosen, settings.delta)
         for start in range(0, len(regions), _REGIONS_AT_ONCE)
@@ -211,6 +234,20 @@ def accounts(
         if progress is not None:
             progress(len(found), len(regions))
     return found
+
+
+def _accounts_of_crowd(
+    workspace: Workspace, policy: Policy, smallest: FloatArray, chosen: BestOf, delta: float, public: PublicTables
+) -> list[Account]:
+    found = crowd_accounts.accounts(
+        workspace.problem, workspace.sets, public, policy, chosen, smallest, delta, progress=workspace.progress("costs")
+    )
+    unsure = [number for number, account in enumerate(found) if account is None]
+    if unsure:
+        regions = [workspace.regions[number] for number in unsure]
+        known = dict(zip(unsure, _accounts_of(regions, None, smallest[unsure], policy, chosen, delta), strict=True))
+        return [known[number] if account is None else account for number, account in enumerate(found)]
+    return [account for account in found if account is not None]
 
 
 def smallest_budgets(workspace: Workspace, budget: FloatArray) -> FloatArray:

@@ -141,9 +141,13 @@ class Workspace:
 
     def tables(self, policy: Policy, noise: list[PublicPlay] | None = None) -> PublicTables:
         """Return the public tables under a policy; `noise` is `plays(policy)` where that is known already."""
-        if self.located is not None and crowd_tables.has_plain_noise(policy):
+        if self.in_flat_tables(policy):
             return crowd_tables.public_tables(self.problem, self.sets, policy)
         return public_tables(self.problem, self.regions, self.plays(policy) if noise is None else noise)
+
+    def in_flat_tables(self, policy: Policy) -> bool:
+        """Return whether the public tables under a policy are made without an object for each region."""
+        return self.located is not None and crowd_tables.has_plain_noise(policy)
 
     def acting(self, *, snapped: bool) -> Own:
         """Return what the agents act on: their own utilities, or those of the nearest possible type."""

@@ -43,7 +43,7 @@ _FEW_CELLS = 500_000
 _TILE = 16
 
 # Up to so many types all pairs are faster than bounds.
-_FEW_TYPES = 400
+FEW_TYPES = 400
 
 # Bounds are floating-point numbers too; this is far above what their rounding can take from them.
 _BOUND_SLACK = 1e-9
@@ -197,59 +197,33 @@ class CostCurve:
 
     def __init__(self, region: Neighbourhood, play: PublicPlay, policy: Policy) -> None:
         self._region, self._play, self._policy = region, play, policy
-        few = len(region.types) <= _FEW_TYPES
-        self._tables = (np.ascontiguousarray(region.utilities.T), region.entries) if few else None
+        few = has_few_types(region)
+        self._columns = np.ascontiguousarray(region.utilities.T) if few else None
         self._many = None if few else _of_many_types(region, play, policy)
-        # The worst pair and the largest log-ratio of every rank set, once a finite order has been asked for.
-        self._pairs: IntArray | None = None
-        self._ratios: FloatArray | None = None
         self._extremes: dict[int | None, tuple[IntArray, IntArray]] = {}
 
     def __call__(self, order: float, ranks: int | None) -> ActionCosts:
         """Return the costs at an order, of the first `ranks` rank sets and one more, or of all for None."""
-        shown = self._shown(ranks)
-        cut = self._region if ranks is None else _first_ranks(self._region, ranks)
-        return ActionCosts(self._selection(order, shown), self._backoff(order, len(cut.entries), ranks))
+        shown = self._region.ranks if ranks is None else min(ranks + 1, self._region.ranks)
+        return ActionCosts(self._selection(order, shown), self._backoff(order, ranks))
 
-    def estimate(self, order: float, ranks: int) -> ActionCosts:
-        """Return costs that may be too low, to choose an order by: of the pairs that were the worst at another."""
-        if self._pairs is None or self._tables is None or np.isinf(order):
-            return self(order, ranks)
-        shown = self._shown(ranks)
-        stop, truth = int(self._region.offsets[shown]), on_grid(self._policy.truth_selection) / GRID
-        selection = few_types.costs_of_pairs(
-            *self._tables, self._region.offsets, self._play.selection, truth, order, self._pairs[:shown]
-        )
-        return ActionCosts(selection, self._backoff(order, stop, None))
-
-    def _shown(self, ranks: int | None) -> int:
-        return self._region.ranks if ranks is None else min(ranks + 1, self._region.ranks)
-
-    def _backoff(self, order: float, entries: int, ranks: int | None) -> FloatArray:
+    def _backoff(self, order: float, ranks: int | None) -> FloatArray:
         if ranks not in self._extremes:
             cut = self._region if ranks is None else _first_ranks(self._region, ranks)
-            self._extremes[ranks] = backoff_extremes(
-                cut.utilities, cut.entries, cut.offsets, self._policy.gamma, columns=self._columns
-            )
+            self._extremes[ranks] = backoff_extremes(cut.utilities, cut.entries, cut.offsets, self._policy.gamma)
         low, high = self._extremes[ranks]
         truth = on_grid(self._policy.truth_backoff) / GRID
-        return few_types.coin_costs(low[:entries], high[:entries], self._play.backoff[:entries], truth, order)
-
-    @property
-    def _columns(self) -> FloatArray | None:
-        return None if self._tables is None else self._tables[0]
+        return few_types.coin_costs(low, high, self._play.backoff[: len(low)], truth, order)
 
     def _selection(self, order: float, ranks: int) -> FloatArray:
-        if self._tables is None:
+        if self._columns is None:
             assert self._many is not None
             return np.array([self._many(rank, order) for rank in range(ranks)])
-        truth = on_grid(self._policy.truth_selection) / GRID
-        offsets = self._region.offsets[: ranks + 1]
-        if np.isinf(order) and self._ratios is not None:
-            return self._ratios[:ranks]
-        costs, ratios, pairs = few_types.selection_costs(*self._tables, offsets, self._play.selection, truth, order)
-        if ranks == self._region.ranks:
-            self._pairs, self._ratios = None if np.isinf(order) else pairs, ratios
+        truth, offsets = on_grid(self._policy.truth_selection) / GRID, self._region.offsets[: ranks + 1]
+        tables = (self._columns, self._region.entries, offsets, self._play.selection, truth)
+        if np.isinf(order):
+            return few_types.selection_ratios(*tables)
+        costs = few_types.selection_costs(*tables, order)
         for rank in np.flatnonzero(np.isnan(costs)):
             costs[rank] = self._of_all_pairs(int(rank), order)
         return costs
@@ -260,6 +234,11 @@ class CostCurve:
         rows = _selection_in(self._region, self._play, self._policy, self._region.utilities, one)
         noise = self._play.selection[one.start : one.start + rows.shape[1]] / GRID
         return float(worst_log_moments(rows, rows, noise, order).max())
+
+
+def has_few_types(region: Neighbourhood) -> bool:
+    """Return whether all pairs of the region's types are sooner compared than groups of them."""
+    return len(region.types) <= FEW_TYPES
 
 
 def cost_curve(region: Neighbourhood, play: PublicPlay, policy: Policy) -> CostCurve:

@@ -1,8 +1,9 @@
 """The worst costs of a region with few possible types, compiled: all pairs of types, a rank set after the other.
 
-All moments of a rank set are one matrix product in single precision, which only says where the largest can be: every
-pair that comes within far more than its rounding of the largest is computed in double precision. What cannot be
-computed by powers is left to the caller, by a cost that is no number. The weights are those that agents draw with.
+Single precision says only where the worst pair can be. By the Cauchy-Schwarz inequality most types are in no pair that
+costs as much as one that is known; the moments of the others are one matrix product, and every pair that comes within
+far more than its rounding of the largest is computed in double precision, from the integer weights that agents draw
+with. What cannot be computed by powers is left to the caller, by a cost that is no number.
 """
 
 from __future__ import annotations
@@ -11,26 +12,32 @@ import numba
 import numpy as np
 
 from palmatch.device.distribution import GRID
-from palmatch.privacy.ranges import extremes_of, fill_weights_abreast
+from palmatch.privacy.ranges import extremes_of, fill_weights_abreast, set_sums
 from palmatch.problem import FloatArray, IntArray
 
-# A sum of n products of positive numbers in single precision is off by less than (n + 3) 2^-24 of itself. Two such sums
-# whose order may be wrong are nearer to each other than twice that; this is four times that, for n up to _MOST_ENTRIES.
-_CLOSE = 4 * 2.0**-24
+# Rounding of single precision. At order λ and over n entries a computed moment or norm is off by less than
+# (16 λ + n + 32) times this of itself: seven roundings of a ratio of chances, raised to λ and to λ + 1, and a sum of n.
+_ROUNDING = 2.0**-24
+
+# Two such numbers whose order may be wrong are nearer to each other than twice that; this is four times that.
+_CLOSE = 4 * _ROUNDING
 _MOST_ENTRIES = 4096
 
-# Factors up to here have products that single precision holds, and what it takes for 0 adds less than 1e-10 to a
-# moment, which is at least 1.
-_SURE = 1e17
+# Norms up to here, which are sums of squares, have products that single precision holds; what it takes for 0 adds less
+# than 1e-10 to a moment, which is at least 1.
+_SURE = 1e34
 
-# Numbers that are raised to a power at a time.
-_BLOCK = 512
+# Weights of at least so many units of GRID are quotients of utilities but for less than a rounding.
+_FINE = 2.0**26
+
+# Rows of tables are a multiple of this many types long: then processors do several at a time to the last one.
+WIDTH = 32
 
 
 def selection_costs(
     columns: FloatArray, entries: IntArray, offsets: IntArray, noise: IntArray, share: float, order: float
-) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Return for each rank set the worst cost of a selection, the largest log-ratio, and the worst pair (p, q).
+) -> FloatArray:
+    """Return for each rank set the worst cost of a selection at a finite order; what is no number is not known.
 
     Parameters
     ----------
@@ -41,26 +48,24 @@ def selection_costs(
     share:
         ζ_S, as the player draws it.
     order:
-        λ; at an infinite one the cost is the largest log-ratio.
+        λ.
     """
-    ranks = len(offsets) - 1
-    costs, ratios, pairs = np.empty(ranks), np.empty(ranks), np.zeros((ranks, 2), dtype=np.int64)
-    _selection_costs(columns, entries, offsets, noise, share, order, costs, ratios, pairs)
-    return costs, ratios, pairs
-
-
-def costs_of_pairs(
-    columns: FloatArray,
-    entries: IntArray,
-    offsets: IntArray,
-    noise: IntArray,
-    share: float,
-    order: float,
-    pairs: IntArray,
-) -> FloatArray:
-    """Return the cost of a selection at each rank set for one pair of types there: never above the worst."""
-    costs: FloatArray = _costs_of_pairs(columns, entries, offsets, noise, share, order, pairs)
+    table, costs = padded(columns), np.empty(len(offsets) - 1)
+    totals, _ = set_sums(table, entries, offsets)
+    fill_selection_costs(
+        table, columns.shape[1], totals, entries, offsets, noise, share, order, costs, np.empty((0, 2, 0))
+    )
     return costs
+
+
+def selection_ratios(
+    columns: FloatArray, entries: IntArray, offsets: IntArray, noise: IntArray, share: float
+) -> FloatArray:
+    """Return for each rank set the largest log-ratio of a selection: its cost at an infinite order."""
+    table, ratios = padded(columns), np.empty(len(offsets) - 1)
+    for rank in range(len(ratios)):
+        ratios[rank] = selection_ratio(table, entries, offsets, rank, noise, share)
+    return ratios
 
 
 def factors(rows: FloatArray, common: FloatArray, order: float) -> tuple[FloatArray, FloatArray]:
@@ -86,7 +91,8 @@ def coin_moments(heads: FloatArray, tails: FloatArray, others: FloatArray, order
 
 def coin_costs(low: IntArray, high: IntArray, noise: IntArray, share: float, order: float) -> FloatArray:
     """Return at every entry the worst cost of a back-off between the types of the smallest and the largest chance."""
-    costs: FloatArray = _coin_costs(low, high, noise, share, order)
+    costs = np.empty(len(low))
+    fill_coin_costs(low, high, noise, share, order, costs)
     return costs
 
 
@@ -185,101 +191,190 @@ def _mix(weights, noise, share):  # type: ignore[no-untyped-def]  # compiled
             row[column] = (share * row[column] + rest) / GRID
 
 
+@numba.njit(cache=True, nogil=True)
+def padded(columns):  # type: ignore[no-untyped-def]  # compiled
+    """Return a table with longer rows: the first type is repeated, which changes no extreme."""
+    types = columns.shape[1]
+    table = np.empty((len(columns), -(-types // WIDTH) * WIDTH))
+    table[:, :types] = columns
+    for row in table:
+        row[types:] = row[0]
+    return table
+
+
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _selection_costs(columns, entries, offsets, noise, share, order, costs, ratios, pairs):  # type: ignore[no-untyped-def]  # compiled
-    types, most = columns.shape[1], _longest(offsets)
-    chances, memory, largest = np.empty((most, types)), np.empty((3, types)), np.empty(types, dtype=np.int64)
-    left, right = np.empty((most, types)), np.empty((most, types))
-    single = np.empty((2, most * types), np.float32)
-    products = np.empty((types, types), np.float32)
+def selection_ratio(table, entries, offsets, rank, noise, share):  # type: ignore[no-untyped-def]  # compiled
+    """Return the largest log-ratio of any two types at a rank set."""
+    here, common = entries[offsets[rank] : offsets[rank + 1]], noise[offsets[rank] : offsets[rank + 1]]
+    width, ratio = table.shape[1], 1.0
+    chances, memory, largest = np.empty((len(here), width)), np.empty((3, width)), np.empty(width, dtype=np.int64)
+    fill_weights_abreast(table, here, 0, width, chances, memory, largest)
+    _mix(chances, common, share)
+    for place in range(len(here)):
+        low, high = extremes_of(chances[place])
+        ratio = max(ratio, high / low)
+    return np.log(ratio)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_selection_costs(table, types, totals, entries, offsets, noise, share, order, costs, chances):  # type: ignore[no-untyped-def]  # compiled
+    """Write each rank set's worst cost, and the chances of the first worst pairs into as many rows as there are."""
+    width, most = table.shape[1], _longest(offsets)
+    single, scale, base = table.astype(np.float32), np.empty(width, np.float32), np.empty(width, np.float32)
+    up, down = np.empty((most, width), np.float32), np.empty((most, width), np.float32)
+    norms, moments = np.empty((2, width), np.float32), np.empty(width, np.float32)
+    exact, known = np.empty((types, 3, most)), np.empty(types, np.bool_)
     for rank in range(len(offsets) - 1):
-        here = entries[offsets[rank] : offsets[rank + 1]]
-        common = noise[offsets[rank] : offsets[rank + 1]]
-        count = len(here)
-        fill_weights_abreast(columns, here, 0, types, chances, memory, largest)
-        _mix(chances[:count], common, share)
-        sure, ratio = count <= _MOST_ENTRIES, 1.0
-        for place in range(count):
-            low, high = extremes_of(chances[place])
-            ratio = max(ratio, high / low)
-            centre = common[place] / GRID
-            sure &= _power(centre / low, order) <= _SURE and _power(high / centre, order + 1) <= _SURE
-            row, base, inverse = chances[place], right[place], 1.0 / centre
-            for column in range(types):
-                base[column] = row[column] * inverse
-        ratios[rank] = np.log(ratio)
-        costs[rank] = ratios[rank] if np.isinf(order) else np.nan
-        if np.isinf(order) or not sure:
+        here, common = entries[offsets[rank] : offsets[rank + 1]], noise[offsets[rank] : offsets[rank + 1]]
+        total, count = totals[rank], len(here)
+        for column in range(width):
+            scale[column] = share * GRID / total[column]
+        fill_factors(single, here, common, scale, 1.0 - share, order, up, down, norms, base)
+        costs[rank] = np.nan
+        if count > _MOST_ENTRIES or (1.0 - share) * common.min() < _FINE or not _all_sure(norms):
             continue
-        size = count * types
-        whole, up, down = chances.reshape(-1), left.reshape(-1), right.reshape(-1)
-        # Block by block, while they are in the processor's nearest memory.
-        for first in range(0, size, _BLOCK):
-            last = min(first + _BLOCK, size)
-            _raise(down[first:last], order, up[first:last])
-            _finish(whole[first:last], up[first:last], down[first:last], single[0, first:last], single[1, first:last])
-        np.dot(single[0, :size].reshape(count, types).T, single[1, :size].reshape(count, types), products)
-        costs[rank] = np.log(max(_largest_moment(products, left[:count], right[:count], pairs[rank]), 1.0))
+        upper, lowest, close = norms[0], extremes_of(norms[1])[1], _CLOSE * (16 * order + count + 32)
+        enough, worst, first, second = 0.0, 0.0, 0, 0
+        known[:] = False
+        # The type with the largest norm comes first, since it is likely to be in the worst pair, and once more later.
+        for turn in range(-1, types):
+            one = int(np.argmax(upper)) if turn < 0 else turn
+            # Σ m a b is at most the root of Σ m a² times that of Σ m b² (Cauchy-Schwarz).
+            if np.sqrt(np.float64(upper[one]) * lowest) < enough:
+                continue
+            fill_moments(up, down, common, one, moments)
+            top = extremes_of(moments)[1]
+            enough = max(enough, top * (1.0 - close))
+            for other in range(types if turn >= 0 and top >= enough else 0):
+                if moments[other] < enough:
+                    continue
+                for kind in (one, other):
+                    if not known[kind]:
+                        fill_exact(table, kind, total[kind], here, common, share, order, exact[kind])
+                        known[kind] = True
+                moment, left, right = 0.0, exact[one, 1], exact[other, 2]
+                for place in range(count):
+                    moment += left[place] * right[place]
+                if moment > worst:
+                    worst, first, second = moment, one, other
+        costs[rank] = np.log(max(worst, 1.0))
+        if rank < len(chances):
+            chances[rank, 0, :count], chances[rank, 1, :count] = exact[first, 0, :count], exact[second, 0, :count]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+def fill_factors(single, here, common, scale, rest, order, up, down, norms, base):  # type: ignore[no-untyped-def]  # compiled
+    """Write (p/m)^{λ+1} and (m/p)^λ in single precision (entries x types), and Σ m times the squares of either."""
+    width, upper, lower, constant = len(scale), norms[0], norms[1], np.float32(rest)
+    upper[:], lower[:] = 0.0, 0.0
+    for place in range(len(here)):
+        row, left, right = single[here[place]], up[place], down[place]
+        inverse, weight = np.float32(1.0 / common[place]), np.float32(common[place] / GRID)
+        # Several short loops over few arrays, each of which a processor does several at a time.
+        for column in range(width):
+            chance = constant + row[column] * (scale[column] * inverse)
+            left[column] = chance
+            right[column] = chance
+        _raise_single(right, order, base)
+        for column in range(width):
+            power = right[column]
+            product = left[column] * power
+            left[column] = product
+            right[column] = np.float32(1.0) / power
+            upper[column] += weight * product * product
+        for column in range(width):
+            lower[column] += weight * right[column] * right[column]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _finish(chances, left, right, single_left, single_right):  # type: ignore[no-untyped-def]  # compiled
-    """Turn (p/m)^λ in `left` into m (p/m)^{λ+1}, and write (m/p)^λ; both in single precision as well."""
-    for place in range(len(chances)):
-        right[place] = 1.0 / left[place]
-    for place in range(len(chances)):
-        left[place] *= chances[place]
-    for place in range(len(chances)):
-        single_left[place] = left[place]
-    for place in range(len(chances)):
-        single_right[place] = right[place]
+def _raise_single(row, order, base):  # type: ignore[no-untyped-def]  # compiled
+    """Raise each of a row to a power, in single precision; `base` is overwritten."""
+    left = np.int64(order)
+    if left != order or left < 1:
+        for place in range(len(row)):
+            row[place] = row[place] ** np.float32(order)
+        return
+    while left & 3 == 0:
+        for place in range(len(row)):
+            square = row[place] * row[place]
+            row[place] = square * square
+        left >>= 2
+    base[:] = row
+    if left & 1 == 0:
+        row[:] = 1.0
+    while left > 1:
+        left >>= 1
+        for place in range(len(row)):
+            base[place] *= base[place]
+        if left & 1:
+            for place in range(len(row)):
+                row[place] *= base[place]
 
 
 @numba.njit(cache=True, nogil=True)
-def _largest_moment(products, left, right, pair):  # type: ignore[no-untyped-def]  # compiled
-    """Return the largest moment in double precision, of all pairs that may have it; write down its pair."""
-    types = len(products)
-    peaks, peak = np.empty(types, np.float32), np.float32(0.0)
-    for one in range(types):
-        peaks[one] = extremes_of(products[one])[1]
-        peak = max(peak, peaks[one])
-    enough = np.float32(peak * (1.0 - _CLOSE * (len(left) + 4)))
-    worst = 0.0
-    for one in range(types):
-        row = products[one]
-        for other in range(types if peaks[one] >= enough else 0):
-            if row[other] >= enough:
-                moment = 0.0
-                for place in range(len(left)):
-                    moment += left[place, one] * right[place, other]
-                if moment > worst:
-                    worst, pair[0], pair[1] = moment, one, other
-    return worst
+def _all_sure(norms):  # type: ignore[no-untyped-def]  # compiled
+    for row in norms:
+        for value in row:
+            if not value <= _SURE:
+                return False
+    return True
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+def fill_moments(up, down, common, one, moments):  # type: ignore[no-untyped-def]  # compiled
+    """Write the moments of one type with every type, in single precision; four entries at a time."""
+    moments[:] = 0.0
+    count, weight = len(common), np.float32(1.0 / GRID)
+    for place in range(0, count - 3, 4):
+        rows = down[place], down[place + 1], down[place + 2], down[place + 3]
+        a, b = common[place] * weight * up[place, one], common[place + 1] * weight * up[place + 1, one]
+        c, d = common[place + 2] * weight * up[place + 2, one], common[place + 3] * weight * up[place + 3, one]
+        _add_four(np.float32(a), np.float32(b), np.float32(c), np.float32(d), rows, moments)
+    for place in range(count // 4 * 4, count):
+        one_row, a = down[place], np.float32(common[place] * weight * up[place, one])
+        for column in range(len(moments)):
+            moments[column] += a * one_row[column]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+def _add_four(a, b, c, d, rows, moments):  # type: ignore[no-untyped-def]  # compiled
+    first, second, third, fourth = rows
+    for column in range(len(moments)):
+        moments[column] += a * first[column] + b * second[column] + (c * third[column] + d * fourth[column])
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _costs_of_pairs(columns, entries, offsets, noise, share, order, pairs):  # type: ignore[no-untyped-def]  # compiled
-    costs, most = np.empty(len(pairs)), _longest(offsets)
-    two, memory, largest = np.empty((columns.shape[0], 2)), np.empty((3, 2)), np.empty(2, dtype=np.int64)
-    chances = np.empty((most, 2))
-    for rank in range(len(pairs)):
-        here = entries[offsets[rank] : offsets[rank + 1]]
-        common = noise[offsets[rank] : offsets[rank + 1]]
-        for place in here:
-            two[place, 0], two[place, 1] = columns[place, pairs[rank, 0]], columns[place, pairs[rank, 1]]
-        fill_weights_abreast(two, here, 0, 2, chances, memory, largest)
-        _mix(chances[: len(here)], common, share)
-        moment = 0.0
-        for place in range(len(here)):
-            first, second = chances[place, 0], chances[place, 1]
-            moment += first * _power(first / second, order)
-        costs[rank] = np.log(max(moment, 1.0))
-    return costs
+def fill_exact(table, kind, total, here, common, share, order, out):  # type: ignore[no-untyped-def]  # compiled
+    """Write a type's chances at a rank set, m (p/m)^{λ+1} and (m/p)^λ, as `fill_weights` and `mixed` have them."""
+    chances, left, right = out
+    spare, largest, most = float(GRID), 0, 0.0
+    for place in range(len(here)):
+        weight = np.floor(table[here[place], kind] / total * GRID)
+        weight = weight if weight > 1.0 else 1.0
+        chances[place] = weight
+        spare -= weight
+        if weight > most:
+            largest, most = place, weight
+    chances[largest] += spare
+    for place in range(len(here)):
+        chance = (share * chances[place] + (1.0 - share) * common[place]) / GRID
+        power = _power(chance * (1.0 / (common[place] / GRID)), order)
+        chances[place], left[place], right[place] = chance, power * chance, 1.0 / power
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _coin_costs(low, high, noise, share, order):  # type: ignore[no-untyped-def]  # compiled
-    costs = np.empty(len(low))
+def cost_of_pair(chances, order):  # type: ignore[no-untyped-def]  # compiled
+    """Return the cost of a selection for one pair of types: never above the worst."""
+    moment = 0.0
+    for place in range(chances.shape[1]):
+        first, second = chances[0, place], chances[1, place]
+        moment += first * _power(first / second, order)
+    return np.log(max(moment, 1.0))
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_coin_costs(low, high, noise, share, order, costs):  # type: ignore[no-untyped-def]  # compiled
+    """Write `coin_costs`."""
     for place in range(len(low)):
         rest, tails = (1.0 - share) * noise[place], (1.0 - share) * (GRID - noise[place])
         heads_one, heads_two = (share * low[place] + rest) / GRID, (share * high[place] + rest) / GRID
@@ -298,7 +393,6 @@ def _coin_costs(low, high, noise, share, order):  # type: ignore[no-untyped-def]
                 _log_moment(heads_one, tails_one, heads, tails, order),
                 _log_moment(heads_two, tails_two, 1.0 / heads, 1.0 / tails, order),
             )
-    return costs
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

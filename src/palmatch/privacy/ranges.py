@@ -11,7 +11,7 @@ import numba
 import numpy as np
 
 from palmatch.device.distribution import GRID
-from palmatch.policies.compiled import linear_backoff
+from palmatch.policies.compiled import backoff_weight
 from palmatch.problem import FloatArray, IntArray
 
 # Groups whose weights are computed at once: rows long enough for a processor, a table small enough for its cache.
@@ -102,42 +102,52 @@ def fill_weights_abreast(columns, here, first, last, weights, memory, largest): 
 
 
 def backoff_extremes(
-    utilities: FloatArray, entries: IntArray, offsets: IntArray, gamma: float, *, columns: FloatArray | None = None
+    utilities: FloatArray, entries: IntArray, offsets: IntArray, gamma: float
 ) -> tuple[IntArray, IntArray]:
     """Return the smallest and the largest back-off chance over GRID of any row at every entry.
 
-    The numbers of `policies.compiled.backoff_range`, in less time: an agent that would lose more never backs off more,
-    to the last bit, so that only the extreme losses need a chance. `columns` are the utilities column by column, where
-    they are at hand.
+    The numbers of `policies.compiled.backoff_range`, in less time.
     """
-    by_column = np.ascontiguousarray(utilities.T) if columns is None else columns
-    least, most = _loss_range(by_column, entries, offsets)
-    low, high = linear_backoff(np.stack((most, least)), np.zeros((2, len(entries))), gamma)
+    table = np.ascontiguousarray(utilities.T)
+    low, high = np.empty(len(entries), dtype=np.int64), np.empty(len(entries), dtype=np.int64)
+    fill_backoff_extremes(table, set_sums(table, entries, offsets)[1], entries, offsets, gamma, low, high)
     return low, high
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"nnan", "nsz"})
-def _loss_range(columns, entries, offsets):  # type: ignore[no-untyped-def]  # compiled
-    """Return the smallest and the largest loss of any row at every entry; rows side by side, as processors like it."""
-    ranks, rows = len(offsets) - 1, columns.shape[1]
-    total, squares, losses = np.empty(rows), np.empty(rows), np.empty(rows)
-    least, most = np.empty(len(entries)), np.empty(len(entries))
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def set_sums(table, entries, offsets):  # type: ignore[no-untyped-def]  # compiled
+    """Return for each rank set and type the sum of utilities, and `device.distribution.expected_utility`."""
+    ranks, width = len(offsets) - 1, table.shape[1]
+    totals, expected = np.zeros((ranks, width)), np.zeros((ranks, width))
     for rank in range(ranks):
-        following = rank + 1 if rank + 1 < ranks else 0
-        total[:], squares[:] = 0.0, 0.0
-        for place in range(offsets[following], offsets[following + 1]):
-            utility = columns[entries[place]]
-            for row in range(rows):
-                total[row] += utility[row]
-                squares[row] += utility[row] * utility[row]
-        for row in range(rows):
-            squares[row] /= total[row]
+        total, squares = totals[rank], expected[rank]
         for place in range(offsets[rank], offsets[rank + 1]):
-            utility = columns[entries[place]]
-            for row in range(rows):
-                losses[row] = utility[row] - squares[row]
-            least[place], most[place] = extremes_of(losses)
-    return least, most
+            row = table[entries[place]]
+            for column in range(width):
+                total[column] += row[column]
+                squares[column] += row[column] * row[column]
+        for column in range(width):
+            squares[column] /= total[column]
+    return totals, expected
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"nnan", "nsz"})
+def fill_backoff_extremes(table, expected, entries, offsets, gamma, low, high):  # type: ignore[no-untyped-def]  # compiled
+    """Write the extreme back-off chances of all types (resources x types) at every entry.
+
+    A type that would lose more never backs off more, to the last bit, so that only the extreme losses need a chance;
+    and all losses up to γ have the same one.
+    """
+    ranks, width = len(offsets) - 1, table.shape[1]
+    losses = np.empty(width)
+    for rank in range(ranks):
+        alternative = expected[rank + 1 if rank + 1 < ranks else 0]
+        for place in range(offsets[rank], offsets[rank + 1]):
+            row = table[entries[place]]
+            for column in range(width):
+                losses[column] = row[column] - alternative[column]
+            least, most = extremes_of(losses)
+            low[place], high[place] = backoff_weight(most, 0.0, gamma), backoff_weight(least, 0.0, gamma)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -20,9 +20,12 @@ from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, partition_in_words
 from palmatch.matching import Guarantee
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.noise import PublicPlay
-from palmatch.policies.published import Policy
+from palmatch.policies.published import Policy, on_grid
+from palmatch.privacy import few_accounts
 from palmatch.privacy.accountants import UNLIMITED, Allowance, check_budget
-from palmatch.privacy.costs import ActionCosts, cost_curve
+from palmatch.privacy.costs import ActionCosts, cost_curve, has_few_types
+from palmatch.privacy.course import bought, climb, course_of
+from palmatch.privacy.few_types import padded
 from palmatch.problem import FloatArray, IntArray
 
 # Orders λ = α - 1 that are tried; whole numbers, for which powers are cheap. A finer list buys next to nothing.
@@ -79,7 +82,6 @@ def renyi_account(
     delta: float,
     orders: Sequence[float] = ORDERS,
     look_ahead: int = 8,
-    estimate: Callable[[float, int], ActionCosts] | None = None,
 ) -> Account:
     """Return the Rényi account at the order that buys the most.
 
@@ -91,24 +93,18 @@ def renyi_account(
     usual:
         The costs of a typical course of actions, in order; it only serves to choose, the guarantee does not depend on
         it.
-    estimate:
-        Like `curve`, sooner and not exactly, once `curve` has been asked; it only serves to choose as well.
     """
     if not orders:
         raise InputError("Expected at least one order to choose from.")
     worths, start = _worths(epsilon, delta, tuple(orders))
-    known = {start: curve(orders[start], None)}
-
-    @cache
-    def bought(place: int) -> float:
+    values = np.full(len(orders), np.nan)
+    while np.isnan(values[top := climb(values, start)]):
         # Where δ takes more than ε gives, a higher order takes less: the worth itself shows the way up.
-        if worths[place] <= 0:
-            return worths[place]
-        return actions_bought(usual((estimate or curve)(orders[place], look_ahead)), worths[place])
-
-    top = _highest(bought, len(orders), start)
-    costs, chosen = known[top] if top in known else curve(orders[top], None), orders[top]
-    return Account("renyi", chosen, costs, lambda e: renyi_worth(e, order=chosen, delta=delta))
+        values[top] = worth = worths[top]
+        if worth > 0:
+            values[top] = actions_bought(usual(curve(orders[top], look_ahead)), worth)
+    chosen = orders[top]
+    return Account("renyi", chosen, curve(chosen, None), lambda e: renyi_worth(e, order=chosen, delta=delta))
 
 
 @lru_cache(maxsize=64)
@@ -121,20 +117,6 @@ def _worths(epsilon: float, delta: float, orders: tuple[float, ...]) -> tuple[li
     return worths, int(np.argmax([worth / (order * (order + 1)) for worth, order in zip(worths, orders, strict=True)]))
 
 
-def _highest(value: Callable[[int], float], places: int, here: int) -> int:
-    """Climb to a place that is no lower than its neighbours: for one hill, the top of it.
-
-    Costs grow with the order and what δ takes falls with it, so that there is one hill in practice; on another shape
-    the order is merely not the best one.
-    """
-    while True:
-        around = [place for place in (here - 1, here + 1) if 0 <= place < places]
-        best = max(around, key=value, default=here)
-        if value(best) <= value(here):
-            return here
-        here = best
-
-
 def pure_account(costs: ActionCosts) -> Account:
     """Return the account that adds up worst log-ratios: no δ, and what was spent is itself a guarantee."""
     return Account("pure", float("inf"), costs, lambda epsilon: epsilon, pure=True)
@@ -142,28 +124,18 @@ def pure_account(costs: ActionCosts) -> Account:
 
 def actions_bought(course: FloatArray, worth: float) -> float:
     """Return how many actions of a course a budget pays for, counting a part of the next one."""
-    if worth <= 0:
-        return 0.0
-    total = np.cumsum(course)
-    whole = int(np.searchsorted(total, worth, side="right"))
-    if whole == len(course):
-        # A course is short; beyond it, actions cost what they cost on average.
-        average = total[-1] / len(course)
-        return float(np.inf if average == 0 else whole + (worth - total[-1]) / average)
-    left = worth - (total[whole - 1] if whole else 0.0)
-    return float(whole + max(left, 0.0) / course[whole])
+    return float(bought(np.ascontiguousarray(course), worth))
 
 
-def usual_course(costs: ActionCosts, offsets: IntArray, noise: FloatArray) -> FloatArray:
+def usual_course(costs: ActionCosts, offsets: IntArray, noise: IntArray) -> FloatArray:
     """Return the costs of picking, backing off, picking at the next rank set and so on, as under the region's noise.
 
-    A back-off counts with its mean cost over what the noise would have picked.
+    A back-off counts with its mean cost over what the noise, weights over GRID, would have picked.
     """
     known = int(np.searchsorted(offsets, len(costs.backoff), side="right")) - 1
     ranks = min(len(costs.selection), len(offsets) - 1, known)
-    stop = int(offsets[ranks])
-    backoff = np.add.reduceat(noise[:stop] * costs.backoff[:stop], offsets[:ranks])
-    return np.column_stack((costs.selection[:ranks], backoff)).ravel()
+    course: FloatArray = course_of(costs.selection[:ranks], costs.backoff, offsets, noise)
+    return course
 
 
 @runtime_checkable
@@ -198,19 +170,52 @@ class BestOf:
         self, region: Neighbourhood, play: PublicPlay, policy: Policy, *, epsilon: float, delta: float
     ) -> Account:
         """Return the account that buys the most."""
-        share, curve = play.selection / GRID, cost_curve(region, play, policy)
+        few = self._of_few_types(region, play, policy, epsilon, delta) if has_few_types(region) else None
+        return few or replace(self._of_any(region, play, policy, epsilon, delta), types=len(region.types))
+
+    def terms(self, epsilon: float, delta: float) -> tuple[FloatArray, FloatArray, int, float]:
+        """Return the terms of `few_accounts.best_account`."""
+        worths, start = _worths(epsilon, delta, ORDERS)
+        return np.array(ORDERS, dtype=np.float64), np.array(worths), start, epsilon
+
+    def as_account(self, place: int, costs: ActionCosts, delta: float, *, types: int) -> Account:
+        """Return the account whose order `few_accounts.best_account` has chosen."""
+        if place == few_accounts.PURE:
+            return replace(pure_account(costs), types=types)
+        order = ORDERS[place]
+        return Account("renyi", order, costs, lambda e: renyi_worth(e, order=order, delta=delta), types=types)
+
+    def _of_few_types(
+        self, region: Neighbourhood, play: PublicPlay, policy: Policy, epsilon: float, delta: float
+    ) -> Account | None:
+        table = padded(np.ascontiguousarray(region.utilities.T))
+        tables = (table, len(region.types), region.entries, region.offsets, play.selection, play.backoff)
+        selection, backoff = np.empty(region.ranks), np.empty(len(region.entries))
+        place = few_accounts.best_account(
+            tables, chances_of(policy), self.terms(epsilon, delta), (self.pure, self.renyi), selection, backoff
+        )
+        unsure = place == few_accounts.UNSURE
+        costs = ActionCosts(selection, backoff)
+        return None if unsure else self.as_account(place, costs, delta, types=len(region.types))
+
+    def _of_any(self, region: Neighbourhood, play: PublicPlay, policy: Policy, epsilon: float, delta: float) -> Account:
+        curve = cost_curve(region, play, policy)
 
         def usual(costs: ActionCosts) -> FloatArray:
-            return usual_course(costs, region.offsets, share)
+            return usual_course(costs, region.offsets, play.selection)
 
         candidates = []
         if self.renyi:
-            candidates.append(renyi_account(curve, usual, epsilon=epsilon, delta=delta, estimate=curve.estimate))
+            candidates.append(renyi_account(curve, usual, epsilon=epsilon, delta=delta))
         if self.pure:
             # First in the list, since it is the better guarantee where both buy as much.
             candidates.insert(0, pure_account(curve(float("inf"), None)))
-        best = max(candidates, key=lambda a: actions_bought(usual(a.costs), float(a.worth(np.array([epsilon]))[0])))
-        return replace(best, types=len(region.types))
+        return max(candidates, key=lambda a: actions_bought(usual(a.costs), float(a.worth(np.array([epsilon]))[0])))
+
+
+def chances_of(policy: Policy) -> tuple[float, float, float]:
+    """Return ζ_S and ζ_B as the player draws them, and γ."""
+    return on_grid(policy.truth_selection) / GRID, on_grid(policy.truth_backoff) / GRID, policy.gamma
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ def _bought(
     found = {}
     for name in names:
         account = region_account(region, noise, policy, name, epsilon=epsilon, delta=delta)
-        course = usual_course(account.costs, region.offsets, noise.selection / GRID)
+        course = usual_course(account.costs, region.offsets, noise.selection)
         found[name] = actions_bought(course, float(account.worth(np.array([epsilon]))[0]))
     return found
 
