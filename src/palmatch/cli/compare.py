@@ -12,7 +12,7 @@ from palmatch.cli.outputs import check_outputs
 from palmatch.matching import Matching, in_words
 from palmatch.methods import Settings
 from palmatch.report.units import fairness_table
-from palmatch.studies.compare import Comparison, Row
+from palmatch.studies.compare import COMPARED, Comparison, Row
 from palmatch.studies.compare import compare as compare_methods
 from palmatch.studies.fairness import fairness
 from palmatch.studies.limit import CONFIDENCE
@@ -28,7 +28,7 @@ EXAMPLES = (
     "is on agents drawn from the public prior, and not on those of the file."
 )
 
-_METHODS = "once,published,noise,hungarian-region,random"
+_METHODS = ",".join(COMPARED)
 
 
 @options.sharing

@@ -56,11 +56,6 @@ def read_labels(path: FilePath, *, role: Literal["agents", "resources"]) -> Labe
     Agents may have `epsilon` and `demand`, resources `capacity`.
 
     A column `epsilon` in a file of resources is passed over, since resources have no privacy budget.
-
-    Raises
-    ------
-    InputError
-        With file, line and column, if any cell cannot be used.
     """
     sheet = read_sheet(path)
     return labels_of(sheet, identifiers(sheet), role=role)

@@ -64,25 +64,13 @@ class Points:
 
 
 def read_points(path: FilePath, *, role: Literal["agents", "resources"]) -> Points:
-    """Read `id`, `lat` and `lon`, for agents the optional `edge`, `epsilon` and `demand`, for resources `capacity`.
-
-    Raises
-    ------
-    InputError
-        With file, line and column, if any cell cannot be used.
-    """
+    """Read `id`, `lat` and `lon`, for agents the optional `edge`, `epsilon` and `demand`, for resources `capacity`."""
     sheet = read_sheet(path)
     return points_of(sheet, identifiers(sheet), role=role)
 
 
 def read_trips(path: FilePath) -> tuple[Points, Points]:
-    """Read `id`, `lat`, `lon`, `to_lat` and `to_lon`, and the optional `edge` and `epsilon`: origins, destinations.
-
-    Raises
-    ------
-    InputError
-        With file, line and column, if any cell cannot be used.
-    """
+    """Read `id`, `lat`, `lon`, `to_lat` and `to_lon`, and the optional `edge` and `epsilon`: origins, destinations."""
     sheet = read_sheet(path)
     return trips_of(sheet, identifiers(sheet))
 

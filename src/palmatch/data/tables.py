@@ -110,13 +110,7 @@ class Types:
 
 
 def read_table(path: FilePath, *, resource_ids: Sequence[str]) -> Table:
-    """Read `id`, `region`, the optional `epsilon`, and a utility for every resource.
-
-    Raises
-    ------
-    InputError
-        With file, line and column, if any cell cannot be used.
-    """
+    """Read `id`, `region`, the optional `epsilon`, and a utility for every resource."""
     sheet = read_sheet(path)
     return table_of(sheet, identifiers(sheet), resource_ids=resource_ids)
 
@@ -141,11 +135,6 @@ def read_types(path: FilePath, *, resource_ids: Sequence[str], bounds: Range = (
     Or, as `palmatch types` writes them, rows `region`, `type`, `paper`, `score`, where a pair without a row has the
     score 0 and scores lie within `bounds`. Without a column `representative` the first type of each region represents
     it.
-
-    Raises
-    ------
-    InputError
-        With file, line and column, if any cell cannot be used.
     """
     return types_of(read_sheet(path), resource_ids=resource_ids, bounds=bounds)
 

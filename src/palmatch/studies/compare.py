@@ -25,6 +25,9 @@ from palmatch.studies.limit_points import LIMIT, LimitPoint, limit_points
 # A problem, or the problem of each run where a run draws its own (primary areas, say).
 Problems = Problem | Callable[[int | None], Problem]
 
+# What is compared unless other methods are named.
+COMPARED = ("once", "published", "noise", "hungarian-region", "random")
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -79,7 +82,7 @@ class Comparison:
 
 def compare(
     problem: Problems,
-    methods: Sequence[str] = ("once", "published", "noise", "hungarian-region", "random"),
+    methods: Sequence[str] = COMPARED,
     *,
     runs: int = 32,
     epsilon: float | None = None,

@@ -31,13 +31,11 @@ from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer
 from palmatch.live.player import Player
 from palmatch.live.resource import Arrival, Gateway, new_gateway
-from palmatch.live.rules import Map, ReportRules, method_of
+from palmatch.live.rules import Map, opening_of
 from palmatch.live.simulation import MemoryStore
-from palmatch.live.terms import Opening
 from palmatch.live.transport.exchange import Access
 from palmatch.live.transport.hub import Hub
 from palmatch.live.trust import Trust
-from palmatch.methods import Settings
 from palmatch.web.scenes import Choice, Scenes
 
 # Each simulated device costs an RSA signature; so many are there in a second or two.
@@ -124,18 +122,8 @@ class LiveGames:
         gateway = Gateway(resources, trust, keys, self.arrivals[game].append)
         issuer, board = self.hub.local(Access("issuer")), self.hub.local(Access("board"))
         journal = Journal(self.folder / f"{game}.db")
-        opening = Opening(
-            protocol="report",
-            method=method_of("report").name,
-            classes=(0.0, epsilon),
-            partition=trust.partition,
-            resources=place.listed(),
-            issuer=self.issuer.key(game),
-            rules=ReportRules(place, Settings(epsilon=epsilon)),
-            joining=_JOINING,
-            preparing=_PREPARING,
-            slot=_SLOT,
-        )
+        times = {"joining": _JOINING, "preparing": _PREPARING, "slot": _SLOT}
+        opening = opening_of("report", place, (0.0, epsilon), self.issuer.key(game), **times, slots=1)
         try:
             await issuer.publish(*self.issuer.announcement(game))
             await gateway.serve(game)
