@@ -20,6 +20,19 @@ from running import run
 
 START = "import sys; sys.argv[0] = 'palmatch'; import palmatch.cli; print('ready', flush=True); palmatch.cli.main()"
 
+# Several commands of one process, which is started once: starting takes longer than they do.
+ONE_AFTER_THE_OTHER = """
+import json, sys
+from palmatch.cli import main
+for words in json.loads(sys.argv[1]):
+    sys.argv, status = ["palmatch", *words], 0
+    try:
+        main()
+    except SystemExit as end:
+        status = end.code or 0
+    print("--- status", status, "---", flush=True)
+"""
+
 
 @pytest.fixture(scope="module")
 def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -77,18 +90,27 @@ def test_a_disk_that_fills_up_is_one_sentence_and_leaves_nothing_truncated(town:
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_an_output_without_greek_letters_gets_them_spelt(town: Path, encoding: str) -> None:
-    plain = os.environ | {"PYTHONIOENCODING": encoding}
-    for words in (
-        ("match", "agents.csv", "vehicles.csv", "--out", "pairs.csv", "--method", "palma"),
-        ("compare", "agents.csv", "vehicles.csv", "--runs", 1),
-        ("plan", "agents.csv", "vehicles.csv"),
-        ("match", "--help"),
-    ):
-        ended = outside(*words, folder=town, env=plain)
-        assert (ended.returncode, ended.stderr) == (0, b""), words
-        assert "eps" in ended.stdout.decode(encoding), words
-    ended = outside("compare", "agents.csv", "vehicles.csv", "--runs", 1, "--json", "-", folder=town, env=plain)
-    assert json.loads(ended.stdout.decode(encoding))["rows"]
+    files = ["agents.csv", "vehicles.csv"]
+    words = (
+        ["match", *files, "--out", "pairs.csv", "--method", "palma"],
+        ["compare", *files, "--runs", "1", "--methods", "published,random"],
+        ["plan", *files],
+        ["match", "--help"],
+        ["compare", *files, "--runs", "1", "--methods", "published,random", "--json", "-"],
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", ONE_AFTER_THE_OTHER, json.dumps(words)],
+        cwd=town,
+        capture_output=True,
+        check=False,
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    *told, figures, rest = ended.stdout.decode(encoding).split("--- status 0 ---\n")
+    assert rest == ""
+    assert len(told) == 4
+    assert all("eps" in text for text in told)
+    assert json.loads(figures)["rows"]
 
 
 @pytest.mark.parametrize("columns", [50, 60, 80, 132])

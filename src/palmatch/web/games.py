@@ -122,8 +122,10 @@ class LiveGames:
         gateway = Gateway(resources, trust, keys, self.arrivals[game].append)
         issuer, board = self.hub.local(Access("issuer")), self.hub.local(Access("board"))
         journal = Journal(self.folder / f"{game}.db")
-        times = {"joining": _JOINING, "preparing": _PREPARING, "slot": _SLOT}
-        opening = opening_of("report", place, (0.0, epsilon), self.issuer.key(game), **times, slots=1)
+        key = self.issuer.key(game)
+        opening = opening_of(
+            "report", place, (0.0, epsilon), key, joining=_JOINING, preparing=_PREPARING, slot=_SLOT, slots=1
+        )
         try:
             await issuer.publish(*self.issuer.announcement(game))
             await gateway.serve(game)
