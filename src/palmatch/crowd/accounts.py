@@ -18,7 +18,7 @@ from palmatch.privacy.few_types import WIDTH
 from palmatch.privacy.sound import Account, BestOf, chances_of
 from palmatch.problem import FloatArray, Located, Problem
 from palmatch.rounds.tables import PublicTables
-from palmatch.rounds.threads import spread
+from palmatch.threads import spread
 
 # Squares that one thread does at a time, and after which progress is told.
 _AT_A_TIME, _AT_ONCE = 16, 512
