@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -109,12 +110,7 @@ def help_of(method: str) -> str:
 
 def dashes_of(kinds: Iterable[Kind]) -> list[tuple[float, tuple[float, ...]]]:
     """Return a dash pattern for each line, so that lines of one kind differ."""
-    seen: dict[Kind, int] = {}
-    patterns = []
-    for kind in kinds:
-        seen[kind] = seen.get(kind, -1) + 1
-        patterns.append(DASHES[seen[kind] % len(DASHES)])
-    return patterns
+    return _one_after_the_other(kinds, lambda _: DASHES)
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
@@ -218,13 +214,18 @@ def kind_handles(kinds: Iterable[Kind]) -> list[Line2D]:
 
 def markers_of(kinds: Iterable[Kind]) -> list[str]:
     """Return a marker for each line, so that lines of one kind differ; the first of a kind has the kind's own."""
-    seen: dict[Kind, int] = {}
-    markers = []
+    others = {kind: [marker for marker in _MORE_MARKERS if marker != kind.marker] for kind in KINDS}
+    return _one_after_the_other(kinds, lambda kind: (kind.marker, *others[kind]))
+
+
+def _one_after_the_other(kinds: Iterable[Kind], choices: Callable[[Kind], Sequence[R]]) -> list[R]:
+    """Return for each kind the next of its choices, from the first on."""
+    seen: Counter[Kind] = Counter()
+    chosen = []
     for kind in kinds:
-        choice = (kind.marker, *(marker for marker in _MORE_MARKERS if marker != kind.marker))
-        seen[kind] = seen.get(kind, -1) + 1
-        markers.append(choice[seen[kind] % len(choice)])
-    return markers
+        chosen.append(choices(kind)[seen[kind] % len(choices(kind))])
+        seen[kind] += 1
+    return chosen
 
 
 def epsilon_bars(axes: Axes, values: FloatArray, budget: float, colour: str) -> None:
