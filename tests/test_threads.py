@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palmatch as pm
+from palmatch import threads
 from palmatch.errors import InputError
 from palmatch.methods import Workspace
 from palmatch.policies.published import Policy
-from palmatch.rounds import game, kernel, threads
+from palmatch.rounds import game, kernel
 from palmatch.rounds.draws import keys_of, streams
 from palmatch.rounds.game import rules_of, simulate
 from palmatch.rounds.tables import stable_order
