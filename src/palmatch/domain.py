@@ -32,7 +32,20 @@ class Utility(Protocol):
     """
 
     def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
-        """Return utilities in (0, 1], one row a type, one column a resource (all of them, or `columns`)."""
+        """Return utilities in (0, 1], one row a type, one column a resource (all of them, or `columns`).
+
+        Parameters
+        ----------
+        types:
+            Possible agents, one a row.
+        columns:
+            Which resources; all of them unless given.
+
+        Returns
+        -------
+        array
+            A row for each type, a column for each resource.
+        """
         ...
 
 
@@ -50,15 +63,48 @@ class Partition(Protocol):
     """
 
     def region_of(self, types: FloatArray) -> Sequence[Region]:
-        """Return the region of each type. Regions of one partition can be sorted; `str(region)` is for readers."""
+        """Return the region of each type. Regions of one partition can be sorted; `str(region)` is for readers.
+
+        Parameters
+        ----------
+        types:
+            Possible agents, one a row.
+
+        Returns
+        -------
+        sequence
+            A region for each type.
+        """
         ...
 
     def types_of(self, region: Region) -> FloatArray:
-        """Return every possible type of a region, one a row."""
+        """Return every possible type of a region, one a row.
+
+        Parameters
+        ----------
+        region:
+            What `region_of` returned.
+
+        Returns
+        -------
+        array
+            Possible types, one a row.
+        """
         ...
 
     def representative(self, region: Region) -> int:
-        """Return which row of `types_of(region)` stands for the region: n* of the paper."""
+        """Return which row of `types_of(region)` stands for the region: n* of the paper.
+
+        Parameters
+        ----------
+        region:
+            What `region_of` returned.
+
+        Returns
+        -------
+        int
+            A row number.
+        """
         ...
 
 

@@ -58,7 +58,18 @@ class TransportError(PalmatchError, OSError):
 class Refused(PalmatchError):
     """A device was given something that it must not act on: nothing was charged and nothing was sent.
 
-    `code` names the rule in one word, the same in Python and in JavaScript.
+    Attributes
+    ----------
+    code:
+        The rule that was broken, in one word, the same in Python and in JavaScript.
+    message:
+        The same in a sentence: the text of the exception.
+
+    Examples
+    --------
+    >>> from palmatch.errors import Refused
+    >>> Refused("ratio", "A report is too likely from one cell.").code
+    'ratio'
     """
 
     def __init__(self, code: str, message: str) -> None:

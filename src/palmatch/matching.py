@@ -131,7 +131,18 @@ class Trace:
 
     @classmethod
     def of_reports(cls, reported: NDArray[np.int64]) -> Trace:
-        """Return what a centre sees that is told every report."""
+        """Return what a centre sees that is told every report.
+
+        Parameters
+        ----------
+        reported:
+            The number of each agent's report.
+
+        Returns
+        -------
+        Trace
+            A row for each agent.
+        """
         agents = len(reported)
         return cls(
             step=np.ones(agents, dtype=np.int64),
@@ -151,6 +162,8 @@ class Matching:
 
     Attributes
     ----------
+    method, guarantee:
+        The name of the method, and what it guarantees.
     resource_of:
         For each agent the row number of its resource, -1 where it goes without; of its first one where it has several.
     utility:
@@ -160,6 +173,12 @@ class Matching:
         computes it from an agent's own utilities (`epsilon_is_public` is False); NaN where the notion does not apply.
     charged:
         How many of each agent's actions were charged.
+    epsilon_is_public:
+        Whether `epsilon` may be published.
+    trace:
+        What an observer saw, where it was asked for.
+    library:
+        What the agents came as, and what `to_frame` gives: "polars", "pandas" or "pyarrow".
     rounds:
         Synchronous steps until no agent had anything left to do; 0 for a centralised method.
     agent_ids, resource_ids:
@@ -231,6 +250,11 @@ class Matching:
         ----------
         library:
             "polars", "pandas" or "pyarrow"; what the agents came as unless given.
+
+        Returns
+        -------
+        DataFrame or Table
+            Of the library that was asked for.
         """
         agents, resources = self.columns()
         frame = pl.DataFrame({"agent": agents, self.other: pl.Series(resources, dtype=pl.String)})
@@ -245,7 +269,13 @@ class Matching:
         return frame
 
     def columns(self) -> tuple[list[str], list[str | None]]:
-        """Return the ids of agents and of their resources: a row for every unit, None for an agent without any."""
+        """Return the ids of agents and of their resources: a row for every unit, None for an agent without any.
+
+        Returns
+        -------
+        tuple of two lists
+            Ids of agents, and of their resources.
+        """
         rows, places = range(len(self.resource_of)), self.resource_of.tolist()
         owners: Sequence[int] = rows
         if self.several is not None:

@@ -66,6 +66,16 @@ class Problem:
 
     Attributes
     ----------
+    domain:
+        What utility and region mean.
+    agent_ids, resource_ids:
+        Public ids; row numbers refer to their order.
+    regions:
+        The regions with agents in them, sorted.
+    uncovered:
+        Rows of agents to whom guarantees of methods that act on exact types do not apply.
+    notes:
+        What was noticed about the records, a sentence each.
     types:
         What each agent acts on, one row an agent: private to that agent.
     truth:
@@ -166,20 +176,53 @@ class Problem:
         return np.empty((0, 2), dtype=np.int64) if self.seats is None else self.seats.conflicts
 
     def true_utility(self, columns: IntArray | None = None) -> FloatArray:
-        """Return what each agent truly gets from each resource (N x R, or N x columns), for scoring only."""
+        """Return what each agent truly gets from each resource (N x R, or N x columns), for scoring only.
+
+        Parameters
+        ----------
+        columns:
+            Which resources; all of them unless given.
+
+        Returns
+        -------
+        array
+            A row for each agent, a column for each resource.
+        """
         if isinstance(self.domain, Mutual):
             return self.domain.between(self.truth, self.truth if columns is None else self.truth[columns])
         return checked_utility(self.domain, self.truth, columns)
 
     def true_utility_of(self, resource_of: IntArray) -> FloatArray:
-        """Return what each agent truly gets from the resource that it got; 0 for an agent that goes without."""
+        """Return what each agent truly gets from the resource that it got; 0 for an agent that goes without.
+
+        Parameters
+        ----------
+        resource_of:
+            For each agent the row number of its resource, or -1.
+
+        Returns
+        -------
+        array
+            A utility for each agent.
+        """
         gained = np.zeros(self.agents)
         matched = np.flatnonzero(resource_of >= 0)
         gained[matched] = self.true_utility_of_units(np.column_stack((matched, resource_of[matched])))
         return gained
 
     def true_utility_of_units(self, units: IntArray) -> FloatArray:
-        """Return what each unit, a row (agent, resource), is truly worth to its agent."""
+        """Return what each unit, a row (agent, resource), is truly worth to its agent.
+
+        Parameters
+        ----------
+        units:
+            Row numbers: agents in the first column, resources in the second.
+
+        Returns
+        -------
+        array
+            A utility for each unit.
+        """
         agents, resources = units[:, 0], units[:, 1]
         if isinstance(self.domain, Crowded):
             return self.domain.utility_of_pairs(self.truth[agents], resources)

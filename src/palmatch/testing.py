@@ -25,6 +25,11 @@ __all__ = ["check_accountant", "check_domain", "check_method", "check_problem"]
 def check_problem(problem: Problem) -> None:
     """Raise an AssertionError for the first rule that a problem breaks; its domain is tried as well.
 
+    Parameters
+    ----------
+    problem:
+        What is tried.
+
     Examples
     --------
     >>> import palmatch as pm
@@ -95,6 +100,10 @@ def check_method(method: str | Method, problem: Problem, *, settings: Settings |
     ----------
     method:
         A name of the registry, "module:name", or a `palmatch.Method`.
+    problem:
+        What it is played on.
+    settings:
+        All public numbers; ε = 1 and δ = 1e-5 unless given.
     seeds:
         How many seeds are played.
 
@@ -166,6 +175,15 @@ def check_accountant(accountant: str | Accountant, problem: Problem, *, epsilon:
 
     Prices are at least 0 and finite in number; a larger budget is worth no less; an account that says it is pure prices
     every selection and back-off at no less than the worst log-ratio of any two possible types, computed here naively.
+
+    Parameters
+    ----------
+    accountant:
+        A name, such as "pure", or an accountant of your own.
+    problem:
+        Whose regions are priced.
+    epsilon:
+        The budget.
 
     Examples
     --------

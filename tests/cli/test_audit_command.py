@@ -26,7 +26,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_audit_says_what_was_measured_and_draws_what_is_believed(town):
     result = run("audit", "agents.csv", "vehicles.csv", "--games", 40, "--agent", "a3", "--out", "one", folder=town)
     assert result.returncode == 0, result.stderr
-    assert "as given: measured at least 0.00, claimed at most 1: fine" in result.stdout
+    assert "as given: measured at least 0.00, stated at most 1: fine" in result.stdout
     assert "stress: measured at least" in result.stdout
     assert "once, ε = 1, δ = 0" in result.stdout
     assert "watching agent a3" in result.stdout
@@ -72,7 +72,7 @@ def test_a_broken_claim_ends_with_status_1(town, monkeypatch):
     words = ("audit", "agents.csv", "vehicles.csv", "--method", "hungarian-once", "--games", 150, "--seed", 0)
     result = run(*words, "--out", "three", folder=town)
     assert result.returncode == 1
-    assert "claimed at most 1: BROKEN" in result.stdout
+    assert "stated at most 1: BROKEN" in result.stdout
 
 
 def test_without_a_map_there_is_no_picture_of_beliefs_and_that_is_said(tmp_path):

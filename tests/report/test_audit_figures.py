@@ -121,7 +121,7 @@ def test_rates_start_at_none_and_end_at_all_and_the_verdict_is_in_words(found):
         assert (np.diff(wrong) >= 0).all()
         assert (np.diff(right) >= 0).all()
     words = words_of(figure)
-    assert re.search(r"as given: measured at least 0\.\d\d, claimed at most 1: fine", words)
+    assert re.search(r"as given: measured at least 0\.\d\d, stated at most 1: fine", words)
     assert "stress: measured" in words
 
 

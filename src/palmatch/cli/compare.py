@@ -75,10 +75,13 @@ def _tell(results: Sequence[Comparison], runs: int, settings: Settings, seed: in
     show.say(f"{show.counted(runs, 'run')}, ε = {in_words(settings.epsilon)}, δ = {in_words(settings.delta)}")
     show.say_seeded(seed)
     show.show_rows([row for result in results for row in result.rows])
-    show.say("Loss is against the full-information optimum.")
+    show.explain_rows([row for result in results for row in result.rows])
     if problem.seats is not None and len(results) == 1:
         show.show_table(*fairness_table(problem, _first(results[0])))
-        show.say("Low: the share that is served less than half the mean of its side. --json has the sorted curves.")
+        show.say(
+            "Least: the utility of the worst served. Low: the share of its side with less than half the mean. --json "
+            "has the sorted curves."
+        )
     if results[0].limit:
         tell_limit([point for result in results for point in result.limit])
     show.say(show.FROM_THE_TRUTH)

@@ -78,7 +78,7 @@ def command(
         show.say(f"A synthetic city, {hour:g} o'clock: {show.size_of(problem)}")
         show.say_seeded(seed)
         show.show_rows(sorted(result.rows, key=lambda row: row.loss_mean))
-        show.say("Loss is against the full-information optimum.")
+        show.explain_rows(result.rows)
         if result.limit:
             tell_limit(result.limit)
         show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is synthetic.")

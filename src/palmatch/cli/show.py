@@ -23,7 +23,7 @@ from rich.text import Text
 from palmatch.cli.streams import spelt
 from palmatch.data.whole import write_whole
 from palmatch.matching import Guarantee, in_words
-from palmatch.methods import StageProgress
+from palmatch.methods import METHODS, StageProgress
 from palmatch.problem import Problem
 from palmatch.report.phrases import counted as counted
 
@@ -171,6 +171,17 @@ def show_rows(rows: Sequence[Row]) -> None:
         for row in rows
     ]
     show_table(names, lines)
+
+
+def explain_rows(rows: Sequence[Row]) -> None:
+    """Say what the columns of a comparison mean, and which ε of it cannot be compared with the others."""
+    none = " ε none: no privacy." if any(math.isinf(row.epsilon_max) for row in rows) else ""
+    say(f"Loss is against the full-information optimum; ± is the standard deviation over runs.{none}")
+    if any(row.method in METHODS and METHODS[row.method].notion == "geo-indistinguishability" for row in rows):
+        say(
+            "Methods with geo in their name: ε holds for two places half an edge apart and grows with the distance "
+            "(geo-indistinguishability); it does not compare with the ε of the others."
+        )
 
 
 def _show_losses(rows: Sequence[Row], sizes: Sequence[tuple[float | None, int | None]]) -> None:

@@ -18,6 +18,36 @@ def best_bid(
     It bids for what is worth most to it after the price, as much as it could pay before something else became worth
     more, plus a public step (Bertsekas 1988). The resource is -1 if nothing is worth its price: going without is worth
     0, so that no agent bids more than something is worth to it, but for the step.
+
+    Parameters
+    ----------
+    values:
+        What each entry of `resources` is worth: the posterior means of the agent's report.
+    resources:
+        Numbers of resources.
+    prices:
+        The posted price of every resource, by its number.
+    start, stop:
+        Which entries belong to this agent.
+    step:
+        By how much a bid exceeds what would suffice: public.
+
+    Returns
+    -------
+    tuple[int, float]
+        The number of the resource, or -1, and the offer.
+
+    Examples
+    --------
+    >>> from palmatch.device.bid import best_bid
+    >>> where, offer = best_bid([0.8, 0.5], [0, 1], [0.1, 0.0], 0, 2, 0.01)
+    >>> where, round(offer, 6)
+    (0, 0.31)
+
+    References
+    ----------
+    D. P. Bertsekas. The auction algorithm: a distributed relaxation method for the assignment problem. Annals of
+    Operations Research 14, 1988.
     """
     best, second, wanted = -1.0, 0.0, -1
     for place in range(start, stop):

@@ -28,6 +28,19 @@ class Partition:
 
     It is public and pinned: with another origin in every game an agent could be narrowed down to the overlap of its
     squares.
+
+    Attributes
+    ----------
+    edge, spacing:
+        Metres: the edge of a square, and the distance between the possible positions in it.
+    latitude, longitude:
+        Degrees: the corner from which squares are counted.
+
+    Examples
+    --------
+    >>> from palmatch.device.grid import Partition
+    >>> Partition(edge=1000.0, spacing=500.0, latitude=41.0, longitude=-74.0).spots
+    9
     """
 
     edge: float
@@ -54,7 +67,23 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What an agent acts on: its region, which is public, and its possible type in it, which is private."""
+    """What an agent acts on: its region, which is public, and its possible type in it, which is private.
+
+    Attributes
+    ----------
+    region:
+        The name of the square: public.
+    spot:
+        The number of the grid point in the square, counted from the south-west corner, row by row; the centre is the
+        last one where it is not on the grid. It is private.
+
+    Examples
+    --------
+    >>> from palmatch.device.grid import Partition, Place, locate
+    >>> partition = Partition(edge=1000.0, spacing=500.0, latitude=41.0, longitude=-74.0)
+    >>> isinstance(locate(partition, 40.7484, -73.9857), Place)
+    True
+    """
 
     region: str
     spot: int
@@ -66,6 +95,25 @@ def locate(partition: Partition, latitude: float, longitude: float) -> Place:
     Along each edge the nearest point counts, of two at the same distance the one further south or west; the centre
     counts, where it is not on the grid, if it is strictly nearer. A position on a border belongs to the square to its
     north or east.
+
+    Parameters
+    ----------
+    partition:
+        The public squares and their grid.
+    latitude, longitude:
+        The position in degrees: private.
+
+    Returns
+    -------
+    Place
+        The public square and the private grid point.
+
+    Examples
+    --------
+    >>> from palmatch.device.grid import Partition, locate
+    >>> partition = Partition(edge=1000.0, spacing=500.0, latitude=41.0, longitude=-74.0)
+    >>> locate(partition, 40.7484, -73.9857)
+    Place(region='1,-28', spot=0)
     """
     if not (abs(latitude) <= 90 and abs(longitude) <= 180):  # also false for NaN
         raise InputError("Expected a latitude between -90 and 90 and a longitude between -180 and 180.")

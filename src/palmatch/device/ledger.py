@@ -44,7 +44,21 @@ LimitName = Literal["period", "lifetime"]
 
 
 class BudgetExhausted(PalmatchError):
-    """The charge would pass a limit; nothing was written, so the agent must not act. Attributes are in units."""
+    """The charge would pass a limit; nothing was written, so the agent must not act. Attributes are in units.
+
+    Attributes
+    ----------
+    limit:
+        Which limit: "period" or "lifetime".
+    spent, requested, remaining:
+        Units that were charged under it, that were asked for, and that are left.
+
+    Examples
+    --------
+    >>> from palmatch.device.ledger import BudgetExhausted, units_of
+    >>> print(BudgetExhausted("lifetime", spent=units_of(9.5), requested=units_of(1), remaining=units_of(0.5)))
+    The lifetime budget is exhausted: ε = 9.5 is spent and 0.5 remains, but 1 was requested.
+    """
 
     def __init__(self, limit: LimitName, *, spent: int, requested: int, remaining: int) -> None:
         super().__init__(
@@ -61,7 +75,23 @@ class BudgetExhausted(PalmatchError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What may be spent, in units; a period begins at a multiple of its length: days at midnight UTC."""
+    """What may be spent, in units; a period begins at a multiple of its length: days at midnight UTC.
+
+    Attributes
+    ----------
+    lifetime:
+        For the whole life of the ledger.
+    per_period:
+        In each period; None for no such limit.
+    period_seconds:
+        The length of a period; a day unless given.
+
+    Examples
+    --------
+    >>> from palmatch.device.ledger import Limits, units_of
+    >>> Limits(lifetime=units_of(10), per_period=units_of(1)).period_seconds
+    86400
+    """
 
     lifetime: int
     per_period: int | None = None
@@ -70,7 +100,34 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The permission to act once; kept elsewhere, it can later prove that the file still has the charge."""
+    """The permission to act once; kept elsewhere, it can later prove that the file still has the charge.
+
+    Attributes
+    ----------
+    number:
+        The number of the row in the ledger.
+    time:
+        Seconds since 1970.
+    matching, purpose:
+        What the charge is for.
+    units:
+        What was charged.
+    remaining:
+        Units that are left under both limits.
+    digest:
+        The checksum of the row, which depends on all rows before it.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from palmatch.device.ledger import Ledger, epsilon_of, units_of
+    >>> with TemporaryDirectory() as folder:
+    ...     with Ledger(Path(folder) / "me.ledger", agent="me", lifetime=units_of(10)) as ledger:
+    ...         receipt = ledger.charge(units_of(0.75), matching="monday", purpose="report")
+    >>> receipt.matching, epsilon_of(receipt.units), epsilon_of(receipt.remaining)
+    ('monday', 0.75, 9.25)
+    """
 
     number: int
     time: int
@@ -83,7 +140,37 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What `palmatch ledger show` prints; the dictionaries hold units, by matching and by start of period."""
+    """What `palmatch ledger show` prints; the dictionaries hold units, by matching and by start of period.
+
+    Attributes
+    ----------
+    agent:
+        Whose ledger it is.
+    limits:
+        The limits in force.
+    spent, remaining:
+        Units, over the whole life.
+    period_start, period_spent, period_remaining:
+        When the present period began, what was spent in it, and what is left of it; None without such a limit.
+    charges:
+        How many charges there are.
+    by_matching, by_period:
+        Units of each matching, and of each period by its start.
+    limit_changes:
+        The rows that made or changed limits.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from palmatch.device.ledger import Ledger, epsilon_of, units_of
+    >>> with TemporaryDirectory() as folder:
+    ...     with Ledger(Path(folder) / "me.ledger", agent="me", lifetime=units_of(10)) as ledger:
+    ...         receipt = ledger.charge(units_of(0.75), matching="monday", purpose="report")
+    ...         summary = ledger.summary()
+    >>> summary.charges, epsilon_of(summary.by_matching["monday"])
+    (1, 0.75)
+    """
 
     agent: str
     limits: Limits
@@ -99,14 +186,48 @@ class Summary:
 
 
 def units_of(epsilon: float) -> int:
-    """Give the fewest units that cover `epsilon`: rounded up, so that no charge is too small."""
+    """Give the fewest units that cover `epsilon`: rounded up, so that no charge is too small.
+
+    Parameters
+    ----------
+    epsilon:
+        A privacy budget of at least 0.
+
+    Returns
+    -------
+    int
+        Whole units, which a ledger counts.
+
+    Examples
+    --------
+    >>> from palmatch.device.ledger import epsilon_of, units_of
+    >>> epsilon_of(units_of(0.1)) >= 0.1
+    True
+    """
     if not 0 <= epsilon < 2 ** (63 - UNIT_BITS):
         raise InputError(f"Expected epsilon in [0, 2**{63 - UNIT_BITS}), got epsilon={epsilon!r}.")
     return math.ceil(math.ldexp(epsilon, UNIT_BITS))
 
 
 def epsilon_of(units: int) -> float:
-    """Give the smallest float not below `units` in ε: rounded up, so that a report is never too small."""
+    """Give the smallest float not below `units` in ε: rounded up, so that a report is never too small.
+
+    Parameters
+    ----------
+    units:
+        Whole units of a ledger.
+
+    Returns
+    -------
+    float
+        The same as ε.
+
+    Examples
+    --------
+    >>> from palmatch.device.ledger import epsilon_of, units_of
+    >>> epsilon_of(units_of(0.75))
+    0.75
+    """
     units = _whole(units, "units")
     nearest = units / 2**UNIT_BITS
     return nearest if math.ldexp(nearest, UNIT_BITS) >= units else math.nextafter(nearest, math.inf)
@@ -167,6 +288,17 @@ class Ledger:
     Notes
     -----
     Opening checks every row, which takes a second or two for 100,000. Use it in the process and thread that opened it.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from palmatch.device.ledger import Ledger, epsilon_of, units_of
+    >>> with TemporaryDirectory() as folder:
+    ...     with Ledger(Path(folder) / "me.ledger", agent="me", lifetime=units_of(10)) as ledger:
+    ...         receipt = ledger.charge(units_of(0.75), matching="monday", purpose="report")
+    ...         print(epsilon_of(ledger.spent()), epsilon_of(ledger.remaining()), ledger.verify(kept=receipt))
+    0.75 9.25 2
     """
 
     def __init__(
@@ -205,11 +337,28 @@ class Ledger:
     def charge(self, units: int, *, matching: str, purpose: str, keep: Mapping[str, str] | None = None) -> Receipt:
         """Record a charge and, once it is on the disk, give the permission to act.
 
-        `keep` holds what has to be remembered with the act, by name: both are on the disk, or neither is. A name that
-        is known already gets the new value.
+        A refusal is not final, since a smaller charge may still pass: a policy whose proof needs exhaustion to be final
+        has to remember it.
 
-        Raises `BudgetExhausted` or `LedgerError`; after either, do not act. A refusal is not final, since a
-        smaller charge may still pass: a policy whose proof needs exhaustion to be final has to remember it.
+        Parameters
+        ----------
+        units:
+            What the act costs.
+        matching, purpose:
+            What it is for; both are shown by `palmatch ledger show`.
+        keep:
+            What has to be remembered with the act, by name: charge and values are on the disk, or neither is. A name
+            that is known already gets the new value.
+
+        Returns
+        -------
+        Receipt
+            The permission to act.
+
+        Raises
+        ------
+        BudgetExhausted, LedgerError
+            After either, do not act.
         """
         units = _whole(units, "units")
         _text(matching, "matching")
@@ -230,11 +379,28 @@ class Ledger:
         return Receipt(entry.number, now, matching, purpose, units, left, entry.digest)
 
     def kept(self, name: str) -> str | None:
-        """Give what was remembered under a name, or None."""
+        """Give what was remembered under a name, or None.
+
+        Parameters
+        ----------
+        name:
+            A name of `keep` or `pin`.
+
+        Returns
+        -------
+        str or None
+            Its value.
+        """
         return self._file.kept(name)
 
     def pin(self, name: str, value: str) -> None:
-        """Remember a public fact for good, or refuse one that differs from what is remembered."""
+        """Remember a public fact for good, or refuse one that differs from what is remembered.
+
+        Parameters
+        ----------
+        name, value:
+            The fact, such as the partition of the map.
+        """
         known = self._file.kept(name)
         if known is None:
             with self._file.transaction():
@@ -246,20 +412,44 @@ class Ledger:
             raise Refused(name, f"{self._file.path}: found another {name} than the one that the ledger knows, refused.")
 
     def spent(self) -> int:
-        """Units charged since the ledger was made."""
+        """Units charged since the ledger was made.
+
+        Returns
+        -------
+        int
+            Units.
+        """
         return self._file.tip().spent
 
     def remaining(self) -> int:
-        """Units that could be charged now, under both limits."""
+        """Units that could be charged now, under both limits.
+
+        Returns
+        -------
+        int
+            Units.
+        """
         tip = self._file.tip()
         return min(left for _, left in self._standing(tip, max(tip.time, self._now())).values())
 
     def entries(self) -> Iterator[Entry]:
-        """All rows, oldest first; a slow reader keeps no other process from charging."""
+        """All rows, oldest first; a slow reader keeps no other process from charging.
+
+        Returns
+        -------
+        Iterator[Entry]
+            Charges and changes of limits.
+        """
         return self._file.entries()
 
     def summary(self) -> Summary:
-        """Add up everything, by matching and by period."""
+        """Add up everything, by matching and by period.
+
+        Returns
+        -------
+        Summary
+            Totals.
+        """
         entries = tuple(self.entries())
         tip, by_matching, by_period = entries[-1], defaultdict[str, int](int), defaultdict[int, int](int)
         charges = [entry for entry in entries if entry.kind == "charged"]
@@ -285,7 +475,20 @@ class Ledger:
     def verify(self, *, kept: Receipt | None = None) -> int:
         """Check the file, every row's checksum and total, and that a receipt `kept` elsewhere is still in it.
 
-        Returns the number of rows; raises `LedgerError` at the first thing that does not fit.
+        Parameters
+        ----------
+        kept:
+            A receipt that was kept elsewhere.
+
+        Returns
+        -------
+        int
+            The number of rows.
+
+        Raises
+        ------
+        LedgerError
+            At the first thing that does not fit.
         """
         rows = self._file.verify()
         if kept is not None and not self._file.holds(kept.number, kept.digest):

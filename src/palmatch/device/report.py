@@ -41,6 +41,8 @@ class ReportTable:
 
     Attributes
     ----------
+    game, region, epsilon:
+        What the table is for.
     resources:
         Public ids, in the order that breaks ties.
     cell_of:
@@ -53,6 +55,18 @@ class ReportTable:
         The price at which each resource opens.
     earlier:
         The values of reports that were drawn from earlier tables of this region.
+
+    Examples
+    --------
+    >>> from palmatch.device.distribution import GRID
+    >>> from palmatch.device.report import ReportTable, check_table
+    >>> often, rarely = 3 * GRID // 4, GRID // 4
+    >>> table = ReportTable(
+    ...     game="monday", region="0,0", epsilon=1.1, resources=("v1", "v2"), cell_of=(0, 1),
+    ...     chances=((often, rarely), (rarely, often)), values=((0.8, 0.5), (0.5, 0.8)), opening=(0.0, 0.0),
+    ... )
+    >>> len(table.values), len(table.resources)
+    (2, 2)
     """
 
     game: str
@@ -67,7 +81,40 @@ class ReportTable:
 
 
 def check_table(table: ReportTable, *, epsilon: float, spots: int) -> None:
-    """Refuse a table that a device must not draw from; `epsilon` and `spots` are what the device knows itself."""
+    """Refuse a table that a device must not draw from; `epsilon` and `spots` are what the device knows itself.
+
+    Parameters
+    ----------
+    table:
+        What the board published for the region.
+    epsilon:
+        The ε that the device is willing to spend.
+    spots:
+        How many possible types a region has, by the partition that the device knows.
+
+    Raises
+    ------
+    palmatch.errors.Refused
+        If a size, probability or value is not allowed, or a report is more than e^ε times as likely from one cell as
+        from another. Nothing has been charged then.
+
+    Examples
+    --------
+    >>> from palmatch.device.distribution import GRID
+    >>> from palmatch.device.report import ReportTable, check_table
+    >>> often, rarely = 3 * GRID // 4, GRID // 4
+    >>> table = ReportTable(
+    ...     game="monday", region="0,0", epsilon=1.1, resources=("v1", "v2"), cell_of=(0, 1),
+    ...     chances=((often, rarely), (rarely, often)), values=((0.8, 0.5), (0.5, 0.8)), opening=(0.0, 0.0),
+    ... )
+    >>> check_table(table, epsilon=1.1, spots=2)
+    >>> from palmatch.errors import Refused
+    >>> try:
+    ...     check_table(table, epsilon=1.0, spots=2)
+    ... except Refused as error:
+    ...     print(error.code)
+    epsilon
+    """
     if not (isfinite(epsilon) and epsilon >= 0):
         raise InputError(f"Expected epsilon of at least 0, got epsilon={epsilon}.")
     if table.epsilon != epsilon:
@@ -149,12 +196,44 @@ def exponential_below(exponent: int) -> int:
 
 
 def draw_report(chances: Sequence[int], draw: int) -> int:
-    """Return the report that a draw from [0, 2^53) falls on: the only function that turns the truth into a message."""
+    """Return the report that a draw from [0, 2^53) falls on: the only function that turns the truth into a message.
+
+    Parameters
+    ----------
+    chances:
+        The row of the table for the agent's own cell: probabilities over 2^53.
+    draw:
+        A fresh whole number from [0, 2^53).
+
+    Returns
+    -------
+    int
+        The number of the report.
+
+    Examples
+    --------
+    >>> from palmatch.device.distribution import GRID
+    >>> from palmatch.device.report import draw_report
+    >>> draw_report((3 * GRID // 4, GRID // 4), 0), draw_report((3 * GRID // 4, GRID // 4), GRID - 1)
+    (0, 1)
+    """
     return pick(chances, draw)
 
 
 def system_draw() -> int:
-    """Return a draw from [0, 2^53) of the operating system."""
+    """Return a draw from [0, 2^53) of the operating system.
+
+    Returns
+    -------
+    int
+        A fresh whole number, which cannot be repeated.
+
+    Examples
+    --------
+    >>> from palmatch.device.report import system_draw
+    >>> 0 <= system_draw() < 2**53
+    True
+    """
     return secrets.randbelow(GRID)
 
 

@@ -269,6 +269,11 @@ def problem(
     >>> town = pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98), (40.71, -74.0)])
     >>> town.agents, town.resources, [str(region) for region in town.regions]
     (1, 2, ['1000 m (0, -28)'])
+
+    References
+    ----------
+    P. Danassis, A. Triastcyn, B. Faltings. A distributed differentially private algorithm for resource allocation in
+    unboundedly large settings. AAMAS 2022: Test-Case 1.
     """
     for name, value in (("edge", edge), ("alpha", alpha), ("spacing", spacing)):
         if not (np.isfinite(value) and value > 0):

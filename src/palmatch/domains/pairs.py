@@ -144,6 +144,11 @@ def rides(
     >>> trips = [(40.75, -73.99, 40.71, -74.01), (40.76, -73.98, 40.71, -74.0), (40.75, -73.98, 40.8, -73.95)]
     >>> pm.match(pm.pairs.rides(trips), "hungarian").pairs
     [('0', '1'), ('1', '0')]
+
+    References
+    ----------
+    P. Danassis, A. Filos-Ratsikas, B. Faltings. Anytime heuristic for weighted matching through altruism-inspired
+    behavior. IJCAI 2019: ALMA, on general graphs.
     """
     ends = _ends_of(trips)
     starts = ends[0]

@@ -149,6 +149,11 @@ def problem(
     >>> meeting = pm.papers.problem([[1, 1, 0]], [[0, 1, 1]], reviewer_primary=[1], paper_primary=[2])
     >>> [str(region) for region in meeting.regions]
     ['area 2']
+
+    References
+    ----------
+    P. Danassis, A. Triastcyn, B. Faltings. A distributed differentially private algorithm for resource allocation in
+    unboundedly large settings. AAMAS 2022: Test-Case 2.
     """
     own = _as_labels(reviewers, "reviewers", "agents", area_names, reviewer_ids, reviewer_primary)
     other = _as_labels(papers, "papers", "resources", area_names, paper_ids, paper_primary)

@@ -33,6 +33,15 @@ Game: TypeAlias = Callable[[Workspace, Settings, Runner | None], PreparedGame]
 class PreparedMethod:
     """A method ready to be played on one problem: everything that does not depend on chance is done.
 
+    Attributes
+    ----------
+    name:
+        The name of the method.
+    workspace:
+        The problem, with what was computed of it.
+    run:
+        Plays once with given draws; call `play` instead.
+
     Examples
     --------
     >>> import palmatch as pm

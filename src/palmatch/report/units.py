@@ -77,4 +77,4 @@ def fairness_table(problem: Problem, played: Mapping[str, Matching]) -> tuple[li
         ):
             figures = [f"{side.least:.2f}", f"{side.mean:.2f}", f"{side.gini:.2f}", f"{100 * side.below:.1f}"]
             rows.append([first, names[1], shorten(side.worst, 16, placeholder="..."), *figures])
-    return ["first run", "", "worst served", "utility", "mean", "Gini", "low %"], rows
+    return ["first run", "", "worst served", "least", "mean", "Gini", "low %"], rows

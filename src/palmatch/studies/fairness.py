@@ -34,6 +34,15 @@ class Served:
         Utilities in ascending order, at every per cent of this side.
     threshold, below:
         The share of this side that is served less than `threshold`.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+    >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
+    >>> found = pm.fairness(problem, pm.match(problem, "hungarian"))
+    >>> found.agents.least, found.agents.below
+    (0.9, 0.0)
     """
 
     worst: str
@@ -47,7 +56,22 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """How evenly a matching serves both sides: agents that want something, and resources with a seat."""
+    """How evenly a matching serves both sides: agents that want something, and resources with a seat.
+
+    Attributes
+    ----------
+    agents, resources:
+        The figures of each side.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+    >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
+    >>> found = pm.fairness(problem, pm.match(problem, "hungarian"))
+    >>> found.resources.mean
+    0.9
+    """
 
     agents: Served
     resources: Served
@@ -75,6 +99,10 @@ def fairness(problem: Problem, matching: Matching, *, threshold: float | None = 
     >>> problem = pm.mobility.problem(night.requests, night.vehicles)
     >>> 0 <= pm.fairness(problem, pm.match(problem, "hungarian")).agents.gini < 1
     True
+
+    References
+    ----------
+    C. Gini. Variabilità e mutabilità. Bologna, 1912: the coefficient.
     """
     if threshold is not None and not threshold >= 0:
         raise InputError(f"Expected a threshold of at least 0, got threshold={threshold}.")

@@ -31,10 +31,21 @@ class Line:
 
     Attributes
     ----------
+    method:
+        Its name.
     flat:
         Whether the method does not look at the budget; it then has one row, whose `epsilon` is no number.
     rows, runs:
         A row for each budget, from the smallest to the largest, and the runs behind it.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> night = pm.data.city.batch(5.0)
+    >>> problem = pm.mobility.problem(night.requests, night.vehicles)
+    >>> found = pm.frontier(problem, ["hungarian-geo-agents"], epsilons=[0.5, 8.0], runs=1)
+    >>> found.lines[0].method, found.lines[0].flat, found.lines[0].centralised
+    ('hungarian-geo-agents', False, True)
     """
 
     method: str
@@ -52,8 +63,26 @@ class Line:
 class Frontier:
     """The lines of all methods, in the order in which they were asked for.
 
-    `limit_rows` and `limit` are what no ε-PLDP method can beat at each budget, if that was asked for; the runs are then
-    on crowds drawn from the public prior.
+    Attributes
+    ----------
+    problem:
+        What was played.
+    epsilons:
+        The budgets, from the smallest to the largest.
+    lines:
+        A line for each method.
+    limit_rows, limit:
+        What no ε-PLDP method can beat at each budget, if that was asked for; the runs are then on crowds drawn from the
+        public prior.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> night = pm.data.city.batch(5.0)
+    >>> problem = pm.mobility.problem(night.requests, night.vehicles)
+    >>> found = pm.frontier(problem, ["hungarian-geo-agents"], epsilons=[0.5, 8.0], runs=1)
+    >>> found.epsilons, len(found.lines)
+    ((0.5, 8.0), 1)
     """
 
     problem: Problem

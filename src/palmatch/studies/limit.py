@@ -70,6 +70,16 @@ class Bound:
         For `palmatch.limit.check`.
     solution:
         Prices, multipliers and channels as floating-point numbers.
+    seconds:
+        How long it took.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+    >>> found = pm.limit(pm.table.problem(rows, ["here"] * 2, {"here": rows}), 1.0, crowds=20)
+    >>> found.bounds[0].reached <= found.bounds[0].certified
+    True
     """
 
     epsilon: float
@@ -94,7 +104,23 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limit:
-    """The limit at every ε that was asked for, and the expected full-information optimum that losses refer to."""
+    """The limit at every ε that was asked for, and the expected full-information optimum that losses refer to.
+
+    Attributes
+    ----------
+    bounds:
+        A bound for each ε.
+    optimum:
+        The expected full-information optimum, with its confidence interval.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+    >>> found = pm.limit(pm.table.problem(rows, ["here"] * 2, {"here": rows}), 1.0, crowds=20)
+    >>> len(found.bounds), found.optimum.crowds
+    (1, 20)
+    """
 
     bounds: tuple[Bound, ...]
     optimum: Estimate
@@ -106,7 +132,16 @@ class Limit:
 
 
 class _Limit:
-    """`palmatch.limit`: call it for the bound; `palmatch.limit.check` checks a certificate."""
+    """`palmatch.limit`: call it for the bound; `palmatch.limit.check` checks a certificate.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+    >>> found = pm.limit(pm.table.problem(rows, ["here"] * 2, {"here": rows}), 1.0, crowds=20)
+    >>> 0 <= found.bounds[0].loss < 1
+    True
+    """
 
     def __call__(
         self,
@@ -172,7 +207,18 @@ class _Limit:
 
     @staticmethod
     def check(certificate: Certificate | Mapping[str, Any]) -> Fraction:
-        """Return the bound that a certificate proves; see `palmatch.privacy.limit_certificate.check`."""
+        """Return the bound that a certificate proves; see `palmatch.privacy.limit_certificate.check`.
+
+        Parameters
+        ----------
+        certificate:
+            Of a bound, or what was read back from its JSON.
+
+        Returns
+        -------
+        Fraction
+            The expected welfare that no method exceeds, in exact arithmetic.
+        """
         return check(certificate)
 
 

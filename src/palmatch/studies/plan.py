@@ -26,14 +26,24 @@ from palmatch.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class RegionPlan:
-    """One region's plan. `actions` is the number of truthful actions that the budget buys at the worst-case cost.
+    """What a budget buys in one region.
 
-    `epsilon` is the budget of the region's agents (the smallest one, where they differ), `worst_epsilon` what that
-    many actions cost at most; 0 where the budget buys none, since then no agent acts on the truth. These are by
-    the paper's accounting.
+    `selection_cost` to `worst_epsilon` are by the paper's accounting.
 
     Attributes
     ----------
+    region:
+        The name of the region.
+    agents, types, ranks:
+        How many agents, possible types and rank sets it has.
+    selection_cost, backoff_cost:
+        The largest Rényi cost of a selection and of a back-off, over all pairs of possible types.
+    actions:
+        How many truthful actions the budget buys at these costs.
+    epsilon:
+        The budget of the region's agents; the smallest one, where they differ.
+    worst_epsilon:
+        What that many actions cost at most; 0 where the budget buys none, since then no agent acts on the truth.
     bought:
         Truthful actions on a usual course by each accountant whose guarantee holds, the first pick included.
     accountant:
@@ -41,6 +51,14 @@ class RegionPlan:
     reports, fitting:
         How many reports `once` has for the region, and the chance, in the mean over possible types, that an agent gives
         the one that is likeliest for it.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+    >>> (found,) = pm.plan(pm.table.problem(rows, ["here"] * 2, {"here": rows}))
+    >>> found.region, found.agents, found.types, found.epsilon
+    ('here', 2, 2, 1.0)
     """
 
     region: str
@@ -96,6 +114,10 @@ def plan(
     >>> plans = pm.plan(pm.mobility.problem(night.requests, night.vehicles, edge=1000), epsilon=0.75)
     >>> sum(line.agents for line in plans), {line.epsilon for line in plans}
     (17, {0.75})
+
+    References
+    ----------
+    I. Mironov. Rényi differential privacy. CSF 2017.
     """
     chosen, workspace = settings_of(settings, epsilon=epsilon, delta=delta), Workspace(problem, progress)
     budget = budgets(problem, chosen)

@@ -41,6 +41,8 @@ class Audit:
 
     Attributes
     ----------
+    method, claim:
+        What was played, and the guarantee that it states for the target.
     attacks:
         Of the black box: among the agents as given, everything fresh; the same with all others' draws known; in a crowd
         of rivals. Then, where the mechanism is known, by exact likelihoods.
@@ -50,6 +52,17 @@ class Audit:
         What breaks the claim without any counting, a sentence each.
     belief:
         What the attacker believes of the target's place; None where there is no map to draw it on.
+    notes:
+        What was simplified, a sentence each.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+    >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
+    >>> found = pm.audit(problem, "hungarian-once", games=400, seed=1)
+    >>> found.broken, found.measured <= found.claim.epsilon
+    (False, True)
     """
 
     method: str
@@ -78,7 +91,7 @@ class Audit:
     def __repr__(self) -> str:
         verdict = "BROKEN" if self.broken else "fine"
         return (
-            f"Audit({self.method}: measured at least {self.measured:.2f}, claimed at most {self.claim.epsilon:g}, "
+            f"Audit({self.method}: measured at least {self.measured:.2f}, stated at most {self.claim.epsilon:g}, "
             f"flagged from {self.flagged_from:.2f}: {verdict})"
         )
 

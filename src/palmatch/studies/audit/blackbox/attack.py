@@ -92,7 +92,7 @@ class Attack:
     @property
     def verdict(self) -> str:
         """What came of it, in a sentence."""
-        measured = f"measured at least {self.bound.epsilon:.2f}, claimed at most {self.claimed:g}"
+        measured = f"measured at least {self.bound.epsilon:.2f}, stated at most {self.claimed:g}"
         if self.impossible:
             measured += f", {self.impossible:,} games impossible"
         return f"{measured}: {'BROKEN' if self.broken else 'fine'}"

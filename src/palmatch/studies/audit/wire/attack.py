@@ -61,7 +61,7 @@ class WireAttack:
         """What came of it, in a sentence."""
         return (
             f"{self.protocol} ({self.network}, {self.games:,} games with either place): measured at least "
-            f"{self.bound.epsilon:.2f}, claimed at most {self.claimed:g}, flagged from {self.flagged_from:.2f}: "
+            f"{self.bound.epsilon:.2f}, stated at most {self.claimed:g}, flagged from {self.flagged_from:.2f}: "
             f"{'BROKEN' if self.broken else 'fine'}"
         )
 
