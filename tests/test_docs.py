@@ -197,7 +197,7 @@ NOT_RUN = {
 def test_every_block_of_a_page_is_run_or_there_is_a_reason(page: Path) -> None:
     text = re.sub(r" *\\\n\s*", " ", page.read_text())
     kinds = set(re.findall(r"^```(\w*)$(?:.|\n)*?^```$", text, flags=re.MULTILINE))
-    assert kinds <= {"bash", "python", "toml"}
+    assert kinds <= {"bash", "bibtex", "python", "toml"}
     for block in re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL):
         assert tomllib.loads(block)
     run_here = set(commands_of(page))
