@@ -48,7 +48,9 @@ class Town:
     def __post_init__(self) -> None:
         batch = pm.data.city.batch(8.0, seed=3)
         self.positions = np.asarray(batch.requests)[: self.agents]
-        places = np.asarray(batch.vehicles)[: self.resources]
+        places = np.asarray(batch.vehicles)[: self.resources].copy()
+        # Two seats of one resource.
+        places[1] = places[0]
         self.ids = [f"a{number}" for number in range(self.agents)]
         self.epsilon = np.array([0.5 if number % 4 == 3 else EPSILON for number in range(self.agents)])
         self.vehicles = Points("", FLEET[: self.resources], places[:, 0], places[:, 1], None, None, ())

@@ -15,11 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import trustme
 
+import palmatch as pm
 from live.conftest import MOSQUITTO, RUN_AS, Broker, free_port
 from live.examples import MESSAGES, topic
+from palmatch.data.points import Points, read_points
 from palmatch.errors import InputError, TransportError
 from palmatch.live import messages as m
 from palmatch.live.codec import packet_of
@@ -27,8 +30,11 @@ from palmatch.live.gbfs import read_vehicles
 from palmatch.live.keys import Signer
 from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.parties import _check_blind
+from palmatch.live.resource import load_gateway
+from palmatch.live.service import read_resources
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Hub, connect
+from palmatch.methods.centralised import optimal_welfare
 from running import run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -220,14 +226,24 @@ def test_free_vehicles_are_read_from_a_gbfs_feed(tmp_path: Path) -> None:
             read_vehicles(file)
 
 
-def test_a_capacity_is_refused_before_a_board_listens(tmp_path: Path) -> None:
-    (tmp_path / "vehicles.csv").write_text(VEHICLES)
+def test_the_seats_of_a_resource_are_resources_with_certificates_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "vehicles.csv"
+    lines = "id,lat,lon,capacity\nv1,40.75,-73.99,2\nv2,40.76,-73.98,1\n"
+    file.write_text(lines)
     assert run("live", "operator", "keys", "--resources", "vehicles.csv", folder=tmp_path).returncode == 0
-    (tmp_path / "vehicles.csv").write_text("id,lat,lon,capacity\nv1,40.7510,-73.9900,2\n")
-    for words in (("board", "keys"), ("operator", "more")):
-        told = run("live", *words, "--resources", "vehicles.csv", folder=tmp_path)
-        assert (told.returncode, told.stdout) == (2, "")
-        assert "vehicles.csv: found a capacity other than 1" in told.stderr
+    listed = read_resources(file)
+    assert listed.ids == ("v1#1", "v1#2", "v2") == tuple(load_gateway(tmp_path / "keys" / "gateway.json").certificates)
+    assert listed.latitude.tolist() == [40.75, 40.75, 40.76]
+    assert listed.units is None
+    agents = Points("", ("a", "b", "c"), np.full(3, 40.75), np.full(3, -73.99), None, None, ())
+    whole = [pm.mobility.problem(agents, places, edge=1000) for places in (listed, read_points(file, role="resources"))]
+    assert optimal_welfare(whole[0]) == pytest.approx(optimal_welfare(whole[1]), rel=1e-5)
+    file.write_text(lines + "v3,40.77,-73.97,0\n")
+    assert read_resources(file).ids == listed.ids
+    file.write_text("id,lat,lon,capacity\nv1,40.75,-73.99,2\nv1#2,40.76,-73.98,1\n")
+    told = run("live", "operator", "more", "--resources", "vehicles.csv", folder=tmp_path)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "rename it" in told.stderr
 
 
 def test_a_newer_board_is_refused_in_one_sentence(tmp_path: Path) -> None:

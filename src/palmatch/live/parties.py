@@ -122,7 +122,7 @@ async def run_board(part: BoardPart) -> None:
     session = part.session
     place = Map(partition_record(session.trust.partition), _points(part), interest=part.interest)
     simulation = None if session.seed is None else Simulation.of(session.seed, session.game, part.ids)
-    transport = await session.connected(Credentials("board", Signer(part.secret)))
+    transport = await _arrived(session, Credentials("board", Signer(part.secret)))
     _warm_up(part, place)
     _drop_rights()
     _check_blind(part.secret_file)
@@ -218,7 +218,7 @@ async def run_gateway(part: GatewayPart) -> None:
     """Serve all resources until the standard input ends."""
     certificates = tuple(part.keys.certificates.values())
     credentials = Credentials("resource", part.keys.signer, certificates=certificates)
-    transport = await part.session.connected(credentials)
+    transport = await _arrived(part.session, credentials)
     gateway = Gateway(
         transport,
         part.session.trust,
@@ -300,13 +300,13 @@ async def _live(part: DevicesPart, member: Member, arriving: _Arrivals) -> None:
     say(**line, messages=packets, bytes=size, deaths=deaths)
 
 
-async def _arrived(session: Session) -> Transport:
+async def _arrived(session: Session, credentials: Credentials | None = None) -> Transport:
     """Connect, and try again while the hub or broker is too busy."""
     for _ in range(_ATTEMPTS):
         with suppress(TransportError):
-            return await session.connected()
+            return await session.connected(credentials)
         await asyncio.sleep(random.uniform(0.2, 2.0))
-    return await session.connected()
+    return await session.connected(credentials)
 
 
 async def _play(part: DevicesPart, member: Member, transport: Transport, arriving: _Arrivals) -> dict[str, Any]:

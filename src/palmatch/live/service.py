@@ -48,16 +48,32 @@ def game_name(number: int) -> str:
 
 
 def read_resources(path: Path) -> Points:
-    """Read a resource list: GBFS `vehicle_status.json`, CSV or Parquet."""
-    if is_gbfs(path):
-        return read_vehicles(path)
-    listed = read_points(path, role="resources")
-    if listed.units is not None and (listed.units != 1).any():
+    """Read a resource list: GBFS `vehicle_status.json`, CSV or Parquet; see `seats_of` for capacities."""
+    return read_vehicles(path) if is_gbfs(path) else seats_of(read_points(path, role="resources"))
+
+
+def seats_of(listed: Points) -> Points:
+    """Return a list in which each seat of a resource is a resource of its own, with certificate, price and holder.
+
+    The seats of `v1` are `v1#1`, `v1#2` and so on; what has one seat keeps its name, and what has none is left out.
+    A matching of seats is a matching that keeps the capacities; what is alike in all seats has one price in the end.
+    """
+    if listed.units is None:
+        return listed
+    seats = np.where(np.isnan(listed.units), 1, listed.units).astype(np.int64)
+    if not 1 <= seats.sum() <= m.MANY:
         raise InputError(
-            f"{path}: found a capacity other than 1, and a live game matches one agent to each resource: list a "
-            "resource once for each of its seats, as v1-a and v1-b, and leave the column `capacity` out."
+            f"{listed.source}: found capacities of {seats.sum():,} in all, expected between 1 and {m.MANY:,} seats."
         )
-    return listed
+    names = [
+        name if count == 1 else f"{name}#{seat + 1}"
+        for name, count in zip(listed.ids, seats.tolist(), strict=True)
+        for seat in range(count)
+    ]
+    if len(set(names)) != len(names):
+        raise InputError(f"{listed.source}: an id is that of a seat of another resource, such as v1#2: rename it.")
+    latitude, longitude = np.repeat(listed.latitude, seats), np.repeat(listed.longitude, seats)
+    return Points(listed.source, tuple(names), latitude, longitude, None, None, listed.ignored)
 
 
 @dataclass(frozen=True, slots=True)

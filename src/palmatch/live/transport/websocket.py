@@ -28,6 +28,8 @@ _LOG = logging.getLogger(__name__)
 _FROM_HUB = (Op.CHALLENGE, Op.WELCOME, Op.MESSAGE, Op.RETAINED, Op.SUBSCRIBED, Op.NOT_SUBSCRIBED, Op.REFUSED)
 _DATA = (Opcode.BINARY, Opcode.TEXT, Opcode.CONT)
 _ANSWER_SECONDS = 15.0
+# The hub checks each of a gateway's certificates before it answers.
+_CERTIFICATE_SECONDS = 0.01
 # Thousands of connections must not be busy with keeping alive, nor be given up on a machine that is busy.
 _PING_SECONDS = 60.0
 # How long a hub that is gone may take to agree to the end of a connection.
@@ -119,7 +121,8 @@ class HubTransport(Reconnecting):
             return
         body = hello(shown.signer, challenge, shown.role, shown.name, shown.certificates)
         await socket.send(frame(Op.HELLO, "", body))
-        answer = _bytes(await asyncio.wait_for(socket.recv(), _ANSWER_SECONDS))
+        patience = _ANSWER_SECONDS + _CERTIFICATE_SECONDS * len(shown.certificates)
+        answer = _bytes(await asyncio.wait_for(socket.recv(), patience))
         op, _, reason = read_frame(answer, (Op.WELCOME, Op.REFUSED))
         if op is Op.REFUSED:
             await socket.close()
