@@ -13,6 +13,7 @@ from palmatch.crowd import sets as crowd_sets
 from palmatch.crowd import tables as crowd_tables
 from palmatch.device.grid import METRES_PER_DEGREE, metres_per_degree_east
 from palmatch.methods import accounts
+from palmatch.methods.assembly import largest_costs
 from palmatch.neighbourhood import neighbourhoods
 from palmatch.policies.noise import public_play
 from palmatch.policies.published import Policy
@@ -173,3 +174,23 @@ def test_accounts_of_a_crowd_are_those_of_its_squares(problem, accountant, epsil
         np.testing.assert_array_equal(one.costs.selection, other.costs.selection)
         np.testing.assert_array_equal(one.costs.backoff, other.costs.backoff)
         np.testing.assert_array_equal(one.worth(budget), other.worth(budget))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    problem=cities,
+    order=st.sampled_from([1.0, 7.0, 32.0, 7.5]),
+    policy=st.builds(
+        Policy,
+        st.just("any"),
+        st.sampled_from([0.2, 0.9, 1.0]),
+        st.sampled_from([0.001, 0.05, 0.5]),
+        st.sampled_from([0.05, 0.3, 1e-3]),
+        backoff_noise=st.sampled_from(["representative", 0.3]),
+    ),
+)
+def test_largest_own_costs_of_a_crowd_are_those_of_its_squares(problem, order, policy):
+    workspace = pm.Workspace(problem)
+    slow = largest_costs(workspace, policy, [], order)
+    fast = largest_costs(workspace, policy, [], order, public=workspace.tables(policy))
+    np.testing.assert_array_equal(fast, slow)

@@ -52,9 +52,12 @@ def test_the_screen_finds_the_worst_pair_among_moments_that_single_precision_can
     assert screened() == pytest.approx(all_pairs(), rel=1e-13)
 
 
-@pytest.mark.parametrize("close", [0.0, -few_types._CLOSE])
-def test_a_screen_without_its_margin_or_with_one_in_the_wrong_direction_misses_the_worst_pair(close):
-    assert screened(_CLOSE=close) < all_pairs() - 1e-9
+@pytest.mark.parametrize("sign", [0.0, -1.0])
+def test_a_screen_without_its_margin_or_with_one_in_the_wrong_direction_misses_the_worst_pair(sign):
+    def margin(order, count):
+        return sign * few_types.close_moments(order, count)
+
+    assert screened(close_moments=margin) < all_pairs() - 1e-9
 
 
 def test_a_screen_by_norms_that_are_too_small_misses_the_worst_pair():

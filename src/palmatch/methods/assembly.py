@@ -149,7 +149,7 @@ class PublishedAccounting:
         problem = workspace.problem
         known = self.costs
         return published_allowance(
-            largest_costs(workspace, policy, noise, self.settings.order) if known is None else known,
+            largest_costs(workspace, policy, noise, self.settings.order, public=public) if known is None else known,
             budgets(problem, self.settings),
             layout=public.layout,
             order=self.settings.order,
@@ -180,27 +180,41 @@ class SoundAccounting:
         return sound_allowance(found, workspace.problem.region_index, budget, delta=self.settings.delta)
 
 
-def largest_costs(workspace: Workspace, policy: Policy, noise: list[PublicPlay], order: float) -> FloatArray:
-    """Return each agent's c_max by Eq. (max privacy cost); `noise` is empty where it is not known yet."""
-    problem, regions = workspace.problem, workspace.regions
-    costs = np.empty(problem.agents)
-    progress = workspace.progress("costs")
-    groups = members_of(problem.region_index, len(regions))
+def largest_costs(
+    workspace: Workspace,
+    policy: Policy,
+    noise: list[PublicPlay],
+    order: float,
+    *,
+    public: PublicTables | None = None,
+) -> FloatArray:
+    """Return each agent's c_max by Eq. (max privacy cost); `noise` is empty where it is not known yet.
+
+    With `public`, tables that `Workspace.tables` has made, those of a crowd are found from these.
+    """
+    problem, progress = workspace.problem, workspace.progress("costs")
+    costs, left = np.empty(problem.agents), np.arange(len(problem.regions))
+    if public is not None and workspace.in_flat_tables(policy) and order == int(order):
+        costs, left = crowd_accounts.largest_costs(problem, workspace.sets, public, policy, order, progress=progress)
+    if len(left) == 0:
+        return costs
+    groups = members_of(problem.region_index, len(problem.regions))
 
     def some(first: int, last: int) -> None:
-        for number in range(first, last):
-            members, region = groups[number], replace(regions[number])
+        for number in left[first:last].tolist():
+            members, region = groups[number], replace(workspace.regions[number])
             play = noise[number] if noise else play_of(region, policy)
             rows = checked_utility(problem.domain, problem.types[members], region.resources)
             costs[members] = largest_own_costs(region, play, policy, rows, order)
 
+    workspace.regions  # noqa: B018 - by one thread
     # Each region is one thread's; BLAS with threads of its own would only wait for them.
     with one_thread():
-        for start in range(0, len(regions), _REGIONS_AT_ONCE * _CALLS_AT_ONCE):
-            stop = min(start + _REGIONS_AT_ONCE * _CALLS_AT_ONCE, len(regions))
+        for start in range(0, len(left), _REGIONS_AT_ONCE * _CALLS_AT_ONCE):
+            stop = min(start + _REGIONS_AT_ONCE * _CALLS_AT_ONCE, len(left))
             spread(lambda a, b, start=start: some(start + a, start + b), stop - start, at_a_time=_REGIONS_AT_ONCE)  # type: ignore[misc]
             if progress is not None:
-                progress(stop, len(regions))
+                progress(stop, len(left))
     return costs
 
 

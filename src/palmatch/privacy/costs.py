@@ -24,6 +24,7 @@ from palmatch.privacy.ranges import Groups, backoff_extremes, selection_range
 from palmatch.privacy.renyi import (
     Coins,
     log_moment,
+    log_moment_of_coins,
     lowered,
     one_thread,
     raised,
@@ -428,6 +429,32 @@ def mixed_coins(policy: Policy, own: IntArray, noise: IntArray) -> Coins:
     return Coins(
         heads=mixed(policy.truth_backoff, own, noise), tails=mixed(policy.truth_backoff, GRID - own, GRID - noise)
     )
+
+
+def raise_to_coins(
+    worst: FloatArray,
+    policy: Policy,
+    order: float,
+    agents: IntArray,
+    own: IntArray,
+    low: IntArray,
+    high: IntArray,
+    noise: IntArray,
+) -> None:
+    """Raise agents' worst costs to those of some coins against the smallest and the largest there, in either direction.
+
+    Parameters
+    ----------
+    agents:
+        Whose coin each of them is.
+    own, low, high, noise:
+        Weights over GRID.
+    """
+    mine = mixed_coins(policy, own, noise)
+    for extreme in (low, high):
+        other = mixed_coins(policy, extreme, noise)
+        for one, two in ((mine, other), (other, mine)):
+            np.maximum.at(worst, agents, log_moment_of_coins(one, two, order))
 
 
 def _own_backoff(region: Neighbourhood, play: PublicPlay, policy: Policy, own: FloatArray, order: float) -> FloatArray:

@@ -17,10 +17,10 @@ from palmatch.problem import FloatArray, IntArray
 
 # Rounding of single precision. At order λ and over n entries a computed moment or norm is off by less than
 # (16 λ + n + 32) times this of itself: seven roundings of a ratio of chances, raised to λ and to λ + 1, and a sum of n.
-_ROUNDING = 2.0**-24
+ROUNDING = 2.0**-24
 
 # Two such numbers whose order may be wrong are nearer to each other than twice that; this is four times that.
-_CLOSE = 4 * _ROUNDING
+_CLOSE = 4 * ROUNDING
 _MOST_ENTRIES = 4096
 
 # Norms up to here, which are sums of squares, have products that single precision holds; what it takes for 0 adds less
@@ -97,7 +97,7 @@ def coin_costs(low: IntArray, high: IntArray, noise: IntArray, share: float, ord
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _power(base, exponent):  # type: ignore[no-untyped-def]  # compiled
+def power(base, exponent):  # type: ignore[no-untyped-def]  # compiled
     """Return base ** exponent, by repeated squaring where the exponent is whole."""
     left = np.int64(exponent)
     if left != exponent or left < 1:
@@ -231,9 +231,9 @@ def fill_selection_costs(table, types, totals, entries, offsets, noise, share, o
             scale[column] = share * GRID / total[column]
         fill_factors(single, here, common, scale, 1.0 - share, order, up, down, norms, base)
         costs[rank] = np.nan
-        if count > _MOST_ENTRIES or (1.0 - share) * common.min() < _FINE or not _all_sure(norms):
+        if not is_sure(norms, common, share):
             continue
-        upper, lowest, close = norms[0], extremes_of(norms[1])[1], _CLOSE * (16 * order + count + 32)
+        upper, lowest, close = norms[0], extremes_of(norms[1])[1], close_moments(order, count)
         enough, worst, first, second = 0.0, 0.0, 0, 0
         known[:] = False
         # The type with the largest norm comes first, since it is likely to be in the worst pair, and once more later.
@@ -312,12 +312,21 @@ def _raise_single(row, order, base):  # type: ignore[no-untyped-def]  # compiled
 
 
 @numba.njit(cache=True, nogil=True)
-def _all_sure(norms):  # type: ignore[no-untyped-def]  # compiled
+def is_sure(norms, common, share):  # type: ignore[no-untyped-def]  # compiled
+    """Return whether single precision is good enough to screen the pairs of a rank set."""
+    if len(common) > _MOST_ENTRIES or (1.0 - share) * common.min() < _FINE:
+        return False
     for row in norms:
         for value in row:
             if not value <= _SURE:
                 return False
     return True
+
+
+@numba.njit(cache=True, nogil=True)
+def close_moments(order, count):  # type: ignore[no-untyped-def]  # compiled
+    """Return how near to each other, as a part of them, two moments are whose order may be wrong."""
+    return _CLOSE * (16 * order + count + 32)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
@@ -344,22 +353,28 @@ def _add_four(a, b, c, d, rows, moments):  # type: ignore[no-untyped-def]  # com
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def fill_exact(table, kind, total, here, common, share, order, out):  # type: ignore[no-untyped-def]  # compiled
-    """Write a type's chances at a rank set, m (p/m)^{λ+1} and (m/p)^λ, as `fill_weights` and `mixed` have them."""
-    chances, left, right = out
+def fill_weights_of(table, kind, total, here, weights):  # type: ignore[no-untyped-def]  # compiled
+    """Do what `device.distribution.fill_weights` does for one type, whose utilities have a known sum."""
     spare, largest, most = float(GRID), 0, 0.0
     for place in range(len(here)):
         weight = np.floor(table[here[place], kind] / total * GRID)
         weight = weight if weight > 1.0 else 1.0
-        chances[place] = weight
+        weights[place] = weight
         spare -= weight
         if weight > most:
             largest, most = place, weight
-    chances[largest] += spare
+    weights[largest] += spare
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_exact(table, kind, total, here, common, share, order, out):  # type: ignore[no-untyped-def]  # compiled
+    """Write a type's chances at a rank set as `policies.published.mixed` has them, m (p/m)^{λ+1} and (m/p)^λ."""
+    chances, left, right = out
+    fill_weights_of(table, kind, total, here, chances)
     for place in range(len(here)):
         chance = (share * chances[place] + (1.0 - share) * common[place]) / GRID
-        power = _power(chance * (1.0 / (common[place] / GRID)), order)
-        chances[place], left[place], right[place] = chance, power * chance, 1.0 / power
+        raised = power(chance * (1.0 / (common[place] / GRID)), order)
+        chances[place], left[place], right[place] = chance, raised * chance, 1.0 / raised
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -368,7 +383,7 @@ def cost_of_pair(chances, order):  # type: ignore[no-untyped-def]  # compiled
     moment = 0.0
     for place in range(chances.shape[1]):
         first, second = chances[0, place], chances[1, place]
-        moment += first * _power(first / second, order)
+        moment += first * power(first / second, order)
     return np.log(max(moment, 1.0))
 
 
@@ -384,7 +399,7 @@ def fill_coin_costs(low, high, noise, share, order, costs):  # type: ignore[no-u
         if np.isinf(order):
             costs[place] = max(abs(np.log(heads)), abs(np.log(tails)))
             continue
-        up, down = _power(heads, order), _power(tails, order)
+        up, down = power(heads, order), power(tails, order)
         moment = max(heads_one * up + tails_one * down, heads_two / up + tails_two / down)
         if moment <= 1e100:
             costs[place] = np.log(max(moment, 1.0))
