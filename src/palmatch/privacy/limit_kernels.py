@@ -231,7 +231,8 @@ def keep_within(layout, channels, minima, filled, capacities, kept):  # type: ig
         group = layout.group[k]
         first, last, at = layout.rows[group], layout.rows[group + 1], layout.at[k]
         if minima[k] < 0.0:
-            kept[at : at + last - first] = 0.0
+            for x in range(first, last):
+                kept[at + x - first] = 0.0
             continue
         scale = 1.0 / max(least[group], 1.0)
         for x in range(first, last):
@@ -248,8 +249,9 @@ def keep_within(layout, channels, minima, filled, capacities, kept):  # type: ig
     for k in range(len(layout.at)):
         j = layout.resource[k]
         if used[j] > capacities[j]:
-            count = layout.rows[layout.group[k] + 1] - layout.rows[layout.group[k]]
-            kept[layout.at[k] : layout.at[k] + count] *= capacities[j] / used[j]
+            first, last, share = layout.rows[layout.group[k]], layout.rows[layout.group[k] + 1], capacities[j] / used[j]
+            for x in range(last - first):
+                kept[layout.at[k] + x] *= share
     return welfare
 
 

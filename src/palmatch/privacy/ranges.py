@@ -43,19 +43,18 @@ def selection_range(groups: Groups, entries: IntArray, offsets: IntArray) -> tup
 
     These are the extremes of `policies.compiled.selection_weights`, without the table in between.
     """
-    low, high = _selection_range(np.ascontiguousarray(groups.rows.T), entries, offsets, groups.starts)
+    count, starts = len(groups.starts) - 1, groups.starts
+    most = int((starts[np.minimum(np.arange(count) + _ABREAST, count)] - starts[:-1]).max())
+    room = (np.empty((int(np.diff(offsets).max()), most)), np.empty((3, most)), np.empty(most, dtype=np.int64))
+    low, high = (np.empty((count, len(entries)), dtype=np.int64) for _ in range(2))
+    _selection_range(np.ascontiguousarray(groups.rows.T), entries, offsets, starts, *room, low, high)
     return low, high
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _selection_range(columns, entries, offsets, starts):  # type: ignore[no-untyped-def]  # compiled
+def _selection_range(columns, entries, offsets, starts, weights, memory, largest, low, high):  # type: ignore[no-untyped-def]  # compiled
     """Fill in both extremes of each group; the members of some groups side by side, as processors like it."""
     groups = len(starts) - 1
-    most = max([starts[min(group + _ABREAST, groups)] - starts[group] for group in range(groups)])
-    weights, memory = np.empty((np.diff(offsets).max(), most)), np.empty((3, most))
-    largest = np.empty(most, dtype=np.int64)
-    low = np.empty((groups, len(entries)), dtype=np.int64)
-    high = np.empty_like(low)
     for first in range(0, groups, _ABREAST):
         last = min(first + _ABREAST, groups)
         for rank in range(len(offsets) - 1):
@@ -67,10 +66,12 @@ def _selection_range(columns, entries, offsets, starts):  # type: ignore[no-unty
                     row = weights[place, begin:end]
                     smallest, biggest = row[0], row[0]
                     for value in row:
-                        smallest, biggest = min(smallest, value), max(biggest, value)
+                        smallest, biggest = (
+                            value if value < smallest else smallest,
+                            value if value > biggest else biggest,
+                        )
                     low[group, offsets[rank] + place] = int(smallest)
                     high[group, offsets[rank] + place] = int(biggest)
-    return low, high
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

@@ -19,7 +19,7 @@ from palmatch.device import bid as device_bid
 from palmatch.errors import DidNotConverge
 from palmatch.matching import Outcome, Trace
 from palmatch.problem import FloatArray, IntArray
-from palmatch.rounds.draws import SELECTION, Keys, compiled_counter, compiled_mix
+from palmatch.rounds.draws import SELECTION, Keys, compiled_mix, counter
 from palmatch.rounds.recording import TraceParts
 from palmatch.rounds.tables import stable_order, starts
 from palmatch.threads import spread, usual_threads
@@ -183,7 +183,7 @@ def _room(
     That is the few resources that are looked at first, with the most that any other was worth, infinite for nothing
     known yet; and its bid: resource, offer, draw, and where in the queue its bidder is.
     """
-    few = np.empty(lists * SHORT), np.empty(lists * SHORT, dtype=np.int64), np.full(lists, np.inf)
+    few = np.empty(lists * SHORT), np.empty(lists * SHORT, dtype=np.int32), np.full(lists, np.inf)
     resource, drawn, place = (np.empty(lists, dtype=np.int64) for _ in range(3))
     return few, (resource, np.empty(lists), drawn, place)
 
@@ -271,17 +271,17 @@ def look(some, bidding, crowd, prices, step, rounds):  # type: ignore[no-untyped
     """
     streams, _, table, short, (favourite, offers, drawn, places) = bidding
     queue, first, counts, lists, _ = crowd
-    counter = compiled_counter(rounds, SELECTION)
+    common = counter(rounds, SELECTION)
     for index in range(some[0], some[1]):
         number = lists[index]
         favourite[number], offers[number] = _look(table, prices, number, step, short)
         begin, end = first[number], first[number] + counts[number]
         least = np.iinfo(np.int64).max
         for waits in range(np.uint64(begin), np.uint64(end)):
-            chance = np.int64(compiled_mix(streams[np.uint64(queue[waits])] ^ counter) >> np.uint64(11))
+            chance = np.int64(compiled_mix(streams[np.uint64(queue[waits])] ^ common) >> np.uint64(11))
             least = min(least, chance)  # type: ignore[assignment]
         for waits in range(begin, end):
-            if np.int64(compiled_mix(streams[queue[waits]] ^ counter) >> np.uint64(11)) == least:
+            if np.int64(compiled_mix(streams[queue[waits]] ^ common) >> np.uint64(11)) == least:
                 places[number] = waits
                 break
         drawn[number] = least

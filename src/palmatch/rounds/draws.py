@@ -67,8 +67,7 @@ def keys_of(ids: Sequence[str]) -> Keys:
 
 def streams(seed: int, keys: Keys) -> Keys:
     """Return the streams of many agents: `stream` for arrays."""
-    names: Keys = _streams(np.uint64(mix((seed + _GAMMA) & _MASK)), keys)
-    return names
+    return _mix_array(keys ^ np.uint64(mix((seed + _GAMMA) & _MASK)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,21 +129,13 @@ def compiled_mix(value):  # type: ignore[no-untyped-def]  # compiled
     return value ^ (value >> np.uint64(31))
 
 
-@numba.njit(cache=True)
-def compiled_counter(step, purpose):  # type: ignore[no-untyped-def]  # compiled
+@numba.njit(cache=True, inline="always")
+def counter(step, purpose):  # type: ignore[no-untyped-def]  # compiled
     """Return what the names of all streams are mixed with for one draw."""
     return compiled_mix(np.uint64(step * PURPOSES + purpose + 1) * np.uint64(_GAMMA))
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, inline="always")
 def compiled_draw(name, step, purpose):  # type: ignore[no-untyped-def]  # compiled
     """Return `draw` as an int64."""
-    return np.int64(compiled_mix(name ^ compiled_counter(step, purpose)) >> np.uint64(11))
-
-
-@numba.njit(cache=True)
-def _streams(common, keys):  # type: ignore[no-untyped-def]  # compiled
-    names = np.empty(len(keys), dtype=np.uint64)
-    for place in range(len(keys)):
-        names[place] = compiled_mix(keys[place] ^ common)
-    return names
+    return np.int64(compiled_mix(name ^ counter(step, purpose)) >> np.uint64(11))

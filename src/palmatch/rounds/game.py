@@ -161,7 +161,7 @@ class Game:
 
     def _close_ranks(self) -> None:
         """Once half of those who are in memory have left, move the others together: what is read lies side by side."""
-        if len(self.active) > len(self.names) // 2:
+        if len(self.active) > len(self.names) // 2 or len(self.names) <= FEW:
             return
         self._note_charges()
         stay = self.active
@@ -181,7 +181,8 @@ class Game:
         self.active = np.arange(len(stay), dtype=np.int32)
 
     def _note_charges(self) -> None:
-        self._spread(lambda *some: kernel.note_charges(some, self.state, self.spent, self.charged), len(self.names))
+        _, _, _, spent, actions, _, who, _ = self.state
+        self.spent[who], self.charged[who] = spent, actions
 
     def _step_on_threads(self) -> None:
         """Play one step in pieces: all agents claim, contest and act; those that are done leave."""

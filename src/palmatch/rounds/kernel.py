@@ -13,7 +13,7 @@ import numpy as np
 
 from palmatch.domains.distance import worth
 from palmatch.policies.compiled import backoff_weight, expected_utility, fill_weights, pick
-from palmatch.rounds.draws import BACKOFF, BACKOFF_COIN, PURPOSES, SELECTION, SELECTION_COIN, compiled_mix
+from palmatch.rounds.draws import BACKOFF, BACKOFF_COIN, SELECTION, SELECTION_COIN, compiled_mix, counter
 
 _HOLDS, _STAYS, _BACKS_OFF, _FREE, _TAKEN = 0, 1, 2, 3, 4
 
@@ -26,16 +26,8 @@ TAG = 1 << 32
 SEVERAL = TAG - 1
 HELD = ((1 << 31) - 1) * TAG
 
-_GAMMA = 0x9E3779B97F4A7C15
 
-
-@numba.njit(cache=True, nogil=True)
-def counter(step, purpose):  # type: ignore[no-untyped-def]  # compiled
-    """Return what all draws of a step for one purpose have in common."""
-    return compiled_mix(np.uint64(step * PURPOSES + purpose + 1) * np.uint64(_GAMMA))
-
-
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, inline="always")
 def drawn(name, common):  # type: ignore[no-untyped-def]  # compiled
     """Return `rounds.draws.draw` for a stream and a `counter`."""
     return np.int64(compiled_mix(name ^ common) >> np.uint64(11))
@@ -58,46 +50,33 @@ def fill_guide(below, start, stop, guide):  # type: ignore[no-untyped-def]  # co
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
-def gather(private, agent, public, start, stop, values):  # type: ignore[no-untyped-def]  # compiled
-    """Write what the entries from `start` to `stop` are worth to an agent: from its table, or from where it stands."""
+def gather(private, agent, public, start, stop, last, values):  # type: ignore[no-untyped-def]  # compiled
+    """Write what the entries from `start` to `stop`, and then `last`, are worth to an agent.
+
+    They come from its table, or from where it stands.
+    """
     stored, own_start, own_utility, east, north, place_east, place_north, slope = private
     region_of_agent, resource_start, resources, _, _, entries, _, _, _ = public
+    count = stop - start
     if stored:
-        for entry in range(start, stop):
-            values[entry - start] = own_utility[own_start[agent] + entries[entry]]
+        for number in range(count + 1):
+            entry = start + number if number < count else last
+            values[number] = own_utility[own_start[agent] + entries[entry]]
     else:
         first, x, y = resource_start[region_of_agent[agent]], east[agent], north[agent]
-        for entry in range(start, stop):
+        for number in range(count + 1):
+            entry = start + number if number < count else last
             place = resources[first + entries[entry]]
-            values[entry - start] = abs(x - place_east[place]) + abs(y - place_north[place])
+            values[number] = abs(x - place_east[place]) + abs(y - place_north[place])
         # In a loop of its own, which processors do for several at once.
-        for number in range(stop - start):
+        for number in range(count + 1):
             values[number] = worth(values[number], slope)
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
-def pick_own(agent, public, private, start, stop, draw, scratch):  # type: ignore[no-untyped-def]  # compiled
-    """Return the entry of a rank set that a draw falls on by an agent's own Eq. (weighted at random)."""
-    values, weights, places = scratch
-    gather(private, agent, public, start, stop, values)
-    fill_weights(values, places, 0, stop - start, weights)
-    return start + pick(weights, draw)
-
-
-@numba.njit(cache=True, nogil=True, inline="always")
-def own_backoff(agent, public, private, here, start, stop, gamma, scratch):  # type: ignore[no-untyped-def]  # compiled
-    """Return an agent's own back-off chance at an entry, when the set from `start` to `stop` comes next."""
-    values, _, places = scratch
-    gather(private, agent, public, start, stop, values)
-    alternative = expected_utility(values, places, 0, stop - start)
-    gather(private, agent, public, here, here + 1, values)
-    return backoff_weight(values[0], alternative, gamma)
-
-
-@numba.njit(cache=True, nogil=True)
 def new_scratch(largest_set):  # type: ignore[no-untyped-def]  # compiled
-    """Return room for the utilities and the weights of a rank set, and the numbers of its places."""
-    return np.empty(largest_set), np.empty(largest_set, dtype=np.int64), np.arange(largest_set)
+    """Return room for the utilities of a rank set and one more, for the weights, and the numbers of its places."""
+    return np.empty(largest_set + 1), np.empty(largest_set, dtype=np.int64), np.arange(largest_set)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -107,7 +86,7 @@ def first_picks(some, names, rules, prices, public, private, budget, state, larg
     first_units, _, _ = prices
     region_of_agent, resource_start, resources, rank_start, entry_start, entries, below, guide, _ = public
     entry, _, mode, spent, actions, exhausted, _, at = state
-    scratch = new_scratch(largest_set)
+    values, weights, places = new_scratch(largest_set)
     coin, selection = counter(0, SELECTION_COIN), counter(0, SELECTION)
     for agent in range(some[0], some[1]):
         region = region_of_agent[agent]
@@ -121,7 +100,9 @@ def first_picks(some, names, rules, prices, public, private, budget, state, larg
             actions[agent] = units > 0
             truthful = drawn(names[agent], coin) < truth_selection
         if truthful:
-            here = pick_own(agent, public, private, start, stop, draw, scratch)
+            gather(private, agent, public, start, stop, start, values)
+            fill_weights(values, places, 0, stop - start, weights)
+            here = start + pick(weights, draw)
         else:
             # The part of the guide that the draw is in says where to begin.
             part = (np.uint64(draw >> 21) * np.uint64(stop - start)) >> np.uint64(32)
@@ -132,7 +113,7 @@ def first_picks(some, names, rules, prices, public, private, budget, state, larg
         mode[agent] = ATTEMPTS
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, inline="always")
 def is_held(word, step):  # type: ignore[no-untyped-def]  # compiled
     """Return whether a resource is held when a step ends: who is alone on it holds it, has its turn come or not."""
     return word >= HELD or (word >= step * TAG and word != step * TAG + SEVERAL)
@@ -164,14 +145,6 @@ def keep(active, some, public, state, words, cursor):  # type: ignore[no-untyped
         active[kept] = agent
         kept += 1
     return kept - some[0]
-
-
-@numba.njit(cache=True, nogil=True)
-def note_charges(some, state, all_spent, all_charged):  # type: ignore[no-untyped-def]  # compiled
-    """Write what agents some[0] to some[1] - 1 have spent, and in how many actions, by their numbers in the game."""
-    _, _, _, spent, actions, _, who, _ = state
-    for agent in range(some[0], some[1]):
-        all_spent[who[agent]], all_charged[who[agent]] = spent[agent], actions[agent]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -227,7 +200,7 @@ def act(active, some, names, rules, prices, public, private, budget, state, boar
     tracing = len(trace_step) > 0
     selection_coin, selection = counter(step, SELECTION_COIN), counter(step, SELECTION)
     backoff_coin, backing_off = counter(step, BACKOFF_COIN), counter(step, BACKOFF)
-    scratch = new_scratch(largest_set)
+    values, weights, places = new_scratch(largest_set)
     for index in range(some[0], some[1]):
         agent = active[index]
         attempts, here, resource = mode[agent] == ATTEMPTS, entry[agent], at[agent]
@@ -251,17 +224,21 @@ def act(active, some, names, rules, prices, public, private, budget, state, boar
                     actions[agent] += units > 0
                     coin, truth = (backoff_coin, truth_backoff) if attempts else (selection_coin, truth_selection)
                     truthful = drawn(names[agent], coin) < truth
+            if truthful:
+                gather(private, agent, public, start, stop, here if attempts else start, values)
             if attempts:
                 chance = spent_backoff if spent_backoff > 0 and exhausted[agent] else backoff[here]
                 if truthful:
-                    chance = own_backoff(agent, public, private, here, start, stop, gamma, scratch)
+                    alternative = expected_utility(values, places, 0, stop - start)
+                    chance = backoff_weight(values[stop - start], alternative, gamma)
                 backs_off = drawn(names[agent], backing_off) < chance
                 mode[agent] = LOOKS if backs_off else ATTEMPTS
                 outcome = _BACKS_OFF if backs_off else _STAYS
             else:
                 draw = drawn(names[agent], selection)
                 if truthful:
-                    here = pick_own(agent, public, private, start, stop, draw, scratch)
+                    fill_weights(values, places, 0, stop - start, weights)
+                    here = start + pick(weights, draw)
                 elif stop - start == 1:
                     here = start
                 else:

@@ -15,19 +15,18 @@ import numpy as np
 
 from palmatch.device.agent import Rules
 from palmatch.errors import DidNotConverge
+from palmatch.policies.compiled import backoff_weight, expected_utility, fill_weights, pick
 from palmatch.privacy.accountants import Allowance
-from palmatch.rounds.draws import BACKOFF, BACKOFF_COIN, SELECTION, SELECTION_COIN, Keys
+from palmatch.rounds.draws import BACKOFF, BACKOFF_COIN, SELECTION, SELECTION_COIN, Keys, counter
 from palmatch.rounds.game import MOST_STEPS, Outcomes, as_trace, fresh_state, trace_buffers
 from palmatch.rounds.kernel import (
     ATTEMPTS,
     DOUBTS,
     LOOKS,
-    counter,
     drawn,
     first_picks,
+    gather,
     new_scratch,
-    own_backoff,
-    pick_own,
 )
 from palmatch.rounds.seats import CLOSED, PAIRED, WON, closed, contested, limits_of, new_board, players_of, settle
 from palmatch.rounds.tables import Own, PublicTables
@@ -119,7 +118,8 @@ def play_seats(names, rules, prices, public, private, budget, state, more, activ
     owner, limits, board, holds, _, result = more
     trace_step, trace_agent, trace_resource, trace_outcome = trace
     tracing, taken = len(trace_step) > 0, board[0]
-    scratch, attempting = new_scratch(largest_set), np.zeros(len(mode), dtype=np.bool_)
+    values, weights, places = new_scratch(largest_set)
+    attempting = np.zeros(len(mode), dtype=np.bool_)
     step, last_step, acted = steps[0], steps[1], 0
     while count > 0 and step < last_step:
         for index in range(count):
@@ -151,17 +151,21 @@ def play_seats(names, rules, prices, public, private, budget, state, more, activ
                         actions[player] += units > 0
                         coin = counter(step, BACKOFF_COIN if attempts else SELECTION_COIN)
                         truthful = drawn(names[player], coin) < (truth_backoff if attempts else truth_selection)
+                if truthful:
+                    gather(private, player, public, start, stop, here if attempts else start, values)
                 if attempts:
                     chance = spent_backoff if spent_backoff > 0 and exhausted[player] else backoff[here]
                     if truthful:
-                        chance = own_backoff(player, public, private, here, start, stop, gamma, scratch)
+                        alternative = expected_utility(values, places, 0, stop - start)
+                        chance = backoff_weight(values[stop - start], alternative, gamma)
                     backs_off = drawn(names[player], counter(step, BACKOFF)) < chance
                     mode[player] = LOOKS if backs_off else ATTEMPTS
                     outcome = _BACKS_OFF if backs_off else _STAYS
                 else:
                     draw = drawn(names[player], counter(step, SELECTION))
                     if truthful:
-                        here = pick_own(player, public, private, start, stop, draw, scratch)
+                        fill_weights(values, places, 0, stop - start, weights)
+                        here = start + pick(weights, draw)
                     elif spent_backoff > 0 and exhausted[player]:
                         here, following = next_open(player, more, public, following, draw)
                     else:

@@ -26,6 +26,9 @@ SmallArray: TypeAlias = NDArray[np.int32]
 # Positions in a region or in a rank set: two bytes each where that is enough, since there are very many of them.
 Positions: TypeAlias = NDArray[np.uint16 | np.int32]
 
+# Fewer values than this are sooner sorted than a loop that counts them is compiled or loaded.
+_MANY = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class PublicTables:
@@ -205,6 +208,8 @@ def stable_order(values: IntArray | SmallArray) -> IntArray:
     sorted several at a time.
     """
     most, bits = int(values.max(initial=0)), len(values).bit_length()
+    if len(values) < _MANY:
+        return np.argsort(values, kind="stable")
     if most <= len(values):
         order: IntArray = counted_order(values, most)
         return order

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from palmatch.errors import InputError
 from palmatch.methods import StageProgress, Workspace, of_stage
@@ -287,9 +287,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     mean = float(np.mean(values))
     if len(values) == 1:
         return Estimate(mean, -inf, inf, 1)
-    width = (
-        float(student.ppf(0.5 + CONFIDENCE / 2, len(values) - 1)) * float(np.std(values, ddof=1)) / sqrt(len(values))
-    )
+    width = float(stdtrit(len(values) - 1, 0.5 + CONFIDENCE / 2)) * float(np.std(values, ddof=1)) / sqrt(len(values))
     return Estimate(mean, mean - width, mean + width, len(values))
 
 
