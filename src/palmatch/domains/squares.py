@@ -58,7 +58,10 @@ def spots_of(
         parts = (latitude.tolist(), longitude.tolist(), squares.astype(np.int64).tolist(), edges.tolist())
         rows = zip(*parts, strict=True)
         return np.array(
-            [grid.spot_of(north, east, *square, edge, spacing, *origin) for north, east, square, edge in rows],
+            [
+                grid.spot_of(north, east, column, row, edge, spacing, origin[0], origin[1])
+                for north, east, (column, row), edge in rows
+            ],
             dtype=np.int64,
         )
     found = np.empty(len(latitude), dtype=np.int64)

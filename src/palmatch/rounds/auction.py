@@ -21,7 +21,7 @@ from palmatch.matching import Outcome, Trace
 from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds.draws import SELECTION, Keys, compiled_mix, counter
 from palmatch.rounds.recording import TraceParts
-from palmatch.rounds.tables import stable_order, starts
+from palmatch.rounds.tables import SmallArray, stable_order, starts
 from palmatch.threads import spread, usual_threads
 
 _ROUNDS_AT_ONCE = 64
@@ -37,7 +37,7 @@ SHORT = 8
 best_bid = numba.njit(cache=True, nogil=True)(device_bid.best_bid)
 
 
-Few: TypeAlias = tuple[FloatArray, IntArray, FloatArray]
+Few: TypeAlias = tuple[FloatArray, SmallArray, FloatArray]
 Bids: TypeAlias = tuple[IntArray, FloatArray, IntArray, IntArray]
 
 
@@ -177,7 +177,7 @@ def _crowd(free: IntArray, at_list: IntArray, first: IntArray) -> tuple[IntArray
 
 def _room(
     lists: int,
-) -> tuple[tuple[FloatArray, IntArray, FloatArray], tuple[IntArray, FloatArray, IntArray, IntArray]]:
+) -> tuple[Few, Bids]:
     """Return room for what is known of each list.
 
     That is the few resources that are looked at first, with the most that any other was worth, infinite for nothing
