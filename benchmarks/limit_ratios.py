@@ -1,6 +1,7 @@
 """How near `once` and `hungarian-once` come to the limit, on crowds drawn from the prior of synthetic cities.
 
 python -m benchmarks.limit_ratios [--crowds 500] [--cities 0] [--edges 1000,2000,3000,4000] [--epsilon 1] [--no-limit]
+    [--waves]
 python -m benchmarks.limit_ratios --papers FILE --reviewers FILE [--areas 3,4]    # reviewers drawn from the prior
 
 Prints a row for each city (its seed; methods were tuned on city 0), edge and ε: losses in % of the mean optimum of the
@@ -27,6 +28,9 @@ from palmatch.studies.reproduce_papers import from_files, problem_of
 
 METHODS = {"hungarian-once": centre, "once": bids}
 
+# Prepared anew for every crowd: the second wave's channels depend on the first wave's reports.
+WAVES = "hungarian-waves"
+
 
 @dataclass(frozen=True, slots=True)
 class Played:
@@ -38,12 +42,15 @@ class Played:
     rounds: float
 
 
-def play(problem: pm.Problem, crowds: int, epsilon: float, *, limit: bool, seed: int = 7) -> Played:
+def play(
+    problem: pm.Problem, crowds: int, epsilon: float, *, limit: bool, waves: bool = False, seed: int = 7
+) -> Played:
     town, workspace = Town.of(problem), Workspace(problem)
     bound = pm.limit(problem, epsilon, crowds=0, gap=1e-4).bounds[0].certified if limit else np.nan
-    plan = reporting(workspace, Settings(epsilon=epsilon))
+    settings = Settings(epsilon=epsilon)
+    plan = reporting(workspace, settings)
     best, rounds = [], []
-    welfare: dict[str, list[float]] = {name: [] for name in METHODS}
+    welfare: dict[str, list[float]] = {name: [] for name in (*METHODS, *([WAVES] if waves else []))}
     for number, crowd in enumerate(town.crowds(crowds, seed)):
         best.append(town.best(crowd))
         # Channels and prices are public and the same for every crowd; only the agents' cells differ.
@@ -54,6 +61,9 @@ def play(problem: pm.Problem, crowds: int, epsilon: float, *, limit: bool, seed:
             ended = settle(workspace, own, reported, chance, False)
             welfare[name].append(float(crowd.true_utility_of(ended.resource_of).sum()))
             rounds.append(ended.rounds)
+        if waves:
+            matching = pm.prepare(workspace.with_types(crowd), WAVES, settings=settings).play(chance=chance)
+            welfare[WAVES].append(matching.welfare)
     found = {name: np.array(values) for name, values in welfare.items()}
     return Played(bound, np.array(best), found, 2 * float(np.mean(rounds)))
 
@@ -65,7 +75,7 @@ def tell(name: str, played: list[Played]) -> None:
     rounds = np.mean([each.rounds for each in played])
     print(f"{name}: limit {100 * np.mean(share):.2f} %, {max(1, round(rounds))} rounds, {len(optimum)} crowds")
     losses = {}
-    for method in METHODS:
+    for method in played[0].welfare:
         lost = np.concatenate([each.optimum - each.welfare[method] for each in played])
         least = np.concatenate([each.optimum - each.bound for each in played])
         low = np.concatenate([np.full(len(each.optimum), estimate(list(each.optimum)).low) for each in played])
@@ -94,6 +104,7 @@ def main() -> None:
     for name, default in (("cities", "0"), ("edges", "1000,2000,3000,4000"), ("epsilon", "1")):
         parser.add_argument(f"--{name}", default=default)
     parser.add_argument("--no-limit", action="store_true")
+    parser.add_argument("--waves", action="store_true", help=f"play {WAVES} as well, at half a second a crowd")
     parser.add_argument("--papers", type=Path)
     parser.add_argument("--reviewers", type=Path)
     parser.add_argument("--areas", default="3,4")
@@ -109,7 +120,8 @@ def conference(chosen: argparse.Namespace) -> None:
     for areas in map(int, chosen.areas.split(",")):
         for epsilon in map(float, chosen.epsilon.split(",")):
             problem = problem_of(records, areas, stream(0, 0))
-            tell(f"{areas} areas, ε = {epsilon:g}", [play(problem, chosen.crowds, epsilon, limit=not chosen.no_limit)])
+            played = play(problem, chosen.crowds, epsilon, limit=not chosen.no_limit, waves=chosen.waves)
+            tell(f"{areas} areas, ε = {epsilon:g}", [played])
 
 
 def cities(chosen: argparse.Namespace) -> None:
@@ -120,7 +132,7 @@ def cities(chosen: argparse.Namespace) -> None:
             for seed in seeds:
                 batch = pm.data.city.batch(8.0, seed=seed)
                 problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=edge)
-                played.append(play(problem, chosen.crowds, epsilon, limit=not chosen.no_limit))
+                played.append(play(problem, chosen.crowds, epsilon, limit=not chosen.no_limit, waves=chosen.waves))
                 tell(f"city {seed}, {edge:g} m, ε = {epsilon:g}", played[-1:])
             if len(seeds) > 1:
                 tell(f"{len(seeds)} cities, {edge:g} m, ε = {epsilon:g}", played)

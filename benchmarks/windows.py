@@ -2,6 +2,7 @@
 
     python -m benchmarks.windows --trips FILE --at "2016-01-29 09:19:30" [--at ...] [--runs 32]
     python -m benchmarks.windows ... --origins 8 --methods published    # squares from random places
+    python -m benchmarks.windows ... --limit    # only the limit, on crowds drawn from the prior of each window
 
 The records are not part of the project; any TLC file with coordinates will do.
 """
@@ -25,6 +26,9 @@ EDGES = (1000, 2000, 3000, 4000)
 
 def main() -> None:
     arguments = parsed()
+    if arguments.limit:
+        limits(arguments.trips, arguments.at)
+        return
     methods = arguments.methods.split(",")
     for origin in origins(arguments.origins):
         losses: dict[tuple[str, int], list[float]] = {}
@@ -43,6 +47,18 @@ def main() -> None:
         table(losses, rounds, origin)
 
 
+def limits(trips: Path, times: list[datetime]) -> None:
+    """Print the limit's loss in each window, in % of the mean optimum of 100 crowds drawn from its prior."""
+    for edge in EDGES:
+        losses = []
+        for at in times:
+            batch = window(trips, at)
+            problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=edge)
+            found = pm.limit(problem, 1.0, crowds=100, seed=0, gap=1e-3)
+            losses.append(100 * (1 - found.bounds[0].certified / found.optimum.mean))
+        print(f"{edge} m: {', '.join(f'{loss:.1f}' for loss in losses)}; mean {np.mean(losses):.2f}", flush=True)
+
+
 def origins(count: int) -> list[tuple[float, float]]:
     """Return the usual origin, or random ones within a degree of it."""
     chance = np.random.default_rng(0)
@@ -56,6 +72,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--at", type=datetime.fromisoformat, action="append", required=True)
     parser.add_argument("--runs", type=int, default=32)
     parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--limit", action="store_true", help="print the limit of each window, and play nothing")
     parser.add_argument("--origins", type=int, default=0, help="count squares from this many random places")
     return parser.parse_args()
 

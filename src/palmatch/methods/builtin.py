@@ -9,6 +9,7 @@ from palmatch.methods import centralised, geo, lists, palma, reports
 from palmatch.methods.exponential import prepare_exponential
 from palmatch.methods.geo import prepare_geo
 from palmatch.methods.registry import Method, register
+from palmatch.methods.waves import prepare_waves
 
 _THRESHOLD = lists.on_reports(lists.threshold)
 _ADAPTIVE = lists.on_reports(lists.patient, discount=lists.SHARE_OF_PRICE)
@@ -108,6 +109,12 @@ for _method in (
         settle=reports.centre,
         reveals="one report under randomised response, to a centre",
         live=("report",),
+    ),
+    _centre(
+        "hungarian-waves",
+        "the optimum of a centre on reports in two waves, the second after seeing the first",
+        prepare_waves,
+        reveals=_REPORT,
     ),
     _centre(
         "hungarian-region",

@@ -63,11 +63,11 @@ def affordable(program: Program) -> bool:
 def recommended_channels(
     program: Program, owners: Sequence[Neighbourhood], *, progress: Progress | None = None
 ) -> list[Channel]:
-    """Return the channel of each group of the program; `owners` are the groups' regions."""
+    """Return the channels of the program's first groups, whose regions are `owners`: of all of them, or of some."""
     found = solve(program, gap=_GAP, most_steps=_MOST_STEPS, progress=progress)
     return [
         recommending(region, table, group.epsilon, prior=group.prior)
-        for region, table, group in zip(owners, found.channels, program.groups, strict=True)
+        for region, table, group in zip(owners, found.channels, program.groups, strict=False)
     ]
 
 

@@ -49,6 +49,18 @@ class Layout(NamedTuple):
 
 
 @numba.njit(cache=True)
+def dot(one, other):  # type: ignore[no-untyped-def]  # compiled
+    """Return the sum of products, term by term: a product of a library adds in an order that differs by processor.
+
+    Steps follow from such sums, and after a thousand of them channels would differ in what agents draw.
+    """
+    total = 0.0
+    for place in range(len(one)):
+        total += one[place] * other[place]
+    return total
+
+
+@numba.njit(cache=True)
 def project(wanted, weight, ratio, delta, start, column):  # type: ignore[no-untyped-def]  # compiled
     """Write the nearest column with entries between some m >= 0 and ratio·m + δ; return m.
 

@@ -17,6 +17,7 @@ import numpy as np
 from palmatch.privacy.limit_kernels import (
     Layout,
     distance,
+    dot,
     excess,
     fill_rows,
     keep_within,
@@ -164,8 +165,8 @@ class _Search:
         self.steps += 1
         self.since += 1
         self._adapt(
-            self.balance * moved + float(self.layout.weight @ change**2 + dearer @ dearer) / self.balance,
-            float(self.layout.weight @ (change * (self.filled - before_filled)) + dearer @ (self.used - before_used)),
+            self.balance * moved + (dot(self.layout.weight, change**2) + dot(dearer, dearer)) / self.balance,
+            dot(self.layout.weight, change * (self.filled - before_filled)) + dot(dearer, self.used - before_used),
         )
 
     def _adapt(self, moved: float, interaction: float) -> None:
@@ -188,7 +189,7 @@ class _Search:
         channels, multipliers, prices = self.origin
         primal = distance(self.layout, self.channels, channels)
         change, dearer = self.multipliers - multipliers, self.prices - prices
-        dual = sqrt(float(self.layout.weight @ change**2 + dearer @ dearer))
+        dual = sqrt(dot(self.layout.weight, change**2) + dot(dearer, dearer))
         if primal > 1e-9 and dual > 1e-9:
             self.balance = exp(0.5 * log(dual / primal) + 0.5 * log(self.balance))
         self.since, self.last_gap = 0, nearest
@@ -222,7 +223,7 @@ def upper_bound(
 ) -> tuple[float, FloatArray]:
     """Return a valid bound from any multipliers and prices, and the multipliers that it took."""
     raised = multipliers + np.repeat(raises(layout, multipliers, prices), np.diff(layout.rows))
-    bound = float(program.capacities @ prices + layout.weight @ raised)
+    bound = float(dot(program.capacities, prices) + dot(layout.weight, raised))
     if program.delta > 0:
         bound += program.delta * float(excess(layout, raised, prices).sum())
     return bound, raised

@@ -27,12 +27,16 @@ from palmatch.methods.reports import prior_of
 from palmatch.methods.workspace import Settings, budgets
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.privacy.limit_certificate import Certificate, certify, check
+from palmatch.privacy.limit_parts import solve_in_parts
 from palmatch.privacy.limit_program import Program
 from palmatch.privacy.limit_solver import GAP, Solution, solve
 from palmatch.problem import FloatArray, IntArray, Problem, checked_utility, refuse_pairs
 
 # Two-sided.
 CONFIDENCE = 0.95
+
+# A program with more entries than this is solved in parts that do not compete for any resource.
+LARGEST_WHOLE = 20_000_000
 
 # A number of crowds for which the interval of the expected optimum is a small part of a point.
 CROWDS = 500
@@ -302,9 +306,11 @@ def _bound(
 ) -> Bound:
     began = perf_counter()
     program = town.program(epsilon, delta)
-    found = solve(
-        program, gap=gap, start=_usable(start, program), progress=of_stage(progress, f"limit at ε = {epsilon:g}")
-    )
+    stage = of_stage(progress, f"limit at ε = {epsilon:g}")
+    if sum(group.utilities.size for group in program.groups) > LARGEST_WHOLE:
+        found = solve_in_parts(program, gap=gap, progress=stage)
+    else:
+        found = solve(program, gap=gap, start=_usable(start, program), progress=stage)
     certificate = certify(program, found)
     welfare = certificate.bound if not optimum.crowds else min(certificate.bound, optimum.high)
     return Bound(
