@@ -187,8 +187,7 @@ def crowded(seed: int) -> pm.Problem:
 
 
 @given(st.integers(0, 100_000))
-# The same instances every time: of 800 others one fell short, by one unit of six, where the reports did not show it.
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 def test_once_fills_nearly_all_units_that_the_optimum_fills(seed: int) -> None:
     problem = crowded(seed)
     matching = pm.match(problem, "once", seed=seed)
@@ -196,12 +195,56 @@ def test_once_fills_nearly_all_units_that_the_optimum_fills(seed: int) -> None:
     assert matching.filled >= 0.95 * pm.match(problem, "hungarian").filled
 
 
+def starved(seed: int) -> tuple[ValueLists, Seats]:
+    """Return lists and limits of which few pairs are open, and values of which many are the same."""
+    chance = np.random.default_rng(seed)
+    agents, resources = (int(chance.integers(2, most)) for most in (25, 13))
+    closed = chance.random((agents, resources)) < chance.choice([0.0, 0.1, 0.3, 0.6, 0.8, 0.9])
+    if chance.random() < 0.3:
+        closed[:] = True
+        for row in closed:
+            row[chance.integers(resources, size=2)] = False
+    number = int(chance.integers(1, agents + 1))
+    values = chance.uniform(0.01, 1.0, (number, resources))
+    values = np.ceil(4 * values) / 4 if chance.random() < 0.5 else values
+    every = np.tile(np.arange(resources), number)
+    lists = ValueLists(chance.integers(number, size=agents), np.arange(number + 1) * resources, every, values.ravel())
+    return lists, Seats(chance.integers(0, 4, resources), chance.integers(0, 4, agents), np.argwhere(closed))
+
+
+def filled_of_largest(seed: int) -> float:
+    lists, seats = starved(seed)
+    names = streams(1, keys_of([str(n) for n in range(len(seats.demand))]))
+    sold = sell_seats(lists, np.zeros(len(seats.capacity)), 0.05, seats=seats, names=names, patience=100, fill=True)
+    largest = len(b_matching(np.ones((len(seats.demand), len(seats.capacity))), seats))
+    return 1.0 if not largest else len(sold.resource_of) / largest
+
+
+def test_an_auction_fills_nearly_as_many_units_as_any_matching(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert min(map(filled_of_largest, range(150))) >= 0.95
+    monkeypatch.setattr("palmatch.rounds.exchange.LEAST_FILLED", 0.0)
+    assert min(map(filled_of_largest, range(150))) < 0.95
+
+
+def test_the_order_of_the_rows_changes_no_exchange() -> None:
+    for seed in range(30):
+        lists, seats = starved(seed)
+        agents = len(seats.demand)
+        names = streams(1, keys_of([str(n) for n in range(agents)]))
+        order = np.random.default_rng(seed).permutation(agents)
+        turned = replace(lists, list_of=lists.list_of[order])
+        opening = np.zeros(len(seats.capacity))
+        one = sell_seats(lists, opening, 0.05, seats=seats, names=names, fill=True).resource_of
+        other = sell_seats(turned, opening, 0.05, seats=seats.of(order), names=names[order], fill=True).resource_of
+        assert {(order[a], r) for a, r in other.tolist()} == {(a, r) for a, r in one.tolist()}
+
+
 def test_without_exchanges_conflicts_would_leave_units_open(monkeypatch: pytest.MonkeyPatch) -> None:
     def short(seed: int) -> bool:
         problem = crowded(seed)
         return pm.match(problem, "once", seed=seed).filled < 0.95 * pm.match(problem, "hungarian").filled
 
-    monkeypatch.setattr("palmatch.rounds.seat_auction.exchange", lambda *_: None)
+    monkeypatch.setattr("palmatch.rounds.seat_auction.exchange", lambda *_, **__: None)
     found = [seed for seed in range(120) if short(seed)]
     assert found
     monkeypatch.undo()
@@ -211,7 +254,9 @@ def test_without_exchanges_conflicts_would_leave_units_open(monkeypatch: pytest.
 def test_an_exchange_never_lowers_what_the_lists_say(monkeypatch: pytest.MonkeyPatch) -> None:
     sums = []
 
-    def watched(lists: ValueLists, players: Players, holds: np.ndarray, wants: np.ndarray) -> None:
+    def watched(
+        lists: ValueLists, players: Players, holds: np.ndarray, wants: np.ndarray, names: np.ndarray, **_: bool
+    ) -> None:
         def total() -> float:
             held = players.units(holds).tolist()
             start, rows = lists.start, lists.resources
@@ -219,7 +264,7 @@ def test_an_exchange_never_lowers_what_the_lists_say(monkeypatch: pytest.MonkeyP
             return sum(next(lists.values[e] for e in es if rows[e] == r) for es, (_, r) in zip(own, held, strict=True))
 
         before = total()
-        exchange(lists, players, holds, wants)
+        exchange(lists, players, holds, wants, names)
         sums.append((before, total()))
 
     monkeypatch.setattr("palmatch.rounds.seat_auction.exchange", watched)

@@ -308,6 +308,8 @@ def bids(workspace: Workspace, plan: Reporting, reported: IntArray, chance: Rand
         plan.step,
         names=chance.public,
         patience=plan.patience,
+        # Reports are noisy: what they lose by a unit is no reason to leave it open.
+        fill=True,
         trace=trace,
         progress=workspace.progress("rounds"),
     )

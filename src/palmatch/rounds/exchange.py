@@ -1,7 +1,8 @@
-"""What an auction with conflicts leaves open is closed by exchanges: a holder moves to a free seat and makes room.
+"""What an auction leaves open is closed by exchanges: a holder moves to a free seat and makes room.
 
-An agent that wants more may be in conflict with every seat that is still free, while the holder of another seat is not.
-Bids have shown every list, and conflicts are public, so that exchanges are post-processing that any party can compute.
+An agent that wants more may be in conflict with every seat that is still free, or hold one there already, while the
+holder of another seat may not. Bids have shown every list, and limits are public, so that exchanges are post-processing
+that any party can compute: as long as the lists gain by it, and beyond that where many units are left open.
 """
 
 from __future__ import annotations
@@ -11,28 +12,57 @@ import numpy as np
 
 from palmatch.problem import IntArray
 from palmatch.rounds.auction import ValueLists
+from palmatch.rounds.draws import SELECTION, Keys, draws
 from palmatch.rounds.seats import Players, barred
+from palmatch.rounds.tables import starts
 
 # Chains of several holders are looked for where all lists together have at most so many entries, and up to this length.
 _FEW_ENTRIES, _LONGEST = 200_000, 6
 
+# Of the largest number of units that the lists allow, the share that is filled also where the lists lose by it.
+LEAST_FILLED = 0.95
 
-def exchange(lists: ValueLists, players: Players, holds: IntArray, wants: IntArray) -> None:
-    """Give seats to agents that want more, as long as the sum of what the lists say grows; changes both arrays."""
-    capacity = players.seats.capacity
-    room = np.minimum(capacity, len(wants))
-    slot_start = np.concatenate(([0], np.cumsum(room))).astype(np.int64)
-    slots, used = np.full(slot_start[-1], -1, dtype=np.int64), np.zeros(len(capacity), dtype=np.int64)
-    for player in np.flatnonzero(holds >= 0):
-        resource = holds[player]
-        slots[slot_start[resource] + used[resource]] = players.owner[player]
-        used[resource] += 1
-    if (used < room).any() and wants.any():
-        table = (lists.list_of, lists.start, lists.resources, lists.values)
-        board = (slot_start, slots, used, room)
-        _exchange(table, players.limits, board, holds, wants)
+
+def exchange(
+    lists: ValueLists, players: Players, holds: IntArray, wants: IntArray, names: Keys, *, fill: bool = False
+) -> None:
+    """Give seats to agents that want more; changes both arrays. Public streams, not rows, say which of them come first.
+
+    Where there are conflicts, as long as the sum of what the lists say grows. With `fill` also along shortest
+    alternating paths, until at least `LEAST_FILLED` of the largest number of units is filled: that number is reached
+    where no such path is left (Berge 1957).
+    """
+    seats = players.seats
+    room = np.minimum(seats.capacity, int((seats.demand > 0).sum()))
+    open_units = min(int(wants.sum()), int(room.sum() - (holds >= 0).sum()))
+    if open_units == 0 or not (fill or len(seats.conflicts)):
+        return
+    order = np.argsort(draws(names, 0, SELECTION), kind="stable")
+    table, limits = (lists.list_of, lists.start, lists.resources, lists.values), players.limits
+    board = (*_seated(order, players.first, holds, starts(room)), room)
+    if len(seats.conflicts):
+        _exchange(table, limits, board, holds, wants, order)
         if int((lists.start[lists.list_of + 1] - lists.start[lists.list_of]).sum()) <= _FEW_ENTRIES:
-            _chains(table, players.limits, board, holds, wants, _LONGEST)
+            _chains(table, limits, board, holds, wants, order, _LONGEST)
+    filled, most = int(board[2].sum()), min(int(seats.demand.sum()), int(room.sum()))
+    if fill and filled < LEAST_FILLED * most:
+        start, slots, used, _ = board
+        tried = (start, slots.copy(), used.copy(), room)
+        largest = _fill(table, limits, tried, holds.copy(), wants.copy(), order, most)
+        _fill(table, limits, board, holds, wants, order, int(np.ceil(LEAST_FILLED * largest)))
+
+
+@numba.njit(cache=True)
+def _seated(order, first, holds, slot_start):  # type: ignore[no-untyped-def]  # compiled
+    """Return where each resource's seats begin, the agent on each, and how many are taken."""
+    slots, used = np.full(slot_start[-1], -1, dtype=np.int64), np.zeros(len(slot_start) - 1, dtype=np.int64)
+    for agent in order:
+        for player in range(first[agent], first[agent + 1]):
+            resource = holds[player]
+            if resource >= 0:
+                slots[slot_start[resource] + used[resource]] = agent
+                used[resource] += 1
+    return slot_start, slots, used
 
 
 @numba.njit(cache=True)
@@ -67,13 +97,13 @@ def _move(first, holds, agent, old, new):  # type: ignore[no-untyped-def]  # com
 
 
 @numba.njit(cache=True)
-def _exchange(table, limits, board, holds, wants):  # type: ignore[no-untyped-def]  # compiled
+def _exchange(table, limits, board, holds, wants, order):  # type: ignore[no-untyped-def]  # compiled
     list_of, start, resources, values = table
     slot_start, slots, used, room = board
     first = limits[3]
     # Each holder's best free resource, where it is known: -2 where it is not, -1 for none.
     free, free_worth = np.full(len(wants), -2, dtype=np.int64), np.zeros(len(wants))
-    for agent in range(len(wants)):
+    for agent in order:
         while wants[agent] > 0:
             gain, at, by = 0.0, -1, -1
             for entry in range(start[list_of[agent]], start[list_of[agent] + 1]):
@@ -122,12 +152,12 @@ def _in_chain(slot_at, slots, layer, resource, agent, slot_start):  # type: igno
 
 
 @numba.njit(cache=True)
-def _chains(table, limits, board, holds, wants, longest):  # type: ignore[no-untyped-def]  # compiled
+def _chains(table, limits, board, holds, wants, order, longest):  # type: ignore[no-untyped-def]  # compiled
     """Make room by chains of holders, each of which moves to the next one's seat, and the last one to a free seat."""
     list_of, start, resources, values = table
     slot_start, slots, used, room = board
     first, count = limits[3], len(room)
-    for agent in range(len(wants)):
+    for agent in order:
         while wants[agent] > 0:
             # gain[h, r]: the most that a chain of h holders gains which needs a seat of r next; the seat that it left.
             gain, slot_at = np.full((longest + 1, count), -np.inf), np.full((longest + 1, count), -1, dtype=np.int64)
@@ -167,3 +197,56 @@ def _chains(table, limits, board, holds, wants, longest):  # type: ignore[no-unt
             slots[seat] = agent
             _move(first, holds, agent, -1, at)
             wants[agent] -= 1
+
+
+@numba.njit(cache=True)
+def _fill(table, limits, board, holds, wants, order, enough):  # type: ignore[no-untyped-def]  # compiled
+    """Move holders along shortest alternating paths until so many units are filled, or no path is left; return them.
+
+    What a search without success has visited leads to no free seat afterwards either, so that no later one enters it.
+    """
+    list_of, start, resources, _ = table
+    slot_start, slots, used, room = board
+    first, agents = limits[3], len(wants)
+    # The search that visited an agent or a resource; the seat that an agent would leave, and the agent that would come.
+    seen, visited = np.full(agents, -1, dtype=np.int64), np.full(len(room), -1, dtype=np.int64)
+    leaves, comes = np.full(agents, -1, dtype=np.int64), np.full(len(room), -1, dtype=np.int64)
+    queue, search, filled, never = np.empty(agents, dtype=np.int64), 0, np.sum(used), np.iinfo(np.int64).max
+    for agent in order:
+        while wants[agent] > 0 and filled < enough and seen[agent] != never:
+            search += 1
+            queue[0], count, at, index = agent, 1, -1, 0
+            seen[agent] = search
+            while index < count and at < 0:
+                mover = queue[index]
+                index += 1
+                for entry in range(start[list_of[mover]], start[list_of[mover] + 1]):
+                    resource = resources[entry]
+                    if visited[resource] >= search or barred(limits, holds, mover, resource):
+                        continue
+                    visited[resource], comes[resource] = search, mover
+                    if used[resource] < room[resource]:
+                        at = resource
+                        break
+                    for slot in range(slot_start[resource], slot_start[resource + 1]):
+                        other = slots[slot]
+                        if seen[other] < search:
+                            seen[other], leaves[other] = search, slot
+                            queue[count] = other
+                            count += 1
+            if at < 0:
+                seen[seen == search], visited[visited == search] = never, never
+                break
+            seat = slot_start[at] + used[at]
+            used[at] += 1
+            filled += 1
+            while comes[at] != agent:
+                mover = comes[at]
+                old = np.searchsorted(slot_start, leaves[mover], side="right") - 1
+                _move(first, holds, mover, old, at)
+                slots[seat] = mover
+                seat, at = leaves[mover], old
+            slots[seat] = agent
+            _move(first, holds, agent, -1, at)
+            wants[agent] -= 1
+    return filled
