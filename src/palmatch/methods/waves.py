@@ -40,8 +40,8 @@ _NOT_YET = -1
 def prepare_waves(workspace: Workspace, settings: Settings, trace: bool) -> Play:
     """Prepare the centre that matches reports given in two waves.
 
-    Where the linear program is too large for channels of the limit, and with partners or more than one unit for an agent,
-    there is one wave.
+    There is one wave where the linear program is too large for channels of the limit, with partners, and with more
+    than one unit for an agent.
     """
     problem = workspace.problem
     # The number of agents is looked at first: it takes no tables.
