@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from palmatch.conformance import check_domain
+from palmatch.data.cells import DistinctIds
 from palmatch.data.frames import Library
 from palmatch.domain import (
     Crowded,
@@ -344,8 +345,8 @@ def make_problem(
     types = np.ascontiguousarray(types, dtype=np.float64)
     if types.ndim != 2:
         raise InputError(f"Expected one row of numbers per agent, got an array of shape {types.shape}.")
-    names = tuple(str(i) for i in range(len(types))) if agent_ids is None else tuple(map(str, agent_ids))
-    resource_ids = tuple(map(str, resource_ids))
+    names = _as_ids(range(len(types)) if agent_ids is None else agent_ids)
+    resource_ids = _as_ids(resource_ids)
     if len(types) == 0:
         raise InputError("There are no agents: give at least one.")
     if len(resource_ids) == 0:
@@ -432,8 +433,12 @@ def for_all_agents(values: ArrayLike | None, agents: int) -> FloatArray | None:
     return np.full(agents, float(numbers)) if numbers.ndim == 0 else numbers
 
 
+def _as_ids(ids: Sequence[object]) -> tuple[str, ...]:
+    return ids if isinstance(ids, DistinctIds) else tuple(map(str, ids))
+
+
 def _refuse_duplicates(ids: Sequence[str], kind: str) -> None:
-    if len(set(ids)) == len(ids):
+    if isinstance(ids, DistinctIds) or len(set(ids)) == len(ids):
         return
     seen: set[str] = set()
     for name in ids:

@@ -116,8 +116,18 @@ def _wrong_kind(sheet: Sheet, column: int, *, expected: str) -> InputError:
     )
 
 
+class DistinctIds(tuple[str, ...]):
+    """Ids that were found to be different from each other, so that this need not be looked at again."""
+
+    __slots__ = ()
+
+
 def filled_texts(sheet: Sheet, column: int, *, expected: str) -> tuple[str, ...]:
     """Texts of which none may be empty or hold what cannot be printed on one line."""
+    return tuple(_filled(sheet, column, expected=expected).to_list())
+
+
+def _filled(sheet: Sheet, column: int, *, expected: str) -> pl.Series:
     values = texts(sheet, column)
     refuse(sheet, column, where=values == "", expected=expected, advice="fill it in", public=True)
     # An id with a line break in it (Parquet allows it) could not be written to CSV and found again.
@@ -125,27 +135,26 @@ def filled_texts(sheet: Sheet, column: int, *, expected: str) -> tuple[str, ...]
     refuse(
         sheet, column, where=odd, expected=f"{expected} without control characters", advice="take them out", public=True
     )
-    return tuple(values.to_list())
+    return values
 
 
-def identifiers(sheet: Sheet) -> tuple[str, ...]:
+def identifiers(sheet: Sheet) -> DistinctIds:
     """Return the `id` column: none empty, none twice."""
     column = need_column(sheet, "id")
-    ids = filled_texts(sheet, column, expected="an id")
-    return _each_once(sheet, column, ids)
+    return _each_once(sheet, column, _filled(sheet, column, expected="an id"))
 
 
-def identifiers_or_numbers(sheet: Sheet) -> tuple[str, ...]:
+def identifiers_or_numbers(sheet: Sheet) -> DistinctIds:
     """Return the `id` column, or row numbers where there is none: for what comes from Python."""
     if find_column(sheet, "id") is None:
-        return tuple(map(str, range(len(sheet.columns[0]))))
+        return DistinctIds(map(str, range(len(sheet.columns[0]))))
     return identifiers(sheet)
 
 
-def _each_once(sheet: Sheet, column: int, ids: tuple[str, ...]) -> tuple[str, ...]:
-    series = pl.Series(ids, dtype=pl.String)
-    again = (~series.is_first_distinct()).arg_true()
-    if len(again):
+def _each_once(sheet: Sheet, column: int, series: pl.Series) -> DistinctIds:
+    ids, hashes = DistinctIds(series.to_list()), np.sort(series.hash().to_numpy())
+    # Different hashes are those of different ids, and are found sooner.
+    if (hashes[1:] == hashes[:-1]).any() and len(again := (~series.is_first_distinct()).arg_true()):
         second = int(again[0])
         first = ids.index(ids[second])
         raise InputError(

@@ -30,7 +30,7 @@ _ROUNDS_AT_ONCE = 64
 _MANY_LISTS, _LISTS_AT_A_TIME = 4096, 512
 
 # Resources of a list that are looked at first.
-SHORT = 8
+SHORT = 16
 
 
 # The device's own rule, as it is.

@@ -9,6 +9,11 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from palmatch.threads import spread
+
+# Names that one thread hashes at a time.
+_AT_A_TIME = 1 << 14
+
 # The longest name, in bytes, that is one block.
 BLOCK = 128
 
@@ -49,7 +54,9 @@ _FIRST = np.uint64(0x6A09E667F3BCC908 ^ 0x01010008)
 
 def hashes(text: bytes, sizes: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the hash of each name, given one after the other; every one of them has at most `BLOCK` bytes."""
-    found: NDArray[np.uint64] = _hashes(np.frombuffer(text + b"\0", dtype=np.uint8), np.cumsum(sizes))
+    letters, ends = np.frombuffer(text + b"\0", dtype=np.uint8), np.cumsum(sizes)
+    found = np.empty(len(sizes), dtype=np.uint64)
+    spread(lambda *some: _fill_hashes(some, letters, ends, found), len(sizes), at_a_time=_AT_A_TIME)
     return found
 
 
@@ -59,11 +66,10 @@ def _turn(value, bits):  # type: ignore[no-untyped-def]  # compiled
 
 
 @numba.njit(cache=True, nogil=True)
-def _hashes(text, ends):  # type: ignore[no-untyped-def]  # compiled
-    found = np.empty(len(ends), dtype=np.uint64)
+def _fill_hashes(some, text, ends, found):  # type: ignore[no-untyped-def]  # compiled
     state, words = np.empty(16, dtype=np.uint64), np.empty(16, dtype=np.uint64)
-    start = 0
-    for number in range(len(ends)):
+    start = ends[some[0] - 1] if some[0] > 0 else 0
+    for number in range(some[0], some[1]):
         words[:] = np.uint64(0)
         for place in range(ends[number] - start):
             words[place >> 3] |= np.uint64(text[start + place]) << np.uint64(8 * (place & 7))
@@ -86,4 +92,3 @@ def _hashes(text, ends):  # type: ignore[no-untyped-def]  # compiled
                 state[b] = _turn(state[b] ^ state[c], 63)
         found[number] = _FIRST ^ state[0] ^ state[8]
         start = ends[number]
-    return found
