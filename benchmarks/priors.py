@@ -3,7 +3,8 @@
     python -m benchmarks.priors [--edges 3000,4000] [--seeds 200,201,202,203] [--runs 16]
 
 The requests of a synthetic city have a density of their own, and the prior knows the vehicles only. A prior is a bell
-around each vehicle and a share that is spread evenly; "density" is the true density of the requests, which nobody has.
+around each vehicle and a share that is spread evenly; "density" is the true density of the requests,
+which is not known in practice.
 """
 
 from __future__ import annotations

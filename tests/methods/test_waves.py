@@ -103,7 +103,7 @@ def test_of_every_region_half_report_first_whatever_their_types():
     assert (waves.early_agents(other, public) == early).all()
 
 
-def test_without_anybody_to_wait_for_there_is_one_wave():
+def test_there_is_one_wave_where_no_agent_waits():
     problem = pm.table.problem([[0.9, 0.3]], ["here"], {"here": [[0.9, 0.3], [0.3, 0.9]]})
     assert pm.match(problem, "hungarian-waves", seed=1).matched == 1
 

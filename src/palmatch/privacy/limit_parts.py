@@ -1,6 +1,6 @@
 """The limit of a large program in parts: groups that do not compete for any resource are solved apart.
 
-Every part may take all that its groups list, as if nobody else were there. Parts that together take more of a resource
+Every part may take all that its groups list, as if there were no others. Parts that together take more of a resource
 than there is become one part, until none do: then their channels meet capacity together, and the largest price of each
 resource in any of them bounds the whole program. Nothing rests on the split: both bounds of the result are computed on
 the whole program.
@@ -45,7 +45,7 @@ def solve_in_parts(program: Program, *, gap: float = GAP, progress: Progress | N
 
 
 def _solved(program: Program, members: IntArray, gap: float) -> Solution:
-    """Solve some groups as if nobody else were there, on the resources that they list."""
+    """Solve some groups as if there were no others, on the resources that they list."""
     groups = [program.groups[number] for number in members]
     listed = np.unique(np.concatenate([group.resources for group in groups]))
     own = tuple(
