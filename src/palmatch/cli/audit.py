@@ -56,17 +56,15 @@ def command(
     confidence: Annotated[float, typer.Option("--confidence", help="Confidence in the measured ε.")] = 1 - 1e-6,
     edge: options.Edge = 1000.0,
     areas: options.Areas = 3,
-    epsilon: options.Epsilon = 1.0,
-    delta: options.Delta = 1e-5,
-    accountant: options.AccountantName = options.Accountants.auto,
-    seed: options.SecretSeed = None,
+    budget: options.BudgetOptions,
     json: options.Json = None,
 ) -> None:
     """Audit a guarantee."""
     options.method(method)
     check_outputs(agents, resources, *chosen.files, json=json)
+    settings, seed = budget.settings, budget.seed
     problem = inputs_of(agents, resources, chosen).problem(chosen.size(edge, areas), seed)
-    settings, target = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value), _row(problem, agent)
+    target = _row(problem, agent)
     if not 0 < confidence < 1:
         raise InputError(f"Expected a confidence above 0 and below 1, got --confidence={confidence}.")
     folder = folder_for(out)

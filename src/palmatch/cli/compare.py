@@ -41,17 +41,14 @@ def command(
     areas: options.AreasList = "3",
     methods: Annotated[str, options.methods_option(_METHODS)] = _METHODS,
     runs: options.Runs = 32,
-    epsilon: options.Epsilon = 1.0,
-    delta: options.Delta = 1e-5,
-    accountant: options.AccountantName = options.Accountants.auto,
-    seed: options.SecretSeed = None,
+    budget: options.BudgetOptions,
     json: options.Json = None,
 ) -> None:
     """Compare methods."""
     names = options.methods(methods, beside=[LIMIT])
     check_outputs(agents, resources, *chosen.files, json=json)
     inputs = inputs_of(agents, resources, chosen)
-    settings = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value)
+    settings, seed = budget.settings, budget.seed
     results = []
     for size in chosen.sizes(edge, areas):
         with show.progress_bar(chosen.title(size)) as progress:

@@ -16,7 +16,7 @@ from palmatch.cluster.match import check_tiled, match_on_tiles
 from palmatch.data.files import write_rows
 from palmatch.errors import InputError
 from palmatch.matching import Matching
-from palmatch.methods import METHODS, Settings, Workspace
+from palmatch.methods import METHODS, Workspace
 from palmatch.methods import match as match_problem
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import Problem
@@ -60,10 +60,7 @@ def command(
     method: Annotated[str, options.one_method(", ".join(METHODS))] = "once",
     edge: options.Edge = 1000.0,
     areas: options.Areas = 3,
-    epsilon: options.Epsilon = 1.0,
-    delta: options.Delta = 1e-5,
-    accountant: options.AccountantName = options.Accountants.auto,
-    seed: options.SecretSeed = None,
+    budget: options.BudgetOptions,
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -105,8 +102,8 @@ def command(
     elif tiles is not None:
         raise InputError("--tiles goes with --cluster: one machine has no need of tiles.")
     inputs = inputs_of(agents, resources, chosen)
+    settings, seed = budget.settings, budget.seed
     problem = inputs.problem(chosen.size(edge, areas), seed)
-    settings = Settings(epsilon=epsilon, delta=delta, accountant=accountant.value)
     with perhaps_connected(cluster) as there, show.progress_bar("matching") as progress:
         if there is None:
             matching = match_problem(problem, method, settings=settings, seed=seed, progress=progress)

@@ -15,7 +15,7 @@ import typer
 from palmatch.domains import mobility
 from palmatch.domains.plugin import BUILT_IN, plugin_domains
 from palmatch.errors import InputError
-from palmatch.methods import METHODS
+from palmatch.methods import METHODS, Settings
 from palmatch.report.phrases import counted
 
 Size = TypeVar("Size", int, float)
@@ -236,6 +236,21 @@ class ProblemOptions:
             "edge": size if self.domain == "mobility" else None,
             "areas": int(size) if self.domain == "papers" else None,
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetOptions:
+    """What agents may spend, what adds it up, and whether their draws can be repeated."""
+
+    epsilon: Epsilon = 1.0
+    delta: Delta = 1e-5
+    accountant: AccountantName = Accountants.auto
+    seed: SecretSeed = None
+
+    @property
+    def settings(self) -> Settings:
+        """The public numbers that follow."""
+        return Settings(epsilon=self.epsilon, delta=self.delta, accountant=self.accountant.value)
 
 
 def sharing(command: Callable[..., None]) -> Callable[..., None]:
