@@ -119,10 +119,9 @@ def play_reports(
     """Play a batch of a method that gives reports.
 
     Agents with a stored report use it; the others draw theirs from the channel of this batch, which is the one of
-    `match` but for the channels of the limit. `keep` is given what was drawn before anything is done with it.
+    `match`. `keep` is given what was drawn before anything is done with it.
     """
-    # A day has hundreds of batches, so channels are not tried at length for each.
-    plan = once.reporting(workspace, settings, recommend=False)
+    plan = once.reporting(workspace, settings)
     if len(draws.reports) == 0:
         draws = replace(draws, reports=once.drawn(plan, _chance(workspace, draws, seed)))
         keep(draws)
