@@ -115,6 +115,8 @@ async function load() {
   history.replaceState(null, "", toAddress(state));
   at("status").className = "";
   at("status").textContent = "Computing the game…";
+  // Where a reader looks first; on a phone the line above is far below.
+  if (views.length === 0) at("round").textContent = "Computing the game…";
   try {
     const shown = [state.method, ...(state.against ? [state.against] : [])];
     const [found, ...games] = await Promise.all([server.map(state), ...shown.map((name) => server.play(state, name))]);
@@ -130,6 +132,7 @@ async function load() {
     if (number !== asked) return;
     at("status").className = "error";
     at("status").textContent = error.message;
+    if (views.length === 0) at("round").textContent = error.message;
   }
 }
 
