@@ -10,11 +10,20 @@ import numba
 import numpy as np
 
 from palmatch.privacy.course import bought, climb, course_of
-from palmatch.privacy.few_types import cost_of_pair, fill_coin_costs, fill_selection_costs, selection_ratio
+from palmatch.privacy.few_types import (
+    cost_of_pair,
+    fill_coin_costs,
+    fill_selection_costs,
+    ratio_of_pair,
+    selection_ratio,
+)
 from palmatch.privacy.ranges import fill_backoff_extremes, set_sums
 
 # What stands for an order's place: no δ is the best, and some cost is not known.
 PURE, UNSURE = -1, -2
+
+# Far above what rounding takes from a sum of costs.
+_A_LITTLE_MORE = 1 + 1e-9
 
 # Rank sets by which orders are compared.
 LOOK_AHEAD = 9
@@ -75,6 +84,15 @@ def best_account(region, chances, terms, kinds, selection, backoff):  # type: ig
             if np.isnan(selection).any():
                 return UNSURE
         most = bought(course_of(selection, backoff, offsets, noise), worths[top])
+        if pure:
+            # Any pair's largest log-ratio is at most what a selection costs without δ; often that says enough.
+            for rank in range(shown):
+                some[rank] = ratio_of_pair(pairs[rank, :, : offsets[rank + 1] - offsets[rank]])
+            stop = offsets[shown]
+            fill_coin_costs(low[:stop], high[:stop], backoff_noise, backoff_share, np.inf, other)
+            course = course_of(some, other, offsets, noise)
+            if course.sum() > epsilon and bought(course, epsilon) * _A_LITTLE_MORE < most:
+                return top
     if not pure:
         return top
     return _pure_if_better(region, chances, (low, high), (epsilon, most, top), selection, backoff)

@@ -388,6 +388,16 @@ def cost_of_pair(chances, order):  # type: ignore[no-untyped-def]  # compiled
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
+def ratio_of_pair(chances):  # type: ignore[no-untyped-def]  # compiled
+    """Return the largest log-ratio of a selection for one pair of types."""
+    ratio = 1.0
+    for place in range(chances.shape[1]):
+        quotient = chances[0, place] / chances[1, place]
+        ratio = max(ratio, max(quotient, 1.0 / quotient))
+    return np.log(ratio)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def fill_coin_costs(low, high, noise, share, order, costs):  # type: ignore[no-untyped-def]  # compiled
     """Write `coin_costs`."""
     for place in range(len(low)):

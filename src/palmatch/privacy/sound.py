@@ -312,8 +312,12 @@ def rounded_up(costs: FloatArray) -> IntArray:
     if not (costs >= 0).all():  # also false for NaN, which would become a negative price
         raise InputError(f"Expected costs of at least 0 from the cost curve, got {costs[~(costs >= 0)][0]}.")
     # One unit more: types whose chances differ as integers, but no longer as floating-point numbers, are not free.
-    units: FloatArray = np.ceil(costs * (1 + _SLACK) / UNIT) + 1
-    return np.minimum(units, UNLIMITED).astype(np.int64)
+    units = costs * (1 + _SLACK)
+    # In place: there are very many prices.
+    units /= UNIT
+    np.ceil(units, out=units)
+    units += 1
+    return np.minimum(units, UNLIMITED, out=units).astype(np.int64)
 
 
 def rounded_down(worth: FloatArray) -> IntArray:
