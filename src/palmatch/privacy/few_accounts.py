@@ -11,9 +11,11 @@ import numpy as np
 
 from palmatch.privacy.course import bought, climb, course_of
 from palmatch.privacy.few_types import (
+    copy,
     cost_of_pair,
     fill_coin_costs,
     fill_selection_costs,
+    longest,
     ratio_of_pair,
     selection_ratio,
 )
@@ -55,7 +57,7 @@ def best_account(region, chances, terms, kinds, selection, backoff):  # type: ig
     top, most = start, -1.0
     if renyi:
         shown = min(LOOK_AHEAD, len(selection))
-        pairs = np.empty((shown, 2, np.diff(offsets).max()))
+        pairs = np.empty((shown, 2, longest(offsets)))
         fill_selection_costs(table, types, totals, entries, offsets, noise, share, orders[start], selection, pairs)
         fill_coin_costs(low, high, backoff_noise, backoff_share, orders[start], backoff)
         if np.isnan(selection).any():
@@ -119,5 +121,6 @@ def _pure_if_better(region, chances, extremes, other, selection, backoff):  # ty
         ratios[rank] = selection_ratio(table, entries, offsets, rank, noise, share)
     rest = offsets[known]
     fill_coin_costs(low[rest:], high[rest:], backoff_noise[rest:], backoff_share, np.inf, coins[rest:])
-    selection[:], backoff[:] = ratios, coins
+    copy(ratios, selection)
+    copy(coins, backoff)
     return PURE

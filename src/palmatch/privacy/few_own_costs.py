@@ -18,6 +18,7 @@ from palmatch.privacy.few_types import (
     fill_moments,
     fill_weights_of,
     is_sure,
+    longest,
     power,
 )
 from palmatch.privacy.ranges import extremes_of, fill_backoff_extremes, set_sums
@@ -165,7 +166,7 @@ def own_selections(kinds, mine, agents, entries, offsets, noise, share, order, k
     """Write the largest moment of a selection of each agent with any type, where it may be above what is known."""
     table, types, totals = kinds
     own, single_own, own_totals = mine
-    width, own_width, most = table.shape[1], own.shape[1], np.diff(offsets).max()
+    width, own_width, most = table.shape[1], own.shape[1], longest(offsets)
     single, scale, base = table.astype(np.float32), np.empty(width, np.float32), np.empty(width, np.float32)
     up, down, norms = (
         np.empty((most, width), np.float32),

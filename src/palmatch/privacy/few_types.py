@@ -173,7 +173,7 @@ def _coin_moments(heads, tails, others, order):  # type: ignore[no-untyped-def] 
 
 
 @numba.njit(cache=True, nogil=True)
-def _longest(offsets):  # type: ignore[no-untyped-def]  # compiled
+def longest(offsets):  # type: ignore[no-untyped-def]  # compiled
     """Return how many entries the longest rank set has."""
     most = 0
     for rank in range(len(offsets) - 1):
@@ -196,10 +196,17 @@ def padded(columns):  # type: ignore[no-untyped-def]  # compiled
     """Return a table with longer rows: the first type is repeated, which changes no extreme."""
     types = columns.shape[1]
     table = np.empty((len(columns), -(-types // WIDTH) * WIDTH))
-    table[:, :types] = columns
-    for row in table:
-        row[types:] = row[0]
+    for place in range(len(columns)):
+        copy(columns[place], table[place])
+        table[place, types:] = columns[place, 0]
     return table
+
+
+@numba.njit(cache=True, nogil=True)
+def copy(source, target):  # type: ignore[no-untyped-def]  # compiled
+    """Write one array to the beginning of another; a loop compiles many times faster than an assigned slice."""
+    for place in range(len(source)):
+        target[place] = source[place]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -219,7 +226,7 @@ def selection_ratio(table, entries, offsets, rank, noise, share):  # type: ignor
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def fill_selection_costs(table, types, totals, entries, offsets, noise, share, order, costs, chances):  # type: ignore[no-untyped-def]  # compiled
     """Write each rank set's worst cost, and the chances of the first worst pairs into as many rows as there are."""
-    width, most = table.shape[1], _longest(offsets)
+    width, most = table.shape[1], longest(offsets)
     single, scale, base = table.astype(np.float32), np.empty(width, np.float32), np.empty(width, np.float32)
     up, down = np.empty((most, width), np.float32), np.empty((most, width), np.float32)
     norms, moments = np.empty((2, width), np.float32), np.empty(width, np.float32)
@@ -259,7 +266,8 @@ def fill_selection_costs(table, types, totals, entries, offsets, noise, share, o
                     worst, first, second = moment, one, other
         costs[rank] = np.log(max(worst, 1.0))
         if rank < len(chances):
-            chances[rank, 0, :count], chances[rank, 1, :count] = exact[first, 0, :count], exact[second, 0, :count]
+            copy(exact[first, 0, :count], chances[rank, 0])
+            copy(exact[second, 0, :count], chances[rank, 1])
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
@@ -299,7 +307,7 @@ def _raise_single(row, order, base):  # type: ignore[no-untyped-def]  # compiled
             square = row[place] * row[place]
             row[place] = square * square
         left >>= 2
-    base[:] = row
+    copy(row, base)
     if left & 1 == 0:
         row[:] = 1.0
     while left > 1:
