@@ -39,7 +39,7 @@ def made_folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder}: cannot be made a folder ({error.strerror}); choose another one with --out.") from None
+        raise InputError(f"{folder}: cannot be made a folder ({error.strerror}); choose another --out.") from None
     return folder
 
 
