@@ -17,9 +17,9 @@ from palmatch.device.bid import call_number
 from palmatch.device.grid import Partition
 from palmatch.domains import mobility
 from palmatch.live import messages as m
-from palmatch.live.board import Crowd, Said
 from palmatch.live.rules import BidRules, Map, bidding_of
 from palmatch.live.simulation import Simulation
+from palmatch.live.terms import Crowd, Said
 from palmatch.methods import Settings, Workspace, prepare
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.methods.reports import drawn, reporting, value_lists
@@ -52,7 +52,7 @@ def live(problem: Problem, place: Map, seed: int) -> tuple[np.ndarray, int]:
     step, patience = bidding_of(place)
     plan = reporting(workspace, Settings(epsilon=EPSILON, step=step))
     names = streams(seed, workspace.keys)
-    lists = value_lists(plan, drawn(plan, Randomness(names, names, seed, True)))
+    lists = value_lists(plan, drawn(plan, Randomness(names, names, names, seed, True)))
     for slot in range(SLOTS):
         sale = rules.sale
         prices = np.where(np.isnan(sale.sold), sale.prices, np.inf)
@@ -61,7 +61,7 @@ def live(problem: Problem, place: Map, seed: int) -> tuple[np.ndarray, int]:
         for agent in set(range(len(order))) - sale.held:
             number = lists.list_of[order[agent]]
             first, last = lists.start[number], lists.start[number + 1]
-            wanted, offer = best_bid(lists.values, lists.resources, prices, first, last, adding)
+            wanted, offer = best_bid(lists.values, lists.resources, prices, first, last, adding)  # type: ignore[arg-type]
             if wanted >= 0:
                 bid = m.Bid(sequence=slot + 1, tag=rules.tags[agent], offer=float(offer))
                 said.append(Said(rules.tags[agent], bid, problem.resource_ids[wanted]))

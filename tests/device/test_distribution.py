@@ -16,6 +16,7 @@ from palmatch.device.distribution import GRID, backoff_weight, expected_utility,
 from palmatch.errors import InputError
 from palmatch.policies import compiled
 from palmatch.policies.published import Policy, mixed, noise_only, on_grid, published, unlimited
+from palmatch.privacy.ranges import backoff_extremes
 
 # A busy machine is not a failure.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -171,7 +172,7 @@ def test_tables_in_bulk_are_made_of_the_plain_chances() -> None:
             for place in range(offsets[rank], offsets[rank + 1]):
                 exact = linear(loss(utilities[row, entries[place]], utilities[row, following].tolist()), 0.05)
                 assert abs(Fraction(int(chances[row, place]), GRID) - exact) <= TOLERANCE
-    low, high = compiled.backoff_range(utilities, entries, offsets, 0.05)
+    low, high = backoff_extremes(utilities, entries, offsets, 0.05)
     assert low.tolist() == chances.min(axis=0).tolist()
     assert high.tolist() == chances.max(axis=0).tolist()
 

@@ -114,6 +114,8 @@ def test_a_report_that_one_cell_never_gives_is_refused():
     ("code", "changes"),
     [
         ("sum", {"chances": ((GRID // 2, GRID // 2 + 1), (GRID // 2, GRID // 2))}),
+        # Whether a draw falls on no report would depend on the cell.
+        ("sum", {"chances": ((GRID // 2, GRID // 2 - 1), (GRID // 2, GRID // 2))}),
         ("range", {"chances": ((GRID + 1, -1), (GRID // 2, GRID // 2))}),
         ("range", {"chances": ((GRID / 2, GRID / 2), (GRID // 2, GRID // 2))}),
         ("range", {"cell_of": (0, 2)}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import palmatch as pm
 from palmatch.device.agent import Agent
+from palmatch.device.distribution import GRID
 from palmatch.device.grid import Partition, Place
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.device.prices import RoundsTable, budget_units, check_rounds_table
@@ -248,6 +250,27 @@ def test_an_agent_whose_ledger_is_spent_by_another_program_plays_noise_and_charg
     assert machines[0].agent.exhausted
 
 
+def test_an_agent_whose_ledger_is_spent_in_the_middle_of_a_game_never_acts_on_the_truth_unpaid() -> None:
+    interrupted = 0
+    for seed in range(12):
+        town_ = Town(town(seed), 4.0)
+        # Another program has left room for the first pick, and for nothing else.
+        room = int(town_.tables[town_.problem.region_index[0]].selection_units[0])
+
+        class Spent(MemoryStore):
+            def remaining(self) -> int:
+                return units_of(100.0)
+
+        stores: list[Any] = [Spent(room)] + [MemoryStore(units_of(100.0)) for _ in range(town_.problem.agents - 1)]
+        machines = machines_of(town_, seed, stores)
+        play(town_, machines)
+        agent = machines[0].agent
+        assert agent is not None
+        assert agent.spent == sum(stores[0].charges) == room
+        interrupted += agent.exhausted
+    assert interrupted
+
+
 # An agent that has spent its budget never acts on the truth again
 
 
@@ -273,6 +296,34 @@ def acts_on_the_truth_again(kind: type[Agent]) -> bool:
 def test_an_agent_that_could_not_pay_once_never_pays_again() -> None:
     assert not acts_on_the_truth_again(Agent)
     assert acts_on_the_truth_again(Forgetful)
+
+
+class Skipping(Agent):
+    """A planted bug: an agent that still pays passes over what is held, with chances that its price is not for."""
+
+    def _select(self, step: int, units: int, held: Container[int] = ()) -> int:
+        super()._select(step, units, held)
+        return self._next_unheld(self.draw(step, 1), held)
+
+
+def looks(kind: type[Agent], budget: int, held: set[int]) -> list[int]:
+    """What an agent that plays the region's noise looks at, for draws from the whole grid."""
+    table = Town(town(3), 1.0).tables[0]
+    rules, seen = replace(table.rules(), truth_selection=0), []
+    assert rules.spent_backoff > 0
+    for value in range(0, GRID, GRID // 64):
+        agent = kind(table.region_tables(), table.utilities[0], budget, rules=rules, draw=lambda *_, v=value: v)
+        agent.attempting = False
+        seen.append(agent.decide(1, held).resource)
+    return seen
+
+
+def test_an_agent_that_still_pays_passes_over_nothing() -> None:
+    rich = 2**60
+    some = {looks(Agent, rich, set())[0]}
+    assert looks(Agent, rich, some) == looks(Agent, rich, set())
+    assert looks(Agent, 0, some) != looks(Agent, 0, set())
+    assert looks(Skipping, rich, some) != looks(Skipping, rich, set())
 
 
 # Prices

@@ -102,6 +102,24 @@ def test_tables_are_accepted_and_refused_alike(tmp_path):
     compare(cases, expected, tmp_path)
 
 
+def test_a_browser_draws_whole_numbers_of_every_size_from_the_whole_grid(tmp_path):
+    drawn = in_node([["draw"]] * 4000, tmp_path)
+    assert all(isinstance(one, int) and 0 <= one < GRID for one in drawn)
+    # Every one of the 53 bits is set about as often as not: six standard deviations.
+    often = [sum(one >> bit & 1 for one in drawn) for bit in range(53)]
+    assert max(abs(count - 2000) for count in often) < 6 * 4000**0.5 / 2
+    # And no two of them alike.
+    assert len({tuple(one >> bit & 1 for one in drawn) for bit in range(53)}) == 53
+
+
+def test_a_stored_report_is_for_its_own_place_alone(tmp_path):
+    partition = asdict(Partition(1000.0, 100.0, 41.0, -74.0))
+    owner = {"request": "ride", "place": {"region": "0,-28", "spot": 7}, "partition": partition, "spots": 121}
+    kept = [json.dumps([region, spot, "d", 3]) for region, spot in (("0,-28", 7), ("0,-28", 8), ("1,-28", 7))]
+    found = in_node([["again", owner, one] for one in kept], tmp_path)
+    assert found == [{"value": {"channel": "d", "report": 3}}, {"input": True}, {"input": True}]
+
+
 def test_reports_bids_and_charges_are_the_same(tmp_path):
     random = Random(3)
     cases, expected = [], []

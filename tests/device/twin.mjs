@@ -36,6 +36,12 @@ const kinds = {
   report: ([chances, draw]) => device.drawReport(chances, draw),
   bid: ([values, prices, step]) => device.bestBid(values, prices.map((price) => price ?? Infinity), step),
   units: ([epsilon]) => device.unitsOf(epsilon),
+  draw: () => device.systemDraw(),
+  again: async ([owner, kept]) => {
+    const ledger = device.memoryLedger(2 ** 40);
+    await ledger.charge(1, "g", "report", { [`request ${owner.request}`]: kept });
+    return outcome(async () => (await device.ReportMachine.start(owner, ledger)).drawn);
+  },
   session: ([game]) => session(game),
 };
 

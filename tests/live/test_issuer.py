@@ -16,7 +16,9 @@ from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.issuer import Issuer, read_reply, token_request
 from palmatch.live.keys import Signer, verify
+from palmatch.live.records import roster_record
 from palmatch.live.topics import Topic
+from palmatch.live.trust import certificate
 from palmatch.live.witness import Watch, Witness
 
 MEMBER = Signer.fresh()
@@ -107,6 +109,38 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
 
 def said(kind: str, message: m.Message | None = None, signer: Signer = KEYS["board"]) -> Envelope:
     return decode(topic(kind), signer.packet(topic(kind), message or MESSAGES[kind]))
+
+
+def test_an_opening_with_another_partition_than_the_trust_files_is_refused() -> None:
+    opening = msgspec.structs.replace(MESSAGES["open"], partition=TRUST.partition)
+    assert TRUST.opened(said("open", opening)) == opening
+    moved = msgspec.structs.replace(TRUST.partition, origin=(41.0, -74.001))
+    with pytest.raises(ProtocolError, match="partition"):
+        TRUST.opened(said("open", msgspec.structs.replace(opening, partition=moved)))
+
+
+def test_a_certificate_is_good_for_its_own_resource_and_until_its_end() -> None:
+    content = m.Certificate(name="v1", signing=KEYS["v1"].public, sealing=bytes(m.KEY), until=1000)
+    packet = certificate(KEYS["operator"], "any", content)
+    assert TRUST.certified(decode(Topic("g", "resource", "v1"), packet), 1000) == content
+    with pytest.raises(ProtocolError, match="another resource's"):
+        TRUST.certified(decode(Topic("g", "resource", "v2"), packet), 1000)
+    with pytest.raises(ProtocolError, match="expired"):
+        TRUST.certified(decode(Topic("g", "resource", "v1"), packet), 1001)
+
+
+def test_a_roster_of_another_opening_and_tables_of_another_roster_are_refused() -> None:
+    def naming(kind: str, **named: bytes) -> Envelope:
+        return said(kind, msgspec.structs.replace(MESSAGES[kind], **named))
+
+    opened = said("open")
+    roster = naming("roster", opened=opened.hash)
+    record, _ = roster_record(opened, roster, naming("tables", roster=roster.hash))
+    assert [count.region for count in record.counts] == ["a"]
+    stray = naming("roster", opened=bytes(m.HASH))
+    for others in ((roster, naming("tables", roster=bytes(m.HASH))), (stray, naming("tables", roster=stray.hash))):
+        with pytest.raises(ProtocolError, match="roster is not that of this opening"):
+            roster_record(opened, *others)
 
 
 def bulletin(sequence: int, previous: bytes, over: bool = False) -> Envelope:

@@ -15,11 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import trustme
 
 import palmatch as pm
+from live.buses import TRUST
 from live.conftest import MOSQUITTO, RUN_AS, Broker, free_port
 from live.examples import MESSAGES, topic
 from palmatch.data.points import Points, read_points
@@ -29,7 +31,7 @@ from palmatch.live.codec import packet_of
 from palmatch.live.gbfs import read_vehicles
 from palmatch.live.keys import Signer
 from palmatch.live.mosquitto import Mosquitto
-from palmatch.live.parties import _check_blind
+from palmatch.live.parties import DevicesPart, Member, Session, _check_blind
 from palmatch.live.resource import load_gateway
 from palmatch.live.service import read_resources
 from palmatch.live.topics import Topic
@@ -288,3 +290,18 @@ def test_the_benchmark_plays_a_game_with_a_connection_for_each_device(tmp_path: 
     assert refused.returncode == 2
     assert "open files" in refused.stderr
     assert "'rounds'" in run("bench", "--live", "--protocol", "rounds", folder=tmp_path).stderr
+
+
+def test_a_process_of_the_demo_ends_when_the_one_that_started_it_is_gone(tmp_path: Path) -> None:
+    nowhere = f"ws://127.0.0.1:{free_port()}/bus"
+    member = Member("a", bytes(32), (40.75, -73.99), 1.0, str(tmp_path))
+    part = DevicesPart(Session(nowhere, TRUST, "g", None), "", (member,), 0.0, 1.0)
+    with subprocess.Popen([sys.executable, "-m", "palmatch.live.parties"], stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(msgspec.json.encode(part) + b"\n")
+        process.stdin.flush()
+        # It goes on trying to connect, until its standard input ends.
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=5)
+        process.stdin.close()
+        assert process.wait(timeout=60) == 1

@@ -38,7 +38,7 @@ from palmatch.live.transport import Access, Transport
 from palmatch.live.transport.exchange import Seen
 from palmatch.live.transport.memory import MemoryBroker, VirtualLoop, run_virtual
 from palmatch.live.trust import certificate
-from palmatch.live.witness import Witness
+from palmatch.live.witness import Watch, Witness
 
 GAME = "morning"
 NAMES = ("v1", "v2")
@@ -161,7 +161,8 @@ def opening(issuer: rsa.RSAPrivateKey, rules: Any, protocol: Any, slots: int) ->
         rules=rules,
         joining=1.5,
         preparing=0.8,
-        slot=0.8 if protocol == "report" else 0.5,
+        # Bulletins and bids take up to 0.1 s each in memory: 0.2 + (0.1 + 0.6) of a slot have to fit into it.
+        slot=0.8,
         slots=slots,
     )
 
@@ -311,14 +312,39 @@ def test_a_board_that_tells_a_witness_something_else_gets_no_report(
     MemoryBus().run(main)
 
 
-def test_a_board_with_an_issuer_key_of_its_own_gets_no_join(memory_folder: Path, issuer: rsa.RSAPrivateKey) -> None:
+def test_a_board_that_tells_a_witness_nothing_gets_no_report(memory_folder: Path, issuer: rsa.RSAPrivateKey) -> None:
+    async def main(join: Join) -> None:
+        journal = Journal(memory_folder / "board.db")
+        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
+        witness = Witness("w", KEYS["w"], KEYS["board"].public)
+        witness.games[GAME] = Watch(KEYS["board"].public)
+        await witness.publish([await join("witness", "w")])
+        await announce(join, issuer)
+        device, ledger = await player(await join(), memory_folder, 0, issuer, ReportMachine, witnesses=("w",))
+        game = asyncio.create_task(board.play(GAME, opening(issuer, ReportRules(), "report", 1)))
+        with pytest.raises(ProtocolError, match="told a witness nothing"):
+            await device.play()
+        assert ledger.spent() == 0
+        game.cancel()
+        ledger.close()
+        journal.close()
+
+    MemoryBus().run(main)
+
+
+@pytest.mark.parametrize("announced", [False, True])
+def test_an_issuer_key_for_one_device_gets_no_join(
+    memory_folder: Path, issuer: rsa.RSAPrivateKey, announced: bool
+) -> None:
+    """Whether the board names that key, or all others' key and only the token is signed by that one."""
+
     async def main(join: Join) -> None:
         journal, own = Journal(memory_folder / "board.db"), tokens.new_key()
         board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
         await announce(join, issuer)
         device, ledger = await player(await join(), memory_folder, 0, own, ReportMachine)
-        game = asyncio.create_task(board.play(GAME, opening(own, ReportRules(), "report", 1)))
-        with pytest.raises(ProtocolError, match="issuer key"):
+        game = asyncio.create_task(board.play(GAME, opening(issuer if announced else own, ReportRules(), "report", 1)))
+        with pytest.raises(ProtocolError, match="token of this device" if announced else "issuer key"):
             await device.play()
         assert device.played.sent == 0
         game.cancel()

@@ -235,10 +235,10 @@ def device(
     ledger: Annotated[Path, typer.Option("--ledger", help="Where the budget is kept.", show_default=False)],
     trust: Trust,
     member: Annotated[Path, typer.Option("--member", help="The key that the issuer knows.", show_default=False)],
-    epsilon: Annotated[float, typer.Option("--epsilon", help="ε of this request.", min=0)] = 1.0,
+    epsilon: Annotated[float, typer.Option("--epsilon", help="ε of this request (rounds: of each game).", min=0)] = 1.0,
     budget: Annotated[float, typer.Option("--budget", help="ε of a lifetime, for a new ledger.", min=0)] = 10.0,
     request: Annotated[
-        str, typer.Option("--request", help="A name for this wish; the same one is never paid twice.")
+        str, typer.Option("--request", help="A name for this wish; its one report is paid once (rounds: every game).")
     ] = "",
     games: Annotated[int, typer.Option("--games", help="Wait for a match over so many games.", min=1)] = 1,
     cancel: Annotated[str, typer.Option("--cancel", help="Give back what it got in this game, and stop.")] = "",

@@ -15,6 +15,7 @@ from palmatch.cli import show
 from palmatch.cli.live import Network
 from palmatch.device.ledger import Ledger, epsilon_text, reopen, units_of
 from palmatch.errors import InputError
+from palmatch.live import loop
 from palmatch.live.board import Board
 from palmatch.live.client import Device, Wish, issuer_at
 from palmatch.live.guarantee import revealed
@@ -120,24 +121,28 @@ async def serve_device(wish: Wish, told: tuple[Any, ...], games: int, patience: 
     path, budget, trust_file, member, issuer, witnesses, cancel = told
     trust = load_trust(trust_file)
     transport = await _connected(where, "")
-    own = reopen(path) if path.exists() else Ledger(path, agent=path.stem, lifetime=units_of(budget))
+    own = reopen(path, acting=True) if path.exists() else Ledger(path, agent=path.stem, lifetime=units_of(budget))
     folder = path.with_suffix(".identities")
     folder.mkdir(exist_ok=True, mode=0o700)
     seen: list[str] = []
     try:
         with own as ledger:
-            playing = Device(trust, folder, ledger, issuer_at(issuer, Signer(load_secret(member))), witnesses)
+            ask = issuer_at(issuer, Signer(load_secret(member)))
+            playing = Device(trust, folder, ledger, ask, witnesses, noted=show.say)
             if cancel:
                 await playing.cancel(transport, cancel)
                 show.say(f"{cancel}: given back.")
                 return
             for _ in range(games):
                 before = ledger.spent()
+                show.say(f"Waiting for the next game that opens, for {patience:g} s at most.")
                 name = await playing.next_game(transport, patience, seen)
                 seen.append(name)
                 played, machine = await playing.play(transport, name, wish)
                 show.say(f"{name}: {_got(played)}")
-                show.say(revealed(machine, trust.partition.edge, charged=ledger.spent() > before))
+                show.say(
+                    revealed(machine, trust.partition.edge, charged=ledger.spent() > before, resource=played.resource)
+                )
                 if played.resource is not None:
                     break
             show.say(f"Remaining budget in {path}: ε = {epsilon_text(ledger.remaining(), up=False)}.")
@@ -197,7 +202,7 @@ async def serve_witness(key: Path, trust_file: Path, where: Network) -> None:
 def run(service: Coroutine[Any, Any, None]) -> None:
     """Run a service, with the log on the standard error."""
     set_up()
-    asyncio.run(service)
+    loop.run(service)
 
 
 def _password(path: Path | None, user: str) -> str:

@@ -7,13 +7,13 @@ resources are held.
 
 from __future__ import annotations
 
-import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from palmatch.device.distribution import GRID, backoff_weight, expected_utility, fill_weights, pick
+from palmatch.device import report
+from palmatch.device.distribution import backoff_weight, expected_utility, fill_weights, pick
 
 # Draws from [0, GRID) for (step, purpose).
 Draw = Callable[[int, int], int]
@@ -23,7 +23,7 @@ _SELECTION_COIN, _SELECTION, _BACKOFF_COIN, _BACKOFF = 0, 1, 2, 3
 
 def system_draw(step: int, purpose: int) -> int:  # noqa: ARG001 - a live draw is a function of nothing
     """Return a draw from the operating system, for a live device."""
-    return secrets.randbelow(GRID)
+    return report.system_draw()
 
 
 @dataclass(frozen=True, slots=True)

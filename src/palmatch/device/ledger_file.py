@@ -169,8 +169,7 @@ class LedgerFile:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Hold the only right to write from the first check to the commit, so that no unit is spent twice."""
-        self._same_process()
-        with self._in_words(), self._home.lock():
+        with self._alone():
             self._move_in()
             self._run("BEGIN IMMEDIATE")
             try:
@@ -194,7 +193,8 @@ class LedgerFile:
     def kept(self, name: str) -> str | None:
         """Give the value that is remembered under a name, once sure that it is what was written."""
         query = "SELECT value, kept.digest, entry.digest FROM kept LEFT JOIN entry USING (number) WHERE name = ?"
-        found = self._run(query, name) if self._version() > 1 else []
+        with self._alone():
+            found = self._run(query, name) if self._version() > 1 else []
         if not found:
             return None
         value, digest, entry_digest = found[0]
@@ -215,11 +215,11 @@ class LedgerFile:
 
     def tip(self) -> Entry:
         """Give the last row, once sure that this is still the file and history that were opened."""
-        with self._in_words():
+        with self._alone():
             replaced = self._identity() != self._opened or not self.holds(*self._seen)
-        if replaced:
-            raise LedgerError(f"{self.path}: the file was replaced while it was open; {self.damaged}.")
-        found = self._run(f"{_SELECT} ORDER BY number DESC LIMIT 2")
+            if replaced:
+                raise LedgerError(f"{self.path}: the file was replaced while it was open; {self.damaged}.")
+            found = self._run(f"{_SELECT} ORDER BY number DESC LIMIT 2")
         if not found:
             raise LedgerError(f"{self.path}: found no entries, expected at least one; {self.damaged}.")
         tip = Entry(*found[0])
@@ -275,10 +275,22 @@ class LedgerFile:
 
     def _run(self, statement: str, *values: object) -> list[Any]:
         self._same_process()
-        with self._in_words(), self._home.lock():
-            if not self._connection.in_transaction and self._home.has_journal():
-                self._refuse_foreign_journal()
+        if self._home.locked:
             return self._connection.execute(statement, values).fetchall()
+        with self._alone():
+            return self._connection.execute(statement, values).fetchall()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Be the only process that touches the file, for one statement or several; may be nested."""
+        if self._home.locked:
+            yield
+            return
+        self._same_process()
+        with self._in_words(), self._home.lock():
+            if self._home.has_journal():
+                self._refuse_foreign_journal()
+            yield
 
     @staticmethod
     def _connect(path: Path, timeout_seconds: float, options: str = "mode=rw") -> sqlite3.Connection:

@@ -57,6 +57,11 @@ class Home:
         """Whether the file was let go of."""
         return self._file < 0
 
+    @property
+    def locked(self) -> bool:
+        """Whether this process is the only one that touches the ledger now."""
+        return self._depth > 0
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Be the only process that touches the ledger; may be nested."""

@@ -8,7 +8,8 @@ entry is that between the largest and the smallest chance: no pair of rows has t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 from math import floor, isfinite
 
@@ -26,7 +27,8 @@ _MOST_ENTRIES, _MOST_UTILITIES = 1 << 22, 1 << 25
 _SLACK = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+# Equal if it is one object, as tables of reports are.
+@dataclass(frozen=True, slots=True, eq=False)
 class RoundsTable:
     """What is public about a region in `rounds`.
 
@@ -61,6 +63,7 @@ class RoundsTable:
     selection_units: tuple[int, ...]
     backoff_units: tuple[int, ...]
 
+    @lru_cache(maxsize=64)  # noqa: B019 - the tables of a few games; agents of one process share them
     def region_tables(self) -> RegionTables:
         """Return the table as an agent plays by it, resources numbered by their place in it."""
         below = chain.from_iterable(accumulate(self.selection[start:stop]) for start, stop in pairwise(self.offsets))
@@ -85,12 +88,36 @@ def budget_units(epsilon: float) -> int:
     return max(floor(epsilon * (1 - _SLACK) / 2.0**-UNIT_BITS), 0)
 
 
+@lru_cache(maxsize=64)
 def check_rounds_table(table: RoundsTable, *, epsilon: float, spots: int) -> None:
     """Refuse a table that is malformed, or in which something costs less than it tells."""
     if table.epsilon != epsilon:
         raise Refused("epsilon", f"The table is for ε = {table.epsilon}, expected ε = {epsilon}.")
     _check_layout(table, spots)
     _check_numbers(table)
+    _check_prices(_Priced(*(getattr(table, field.name) for field in fields(_Priced))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Priced:
+    """What prices and what they have to cover follow from; the same in all games with the same resources and counts."""
+
+    utilities: tuple[tuple[float, ...], ...]
+    offsets: tuple[int, ...]
+    entries: tuple[int, ...]
+    selection: tuple[int, ...]
+    backoff: tuple[int, ...]
+    truth_selection: int
+    truth_backoff: int
+    gamma: float
+    selection_units: tuple[int, ...]
+    backoff_units: tuple[int, ...]
+
+
+# By content: that every number is of its type was checked before, so that what is equal is the same.
+@lru_cache(maxsize=64)
+def _check_prices(table: _Priced) -> None:
+    """Refuse a price that is below what it stands for."""
     for rank, (start, stop) in enumerate(pairwise(table.offsets)):
         if not _covers(table.selection_units[rank], _selection_extremes(table, start, stop)):
             raise Refused("price", f"A selection from rank set {rank + 1} tells more than its price.")
@@ -140,7 +167,7 @@ def _check_numbers(table: RoundsTable) -> None:
         raise Refused("value", "Gamma is not a number between 0 and 1.")
 
 
-def _selection_extremes(table: RoundsTable, start: int, stop: int) -> list[tuple[int, int]]:
+def _selection_extremes(table: _Priced, start: int, stop: int) -> list[tuple[int, int]]:
     """Return the smallest and the largest chance of any row, over 2^106, for each entry of a rank set."""
     weights = [0] * (stop - start)
     low, high = [GRID] * len(weights), [0] * len(weights)
@@ -154,7 +181,7 @@ def _selection_extremes(table: RoundsTable, start: int, stop: int) -> list[tuple
     ]
 
 
-def _backoff_extremes(table: RoundsTable, rank: int) -> list[tuple[int, list[tuple[int, int]]]]:
+def _backoff_extremes(table: _Priced, rank: int) -> list[tuple[int, list[tuple[int, int]]]]:
     """Return for each entry of a rank set the extremes over 2^106 of backing off and of not backing off."""
     start, stop = table.offsets[rank], table.offsets[rank + 1]
     following = rank + 1 if rank + 2 < len(table.offsets) else 0

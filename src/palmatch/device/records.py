@@ -98,7 +98,8 @@ class Assigned:
     resource: str | None
 
 
-@dataclass(frozen=True, slots=True)
+# Equal if it is one object, as tables are.
+@dataclass(frozen=True, slots=True, eq=False)
 class Result:
     """The matching of the reports, and prices that support it: (resource, price) for every resource."""
 

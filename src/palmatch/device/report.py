@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isfinite
 
 from palmatch.device.distribution import GRID, pick
@@ -35,7 +36,8 @@ class Earlier:
     values: tuple[tuple[float, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
+# Tables are equal if they are one object: 1, 1.0 and True are equal, and a check of one says nothing about the other.
+@dataclass(frozen=True, slots=True, eq=False)
 class ReportTable:
     """How the agents of one region and one ε report, and what their reports are worth: all of it public.
 
@@ -80,8 +82,11 @@ class ReportTable:
     earlier: tuple[Earlier, ...] = ()
 
 
+@lru_cache(maxsize=256)
 def check_table(table: ReportTable, *, epsilon: float, spots: int) -> None:
     """Refuse a table that a device must not draw from; `epsilon` and `spots` are what the device knows itself.
+
+    A table that was found good is not looked through again by other devices of this process.
 
     Parameters
     ----------

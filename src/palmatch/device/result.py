@@ -8,6 +8,7 @@ choice would have to publish reports or prices that do not fit. Linear in the ta
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import isfinite
 from operator import sub
 
@@ -29,6 +30,18 @@ def check_result(result: Result, table: ReportTable, channel: str, *, agents: in
     agents:
         How many agents of the region and ε take part, by the roster.
     """
+    ours = _lines_of(result, table, slack)
+    mine = [line for line in result.assigned if line.tag == tag]
+    if len(mine) != 1 or mine[0] not in ours:
+        raise Refused("result", "The result does not name this device once.")
+    _check_lines(result, table, channel, agents, slack)
+    return mine[0]
+
+
+# What is the same for all agents of a table is looked at once in a process: a result is equal to itself alone.
+@lru_cache(maxsize=256)
+def _lines_of(result: Result, table: ReportTable, slack: float) -> frozenset[Assigned]:
+    """Check prices and resources of a result; return the lines of the table's agents."""
     prices = dict(result.prices)
     if len(prices) != len(result.prices) or not all(isfinite(price) and price >= 0 for price in prices.values()):
         raise Refused("price", "A price is not a number of at least 0, or a resource has two.")
@@ -40,15 +53,17 @@ def check_result(result: Result, table: ReportTable, channel: str, *, agents: in
     taken = set(got)
     if any(prices[resource] > slack for resource in table.resources if resource not in taken):
         raise Refused("price", "A resource without an agent costs something.")
-    mine = [line for line in result.assigned if line.tag == tag]
+    return frozenset(line for line in result.assigned if (line.region, line.epsilon) == (table.region, table.epsilon))
+
+
+@lru_cache(maxsize=256)
+def _check_lines(result: Result, table: ReportTable, channel: str, agents: int, slack: float) -> None:
+    """Check that no more agents of the table are named than on the roster, and that prices support what they got."""
     ours = [line for line in result.assigned if (line.region, line.epsilon) == (table.region, table.epsilon)]
-    if len(mine) != 1 or mine[0] not in ours:
-        raise Refused("result", "The result does not name this device once.")
     if len(ours) > agents or len({line.tag for line in ours}) != len(ours):
         raise Refused("roster", "The result has more agents of this region than its roster.")
     worth = {channel: table.values} | {earlier.channel: earlier.values for earlier in table.earlier}
-    _check_gains(ours, table, worth, prices, slack)
-    return mine[0]
+    _check_gains(ours, table, worth, dict(result.prices), slack)
 
 
 def _check_gains(

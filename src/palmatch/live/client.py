@@ -79,6 +79,8 @@ class Device:
     clock: Callable[[], float] = time.time
     signer_of: Callable[[str], Signer] | None = None
     draw: Draw = system_draw
+    # Told how far a game is, for the owner.
+    noted: Callable[[str], None] = lambda _: None
 
     async def identify(self, transport: Transport, game: str) -> Identity:
         """Get a one-time key and its token for a game whose issuer key is announced, or those that there are."""
@@ -125,6 +127,7 @@ class Device:
             witnesses=self.witnesses,
             clock=self.clock,
             retained=retained,
+            noted=lambda text: self.noted(f"{game}: {text}"),
         )
         return await player.play(), machine
 

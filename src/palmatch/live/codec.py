@@ -53,6 +53,7 @@ def signed_bytes(topic: Topic | str, body: bytes) -> bytes:
     return b"palmatch/%d\n%s\n%s" % (VERSION, str(topic).encode(), body)
 
 
+@lru_cache(maxsize=256)
 def hash_of(topic: Topic | str, body: bytes) -> bytes:
     """Return the SHA-256 of what a signature covers."""
     return hashlib.sha256(signed_bytes(topic, body)).digest()

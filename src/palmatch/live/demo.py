@@ -5,7 +5,6 @@ This module knows every position: places are synthetic, so that figures computed
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 import time
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from palmatch.data.points import Points, read_points
 from palmatch.device.ledger import epsilon_of
 from palmatch.domains import mobility
 from palmatch.errors import InputError
+from palmatch.live.loop import run
 from palmatch.live.staging import SPACING, Plan, Stage, Staged, Told
 from palmatch.live.usage import Usage, allow_files
 from palmatch.methods.centralised import optimal_welfare
@@ -68,7 +68,7 @@ def play(plan: Plan, told: Told | None = None, *, work: Path | None = None) -> P
     agents, vehicles = _write_places(plan)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="palmatch-live-", dir=work) as folder:
-        staged = asyncio.run(Stage(plan, Path(folder), agents, vehicles, told).run())
+        staged = run(Stage(plan, Path(folder), agents, vehicles, told).run())
     return _settled(plan, agents, vehicles, staged, time.monotonic() - started)
 
 

@@ -13,13 +13,18 @@ NOT_COVERED = (
     "The region itself, and that a device takes part, when, and from which network address.",
     "The resource that serves an agent learns its position, a gateway those of all agents that it serves; that the "
     "board and this resource collude.",
-    "Further requests: each is charged to the device's ledger, and guarantees of one agent add up.",
+    "Further requests, and in `rounds` further games: each is charged to the device's ledger, and guarantees of one "
+    "agent add up.",
+    "Whether and when its owner cancels, waits for a further game, or does not come: the device accepts what it got.",
     "How long the machine of a device takes to compute, measured by programs on the same machine.",
 )
 
 
 def on_the_wire(protocol: str, epsilon: float, *, seeded: bool) -> Guarantee:
-    """Return the guarantee of one request against all other parties together, but for the resource that serves it."""
+    """Return the guarantee against all other parties together, but for the resource that serves the agent.
+
+    It is that of one request, which in `rounds` is played in one game.
+    """
     method = next(method for method in METHODS.values() if protocol in method.live)
     found = Guarantee(
         epsilon=epsilon,
@@ -39,17 +44,22 @@ def on_the_wire(protocol: str, epsilon: float, *, seeded: bool) -> Guarantee:
     return simulated(found) if seeded else found
 
 
-def revealed(machine: Machine, edge: float, *, charged: bool) -> str:
-    """Return one sentence about what a device has revealed in a game."""
-    region = f"that it takes part, and its region {machine.owner.place.region}, a square of {edge:g} m"
+def revealed(machine: Machine, edge: float, *, charged: bool, resource: str | None = None) -> str:
+    """Return one sentence about what a device has revealed in a game, `resource` being the one that serves it."""
+    square = f"its region {machine.owner.place.region}, a square of {edge:g} m"
+    region = f"that it takes part, and {square}"
+    served = "" if resource is None else f" To {resource} alone: its position."
     if machine.left:
-        return "Revealed: nothing; the budget did not suffice, and the device left."
+        return (
+            "Revealed: to the issuer, that it asked for a token; to the hub or broker, where it listened, "
+            f"{square}. The budget did not suffice, and the device left before it joined."
+        )
     if not charged:
         again = "; its stored report again, which is free" if machine.waits else ""
-        return f"Revealed: {region}{again}, and nothing else."
+        return f"Revealed: {region}{again}, and nothing else.{served}"
     spent = epsilon_text(units_of(machine.epsilon))
     how = "noisy claims that are" if isinstance(machine, RoundsMachine) else "one report that is"
     return (
         f"Revealed: {region}, and {how} at most e^{spent} times as likely from its place as from any other of "
-        f"the {machine.owner.spots} places of that square."
+        f"the {machine.owner.spots} places of that square.{served}"
     )

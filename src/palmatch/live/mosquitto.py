@@ -98,9 +98,10 @@ acl_file {folder / "access"}{own}
 persistence false
 # Without this a TLS connection takes 47 ms longer.
 set_tcp_nodelay true
-# Quality of service 0 is not queued for a reader that is away; what one reader may hold up is bounded.
+# Quality of service 0 is not queued for a reader that is away; what one reader may hold up is bounded. A board that
+# computes for seconds is sent what comes in meanwhile: beyond the bound packets are dropped, answers to it as well.
 queue_qos0_messages false
-max_queued_messages 1000
+max_queued_messages 20000
 max_inflight_messages 20
 max_queued_bytes 0
 # The largest table or transcript, and its topic.

@@ -7,11 +7,12 @@ for everything that happens. The board's process gets no position, and ends if i
 from __future__ import annotations
 
 import asyncio
-import gc
+import itertools
 import json
 import os
 import random
 import sys
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from palmatch.errors import InputError, PalmatchError, TransportError
 from palmatch.live import messages as m
 from palmatch.live.client import Device, Wish, issuer_at
 from palmatch.live.keys import Signer
+from palmatch.live.loop import run, settle
 from palmatch.live.resource import Gateway, GatewayKeys
 from palmatch.live.transport import Credentials, Transport, connect
 from palmatch.live.transport.faults import Faults, Faulty
@@ -100,6 +102,18 @@ class DevicesPart(msgspec.Struct, frozen=True, tag="devices"):
 Part = BoardPart | GatewayPart | DevicesPart
 
 
+def _end_with_parent() -> None:
+    """End this process as soon as its standard input ends: the process that started it is gone, or is done with it."""
+
+    def wait() -> None:
+        # Not through `sys.stdin`, whose lock a thread that waits would hold to the end.
+        while os.read(0, 4096):
+            continue
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def say(**line: Any) -> None:
     """Write one line for the process that started this one."""
     sys.stdout.write(json.dumps(line) + "\n")
@@ -143,11 +157,12 @@ async def run_board(part: BoardPart) -> None:
     )
     journal = Journal(Path(part.journal) / "board.db")
     board = Board(transport, Signer(part.secret), journal)
-    # What is there now stays: to look through all of it for garbage again and again takes a second of a large game.
-    gc.freeze()
+    settle()
     say(board="ready")
-    # The game is opened when all devices are there.
-    await asyncio.to_thread(sys.stdin.readline)
+    # The game is opened when all devices are there; without a word, the process that started this one has ended.
+    if not await asyncio.to_thread(sys.stdin.readline):
+        return
+    _end_with_parent()
     result = await board.play(session.game, opening)
     slots = max((head.sequence for head in result.bulletins), default=1)
     found = board.metrics
@@ -183,12 +198,14 @@ def _warm_up(part: BoardPart, place: Any) -> None:
     from palmatch.methods.recommended import MOST_AGENTS
     from palmatch.methods.workspace import Settings
 
-    region = locate(place.partition, *part.at[0]).region
-    # Tables of many agents are computed otherwise than those of few.
-    for agents in (2, MOST_AGENTS + 1) if len(part.names) > MOST_AGENTS else (2,):
+    # Tables of many agents are computed otherwise than those of few: play with as many as there are resources.
+    for agents in (2, len(part.names)) if len(part.names) > MOST_AGENTS else (2,):
         rules = rules_of(part.protocol, place, Settings())
         tags = tuple(number.to_bytes(8) for number in range(agents))
-        members = {(region, len(part.classes) - 1): tags}
+        members: dict[tuple[str, int], tuple[bytes, ...]] = {}
+        for tag, at in zip(tags, itertools.cycle(part.at), strict=False):
+            key = (locate(place.partition, *at).region, len(part.classes) - 1)
+            members[key] = (*members.get(key, ()), tag)
         rules.tables(Crowd("warm", bytes(32), part.classes, members, bytes(32)))
         rules.begin()
         said = [Said(tag, m.Report(sequence=0, tag=tag, channel=bytes(32), report=0), None) for tag in tags]
@@ -272,7 +289,7 @@ class _Arrivals(asyncio.Semaphore):
         super().release()
         self._missing -= 1
         if self._missing == 0:
-            gc.freeze()
+            settle()
 
 
 async def _live(part: DevicesPart, member: Member, arriving: _Arrivals) -> None:
@@ -285,6 +302,7 @@ async def _live(part: DevicesPart, member: Member, arriving: _Arrivals) -> None:
         await arriving.acquire()
         inner = await _arrived(part.session)
         transport = life.wrapped(inner)
+        transport.leaving = True
         try:
             death = life.death() if deaths < _DEATHS else None
             line = await asyncio.wait_for(_play(part, member, transport, arriving), death)
@@ -352,8 +370,10 @@ async def _run(part: Part) -> None:
 def main() -> int:
     """Run the part that is read from the standard input."""
     part: Part = msgspec.json.decode(sys.stdin.readline(), type=Part)
+    if isinstance(part, DevicesPart):
+        _end_with_parent()
     try:
-        asyncio.run(_run(part))
+        run(_run(part))
     except PalmatchError as error:
         say(error=str(error))
         return 2

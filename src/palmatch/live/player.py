@@ -17,6 +17,7 @@ from palmatch.device import records as r
 from palmatch.device.state import Machine
 from palmatch.errors import ProtocolError, Refused, TransportError
 from palmatch.live import messages as m
+from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.identity import Identity
 from palmatch.live.keys import seal_position, verify
@@ -44,6 +45,11 @@ _COPIES = 3
 # Between one hand-over and the same one again; long enough for a resource to connect again after a broker's end.
 _HANDOVER_SECONDS = (0.5, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0)
 _DAY = 86_400.0
+_NEXT = {
+    "report": "the report is on its way, and the result follows",
+    "bids": "bidding slot by slot",
+    "rounds": "claiming slot by slot",
+}
 # A board that says nothing for so long is gone.
 _SILENCE_SECONDS = 600.0
 
@@ -72,6 +78,8 @@ class Player:
         Latitude and longitude, for the resource that serves the agent and for no other party.
     witnesses:
         The names of witnesses whose heads are compared with what the board said, before anything is charged.
+    noted:
+        Told how far the game is, for the owner.
     """
 
     def __init__(
@@ -86,10 +94,11 @@ class Player:
         witnesses: Sequence[str] = (),
         clock: Callable[[], float] = time.time,
         retained: Retained | None = None,
+        noted: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._retained = retained or Retained(transport)
         self.transport, self.trust, self.identity, self.machine = transport, trust, identity, machine
-        self.position, self.witnesses, self._clock = position, witnesses, clock
+        self.position, self.witnesses, self._clock, self._noted = position, witnesses, clock, noted
         self.tag = identity.tag(game)
         self.played = Played(game)
         self._watch = Watch(trust.board)
@@ -111,6 +120,7 @@ class Player:
             if number is None:
                 return self.played
             sends = await self._tables(opened, opening, number)
+            self._noted(f"the table is checked; {_NEXT[opening.protocol]}.")
             await (self._reported(opened, opening) if opening.protocol == "report" else self._slots(opening, sends))
             self.played.epsilon = self.machine.epsilon
             return self.played
@@ -120,11 +130,14 @@ class Player:
             await self._retained.close()
 
     async def _check_issuer(self, opening: m.Open) -> None:
-        """Refuse a board that names another issuer's key: a key of its own for each device would tell them apart."""
+        """Refuse a key for this device alone, which would tell it apart: in the opening, or behind its token."""
         topic = Topic(self.played.game, "issuer")
         packet = await self._retained.value(topic, 60)
         if self.trust.issuer_says(decode(topic, packet)).key != opening.issuer:
             raise ProtocolError("The board's issuer key is not the one that the issuer published: do not play.")
+        own = self.identity
+        if not tokens.is_valid(opening.issuer, self.played.game, own.signer.public, own.token):
+            raise ProtocolError("The token of this device is signed by another key than all others': do not play.")
 
     async def _join(self, opening: m.Open, sends: Sequence[r.Send], began: float) -> int | None:
         """Join, and wait for the roster; return the ε class, or None if the roster does not have this device."""
@@ -133,6 +146,7 @@ class Player:
         topic, message = join_message(send.message, opening, self.identity.token, self.identity.signer.public)
         left = max(opening.joins_close / 1000 - began, 0.0)
         self._later(topic, message, send.offset, began, left)
+        self._noted(f"taking part; tables come when joining ends, in {left:.0f} s.")
         number = message.epsilon_class
         await self._retained.watch(Topic(self.played.game, "table", table_name(message.region, number)))
         # Thousands that ask again while the roster is being written would keep it from being written.

@@ -47,7 +47,7 @@ Protocol = Literal["report", "bids", "rounds"]
 
 _SOLD = -1.0
 
-# Bids of a large game: 100 slots suffice, at 1.00 to 1.02 times the loss of the batch, which bids for 130 rounds.
+# Bids of a large game: 100 slots suffice, at 1.02 times the loss of the batch on average, which bids for 130 rounds.
 _QUICK_STEP, _QUICK_PATIENCE = 0.045, 82
 
 

@@ -24,14 +24,17 @@ from typing import Any, Literal
 import msgspec
 
 from palmatch.data.points import Points
+from palmatch.device.grid import locate
 from palmatch.domains import mobility
 from palmatch.errors import InputError, TransportError
 from palmatch.live import messages as m
 from palmatch.live.identity import Identity, keep
 from palmatch.live.issuer import Issuer
 from palmatch.live.keys import Signer
+from palmatch.live.loop import settle
 from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.parties import BoardPart, DevicesPart, GatewayPart, Member, Part, Session
+from palmatch.live.records import partition_record
 from palmatch.live.resource import GatewayKeys, new_gateway
 from palmatch.live.simulation import signer_of
 from palmatch.live.transport import Access, Hub, Transport, connect
@@ -100,10 +103,12 @@ class Plan:
         """The times of the game: unless given, enough for all devices on two cores."""
         if self.times is not None:
             return self.times
-        per_device = {"report": 0.02, "bids": 0.006, "rounds": 0.012}[self.protocol]
+        per_device = {"report": 0.02, "bids": 0.006, "rounds": 0.007}[self.protocol]
         slot = max(1.0 if self.protocol == "report" else 0.4, per_device * self.agents) * (1 + 2 * self.faults)
         joining = 3.0 + 0.02 * self.agents * (1 + 10 * self.faults)
-        return Schedule(joining, 3.0, slot, 1 if self.protocol == "report" else 400)
+        # In `rounds` devices check prices, which takes some tenths of a second for each region.
+        preparing = 3.0 + (0.06 * self.agents if self.protocol == "rounds" else 0.0)
+        return Schedule(joining, preparing, slot, 1 if self.protocol == "report" else 400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,10 @@ class Stage:
         )
         self.gateway: GatewayKeys = new_gateway(self.operator, vehicles.ids, int(time.time() * 1000))
         self.members = {name: Signer.fresh() for name in agents.ids}
+        # Devices of one region are in one process, which then checks the region's table once.
+        grid, at = partition_record(self.trust.partition), zip(agents.latitude, agents.longitude, strict=True)
+        regions = [locate(grid, float(latitude), float(longitude)).region for latitude, longitude in at]
+        self._order = sorted(range(len(regions)), key=regions.__getitem__)
         self.staged = Staged([], {}, {}, {})
         # What has been named so far under each key, and the first error.
         self._names: dict[str, set[str]] = {}
@@ -201,6 +210,7 @@ class Stage:
             await asyncio.sleep(0.001 * len(self.agents.ids))
             self._pids |= {process.name: process.pid for process in (gateway, board, *groups)}
             self._measure(self.staged.before)
+            settle()
             await board.tell("begin")
             await self._until(lambda: self._has("board", "over"), (board,))
             self._measure(self.staged.after)
@@ -253,7 +263,8 @@ class Stage:
 
     def _devices_part(self, session: Session, token: str, number: int) -> DevicesPart:
         members = []
-        for place in range(number, len(self.agents.ids), self._groups):
+        share = [len(self._order) * end // self._groups for end in (number, number + 1)]
+        for place in self._order[slice(*share)]:
             name = self.agents.ids[place]
             folder = self._folder(name)
             position = (float(self.agents.latitude[place]), float(self.agents.longitude[place]))

@@ -81,9 +81,14 @@ class Watch:
         return m.Head(sequence=sequence, statements=statements, conflicts=conflicts)
 
     def compare(self, head: m.Head) -> None:
-        """Raise ProtocolError if a witness was told something else than this party, or has found a conflict."""
+        """Raise ProtocolError if a witness was told something else than this party, or has found a conflict.
+
+        A witness that was not told of the opening, which came long before, says nothing about this game.
+        """
         if head.conflicts:
             raise ProtocolError("A witness has seen the board contradict itself: do not play.")
+        if not any(statement.topic == "open" for statement in head.statements):
+            raise ProtocolError("The board has told a witness nothing of this game: do not play.")
         for statement in head.statements:
             own = self._said.get((statement.topic, statement.sequence))
             if own is not None and own.hash != statement.hash:

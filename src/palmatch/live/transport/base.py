@@ -34,6 +34,8 @@ class Transport(ABC):
 
     # Whether this client has ended its connection: nothing can be sent any more, however long one waits.
     closed = False
+    # Whether this client ends its connection soon: that ends its subscriptions, which need not be ended one by one.
+    leaving = False
 
     def __init__(self) -> None:
         self._handlers: dict[str, list[Handler]] = {}
@@ -65,7 +67,7 @@ class Transport(ABC):
 
     async def unsubscribe(self, pattern: Topic | str, handler: Handler) -> None:
         """Stop calling this handler for this pattern."""
-        if self._forget(str(pattern), handler):
+        if self._forget(str(pattern), handler) and not self.leaving:
             await self._unsubscribe(str(pattern))
 
     def _forget(self, pattern: str, handler: Handler) -> bool:

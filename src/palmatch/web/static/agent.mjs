@@ -167,7 +167,7 @@ const STAGES = {
   joins: "Joining under a one-time key: the board learns your square and your ε, not your place.",
   table: "The table of your square was checked in whole numbers: it keeps ε. The charge is stored; the report is drawn.",
   sends: "One report leaves, at a random moment, padded to the size of every other message.",
-  handover: "You are matched: your place is sealed to your vehicle's key, and sent to it alone.",
+  handover: "You are matched: your place is sealed to your vehicle's key, and sent to it alone (this server plays the vehicle).",
 };
 const say = (text) => (at("agent-status").textContent = text);
 

@@ -108,7 +108,7 @@ def _virtual(
     seen: tuple[list[Observation], list[Observation]] = ([], [])
     for number in range(2 * games):
         seen[number % 2].append(observe_wire(stage.virtual(spots[number % 2])))
-        _tell(progress, number, 2 * games)
+        _tell(progress, number + 1, 2 * games)
     return seen
 
 
@@ -122,10 +122,10 @@ async def _real(
         captured: Sequence[Captured] = await asyncio.gather(*(stage.real(spots[side]) for side in sides))
         for side, one in zip(sides, captured, strict=True):
             seen[side].append(observe_wire(one))
-        _tell(progress, number, 2 * games)
+        _tell(progress, number + len(sides), 2 * games)
     return seen
 
 
-def _tell(progress: Callable[[int, int], None] | None, number: int, total: int) -> None:
-    if progress is not None and number % 16 == 0:
-        progress(number + 1, total)
+def _tell(progress: Callable[[int, int], None] | None, done: int, total: int) -> None:
+    if progress is not None:
+        progress(done, total)

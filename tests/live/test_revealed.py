@@ -1,0 +1,36 @@
+"""What a device says that it has revealed: never less than it has."""
+
+from __future__ import annotations
+
+import pytest
+
+from live.test_player import GRID, PLACES
+from palmatch.device.grid import locate
+from palmatch.device.ledger import units_of
+from palmatch.device.state import Owner, ReportMachine
+from palmatch.live.guarantee import NOT_COVERED, on_the_wire, revealed
+from palmatch.live.simulation import MemoryStore
+
+
+def machine() -> ReportMachine:
+    owner = Owner("ride", locate(GRID, *PLACES[0]), GRID, GRID.spots, 1.0, "00")
+    return ReportMachine(owner, MemoryStore(units_of(1.0)))
+
+
+def test_a_device_that_left_has_shown_its_region_to_the_broker_and_its_name_to_the_issuer() -> None:
+    leaving = machine()
+    leaving.left = True
+    said = revealed(leaving, GRID.edge, charged=False)
+    assert "issuer" in said
+    assert leaving.owner.place.region in said
+
+
+@pytest.mark.parametrize("charged", [False, True])
+def test_the_resource_that_serves_a_device_is_said_to_have_its_position(charged: bool) -> None:
+    assert "position" not in revealed(machine(), GRID.edge, charged=charged)
+    assert revealed(machine(), GRID.edge, charged=charged, resource="v1").endswith("To v1 alone: its position.")
+
+
+def test_what_an_owner_does_with_what_it_got_is_not_covered() -> None:
+    assert any("cancels" in sentence for sentence in on_the_wire("report", 1.0, seeded=False).not_covered)
+    assert any("`rounds` further games" in sentence for sentence in NOT_COVERED)
