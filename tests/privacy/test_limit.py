@@ -15,9 +15,21 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from palmatch.errors import InputError
-from palmatch.privacy import limit_certificate
-from palmatch.privacy.limit_certificate import FINER, STEPS, UNIT, certify, check, exp_above, from_json, to_json
-from palmatch.privacy.limit_kernels import fill_rows, project
+from palmatch.privacy import limit_certificate, limit_solver
+from palmatch.privacy.limit_certificate import (
+    FINER,
+    MASS,
+    STEPS,
+    UNIT,
+    Certificate,
+    GroupProof,
+    certify,
+    check,
+    exp_above,
+    from_json,
+    to_json,
+)
+from palmatch.privacy.limit_kernels import fill_rows, mark_doubtful, project
 from palmatch.privacy.limit_program import Group, make_program
 from palmatch.privacy.limit_solver import Solution, best_response, solve
 
@@ -38,6 +50,26 @@ def test_both_sides_agree_with_another_solver(seed, delta):
     assert found.upper >= exact - 1e-9
     assert found.lower <= exact + 1e-9
     assert found.upper - found.lower <= 1.1e-4 * found.upper + 1e-8
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("epsilon", "delta"), [(None, 0.0), (np.inf, 0.0), (1.0, 0.05)])
+def test_columns_that_are_known_to_gain_nothing_change_no_bit_when_they_are_computed(seed, epsilon, delta, monkeypatch):
+    program = random_program(_rng(seed), groups=4, types=9, resources=12, epsilon=epsilon, delta=delta)
+    found, skipped = solve(program, gap=1e-4), []
+
+    def all_of_them(*arguments):
+        told = mark_doubtful(*arguments)
+        skipped.append(not arguments[-1].all())
+        arguments[-1][:] = True
+        return told
+
+    monkeypatch.setattr(limit_solver, "mark_doubtful", all_of_them)
+    slow = solve(program, gap=1e-4)
+    assert any(skipped) == (epsilon is None)
+    assert (found.upper, found.lower) == (slow.upper, slow.lower)
+    for fast, twin in zip([found.prices, *found.channels], [slow.prices, *slow.channels], strict=True):
+        assert (fast == twin).all()
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -167,31 +199,53 @@ def test_any_prices_and_multipliers_become_a_certificate_that_holds(seed, delta)
     program = random_program(rng, groups=2, types=4, resources=3, delta=delta)
     own = [rng.random(4) * rng.choice([0.0, 0.3, 1.0]) for _ in program.groups]
     proof = certify(program, Solution(np.inf, 0.0, rng.random(3), own, []))
-    proved = check(proof)
+    proved = check(proof, program)
     assert proved == _naive(proof)
+    assert _true_value(proof, program) <= proved
     assert float(proved) >= value(program) - 1e-7
     assert check(json.loads(json.dumps(to_json(proof)))) == proved
 
 
 def _naive(proof):
-    """Return the value of the dual by its definition, in fractions; every constraint is asserted."""
+    """Return the value of the dual by its definition, every prior at its largest, in fractions."""
     prices = [Fraction(int(p), UNIT) for p in proof.prices]
     total = sum((int(c) * p for c, p in zip(proof.capacities, prices, strict=True)), Fraction(0))
     for group in proof.groups:
-        mass = int(group.weights.sum())
-        prior = [Fraction(int(w), mass) for w in group.weights]
-        multipliers = [Fraction(int(m), UNIT) for m in group.multipliers]
-        more = Fraction(0)
-        for column, resource in enumerate(group.resources):
-            slack = Fraction(0)
-            for x, (share, multiplier) in enumerate(zip(prior, multipliers, strict=True)):
-                room = multiplier + prices[resource] - Fraction(int(group.utilities[x, column]), STEPS)
-                slack += share * (room if room >= 0 else exp_above(group.epsilon) * room)
-                more += share * max(-room, Fraction(0))
-            assert slack >= 0
-        own = sum((share * m for share, m in zip(prior, multipliers, strict=True)), Fraction(0))
-        total += group.agents * (own + Fraction(proof.delta) * more)
+        most = [Fraction(int(w) + 1, MASS) for w in group.weights]
+        total += group.agents * _of_group(group, proof.delta, prices, most)
     return total
+
+
+def _true_value(proof, program):
+    """Return the value of the dual with the prior as it is, in fractions; every constraint is asserted."""
+    prices = [Fraction(int(p), UNIT) for p in proof.prices]
+    total = sum((int(c) * p for c, p in zip(proof.capacities, prices, strict=True)), Fraction(0))
+    for own, group in zip(proof.groups, program.groups, strict=True):
+        weights = [Fraction(share) for share in group.prior.tolist()]
+        prior = [weight / sum(weights) for weight in weights]
+        for column, resource in enumerate(own.resources):
+            slack = Fraction(0)
+            for x, share in enumerate(prior):
+                room = _room(own, prices, x, column, resource)
+                slack += share * (room if room >= 0 else exp_above(own.epsilon) * room)
+            assert slack >= 0
+        total += own.agents * _of_group(own, proof.delta, prices, prior)
+    return total
+
+
+def _of_group(group, delta, prices, prior):
+    gains = Fraction(0)
+    for column, resource in enumerate(group.resources):
+        for x, share in enumerate(prior):
+            gains += share * max(-_room(group, prices, x, column, resource), Fraction(0))
+    own = sum((p * Fraction(int(m), UNIT) for p, m in zip(prior, group.multipliers, strict=True)), Fraction(0))
+    return own + Fraction(delta) * gains
+
+
+def _room(group, prices, x, column, resource):
+    return (
+        Fraction(int(group.multipliers[x]), UNIT) + prices[resource] - Fraction(int(group.utilities[x, column]), STEPS)
+    )
 
 
 @given(st.floats(0, 60))
@@ -226,6 +280,13 @@ def _changed(proof, **group):
         ("negative weights", lambda p: _changed(p, weights=p.groups[0].weights * np.array([-1, 1, 1, 1]))),
         ("a resource twice", lambda p: _changed(p, resources=np.array([0, 0, 1]))),
         ("a missing type", lambda p: _changed(p, multipliers=p.groups[0].multipliers[1:])),
+        ("part of an agent", lambda p: _changed(p, agents=0.5)),
+        ("smaller weights", lambda p: _changed(p, weights=p.groups[0].weights // 2)),
+        # 2^64 more in total, which 64 bits do not see.
+        ("weights that overflow", lambda p: _changed(p, weights=p.groups[0].weights + 2**62)),
+        ("fractions for whole numbers", lambda p: _changed(p, utilities=p.groups[0].utilities * 0.5)),
+        ("no number as bound", lambda p: replace(p, bound=np.nan)),
+        ("no finite bound", lambda p: replace(p, bound=np.inf)),
     ],
 )
 def test_a_certificate_that_was_tampered_with_is_refused(name, tamper):
@@ -239,7 +300,7 @@ def test_a_certificate_that_was_tampered_with_is_refused(name, tamper):
     ("name", "line", "planted"),
     [
         ("gains are not weighed by the ratio", "exp_above", lambda epsilon: Fraction(1)),
-        ("gains are not seen", "_sides", lambda group, prices: (group.weights, 0 * group.weights)),
+        ("gains are not seen", "_sides", lambda group, prices: ([1] * len(prices), [0] * len(prices))),
     ],
 )
 def test_a_checker_with_a_planted_bug_is_told_from_a_sound_one(name, line, planted, monkeypatch):
@@ -253,7 +314,76 @@ def test_a_checker_with_a_planted_bug_is_told_from_a_sound_one(name, line, plant
     check(low)
 
 
+@pytest.mark.parametrize(
+    ("name", "line", "planted"),
+    [
+        ("the prior is taken as exact", "_sides", lambda group, prices: _exact_sides(group, prices)),
+        ("nothing is compared", "_first_failure", lambda group, prices: None),
+    ],
+)
+def test_a_prior_is_known_to_within_one_unit_only(name, line, planted, monkeypatch):
+    """With equal weights the first type gains just what the second has left; with one unit more it gains."""
+    group = GroupProof("a", 1, 0.0, np.arange(1), np.array([[STEPS], [0]]), np.full(2, MASS // 2), np.array([0, UNIT]))
+    proof = Certificate((group,), np.array([0]), np.array([1]), 0.0, 1.0)
+    with pytest.raises(InputError, match="gains"):
+        check(proof)
+    monkeypatch.setattr(limit_certificate, line, planted)
+    check(proof)
+
+
+def _exact_sides(group, prices):
+    room = group.multipliers[:, None] + prices[group.resources] - FINER * group.utilities
+    return (group.weights @ np.maximum(room, 0)).tolist(), (group.weights @ np.maximum(-room, 0)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("a group more", lambda p: replace(p, groups=(*p.groups, p.groups[0]))),
+        ("more agents", lambda p: _changed(p, agents=p.groups[0].agents + 1)),
+        ("a larger budget", lambda p: _changed(p, epsilon=1.5)),
+        ("another prior", lambda p: _changed(p, prior=p.groups[0].prior[::-1])),
+        ("a type more", lambda p: _changed(p, prior=np.full(5, 0.2), utilities=np.full((5, 3), 0.01))),
+        ("other utilities", lambda p: _changed(p, utilities=np.minimum(p.groups[0].utilities + 1e-4, 1.0))),
+        ("other resources", lambda p: _changed(p, resources=np.array([2, 1, 0]))),
+        ("more capacity", lambda p: replace(p, capacities=p.capacities + 1)),
+        ("a delta", lambda p: replace(p, delta=1e-6)),
+    ],
+)
+def test_a_certificate_of_another_program_is_refused(name, change):
+    program = random_program(_rng(5), groups=2, types=4, resources=3, epsilon=1.0)
+    proof = certify(program, solve(program))
+    assert check(proof, program) == check(proof)
+    with pytest.raises(InputError, match="something else"):
+        check(proof, change(program))
+
+
+def test_a_certificate_of_no_problem_is_told_from_one_of_this_problem(monkeypatch):
+    """A planted fault: for utilities of 0 the bound is 0, and that is not a bound for this problem."""
+    program = random_program(_rng(5), groups=2, types=4, resources=3, epsilon=1.0)
+    zero = make_program([replace(g, utilities=0 * g.utilities) for g in program.groups], program.capacities)
+    proof = certify(zero, solve(zero))
+    assert check(proof) < 1e-6
+    with pytest.raises(InputError, match="utilities"):
+        check(proof, program)
+    monkeypatch.setattr(limit_certificate, "_covers", lambda stated, true: True)
+    check(proof, program)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-300, 26.9, 27.1, 699.0, 1e7, np.inf])
+def test_any_budget_has_a_certificate_also_with_types_that_never_occur(epsilon):
+    prior, table = np.array([0.5, 0.0, 0.5]), np.array([[0.9, 0.2], [1.0, 1.0], [0.3, 0.7]])
+    program = make_program([Group("a", 2, epsilon, prior, table, np.arange(2))], np.ones(2))
+    found = solve(program)
+    proof = from_json(json.loads(json.dumps(to_json(certify(program, found)))))
+    assert found.upper <= float(check(proof, program)) <= found.upper + 1e-4
+
+
 def test_what_is_no_certificate_is_refused_in_words():
-    for content in ({}, {"format": "other"}, {**to_json(_small_proof()), "prices": "2:@"}):
+    proof = to_json(_small_proof())
+    for change in ({"format": "other"}, {"prices": "2:@"}, {"prices": 5}, {"groups": [{}]}, {"bound": "none"}):
+        with pytest.raises(InputError, match="certificate"):
+            from_json({**proof, **change})
+    for content in ({}, [], None):
         with pytest.raises(InputError, match="certificate"):
             from_json(content)

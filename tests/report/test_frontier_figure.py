@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,20 @@ FOUND = Frontier(
 def drawn() -> dict[str, Line2D]:
     (axes,) = frontier_figure(FOUND, "a town").axes
     return {str(one.get_label()): one for one in axes.lines}
+
+
+def test_between_two_budgets_no_more_is_shaded_than_the_limit_of_the_larger_one_proves() -> None:
+    limits = tuple(row("limit", e, x, rounds=0, most=e) for e, x in zip(EPSILONS, (0.15, 0.05, 0.0), strict=True))
+    (axes,) = frontier_figure(replace(FOUND, limit_rows=limits), "a town").axes
+    (area,) = (one for one in axes.collections if one.get_label() == "_area")
+    shaded = area.get_paths()[0]
+    for epsilon, most in ((0.48, 15), (0.5, 15), (0.51, 5), (0.99, 5), (1.0, 5)):
+        assert shaded.contains_point((epsilon - 1e-6, most - 0.01))
+        assert not shaded.contains_point((epsilon, most + 0.01))
+    assert not shaded.contains_point((1.01, 0.01))
+    (limit,) = (one for one in axes.lines if one.get_label() == "limit")
+    np.testing.assert_allclose(limit.get_xdata()[1:], EPSILONS)
+    np.testing.assert_allclose(limit.get_ydata()[1:], (15, 5, 0), atol=1e-12)
 
 
 def test_points_are_at_their_budgets_and_losses_in_per_cent() -> None:

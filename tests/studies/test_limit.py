@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 import palmatch as pm
-from palmatch.methods import Workspace
+from palmatch.methods import Settings, Workspace, prepare
+from palmatch.methods.reports import prior_of
+from palmatch.privacy.limit_certificate import to_json
+from palmatch.studies import limit as study
 from palmatch.studies.limit import Town, estimate
 
 # One-sided normal quantile; with it a test fails by chance with a probability below 1e-7.
@@ -38,6 +44,48 @@ def test_no_method_with_a_guarantee_beats_the_limit(town, crowds, method):
     assert welfare.mean() - SIGMAS * welfare.std(ddof=1) / np.sqrt(CROWDS) <= bound
 
 
+def _narrow():
+    """Return a problem in which every type is interested in the first resource alone."""
+    rng = np.random.Generator(np.random.PCG64(1))
+    types = {name: np.column_stack((np.full(4, 0.95), rng.random((4, 5)) * 0.9)) for name in "ab"}
+    regions = list("aababb")
+    return pm.table.problem([types[name][0] for name in regions], regions, types, interest=1)
+
+
+@pytest.mark.parametrize("method", ["once", "hungarian-once", "hungarian-region", "hungarian-exponential"])
+def test_what_is_on_no_list_is_bounded_too(method):
+    """Centres hand out resources that no type of a region is interested in."""
+    problem = _narrow()
+    bound = pm.limit(problem, 0.5, crowds=0).bounds[0].certified
+    assert bound == pm.limit(replace(problem, interest=None), 0.5, crowds=0).bounds[0].certified
+    base = Workspace(problem)
+    welfare = [
+        prepare(base.with_types(crowd), method, settings=Settings(epsilon=0.5)).play(number).welfare
+        for number, crowd in enumerate(Town.of(problem).crowds(60, 3))
+    ]
+    assert np.mean(welfare) <= bound + SIGMAS * np.std(welfare, ddof=1) / np.sqrt(60)
+
+
+def test_more_than_fits_is_refused_in_a_sentence(monkeypatch):
+    problem = _narrow()
+    monkeypatch.setattr(study, "MOST_ENTRIES", 2 * 4 * 6)
+    pm.limit(problem, 1.0, crowds=0)
+    monkeypatch.setattr(study, "MOST_ENTRIES", 2 * 4 * 6 - 1)
+    with pytest.raises(pm.InputError, match="all 6 resources for each of 8 possible types"):
+        pm.limit(problem, 1.0, crowds=0)
+
+
+def test_a_bound_over_lists_only_is_exceeded_by_a_centre(monkeypatch):
+    """A planted fault, which the test above sees: only resources on a region's list are counted."""
+    problem = _narrow()
+    base = Workspace(problem)
+    priors = tuple(prior_of(problem, region) for region in base.regions)
+    listed = Town(problem, base.regions, priors, np.ones(6, dtype=np.int64))
+    monkeypatch.setattr(Town, "of", lambda *_: listed)
+    with pytest.raises(AssertionError):
+        test_what_is_on_no_list_is_bounded_too("hungarian-once")
+
+
 def test_a_method_that_looks_at_the_truth_is_caught(town, crowds):
     """The test above can fail: at ε = 0.5 the optimum is beyond the limit."""
     bound = pm.limit(town.problem, 0.5, crowds=0).bounds[0].certified
@@ -54,13 +102,57 @@ def test_own_budgets_replace_the_callers(town):
     assert nothing < values[0] < values[1]
 
 
+def test_without_a_budget_the_limit_knows_conflicts_and_demands():
+    """At ε = 0 it is what a centre reaches that assigns units by the means of regions."""
+    rng = np.random.Generator(np.random.PCG64(4))
+    types, regions = {name: rng.random((3, 5)) for name in "ab"}, list("aabb")
+    # The second agent may hold nothing at all.
+    conflicts = [("0", "1"), *(("1", str(resource)) for resource in range(5)), ("3", "4")]
+    problem = pm.table.problem(
+        [types[name][0] for name in regions], regions, types, conflicts=conflicts, demand=[1, 1, 2, 1], capacity=2
+    )
+    means = np.array([types[name].mean(axis=0) for name in regions])
+    for agent, resource in conflicts:
+        means[int(agent), int(resource)] = -1e3
+    capacity, demand = np.tile(np.eye(5), 4), np.repeat(np.eye(4), 5, axis=1)
+    best = linprog(-means.ravel(), A_ub=np.vstack((capacity, demand)), b_ub=[2] * 5 + [1, 1, 2, 1])
+    (bound,) = pm.limit(problem, 0.0, crowds=50, seed=1, gap=1e-5).bounds
+    assert bound.reached <= bound.certified
+    assert bound.certified == pytest.approx(-best.fun, abs=1e-3)
+    assert pm.limit.check(to_json(bound.certificate), problem, 0.0) <= bound.certified
+    free = replace(problem, seats=replace(problem.seats, conflicts=np.empty((0, 2), dtype=np.int64)))
+    assert pm.limit(free, 0.0, crowds=0).bounds[0].certified > bound.certified + 0.1
+    with pytest.raises(pm.InputError, match="something else"):
+        pm.limit.check(bound.certificate, free, 0.0)
+
+
 def test_more_capacity_means_more_welfare(town):
     one = pm.limit(town.problem, 1.0, crowds=20, seed=0)
     two = pm.limit(town.problem, 1.0, crowds=20, seed=0, capacities=np.full(town.problem.resources, 2))
     assert two.bounds[0].certified > one.bounds[0].certified
     assert two.optimum.mean > one.optimum.mean
-    with pytest.raises(pm.InputError, match="capacities"):
-        pm.limit(town.problem, 1.0, capacities=[1, 2])
+    wrong = np.ones(town.problem.resources)
+    for given in ([1, 2], wrong * np.inf, wrong - 2, wrong / 2, ["1"] * len(wrong)):
+        with pytest.raises(pm.InputError, match="capacities"):
+            pm.limit(town.problem, 1.0, capacities=given)
+
+
+def test_a_certificate_is_checked_against_its_problem(town):
+    two = np.full(town.problem.resources, 2)
+    bound = pm.limit(town.problem, 1.0, delta=1e-3, capacities=two, crowds=0).bounds[0]
+    proved = pm.limit.check(bound.certificate, town.problem, 1.0, delta=1e-3, capacities=two)
+    assert proved == pm.limit.check(bound.certificate) <= bound.certified
+    # What is proved for a weaker guarantee and more capacity holds for less.
+    assert pm.limit.check(bound.certificate, town.problem, 0.5) == proved
+    for other in ({"epsilon": 1.1}, {"delta": 2e-3}, {"capacities": two + 1}):
+        with pytest.raises(pm.InputError, match="something else"):
+            pm.limit.check(bound.certificate, town.problem, **{"delta": 1e-3, "capacities": two} | other)
+
+
+def test_budgets_are_one_number_or_several(town):
+    for given in (np.float32(1), np.int64(1), [1], np.array([1.0])):
+        (bound,) = pm.limit(town.problem, given, crowds=0, gap=0.1).bounds
+        assert bound.epsilon == 1.0
 
 
 def test_drawn_crowds_stay_in_their_regions(town, crowds):

@@ -55,6 +55,25 @@ def test_other_types_of_the_same_agents_have_the_same_limit_and_other_public_dat
     assert len(list(cache.iterdir())) == 4
 
 
+def test_one_program_with_other_optima_has_other_figures(cache):
+    """Several units for an agent leave the linear program as it is."""
+    rows = {"here": [[0.9, 0.3, 0.5], [0.3, 0.9, 0.4]]}
+    types, where = [rows["here"][0], rows["here"][1], rows["here"][0]], ["here"] * 3
+    conflicts = [(str(place), str(place)) for place in range(3)]
+    problems = [
+        pm.table.problem(types, where, rows),
+        pm.table.problem(types, where, rows, conflicts=conflicts[:1]),
+        pm.table.problem(types, where, rows, conflicts=conflicts),
+        pm.table.problem(types[:2], where[:2], rows, demand=[2, 1]),
+    ]
+    optima = set()
+    for problem in problems:
+        (point,) = limit_points(problem, [1.0], crowds=20)
+        assert point.optimum == Town.of(problem).optimum(20, 0)
+        optima.add(point.optimum.mean)
+    assert len(optima) == len(list(cache.iterdir())) == 4
+
+
 def test_a_damaged_cache_is_computed_again(problem, cache):
     found = limit_points(problem, [1.0], crowds=5)
     (path,) = cache.iterdir()

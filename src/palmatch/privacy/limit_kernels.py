@@ -18,6 +18,9 @@ UNBOUNDED = 1e12
 
 _NEWTON_STEPS = 60
 
+# What a slack has to be above 0, as a share of what it is made of: far more than rounding.
+_ROOM = 1e-9
+
 
 class Layout(NamedTuple):
     """All groups in flat arrays.
@@ -109,12 +112,12 @@ def project(wanted, weight, ratio, delta, start, column):  # type: ignore[no-unt
 
 
 @numba.njit(cache=True)
-def primal_step(layout, channels, minima, multipliers, prices, step, share, average, filled, used, all_columns):  # type: ignore[no-untyped-def]  # compiled
+def primal_step(layout, channels, minima, multipliers, prices, step, share, average, filled, used, doubtful, moving):  # type: ignore[no-untyped-def]  # compiled
     """Move every column along its gain and back into its cone; return the squared length of the move.
 
     `filled` becomes the row sums and `used` the expected use of each resource; `average` grows by `share` times the
-    columns. A negative entry of `minima` marks a column of zeros, which is not touched while it stays one, and not even
-    looked at unless `all_columns`.
+    columns, and `moving` marks those that it grew by. A negative entry of `minima` marks a column of zeros, which is
+    not touched while it stays one, and not even looked at unless it is `doubtful`.
     """
     filled[:] = 0.0
     used[:] = 0.0
@@ -124,43 +127,118 @@ def primal_step(layout, channels, minima, multipliers, prices, step, share, aver
         widest = max(widest, layout.rows[group + 1] - layout.rows[group])
     wanted, column = np.empty(widest), np.empty(widest)
     for k in range(len(layout.at)):
+        if minima[k] < 0.0 and not doubtful[k]:
+            continue
         group = layout.group[k]
-        first, count, at = layout.rows[group], layout.rows[group + 1] - layout.rows[group], layout.at[k]
-        price, weight = prices[layout.resource[k]], layout.weight[first : first + count]
+        first, last, at, price = layout.rows[group], layout.rows[group + 1], layout.at[k], prices[layout.resource[k]]
+        # Slices, whose places are counted from 0: then processors do several at a time.
+        value, weight, cost = layout.table[at : at + last - first], layout.weight[first:last], multipliers[first:last]
         if minima[k] < 0.0:
-            if not all_columns:
-                continue
             above, below = 0.0, 0.0
-            for x in range(count):
-                gain = layout.table[at + x] - multipliers[first + x] - price
+            for x in range(len(value)):
+                gain = value[x] - cost[x] - price
                 if gain > 0.0:
                     above += weight[x] * gain
                 else:
                     below -= weight[x] * gain
             if above == 0.0 or (layout.delta == 0.0 and layout.ratio[group] * above <= below):
                 continue
-        for x in range(count):
-            wanted[x] = channels[at + x] + step * (layout.table[at + x] - multipliers[first + x] - price)
-        minima[k] = project(wanted[:count], weight, layout.ratio[group], layout.delta, minima[k], column[:count])
+        old, goal, new = channels[at : at + last - first], wanted[: last - first], column[: last - first]
+        for x in range(len(value)):
+            goal[x] = old[x] + step * (value[x] - cost[x] - price)
+        minima[k] = project(goal, weight, layout.ratio[group], layout.delta, minima[k], new)
+        moving[k] = True
         total = 0.0
-        for x in range(count):
-            moved += weight[x] * (column[x] - channels[at + x]) ** 2
-            channels[at + x] = column[x]
-            average[at + x] += share * column[x]
-            filled[first + x] += column[x]
-            total += weight[x] * column[x]
+        for x in range(len(value)):
+            moved += weight[x] * (new[x] - old[x]) ** 2
+            total += weight[x] * new[x]
+        mean, row_sum = average[at : at + last - first], filled[first:last]
+        for x in range(len(value)):
+            old[x] = new[x]
+        for x in range(len(value)):
+            mean[x] += share * new[x]
+        for x in range(len(value)):
+            row_sum[x] += new[x]
         used[layout.resource[k]] += total
         if total == 0.0:
             minima[k] = -1.0
     return moved
 
 
+@numba.njit(cache=True, fastmath={"reassoc", "contract"})
+def fill_slacks(layout, multipliers, prices, slacks):  # type: ignore[no-untyped-def]  # compiled
+    """Write Σ w φ(λ + p - u) of every column, with φ(v) = v for v >= 0 and e^ε v below: above 0 it gains nothing.
+
+    Added up in any order, since `mark_doubtful` leaves room for far more than rounding.
+    """
+    for k in range(len(layout.at)):
+        group = layout.group[k]
+        first, last, at, price = layout.rows[group], layout.rows[group + 1], layout.at[k], prices[layout.resource[k]]
+        above, all_of_it = 0.0, 0.0
+        for x in range(first, last):
+            gain = layout.table[at + x - first] - multipliers[x] - price
+            all_of_it += layout.weight[x] * gain
+            above += layout.weight[x] * (gain if gain > 0.0 else 0.0)
+        slacks[k] = (above - all_of_it) - layout.ratio[group] * above
+
+
 @numba.njit(cache=True)
-def sums(layout, channels, minima, filled, used):  # type: ignore[no-untyped-def]  # compiled
-    """Set the smallest entry of every column (-1 for a column of zeros), the row sums and the use of each resource."""
+def mark_doubtful(layout, reference, slacks, multipliers, prices, doubtful):  # type: ignore[no-untyped-def]  # compiled
+    """Mark the columns that may gain something, by their slacks at a `reference` (multipliers, prices).
+
+    Return of how many slacks at another reference might tell more. A slack falls by at most e^ε Σ w times what a
+    multiplier and a price have fallen.
+    """
+    old_multipliers, old_prices = reference
+    fallen, share, spare = (
+        np.zeros(len(layout.rows) - 1),
+        np.zeros(len(layout.rows) - 1),
+        np.zeros(len(layout.rows) - 1),
+    )
+    largest = 1.0
+    for j in range(len(prices)):
+        largest = max(largest, max(prices[j], old_prices[j]))
+    for group in range(len(fallen)):
+        ratio, most = layout.ratio[group], largest
+        for x in range(layout.rows[group], layout.rows[group + 1]):
+            fallen[group] += ratio * layout.weight[x] * max(old_multipliers[x] - multipliers[x], 0.0)
+            share[group] += ratio * layout.weight[x]
+            most = max(most, max(multipliers[x], old_multipliers[x]))
+        spare[group] = _ROOM * share[group] * most
+    count = 0
+    for k in range(len(doubtful)):
+        group, j = layout.group[k], layout.resource[k]
+        least = slacks[k] - fallen[group] - share[group] * max(old_prices[j] - prices[j], 0.0)
+        # Without a bound on the ratio, and with δ, a column may gain by a single type.
+        bounded = layout.ratio[group] <= UNBOUNDED and layout.delta == 0.0
+        doubtful[k] = not (bounded and least > spare[group])
+        if bounded and doubtful[k]:
+            count += 1
+    return count
+
+
+@numba.njit(cache=True)
+def copy_columns(layout, some, source, total, target):  # type: ignore[no-untyped-def]  # compiled
+    """Write the columns that are marked, divided by `total`."""
+    for k in range(len(some)):
+        if some[k]:
+            count = layout.rows[layout.group[k] + 1] - layout.rows[layout.group[k]]
+            for place in range(layout.at[k], layout.at[k] + count):
+                target[place] = source[place] / total
+
+
+@numba.njit(cache=True)
+def sums(layout, some, channels, minima, filled, used):  # type: ignore[no-untyped-def]  # compiled
+    """Set the smallest entry of every column (-1 for a column of zeros), the row sums and the use of each resource.
+
+    Columns that `some` does not mark are zeros.
+    """
     filled[:] = 0.0
     used[:] = 0.0
     for k in range(len(layout.at)):
+        if not some[k]:
+            minima[k] = -1.0
+            continue
         first, last, at = layout.rows[layout.group[k]], layout.rows[layout.group[k] + 1], layout.at[k]
         least, most = np.inf, 0.0
         for x in range(first, last):
@@ -172,10 +250,12 @@ def sums(layout, channels, minima, filled, used):  # type: ignore[no-untyped-def
 
 
 @numba.njit(cache=True)
-def distance(layout, one, other):  # type: ignore[no-untyped-def]  # compiled
-    """Return the weighted distance between two tables of channels."""
+def distance(layout, some, one, other):  # type: ignore[no-untyped-def]  # compiled
+    """Return the weighted distance between two tables of channels, which differ in marked columns only."""
     total = 0.0
     for k in range(len(layout.at)):
+        if not some[k]:
+            continue
         first, last, at = layout.rows[layout.group[k]], layout.rows[layout.group[k] + 1], layout.at[k]
         for x in range(first, last):
             total += layout.weight[x] * (one[at + x - first] - other[at + x - first]) ** 2
@@ -183,14 +263,17 @@ def distance(layout, one, other):  # type: ignore[no-untyped-def]  # compiled
 
 
 @numba.njit(cache=True)
-def raises(layout, multipliers, prices):  # type: ignore[no-untyped-def]  # compiled
+def raises(layout, multipliers, prices, doubtful):  # type: ignore[no-untyped-def]  # compiled
     """Return by how much the multipliers of each group have to rise so that no column gains anything.
 
     A column's slack Σ w φ(λ + t + p - u), with φ(v) = v for v >= 0 and e^ε v below, is concave and increasing in t, so
-    Newton's steps approach its root from the left and end after finitely many pieces.
+    Newton's steps approach its root from the left and end after finitely many pieces. Columns that are not `doubtful`
+    gain nothing as it is.
     """
     needed = np.zeros(len(layout.rows) - 1)
     for k in range(len(layout.at)):
+        if not doubtful[k]:
+            continue
         group = layout.group[k]
         first, last, at, price = layout.rows[group], layout.rows[group + 1], layout.at[k], prices[layout.resource[k]]
         ratio = layout.ratio[group]
@@ -230,7 +313,7 @@ def excess(layout, multipliers, prices):  # type: ignore[no-untyped-def]  # comp
 
 @numba.njit(cache=True)
 def keep_within(layout, channels, minima, filled, capacities, kept):  # type: ignore[no-untyped-def]  # compiled
-    """Write channels that keep every constraint, near the given ones (`minima` and `filled` are theirs).
+    """Write channels that keep every constraint, near the given ones (`minima` and `filled` are theirs), over zeros.
 
     Rows that sum to more than 1 are drawn towards the columns' minima, then columns that are used beyond capacity are
     scaled down; both keep the ratio of every column. Return the expected welfare.
@@ -243,8 +326,6 @@ def keep_within(layout, channels, minima, filled, capacities, kept):  # type: ig
         group = layout.group[k]
         first, last, at = layout.rows[group], layout.rows[group + 1], layout.at[k]
         if minima[k] < 0.0:
-            for x in range(first, last):
-                kept[at + x - first] = 0.0
             continue
         scale = 1.0 / max(least[group], 1.0)
         for x in range(first, last):
@@ -260,7 +341,7 @@ def keep_within(layout, channels, minima, filled, capacities, kept):  # type: ig
         welfare += value[j] * (capacities[j] / used[j] if used[j] > capacities[j] else 1.0)
     for k in range(len(layout.at)):
         j = layout.resource[k]
-        if used[j] > capacities[j]:
+        if minima[k] >= 0.0 and used[j] > capacities[j]:
             first, last, share = layout.rows[layout.group[k]], layout.rows[layout.group[k] + 1], capacities[j] / used[j]
             for x in range(last - first):
                 kept[layout.at[k] + x] *= share

@@ -13,14 +13,18 @@ from dataclasses import dataclass
 from math import exp, inf, isinf, log, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
 from palmatch.privacy.limit_kernels import (
     Layout,
+    copy_columns,
     distance,
     dot,
     excess,
     fill_rows,
+    fill_slacks,
     keep_within,
+    mark_doubtful,
     primal_step,
     raises,
     sums,
@@ -29,6 +33,7 @@ from palmatch.privacy.limit_program import Group, Program, channels_of, layout_o
 from palmatch.problem import FloatArray
 
 Progress = Callable[[int, int], None]
+Marks = NDArray[np.bool_]
 
 # Relative gap at which the solver stops: a twentieth of a point of loss.
 GAP = 5e-4
@@ -41,6 +46,10 @@ _LOOK = 40
 # Most columns are zero; whether one of them would gain anything is looked at every fourth step, which takes half the
 # time and no more steps than looking always.
 _CHECK = 4
+
+# Slacks are computed anew when so many columns of zeros, as a share of all columns, were looked at since the last time:
+# that has then taken as long.
+_LOOKED_AT = 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,6 +119,8 @@ class _Search:
         self.channels = np.zeros(len(self.layout.table))
         self.minima = np.full(len(self.layout.at), -1.0)
         self.filled, self.used = np.zeros(types), np.zeros(resources)
+        self.none, self.doubtful = (np.zeros(len(self.minima), dtype=np.bool_) for _ in range(2))
+        self.slacks, self.looked_at = np.full(len(self.minima), -inf), 0
         self.multipliers, self.prices = np.full(types, 0.5), np.full(resources, 0.3)
         if start is not None:
             self._begin_at(start)
@@ -118,7 +129,8 @@ class _Search:
         self.last_gap = inf
         self.upper, self.lower = inf, -inf
         self.best_prices, self.best_multipliers = self.prices, self.multipliers
-        self.best_channels = np.zeros_like(self.channels)
+        self.best_channels = self.channels
+        self.reference = self.multipliers, self.prices
         self._clear()
 
     def _begin_at(self, start: Solution) -> None:
@@ -129,9 +141,22 @@ class _Search:
     def _clear(self) -> None:
         """Forget the averages, and remember where they begin."""
         self.total = 0.0
-        self.channels_sum = np.zeros_like(self.channels)
+        # Tables of zeros take no time but for the columns that are written.
+        self.channels_sum, origin = np.zeros(len(self.channels)), np.zeros(len(self.channels))
         self.multipliers_sum, self.prices_sum = np.zeros_like(self.multipliers), np.zeros_like(self.prices)
-        self.origin = (self.channels.copy(), self.multipliers.copy(), self.prices.copy())
+        self.moving, self.moved_from = self.none.copy(), self.minima >= 0
+        copy_columns(self.layout, self.moved_from, self.channels, 1.0, origin)
+        self.origin = (origin, self.multipliers.copy(), self.prices.copy())
+
+    def _doubtful(self, multipliers: FloatArray, prices: FloatArray) -> Marks:
+        """Return the columns that may gain something; of all others it is known that they do not."""
+        found = mark_doubtful(self.layout, self.reference, self.slacks, multipliers, prices, self.doubtful)
+        self.looked_at += max(found - np.count_nonzero(self.minima >= 0), 0)
+        if self.looked_at > _LOOKED_AT * len(self.slacks):
+            self.reference, self.looked_at = (multipliers, prices), 0
+            fill_slacks(self.layout, multipliers, prices, self.slacks)
+            mark_doubtful(self.layout, self.reference, self.slacks, multipliers, prices, self.doubtful)
+        return self.doubtful
 
     @property
     def gap(self) -> float:
@@ -151,7 +176,8 @@ class _Search:
             self.channels_sum,
             self.filled,
             self.used,
-            self.steps % _CHECK == 0,
+            self.none if self.steps % _CHECK else self._doubtful(self.multipliers, self.prices),
+            self.moving,
         )
         slope = self.length * self.balance
         multipliers = np.maximum(self.multipliers + slope * (2 * self.filled - before_filled - 1.0), 0.0)
@@ -177,17 +203,18 @@ class _Search:
 
     def look(self) -> None:
         """Bound the value with the iterate and with the average, and restart from the better one when it pays."""
-        average = (self.channels_sum / self.total, self.multipliers_sum / self.total, self.prices_sum / self.total)
-        current_gap = self._bound(self.channels, self.multipliers, self.prices)
-        average_gap = self._bound(*average)
+        average = (np.zeros(len(self.channels)), self.multipliers_sum / self.total, self.prices_sum / self.total)
+        copy_columns(self.layout, self.moving, self.channels_sum, self.total, average[0])
+        current_gap = self._bound(self.minima >= 0, self.channels, self.multipliers, self.prices)
+        average_gap = self._bound(self.moving, *average)
         nearest = min(current_gap, average_gap)
         if nearest > 0.5 * self.last_gap and self.since < 0.36 * self.steps:
             return
         if average_gap <= current_gap:
             self.channels, self.multipliers, self.prices = average
-            sums(self.layout, self.channels, self.minima, self.filled, self.used)
+            sums(self.layout, self.moving, self.channels, self.minima, self.filled, self.used)
         channels, multipliers, prices = self.origin
-        primal = distance(self.layout, self.channels, channels)
+        primal = distance(self.layout, self.moving | self.moved_from, self.channels, channels)
         change, dearer = self.multipliers - multipliers, self.prices - prices
         dual = sqrt(dot(self.layout.weight, change**2) + dot(dearer, dearer))
         if primal > 1e-9 and dual > 1e-9:
@@ -195,14 +222,18 @@ class _Search:
         self.since, self.last_gap = 0, nearest
         self._clear()
 
-    def _bound(self, channels: FloatArray, multipliers: FloatArray, prices: FloatArray) -> float:
-        """Return the gap between the bounds that these give, and keep them where they are the best."""
-        upper, raised = upper_bound(self.program, self.layout, multipliers, prices)
+    def _bound(self, some: Marks, channels: FloatArray, multipliers: FloatArray, prices: FloatArray) -> float:
+        """Return the gap between the bounds that these give, and keep them where they are the best.
+
+        Channels are zeros but for the columns that `some` marks.
+        """
+        doubtful = self._doubtful(multipliers, prices)
+        upper, raised = upper_bound(self.program, self.layout, multipliers, prices, doubtful)
         if upper < self.upper:
             self.upper, self.best_prices, self.best_multipliers = upper, prices.copy(), raised
-        minima, kept = np.empty_like(self.minima), np.empty_like(channels)
+        minima, kept = np.empty_like(self.minima), np.zeros(len(channels))
         filled, used = np.empty_like(self.filled), np.empty_like(self.used)
-        sums(self.layout, channels, minima, filled, used)
+        sums(self.layout, some, channels, minima, filled, used)
         lower = float(keep_within(self.layout, channels, minima, filled, self.program.capacities, kept))
         if lower > self.lower:
             self.lower, self.best_channels = lower, kept
@@ -219,10 +250,13 @@ class _Search:
 
 
 def upper_bound(
-    program: Program, layout: Layout, multipliers: FloatArray, prices: FloatArray
+    program: Program, layout: Layout, multipliers: FloatArray, prices: FloatArray, doubtful: Marks
 ) -> tuple[float, FloatArray]:
-    """Return a valid bound from any multipliers and prices, and the multipliers that it took."""
-    raised = multipliers + np.repeat(raises(layout, multipliers, prices), np.diff(layout.rows))
+    """Return a valid bound from any multipliers and prices, and the multipliers that it took.
+
+    Columns that are not `doubtful` are known to gain nothing.
+    """
+    raised = multipliers + np.repeat(raises(layout, multipliers, prices, doubtful), np.diff(layout.rows))
     bound = float(dot(program.capacities, prices) + dot(layout.weight, raised))
     if program.delta > 0:
         bound += program.delta * float(excess(layout, raised, prices).sum())

@@ -83,15 +83,17 @@ def frontier_figure(found: Frontier, where: str) -> Figure:
 
 
 def _forbid(axes: Axes, epsilons: tuple[float, ...], rows: tuple[Row, ...]) -> None:
-    """Shade what no ε-PLDP method can reach: losses below the limit, straight from one computed budget to the next.
+    """Draw the limit as a line through the computed budgets, and shade what it proves that no ε-PLDP method can reach.
 
-    To the left of the first budget its limit holds all the more; to the right of the last nothing was computed.
+    A limit holds for every smaller budget too, so that the shade is as high as the limit of the next computed budget;
+    to the right of the last nothing was computed.
     """
     places = np.array([axes.get_xlim()[0], *epsilons])
     least = 100 * np.array([rows[0].loss_mean, *(row.loss_mean for row in rows)])
     axes.fill_between(
-        places, 0, least, facecolor=SHORE, edgecolor=FAINT_INK, hatch="////", alpha=0.45, lw=0, zorder=1, label="_area"
-    )
+        places, 0, least, step="pre", facecolor=SHORE, edgecolor=FAINT_INK, hatch="////", alpha=0.45, lw=0, zorder=1,
+        label="_area",
+    )  # fmt: skip
     axes.plot(places, least, color=INK, lw=1.3, zorder=3.5, label=LIMIT)
     axes.annotate(
         "no ε-PLDP method can be here", (places[1], 0), xytext=(4, 8), textcoords="offset points", color=INK, size=9,

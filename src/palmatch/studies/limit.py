@@ -28,7 +28,7 @@ from palmatch.methods.workspace import Settings, budgets
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.privacy.limit_certificate import Certificate, certify, check
 from palmatch.privacy.limit_parts import solve_in_parts
-from palmatch.privacy.limit_program import Program
+from palmatch.privacy.limit_program import Group, Program
 from palmatch.privacy.limit_solver import GAP, Solution, solve
 from palmatch.problem import FloatArray, IntArray, Problem, checked_utility, refuse_pairs
 
@@ -37,6 +37,9 @@ CONFIDENCE = 0.95
 
 # A program with more entries than this is solved in parts that do not compete for any resource.
 LARGEST_WHOLE = 20_000_000
+
+# A program with more entries than this would take tens of gigabytes.
+MOST_ENTRIES = 1_000_000_000
 
 # A number of crowds for which the interval of the expected optimum is a small part of a point.
 CROWDS = 500
@@ -197,7 +200,7 @@ class _Limit:
         ----------
         The theorem and its proof are on the page "The limit" of the documentation.
         """
-        budgets = [float(epsilon)] if isinstance(epsilon, int | float) else [float(value) for value in epsilon]
+        budgets = np.atleast_1d(np.asarray(epsilon, dtype=np.float64)).tolist()
         if not budgets or not crowds >= 0:
             raise InputError(f"Expected at least one epsilon and crowds of at least 0, got crowds={crowds}.")
         refuse_pairs(problem, "The limit")
@@ -210,20 +213,42 @@ class _Limit:
         return Limit(tuple(bounds), optimum)
 
     @staticmethod
-    def check(certificate: Certificate | Mapping[str, Any]) -> Fraction:
+    def check(
+        certificate: Certificate | Mapping[str, Any],
+        problem: Problem | None = None,
+        epsilon: float = 1.0,
+        *,
+        delta: float = 0.0,
+        capacities: ArrayLike | None = None,
+    ) -> Fraction:
         """Return the bound that a certificate proves; see `palmatch.privacy.limit_certificate.check`.
 
         Parameters
         ----------
         certificate:
             Of a bound, or what was read back from its JSON.
+        problem, epsilon, delta, capacities:
+            What the certificate has to be about, as in the call that made it. Without a problem, the bound is about the
+            regions, agents, priors, utilities and capacities that the certificate itself states.
 
         Returns
         -------
         Fraction
-            The expected welfare that no method exceeds, in exact arithmetic.
+            The expected welfare that no method exceeds, in exact arithmetic. An `InputError` says where a certificate
+            proves nothing, or less than it states, or something about another problem.
+
+        Examples
+        --------
+        >>> import palmatch as pm
+        >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+        >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
+        >>> bound = pm.limit(problem, 0.5, crowds=0).bounds[0]
+        >>> float(pm.limit.check(bound.certificate, problem, 0.5)) <= bound.certified
+        True
         """
-        return check(certificate)
+        if problem is None:
+            return check(certificate)
+        return check(certificate, Town.of(problem, capacities).program(epsilon, delta))
 
 
 limit = _Limit()
@@ -240,21 +265,50 @@ class Town:
 
     @classmethod
     def of(cls, problem: Problem, capacities: ArrayLike | None = None, progress: StageProgress | None = None) -> Town:
-        """Collect it."""
-        regions = Workspace(problem, progress).regions
+        """Collect it.
+
+        All resources count, whatever the bound on the interest: a centre, or `once` when it fills units, hands out some
+        that are on no list of the region.
+        """
+        types = sum(len(problem.domain.types_of(region)) for region in problem.regions)
+        if types * problem.resources > MOST_ENTRIES:
+            raise InputError(
+                f"The limit looks at all {problem.resources:,} resources for each of {types:,} possible types, "
+                "whatever the interest; that does not fit: leave it out, or choose fewer types or smaller regions."
+            )
+        regions = Workspace(replace(problem, interest=None), progress).regions
         priors = tuple(prior_of(problem, region) for region in regions)
         given = problem.capacity if capacities is None else capacities
         return cls(problem, regions, priors, _checked(given, problem.resources))
 
     def program(self, epsilon: float, delta: float = 0.0) -> Program:
-        """Return the linear program at one ε: a group for each region and budget that occur together.
+        """Return the linear program at one ε: a group for each region, budget and set of conflicts of an agent.
 
         An agent that wants d resources counts as d agents: what it holds, divided by d, is what each of them may hold.
-        Conflicts only take something away, so that the bound stays one.
         """
         own, wanted = budgets(self.problem, Settings(epsilon=epsilon)), self.problem.demand
-        regions, capacities = np.repeat(self.problem.region_index, wanted), self.capacities.astype(np.float64)
-        return program_of(self.regions, self.priors, regions, np.repeat(own, wanted), capacities, delta=delta)
+        capacities = self.capacities.astype(np.float64)
+        groups: list[Group] = []
+        for excluded, members in self._by_conflicts():
+            units = np.repeat(members, wanted[members])
+            some = program_of(
+                self.regions, self.priors, self.problem.region_index[units], own[units], capacities, delta=delta
+            )
+            groups += [_without(group, excluded) for group in some.groups]
+        return Program(tuple(groups), capacities, delta)
+
+    def _by_conflicts(self) -> Iterator[tuple[IntArray, IntArray]]:
+        """Yield each set of resources that agents must not hold, and these agents."""
+        seats = self.problem.seats
+        if seats is None or not len(seats.conflicts):
+            yield np.empty(0, dtype=np.int64), np.arange(self.problem.agents)
+            return
+        alike: dict[bytes, list[int]] = {}
+        sets = np.split(seats.conflicts[:, 1], seats.conflict_start[1:-1])
+        for agent, own in enumerate(sets):
+            alike.setdefault(own.tobytes(), []).append(agent)
+        for members in alike.values():
+            yield sets[members[0]], np.array(members)
 
     def crowds(self, count: int, seed: int | None) -> Iterator[Problem]:
         """Yield the same problem with types drawn from the prior of every region, independently."""
@@ -282,6 +336,11 @@ class Town:
             if progress is not None:
                 progress("crowds", number + 1, crowds)
         return estimate(found)
+
+
+def _without(group: Group, excluded: IntArray) -> Group:
+    kept = ~np.isin(group.resources, excluded)
+    return group if kept.all() else replace(group, utilities=group.utilities[:, kept], resources=group.resources[kept])
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -339,6 +398,7 @@ def _checked(capacities: ArrayLike | None, resources: int) -> IntArray:
     if capacities is None:
         return np.ones(resources, dtype=np.int64)
     values = np.asarray(capacities)
-    if values.shape != (resources,) or not ((values >= 0) & (values == np.floor(values))).all():
-        raise InputError(f"Expected {resources} capacities, whole numbers of at least 0, got shape {values.shape}.")
+    numbers = values.shape == (resources,) and values.dtype.kind in "iuf" and bool(np.isfinite(values).all())
+    if not numbers or not ((values >= 0) & (values == np.floor(values))).all():
+        raise InputError(f"Expected {resources} capacities, whole numbers of at least 0, got {capacities}.")
     return values.astype(np.int64)

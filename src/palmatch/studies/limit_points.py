@@ -1,7 +1,8 @@
 """The limit beside methods: its figures at some budgets for a problem's public data, computed when asked for and kept.
 
 What is kept on disk are a few figures for each ε, keyed by a digest of everything that they follow from: the linear
-program, the number of crowds, their seed and the code. Certificates come from `palmatch.limit`, and no method is known.
+program, what else the optimum depends on, the number of crowds, their seed and the code. Certificates come from
+`palmatch.limit`, and no method is known.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def limit_points(
     True
     """
     town = Town.of(problem, progress=progress)
-    paths = [path_of(town.program(value, delta), crowds, seed, folder) for value in epsilons]
+    paths = [path_of(problem, town.program(value, delta), crowds, seed, folder) for value in epsilons]
     known = [_read(path) for path in paths]
     missing = [value for value, point in zip(epsilons, known, strict=True) if point is None]
     fresh = _computed(problem, missing, delta, crowds, seed, progress) if missing else iter(())
@@ -113,15 +114,19 @@ def _point(bound: Bound, found: Limit) -> LimitPoint:
     )
 
 
-def path_of(program: Program, crowds: int, seed: int, folder: Path | None = None) -> Path | None:
-    """Return where the figures of a program are kept, or None where there is no home for them."""
+def path_of(problem: Problem, program: Program, crowds: int, seed: int, folder: Path | None = None) -> Path | None:
+    """Return where the figures of a problem's program are kept, or None where there is no home for them."""
     if folder is None:
         try:
             folder = cache_folder() / LIMIT
         except InputError:
             return None
     digest = hashlib.sha256(f"{code_digest()} {GAP!r} {program.delta!r} {crowds} {seed}".encode())
-    parts: list[FloatArray | IntArray] = [program.capacities]
+    # One program can have several optima: which agents want several units, or conflict with some resource, matters to
+    # the optimum alone.
+    parts: list[FloatArray | IntArray] = [program.capacities, problem.region_index, problem.demand]
+    if problem.seats is not None:
+        parts += [np.array(problem.seats.conflicts.shape), problem.seats.conflicts]
     for group in program.groups:
         numbers = np.array([group.agents, group.epsilon, *group.utilities.shape])
         parts += [numbers, group.prior, group.resources, group.utilities]
