@@ -31,7 +31,7 @@ from palmatch.methods.centralised import optimal_welfare
 from palmatch.report.style import DASHES, FAINT_INK, INK, MARGIN, legend_above, save, sheet, styled
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import streams
-from palmatch.rounds.turns import Turns, best_first, by_gaps, constant, decaying, take_turns
+from palmatch.rounds.turns import Turns, best_first, constant, take_turns
 
 EDGES = (1000, 2000, 3000, 4000)
 WINDOWS = ((8.0, 1), (13.0, 2), (19.0, 3))
@@ -42,8 +42,6 @@ RULES: dict[str, Callable[[ValueLists], Turns]] = {
     "constant 0.15": turns.patient,
     "constant 0.05": lambda lists: constant(lists, 0.05),
     "constant 0.95": lambda lists: constant(lists, 0.95),
-    "gaps": lambda lists: by_gaps(lists, 0.05),
-    "decaying": lambda lists: decaying(lists, 0.4, every=20, floor=0.05),
     "threshold 50": lambda lists: turns.threshold(lists, steps=50),
     "threshold 200": turns.threshold,
     "threshold 400": lambda lists: turns.threshold(lists, steps=400),

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from palmatch.errors import DidNotConverge
-from palmatch.policies import turns
 from palmatch.policies.turns import COIN
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import BACKOFF, Keys, draw
@@ -70,8 +69,7 @@ def _give_way(player: Player, rule: Patience, attempts: Counter[int], taken: set
         if attempts[resource] == 1:
             player.holds = resource
             return
-        chance = turns.decayed_chance(int(rule.chances[entry]), step, rule.every, rule.floor)
-        player.attempting = draw(player.name, step, BACKOFF) >= chance
+        player.attempting = draw(player.name, step, BACKOFF) >= int(rule.chances[entry])
         player.doubting = False
         return
     player.place = (player.place + 1) % len(player.wants)

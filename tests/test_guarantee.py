@@ -108,3 +108,11 @@ def test_an_agent_beside_its_possible_types_really_is_covered_by_once() -> None:
     for seed in range(3):
         one, two = (pm.match(problem, "once", epsilon=log(3), seed=seed) for problem in (beside, among))
         assert np.array_equal(one.resource_of, two.resource_of)
+
+
+def test_likely_places_that_come_from_no_file_are_said_to_be_unprotected_too():
+    town = [(40.75, -73.99), (40.751, -73.991)]
+    found = pm.match(pm.mobility.problem(town, town, likely=town), "once", seed=1).guarantee
+    assert any("likely places" in line for line in found.not_covered)
+    plain = pm.match(pm.mobility.problem(town, town), "once", seed=1).guarantee
+    assert not any("likely places" in line for line in plain.not_covered)

@@ -15,7 +15,7 @@ from palmatch.matching import Guarantee, in_words, rounded_up
 NOT_COVERED = (
     "The region itself, and that an agent takes part.",
     "Repeated participation: guarantees of one agent add up, ε and δ alike; this is the guarantee of one matching.",
-    "Timing side channels, and what an agent tells its resource after the match.",
+    "Timing side channels, what an agent tells its resource after the match, and whether it takes what it got.",
     "A process that simulates all agents, such as the command `match`: it reads every agent's private data.",
 )
 
@@ -125,8 +125,8 @@ def with_limits(guarantee: Guarantee) -> Guarantee:
         guarantee,
         assumptions=(
             *guarantee.assumptions,
-            "Capacities, demands and conflicts are public and do not depend on what is private: a conflict that "
-            "follows from a private type has to be part of the public region.",
+            "Capacities, demands, conflicts and pairs that are matched beforehand are public and do not depend on what "
+            "is private: a conflict that follows from a private type has to be part of the public region.",
         ),
         not_covered=(*guarantee.not_covered, "What an agent's demand and its conflicts tell about it."),
     )

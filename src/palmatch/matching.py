@@ -5,7 +5,6 @@ Records only. They know neither the problem nor how a matching is found.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from enum import IntEnum
@@ -256,12 +255,19 @@ class Matching:
         DataFrame or Table
             Of the library that was asked for.
         """
-        agents, resources = self.columns()
-        frame = pl.DataFrame({"agent": agents, self.other: pl.Series(resources, dtype=pl.String)})
         wanted = library or self.library
         if wanted == "pandas":
             # Only a caller who has pandas asks for it.
-            return import_module("pandas").DataFrame({"agent": agents, self.other: resources})
+            return import_module("pandas").DataFrame(dict(zip(("agent", self.other), self.columns(), strict=True)))
+        owners, places = self._rows()
+        agents, resources = (pl.Series(ids, dtype=pl.String) for ids in self._ids())
+        numbers = pl.Series(places)
+        frame = pl.DataFrame(
+            {
+                "agent": agents.gather(owners),
+                self.other: resources.gather(numbers.set(numbers < 0, None)),
+            }
+        )
         if wanted == "pyarrow":
             return frame.to_arrow()
         if wanted != "polars":
@@ -276,17 +282,26 @@ class Matching:
         tuple of two lists
             Ids of agents, and of their resources.
         """
-        rows, places = range(len(self.resource_of)), self.resource_of.tolist()
-        owners: Sequence[int] = rows
-        if self.several is not None:
-            without = np.flatnonzero(self.resource_of < 0)
-            units = np.vstack((self.several, np.column_stack((without, np.full(len(without), -1)))))
-            owners, places = units[np.argsort(units[:, 0], kind="stable")].T.tolist()
-        agents = self.agent_ids or tuple(map(str, rows))
-        given = self.resource_ids or tuple(map(str, range(max(places, default=-1) + 1)))
+        owners, places = self._rows()
+        agents, given = self._ids()
         # The last one is what an agent without any has: place -1.
         names: tuple[str | None, ...] = (*given, None)
-        return [agents[owner] for owner in owners], [names[place] for place in places]
+        return [agents[owner] for owner in owners.tolist()], [names[place] for place in places.tolist()]
+
+    def _rows(self) -> tuple[IntArray, IntArray]:
+        """Return agents and resources of all units as row numbers, by agent; resource -1 for an agent without any."""
+        if self.several is None:
+            return np.arange(len(self.resource_of)), self.resource_of
+        without = np.flatnonzero(self.resource_of < 0)
+        units = np.vstack((self.several, np.column_stack((without, np.full(len(without), -1)))))
+        owners, places = units[np.argsort(units[:, 0], kind="stable")].T
+        return owners, places
+
+    def _ids(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the ids of agents and of resources; row numbers where there are none."""
+        agents = self.agent_ids or tuple(map(str, range(len(self.resource_of))))
+        most = int(self._rows()[1].max(initial=-1))
+        return agents, self.resource_ids or tuple(map(str, range(most + 1)))
 
     @property
     def welfare(self) -> float:

@@ -69,6 +69,12 @@ class Seats:
         return table
 
 
+def one_each(agents: int, resources: int) -> Seats:
+    """Return the limits of a problem without any: one agent for each resource, one resource for each agent."""
+    none = np.empty((0, 2), dtype=np.int64)
+    return Seats(np.ones(resources, dtype=np.int64), np.ones(agents, dtype=np.int64), none)
+
+
 def pair_seats(ids: Sequence[str], conflicts: Iterable[tuple[str, str]] | None = None) -> Seats:
     """Return the limits of agents that are matched with each other: one partner each, and never oneself."""
     one_way, own = _pairs(ids, ids, conflicts), np.arange(len(ids))

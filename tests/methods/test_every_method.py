@@ -154,13 +154,14 @@ def test_without_a_seed_randomness_is_fresh_and_with_one_the_guarantee_says_simu
 
 def test_without_a_seed_every_agent_has_its_own_fresh_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(draws.os, "urandom", lambda count: asked.append(count) or bytes(range(count)))
+    words = np.arange(1000, dtype="<u8").tobytes()
+    monkeypatch.setattr(draws.os, "urandom", lambda count: asked.append(count) or words[:count])
     workspace = pm.Workspace(town(25, 30))
     fresh = workspace.randomness(None)
-    assert asked == [8 * 25]
-    assert len(np.unique(fresh.private)) == 25
+    assert asked == [16 * 25]
+    assert len(np.unique(np.concatenate((fresh.private, fresh.second)))) == 50
     # Ties are broken by streams of their own: nothing public is a function of what is private.
-    assert not np.isin(fresh.private, fresh.public).any()
+    assert not np.isin((fresh.private, fresh.second), fresh.public).any()
     assert not fresh.simulated
 
 

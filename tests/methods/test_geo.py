@@ -17,7 +17,7 @@ from palmatch.errors import InputError
 from palmatch.methods import geo
 from palmatch.methods.geo import obfuscate, planar_laplace
 from palmatch.problem import FloatArray
-from palmatch.rounds.draws import keys_of, randomness, streams
+from palmatch.rounds.draws import ANGLE, RADIUS, Keys, Randomness, draws, keys_of, mix, randomness, streams
 
 # A test by chance fails with less than this probability when all is well.
 NEVER = 1e-7
@@ -39,13 +39,13 @@ def city_of(problem: pm.Problem) -> City:
 
 @pytest.mark.parametrize("epsilon", [0.002, 1.0])
 def test_the_radius_follows_the_planar_laplace_distribution(epsilon: float) -> None:
-    moves = planar_laplace(streams(3, KEYS), np.full(len(KEYS), epsilon))
+    moves = planar_laplace(streams(3, KEYS), streams(5, KEYS), np.full(len(KEYS), epsilon))
     radius = np.hypot(moves[:, 0], moves[:, 1])
     assert kstest(radius, lambda r: 1 - (1 + epsilon * r) * np.exp(-epsilon * r)).pvalue > NEVER
 
 
 def test_the_direction_is_uniform_and_does_not_depend_on_the_radius() -> None:
-    moves = planar_laplace(streams(4, KEYS), np.ones(len(KEYS)))
+    moves = planar_laplace(streams(4, KEYS), streams(6, KEYS), np.ones(len(KEYS)))
     angle = np.arctan2(moves[:, 1], moves[:, 0])
     assert kstest(angle, "uniform", args=(-np.pi, 2 * np.pi)).pvalue > NEVER
     assert spearmanr(angle, np.hypot(moves[:, 0], moves[:, 1])).pvalue > NEVER
@@ -55,7 +55,8 @@ def radii_at(monkeypatch: pytest.MonkeyPatch, chances: list[int]) -> FloatArray:
     """Return the radii for given draws of p (over GRID), at ε = 1 a metre."""
     drawn = np.array(chances)
     monkeypatch.setattr(geo, "draws", lambda *_: drawn)
-    moves = planar_laplace(streams(0, KEYS[: len(chances)]), np.ones(len(chances)))
+    names = streams(0, KEYS[: len(chances)])
+    moves = planar_laplace(names, names, np.ones(len(chances)))
     return np.hypot(moves[:, 0], moves[:, 1])
 
 
@@ -138,19 +139,51 @@ def test_an_agent_and_a_vehicle_of_the_same_name_move_apart() -> None:
 def test_after_the_noise_nothing_draws_from_private_streams(method: str) -> None:
     problem = town(12, 9)
     prepared, chance = pm.prepare(problem, method, trace=True), randomness(keys_of(problem.agent_ids), None)
-    noise = planar_laplace(chance.private, np.full(12, 1 / 500))
-    other = np.roll(chance.private, 1)
+    noise = planar_laplace(chance.private, chance.second, np.full(12, 1 / 500))
+    other = np.roll(chance.private, 1), np.roll(chance.second, 1)
 
-    def played(private: Any) -> Any:
+    def played(private: Any, second: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
             honest = geo.planar_laplace
-            patch.setattr(geo, "planar_laplace", lambda names, size: noise if names is private else honest(names, size))
-            return prepared.play(chance=replace(chance, private=private)).trace
+            patch.setattr(geo, "planar_laplace", lambda own, *rest: noise if own is private else honest(own, *rest))
+            return prepared.play(chance=replace(chance, private=private, second=second)).trace
 
-    one, two = played(chance.private), played(other)
+    one, two = played(chance.private, chance.second), played(*other)
     assert len(one.step) > 0
     for column in fields(one):
         np.testing.assert_array_equal(getattr(one, column.name), getattr(two, column.name))
+
+
+def streams_of_angle(drawn: int) -> Keys:
+    """Return all streams whose draw of an angle is this one: a draw has 53 of the 64 bits of a bijection."""
+    value = (np.uint64(drawn) << np.uint64(11)) + np.arange(2048, dtype=np.uint64)
+    for shift, factor in ((31, 0x94D049BB133111EB), (27, 0xBF58476D1CE4E5B9), (30, 1)):
+        undone = value
+        for _ in range(64 // shift):
+            undone = value ^ (undone >> np.uint64(shift))
+        value = undone * np.uint64(pow(factor, -1, 1 << 64))
+    counter = mix((ANGLE + 1) * 0x9E3779B97F4A7C15 % 2**64)
+    return value ^ np.uint64(counter)
+
+
+def explained(chance: Randomness) -> bool:
+    """Tell whether a report gives its place away: only the true place fits an angle and a radius of one stream."""
+    angle, radius = draws(chance.second, 0, ANGLE), draws(chance.private, 0, RADIUS)
+    return bool((draws(streams_of_angle(int(angle[0])), 0, RADIUS) == radius[0]).any())
+
+
+def test_no_stream_explains_both_the_angle_and_the_radius_of_a_report() -> None:
+    fresh = randomness(keys_of(["a"]), None)
+    seen: list[Keys] = []
+    with pytest.MonkeyPatch.context() as patch:
+        honest = geo.planar_laplace
+        patch.setattr(geo, "planar_laplace", lambda *args: seen.extend(args[:2]) or honest(*args))
+        obfuscate(town(1, 3), fresh, epsilon=np.ones(1), resources_too=False)
+    # What is drawn from is what is tested here.
+    assert seen[0] is fresh.private
+    assert seen[1] is fresh.second
+    assert not explained(fresh)
+    assert explained(replace(fresh, second=fresh.private))
 
 
 def test_the_own_budget_of_every_agent_counts() -> None:

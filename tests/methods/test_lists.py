@@ -119,6 +119,6 @@ def test_after_the_report_nothing_draws_from_private_streams(method):
         workspace, pm.Settings(epsilon=2.0), False
     )
     matching = run(fresh)
-    assert not np.isin(seen[0].private, fresh.private).any()
-    again = settle(workspace, plan, told, replace(fresh, private=fresh.public), False)
+    assert not np.isin((seen[0].private, seen[0].second), (fresh.private, fresh.second)).any()
+    again = settle(workspace, plan, told, fresh.after_reports(), False)
     assert matching.resource_of.tolist() == again.resource_of.tolist()

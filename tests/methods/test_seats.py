@@ -19,6 +19,7 @@ from palmatch.methods.assembly import SoundAccounting, prepare_game
 from palmatch.methods.b_matching import b_matching
 from palmatch.methods.palma import palma_game, palma_policy, published_game
 from palmatch.methods.registry import Method
+from palmatch.methods.reports import seats_wanted
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.rounds import seat_game
 from palmatch.rounds.auction import ValueLists
@@ -363,7 +364,9 @@ def test_the_guarantee_says_that_limits_are_public() -> None:
     problem = pm.table.problem(**table(1), conflicts=[("0", "1")])
     for method in ("once", "palma", "hungarian-region"):
         guarantee = pm.match(problem, method, seed=1).guarantee
-        assert any("conflicts are public" in assumption for assumption in guarantee.assumptions), method
+        assert any("are public" in assumption and "conflicts" in assumption for assumption in guarantee.assumptions), (
+            method
+        )
         assert any("conflicts" in text for text in guarantee.not_covered), method
     assert not pm.match(problem, "hungarian").guarantee.assumptions
 
@@ -409,3 +412,14 @@ def test_three_reviewers_a_paper_cost_once_less_than_half_of_what_published_lose
     assert losses["once"] <= 0.45 * losses["published"]
     best = runs["hungarian"][0].matching.filled
     assert min(run.matching.filled for run in runs["once"]) >= 0.95 * best
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=30, deadline=None)
+def test_a_region_wants_one_place_for_every_unit_that_it_holds(seed: int) -> None:
+    problem = limited(seed)
+    regions, units = Workspace(problem).regions, pm.match(problem, "greedy").units
+    for number, places in enumerate(seats_wanted(problem, regions, units)):
+        held = units[problem.region_index[units[:, 0]] == number, 1]
+        assert sorted(regions[number].resources[places].tolist()) == sorted(held.tolist())
+        assert (np.diff(places) >= 0).all()

@@ -235,3 +235,16 @@ def test_synthetic_crowds_are_matched_as_one_by_one(size: int) -> None:
         agents, places = linear_sum_assignment(channel.values[np.ix_(told, wanted)], maximize=True)
         total += float(region.utilities[crowd[agents], wanted[places]].sum())
     assert policies_once._tried(region, channel, crowds, draws, wanted, 1) == total
+
+
+def test_the_columns_worth_trying_hold_an_optimum() -> None:
+    chance = np.random.default_rng(4)
+    # Whole numbers of tenths: many of them are equal.
+    values = chance.integers(1, 10, size=(3, 200)) / 10
+    few = policies_once._worth_trying(values, 12)
+    assert len(few) <= 36
+    for _ in range(20):
+        told = chance.integers(3, size=12)
+        best, found = ((-costs[linear_sum_assignment(costs)]).sum() for costs in (-values[told], -values[told][:, few]))
+        assert found == pytest.approx(best)
+    assert policies_once._worth_trying(values, 100).tolist() == list(range(200))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 import palmatch as pm
 from palmatch.errors import InputError
 from palmatch.privacy.accountants import Layout, affordable_actions, epsilon_from_cost, published_allowance
+from palmatch.privacy.sound import rounded_down, rounded_up
 
 ONE = Layout(1, 1, 1)
 
@@ -99,3 +102,13 @@ def test_an_infinite_budget_never_runs_out():
     problem = pm.mobility.problem(morning.requests, morning.vehicles)
     matching = pm.match(problem, "published", epsilon=np.inf, seed=0)
     assert np.isfinite(matching.epsilon).all()
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=20))
+def test_prices_are_above_what_actions_cost_and_budgets_below_what_they_are_worth(values):
+    unit, slack = Fraction(1, 2**32), Fraction(1, 2 * 10**9)
+    for value, price in zip(values, rounded_up(np.array(values)).tolist(), strict=True):
+        # One unit more, also for what costs nothing: types may differ beyond the digits of a cost.
+        assert price * unit >= Fraction(value) * (1 + slack) + unit
+    for value, budget in zip(values, rounded_down(np.array(values)).tolist(), strict=True):
+        assert budget * unit <= Fraction(value) * (1 - slack)

@@ -11,11 +11,12 @@ import pytest
 from scipy.stats import binom
 
 import palmatch as pm
+from exact_course import composed_delta
 from palmatch.methods import Workspace
 from palmatch.policies.compiled import selection_weights
 from palmatch.policies.published import Policy, mixed
 from palmatch.privacy.costs import action_costs
-from palmatch.privacy.exact import composed_delta, exact_account
+from palmatch.privacy.exact import exact_account
 from palmatch.privacy.sound import ORDERS, renyi_worth
 
 dp_accounting = pytest.importorskip(

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palmatch as pm
+from exact_course import composed_delta
 from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
 from palmatch.methods import Settings, Workspace
@@ -19,7 +20,7 @@ from palmatch.methods.palma import published_policy
 from palmatch.policies.compiled import backoff_weights, selection_weights
 from palmatch.policies.published import Policy, mixed, on_grid
 from palmatch.privacy import exact
-from palmatch.privacy.exact import action_curves, composed_delta, exact_account
+from palmatch.privacy.exact import action_curves, exact_account
 from palmatch.privacy.sound import region_account, sound_allowance
 
 pytest.importorskip("dp_accounting", reason="loss distributions need dp-accounting: pip install 'palmatch[exact]'")

@@ -9,7 +9,7 @@ import pytest
 
 import palmatch as pm
 from palmatch.methods import Settings, Workspace, accounts, budgets
-from palmatch.methods.palma import published_policy
+from palmatch.methods.palma import palma_game, published_policy
 from palmatch.methods.reports import reporting
 from palmatch.privacy.sound import sound_allowance
 from palmatch.problem import Problem
@@ -79,6 +79,66 @@ def test_prices_and_budgets_of_palma_do_not_depend_on_where_the_agents_are(make,
     here = make()
     for left, right in zip(public(here), public(elsewhere(here, 2)), strict=True):
         np.testing.assert_array_equal(left, right)
+
+
+def nearest_few() -> Problem:
+    batch = pm.data.city.batch(5.0)
+    return pm.mobility.problem(batch.requests, batch.vehicles, edge=2000, interest=4)
+
+
+def with_seats() -> Problem:
+    batch = pm.data.city.batch(5.0)
+    wanted = 1 + np.arange(len(batch.requests)) % 2
+    conflicts = [("0", "1"), ("2", "3")]
+    return pm.mobility.problem(
+        batch.requests, batch.vehicles, edge=3000, capacity=2, demand=wanted, conflicts=conflicts
+    )
+
+
+def rides() -> Problem:
+    batch = pm.data.city.batch(5.0)
+    return pm.pairs.rides(np.hstack((batch.requests[:10], batch.vehicles[:10])), edge=3000)
+
+
+@pytest.mark.parametrize("make", [nearest_few, with_seats, rides])
+def test_whole_games_with_lists_seats_or_partners_are_prepared_from_public_knowledge(make):
+    here = make()
+    workspaces = [Workspace(here), Workspace(elsewhere(here, 4))]
+    one, two = (reporting(workspace, Settings()) for workspace in workspaces)
+    assert any(channel.reports > 1 for channel in one.channels)
+    for left, right in zip(one.channels, two.channels, strict=True):
+        for field in fields(left):
+            np.testing.assert_array_equal(getattr(left, field.name), getattr(right, field.name))
+    np.testing.assert_array_equal(one.opening, two.opening)
+    np.testing.assert_array_equal(one.between, two.between)
+    one, two = (palma_game(workspace, Settings()) for workspace in workspaces)
+    for field in fields(one.public):
+        np.testing.assert_array_equal(getattr(one.public, field.name), getattr(two.public, field.name))
+    for name in ("budget", "first", "selection", "backoff"):
+        np.testing.assert_array_equal(getattr(one.allowance, name), getattr(two.allowance, name))
+    assert one.allowance.guarantee == two.allowance.guarantee
+    assert one.rules == two.rules
+
+
+@pytest.mark.parametrize("method", ["once", "hungarian-once", "hungarian-waves", "once-threshold", "palma-adaptive"])
+def test_an_agent_that_is_charged_nothing_tells_nothing(method):
+    """An agent alone in its square has one report for all places, which costs nothing: nothing depends on its place."""
+    chance = np.random.default_rng(3)
+    others = np.array([40.7012, -73.9991]) + chance.uniform(0, 0.003, (4, 2))
+    cars = np.array([40.70, -74.0]) + chance.uniform(-0.02, 0.02, (6, 2))
+    here = pm.mobility.problem([*others, (40.7202, -73.9803)], cars, edge=1000)
+    number = here.region_index[4]
+    assert np.bincount(here.region_index)[number] == 1
+    seen, charged = set(), set()
+    for place in here.domain.types_of(here.regions[number])[::40]:
+        types = np.vstack((here.types[:4], place))
+        found = pm.match(replace(here, types=types, truth=types), method, seed=5, trace=True)
+        assert found.trace is not None
+        columns = (getattr(found.trace, part.name).tobytes() for part in fields(found.trace))
+        seen.add((found.resource_of.tobytes(), found.rounds, *columns))
+        charged.add(float(found.epsilon[4]))
+    assert charged == {0.0}
+    assert len(seen) == 1
 
 
 @pytest.mark.parametrize("make", [city, table], ids=["city", "table"])

@@ -24,8 +24,7 @@ from once_game import (
     responding,
     town,
 )
-from palmatch.device.distribution import GRID
-from palmatch.privacy.posterior import report_chances, report_log_chances
+from palmatch.privacy.posterior import report_chances
 
 regions = given(
     seed=st.integers(0, 2**32),
@@ -79,7 +78,3 @@ def test_what_is_found_by_asking_is_the_channel_in_every_digit(cells, epsilon):
         np.testing.assert_array_equal(found, channel.chances)
         for most, least in zip(found.max(axis=0).tolist(), found.min(axis=0).tolist(), strict=True):
             assert most << 160 <= exponential(epsilon) * least
-        logs = report_log_chances(channel)
-        assert logs.shape == (16, channel.reports)
-        np.testing.assert_allclose(np.exp(logs).sum(axis=1), 1.0)
-        assert logs[5, 0] == np.log(channel.chances[5 % cells, 0] / GRID)

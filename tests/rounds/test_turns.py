@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palmatch.device.distribution import GRID
 from palmatch.errors import DidNotConverge
 from palmatch.matching import Outcome
 from palmatch.rounds import turns
@@ -17,20 +18,20 @@ from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import keys_of, streams
 from plain_turns import take_turns_plainly
 
-RULES = ("constant", "decaying", "gaps", "threshold")
+RULES = ("constant", "different", "threshold")
 
 
 def keys(agents: int):
     return keys_of([str(n) for n in range(agents)])
 
 
-def lists_of(seed: int, agents: int, resources: int, stalls: int) -> ValueLists:
-    """Return lists of different lengths and with ties."""
+def lists_of(seed: int, agents: int, resources: int, kinds: int) -> ValueLists:
+    """Return so many lists, of different lengths and with ties."""
     chance = np.random.default_rng(seed)
-    sizes = chance.integers(1, resources + 1, stalls)
+    sizes = chance.integers(1, resources + 1, kinds)
     wanted = [np.sort(chance.choice(resources, size, replace=False)) for size in sizes]
     return ValueLists(
-        list_of=chance.integers(0, stalls, agents),
+        list_of=chance.integers(0, kinds, agents),
         start=np.concatenate(([0], np.cumsum(sizes))),
         resources=np.concatenate(wanted),
         values=chance.integers(1, 9, sizes.sum()) / 8,
@@ -40,10 +41,8 @@ def lists_of(seed: int, agents: int, resources: int, stalls: int) -> ValueLists:
 def rule_of(name: str, lists: ValueLists) -> turns.Turns:
     if name == "constant":
         return turns.constant(lists, 0.15)
-    if name == "decaying":
-        return turns.decaying(lists, 0.9, every=5, floor=0.1)
-    if name == "gaps":
-        return turns.by_gaps(lists, 0.05)
+    if name == "different":
+        return turns.Patience(np.random.default_rng(0).integers(GRID // 20, GRID - GRID // 20, len(lists.values)))
     return turns.falling(lists, 20, largest=1.0, smallest=0.0)
 
 
@@ -51,15 +50,15 @@ cases = given(
     seed=st.integers(0, 10**6),
     agents=st.integers(1, 25),
     resources=st.integers(1, 20),
-    stalls=st.integers(1, 25),
+    kinds=st.integers(1, 25),
     name=st.sampled_from(RULES),
 )
 
 
 @settings(max_examples=300, deadline=None)
 @cases
-def test_the_compiled_game_is_the_plain_one_in_every_bit(seed, agents, resources, stalls, name):
-    lists = turns.best_first(lists_of(seed, agents, resources, stalls))
+def test_the_compiled_game_is_the_plain_one_in_every_bit(seed, agents, resources, kinds, name):
+    lists = turns.best_first(lists_of(seed, agents, resources, kinds))
     rule = rule_of(name, lists)
     fast = turns.take_turns(lists, rule, resources=resources, names=streams(seed, keys(agents)))
     plain = take_turns_plainly(lists, rule, names=streams(seed, keys(agents)))
@@ -69,14 +68,14 @@ def test_the_compiled_game_is_the_plain_one_in_every_bit(seed, agents, resources
 
 @settings(max_examples=200, deadline=None)
 @cases
-def test_nothing_is_held_twice_and_no_agent_goes_without_while_something_is_left(seed, agents, resources, stalls, name):
-    lists = turns.best_first(lists_of(seed, agents, resources, stalls))
+def test_nothing_is_held_twice_and_no_agent_goes_without_while_something_is_left(seed, agents, resources, kinds, name):
+    lists = turns.best_first(lists_of(seed, agents, resources, kinds))
     ended = turns.take_turns(lists, rule_of(name, lists), resources=resources, names=streams(seed, keys(agents)))
     held = ended.resource_of[ended.resource_of >= 0].tolist()
     assert len(set(held)) == len(held)
     for agent, resource in enumerate(ended.resource_of.tolist()):
-        stall = lists.list_of[agent]
-        wanted = set(lists.resources[lists.start[stall] : lists.start[stall + 1]].tolist())
+        number = lists.list_of[agent]
+        wanted = set(lists.resources[lists.start[number] : lists.start[number + 1]].tolist())
         if resource < 0:
             assert wanted <= set(held)
         else:
@@ -96,8 +95,8 @@ def test_the_order_of_the_rows_does_not_change_the_matching(name):
 
 @settings(max_examples=150, deadline=None)
 @cases
-def test_a_trace_tells_the_game_and_does_not_change_it(seed, agents, resources, stalls, name):
-    lists = turns.best_first(lists_of(seed, agents, resources, stalls))
+def test_a_trace_tells_the_game_and_does_not_change_it(seed, agents, resources, kinds, name):
+    lists = turns.best_first(lists_of(seed, agents, resources, kinds))
     rule, names = rule_of(name, lists), streams(seed, keys(agents))
     silent = turns.take_turns(lists, rule, resources=resources, names=names)
     ended = turns.take_turns(lists, rule, resources=resources, names=names, trace=True)
@@ -118,10 +117,10 @@ def test_a_trace_tells_the_game_and_does_not_change_it(seed, agents, resources, 
 
 
 def test_the_best_comes_first_and_ties_stay_by_id():
-    stalls = ValueLists(
+    given = ValueLists(
         np.array([0, 1]), np.array([0, 3, 5]), np.array([2, 4, 6, 1, 3]), np.array([0.5, 0.9, 0.5, 0.2, 0.3])
     )
-    lists = turns.best_first(stalls)
+    lists = turns.best_first(given)
     assert lists.resources.tolist() == [4, 2, 6, 3, 1]
     assert lists.values.tolist() == [0.9, 0.5, 0.5, 0.3, 0.2]
 

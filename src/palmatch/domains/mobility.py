@@ -78,7 +78,7 @@ class City:
     tree: cKDTree
     origin: tuple[float, float] = ORIGIN
     likely: cKDTree | None = None
-    # The file of public places that the prior was computed from, if it was.
+    # Where the public places come from that the prior was computed from, if it was.
     prior_source: str = ""
 
     @property
@@ -250,8 +250,8 @@ def problem(
         between one matching and the next would give away where they overlap.
     likely:
         Published places near which agents are likely to be, such as stations; the vehicles unless given. A good guess
-        makes better matchings of `once`. It becomes public: never give places of agents, not even of long ago. Where
-        they come from a file (`data.points.read_points`), the guarantee says that it protects no agent in that file.
+        makes better matchings of `once`. It becomes public: never give places of agents, not even of long ago. The
+        guarantee says that it protects no agent in them, and names the file if they come from one.
     capacity, demand:
         How many requests a vehicle takes and how many vehicles a request, for all or for each, where columns
         `capacity` and `demand` say nothing; 1 unless given.
@@ -285,7 +285,7 @@ def problem(
     places = metres_of(agent_points, latitude, longitude)
     parked = metres_of(cars, latitude, longitude)
     guess = None if likely is None else _tree(metres_of(_as_points(likely, "likely", "resources"), latitude, longitude))
-    source = likely.source if isinstance(likely, Points) else ""
+    source = "" if likely is None else likely.source if isinstance(likely, Points) else "the given likely places"
     city = City(parked, float(alpha), float(spacing), latitude, longitude, _tree(parked), origin, guess, source)
     edges = np.full(len(places), float(edge))
     if agent_points.edge is not None:

@@ -275,6 +275,11 @@ def table(
     >>> problem = pm.pairs.table(rows, ["here"] * 3, {"here": rows}, agent_ids=["a", "b", "c"])
     >>> pm.match(problem, "hungarian").pairs
     [('a', 'b'), ('b', 'a')]
+
+    References
+    ----------
+    P. Danassis, A. Filos-Ratsikas, B. Faltings. Anytime heuristic for weighted matching through altruism-inspired
+    behavior. IJCAI 2019: ALMA, on general graphs.
     """
     if isinstance(utilities, Rows):
         agent_ids = utilities.ids

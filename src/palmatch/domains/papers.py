@@ -8,6 +8,7 @@ primary area represents it (Sec. "Test-Case 2" of the paper).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -20,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from palmatch.data.cells import find_column, identifiers_or_numbers
 from palmatch.data.frames import is_frame, library_of, sheet_of
 from palmatch.data.labels import Labels, check_same_areas, labels_of, need_primary
+from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
 from palmatch.guarantee import Disclosure
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem, single_type
@@ -54,8 +56,9 @@ class Conference:
 
     def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
         """Return the cosine of each type's vector and each paper's."""
-        papers = self.papers if columns is None else self.papers[columns]
-        # einsum, not a BLAS product: its sums do not depend on the number of threads or of rows.
+        # einsum, not a BLAS product: its sums do not depend on the number of threads or of rows, where rows lie side by
+        # side in memory (those of a file are columns at first).
+        papers = np.ascontiguousarray(self.papers if columns is None else self.papers[columns])
         cosine = np.einsum("ta,pa->tp", np.ascontiguousarray(types), papers)
         cosine /= np.linalg.norm(types, axis=1)[:, None]
         cosine /= np.linalg.norm(papers, axis=1)[None, :]
@@ -171,8 +174,7 @@ def problem(
     if not draw_primary:
         need_primary(own)
         need_primary(other)
-    entropy = np.random.SeedSequence() if seed is None else np.random.SeedSequence([seed, 0x9A9E5])
-    chance = np.random.Generator(np.random.PCG64(entropy))
+    chance = None if seed is None else np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 0x9A9E5])))
     primary = _primaries(marks, own.primary, _tickets(own, chance))
     paper_first = _primaries(paper_marks, other.primary, _tickets(other, chance))
     tickets = _tickets(own, chance)
@@ -245,7 +247,8 @@ def _of_draw(most: int, *, seeded: bool) -> Disclosure:
     """
     chance = "from a seed that can be known, so this is a simulation" if seeded else "secretly"
     return Disclosure(
-        epsilon=float(np.nextafter(np.log(most), np.inf)) if most > 1 else 0.0,
+        # A little more than ln k: two of k tickets, which have 53 bits, are the same now and then.
+        epsilon=float(np.log(most)) + 1e-9 if most > 1 else 0.0,
         reason=f"the draw of a public primary area from up to {most} private areas (ln {most})",
         assumption=f"Primary areas were drawn {chance}, and once: another draw for the same reviewer costs ln k again.",
     )
@@ -291,11 +294,20 @@ def _checked_marks(marks: ArrayLike, what: str) -> NDArray[np.uint8]:
     return table.astype(np.uint8)
 
 
-def _tickets(labels: Labels, chance: np.random.Generator) -> FloatArray:
-    """Return a random number for every mark, which depends on a row's id and not on its place in the file."""
+def _tickets(labels: Labels, chance: np.random.Generator | None) -> FloatArray:
+    """Return a random number for every mark, which depends on a row's id and not on its place in the file.
+
+    Without a generator each is the operating system's: from those that primary areas show of one generator, its others
+    could be computed.
+    """
+    shape = labels.marks.shape
+    if chance is None:
+        bits = np.frombuffer(os.urandom(8 * labels.marks.size), dtype="<u8").reshape(shape)
+        fresh: FloatArray = (bits >> np.uint64(11)) / GRID
+        return fresh
     order = np.argsort(np.array(labels.ids), kind="stable") if labels.ids else np.arange(len(labels.marks))
-    tickets = np.empty(labels.marks.shape)
-    tickets[order] = chance.random(labels.marks.shape)
+    tickets = np.empty(shape)
+    tickets[order] = chance.random(shape)
     return tickets
 
 

@@ -134,7 +134,7 @@ def problem(
     scores:
         Each reviewer's scores, private to it: what `palmatch.data.scores.read_scores` returns.
     types:
-        The possible types of each region, from public records: what `palmatch.data.archive` derives, or
+        The possible types of each region, from public records: what `palmatch.studies.archive` derives, or
         `palmatch.data.tables.read_types` returns. Their columns are `scores.papers`.
     regions:
         The public region of each reviewer; not needed where there is one region.
@@ -168,6 +168,11 @@ def problem(
     >>> types = pm.data.tables.Types("types.csv", ("all", "all"), np.array([True, False]), table)
     >>> pm.scores.problem(told, types, capacity=1)
     Problem(ScoreTable: 2 agents, 2 resources, 1 regions)
+
+    References
+    ----------
+    Y. E. Xu, S. Jecmen, Z. Song, F. Fang. A one-size-fits-all approach to improving randomness in paper assignment.
+    NeurIPS 2023: perturbed maximization, one of the programs whose files are read.
     """
     if types.utilities.shape[1] != len(scores.papers):
         raise InputError(f"{types.source} has {types.utilities.shape[1]} papers, {scores.source} {len(scores.papers)}.")

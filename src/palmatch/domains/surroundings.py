@@ -91,12 +91,29 @@ def fill_bells(some, corners, places, reach, cells, grid, weights):  # type: ign
     for square in range(some[0], some[1]):
         east, north = corners[square, 0], corners[square, 1]
         count = _around(east + axis[-1] / 2, north + axis[-1] / 2, places, reach, cells, found)
-        near = np.sort(found[:count])
+        near = found[:count]
+        _sort(near)
         away = np.empty((2, count))
         for number in range(count):
             away[0, number] = places[near[number], 0] - east
             away[1, number] = places[near[number], 1] - north
         _sum_bells(away, offsets, axis, width, weights[square])
+
+
+@numba.njit(cache=True, nogil=True)
+def _sort(numbers):  # type: ignore[no-untyped-def]  # compiled
+    """Sort in place (Shell 1959): about as fast as numba's `np.sort` here, and sooner compiled."""
+    gap = 1
+    while gap < len(numbers) // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for place in range(gap, len(numbers)):
+            number, hole = numbers[place], place
+            while hole >= gap and numbers[hole - gap] > number:
+                numbers[hole] = numbers[hole - gap]
+                hole -= gap
+            numbers[hole] = number
+        gap //= 3
 
 
 @numba.njit(cache=True, nogil=True)

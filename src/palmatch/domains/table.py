@@ -105,6 +105,11 @@ def problem(
     >>> could_be = {"north": [[0.9, 0.4], [0.5, 0.6]]}
     >>> pm.table.problem([[0.9, 0.4], [0.5, 0.6]], ["north", "north"], could_be).agents
     2
+
+    References
+    ----------
+    P. Danassis, A. Triastcyn, B. Faltings. A distributed differentially private algorithm for resource allocation in
+    unboundedly large settings. AAMAS 2022: regions, and what is protected inside them.
     """
     library = library_of(utilities)
     if isinstance(utilities, Rows) or is_frame(utilities):

@@ -5,7 +5,6 @@ The optimum on regions (ε = 0) is the baseline of any private method: it needs 
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
@@ -122,12 +121,12 @@ def prepare_greedy(workspace: Workspace, settings: Settings, trace: bool) -> Pla
             found = greedy_pairs(problem.true_utility(), problem.seats, by_id)
             return centralised(problem, found, no_privacy("a centre knows all utilities"))
         order = np.argsort(-problem.true_utility(by_id), axis=None, kind="stable")
+        units = take_units(order, problem.capacity[by_id], problem.demand, allowed(problem, by_id))
+        units[:, 1] = by_id[units[:, 1]]
         if problem.seats is not None:
-            units = take_units(order, problem.seats.capacity[by_id], problem.demand, allowed(problem, by_id))
-            units[:, 1] = by_id[units[:, 1]]
             return centralised(problem, units, no_privacy("a centre knows all utilities"))
-        chosen = _take(order, problem.agents, problem.resources)
-        resource_of = np.where(chosen >= 0, by_id[chosen], -1)
+        resource_of = np.full(problem.agents, -1, dtype=np.int64)
+        resource_of[units[:, 0]] = units[:, 1]
         return centralised(problem, resource_of, no_privacy("a centre knows all utilities"))
 
     return run
@@ -152,19 +151,3 @@ def prepare_random(workspace: Workspace, settings: Settings, trace: bool) -> Pla
         return centralised(problem, resource_of, region_only("no agent's utilities are looked at"))
 
     return run
-
-
-@numba.njit(cache=True)
-def _take(order, agents, resources):  # type: ignore[no-untyped-def]  # compiled
-    resource_of = np.full(agents, -1, dtype=np.int64)
-    taken = np.zeros(resources, dtype=np.bool_)
-    left = min(agents, resources)
-    for pair in order:
-        agent, resource = pair // resources, pair % resources
-        if resource_of[agent] < 0 and not taken[resource]:
-            resource_of[agent] = resource
-            taken[resource] = True
-            left -= 1
-            if left == 0:
-                break
-    return resource_of

@@ -25,7 +25,7 @@ from palmatch.matching import Guarantee, Matching, in_words
 from palmatch.methods.centralised import assign, centralised, refuse_too_large
 from palmatch.methods.lists import alma, own_value_lists, played
 from palmatch.methods.registry import Play, Prepare
-from palmatch.methods.reports import prior_of
+from palmatch.methods.reports import priors_of
 from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.problem import FloatArray, IntArray, Problem, checked_utility
@@ -42,13 +42,14 @@ class Obfuscated:
     guarantee: Guarantee
 
 
-def planar_laplace(names: Keys, epsilon_per_metre: FloatArray) -> FloatArray:
-    """Return one displacement in metres per stream, from the planar Laplace distribution.
+def planar_laplace(radii: Keys, angles: Keys, epsilon_per_metre: FloatArray) -> FloatArray:
+    """Return one displacement in metres for each two streams, from the planar Laplace distribution.
 
-    The angle is uniform; the radius is -(W_{-1}((p - 1)/e) + 1) / ε for a uniform p in [0, 1).
+    The angle is uniform; the radius is -(W_{-1}((p - 1)/e) + 1) / ε for a uniform p in [0, 1). Both are drawn from one
+    stream only where nothing has to be hidden.
     """
-    angle = 2 * np.pi * (draws(names, 0, ANGLE) / GRID)
-    radius = unit_radius(draws(names, 0, RADIUS) / GRID) / epsilon_per_metre
+    angle = 2 * np.pi * (draws(angles, 0, ANGLE) / GRID)
+    radius = unit_radius(draws(radii, 0, RADIUS) / GRID) / epsilon_per_metre
     return np.column_stack((radius * np.cos(angle), radius * np.sin(angle)))
 
 
@@ -70,12 +71,14 @@ def obfuscate(problem: Problem, chance: Randomness, *, epsilon: FloatArray, reso
         raise InputError(f"Geo-indistinguishability needs epsilon above 0, got epsilon={epsilon.min():g}.")
     edges = problem.types[:, 2]
     types = problem.types.copy()
-    types[:, :2] += planar_laplace(chance.private, epsilon / (edges / 2))
+    types[:, :2] += planar_laplace(chance.private, chance.second, epsilon / (edges / 2))
     # The grid point of the true place must not be there for any matcher to read.
     types[:, 5] = -1
     if resources_too:
         strength = np.full(problem.resources, float(np.median(epsilon / (edges / 2))))
-        moved = city.vehicles + planar_laplace(chance.of_resources(problem.resource_ids), strength)
+        # Where vehicles truly are is public.
+        names = chance.of_resources(problem.resource_ids)
+        moved = city.vehicles + planar_laplace(names, names, strength)
         city = replace(city, vehicles=moved, tree=cKDTree(moved))
     return Obfuscated(city, types, _guarantee(epsilon, edges))
 
@@ -117,11 +120,12 @@ def by_bayes(workspace: Workspace, seen: Obfuscated, epsilon: FloatArray) -> Flo
     needs is the mean of each resource's utility, which no single place gives better.
     """
     problem, worth = workspace.problem, _worthless(workspace.problem)
-    for region, members in _by_region(workspace):
+    priors = priors_of(problem, workspace.regions)
+    for prior, (region, members) in zip(priors, _by_region(workspace), strict=True):
         strength = epsilon[members] / (problem.types[members, 2] / 2)
         away = cdist(seen.types[members, :2], region.types[:, :2])
         # The nearest place counts as no distance at all, so that no posterior is a zero in every place.
-        weight = prior_of(problem, region) * np.exp(-strength[:, None] * (away - away.min(axis=1, keepdims=True)))
+        weight = prior * np.exp(-strength[:, None] * (away - away.min(axis=1, keepdims=True)))
         posterior = weight / weight.sum(axis=1, keepdims=True)
         worth[np.ix_(members, region.resources)] = posterior @ region.utilities
     return worth
@@ -154,9 +158,7 @@ def prepare_geo(*, rounds: bool, resources_too: bool) -> Prepare:
                 )
                 return replace(found, epsilon=epsilon, charged=charged)
             lists = own_value_lists(problem, seen.city, seen.types)
-            # Everything that follows is seen, so that it must not draw from the streams that the noise came from.
-            after = replace(chance, private=chance.public)
-            ended = played(workspace, lists, alma("linear")(lists, settings), after, trace)
+            ended = played(workspace, lists, alma("linear")(lists, settings), chance.after_reports(), trace)
             found = centralised(problem, ended.resource_of, seen.guarantee)
             return replace(found, epsilon=epsilon, charged=charged, rounds=ended.rounds, trace=ended.trace)
 

@@ -26,7 +26,6 @@ from palmatch.policies.alma import PATIENCE, Shape, backoff_chances
 from palmatch.problem import Domain, FloatArray, IntArray, Located, Problem, checked_utility
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import Randomness
-from palmatch.rounds.seat_turns import take_turns_for_seats
 from palmatch.rounds.turns import Ended, Patience, Turns, best_first, constant, falling, take_turns
 
 Rule: TypeAlias = Callable[[ValueLists], Turns]
@@ -52,9 +51,9 @@ def threshold(lists: ValueLists, *, steps: int = STEPS) -> Turns:
     return falling(lists, steps, largest=float(lists.values.max()), smallest=float(lists.values.min()))
 
 
-def whole_threshold(lists: ValueLists, *, steps: int = STEPS) -> Turns:
+def whole_threshold(lists: ValueLists) -> Turns:
     """Wait for a threshold that falls over all that a utility can be, for whoever knows only its own list."""
-    return falling(lists, steps, largest=1.0, smallest=0.0)
+    return falling(lists, STEPS, largest=1.0, smallest=0.0)
 
 
 def alma(shape: Shape) -> Callable[[ValueLists, Settings], Turns]:
@@ -129,12 +128,15 @@ def _free(workspace: Workspace, lists: ValueLists, rule: Turns, guarantee: Guara
 def played(workspace: Workspace, lists: ValueLists, rule: Turns, chance: Randomness, trace: bool) -> Ended:
     """Play on lists."""
     progress, problem = workspace.progress("rounds"), workspace.problem
-    if problem.seats is not None:
-        return take_turns_for_seats(
-            lists, rule, seats=problem.seats, names=chance.private, trace=trace, progress=progress
-        )
-    resources = problem.resources
-    return take_turns(lists, rule, resources=resources, names=chance.private, trace=trace, progress=progress)
+    return take_turns(
+        lists,
+        rule,
+        resources=problem.resources,
+        seats=problem.seats,
+        names=chance.private,
+        trace=trace,
+        progress=progress,
+    )
 
 
 def region_value_lists(workspace: Workspace) -> ValueLists:

@@ -246,7 +246,7 @@ def _best_channel(crowd: Crowd, prices: FloatArray) -> Channel:
     if crowd.epsilon < SMALLEST or len(region.types) == 1:
         return best
     most = _gain(best, region, share, prices)
-    # More cells than this drown in the noise.
+    # More cells than this cannot be told apart under the noise.
     most_cells = min(len(region.types), 2 * (1 + exp(min(crowd.epsilon, 10.0))))
     for cells in CELLS:
         if cells <= most_cells:

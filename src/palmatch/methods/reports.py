@@ -278,9 +278,7 @@ def play_reports(workspace: Workspace, settings: Settings, plan: Reporting, sett
     """Return what plays a plan: each agent draws its report, and `settle` does the rest."""
 
     def run(chance: Randomness) -> Matching:
-        # What follows is seen by every observer, so that it must not draw from the streams that the reports came from.
-        after = replace(chance, private=chance.public)
-        ended = settle(workspace, plan, drawn(plan, chance), after, trace)
+        ended = settle(workspace, plan, drawn(plan, chance), chance.after_reports(), trace)
         return matching_of(workspace.problem, ended.resource_of, plan, settings, rounds=ended.rounds, trace=ended.trace)
 
     return run
@@ -414,12 +412,16 @@ def opening_prices(
 
 def seats_wanted(problem: Problem, regions: tuple[Neighbourhood, ...], units: IntArray) -> list[IntArray]:
     """Return what each region holds, as positions among its resources, one for every unit."""
-    held = [units[members, 1] for members in members_of(problem.region_index[units[:, 0]], len(regions))]
-    counts = [np.bincount(own, minlength=problem.resources) for own in held]
-    return [
-        np.repeat(np.arange(len(region.resources)), count[region.resources])
-        for region, count in zip(regions, counts, strict=True)
-    ]
+    first = starts([len(region.resources) for region in regions])
+    owner = np.repeat(np.arange(len(regions)), np.diff(first))
+    listed = owner * problem.resources + np.concatenate([region.resources for region in regions])
+    held, count = np.unique(problem.region_index[units[:, 0]] * problem.resources + units[:, 1], return_counts=True)
+    order = np.argsort(listed)
+    entry = order[np.searchsorted(listed, held, sorter=order)]
+    times = np.zeros(len(listed), dtype=np.int64)
+    times[entry] = count
+    places = np.repeat(np.arange(len(listed)) - first[owner], times)
+    return np.split(places, starts(times)[first[1:-1]])
 
 
 def cells_of(

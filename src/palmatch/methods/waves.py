@@ -46,7 +46,8 @@ def prepare_waves(workspace: Workspace, settings: Settings, trace: bool) -> Play
     problem = workspace.problem
     # The number of agents is looked at first: it takes no tables.
     plain = not problem.pairs and problem.agents <= MOST_AGENTS and bool((problem.demand == 1).all())
-    if not plain or not affordable(_program(workspace, settings, np.ones(problem.agents, dtype=bool))):
+    priors = priors_of(problem, workspace.regions) if plain else []
+    if not plain or not affordable(_program(workspace, settings, priors, np.ones(problem.agents, dtype=bool))):
         return prepare_hungarian_once(workspace, settings, trace)
     first = reporting(workspace, settings)
 
@@ -54,9 +55,9 @@ def prepare_waves(workspace: Workspace, settings: Settings, trace: bool) -> Play
         early = early_agents(problem, chance.public)
         # Only who reports first has told anything when the second wave's channels are chosen.
         told = np.where(early, drawn(first, chance), _NOT_YET)
-        plan = second_plan(workspace, settings, first, told)
+        plan = second_plan(workspace, settings, priors, first, told)
         reported = np.where(early, told, drawn(plan, chance))
-        ended = centre(workspace, plan, reported, replace(chance, private=chance.public), trace)
+        ended = centre(workspace, plan, reported, chance.after_reports(), trace)
         return matching_of(problem, ended.resource_of, plan, settings, rounds=ended.rounds, trace=ended.trace)
 
     return run
@@ -72,10 +73,12 @@ def early_agents(problem: Problem, public: Keys) -> NDArray[np.bool_]:
     return early
 
 
-def second_plan(workspace: Workspace, settings: Settings, first: Reporting, told: IntArray) -> Reporting:
+def second_plan(
+    workspace: Workspace, settings: Settings, priors: list[FloatArray], first: Reporting, told: IntArray
+) -> Reporting:
     """Return the plan of both waves together, by the reports of the first (`_NOT_YET` for all others)."""
     problem, late = workspace.problem, told == _NOT_YET
-    program = _program(workspace, settings, late)
+    program = _program(workspace, settings, priors, late)
     known = _known(first, told)
     pairs, of_late = np.unique(_places(workspace, settings)[late], axis=0, return_inverse=True)
     owners = tuple(workspace.regions[int(place)] for place in pairs[:, 0])
@@ -93,11 +96,10 @@ def _places(workspace: Workspace, settings: Settings) -> FloatArray:
     return np.column_stack((workspace.problem.region_index, budgets(workspace.problem, settings)))
 
 
-def _program(workspace: Workspace, settings: Settings, some: NDArray[np.bool_]) -> Program:
+def _program(workspace: Workspace, settings: Settings, priors: list[FloatArray], some: NDArray[np.bool_]) -> Program:
     """Return the limit's linear program of some agents, with everything there is to hold."""
     problem = workspace.problem
     place, budget = _places(workspace, settings)[some].T
-    priors = priors_of(problem, workspace.regions)
     capacities = problem.capacity.astype(np.float64)
     return program_of(workspace.regions, priors, place.astype(np.int64), budget, capacities)
 

@@ -54,14 +54,17 @@ def report(channel: Channel, cell: IntArray, draw: IntArray) -> IntArray:
     """Return what agents of these cells report, for draws from [0, GRID): the only thing that looks at the truth."""
     below = channel.chances.cumsum(axis=1)[:, :-1]
     # Bounded in size: a crowd in one region may be large.
-    parts = np.array_split(np.arange(len(cell)), max(1, len(cell) * channel.reports // 10_000_000))
-    told = [(draw[part, None] >= below[cell[part]]).sum(axis=1) for part in parts]
-    return np.concatenate(told).astype(np.int64)
+    some = max(1, 10_000_000 // channel.reports)
+    told = np.empty(len(cell), dtype=np.int64)
+    for first in range(0, len(cell), some):
+        part = slice(first, first + some)
+        told[part] = (draw[part, None] >= below[cell[part]]).sum(axis=1)
+    return told
 
 
-def nothing_told(cells: int) -> IntArray:
-    """Return the chances of the one report that every agent gives."""
-    return np.full((cells, 1), GRID, dtype=np.int64)
+def nothing_told() -> IntArray:
+    """Return the chances of the one report that every agent of the one cell gives."""
+    return np.full((1, 1), GRID, dtype=np.int64)
 
 
 def randomised_response(cells: int, epsilon: float) -> IntArray:
@@ -70,7 +73,7 @@ def randomised_response(cells: int, epsilon: float) -> IntArray:
     With w >= GRID / (e^ε + m - 1), what is left for the own cell is GRID - (m - 1) w <= e^ε w.
     """
     if cells == 1:
-        return nothing_told(1)
+        return nothing_told()
     _check(epsilon)
     # Two units more than the quotient: above it whatever way the floating point rounded.
     other = int(GRID / (_power(epsilon) * (1 - 1e-15) + cells - 1)) + 2

@@ -36,14 +36,6 @@ def linear_backoff(utilities: FloatArray, alternatives: FloatArray, gamma: float
     return table
 
 
-def backoff_range(
-    utilities: FloatArray, entries: IntArray, offsets: IntArray, gamma: float
-) -> tuple[IntArray, IntArray]:
-    """Return the smallest and the largest back-off chance of any row at every entry, without the table in between."""
-    low, high = _backoff_range(utilities, entries, offsets, gamma)
-    return low, high
-
-
 @numba.njit(cache=True)
 def _selection_weights(utilities, entries, offsets):  # type: ignore[no-untyped-def]  # compiled
     table = np.empty((utilities.shape[0], len(entries)), dtype=np.int64)
@@ -70,19 +62,6 @@ def _backoff_weights(utilities, entries, offsets, gamma):  # type: ignore[no-unt
     for row in range(utilities.shape[0]):
         _fill_backoff(utilities[row], entries, offsets, gamma, table[row])
     return table
-
-
-@numba.njit(cache=True)
-def _backoff_range(utilities, entries, offsets, gamma):  # type: ignore[no-untyped-def]  # compiled
-    low = np.full(len(entries), distribution.GRID, dtype=np.int64)
-    high = np.zeros(len(entries), dtype=np.int64)
-    chances = np.empty(len(entries), dtype=np.int64)
-    for row in range(utilities.shape[0]):
-        _fill_backoff(utilities[row], entries, offsets, gamma, chances)
-        for place in range(len(entries)):
-            low[place] = min(low[place], chances[place])
-            high[place] = max(high[place], chances[place])
-    return low, high
 
 
 @numba.njit(cache=True)

@@ -62,7 +62,7 @@ def _per_cell(utilities: FloatArray, cells: IntArray, weight: FloatArray) -> tup
 
 def silent(region: Neighbourhood, *, prior: FloatArray | None = None) -> Channel:
     """Return the channel that tells nothing."""
-    return channel_for(region, np.zeros(len(region.types), dtype=np.int64), nothing_told(1), prior=prior)
+    return channel_for(region, np.zeros(len(region.types), dtype=np.int64), nothing_told(), prior=prior)
 
 
 def response(region: Neighbourhood, count: int, epsilon: float, *, prior: FloatArray | None = None) -> Channel:
@@ -177,7 +177,7 @@ def best_channel(crowd: Crowd, *, tailor: bool = True, made_up: int = 1500) -> C
     draws = chance.integers(GRID, size=members.shape)
     for candidate in _candidates(crowd, tailor):
         welfare = _tried(region, candidate, members, draws, crowd.wanted, crowd.demand)
-        # A little more has to be gained for it to be more than the luck of the synthetic crowds.
+        # A little more has to be gained for it to be more than chance among the synthetic crowds.
         if welfare > most * 1.002:
             best, most = candidate, welfare
     return best
@@ -206,7 +206,7 @@ def commonest(tried: Iterable[tuple[float, int]]) -> dict[float, int]:
 
 def _candidates(crowd: Crowd, tailor: bool) -> Iterator[Channel]:
     region, epsilon, prior = crowd.region, crowd.epsilon, crowd.prior
-    # More cells than this drown in the noise; trying them would only invite luck.
+    # More cells than this cannot be told apart under the noise; to try them would only favour chance.
     most_cells = min(len(region.types), 2 * (1 + exp(min(epsilon, 10.0))))
     for count in CELLS:
         if count <= most_cells:
@@ -222,6 +222,7 @@ def _tried(
 ) -> float:
     """Return the true welfare of synthetic crowds that are matched on their reports, one row for each unit."""
     reports = report(channel, channel.cell_of[members.ravel()], draws.ravel()).reshape(members.shape)
+    wanted = wanted[_worth_trying(channel.values[:, wanted], demand * members.shape[1])]
     values, utilities = channel.values[:, wanted], region.utilities[:, wanted]
     # A matching depends on the reports alone, and small crowds often give the same ones.
     different, which = np.unique(reports, axis=0, return_inverse=True)
@@ -229,6 +230,13 @@ def _tried(
     pairs = np.array([linear_sum_assignment(costs[told]) for told in np.repeat(different, demand, axis=1)])
     agents, places = pairs[which.ravel()].transpose(1, 0, 2)
     return float(sum(utilities[np.take_along_axis(members, agents // demand, axis=1), places].sum(axis=1).tolist()))
+
+
+def _worth_trying(values: FloatArray, units: int) -> IntArray:
+    """Return columns of which some optimum for so many units consists: those that are among the best of any row."""
+    if values.shape[1] <= len(values) * units:
+        return np.arange(values.shape[1])
+    return np.unique(np.argpartition(-values, units - 1, axis=1)[:, :units])
 
 
 def similar_cells(utilities: FloatArray, count: int, weight: FloatArray) -> IntArray:

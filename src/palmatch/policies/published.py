@@ -28,8 +28,6 @@ class Policy:
         ζ_S and ζ_B: the probability of acting on one's own utilities, while the budget lasts.
     gamma:
         γ: keeps back-off chances within [γ, 1 - γ].
-    budgeted:
-        Whether an agent needs budget to act on the truth. False only for the bounds of the paper's figures.
     spent_backoff:
         With a chance above 0, an agent that has no budget left gives way after a collision with this chance, and looks
         only at what no agent holds; with 0 it plays the region's noise to the end. Either follows from what every agent
@@ -42,7 +40,6 @@ class Policy:
     gamma: float = 0.05
     selection_noise: SelectionNoise = "representative"
     backoff_noise: BackoffNoise = "representative"
-    budgeted: bool = True
     spent_backoff: float = 0.0
 
     def __post_init__(self) -> None:
@@ -72,12 +69,12 @@ def noise_only(
     backoff_noise: BackoffNoise = "representative",
 ) -> Policy:
     """Return the lower bound of the paper's figures: ε = 0, ζ = 0, nothing but the region's noise."""
-    return Policy("noise", 0.0, 0.0, gamma, noise, backoff_noise, budgeted=False)
+    return Policy("noise", 0.0, 0.0, gamma, noise, backoff_noise)
 
 
 def unlimited(*, gamma: float = 0.05) -> Policy:
     """Return the upper bound of the paper's figures: an infinite budget, ζ = 1, nothing but the truth."""
-    return Policy("unlimited", 1.0, 1.0, gamma, budgeted=False)
+    return Policy("unlimited", 1.0, 1.0, gamma)
 
 
 def on_grid(probability: float) -> int:

@@ -18,27 +18,6 @@ def constant_chance(chance: float) -> int:
     return min(max(int(chance * GRID), 1), GRID - 1)
 
 
-def gap_chance(loss: float, scale: float, gamma: float) -> int:
-    """Return the back-off chance over GRID of who would lose `loss`, on the scale of the gaps of its list.
-
-    Eq. (linear) compares the loss with 1, the largest utility, so that small gaps all end at 1 - γ. On the scale of the
-    gaps themselves chances spread over the whole of [γ, 1 - γ]. A list without gaps has nothing to tell: one half.
-    """
-    chance = 0.5 if scale <= 0.0 else 1.0 - loss / scale
-    return min(max(int(min(max(chance, gamma), 1.0 - gamma) * GRID), 1), GRID - 1)
-
-
-def decayed_chance(chance: int, step: int, every: int, floor: int) -> int:
-    """Return what is left at a step (from 1) of a chance that halves every so many steps, but not below a floor.
-
-    With `every` = 0 it never decays.
-    """
-    if every == 0:
-        return chance
-    halvings = min((step - 1) // every, 53)
-    return max(chance >> halvings, min(chance, floor))
-
-
 def opening_step(value: float, largest: float, smallest: float, steps: int) -> int:
     """Return the step (from 1) at which a threshold that falls evenly reaches a value.
 

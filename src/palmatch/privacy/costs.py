@@ -50,30 +50,6 @@ FEW_TYPES = 400
 _BOUND_SLACK = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """Worst privacy cost c = λ D_{λ+1} of a selection and of a back-off.
-
-    One number each for every agent asked about.
-    """
-
-    selection: FloatArray
-    backoff: FloatArray
-
-    @property
-    def largest(self) -> FloatArray:
-        """c_max of Eq. (max privacy cost)."""
-        return np.maximum(self.selection, self.backoff)
-
-
-def own_costs(region: Neighbourhood, play: PublicPlay, policy: Policy, own: FloatArray, order: float) -> Costs:
-    """Return the costs of agents with utilities `own` (agents x region's resources) against every agent in the region.
-
-    This is what the paper's agent computes; it depends on its own utilities and is not to be published.
-    """
-    return Costs(_own_selection(region, play, policy, own, order), _own_backoff(region, play, policy, own, order))
-
-
 def largest_own_costs(
     region: Neighbourhood,
     play: PublicPlay,
@@ -84,11 +60,12 @@ def largest_own_costs(
     tile: int = _TILE,
     slack: float = _BOUND_SLACK,
 ) -> FloatArray:
-    """Return c_max of agents with utilities `own`: `own_costs(...).largest`, mostly without looking at every type.
+    """Return c_max by Eq. (max privacy cost) of agents with utilities `own` (agents x region's resources).
 
-    Of Σ p^{λ+1} q^{-λ} every term is largest for the smallest q (or the largest p) of a group of similar types; so
-    bounded, nearly all groups cost less than a back-off does, or than the worst type found before. `tile` and `slack`
-    change the work, never a bit of the result.
+    This is what the paper's agent computes: it depends on its own utilities and is not to be published. Most types are
+    not looked at: of Σ p^{λ+1} q^{-λ} every term is largest for the smallest q (or the largest p) of a group of similar
+    types; so bounded, nearly all groups cost less than a back-off does, or than the worst type found before. `tile` and
+    `slack` change the work, never a bit of the result.
     """
     worst = _own_backoff(region, play, policy, own, order)
     groups = _grouped(region.utilities, tile)
@@ -347,31 +324,6 @@ def _selection_in(
     entries = region.entries[part.start : part.start + int(part.offsets[-1])]
     own = selection_weights(np.ascontiguousarray(utilities), entries, part.offsets)
     return mixed(policy.truth_selection, own, play.selection[part.start : part.start + len(entries)])
-
-
-def _own_selection(
-    region: Neighbourhood, play: PublicPlay, policy: Policy, own: FloatArray, order: float
-) -> FloatArray:
-    """Return each agent's worst cost of a selection: all powers of a part at once, then a product for each set."""
-    worst = np.zeros(len(own))
-    for part in _parts(region, len(region.types)):
-        mine = _selection_in(region, play, policy, own, part)
-        others = _selection_in(region, play, policy, region.utilities, part)
-        noise = play.selection[part.start : part.start + mine.shape[1]] / GRID
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"), one_thread():
-            my_raised, my_lowered = raised(mine, noise, order), lowered(mine, noise, order)
-            raised_others, lowered_others = raised(others, noise, order).T, lowered(others, noise, order).T
-            for start, stop in part.sets:
-                forth = (my_raised[:, start:stop] @ lowered_others[start:stop]).max(axis=1)
-                back = (my_lowered[:, start:stop] @ raised_others[start:stop]).max(axis=1)
-                moments = np.maximum(forth, back)
-                if np.isfinite(moments).all():
-                    cost = np.log(np.maximum(moments, 1.0))
-                else:
-                    # Beyond what a double can hold; log space has no such limit.
-                    cost = _in_log_space(mine[:, start:stop], others[:, start:stop], order)
-                worst = np.maximum(worst, cost)
-    return worst
 
 
 def _pair_costs(

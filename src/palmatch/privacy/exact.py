@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
-from itertools import count, islice
+from itertools import count
 from typing import Any
 
 import numba
@@ -75,15 +75,6 @@ def exact_account(region: Neighbourhood, play: PublicPlay, policy: Policy, *, ep
     course = _Course(region, play, policy, step=_step(region, play, policy, epsilon), cut=delta * _CUT)
     ones = ActionCosts(np.ones(region.ranks), np.ones(len(region.entries)))
     return Account("exact", float("nan"), ones, lambda budget: _worth(course, budget, delta))
-
-
-def composed_delta(
-    region: Neighbourhood, play: PublicPlay, policy: Policy, epsilon: FloatArray, *, actions: int
-) -> FloatArray:
-    """Return the δ that holds at each ε for any agent in the region after so many charged actions."""
-    step = _step(region, play, policy, float(epsilon.max()))
-    course = _Course(region, play, policy, step=step, cut=1e-15)
-    return next(islice(course.deltas(epsilon), actions - 1, None))
 
 
 def _worth(course: _Course, budget: FloatArray, delta: float) -> FloatArray:

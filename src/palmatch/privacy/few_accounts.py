@@ -60,7 +60,7 @@ def best_account(region, chances, terms, kinds, selection, backoff):  # type: ig
         pairs = np.empty((shown, 2, longest(offsets)))
         fill_selection_costs(table, types, totals, entries, offsets, noise, share, orders[start], selection, pairs)
         fill_coin_costs(low, high, backoff_noise, backoff_share, orders[start], backoff)
-        if np.isnan(selection).any():
+        if not _known(selection):
             return UNSURE
         values, some, other = np.full(len(orders), np.nan), np.empty(shown), np.empty(offsets[shown])
         top = climb(values, start)
@@ -83,7 +83,7 @@ def best_account(region, chances, terms, kinds, selection, backoff):  # type: ig
                 table, types, totals, entries, offsets, noise, share, orders[top], selection, pairs[:0]
             )
             fill_coin_costs(low, high, backoff_noise, backoff_share, orders[top], backoff)
-            if np.isnan(selection).any():
+            if not _known(selection):
                 return UNSURE
         most = bought(course_of(selection, backoff, offsets, noise), worths[top])
         if pure:
@@ -101,6 +101,15 @@ def best_account(region, chances, terms, kinds, selection, backoff):  # type: ig
 
 
 @numba.njit(cache=True, nogil=True)
+def _known(costs):  # type: ignore[no-untyped-def]  # compiled
+    """Return whether all costs are numbers."""
+    for cost in costs:  # noqa: SIM110 - compiled
+        if np.isnan(cost):
+            return False
+    return True
+
+
+@numba.njit(cache=True, nogil=True)
 def _pure_if_better(region, chances, extremes, other, selection, backoff):  # type: ignore[no-untyped-def]  # compiled
     """Write pure costs and return PURE if they buy as much; they are found as far as the budget goes."""
     table, _, entries, offsets, noise, backoff_noise = region
@@ -109,12 +118,17 @@ def _pure_if_better(region, chances, extremes, other, selection, backoff):  # ty
     epsilon, most, top = other
     ranks = len(selection)
     ratios, coins, spent, known = np.empty(ranks), np.empty(len(entries)), 0.0, 0
-    while known < ranks and spent <= epsilon:
-        ratios[known] = selection_ratio(table, entries, offsets, known, noise, share)
-        some = slice(offsets[known], offsets[known + 1])
-        fill_coin_costs(low[some], high[some], backoff_noise[some], backoff_share, np.inf, coins[some])
-        spent += course_of(ratios[known : known + 1], coins, offsets[known:], noise).sum()
-        known += 1
+    # Counted by a range: a rank that is 0 to begin with would have everything below compiled once more, for 0 alone.
+    for rank in range(ranks):
+        if spent > epsilon:
+            break
+        ratios[rank] = selection_ratio(table, entries, offsets, rank, noise, share)
+        start, stop = offsets[rank], offsets[rank + 1]
+        fill_coin_costs(
+            low[start:stop], high[start:stop], backoff_noise[start:stop], backoff_share, np.inf, coins[start:stop]
+        )
+        spent += course_of(ratios[rank : rank + 1], coins, offsets[rank:], noise).sum()
+        known = rank + 1
     if bought(course_of(ratios[:known], coins, offsets, noise), epsilon) < most:
         return top
     for rank in range(known, ranks):

@@ -177,6 +177,7 @@ def own_selections(kinds, mine, agents, entries, offsets, noise, share, order, k
     own_up, own_down = np.empty((most, own_width), np.float32), np.empty((most, own_width), np.float32)
     own_norms = np.empty((2, own_width), np.float32)
     moments, weights, other_weights = np.empty(width, np.float32), np.empty(most), np.empty(most)
+    means = np.empty(most, np.float32)
     selection[:agents] = 0.0
     for rank in range(len(offsets) - 1):
         here, common = entries[offsets[rank] : offsets[rank + 1]], noise[offsets[rank] : offsets[rank + 1]]
@@ -184,11 +185,14 @@ def own_selections(kinds, mine, agents, entries, offsets, noise, share, order, k
             scale[column] = share * GRID / totals[rank, column]
         for column in range(own_width):
             own_scale[column] = share * GRID / own_totals[rank, column]
-        fill_factors(single, here, common, scale, 1.0 - share, order, up, down, norms, base)
-        fill_factors(single_own, here, common, own_scale, 1.0 - share, order, own_up, own_down, own_norms, own_base)
+        fill_factors(single, here, common, scale, 1.0 - share, order, up, down, norms, base, means)
+        fill_factors(
+            single_own, here, common, own_scale, 1.0 - share, order, own_up, own_down, own_norms, own_base, means
+        )
         if not (is_sure(norms, common, share) and is_sure(own_norms, common, share)):
             return False
-        close = close_moments(order, len(here))
+        count = len(here)
+        close = close_moments(order, count)
         highest, lowest = np.float64(extremes_of(norms[0])[1]), np.float64(extremes_of(norms[1])[1])
         for agent in range(agents):
             # Cauchy-Schwarz, as in `few_types`.
@@ -197,7 +201,7 @@ def own_selections(kinds, mine, agents, entries, offsets, noise, share, order, k
                 norm = own_norms[0, agent] * lowest if forth else own_norms[1, agent] * highest
                 if np.sqrt(norm) < enough:
                     continue
-                fill_moments(own_up if forth else own_down, down if forth else up, common, agent, moments)
+                fill_moments(own_up if forth else own_down, down if forth else up, means[:count], agent, moments)
                 if extremes_of(moments)[1] < enough:
                     continue
                 fill_weights_of(own, agent, own_totals[rank, agent], here, weights)

@@ -33,6 +33,9 @@ _FINE = 2.0**26
 # Rows of tables are a multiple of this many types long: then processors do several at a time to the last one.
 WIDTH = 32
 
+# Of sorted types a multiple of this many are looked at together.
+_ABREAST = 8
+
 
 def selection_costs(
     columns: FloatArray, entries: IntArray, offsets: IntArray, noise: IntArray, share: float, order: float
@@ -230,31 +233,37 @@ def fill_selection_costs(table, types, totals, entries, offsets, noise, share, o
     single, scale, base = table.astype(np.float32), np.empty(width, np.float32), np.empty(width, np.float32)
     up, down = np.empty((most, width), np.float32), np.empty((most, width), np.float32)
     norms, moments = np.empty((2, width), np.float32), np.empty(width, np.float32)
+    weights = np.empty(most, np.float32)
     exact, known = np.empty((types, 3, most)), np.empty(types, np.bool_)
+    near, seconds = np.empty((most, width), np.float32), np.empty(types, np.int64)
     for rank in range(len(offsets) - 1):
         here, common = entries[offsets[rank] : offsets[rank + 1]], noise[offsets[rank] : offsets[rank + 1]]
         total, count = totals[rank], len(here)
         for column in range(width):
             scale[column] = share * GRID / total[column]
-        fill_factors(single, here, common, scale, 1.0 - share, order, up, down, norms, base)
+        fill_factors(single, here, common, scale, 1.0 - share, order, up, down, norms, base, weights)
         costs[rank] = np.nan
         if not is_sure(norms, common, share):
             continue
-        upper, lowest, close = norms[0], extremes_of(norms[1])[1], close_moments(order, count)
-        enough, worst, first, second = 0.0, 0.0, 0, 0
-        known[:] = False
+        upper, lower, close = norms[0], norms[1], close_moments(order, count)
         # The type with the largest norm comes first, since it is likely to be in the worst pair, and once more later.
-        for turn in range(-1, types):
-            one = int(np.argmax(upper)) if turn < 0 else turn
-            # Σ m a b is at most the root of Σ m a² times that of Σ m b² (Cauchy-Schwarz).
-            if np.sqrt(np.float64(upper[one]) * lowest) < enough:
+        likely = np.argmax(upper)
+        fill_moments(up, down, weights[:count], likely, moments)
+        enough, worst, first, second = extremes_of(moments)[1] * (1.0 - close), 0.0, 0, 0
+        few = sort_columns(down, count, lower, types, least_norm(enough, upper[likely]), seconds, near)
+        known[:] = False
+        for one in range(types):
+            reach = within_reach(lower, seconds, few, least_norm(enough, upper[one]))
+            if reach == 0:
                 continue
-            fill_moments(up, down, common, one, moments)
-            top = extremes_of(moments)[1]
+            some = moments[: up_to_whole(reach)]
+            fill_moments(up, near, weights[:count], one, some)
+            top = extremes_of(some)[1]
             enough = max(enough, top * (1.0 - close))
-            for other in range(types if turn >= 0 and top >= enough else 0):
-                if moments[other] < enough:
+            for number in range(reach if top >= enough else 0):
+                if moments[number] < enough:
                     continue
+                other = seconds[number]
                 for kind in (one, other):
                     if not known[kind]:
                         fill_exact(table, kind, total[kind], here, common, share, order, exact[kind])
@@ -262,7 +271,8 @@ def fill_selection_costs(table, types, totals, entries, offsets, noise, share, o
                 moment, left, right = 0.0, exact[one, 1], exact[other, 2]
                 for place in range(count):
                     moment += left[place] * right[place]
-                if moment > worst:
+                # Of equal pairs the first one, whatever the order in which they are looked at.
+                if moment > worst or (moment == worst and one == first and other < second):
                     worst, first, second = moment, one, other
         costs[rank] = np.log(max(worst, 1.0))
         if rank < len(chances):
@@ -270,14 +280,58 @@ def fill_selection_costs(table, types, totals, entries, offsets, noise, share, o
             copy(exact[second, 0, :count], chances[rank, 1])
 
 
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def least_norm(enough, norm):  # type: ignore[no-untyped-def]  # compiled
+    """Return the least norm that makes a moment enough: (Σ m a b)² is at most Σ m a² times Σ m b² (Cauchy-Schwarz)."""
+    return enough * enough / np.float64(norm)
+
+
+@numba.njit(cache=True, nogil=True)
+def sort_columns(table, count, norms, types, least, order, columns):  # type: ignore[no-untyped-def]  # compiled
+    """Write the columns of types whose norms are not below the least, largest norm first; return how many they are."""
+    few = 0
+    for kind in range(types):
+        if norms[kind] >= least:
+            place = few
+            while place > 0 and norms[order[place - 1]] < norms[kind]:
+                order[place] = order[place - 1]
+                place -= 1
+            order[place] = kind
+            few += 1
+    for place in range(count):
+        source, target = table[place], columns[place]
+        # Unsigned, so that numba need not ask whether it counts from the end.
+        for number in range(np.uint64(few)):
+            target[number] = source[np.uint64(order[number])]
+        for number in range(few, up_to_whole(few)):
+            target[number] = 0.0
+    return few
+
+
+@numba.njit(cache=True, nogil=True)
+def within_reach(norms, order, few, least):  # type: ignore[no-untyped-def]  # compiled
+    """Return how many of sorted types have norms that are not below the least."""
+    reach = 0
+    while reach < few and norms[order[reach]] >= least:
+        reach += 1
+    return reach
+
+
+@numba.njit(cache=True, nogil=True)
+def up_to_whole(columns):  # type: ignore[no-untyped-def]  # compiled
+    """Return a number of columns that processors do without a rest."""
+    return -(-columns // _ABREAST) * _ABREAST
+
+
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def fill_factors(single, here, common, scale, rest, order, up, down, norms, base):  # type: ignore[no-untyped-def]  # compiled
-    """Write (p/m)^{λ+1} and (m/p)^λ in single precision (entries x types), and Σ m times the squares of either."""
+def fill_factors(single, here, common, scale, rest, order, up, down, norms, base, weights):  # type: ignore[no-untyped-def]  # compiled
+    """Write (p/m)^{λ+1} and (m/p)^λ in single precision (entries x types), Σ m times the squares of either, and m."""
     width, upper, lower, constant = len(scale), norms[0], norms[1], np.float32(rest)
     upper[:], lower[:] = 0.0, 0.0
     for place in range(len(here)):
         row, left, right = single[here[place]], up[place], down[place]
         inverse, weight = np.float32(1.0 / common[place]), np.float32(common[place] / GRID)
+        weights[place] = weight
         # Several short loops over few arrays, each of which a processor does several at a time.
         for column in range(width):
             chance = constant + row[column] * (scale[column] * inverse)
@@ -338,26 +392,20 @@ def close_moments(order, count):  # type: ignore[no-untyped-def]  # compiled
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def fill_moments(up, down, common, one, moments):  # type: ignore[no-untyped-def]  # compiled
+def fill_moments(up, down, weights, one, moments):  # type: ignore[no-untyped-def]  # compiled
     """Write the moments of one type with every type, in single precision; four entries at a time."""
     moments[:] = 0.0
-    count, weight = len(common), np.float32(1.0 / GRID)
+    count, width = len(weights), np.uint64(len(moments))
     for place in range(0, count - 3, 4):
-        rows = down[place], down[place + 1], down[place + 2], down[place + 3]
-        a, b = common[place] * weight * up[place, one], common[place + 1] * weight * up[place + 1, one]
-        c, d = common[place + 2] * weight * up[place + 2, one], common[place + 3] * weight * up[place + 3, one]
-        _add_four(np.float32(a), np.float32(b), np.float32(c), np.float32(d), rows, moments)
+        a, b = weights[place] * up[place, one], weights[place + 1] * up[place + 1, one]
+        c, d = weights[place + 2] * up[place + 2, one], weights[place + 3] * up[place + 3, one]
+        first, second, third, fourth = down[place], down[place + 1], down[place + 2], down[place + 3]
+        for column in range(width):
+            moments[column] += a * first[column] + b * second[column] + (c * third[column] + d * fourth[column])
     for place in range(count // 4 * 4, count):
-        one_row, a = down[place], np.float32(common[place] * weight * up[place, one])
-        for column in range(len(moments)):
-            moments[column] += a * one_row[column]
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def _add_four(a, b, c, d, rows, moments):  # type: ignore[no-untyped-def]  # compiled
-    first, second, third, fourth = rows
-    for column in range(len(moments)):
-        moments[column] += a * first[column] + b * second[column] + (c * third[column] + d * fourth[column])
+        a, first = weights[place] * up[place, one], down[place]
+        for column in range(width):
+            moments[column] += a * first[column]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

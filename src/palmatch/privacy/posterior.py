@@ -199,15 +199,6 @@ def report_chances(channel: Channel) -> IntArray:
     return table
 
 
-def report_log_chances(channel: Channel) -> FloatArray:
-    """Return the log of the chance of each report for each possible type of a region (types x reports).
-
-    What is never reported counts as half of the least chance that there is: such a type is all but ruled out.
-    """
-    logs: FloatArray = np.log(np.maximum(report_chances(channel), 0.5) / GRID)
-    return logs[channel.cell_of]
-
-
 def posterior(prior: FloatArray, log_likelihood: FloatArray) -> FloatArray:
     """Return what one believes after seeing something, by Bayes' rule."""
     weights = prior * np.exp(log_likelihood - log_likelihood.max())

@@ -105,10 +105,7 @@ def fill_weights_abreast(columns, here, first, last, weights, memory, largest): 
 def backoff_extremes(
     utilities: FloatArray, entries: IntArray, offsets: IntArray, gamma: float
 ) -> tuple[IntArray, IntArray]:
-    """Return the smallest and the largest back-off chance over GRID of any row at every entry.
-
-    The numbers of `policies.compiled.backoff_range`, in less time.
-    """
+    """Return the smallest and the largest of `policies.compiled.backoff_weights` of any row at every entry."""
     table = np.ascontiguousarray(utilities.T)
     low, high = np.empty(len(entries), dtype=np.int64), np.empty(len(entries), dtype=np.int64)
     fill_backoff_extremes(table, set_sums(table, entries, offsets)[1], entries, offsets, gamma, low, high)

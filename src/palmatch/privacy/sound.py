@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -27,6 +27,7 @@ from palmatch.privacy.costs import ActionCosts, cost_curve, has_few_types
 from palmatch.privacy.course import bought, climb, course_of
 from palmatch.privacy.few_types import padded
 from palmatch.problem import FloatArray, IntArray
+from palmatch.threads import spread
 
 # Orders λ = α - 1 that are tried; whole numbers, for which powers are cheap. A finer list buys next to nothing.
 ORDERS: tuple[float, ...] = (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192, 256)
@@ -35,6 +36,9 @@ UNIT = 2.0**-32
 
 # Floating-point costs are off by some 1e-14 of themselves; this much is added to every price.
 _SLACK = 1e-9
+
+# Regions whose prices one thread rounds at a time.
+_PARTS_AT_A_TIME = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,13 @@ def renyi_account(
         if worth > 0:
             values[top] = actions_bought(usual(curve(orders[top], look_ahead)), worth)
     chosen = orders[top]
-    return Account("renyi", chosen, curve(chosen, None), lambda e: renyi_worth(e, order=chosen, delta=delta))
+    return Account("renyi", chosen, curve(chosen, None), _worth_at(chosen, delta))
+
+
+@lru_cache(maxsize=64)
+def _worth_at(order: float, delta: float) -> Callable[[FloatArray], FloatArray]:
+    """Return what budgets are worth at an order: one function for all regions, whose agents then go together."""
+    return partial(renyi_worth, order=order, delta=delta)
 
 
 @lru_cache(maxsize=64)
@@ -119,7 +129,11 @@ def _worths(epsilon: float, delta: float, orders: tuple[float, ...]) -> tuple[li
 
 def pure_account(costs: ActionCosts) -> Account:
     """Return the account that adds up worst log-ratios: no δ, and what was spent is itself a guarantee."""
-    return Account("pure", float("inf"), costs, lambda epsilon: epsilon, pure=True)
+    return Account("pure", float("inf"), costs, _as_it_is, pure=True)
+
+
+def _as_it_is(epsilon: FloatArray) -> FloatArray:
+    return epsilon
 
 
 def actions_bought(course: FloatArray, worth: float) -> float:
@@ -183,7 +197,7 @@ class BestOf:
         if place == few_accounts.PURE:
             return replace(pure_account(costs), types=types)
         order = ORDERS[place]
-        return Account("renyi", order, costs, lambda e: renyi_worth(e, order=order, delta=delta), types=types)
+        return Account("renyi", order, costs, _worth_at(order, delta), types=types)
 
     def _of_few_types(
         self, region: Neighbourhood, play: PublicPlay, policy: Policy, epsilon: float, delta: float
@@ -281,12 +295,15 @@ def sound_allowance(
     """
     check_budget(epsilon, order=1.0, delta=delta)
     budget = np.empty(len(epsilon), dtype=np.int64)
-    # Sorted once: a mask for each region would look at every agent as often as there are regions.
-    stops = np.cumsum(np.bincount(region_of_agent, minlength=len(accounts)))
-    all_agents = np.split(np.argsort(region_of_agent, kind="stable"), stops[:-1])
-    for account, members in zip(accounts, all_agents, strict=True):
+    # What budgets are worth is mostly one function for many regions.
+    worths = {id(account.worth): account.worth for account in accounts}
+    places = {name: place for place, name in enumerate(worths)}
+    kind = np.array([places[id(account.worth)] for account in accounts])[region_of_agent]
+    # Sorted once: a mask for each kind would look at every agent as often as there are kinds.
+    all_agents = np.split(np.argsort(kind, kind="stable"), np.cumsum(np.bincount(kind, minlength=len(worths)))[:-1])
+    for worth, members in zip(worths.values(), all_agents, strict=True):
         # With a large δ a Rényi budget is worth something at ε = 0 as well; a budget of 0 is 0 all the same.
-        budget[members] = np.where(epsilon[members] > 0, rounded_down(account.worth(epsilon[members])), 0)
+        budget[members] = np.where(epsilon[members] > 0, rounded_down(worth(epsilon[members])), 0)
     selection = rounded_up(np.concatenate([account.costs.selection for account in accounts]))
     first = np.concatenate(([0], np.cumsum([len(account.costs.selection) for account in accounts])))[:-1]
     all_pure = np.array([account.pure for account in accounts])[region_of_agent]
@@ -300,7 +317,7 @@ def sound_allowance(
         budget=budget,
         first=selection[first],
         selection=selection,
-        backoff=rounded_up(np.concatenate([account.costs.backoff for account in accounts])),
+        backoff=_all_rounded_up([account.costs.backoff for account in accounts]),
         epsilon_of=epsilon_of,
         guarantee=_guarantee(accounts, epsilon, delta),
         epsilon_is_public=True,
@@ -318,6 +335,19 @@ def rounded_up(costs: FloatArray) -> IntArray:
     np.ceil(units, out=units)
     units += 1
     return np.minimum(units, UNLIMITED, out=units).astype(np.int64)
+
+
+def _all_rounded_up(parts: Sequence[FloatArray]) -> IntArray:
+    """Return `rounded_up` of all parts, one after the other: some at a time, since there are very many prices."""
+    ends = np.cumsum([len(part) for part in parts])
+    units = np.empty(ends[-1], dtype=np.int64)
+
+    def some(first: int, last: int) -> None:
+        costs = np.concatenate(parts[first:last])
+        units[ends[last - 1] - len(costs) : ends[last - 1]] = rounded_up(costs)
+
+    spread(some, len(parts), at_a_time=_PARTS_AT_A_TIME)
+    return units
 
 
 def rounded_down(worth: FloatArray) -> IntArray:

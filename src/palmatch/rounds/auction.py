@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from palmatch.device import bid as device_bid
 from palmatch.errors import DidNotConverge
@@ -111,7 +112,7 @@ def sell(
     agents = len(lists.list_of)
     # Agents stand in the order of lists, and resources in that in which lists name them: what is looked at together
     # lies side by side.
-    agent_at, (numbers, rows) = stable_order(lists.list_of), _numbered(lists.resources, len(opening))
+    agent_at, (numbers, rows) = stable_order(lists.list_of), numbered(lists.resources, len(opening))
     at_list, streams = lists.list_of[agent_at], names[agent_at]
     first = starts(np.bincount(lists.list_of, minlength=len(lists.start) - 1))
     bidding = (streams, at_list, (lists.start, numbers, lists.values), *_room(len(first) - 1))
@@ -132,7 +133,7 @@ def sell(
         return rounds, waiting
 
     for call in count():
-        crowd = _crowd(free, at_list, first)
+        crowd = _crowd(free, at_list, first, streams)
         calls.play(len(free), bid)
         sold = unsold[holder[unsold] >= 0]
         held[holder[sold]], sold_for[sold] = rows[sold], prices[sold]
@@ -148,7 +149,7 @@ def sell(
 
 
 @numba.njit(cache=True)
-def _numbered(resources, count):  # type: ignore[no-untyped-def]  # compiled
+def numbered(resources, count):  # type: ignore[no-untyped-def]  # compiled
     """Return the resources of all lists by numbers in the order in which they come, and which resource has which."""
     number, rows = np.full(count, -1, dtype=np.int32), np.empty(count, dtype=np.int64)
     numbers, known = np.empty(len(resources), dtype=np.int32), 0
@@ -165,14 +166,19 @@ def _numbered(resources, count):  # type: ignore[no-untyped-def]  # compiled
     return numbers, rows
 
 
-def _crowd(free: IntArray, at_list: IntArray, first: IntArray) -> tuple[IntArray, ...]:
-    """Return who waits: places by list, from `first` on; how many of each list; and the lists with any, as many as."""
+def _crowd(free: IntArray, at_list: IntArray, first: IntArray, streams: Keys) -> tuple[NDArray[Any], ...]:
+    """Return who waits: places by list, from `first` on, and their streams; how many of each list; and active lists.
+
+    Active lists are those with any agent that waits; the last array holds how many they are.
+    """
     counts = np.bincount(at_list[free], minlength=len(first) - 1)
     queue, lists = np.empty(len(at_list), dtype=np.int64), np.empty(len(first) - 1, dtype=np.int64)
-    queue[np.arange(len(free)) + (first - starts(counts))[:-1][at_list[free]]] = free
+    slots = np.arange(len(free)) + (first - starts(counts))[:-1][at_list[free]]
+    waits = np.empty(len(at_list), dtype=np.uint64)
+    queue[slots], waits[slots] = free, streams[free]
     active = np.flatnonzero(counts)
     lists[: len(active)] = active
-    return queue, first, counts, lists, np.array([len(active)])
+    return queue, waits, first, counts, lists, np.array([len(active)])
 
 
 def _room(
@@ -192,16 +198,22 @@ def _bid_until(  # type: ignore[no-untyped-def]  # what the compiled rounds take
     until: int, rounds: int, waiting: int, bidding, crowd, board, step: float, buffers
 ) -> tuple[int, int]:
     """Play rounds of bidding, on several threads while there are very many lists."""
-    threads = usual_threads()
-    while threads > 1 and waiting and rounds < until and crowd[4][0] >= _MANY_LISTS:
+    threads, resources = usual_threads(), len(board[0])
+    while threads > 1 and waiting and rounds < until and len(buffers[0]) == 0 and crowd[5][0] >= _MANY_LISTS:
         rounds += 1
         spread(
             lambda *some, now=rounds: look(some, bidding, crowd, board[0], step, now),
-            int(crowd[4][0]),
+            int(crowd[5][0]),
             at_a_time=_LISTS_AT_A_TIME,
             threads=threads,
         )
-        waiting = settle(bidding, crowd, board, waiting, buffers)
+        parts = spread(
+            lambda *some: settle(some, bidding, crowd, board, buffers),
+            resources,
+            at_a_time=-(-resources // threads),
+            threads=threads,
+        )
+        waiting = go_on(bidding, crowd, np.concatenate(parts))
     rounds, waiting = bid(bidding, crowd, board, waiting, step, rounds, until, buffers)
     return rounds, waiting
 
@@ -269,29 +281,30 @@ def look(some, bidding, crowd, prices, step, rounds):  # type: ignore[no-untyped
 
     Of those that wait, the one with the smallest draw wins against the others of its list.
     """
-    streams, _, table, short, (favourite, offers, drawn, places) = bidding
-    queue, first, counts, lists, _ = crowd
+    _, _, table, short, (favourite, offers, drawn, places) = bidding
+    queue, streams, first, counts, lists, _ = crowd
     common = counter(rounds, SELECTION)
     for index in range(some[0], some[1]):
         number = lists[index]
         favourite[number], offers[number] = _look(table, prices, number, step, short)
-        begin, end = first[number], first[number] + counts[number]
-        least = np.iinfo(np.int64).max
-        for waits in range(np.uint64(begin), np.uint64(end)):
-            chance = np.int64(compiled_mix(streams[np.uint64(queue[waits])] ^ common) >> np.uint64(11))
-            least = min(least, chance)  # type: ignore[assignment]
+        begin, end = np.uint64(first[number]), np.uint64(first[number] + counts[number])
+        least, place = np.iinfo(np.int64).max, begin
         for waits in range(begin, end):
-            if np.int64(compiled_mix(streams[queue[waits]] ^ common) >> np.uint64(11)) == least:
-                places[number] = waits
-                break
-        drawn[number] = least
+            chance = np.int64(compiled_mix(streams[waits] ^ common) >> np.uint64(11))
+            # Of equal draws that of the first agent, in whatever order they wait.
+            if chance < least or (chance == least and queue[waits] < queue[place]):
+                least, place = chance, waits  # type: ignore[assignment]
+        drawn[number], places[number] = least, place
 
 
 @numba.njit(cache=True, nogil=True)
-def settle(bidding, crowd, board, waiting, trace):  # type: ignore[no-untyped-def]  # compiled
-    """Give each resource to the highest of the lists' bids; return how many agents wait then."""
-    _, at_list, _, _, (favourite, offers, drawn, places) = bidding
-    queue, first, counts, lists, active = crowd
+def settle(some, bidding, crowd, board, trace):  # type: ignore[no-untyped-def]  # compiled
+    """Give each of some resources to the highest of the lists' bids; return whom they held, -1 for no agent.
+
+    Whoever settles the first resource also lets lists go for which nothing is worth its price.
+    """
+    _, _, _, _, (favourite, offers, drawn, places) = bidding
+    queue, streams, first, counts, lists, active = crowd
     prices, holder, bids, winners = board
     trace_place, trace_resource, trace_offer = trace
     touched, count, traced = np.empty(active[0], dtype=np.int64), 0, 0
@@ -301,39 +314,52 @@ def settle(bidding, crowd, board, waiting, trace):  # type: ignore[no-untyped-de
         for waits in range(first[number], first[number] + counts[number] if len(trace_place) else 0):
             trace_place[traced], trace_resource[traced], trace_offer[traced] = queue[waits], wanted, offer
             traced += 1
-        if wanted < 0:
-            waiting -= counts[number]
+        if wanted < 0 and some[0] == 0:
             counts[number] = 0
+        if wanted < some[0] or wanted >= some[1]:
             continue
         rival = winners[wanted]
         if rival < 0:
             touched[count] = wanted
             count += 1
-        if rival < 0 or offer > bids[wanted] or (offer == bids[wanted] and drawn[number] < drawn[rival]):
-            winners[wanted], bids[wanted] = number, offer
+        elif offer < bids[wanted] or (
+            offer == bids[wanted]
+            and (drawn[number] > drawn[rival] or (drawn[number] == drawn[rival] and number > rival))
+        ):
+            continue
+        winners[wanted], bids[wanted] = number, offer
     for index in range(count):
         resource = touched[index]
         number, out = winners[resource], holder[resource]
         counts[number] -= 1
-        holder[resource] = queue[places[number]]
-        queue[places[number]] = queue[first[number] + counts[number]]
+        place, last = places[number], first[number] + counts[number]
+        holder[resource] = queue[place]
+        queue[place], streams[place] = queue[last], streams[last]
         prices[resource], winners[resource] = bids[resource], -1
         touched[index] = out
-    still = 0
+    return touched[:count]
+
+
+@numba.njit(cache=True, nogil=True)
+def go_on(bidding, crowd, outbid):  # type: ignore[no-untyped-def]  # compiled
+    """Let those that were outbid wait again; return how many agents wait then."""
+    streams, at_list, _, _, _ = bidding
+    queue, waits, first, counts, lists, active = crowd
+    still, waiting = 0, 0
     for index in range(active[0]):
         lists[still] = lists[index]
+        waiting += counts[lists[index]]
         still += counts[lists[index]] > 0
-    for index in range(count):
-        out = touched[index]
+    for out in outbid:
         if out >= 0:
             number = at_list[out]
             if counts[number] == 0:
                 lists[still] = number
                 still += 1
-            queue[first[number] + counts[number]] = out
+            slot = first[number] + counts[number]
+            queue[slot], waits[slot] = out, streams[out]
             counts[number] += 1
-        else:
-            waiting -= 1
+            waiting += 1
     active[0] = still
     return waiting
 
@@ -343,6 +369,6 @@ def bid(bidding, crowd, board, waiting, step, rounds, until, trace):  # type: ig
     """Play rounds of bidding; return (rounds played, agents that still want to bid)."""
     while waiting > 0 and rounds < until:
         rounds += 1
-        look((0, crowd[4][0]), bidding, crowd, board[0], step, rounds)
-        waiting = settle(bidding, crowd, board, waiting, trace)
+        look((0, crowd[5][0]), bidding, crowd, board[0], step, rounds)
+        waiting = go_on(bidding, crowd, settle((0, len(board[0])), bidding, crowd, board, trace))
     return rounds, waiting

@@ -1,8 +1,8 @@
 """Random draws as a function of (stream, step, purpose), so that they do not depend on order, threads or machines.
 
 In a simulation an agent's stream is a hash of seed and id, and the same seed gives the same matching. Without a seed
-every agent's stream is 64 fresh bits of its own from the operating system. The hash is the finaliser of SplitMix64
-(Steele, Lea, Flood 2014), a bijection: an agent's first draw is uniform and independent of all other agents' draws.
+every agent has two streams, each of 64 fresh bits of its own from the operating system. The hash is the finaliser of
+SplitMix64 (Steele, Lea, Flood 2014), a bijection: the first draw of a stream is uniform and independent of all others.
 A live device does not use this: it draws each number from the operating system.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numba
@@ -78,6 +78,9 @@ class Randomness:
     ----------
     private:
         Each agent's own stream: known to that agent alone, unless the game is a simulation.
+    second:
+        Another private stream of each agent. One stream has 64 bits: two of its draws, of 53 bits each, are not
+        independent, and where both are seen through one report they tell which stream, and so which truth, it was.
     public:
         Each agent's stream for what any observer may see and compute again, such as which of two equal bids wins.
     seed:
@@ -87,9 +90,14 @@ class Randomness:
     """
 
     private: Keys
+    second: Keys
     public: Keys
     seed: int
     simulated: bool
+
+    def after_reports(self) -> Randomness:
+        """Return the draws for what follows the reports: any observer sees it, so nothing private is drawn from."""
+        return replace(self, private=self.public, second=self.public)
 
     def of_resources(self, ids: Sequence[str]) -> Keys:
         """Return a public stream for each resource; a resource and an agent with one id do not share it."""
@@ -103,10 +111,10 @@ def randomness(keys: Keys, seed: int | None, *, published: int | None = None) ->
     """
     if seed is not None:
         names = streams(seed, keys)
-        return Randomness(names, names, seed, simulated=True)
-    private = np.frombuffer(os.urandom(8 * len(keys)), dtype="<u8").astype(np.uint64)
+        return Randomness(names, names, names, seed, simulated=True)
+    private, second = np.frombuffer(os.urandom(16 * len(keys)), dtype="<u8").astype(np.uint64).reshape(2, -1)
     published = secrets.randbits(63) if published is None else published
-    return Randomness(private, streams(published, keys), published, simulated=False)
+    return Randomness(private, second, streams(published, keys), published, simulated=False)
 
 
 def draws(names: Keys, step: int, purpose: int) -> NDArray[np.int64]:

@@ -66,7 +66,7 @@ def simulate(
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Outcomes:
-    """Play until every agent holds something or has nothing left to hope for.
+    """Play until every agent holds something or has nothing left to attempt.
 
     `threads` changes how long it takes, and nothing else. `progress` is told (agents done, agents in all) from time to
     time.

@@ -76,7 +76,11 @@ def gather(private, agent, public, start, stop, last, values):  # type: ignore[n
 @numba.njit(cache=True, nogil=True, inline="always")
 def new_scratch(largest_set):  # type: ignore[no-untyped-def]  # compiled
     """Return room for the utilities of a rank set and one more, for the weights, and the numbers of its places."""
-    return np.empty(largest_set + 1), np.empty(largest_set, dtype=np.int64), np.arange(largest_set)
+    # A loop compiles sooner than `np.arange`.
+    places = np.empty(largest_set, dtype=np.int64)
+    for place in range(largest_set):
+        places[place] = place
+    return np.empty(largest_set + 1), np.empty(largest_set, dtype=np.int64), places
 
 
 @numba.njit(cache=True, nogil=True)

@@ -12,6 +12,7 @@ and only as many of its bids are placed as there are seats. Other agents bid one
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -21,12 +22,12 @@ import numpy as np
 from palmatch.errors import InputError
 from palmatch.matching import Outcome
 from palmatch.problem import FloatArray, IntArray, Problem
-from palmatch.rounds.auction import Calls, Sale, ValueLists, sell
+from palmatch.rounds.auction import Calls, Sale, ValueLists, numbered, sell
 from palmatch.rounds.draws import SELECTION, Keys, compiled_draw
 from palmatch.rounds.exchange import exchange
 from palmatch.rounds.recording import TraceParts
-from palmatch.rounds.seats import Players, barred, players_of
-from palmatch.rounds.tables import starts
+from palmatch.rounds.seats import Players, barred, limits_of, players_of
+from palmatch.rounds.tables import stable_order, starts
 from palmatch.seats import Seats
 
 # A list's best entries are kept for all its agents, while prices rise: a few more than any of them wants, or a share of
@@ -73,28 +74,34 @@ def sell_seats(
 
     What is left open is closed by exchanges (`rounds.exchange`), with `fill` also where the lists lose by it.
     """
-    players = players_of(seats)
-    total, limits = len(players.owner), players.limits
     # More seats than agents are never taken.
-    left = np.minimum(seats.capacity, int((seats.demand > 0).sum()))
-    if left.sum() > _MOST_SEATS:
-        raise InputError(f"Capacities come to {left.sum():,} seats, more than {_MOST_SEATS:,}: choose smaller ones.")
+    room = np.minimum(seats.capacity, int((seats.demand > 0).sum()))
+    if room.sum() > _MOST_SEATS:
+        raise InputError(f"Capacities come to {room.sum():,} seats, more than {_MOST_SEATS:,}: choose smaller ones.")
+    # Agents stand in the order of lists, and resources in that in which lists name them, as in `rounds.auction.sell`.
+    agent_at, (numbers, rows) = stable_order(lists.list_of), numbered(lists.resources, len(opening))
+    # Partners are resources like any other.
+    players, left = players_of(replace(seats, mutual=False).of(agent_at)), room[rows]
+    total, limits = len(players.owner), limits_of(players.seats, rows, players.first)
     seat_start = starts(left)
     bids = (np.empty(seat_start[-1]), np.empty(seat_start[-1], np.int64), np.empty(seat_start[-1], np.int64))
-    prices, sold_for = np.where(left > 0, opening, np.inf), np.full(len(opening), np.nan)
+    prices, sold_for = np.where(left > 0, opening[rows], np.inf), np.full(len(rows), np.nan)
     counts = np.zeros(5, dtype=np.int64)
     board = (seat_start, left, np.zeros_like(left), bids, prices, np.empty_like(left), counts)
-    holds, wants = np.full(total, -1, dtype=np.int64), seats.demand.copy()
-    known = _known(lists, int(seats.demand.max(initial=0)))
-    groups, queues = _groups(lists, players, known[0].shape[1], counts)
-    bidding = (names, (lists.list_of, lists.start, lists.resources, lists.values), limits, known, groups)
+    holds, wants = np.full(total, -1, dtype=np.int64), players.seats.demand.copy()
+    table = (lists.list_of[agent_at], lists.start, numbers, lists.values)
+    known = _known(lists, int(wants.max(initial=0)))
+    groups, queues = _groups(table[0], players, known[0].shape[1], counts)
+    bidding = (names[agent_at], table, limits, known, groups)
     calls, seen = Calls(step, patience, most_rounds, trace), TraceParts()
 
     def bid(_waiting: int, step: float, rounds: int, until: int) -> tuple[int, int]:
         buffers = seen.room(int(wants.sum()) if trace else 0)
         rounds = bid_for_seats(bidding, board, holds, wants, queues, step, rounds, until, buffers)
         if trace:
-            seen.add(buffers, rounds, _led(buffers, players.first, holds))
+            led = _led(buffers, players.first, holds)
+            at, wanted, offers = buffers
+            seen.add((agent_at[at], np.where(wanted < 0, -1, rows[wanted]), offers), rounds, led)
         if progress is not None:
             progress(total - int(wants.sum()), total)
         return rounds, int(counts[_SINGLE] + counts[_MEMBERS])
@@ -110,9 +117,24 @@ def sell_seats(
             break
         if call == 0:
             prices[left > 0], known[1][:] = 0.0, np.inf
+    posted = np.empty(len(rows))
+    posted[rows] = np.where(np.isnan(sold_for), 0.0, sold_for)
+    units = _exchanged(lists, players_of(seats), agent_at, np.where(holds < 0, -1, rows[holds]), names, fill=fill)
+    return Sale(units, posted, calls.rounds, seen.trace() if trace else None)
+
+
+def _exchanged(
+    lists: ValueLists, players: Players, agent_at: IntArray, held: IntArray, names: Keys, *, fill: bool
+) -> IntArray:
+    """Return the units after exchanges, of what agents in another order hold."""
+    demand = players.seats.demand
+    begins = starts(demand[agent_at])
+    place = np.empty_like(agent_at)
+    place[agent_at] = begins[:-1]
+    holds = held[np.arange(len(held)) + (place - players.first[:-1])[players.owner]]
+    wants = demand - np.bincount(players.owner[holds >= 0], minlength=len(demand))
     exchange(lists, players, holds, wants, names, fill=fill)
-    posted = np.where(np.isnan(sold_for), 0.0, sold_for)
-    return Sale(players.units(holds), posted, calls.rounds, seen.trace() if trace else None)
+    return players.units(holds)
 
 
 def _known(lists: ValueLists, most: int) -> Arrays:
@@ -128,12 +150,12 @@ def _known(lists: ValueLists, most: int) -> Arrays:
     return entries, np.full(number, np.inf), others_at, ranked, np.empty((number, deep)), found, looked
 
 
-def _groups(lists: ValueLists, players: Players, deep: int, counts: IntArray) -> tuple[Arrays, Arrays]:
+def _groups(list_of: IntArray, players: Players, deep: int, counts: IntArray) -> tuple[Arrays, Arrays]:
     """Return each agent's group (-1: none) with list, demand and first place of every group; and room for queues."""
     seats = players.seats
     agents = len(seats.demand)
     alike = (np.diff(seats.conflict_start) == 0) & (seats.demand > 0) & (seats.demand < deep)
-    pairs, of_alike = np.unique(lists.list_of[alike] * deep + seats.demand[alike], return_inverse=True)
+    pairs, of_alike = np.unique(list_of[alike] * deep + seats.demand[alike], return_inverse=True)
     group_of = np.full(agents, -1, dtype=np.int64)
     group_of[alike] = of_alike
     first = starts(np.bincount(of_alike, minlength=len(pairs)))
@@ -492,7 +514,8 @@ def bid_for_seats(bidding, board, holds, wants, queues, step, rounds, until, tra
         rounds += 1
         made = 0
         look(lists_of(bidding, queues, rounds), table, prices, need, known)
-        # What agents hold is as it was before the round, for all of them.
+        # Side by side, which is sooner; and what they hold is as it was before the round, for all of them.
+        queue[: counts[_SINGLE]].sort()
         for index in range(counts[_SINGLE]):
             agent = queue[index]
             several, second = bid_alone(bidding, prices, holds, wants, agent, gains, entries)

@@ -242,8 +242,14 @@ def members_of(region_index: IntArray, regions: int) -> list[IntArray]:
 
 
 def _below(region: Neighbourhood, weights: IntArray) -> IntArray:
-    parts = [np.cumsum(part) for part in np.split(weights, region.offsets[1:-1])]
-    return np.concatenate(parts)
+    """Return the cumulated weights of each rank set: of all entries, less those of the sets before.
+
+    A sum of very many sets wraps around, and so does the difference, which is below 2^63 again.
+    """
+    total = np.cumsum(weights)
+    before = np.concatenate(([0], total[region.offsets[1:-1] - 1]))
+    below: IntArray = total - np.repeat(before, np.diff(region.offsets))
+    return below
 
 
 def starts(sizes: Sequence[int] | IntArray) -> IntArray:

@@ -1,7 +1,8 @@
-"""ALMA on lists that many agents may share: back-off by chance, of several kinds, or a falling threshold.
+"""ALMA on lists that many agents may share: back-off by chance, or a falling threshold.
 
 All that an agent acts on is its list (`rounds.auction.ValueLists`): where the list follows from a report, playing
-reveals no more than the report. Each agent does one thing a step: it attempts a resource, or looks at one.
+reveals no more than the report. An agent has a player for each unit of its demand, and each player does one thing a
+step: it attempts a resource, or looks at one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import TypeAlias
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from palmatch.errors import DidNotConverge
 from palmatch.matching import Outcome, Trace
@@ -22,15 +22,21 @@ from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import BACKOFF, Keys, compiled_draw
 from palmatch.rounds.recording import TraceParts
+from palmatch.rounds.seats import CLOSED, COLLIDED, PAIRED, WON, closed, contested, new_board, players_of, settle
+from palmatch.seats import Seats, one_each
 
 _STEPS_AT_ONCE = 256
 MOST_STEPS = 10_000_000
+_NONE = np.empty(0, dtype=np.int64)
 
-# What an agent does next. DOUBTS: it has just seen something taken, and first makes sure that there is hope.
+# Compiled code takes plain numbers.
+_HOLDS, _STAYS, _BACKS_OFF, _FREE, _TAKEN = (
+    int(outcome) for outcome in (Outcome.HOLDS, Outcome.STAYS, Outcome.BACKS_OFF, Outcome.FREE, Outcome.TAKEN)
+)
+
+# What a player does next. DOUBTS: it has just seen something taken, and first checks that its list has something open.
 LOOKS, ATTEMPTS, DOUBTS = 0, 1, 2
 
-gap_chance = numba.njit(cache=True)(turns.gap_chance)
-decayed_chance = numba.njit(cache=True)(turns.decayed_chance)
 opening_step = numba.njit(cache=True)(turns.opening_step)
 
 
@@ -38,17 +44,10 @@ opening_step = numba.njit(cache=True)(turns.opening_step)
 class Patience:
     """Give way by chance and look at what comes next on the list; after the last comes the first again.
 
-    Attributes
-    ----------
-    chances:
-        The chance over GRID of giving way at each entry of the lists.
-    every, floor:
-        Chances halve every so many steps, but not below the floor; `every` = 0 for never.
+    `chances` are those of giving way, over GRID, at each entry of the lists.
     """
 
     chances: IntArray
-    every: int = 0
-    floor: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ Turns: TypeAlias = Patience | Threshold
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How the game ended: each agent's resource (-1: none), and the steps."""
+    """How the game ended: each agent's resource (-1: none), or units (agent, resource), and the steps."""
 
     resource_of: IntArray
     rounds: int
@@ -89,17 +88,6 @@ def constant(lists: ValueLists, chance: float) -> Patience:
     return Patience(np.full(len(lists.values), turns.constant_chance(chance), dtype=np.int64))
 
 
-def decaying(lists: ValueLists, chance: float, *, every: int, floor: float) -> Patience:
-    """Return the patience that grows with time, and does not ask what is at stake."""
-    return Patience(constant(lists, chance).chances, every, turns.constant_chance(floor))
-
-
-def by_gaps(lists: ValueLists, gamma: float) -> Patience:
-    """Return the patience that compares what is at stake with the mean gap of the same list."""
-    chances: IntArray = fill_gaps(lists.start, lists.values, gamma)
-    return Patience(chances)
-
-
 def falling(lists: ValueLists, steps: int, *, largest: float, smallest: float) -> Threshold:
     """Return the threshold that falls from the largest to the smallest possible value in so many steps."""
     opens: IntArray = fill_openings(lists.values, largest, smallest, steps)
@@ -112,78 +100,38 @@ def take_turns(
     *,
     resources: int,
     names: Keys,
+    seats: Seats | None = None,
     most_steps: int = MOST_STEPS,
     trace: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Ended:
-    """Play until each agent holds something or everything on its list is held; `lists` have the best first."""
-    agents = len(lists.list_of)
-    held = np.full(agents, -1, dtype=np.int64)
-    words = (np.zeros(resources, dtype=np.bool_), np.zeros(resources, dtype=np.int64), np.zeros(resources, np.int64))
-    game = (names, lists.list_of, lists.start, lists.resources)
-    first_entry = lists.start[lists.list_of]
-    at_once = np.ones(agents, np.bool_) if isinstance(rule, Patience) else rule.opens[first_entry] <= 1
+    """Play until each player holds a seat or everything on its list is closed to it; `lists` have the best first.
+
+    With `seats` the result's `resource_of` has one row (agent, resource) for every unit.
+    """
+    players = players_of(one_each(len(lists.list_of), resources) if seats is None else seats)
+    count, list_of = len(players.owner), lists.list_of[players.owner]
+    holds, entry = np.full(count, -1, dtype=np.int64), lists.start[list_of]
+    opens, chances = (_NONE, rule.chances) if isinstance(rule, Patience) else (rule.opens, _NONE)
+    at_once = np.ones(count, np.bool_) if isinstance(rule, Patience) else opens[entry] <= 1
     mode = np.where(at_once, ATTEMPTS, LOOKS).astype(np.int8)
-    # Which agent, at which entry, everything before which entry is held, and what comes next.
-    state = (np.arange(agents), first_entry.copy(), first_entry.copy(), mode)
-    step, active, seen = 0, agents, TraceParts()
+    state = (np.arange(count), entry, entry.copy(), mode, np.zeros(count, dtype=np.int8))
+    game = (players.streams(names), players.owner, list_of, lists.start, lists.resources)
+    board, step, active, seen = new_board(resources), 0, count, TraceParts()
     while active:
         if step >= most_steps:
-            raise DidNotConverge(f"{active} of {agents} agents were still playing after {most_steps:,} steps.")
+            raise DidNotConverge(f"{active} of {count} players were still playing after {most_steps:,} steps.")
         until = min(step + (1 if trace else _STEPS_AT_ONCE), most_steps)
-        before = (state[0][:active].copy(), state[1].copy(), mode.copy()) if trace else None
-        if isinstance(rule, Patience):
-            patience = (rule.chances, rule.every, rule.floor)
-            step, active = play_patience(game, patience, words, state, held, active, step, until)
-        else:
-            step, active = play_threshold(game, rule.opens, words, state, held, active, step, until)
-        if before is not None:
-            _record(seen, before, state, held, lists.resources, active, step)
+        buffers = seen.room(active if trace else 0)
+        outcome = np.zeros(len(buffers[0]), dtype=np.int64)
+        step, active = play_turns(
+            game, (opens, chances), players.limits, board, state, holds, active, step, until, (*buffers[:2], outcome)
+        )
+        if trace:
+            seen.add(buffers, step, outcome)
         if progress is not None:
-            progress(agents - active, agents)
-    return Ended(held, step, seen.trace() if trace else None)
-
-
-def _record(
-    seen: TraceParts,
-    before: tuple[IntArray, IntArray, NDArray[np.int8]],
-    state: tuple[IntArray, IntArray, IntArray, NDArray[np.int8]],
-    held: IntArray,
-    resources: IntArray,
-    active: int,
-    step: int,
-) -> None:
-    """Add one step to a trace, from what changed in it."""
-    acting, entry_before, mode_before = before
-    queue, entry_after, _, mode_after = state
-    agent, resource, offer = seen.room(len(acting))
-    agent[:] = acting
-    attempted, attempts = mode_before[acting] == ATTEMPTS, mode_after[acting] == ATTEMPTS
-    stays, moved = np.isin(acting, queue[:active]), entry_after[acting] != entry_before[acting]
-    # An agent that neither attempts, nor turns to another entry, nor is about to attempt did nothing to be seen.
-    looked = ~attempted & (attempts | moved | (stays & (mode_after[acting] == DOUBTS)))
-    at = np.where(attempted | ~stays, entry_before[acting], entry_after[acting])
-    resource[:] = np.where(attempted | looked, resources[at], -1)
-    holds = held[acting] >= 0
-    outcome = np.where(
-        attempted,
-        np.where(holds, Outcome.HOLDS, np.where(attempts, Outcome.STAYS, Outcome.BACKS_OFF)),
-        np.where(attempts, Outcome.FREE, Outcome.TAKEN),
-    )
-    seen.add((agent, resource, offer), step, outcome)
-
-
-@numba.njit(cache=True)
-def fill_gaps(start, values, gamma):  # type: ignore[no-untyped-def]  # compiled
-    """Return the chance of giving way at each entry, on the scale of its list's mean gap."""
-    chances = np.empty(len(values), dtype=np.int64)
-    for number in range(len(start) - 1):
-        first, last = start[number], start[number + 1] - 1
-        scale = (values[first] - values[last]) / (last - first) if last > first else 0.0
-        for entry in range(first, last + 1):
-            following = values[entry + 1] if entry < last else values[first]
-            chances[entry] = gap_chance(values[entry] - following, scale, gamma)
-    return chances
+            progress(count - active, count)
+    return Ended(holds if seats is None else players.units(holds), step, seen.trace() if trace else None)
 
 
 @numba.njit(cache=True)
@@ -196,95 +144,72 @@ def fill_openings(values, largest, smallest, steps):  # type: ignore[no-untyped-
 
 
 @numba.njit(cache=True)
-def claim(step, game, words, state, active):  # type: ignore[no-untyped-def]  # compiled
-    """Count who attempts what, and let go of who has nothing left to hope for; return how many are left."""
-    _, list_of, start, resources = game
-    held, attempted_at, attempts = words
-    queue, entry_of, hope, mode = state
-    kept = 0
-    for index in range(active):
-        agent = queue[index]
-        if mode[agent] == ATTEMPTS:
-            resource = resources[entry_of[agent]]
-            attempts[resource] = attempts[resource] + 1 if attempted_at[resource] == step else 1
-            attempted_at[resource] = step
-        elif mode[agent] == DOUBTS:
-            stop = start[list_of[agent] + 1]
-            while hope[agent] < stop and held[resources[hope[agent]]]:
-                hope[agent] += 1
-            if hope[agent] == stop:
-                continue
-            mode[agent] = LOOKS
-        queue[kept] = agent
-        kept += 1
-    return kept
-
-
-@numba.njit(cache=True)
-def play_patience(game, patience, words, state, holds, active, step, until):  # type: ignore[no-untyped-def]  # compiled
-    """Play steps of giving way; return (steps played, who is still active)."""
-    names, list_of, start, resources = game
-    chances, every, floor = patience
-    held, attempted_at, attempts = words
-    queue, entry_of, _, mode = state
+def play_turns(game, rule, limits, board, state, holds, active, step, until, trace):  # type: ignore[no-untyped-def]  # compiled
+    """Play steps under back-off chances or, where `opens` is not empty, a threshold; return (steps, players left)."""
+    names, owner, list_of, start, resources = game
+    opens, chances = rule
+    queue, entry_of, front, mode, result = state
+    trace_agent, trace_resource, trace_outcome = trace
+    tracing, threshold = len(trace_agent) > 0, len(opens) > 0
+    taken = board[0]
+    attempting, at = np.zeros(len(mode), dtype=np.bool_), np.zeros(len(mode), dtype=np.int64)
     while step < until:
-        active = claim(step + 1, game, words, state, active)
+        kept = 0
+        for index in range(active):
+            player = queue[index]
+            if mode[player] == DOUBTS:
+                stop = start[list_of[player] + 1]
+                while front[player] < stop and closed(limits, holds, taken, owner[player], resources[front[player]]):
+                    front[player] += 1
+                if front[player] == stop:
+                    continue
+                mode[player] = LOOKS
+            attempting[player], at[player] = mode[player] == ATTEMPTS, resources[entry_of[player]]
+            queue[kept] = player
+            kept += 1
+        active = kept
         if active == 0:
             break
         step += 1
+        settle(step, queue, active, owner, attempting, at, limits, holds, board, result)
         kept = 0
         for index in range(active):
-            agent = queue[index]
-            entry = entry_of[agent]
-            if mode[agent] == ATTEMPTS:
-                if attempts[resources[entry]] == 1:
-                    held[resources[entry]] = True
-                    holds[agent] = resources[entry]
-                    continue
-                if compiled_draw(names[agent], step, BACKOFF) < decayed_chance(chances[entry], step, every, floor):
-                    mode[agent] = LOOKS
+            player = queue[index]
+            entry, resource, outcome = entry_of[player], at[player], _TAKEN
+            if result[player] == PAIRED and not attempting[player]:
+                continue
+            if result[player] == WON:
+                outcome = _HOLDS
+            elif result[player] == COLLIDED:
+                chance = COIN if threshold else chances[entry]
+                gives_way = compiled_draw(names[player], step, BACKOFF) < chance
+                mode[player] = LOOKS if gives_way else ATTEMPTS
+                outcome = _BACKS_OFF if gives_way else _STAYS
+            elif result[player] in (CLOSED, PAIRED):
+                mode[player] = LOOKS if threshold else DOUBTS
+            elif threshold:
+                if closed(limits, holds, taken, owner[player], resource):
+                    entry_of[player] = entry + 1
+                    if entry + 1 < start[list_of[player] + 1]:
+                        resource = resources[entry + 1]
+                elif not contested(board, resource, step) and opens[entry] <= step + 1:
+                    mode[player], outcome = ATTEMPTS, _FREE
+                else:
+                    resource = -1
             else:
-                number = list_of[agent]
+                number = list_of[player]
                 entry = entry + 1 if entry + 1 < start[number + 1] else start[number]
-                entry_of[agent] = entry
-                free = not held[resources[entry]] and attempted_at[resources[entry]] < step
-                mode[agent] = ATTEMPTS if free else DOUBTS
-            queue[kept] = agent
-            kept += 1
-        active = kept
-    return step, active
-
-
-@numba.njit(cache=True)
-def play_threshold(game, opens, words, state, holds, active, step, until):  # type: ignore[no-untyped-def]  # compiled
-    """Play steps under a falling threshold; return (steps played, who is still active)."""
-    names, list_of, start, resources = game
-    held, attempted_at, attempts = words
-    queue, entry_of, _, mode = state
-    while active > 0 and step < until:
-        step += 1
-        claim(step, game, words, state, active)
-        kept = 0
-        for index in range(active):
-            agent = queue[index]
-            entry = entry_of[agent]
-            resource = resources[entry]
-            fought = attempted_at[resource] == step
-            if mode[agent] == ATTEMPTS:
-                if attempts[resource] == 1:
-                    held[resource] = True
-                    holds[agent] = resource
-                    continue
-                if compiled_draw(names[agent], step, BACKOFF) < COIN:
-                    mode[agent] = LOOKS
-            # An agent that attempts alone will hold it, whether or not its turn in this loop has come.
-            elif held[resource] or (fought and attempts[resource] == 1):
-                entry_of[agent] = entry + 1
-                if entry + 1 == start[list_of[agent] + 1]:
-                    continue
-            elif not fought and opens[entry] <= step + 1:
-                mode[agent] = ATTEMPTS
-            queue[kept] = agent
+                entry_of[player], resource = entry, resources[entry]
+                free = not contested(board, resource, step) and not closed(
+                    limits, holds, taken, owner[player], resource
+                )
+                mode[player] = ATTEMPTS if free else DOUBTS
+                outcome = _FREE if free else _TAKEN
+            if tracing:
+                trace_agent[index], trace_resource[index], trace_outcome[index] = owner[player], resource, outcome
+            if result[player] in (WON, PAIRED) or entry_of[player] == start[list_of[player] + 1]:
+                continue
+            queue[kept] = player
             kept += 1
         active = kept
     return step, active
