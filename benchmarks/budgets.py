@@ -20,19 +20,21 @@ import numpy as np
 from palmatch.data import city, tlc
 from palmatch.domains import mobility
 from palmatch.methods import Settings, Workspace, prepare
+from palmatch.problem import IntArray
 
 EDGES = (1000, 2000, 3000, 4000)
 ACCOUNTANTS = ("published", "pure", "renyi", "auto")
 GAMES = 16
 
 
-def actions(workspace: Workspace, accountant: str) -> np.ndarray:
+def actions(workspace: Workspace, accountant: str) -> IntArray:
     """Return the charged actions of each agent's longest game."""
     if accountant == "published":
         method = prepare(workspace, "published")
     else:
         method = prepare(workspace, "palma", settings=Settings(accountant=accountant))
-    return np.max([method.play(seed).charged for seed in range(GAMES)], axis=0)
+    longest: IntArray = np.max([method.play(seed).charged for seed in range(GAMES)], axis=0)
+    return longest
 
 
 def figures(requests: np.ndarray, vehicles: np.ndarray, edge: float) -> dict[str, float]:

@@ -36,7 +36,7 @@ DENSITY = "density"
 def prior(width: float | None, even: float) -> Iterator[None]:
     """Put another prior in place; a width of None is 300 m."""
     apart, share = mobility._apart, mobility._EVEN
-    mobility._apart = lambda places: 300.0 if width is None else width * apart(places)
+    mobility._apart = lambda places: 300.0 if width is None else width * apart(places)  # type: ignore[assignment]
     mobility._EVEN = even
     try:
         yield
@@ -65,7 +65,7 @@ def main() -> None:
 
 def requests(hour: float) -> np.ndarray:
     """Return many requests of the hour, which stand for their density."""
-    weights = [area.requests_weight(hour) for area in city.AREAS]
+    weights = [area.weight("requests", hour) for area in city.AREAS]
     chance = np.random.default_rng(1)
     return city._scatter(chance, city.AREAS, weights=weights, count=6000, keep=city._on_the_streets)
 

@@ -4,7 +4,8 @@
 
 For each Python that is found the wheel is installed with its dependencies, prints its version, plays the demonstration,
 writes the files of `palmatch examples` and matches them, and imports the device with the standard library only; then
-each extra is installed and used. The sdist is installed with the first of them.
+each extra is installed and used. The sdist is installed with the first of them. With pyenv, name the versions:
+PYENV_VERSION=3.11.7:3.12.1:3.13.0 make release-check
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PYTHONS = ("python3.11", "python3.12", "python3.13")
-SMOKE = (
+SMOKE: tuple[tuple[str, ...], ...] = (
     ("--version",),
     ("demo", "--hour", "5", "--runs", "1", "--out", "demo"),
     ("match", "agents.csv", "vehicles.csv", "--edge", "1000", "--out", "pairs.csv"),

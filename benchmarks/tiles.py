@@ -49,11 +49,12 @@ def main(agents: int, tiles: int, cluster: str) -> None:
     public, own, rules = workspace.tables(policy), workspace.acting(snapped=True), rules_of(policy)
     allowance = free_allowance(agents, public.layout, region_only("a benchmark"), truth=False)
     game = (public, own, rules, allowance)
-    luck = {"keys": workspace.keys, "seed": 1}
+    names = streams(1, workspace.keys)
     weights = np.bincount(public.region_of_agent)
-    places = np.array([(square.column, square.row) for square in workspace.problem.regions], dtype=np.float64)
+    squares = [region for region in workspace.problem.regions if isinstance(region, pm.mobility.Square)]
+    places = np.array([(square.column, square.row) for square in squares], dtype=np.float64)
     tile_of_region = tiles_of(places, weights, tiles)
-    parts = cut(*game, names=streams(1, workspace.keys), tile_of_region=tile_of_region)
+    parts = cut(*game, names=names, tile_of_region=tile_of_region)
     shares = [100 * len(tile.border) / len(tile.resources) for tile in parts]
     print(f"{len(weights):,} regions, {len(parts)} tiles, border resources {min(shares):.0f} to {max(shares):.0f} %")
     states = [begin(tile) for tile in parts]
@@ -70,14 +71,14 @@ def main(agents: int, tiles: int, cluster: str) -> None:
         states = Here().play(parts, states, 1)
     print(f"attempts told in rounds 1, 2, 6, 21: {[told_counts[turn] for turn in (0, 1, 5, 20)]}")
     print(f"bytes told in {ROUNDS} rounds: {told_bytes / 1e6:.2f} MB")
-    simulate(*game, **luck, threads=1)
-    alone = timed("kernel, one thread", lambda: simulate(*game, **luck, threads=1))
-    timed("tiles in this process", lambda: simulate_on_tiles(*game, **luck, tile_of_region=tile_of_region), alone)
+    simulate(*game, names=names, threads=1)
+    alone = timed("kernel, one thread", lambda: simulate(*game, names=names, threads=1))
+    timed("tiles in this process", lambda: simulate_on_tiles(*game, names=names, tile_of_region=tile_of_region), alone)
     with connected(cluster) as there:
         for turn in ("first", "second"):
             timed(
                 f"tiles on {cluster}, {turn} time",
-                lambda: simulate_on_tiles(*game, **luck, tile_of_region=tile_of_region, player=OnCluster(there)),
+                lambda: simulate_on_tiles(*game, names=names, tile_of_region=tile_of_region, player=OnCluster(there)),
                 alone,
             )
 

@@ -5,22 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 import palmatch as pm
 from palmatch.methods import METHODS
 from running import run
-
-
-@pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("town")
-    batch = pm.data.city.batch(5.0)
-    for name, places in (("agents", batch.requests), ("vehicles", batch.vehicles)):
-        ids = [f"{name[0]}{n}" for n in range(len(places))]
-        pl.DataFrame({"id": ids, "lat": places[:, 0], "lon": places[:, 1]}).write_csv(folder / f"{name}.csv")
-    return folder
 
 
 def said(*words: object, folder: Path) -> str:

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-import palmatch as pm
 from running import run
-
-
-@pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("town")
-    batch = pm.data.city.batch(5.0)
-    for name, places in (("agents", batch.requests), ("vehicles", batch.vehicles)):
-        ids = [f"{name[0]}{n}" for n in range(len(places))]
-        pl.DataFrame({"id": ids, "lat": places[:, 0], "lon": places[:, 1]}).write_csv(folder / f"{name}.csv")
-    return folder
 
 
 def test_an_audit_says_what_was_measured_and_draws_what_is_believed(town):

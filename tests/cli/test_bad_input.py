@@ -84,6 +84,25 @@ def test_a_mistake_is_one_sentence_and_changes_no_file(town: Path, words: tuple[
     assert files_in(town) == before
 
 
+@pytest.mark.parametrize(
+    ("option", "found", "wanted"),
+    [
+        ("--edge", "1km", "one number, such as 0.5 or 1000; write no unit and no comma."),
+        ("--epsilon", "1,5", "one number, such as 0.5 or 1000; write no unit and no comma."),
+        ("--interest", "1.5", "one whole number, such as 20; write no unit and no comma."),
+    ],
+)
+def test_a_text_in_place_of_a_number_is_quoted_with_what_to_write(
+    town: Path, option: str, found: str, wanted: str
+) -> None:
+    before = files_in(town)
+    result = run(*MATCH, option, found, "--out", "p.csv", folder=town)
+    said = " ".join(result.stderr.replace("│", " ").split())
+    assert result.returncode == 2
+    assert f"Invalid value for '{option}': found '{found}', expected {wanted}" in said
+    assert files_in(town) == before
+
+
 @pytest.mark.parametrize("words", [("frontier", *BOTH), ("audit", *BOTH), ("demo",)])
 def test_a_folder_that_nothing_can_be_written_to_is_found_out_before_anything_is_played(
     town: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

@@ -35,16 +35,6 @@ DRAWN = ("--domain", "papers", "--draw-primary")
 
 
 @pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("town")
-    batch = pm.data.city.batch(5.0)
-    for name, places in (("agents", batch.requests), ("vehicles", batch.vehicles)):
-        ids = [f"{name[0]}{n}" for n in range(len(places))]
-        pl.DataFrame({"id": ids, "lat": places[:, 0], "lon": places[:, 1]}).write_csv(folder / f"{name}.csv")
-    return folder
-
-
-@pytest.fixture(scope="module")
 def conference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("conference")
     made_up = pm.data.conference.conference(reviewers=30, papers=12)

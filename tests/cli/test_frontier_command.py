@@ -14,16 +14,6 @@ from running import run
 QUICK = ("--runs", 2, "--spacing", 1500, "--edge", 3000)
 
 
-@pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("town")
-    batch = pm.data.city.batch(5.0)
-    for name, places in (("agents", batch.requests), ("vehicles", batch.vehicles)):
-        ids = [f"{name[0]}{n}" for n in range(len(places))]
-        pl.DataFrame({"id": ids, "lat": places[:, 0], "lon": places[:, 1]}).write_csv(folder / f"{name}.csv")
-    return folder
-
-
 def test_a_table_a_picture_and_json_come_of_two_files(town: Path) -> None:
     budgets = "0.1,0.2,0.5,1,2,4,8,10"
     words = ("frontier", "agents.csv", "vehicles.csv", *QUICK, "--epsilons", budgets, "--json", "rows.json")

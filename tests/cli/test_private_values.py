@@ -117,3 +117,15 @@ def test_no_message_about_taxi_records_without_a_header_shows_a_place(tmp_path: 
         tlc.read_trips(tmp_path / "trips.csv")
     assert "7316" not in str(told.value)
     assert "08:00:01" not in str(told.value)
+
+
+@pytest.mark.parametrize("command", ["match", "plan"])
+def test_how_many_agents_are_like_none_of_the_types_is_said_not_to_be_published(tmp_path: Path, command: str) -> None:
+    (tmp_path / "agents.csv").write_text("id,region,v0,v1\na0,here,0.9,0.3\na1,here,0.5,0.5\n")
+    (tmp_path / "resources.csv").write_text("id\nv0\nv1\n")
+    (tmp_path / "types.csv").write_text("region,v0,v1\nhere,0.9,0.3\nhere,0.3,0.9\n")
+    out = ("--out", "pairs.csv") if command == "match" else ()
+    files = ("agents.csv", "resources.csv", "--domain", "table", "--types", "types.csv")
+    result = run(command, *files, *out, folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "Not to be published: 1 of 2 agents" in " ".join(result.stdout.split())

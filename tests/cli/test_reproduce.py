@@ -10,8 +10,6 @@ import polars as pl
 import pytest
 
 import palmatch as pm
-from palmatch.cli.reproduce import time_left
-from palmatch.studies.cells import Progress
 from running import run
 
 # A tenth of each batch, so that it takes seconds.
@@ -127,8 +125,3 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, words: tuple[str, ...], sente
     assert sentence in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "study/report.html").exists()
-
-
-def test_the_time_left_follows_the_weights() -> None:
-    assert time_left(30, Progress(4, 0, 8.0, 0.0, 0, ())) == ""
-    assert time_left(30, Progress(4, 1, 8.0, 2.0, 0, ())) == "about 1:30 left"

@@ -24,16 +24,6 @@ PLAYED = ("--methods", "once,random", "--runs", 4)
 STUDY = ("reproduce", "mobility", "--seconds", 3, "--edges", "1000", "--processes", 1, "--runs", 1)
 
 
-@pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("town")
-    batch = pm.data.city.batch(5.0)
-    for name, places in (("agents", batch.requests), ("vehicles", batch.vehicles)):
-        ids = [f"{name[0]}{n}" for n in range(len(places))]
-        pl.DataFrame({"id": ids, "lat": places[:, 0], "lon": places[:, 1]}).write_csv(folder / f"{name}.csv")
-    return folder
-
-
 def commands() -> list[tuple[str, inspect.Parameter]]:
     found = []
     for module in iter_modules(palmatch.cli.__path__, "palmatch.cli."):

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-import palmatch as pm
 from palmatch.data.files import write_rows
 from running import run
 
@@ -32,16 +31,6 @@ for words in json.loads(sys.argv[1]):
         status = end.code or 0
     print("--- status", status, "---", flush=True)
 """
-
-
-@pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("town")
-    night = pm.data.city.batch(5.0)
-    for name, places in (("agents", night.requests), ("vehicles", night.vehicles)):
-        ids = [f"{name[0]}{n}" for n in range(len(places))]
-        write_rows(folder / f"{name}.csv", {"id": ids, "lat": places[:, 0], "lon": places[:, 1]})
-    return folder
 
 
 def outside(*words: object, folder: Path, **more: object) -> subprocess.CompletedProcess[bytes]:

@@ -23,7 +23,7 @@ from palmatch.methods import Settings, Workspace, prepare
 from palmatch.rounds.draws import streams
 from palmatch.rounds.game import simulate
 from palmatch.studies import reproduce_mobility
-from palmatch.studies.cells import Cell, Progress, run_cells
+from palmatch.studies.cells import Cell, run_cells
 from tiled_games import city, game_of, same
 from worker_calls import broken, mistaken, slow, square
 
@@ -41,14 +41,17 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_cells_on_a_cluster_are_the_files_of_one_machine(cluster: Cluster, tmp_path: Path) -> None:
-    seen: list[Progress] = []
-    there = run_cells(tmp_path / "there", squares(5), {"seed": 1}, cluster=cluster, watch=seen.append)
+    seen: list[tuple[int, int]] = []
+    there = run_cells(
+        tmp_path / "there", squares(5), {"seed": 1}, cluster=cluster, progress=lambda *done: seen.append(done)
+    )
     assert there["square"].to_list() == [0, 1, 4, 9, 16]
     assert there["process"].all()
-    assert seen[0].running == ("the square of 4", "the square of 3")
-    assert (seen[-1].cells_done, seen[-1].weight_done) == (5, 10)
-    again = run_cells(tmp_path / "there", squares(5), {"seed": 1}, cluster=cluster, watch=seen.append)
-    assert (again.equals(there), seen[-1].found) == (True, 5)
+    assert seen == [(done, 5) for done in range(6)]
+    again = run_cells(
+        tmp_path / "there", squares(5), {"seed": 1}, cluster=cluster, progress=lambda *done: seen.append(done)
+    )
+    assert (again.equals(there), seen[6:]) == (True, [(5, 5)])
 
 
 def test_a_study_has_the_same_numbers_on_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
@@ -109,12 +112,12 @@ def test_a_cluster_that_goes_away_ends_in_a_sentence_and_what_is_done_is_kept(
     cells = [*squares(2), Cell("a long one", slow, (7,), weight=-1.0)]
     with connected("local:1") as short:
 
-        def end_it(progress: Progress) -> None:
-            if progress.cells_done == 2:
+        def end_it(done: int, _: int) -> None:
+            if done == 2:
                 short.client.cluster.close()
 
         with pytest.raises(ClusterGone, match=r"local:1 went away; what was finished is kept, and the same command"):
-            run_cells(tmp_path, cells, {}, cluster=short, watch=end_it)
+            run_cells(tmp_path, cells, {}, cluster=short, progress=end_it)
         assert len(list(tmp_path.glob("*.parquet"))) == 2
         game = game_of("palma")
         with pytest.raises(ClusterGone, match="went away; the game had come to round 1"):

@@ -110,8 +110,8 @@ def test_in_the_morning_requests_are_in_the_north_and_drop_offs_further_south() 
 
 
 def test_in_the_night_drop_offs_are_in_the_north() -> None:
-    leaving = np.mean([area.requests_weight(1) for area in city.AREAS if area.latitude > 40.765])
-    arriving = np.mean([area.dropoffs_weight(1) for area in city.AREAS if area.latitude > 40.765])
+    leaving = np.mean([area.weight("requests", 1) for area in city.AREAS if area.latitude > 40.765])
+    arriving = np.mean([area.weight("dropoffs", 1) for area in city.AREAS if area.latitude > 40.765])
     assert arriving > 1.4 * leaving
 
 

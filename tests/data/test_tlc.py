@@ -55,10 +55,6 @@ def test_a_window_holds_the_requests_in_the_area_and_as_many_vehicles_from_the_t
     assert "does not count: 1" in cut.notes[1]
     assert len(cut.notes) == 2
     assert len(window(path, NOON, seconds=31).requests) == 4
-    only_manhattan = window(path, NOON, vehicles=tlc.manhattan)
-    assert only_manhattan.vehicles[:, 0].tolist() == [40.72, 40.73, 40.74]
-    everywhere = window(path, NOON, inside=tlc.in_new_york)
-    assert len(everywhere.requests) == len(everywhere.vehicles) == 4
 
 
 def test_a_window_says_what_the_reading_left_out(tmp_path: Path) -> None:

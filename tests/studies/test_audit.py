@@ -33,6 +33,13 @@ def night() -> Problem:
     return pm.mobility.problem(batch.requests, batch.vehicles, edge=2000)
 
 
+def test_every_stage_tells_that_it_is_done_whatever_the_number_of_games() -> None:
+    told: dict[str, tuple[int, int]] = {}
+    audit(duel(), "once", games=20, seed=3, progress=lambda what, done, total: told.update({what: (done, total)}))
+    assert set(told) >= {"as given", "exact likelihoods"}
+    assert set(told.values()) == {(40, 40)}
+
+
 def duel(agents: int = 4, *, ratio: float = 3.0) -> Problem:
     """Two types with opposite utilities, in turn, so that everything is contested where there are many."""
     types = [[0.9, 0.9 / ratio], [0.9 / ratio, 0.9]]

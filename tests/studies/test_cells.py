@@ -14,7 +14,7 @@ import pytest
 
 from palmatch.errors import InputError, PalmatchError
 from palmatch.studies import cells
-from palmatch.studies.cells import Cell, Progress, check_settings, run_cells
+from palmatch.studies.cells import Cell, check_settings, run_cells
 
 HERE = Path(__file__)
 SETTINGS = {"seed": 7, "runs": 3}
@@ -131,13 +131,12 @@ def test_a_file_in_place_of_the_folder_is_refused_with_a_sentence(tmp_path: Path
         run_cells(tmp_path / "cells", squares(1), SETTINGS)
 
 
-def test_several_processes_give_the_same_rows_and_say_what_is_running(tmp_path: Path) -> None:
-    seen: list[Progress] = []
+def test_several_processes_give_the_same_rows_and_tell_of_each_cell(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
     alone = run_cells(tmp_path / "one", squares(4), SETTINGS, processes=1)
-    together = run_cells(tmp_path / "two", squares(4), SETTINGS, processes=2, watch=seen.append)
+    together = run_cells(tmp_path / "two", squares(4), SETTINGS, processes=2, progress=lambda *done: seen.append(done))
     assert together.equals(alone)
-    assert seen[0].running == ("the square of 3", "the square of 2")
-    assert (seen[-1].cells_done, seen[-1].cells, seen[-1].weight_done) == (4, 4, 6)
+    assert seen == [(done, 4) for done in range(5)]
     names = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}
     assert {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()} == names
 

@@ -14,11 +14,11 @@ import palmatch as pm
 from palmatch.data import city
 from palmatch.device.ledger import UNIT_BITS
 from palmatch.errors import InputError
-from palmatch.methods import Settings, Workspace
+from palmatch.methods import METHODS, Settings, Workspace
 from palmatch.studies.day import Played, play_day, summary, true_figures
 from palmatch.studies.day_area import Area, lots, metres_between
 from palmatch.studies.day_batch import OUTCOMES, pose
-from palmatch.studies.day_methods import Memory, drawn, play_other, play_reports, playable, reports_once
+from palmatch.studies.day_methods import Memory, drawn, play_other, play_reports, playable
 from palmatch.studies.day_plan import Plan, charged_batches, check, guarantee
 from palmatch.studies.day_state import (
     Agents,
@@ -244,7 +244,7 @@ def test_an_agent_that_has_nothing_left_is_matched_by_its_region_alone(trips: Da
         results = []
         for seed in range(5):
             workspace, settings, draws = Workspace(posed.problem), Settings(epsilon=0.0), drawn(seed, 2)
-            if reports_once(method):
+            if METHODS[method].settle is not None:
                 memory = Memory(np.full(4, -1), np.full(4, -1), ())
                 ended = play_reports(workspace, method, settings, draws, memory, seed=seed, keep=lambda drawn: None)
                 results.append((ended.resource_of.tolist(), ended.rounds, ended.charged.tolist()))

@@ -43,6 +43,22 @@ class _LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the same in every context
         return subcommand(cmd_name) if cmd_name in COMMANDS else None
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as mistake:
+            _say_what_was_found(mistake)
+            raise
+
+
+def _say_what_was_found(mistake: typer.BadParameter) -> None:
+    """Name the text that was given for a number and what to write instead: the library says only that it is none."""
+    errors: list[dict[str, Any]] = getattr(mistake.__cause__, "errors", list)()
+    expected = {"float_parsing": "one number, such as 0.5 or 1000", "int_parsing": "one whole number, such as 20"}
+    if errors and errors[0]["type"] in expected:
+        wanted = expected[errors[0]["type"]]
+        mistake.message = f"found {errors[0]['input']!r}, expected {wanted}; write no unit and no comma."
+
 
 app = typer.Typer(
     name="palmatch",

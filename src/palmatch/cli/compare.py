@@ -84,8 +84,7 @@ def _tell(results: Sequence[Comparison], runs: int, settings: Settings, seed: in
     show.say(show.FROM_THE_TRUTH)
     if _private_methods(results):
         show.say(f"Not to be published: {show.PRIVATE_EPSILON}")
-    for note in dict.fromkeys(note for result in results for note in result.problem.notes):
-        show.say(f"Note: {note}")
+    show.say_notes(dict.fromkeys(note for result in results for note in result.problem.notes))
 
 
 def tell_limit(points: Sequence[LimitPoint]) -> None:

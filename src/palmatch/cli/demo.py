@@ -17,7 +17,6 @@ from palmatch.data.points import read_points
 from palmatch.domains import mobility
 from palmatch.matching import Matching
 from palmatch.methods import METHODS, Settings, Workspace, prepare
-from palmatch.problem import Problem
 from palmatch.report.page import write_report
 from palmatch.studies.compare import compare
 from palmatch.studies.limit_points import LIMIT
@@ -59,9 +58,10 @@ def command(
     )
     chosen = "" if seed is None else f" --seed {seed}"
     settings = Settings(epsilon=epsilon, delta=delta)
+    workspace = Workspace(problem)
     with show.progress_bar("demo") as progress:
         names = [*([LIMIT] if limit else []), *METHODS]
-        result = compare(problem, names, runs=runs, settings=settings, seed=seed, edge=edge, progress=progress)
+        result = compare(workspace, names, runs=runs, settings=settings, seed=seed, edge=edge, progress=progress)
         written = write_report(
             folder,
             result,
@@ -72,7 +72,7 @@ def command(
             command=f"palmatch demo{chosen} --data-seed {data_seed} --hour {hour:g} --edge {edge:g} --runs {runs}"
             + " --limit" * limit,
             outline=city.outline(),
-            traces=_watch(problem, settings, seed),
+            traces=_watch(workspace, settings, seed),
         )
     if show.write_json(json, compare_figures([result], seed)):
         show.say(f"A synthetic city, {hour:g} o'clock: {show.size_of(problem)}")
@@ -91,6 +91,5 @@ def command(
         show.say(f"  palmatch explore {files['agents']} {files['vehicles']}")
 
 
-def _watch(problem: Problem, settings: Settings, seed: int | None) -> dict[str, Matching]:
-    workspace = Workspace(problem)
+def _watch(workspace: Workspace, settings: Settings, seed: int | None) -> dict[str, Matching]:
     return {name: prepare(workspace, name, settings=settings, trace=True).play(seed) for name in _WATCHED}

@@ -57,7 +57,7 @@ def command(
     methods: Annotated[str, options.methods_option(_METHODS)] = _METHODS,
     runs: options.Runs = 8,
     delta: options.Delta = 1e-5,
-    accountant: options.AccountantName = options.Accountants.auto,
+    accountant: options.AccountantName = options.AUTO,
     seed: options.SecretSeed = None,
     data_seed: options.DataSeed = 0,
     out: Annotated[Path, typer.Option("--out", help="The folder for frontier.png and frontier.svg.")] = Path(NAME),
@@ -111,7 +111,8 @@ def _tell(found: Frontier, where: str, delta: float, picture: Path, seed: int | 
     if found.limit:
         tell_limit(found.limit)
     show.say(show.FROM_THE_TRUTH)
-    for note in (*found.problem.notes, *_own_budgets(found.problem)):
+    show.say_notes(found.problem.notes)
+    for note in _own_budgets(found.problem):
         show.say(f"Note: {note}")
     show.say(f"Look at {picture}.")
 

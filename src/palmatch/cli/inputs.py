@@ -236,8 +236,8 @@ def with_fixed(problem: Problem, pairs: Pairs) -> Problem:
                 "some, or raise its limit."
             )
     note = (
-        f"Constraints of 1 match {counted(len(set(pairs.fixed)), 'pair')} beforehand: in the output, taking up room, "
-        "and not part of the welfare."
+        f"The file of conflicts assigns {counted(len(set(pairs.fixed)), 'pair')} (constraint 1): in the output, taking "
+        "up room, and not part of the welfare."
     )
     seats = Seats(left[1], left[0], problem.conflicts)
     return replace(problem, seats=seats, notes=(*problem.notes, note))

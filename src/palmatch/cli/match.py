@@ -21,6 +21,7 @@ from palmatch.methods import match as match_problem
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import Problem
 from palmatch.report.assignments import assignments, with_pairs
+from palmatch.report.units import fairness_lines, shortfall_lines
 from palmatch.studies.fairness import fairness
 from palmatch.studies.shortfall import lacking_agents, lacking_resources
 
@@ -139,9 +140,6 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, t
     if without:
         show.say(f"{show.counted(without, 'agent')} {'goes' if without == 1 else 'go'} without a {matching.other}.")
     if problem.seats is not None:
-        # Here, since its words come with figures, which take longer to load than most matchings.
-        from palmatch.report.units import fairness_lines, shortfall_lines
-
         for line in [] if problem.pairs else shortfall_lines(problem, matching):
             show.say(line, indent="    ")
         for line in fairness_lines(problem, fairness(problem, matching, threshold=threshold)):
@@ -150,8 +148,7 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, t
     show.say(show.FROM_THE_TRUTH)
     if not matching.epsilon_is_public:
         show.say(f"Not to be published: {show.PRIVATE_EPSILON}")
-    for note in problem.notes:
-        show.say(f"Note: {note}")
+    show.say_notes(problem.notes)
     if str(out) != "-":
         show.say(f"Pairs are in {out}.")
 

@@ -16,6 +16,7 @@ from palmatch.domains import mobility
 from palmatch.domains.plugin import BUILT_IN, plugin_domains
 from palmatch.errors import InputError
 from palmatch.methods import METHODS, Settings
+from palmatch.privacy.sound import ACCOUNTANTS
 from palmatch.report.phrases import counted
 
 Size = TypeVar("Size", int, float)
@@ -23,14 +24,9 @@ Size = TypeVar("Size", int, float)
 ORIGIN = "{:g},{:g}".format(*mobility.ORIGIN)
 
 
-class Accountants(StrEnum):
-    """Accountants whose guarantee holds."""
-
-    auto = "auto"
-    renyi = "renyi"
-    pure = "pure"
-    exact = "exact"
-
+# Accountants whose guarantee holds, as choices of an option.
+Accountants = StrEnum("Accountants", list(ACCOUNTANTS))  # type: ignore[misc]  # known when it is run
+AUTO = Accountants("auto")
 
 # Under which heading an option stands in the help.
 COMMON, MOBILITY, PAPERS, TABLE, CLUSTER = "Common", "Mobility", "Papers", "Table", "Cluster"
@@ -244,7 +240,7 @@ class BudgetOptions:
 
     epsilon: Epsilon = 1.0
     delta: Delta = 1e-5
-    accountant: AccountantName = Accountants.auto
+    accountant: AccountantName = AUTO
     seed: SecretSeed = None
 
     @property

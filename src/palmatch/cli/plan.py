@@ -42,8 +42,7 @@ def command(
         _tell(plans, settings)
         show.show_accounts(plans)
         _tell_accounts(settings)
-        for note in problem.notes:
-            show.say(f"Note: {note}")
+        show.say_notes(problem.notes)
 
 
 def _tell(plans: tuple[RegionPlan, ...], settings: Settings) -> None:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import shlex
-import sys
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import polars as pl
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import palmatch
 from palmatch.cli import options, show
@@ -201,51 +195,19 @@ def _play(
     out: Path, settings: dict[str, cells.Setting], chosen: StudyOptions, parts: Sequence[cells.Cell]
 ) -> pl.DataFrame:
     try:
-        with perhaps_connected(chosen.cluster) as there, _progress() as watch:
+        with perhaps_connected(chosen.cluster) as there, show.progress_bar(NAME) as progress:
             return cells.run_cells(
-                out / "cells", parts, settings, processes=chosen.processes, cluster=there, watch=watch
+                out / "cells",
+                parts,
+                settings,
+                processes=chosen.processes,
+                cluster=there,
+                progress=lambda *done: progress("cells", *done),
             )
     except KeyboardInterrupt:
         typer.echo(f"Stopped. What was done is in {out / 'cells'}; the same command goes on from there.", err=True)
         # Said already: the command adds its own line to an interrupt that nothing has answered.
         raise typer.Exit(130) from None
-
-
-@contextmanager
-def _progress() -> Iterator[cells.Watch]:
-    """Show what is running, how far it is and how long it will take; silent where the standard error is no terminal."""
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TextColumn("{task.fields[count]}"),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
-    task, start = bar.add_task("", total=None, count="", left=""), monotonic()
-
-    def watch(progress: cells.Progress) -> None:
-        bar.update(
-            task,
-            description=textwrap.shorten("; ".join(progress.running), 60, placeholder=" ..."),
-            completed=progress.weight_done,
-            total=progress.weight,
-            count=f"{progress.cells_done + progress.found}/{progress.cells + progress.found}",
-            left=time_left(monotonic() - start, progress),
-        )
-
-    with bar:
-        yield watch
-
-
-def time_left(elapsed: float, progress: cells.Progress) -> str:
-    """Say about how long it will take, once something is done."""
-    if not progress.weight_done:
-        return ""
-    seconds = round(elapsed * (progress.weight - progress.weight_done) / progress.weight_done)
-    return f"about {seconds // 60}:{seconds % 60:02d} left"
 
 
 def figures(numbers: Sequence[Beside], losses: Sequence[dict[str, object]], told: Told) -> dict[str, Any]:

@@ -41,6 +41,12 @@ FROM_THE_TRUTH = "Not to be published: welfare, losses and fairness are computed
 PRIVATE_EPSILON = "ε of single agents, which `published` computes from their own utilities."
 
 
+def say_notes(notes: Iterable[str]) -> None:
+    """Print what a problem notes about its agents: how many of them were changed, or are like none of the types."""
+    for note in notes:
+        say(f"Not to be published: {note}")
+
+
 @dataclass(slots=True)
 class _Told:
     """What is told where: set by the options of one run of the command."""

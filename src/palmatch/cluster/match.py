@@ -27,9 +27,6 @@ from palmatch.methods.results import finished
 from palmatch.privacy.accountants import check_budget
 from palmatch.problem import FloatArray, Located, Problem, refuse_seats
 
-# Seconds between two looks at whether the workers are still there.
-_TICK = 0.5
-
 
 def check_tiled(method: str, tiles: int) -> None:
     """Refuse what has nothing for a cluster to do."""
@@ -97,9 +94,8 @@ def _run_there(cluster: Cluster, work: Callable[..., Any], calls: Sequence[tuple
     named = [Call(f"part {number + 1} of the costs", work, call) for number, call in enumerate(calls)]
     found: dict[int, Any] = {}
     following = 0
-    for answer in answers(cluster, named, seconds=_TICK, kept="nothing was matched yet"):
-        if answer is not None:
-            found[answer[0]] = answer[1]
+    for number, answer in answers(cluster, named, kept="nothing was matched yet"):
+        found[number] = answer
         while following in found:
             yield found[following]
             following += 1

@@ -7,7 +7,7 @@ there are any. Nothing in here knows what is computed.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -17,6 +17,9 @@ from palmatch.errors import InputError, PalmatchError
 
 # What a study says of itself when its cluster goes away.
 KEPT = "what was finished is kept, and the same command goes on from there"
+
+# Seconds between two looks at whether the workers are still there.
+_TICK = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +31,8 @@ class Call:
     arguments: tuple[object, ...]
 
 
-def answers(
-    cluster: Cluster, calls: Sequence[Call], *, seconds: float, kept: str = KEPT
-) -> Iterator[tuple[int, Any] | None]:
-    """Yield (number of the call, answer) as they come, and None whenever so many seconds passed without one.
+def answers(cluster: Cluster, calls: Sequence[Call], *, kept: str = KEPT) -> Generator[tuple[int, Any], None, None]:
+    """Yield (number of the call, answer) as they come.
 
     The first calls are begun first. If the caller stops listening, what is left is not computed.
     """
@@ -43,22 +44,20 @@ def answers(
     left = list(number_of)
     try:
         while left:
-            finished = _finished(cluster, left, seconds, kept)
+            finished = _finished(cluster, left, kept)
             left = [future for future in left if future not in finished]
             # Failed calls last: what finished beside them is not lost.
             for future in sorted(finished, key=lambda done: (done.status == "error", number_of[done])):
                 number = number_of.pop(future)
                 yield number, _answer(cluster, future, calls[number], kept)
-            if not finished:
-                yield None
     finally:
         if left and cluster.client.status == "running":
             cluster.client.cancel(left)
 
 
-def _finished(cluster: Cluster, left: Sequence[Any], seconds: float, kept: str) -> set[Any]:
+def _finished(cluster: Cluster, left: Sequence[Any], kept: str) -> set[Any]:
     try:
-        return set(cluster.finished(left, seconds=seconds))
+        return set(cluster.finished(left, seconds=_TICK))
     except lost_to_the_cluster():
         raise cluster.gone(kept) from None
 

@@ -124,10 +124,11 @@ class DistinctIds(tuple[str, ...]):
 
 def filled_texts(sheet: Sheet, column: int, *, expected: str) -> tuple[str, ...]:
     """Texts of which none may be empty or hold what cannot be printed on one line."""
-    return tuple(_filled(sheet, column, expected=expected).to_list())
+    return tuple(filled_series(sheet, column, expected=expected).to_list())
 
 
-def _filled(sheet: Sheet, column: int, *, expected: str) -> pl.Series:
+def filled_series(sheet: Sheet, column: int, *, expected: str) -> pl.Series:
+    """Return `filled_texts` as a column."""
     values = texts(sheet, column)
     refuse(sheet, column, where=values == "", expected=expected, advice="fill it in", public=True)
     # An id with a line break in it (Parquet allows it) could not be written to CSV and found again.
@@ -141,7 +142,7 @@ def _filled(sheet: Sheet, column: int, *, expected: str) -> pl.Series:
 def identifiers(sheet: Sheet) -> DistinctIds:
     """Return the `id` column: none empty, none twice."""
     column = need_column(sheet, "id")
-    return _each_once(sheet, column, _filled(sheet, column, expected="an id"))
+    return _each_once(sheet, column, filled_series(sheet, column, expected="an id"))
 
 
 def identifiers_or_numbers(sheet: Sheet) -> DistinctIds:

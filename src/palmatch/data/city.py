@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -71,6 +71,7 @@ HOMES: Final = Pulse((1.0, 0.7, 3.0, 2.8, 1.3, 1.1, 1.1, 1.0), (2.6, 2.6, 0.7, 0
 OFFICES: Final = Pulse((0.5, 0.3, 0.5, 1.1, 2.0, 2.2, 2.8, 1.8), (0.2, 0.2, 2.2, 3.0, 2.0, 1.6, 0.8, 0.4))
 EVENINGS: Final = Pulse((3.0, 4.0, 0.5, 0.3, 0.7, 0.9, 1.3, 2.3), (1.4, 1.0, 0.3, 0.3, 1.0, 1.1, 2.6, 2.0))
 STATIONS: Final = Pulse((1.0, 0.5, 2.0, 2.2, 1.4, 1.3, 1.4, 1.2), (0.5, 0.6, 2.2, 1.5, 1.3, 1.8, 2.2, 1.0))
+PULSES: Final = (HOMES, OFFICES, EVENINGS, STATIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +87,10 @@ class Area:
     evenings: float = 0.0
     stations: float = 0.0
 
-    def requests_weight(self, hour: float) -> float:
-        """Weight of this area among the requests at an hour of the day."""
-        return sum(amount * _at_hour(pulse.requests, hour) for amount, pulse in self._contents())
-
-    def dropoffs_weight(self, hour: float) -> float:
-        """Weight of this area among the drop-offs at an hour of the day."""
-        return sum(amount * _at_hour(pulse.dropoffs, hour) for amount, pulse in self._contents())
-
-    def _contents(self) -> tuple[tuple[float, Pulse], ...]:
-        return (
-            (self.homes, HOMES),
-            (self.offices, OFFICES),
-            (self.evenings, EVENINGS),
-            (self.stations, STATIONS),
-        )
+    def weight(self, of: Literal["requests", "dropoffs"], hour: float) -> float:
+        """Return the weight of this area among the requests, or the drop-offs, at an hour of the day."""
+        amounts = zip((self.homes, self.offices, self.evenings, self.stations), PULSES, strict=True)
+        return sum(amount * _at_hour(getattr(pulse, of), hour) for amount, pulse in amounts)
 
 
 AREAS: Final = (
@@ -229,7 +219,7 @@ def batch(hour: float = 8.0, *, seed: int = 0) -> Batch:
         raise InputError(f"seed={seed} is negative: give a whole number of at least 0.")
     sequence = np.random.SeedSequence(seed, spawn_key=(round(hour * 3_600_000),))
     for_requests, for_vehicles = (np.random.Generator(np.random.PCG64(s)) for s in sequence.spawn(2))
-    weights = [area.requests_weight(hour) for area in AREAS]
+    weights = [area.weight("requests", hour) for area in AREAS]
     requests = _scatter(for_requests, AREAS, weights=weights, count=count, keep=_on_the_streets)
     return Batch(hour=float(hour), requests=requests, vehicles=_dropoffs(for_vehicles, hour, count=count))
 
@@ -238,7 +228,7 @@ def _dropoffs(generator: np.random.Generator, hour: float, *, count: int) -> Poi
     beyond = generator.random(count) < SHARE_BEYOND_THE_SHORE
     places = np.empty((count, 2))
     for chosen, areas, keep in ((~beyond, AREAS, _on_the_streets), (beyond, BEYOND, _across_the_water)):
-        weights = [area.dropoffs_weight(hour) for area in areas]
+        weights = [area.weight("dropoffs", hour) for area in areas]
         places[chosen] = _scatter(generator, areas, weights=weights, count=int(chosen.sum()), keep=keep)
     return places
 

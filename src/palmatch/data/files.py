@@ -80,10 +80,11 @@ class Sheet:
         return f"row {row + self.first_row}" if self.lines is None else f"line {self.lines[row]}"
 
 
-def read_sheet(path: FilePath, *, header: bool = True) -> Sheet:
+def read_sheet(path: FilePath, *, header: bool = True, begin: bool = False) -> Sheet:
     """Read a CSV (.csv, .tsv, also with .gz) or Parquet file whole, or say in one sentence why not.
 
-    Without a header the first line of text is a row like any other, and columns are named by their place from 1.
+    Without a header the first line of text is a row like any other, and columns are named by their place from 1. With
+    `begin`, text is read up to its first line that is not blank.
     """
     source = os.fspath(path)
     if source == "-":
@@ -97,7 +98,10 @@ def read_sheet(path: FilePath, *, header: bool = True) -> Sheet:
     if not kind.endswith(TEXT_SUFFIXES):
         raise InputError(f"{source} ends in none of .csv, .csv.gz, .tsv, .parquet; save it as one of these.")
     text = _uncompressed(source, raw) if kind.endswith(".gz") else raw
-    return _text_sheet(source, _lines_of(source, text), header=header)
+    lines = _lines_of(source, text)
+    if begin:
+        lines = lines[: next((place for place, line in enumerate(lines) if line.strip(" ")), 0) + 1]
+    return _text_sheet(source, lines, header=header)
 
 
 def read_lines(path: FilePath) -> list[str]:
@@ -309,7 +313,7 @@ def _clean(name: str) -> str:
 # --- writing ----------------------------------------------------------------------------------------------
 
 
-def write_rows(path: FilePath, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
+def write_rows(path: FilePath, columns: Mapping[str, Sequence[Any] | NDArray[Any] | pl.Series]) -> None:
     """Write columns of equal length as .csv or .parquet, or as CSV to the output for `-`.
 
     The same content gives the same bytes.
@@ -337,7 +341,7 @@ def write_rows(path: FilePath, columns: Mapping[str, Sequence[Any] | NDArray[Any
     write_whole(target, buffer.getvalue())
 
 
-def _frame_of(source: str, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> pl.DataFrame:
+def _frame_of(source: str, columns: Mapping[str, Sequence[Any] | NDArray[Any] | pl.Series]) -> pl.DataFrame:
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) != 1:
         raise InputError(f"{source} cannot be written: expected columns of one length, found {lengths}.")

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from palmatch.data.cells import complaint, filled_texts, need_column, numbers, refuse
+from palmatch.data.cells import complaint, filled_series, filled_texts, need_column, numbers, refuse
 from palmatch.data.files import FilePath, Sheet, read_lines, read_sheet, with_header
 from palmatch.errors import InputError
 
@@ -74,7 +74,7 @@ def is_score_file(path: FilePath) -> bool:
     source = os.fspath(path)
     if source == "-":
         return False
-    return source.lower().endswith(MATRIX_SUFFIX) or is_scores(read_sheet(path, header=False))
+    return source.lower().endswith(MATRIX_SUFFIX) or is_scores(read_sheet(path, header=False, begin=True))
 
 
 def read_scores(
@@ -143,7 +143,7 @@ def _read(path: FilePath, bounds: Range) -> _File:
     if source.lower().endswith(MATRIX_SUFFIX):
         return _matrix(source, bounds)
     sheet = named_columns(read_sheet(path, header=False), SCORE_COLUMNS)
-    papers, users = (pl.Series(filled_texts(sheet, column, expected="an id"), dtype=pl.String) for column in (0, 1))
+    papers, users = (filled_series(sheet, column, expected="an id") for column in (0, 1))
     expected = f"a score from {bounds[0]:g} to {bounds[1]:g}"
     values = numbers(sheet, 2, expected=expected)
     outside = ~((values >= bounds[0]) & (values <= bounds[1]))

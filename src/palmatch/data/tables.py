@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from palmatch.data.cells import (
     epsilons,
+    filled_series,
     filled_texts,
     find_column,
     identifiers,
@@ -142,26 +143,27 @@ def read_types(path: FilePath, *, resource_ids: Sequence[str], bounds: Range = (
 def types_of(sheet: Sheet, *, resource_ids: Sequence[str], bounds: Range = (0.0, 1.0)) -> Types:
     """Check the columns of a file or frame and return the types."""
     region = need_column(sheet, "region")
-    regions = filled_texts(sheet, region, expected="the name of a region")
+    regions = filled_series(sheet, region, expected="the name of a region")
     if {"type", "paper", "score"} <= {name.casefold() for name in sheet.names}:
         return _listed_types(sheet, regions, resource_ids, bounds)
+    names = tuple(regions.to_list())
     return Types(
         source=sheet.source,
-        regions=regions,
-        representative=_representatives(sheet, regions),
+        regions=names,
+        representative=_representatives(sheet, names),
         utilities=_utilities(sheet, resource_ids, reserved=TYPE_COLUMNS),
         derived=_derived(sheet),
     )
 
 
-def _listed_types(sheet: Sheet, regions: tuple[str, ...], resource_ids: Sequence[str], bounds: Range) -> Types:
+def _listed_types(sheet: Sheet, regions: pl.Series, resource_ids: Sequence[str], bounds: Range) -> Types:
     """Return types from a row for every score: in the order in which they begin."""
-    kinds = filled_texts(sheet, need_column(sheet, "type"), expected="the name of a type")
+    kinds = filled_series(sheet, need_column(sheet, "type"), expected="the name of a type")
     named = pl.DataFrame({"region": regions, "kind": kinds})
     every = named.unique(maintain_order=True)
     owner = named.join(every.with_row_index("place"), on=["region", "kind"], maintain_order="left")["place"]
     place, column, value = owner.to_numpy().astype(np.int64), need_column(sheet, "paper"), need_column(sheet, "score")
-    paper = places_of(pl.Series(filled_texts(sheet, column, expected="the id of a paper")), resource_ids)
+    paper = places_of(filled_series(sheet, column, expected="the id of a paper"), resource_ids)
     refuse(sheet, column, where=paper < 0, expected="the id of a resource", advice="remove the row", public=True)
     again = ~pl.Series(place * len(resource_ids) + paper).is_first_distinct().to_numpy()
     refuse(sheet, column, where=again, expected="each paper once a type", advice="keep one of the rows", public=True)

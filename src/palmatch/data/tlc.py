@@ -6,7 +6,7 @@ a month in bounded memory. It knows nothing of utilities, regions or privacy: wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -30,7 +30,6 @@ from palmatch.data.tlc_trips import (
 from palmatch.errors import InputError
 
 __all__ = [
-    "Area",
     "Trips",
     "Window",
     "in_new_york",
@@ -41,8 +40,6 @@ __all__ = [
     "window_starts",
     "windows",
 ]
-
-Area = Callable[[Degrees, Degrees], NDArray[np.bool_]]
 
 # How far back to look for the trips before a window. The first is enough for any minute of a complete month; the
 # others are for files with gaps, where each wider look costs another pass.
@@ -80,30 +77,16 @@ class Window:
     warnings: tuple[str, ...]
 
 
-def window(
-    source: str | Path | Trips,
-    at: datetime,
-    *,
-    seconds: float = 30,
-    inside: Area | None = None,
-    vehicles: Area | None = None,
-) -> Window:
+def window(source: str | Path | Trips, at: datetime, *, seconds: float = 30) -> Window:
     """Cut one window out of a taxi file; see `windows`."""
-    return windows(source, [at], seconds=seconds, inside=inside, vehicles=vehicles)[0]
+    return windows(source, [at], seconds=seconds)[0]
 
 
-def windows(
-    source: str | Path | Trips,
-    ats: Iterable[datetime],
-    *,
-    seconds: float = 30,
-    inside: Area | None = None,
-    vehicles: Area | None = None,
-) -> list[Window]:
+def windows(source: str | Path | Trips, ats: Iterable[datetime], *, seconds: float = 30) -> list[Window]:
     """Cut windows out of a taxi file, in one pass over it.
 
-    The requests are the pick-ups in [at, at + `seconds`) inside the area. As in the paper, an equal number of
-    vehicles stands where the last trips asked for before `at` ended, wherever in New York these began and ended.
+    The requests are the pick-ups in Manhattan in [at, at + `seconds`). As in the paper, an equal number of vehicles
+    stands where the last trips asked for before `at` ended, wherever in New York these began and ended.
 
     Parameters
     ----------
@@ -113,10 +96,6 @@ def windows(
         When the windows begin, on New York's clock, in any order.
     seconds : float
         How long a window lasts.
-    inside : callable, optional
-        ``inside(latitude, longitude)`` says, array for array, which pick-ups count; `manhattan` unless given.
-    vehicles : callable, optional
-        ``vehicles(latitude, longitude)`` says which drop-offs count; all in New York unless given.
 
     Returns
     -------
@@ -124,21 +103,21 @@ def windows(
         One for each of `ats`, in their order.
     """
     starts = window_starts(ats, seconds)
-    cut = _Cut(seconds=seconds, inside=inside or manhattan, vehicles=vehicles or in_new_york)
+    length = np.timedelta64(round(seconds * 1e6), "us")
     if isinstance(source, Trips):
-        return [_window(_found(source, at, cut=cut, since=BEGINNING)) for at in starts]
+        return [_window(_found(source, at, length, since=BEGINNING), seconds) for at in starts]
     found: dict[np.datetime64, _Found] = {}
     for back in (*_LOOKS_BACK, None):
         since = {at: BEGINNING if back is None else at - back for at in starts if at not in found}
         if not since:
             break
-        ends = {at: at + cut.length + room_after(cut.length) for at in since}
+        ends = {at: at + length + room_after(length) for at in since}
         trips = read_spans(Path(source), [(early, ends[at]) for at, early in since.items()])
         for at, early in since.items():
-            candidate = _found(trips, at, cut=cut, since=early)
+            candidate = _found(trips, at, length, since=early)
             if candidate.enough or trips.first is None or early <= trips.first:
                 found[at] = candidate
-    return [_window(found[at]) for at in starts]
+    return [_window(found[at], seconds) for at in starts]
 
 
 def window_starts(ats: Iterable[datetime], seconds: float) -> list[np.datetime64]:
@@ -148,26 +127,13 @@ def window_starts(ats: Iterable[datetime], seconds: float) -> list[np.datetime64
     return [moment(at) for at in ats]
 
 
-def requests_per_minute(path: str | Path, day: date, *, inside: Area | None = None) -> NDArray[np.int64]:
-    """Count the pick-ups in Manhattan (or `inside` another area) in each of the 1440 minutes of a day."""
+def requests_per_minute(path: str | Path, day: date) -> NDArray[np.int64]:
+    """Count the pick-ups in Manhattan in each of the 1440 minutes of a day."""
     midnight = np.datetime64(day, "D").astype("datetime64[us]")
     trips = read_spans(Path(path), [(midnight, midnight + np.timedelta64(1, "D"))])
-    counted = (inside or manhattan)(trips.pickup_latitude, trips.pickup_longitude)
+    counted = manhattan(trips.pickup_latitude, trips.pickup_longitude)
     minutes = (trips.pickup_time[counted] - midnight) // np.timedelta64(1, "m")
     return np.bincount(minutes.astype(np.int64), minlength=24 * 60).astype(np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """What the caller asked for, the same for every window."""
-
-    seconds: float
-    inside: Area
-    vehicles: Area
-
-    @property
-    def length(self) -> np.timedelta64:
-        return np.timedelta64(round(self.seconds * 1e6), "us")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,7 +142,7 @@ class _Found:
 
     trips: Trips
     at: np.datetime64
-    cut: _Cut
+    length: np.timedelta64
     asked: int
     requests: Degrees
     vehicles: Degrees
@@ -188,21 +154,19 @@ class _Found:
         return len(self.vehicles) == len(self.requests)
 
 
-def _found(trips: Trips, at: np.datetime64, *, cut: _Cut, since: np.datetime64) -> _Found:
+def _found(trips: Trips, at: np.datetime64, length: np.timedelta64, *, since: np.datetime64) -> _Found:
     """Look for one window; trips from before `since` were not all read, so they do not count."""
-    edges = np.array([since, at, at + cut.length], dtype="datetime64[us]")
+    edges = np.array([since, at, at + length], dtype="datetime64[us]")
     early, begin, end = (int(edge) for edge in np.searchsorted(trips.pickup_time, edges))
     asked = np.column_stack((trips.pickup_latitude[begin:end], trips.pickup_longitude[begin:end]))
-    requests = asked[cut.inside(asked[:, 0], asked[:, 1])]
+    requests = asked[manhattan(asked[:, 0], asked[:, 1])]
     before = _latest_first(trips, early, begin)
     freed = np.column_stack((trips.dropoff_latitude[before], trips.dropoff_longitude[before]))
-    good = in_new_york(freed[:, 0], freed[:, 1])
-    good[good] = cut.vehicles(freed[good, 0], freed[good, 1])
-    chosen = np.flatnonzero(good)[: len(requests)]
+    chosen = np.flatnonzero(in_new_york(freed[:, 0], freed[:, 1]))[: len(requests)]
     return _Found(
         trips=trips,
         at=at,
-        cut=cut,
+        length=length,
         asked=len(asked),
         requests=requests,
         vehicles=freed[chosen],
@@ -217,10 +181,10 @@ def _latest_first(trips: Trips, early: int, begin: int) -> NDArray[np.int64]:
     return (order + early).astype(np.int64)
 
 
-def _window(found: _Found) -> Window:
+def _window(found: _Found, seconds: float) -> Window:
     if len(found.requests) == 0:
-        raise InputError(_no_request(found))
-    start, seconds = found.at.astype(datetime), found.cut.seconds
+        raise InputError(_no_request(found, seconds))
+    start = found.at.astype(datetime)
     if not found.enough:
         raise InputError(
             f"{found.trips.source}: found {len(found.vehicles)} usable drop-off places of trips asked for before "
@@ -234,11 +198,11 @@ def _window(found: _Found) -> Window:
         vehicles=found.vehicles,
         dropped=dict(found.trips.dropped),
         notes=_notes(found),
-        warnings=gap_warnings(found.trips.pickup_time, found.at, found.cut.length, freed=found.freed),
+        warnings=gap_warnings(found.trips.pickup_time, found.at, found.length, freed=found.freed),
     )
 
 
-def _no_request(found: _Found) -> str:
+def _no_request(found: _Found, seconds: float) -> str:
     trips = found.trips
     if not trips.rows:
         return f"{trips.source} has a header and no rows, expected trips; download it again."
@@ -251,7 +215,7 @@ def _no_request(found: _Found) -> str:
     first, last = (time.astype(datetime) for time in (trips.first, trips.last))
     rows = ", ".join([f"the file's {trips.rows:,} rows have pick-ups from {first} to {last}", *left_out])
     return (
-        f"{trips.source}: found no request inside the area in the {found.cut.seconds:g} seconds from "
+        f"{trips.source}: found no request inside the area in the {seconds:g} seconds from "
         f"{found.at.astype(datetime)} ({found.asked} elsewhere; {rows}), expected at least one; choose another time."
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 
 from palmatch.matching import Matching
 from palmatch.problem import Problem
@@ -37,10 +38,13 @@ def assignments(
     return {paper: users for paper, users in found.items() if users}
 
 
-def with_pairs(matching: Matching, fixed: Sequence[tuple[str, str]] = ()) -> dict[str, list[str | None]]:
+def with_pairs(
+    matching: Matching, fixed: Sequence[tuple[str, str]] = ()
+) -> dict[str, pl.Series] | dict[str, list[str | None]]:
     """Return columns `agent` and `resource` of all units, with those that were matched beforehand at the end."""
     if not fixed:
-        return dict(zip(("agent", matching.other), matching.columns(), strict=True))  # type: ignore[arg-type]
+        columns: dict[str, pl.Series] = matching.to_frame("polars").to_dict()
+        return columns
     before = list(dict.fromkeys(fixed))
     served = {agent for agent, _ in before}
     rows = [row for row in zip(*matching.columns(), strict=True) if row[1] is not None or row[0] not in served]

@@ -124,8 +124,8 @@ def _waits(axes: Axes, agents: pl.DataFrame, until: str, width: float, hours: Fl
     axes.fill_between(middle, by["median"].to_numpy(), by["slow"].to_numpy(), color=FAINT_INK, alpha=0.2, linewidth=0)
     axes.plot(middle, by["median"].to_numpy(), color=INK, linewidth=1.3)
     gave_up = int((agents["outcome"] == "gave up").sum())
-    tired = f"{gave_up:,}" if gave_up else "none"
-    _name(axes, f"{words}: median to slowest tenth; {tired} gave up")
+    left = f"{gave_up:,}" if gave_up else "none"
+    _name(axes, f"{words}: median to slowest tenth; {left} gave up")
 
 
 def _losses(axes: Axes, batches: pl.DataFrame) -> None:

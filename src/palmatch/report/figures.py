@@ -21,6 +21,7 @@ from palmatch.matching import Matching
 from palmatch.methods import METHODS
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.report.maps import dot, draw_land, map_axes, places_of
+from palmatch.report.names import Words
 from palmatch.report.phrases import counted, percent
 from palmatch.report.style import (
     AGENT,
@@ -44,7 +45,6 @@ from palmatch.report.style import (
     sheet,
     styled,
 )
-from palmatch.report.words import Words
 from palmatch.studies.compare import Row, Run, all_epsilons
 from palmatch.studies.fairness import Fairness
 from palmatch.studies.limit_points import LIMIT
@@ -234,7 +234,7 @@ def rounds_curve(matchings: Mapping[str, Matching]) -> Figure:
     longest = max(2, *(int(steps.max()) for steps in ends.values()))
     figure, axes = sheet(
         "How fast agents are served",
-        "agents that are served or have nothing left to hope for; one run each",
+        "agents that hold a resource or have none left to attempt; one run each",
         plot=(NARROW - 0.55 - 0.2, 2.9),
         left=0.55,
         right=0.2,

@@ -19,6 +19,7 @@ from palmatch.matching import Matching
 from palmatch.methods import Settings, budgets
 from palmatch.report import figures, units, words
 from palmatch.report.html import Exhibit, Page, Section, picture, write_page
+from palmatch.report.names import words_of
 from palmatch.report.phrases import counted, percent
 from palmatch.studies.compare import Comparison, Run, all_epsilons
 from palmatch.studies.fairness import fairness
@@ -118,7 +119,7 @@ def _fairness(folder: Path, comparison: Comparison, headline: str) -> Exhibit:
         "How evenly all are served in the first run: utilities from the worst served to the best served; a "
         f"level line is an even one. With “{headline}”: {told} {' '.join(line.strip() for line in lacking)}"
     )
-    drawn = picture(folder, "served", figures.served_curves(found, words.words_of(problem)), told)
+    drawn = picture(folder, "served", figures.served_curves(found, words_of(problem)), told)
     return Exhibit((drawn,), caption.strip())
 
 

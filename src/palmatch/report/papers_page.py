@@ -106,7 +106,7 @@ def _differs(records: Records, runs: int, surplus: int) -> tuple[str, ...]:
         f"Up to {surplus} reviewers have more areas than their region allows for. The paper does not say what becomes "
         "of them; here they act on as many as are allowed, drawn at random, and welfare counts all that they have.",
         "With more reviewers than papers the paper's loop never ends for those that go without; here a reviewer stops "
-        "when everything that it could hope for is held, and has been charged for all looks until then.",
+        "when everything that it could get is held, and has been charged for all looks until then.",
         "The median of 0.36 that the paper reports is the floor ln(1/δ)/λ of its formula: the ε of an agent that was "
         "charged nothing.",
         "The plain reading of the text, which is played here, does not give the paper's numbers. On the labels of "

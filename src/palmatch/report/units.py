@@ -9,8 +9,8 @@ from palmatch.domains.papers import Conference
 from palmatch.domains.scores import ScoreTable
 from palmatch.matching import Matching
 from palmatch.problem import Problem
+from palmatch.report.names import words_of
 from palmatch.report.phrases import percent
-from palmatch.report.words import words_of
 from palmatch.studies.fairness import Fairness, Served, fairness
 from palmatch.studies.shortfall import Shortfall, lacking_agents, lacking_resources
 

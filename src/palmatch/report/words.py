@@ -5,18 +5,17 @@ Nothing here draws or writes a file, and nothing is computed that a study should
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import isfinite
 
 from palmatch.domains.mobility import City
-from palmatch.domains.papers import Conference
-from palmatch.domains.scores import ScoreTable
 from palmatch.matching import Guarantee, in_words
 from palmatch.methods import METHODS, Settings
 from palmatch.methods.palma import published_policy
 from palmatch.problem import Problem
 from palmatch.report import html
 from palmatch.report.html import NOTHING, Cell, Section, Table
+from palmatch.report.names import Words, words_of
 from palmatch.report.phrases import percent
 from palmatch.report.style import REGION_ONLY, help_of, kind_of
 from palmatch.studies.compare import Comparison, Row
@@ -35,26 +34,6 @@ SETTING_WORDS = {
     "noise": "noise when selecting",
     "backoff_noise": "noise when backing off",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """What agents, resources and regions are called in a domain, one and many."""
-
-    agent: tuple[str, str] = ("agent", "agents")
-    resource: tuple[str, str] = ("resource", "resources")
-    region: tuple[str, str] = ("region", "regions")
-
-
-def words_of(problem: Problem) -> Words:
-    """Return what agents, resources and regions are called in a domain."""
-    if isinstance(problem.domain, City):
-        return Words(("agent", "agents"), ("vehicle", "vehicles"), ("square region", "square regions"))
-    if isinstance(problem.domain, Conference):
-        return Words(("reviewer", "reviewers"), ("paper", "papers"), ("primary area", "primary areas"))
-    if isinstance(problem.domain, ScoreTable):
-        return Words(("reviewer", "reviewers"), ("paper", "papers"))
-    return Words(resource=("partner", "partners")) if problem.pairs else Words()
 
 
 def _mean(number: float) -> str:

@@ -23,8 +23,9 @@ from palmatch.threads import LIMIT, usual_threads
 INTEREST = 20
 EDGE = 1000
 
-# Compiled code is loaded from its cache in every run; whoever measures first would pay for the compiler.
-_FIRST = 3000
+# Compiled code is loaded from its cache in every run; whoever measures first would pay for the compiler. From 10,000
+# agents on some of it is for crowds, and without a bound on the interest so many take gigabytes.
+_FIRST, _FIRST_DENSE = 20_000, 3000
 
 Progress = Callable[[str, int, int], None]
 
@@ -130,7 +131,7 @@ def measured(
     runs = []
     with TemporaryDirectory(prefix="palmatch-bench-") as folder:
         for name in dict.fromkeys(name for name, _, _ in jobs if name not in (UNIT, FLOW, ASSIGNMENT)):
-            _measure(Path(folder), (name, _FIRST, 1), seed)
+            _measure(Path(folder), (name, _FIRST_DENSE if name == DENSE else _FIRST, 1), seed)
         for number, job in enumerate(jobs):
             runs.append(_measure(Path(folder), job, seed))
             if progress is not None:

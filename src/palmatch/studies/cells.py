@@ -16,9 +16,9 @@ import signal
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -43,9 +43,6 @@ DRAWN_SEED = "drawn secretly"
 
 # Parts of the package that no number of a study depends on.
 _SHOWS = frozenset({"cli", "live", "report", "web"})
-
-# How often progress is told while nothing ends, in seconds.
-_TICK = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,37 +72,6 @@ class Cell:
         return f"{letters}-{hashlib.sha256(self.name.encode()).hexdigest()[:8]}.parquet"
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a study has come: cells and their weights, without those that an earlier call had done."""
-
-    cells: int
-    cells_done: int
-    weight: float
-    weight_done: float
-    found: int
-    running: tuple[str, ...]
-
-
-Watch: TypeAlias = Callable[[Progress], None]
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What `Progress` is made of."""
-
-    todo: Sequence[Cell]
-    found: int
-    watch: Watch | None
-    done: list[Cell] = field(default_factory=list)
-
-    def tell(self, running: Sequence[Cell]) -> None:
-        if self.watch is not None:
-            weight, weight_done = (sum(cell.weight for cell in cells) for cells in (self.todo, self.done))
-            names = tuple(cell.name for cell in running)
-            self.watch(Progress(len(self.todo), len(self.done), weight, weight_done, self.found, names))
-
-
 def all_processors() -> int:
     """Return how many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -120,7 +86,7 @@ def run_cells(
     *,
     processes: int | None = None,
     cluster: Cluster | None = None,
-    watch: Watch | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> pl.DataFrame:
     """Compute the cells that the folder does not hold yet, and return the rows of all of them, in their order.
 
@@ -133,8 +99,8 @@ def run_cells(
         How many to use; all processors unless given. With 1 everything happens in this process.
     cluster:
         Computes the cells in place of processes of this machine; what they give is written here, all the same.
-    watch:
-        Is told how far it is, from time to time.
+    progress:
+        Is called with (cells done, cells in all) from time to time.
     """
     if processes is not None and processes < 1:
         raise InputError(f"Expected at least 1 process, got processes={processes}.")
@@ -142,14 +108,15 @@ def run_cells(
     todo = [cell for cell in cells if not _is_done(folder / cell.file_name)]
     # The longest first, so that the last processor is not left alone with one of them.
     todo.sort(key=lambda cell: -cell.weight)
-    tally = _Tally(todo, len(cells) - len(todo), watch)
-    workers = min(processes or all_processors(), len(todo))
+    workers, tell = min(processes or all_processors(), len(todo)), progress or (lambda *_: None)
+    tell(len(cells) - len(todo), len(cells))
     if cluster is not None:
-        _compute_there(folder, todo, cluster, tally)
-    elif workers > 1:
-        _compute_apart(folder, todo, workers, tally)
+        computed = _compute_there(folder, todo, cluster)
     else:
-        _compute_here(folder, todo, tally)
+        computed = _compute_apart(folder, todo, workers) if workers > 1 else _compute_here(folder, todo)
+    with closing(computed):
+        for done, _ in enumerate(computed, start=len(cells) - len(todo) + 1):
+            tell(done, len(cells))
     return pl.concat([pl.read_parquet(folder / cell.file_name) for cell in cells])
 
 
@@ -229,28 +196,20 @@ def _compute(cell: Cell, path: Path) -> None:
     write_rows(path, cell.work(*cell.arguments))
 
 
-def _compute_here(folder: Path, todo: Sequence[Cell], tally: _Tally) -> None:
+def _compute_here(folder: Path, todo: Sequence[Cell]) -> Generator[Cell, None, None]:
+    """Compute the cells one after the other; yield each that is done."""
     for cell in todo:
-        tally.tell([cell])
         _compute(cell, folder / cell.file_name)
-        tally.done.append(cell)
-    tally.tell([])
+        yield cell
 
 
-def _compute_there(folder: Path, todo: Sequence[Cell], cluster: Cluster, tally: _Tally) -> None:
-    """Let a cluster compute the cells, and write each the moment it comes back."""
-    left = dict(enumerate(todo))
+def _compute_there(folder: Path, todo: Sequence[Cell], cluster: Cluster) -> Generator[Cell, None, None]:
+    """Let a cluster compute the cells, and write each the moment it comes back; yield each that is done."""
     calls = [Call(cell.name, cell.work, cell.arguments) for cell in todo]
-    tally.tell(todo[: cluster.threads()])
-    for answer in answers(cluster, calls, seconds=_TICK):
-        if answer is not None:
-            number, rows = answer
-            cell = left.pop(number)
-            write_rows(folder / cell.file_name, rows)
-            tally.done.append(cell)
-        # Cells are begun in their order, so that the first of those that are left are under way.
-        tally.tell(list(left.values())[: cluster.threads()])
-    tally.tell([])
+    with closing(answers(cluster, calls)) as found:
+        for number, rows in found:
+            write_rows(folder / todo[number].file_name, rows)
+            yield todo[number]
 
 
 @dataclass(slots=True)
@@ -259,8 +218,8 @@ class _Worker:
     cell: Cell
 
 
-def _compute_apart(folder: Path, todo: Sequence[Cell], processes: int, tally: _Tally) -> None:
-    """Keep so many processes busy until nothing is left to do."""
+def _compute_apart(folder: Path, todo: Sequence[Cell], processes: int) -> Generator[Cell, None, None]:
+    """Keep so many processes busy until nothing is left to do; yield each cell that is done."""
     waiting = deque(todo)
     workers: dict[Connection, _Worker] = {}
     try:
@@ -268,18 +227,17 @@ def _compute_apart(folder: Path, todo: Sequence[Cell], processes: int, tally: _T
             pipe, worker = _start(waiting.popleft(), folder)
             workers[pipe] = worker
         while workers:
-            tally.tell([worker.cell for worker in workers.values()])
-            for ready in wait(list(workers), timeout=_TICK):
+            for ready in wait(list(workers)):
                 assert isinstance(ready, Connection)
                 worker = workers[ready]
                 _take_answer(ready, worker)
-                tally.done.append(worker.cell)
+                done = worker.cell
                 if waiting:
                     worker.cell = waiting.popleft()
                     ready.send((worker.cell, folder / worker.cell.file_name))
                 else:
                     _stop(ready, workers.pop(ready))
-        tally.tell([])
+                yield done
     finally:
         for pipe, worker in workers.items():
             worker.process.terminate()

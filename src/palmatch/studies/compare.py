@@ -23,7 +23,7 @@ from palmatch.studies.limit import Town
 from palmatch.studies.limit_points import LIMIT, LimitPoint, limit_points
 
 # A problem, or the problem of each run where a run draws its own (primary areas, say).
-Problems = Problem | Callable[[int | None], Problem]
+Problems = Problem | Workspace | Callable[[int | None], Problem]
 
 # What is compared unless other methods are named.
 COMPARED = ("once", "published", "noise", "hungarian-region", "random")
@@ -157,7 +157,7 @@ def compare(
     Parameters
     ----------
     problem:
-        A problem, or a function from a run's seed, which is None where there is none, to its problem.
+        A problem, its workspace, or a function from a run's seed, which is None where there is none, to its problem.
     methods:
         Names from `palmatch.METHODS`, and `limit` for what no ε-PLDP method can beat. The limit is about agents drawn
         from the public prior: with it, every run draws its own and a method's mean loss is 1 - mean welfare / mean
@@ -222,7 +222,7 @@ def play_cells(
     """
     seeds = [None if seed is None else stream(seed, run) for run in range(runs)]
     shown, played = None, [list[Run]() for _ in cells]
-    turns, done = 1 if isinstance(problem, Problem) and not redraw else runs, 0
+    turns, done = 1 if isinstance(problem, Problem | Workspace) and not redraw else runs, 0
     tell = progress or (lambda *_: None)
     tell(what, done, turns * len(cells))
     for workspace, own in _workspaces(problem, seeds, redraw=redraw, seed=seed):
@@ -245,12 +245,14 @@ def _workspaces(
     problem: Problems, seeds: Sequence[int | None], *, redraw: bool, seed: int | None
 ) -> Iterator[tuple[Workspace, list[int | None]]]:
     """Yield the problem with all seeds, or each run's own problem with its seed."""
+    if isinstance(problem, Problem):
+        problem = Workspace(problem)
     if redraw:
-        first = Workspace(problem if isinstance(problem, Problem) else problem(seeds[0]))
+        first = problem if isinstance(problem, Workspace) else Workspace(problem(seeds[0]))
         for own, crowd in zip(seeds, Town.of(first.problem).crowds(len(seeds), seed), strict=True):
             yield first.with_types(crowd), [own]
-    elif isinstance(problem, Problem):
-        yield Workspace(problem), list(seeds)
+    elif isinstance(problem, Workspace):
+        yield problem, list(seeds)
     else:
         for own in seeds:
             yield Workspace(problem(own)), [own]

@@ -73,7 +73,8 @@ def play_day(trips: DayTrips, plan: Plan, path: Path, *, progress: Progress | No
             state, rows = play_batch(
                 state, new, plan, area, ahead=ahead, keep=lambda drawn: file.keep_ahead(_packed(drawn)), lap=clock.lap
             )
-            file.keep(state.packed(), asdict(rows))
+            # The rows as they are: `asdict` would copy every one of them.
+            file.keep(state.packed(), {name: getattr(rows, name) for name in _TABLES})
             clock.lap("keeping")
         if progress is not None:
             progress(len(plan.batches), len(plan.batches))

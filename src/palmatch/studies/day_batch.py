@@ -19,7 +19,7 @@ from palmatch.methods import Settings, Workspace
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.studies import day_truth
 from palmatch.studies.day_area import Area
-from palmatch.studies.day_methods import Drawn, Ended, Memory, drawn, is_pure, play_other, play_reports, reports_once
+from palmatch.studies.day_methods import Drawn, Ended, Memory, drawn, play_other, play_reports
 from palmatch.studies.day_plan import Plan
 from palmatch.studies.day_state import Agents, State, StoredChannel, arrivals, kept, offers, one_time_ids, send
 
@@ -100,18 +100,18 @@ def play_batch(
     found = _matched(waiting, free, plan, area, ahead=ahead, keep=keep, lap=lap) if played else _unmatched(waiting)
     agents, late = found.agents, now - found.agents.asked >= plan.patience
     left = found.vehicle_of < 0
-    happy, tired, stays = (np.flatnonzero(which) for which in (~left, left & late, left & ~late))
-    served, vehicles = agents.only(happy), found.vehicle_of[happy]
+    matched, gave_up, stays = (np.flatnonzero(which) for which in (~left, left & late, left & ~late))
+    served, vehicles = agents.only(matched), found.vehicle_of[matched]
     times = {"batch_seconds": plan.batch_seconds, "speed": plan.speed}
     fleet, leaves = send(state.fleet, vehicles, served.square, served.to, area, batch=state.batch, **times)
     true_times = day_truth.picked_up(state.fleet.place[vehicles], served.place, now=now, speed=plan.speed)
-    counts = (len(new), len(agents), len(free), len(happy), len(tired), len(stays))
+    counts = (len(new), len(agents), len(free), len(matched), len(gave_up), len(stays))
     # Agents that have just asked come last.
     carried = int((stays >= len(agents) - len(new)).sum())
     rows = Rows(
         [(state.batch, state.batch * plan.batch_seconds, *counts, carried, found.rounds, found.charged)],
-        rows_of(served, "matched", plan, matched=np.full(len(happy), now), pick_up_by=leaves)
-        + rows_of(agents.only(tired), "gave up", plan),
+        rows_of(served, "matched", plan, matched=np.full(len(matched), now), pick_up_by=leaves)
+        + rows_of(agents.only(gave_up), "gave up", plan),
         [(state.batch, *found.worth)],
         list(zip(served.number.tolist(), true_times.tolist(), strict=True)),
     )
@@ -170,7 +170,7 @@ def _played(
     workspace, settings = Workspace(posed.problem), Settings(epsilon=0.0, delta=plan.delta)
     agents = state.agents.only(posed.agent_of)
     memory = Memory(agents.channel, agents.report, state.channels)
-    if reports_once(plan.method):
+    if plan.facts.settle is not None:
         ended = play_reports(workspace, plan.method, settings, draws, memory, seed=plan.seed, keep=keep)
         return ended if plan.memoises else replace(ended, memory=memory)
     resource_of, rounds = play_other(workspace, plan.method, settings, draws, seed=plan.seed)
@@ -231,7 +231,7 @@ def rows_of(
 ) -> list[Row]:
     """Return a row of `AGENTS` for each of them."""
     none: list[Number] = [None] * len(agents)
-    delta = 0.0 if is_pure(plan.method) else plan.delta
+    delta = plan.delta if plan.facts.has_delta else 0.0
     columns = (
         agents.number.tolist(),
         agents.asked.tolist(),

@@ -39,27 +39,6 @@ def playable() -> list[str]:
     return [name for name, method in METHODS.items() if not method.located]
 
 
-def pays(method: str) -> bool:
-    """Tell whether agents are charged."""
-    return METHODS.find(method).spends
-
-
-def reports_once(method: str) -> bool:
-    """Tell whether all that a method tells is one report, which can be stored."""
-    return METHODS.find(method).settle is not None
-
-
-def is_pure(method: str) -> bool:
-    """Tell whether a method has no failure probability."""
-    return not METHODS.find(method).has_delta
-
-
-def is_public(method: str) -> bool:
-    """Tell whether a method looks at nothing but regions."""
-    found = METHODS.find(method)
-    return found.private and not found.spends
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawn:
     """What a batch is played with, to be kept before it is played, so that nothing is ever drawn twice.

@@ -17,7 +17,8 @@ from palmatch.device.ledger import UNIT_BITS, epsilon_of
 from palmatch.errors import InputError
 from palmatch.guarantee import no_privacy, region_only, simulated
 from palmatch.matching import Guarantee, in_words
-from palmatch.studies.day_methods import check_method, is_public, is_pure, pays, reports_once
+from palmatch.methods import METHODS, Method
+from palmatch.studies.day_methods import check_method
 from palmatch.studies.day_trips import DAY, HOUR
 
 # A square of this edge is larger than any city.
@@ -72,6 +73,11 @@ class Plan:
     seed: int | None = None
 
     @property
+    def facts(self) -> Method:
+        """What is known about the method: whether it spends a budget, gives one report, has a δ."""
+        return METHODS.find(self.method)
+
+    @property
     def batches(self) -> range:
         """The numbers of the batches, counted from midnight."""
         return range(round(self.start / self.batch_seconds), round(self.end / self.batch_seconds))
@@ -79,7 +85,7 @@ class Plan:
     @property
     def share(self) -> int:
         """What an agent spends in a batch, in units of the ledger."""
-        return units_within(self.epsilon) if pays(self.method) else 0
+        return units_within(self.epsilon) if self.facts.spends else 0
 
     @property
     def allowance(self) -> int:
@@ -89,7 +95,7 @@ class Plan:
     @property
     def memoises(self) -> bool:
         """Whether an agent gives one report in the day and keeps it while it waits."""
-        return self.waiting == "memoised" and reports_once(self.method)
+        return self.waiting == "memoised" and self.facts.settle is not None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers as plain data, without a seed where there is none."""
@@ -150,7 +156,7 @@ def charged_batches(plan: Plan) -> int:
 
 def spread(plan: Plan) -> str:
     """Say how the day's budget is spread over batches."""
-    if not pays(plan.method):
+    if not plan.facts.spends:
         return "Nothing is spent: the method uses no budget."
     share = in_words(min(plan.epsilon, plan.budget))
     if plan.memoises:
@@ -186,7 +192,7 @@ def guarantee(plan: Plan) -> Guarantee:
 
 def _unconditional(plan: Plan) -> Guarantee:
     most = epsilon_of(min(plan.allowance, charged_batches(plan) * plan.share))
-    if not (is_public(plan.method) or pays(plan.method)):
+    if not (plan.facts.private or plan.facts.spends):
         return no_privacy("the method acts on the truth in every batch")
     about: dict[str, Any] = {
         "assumptions": _ASSUMPTIONS,
@@ -196,7 +202,7 @@ def _unconditional(plan: Plan) -> Guarantee:
     }
     if most == 0:
         return replace(region_only("in every batch of the day, an agent is matched by its region alone"), **about)
-    delta = 0.0 if is_pure(plan.method) else charged_batches(plan) * plan.delta
+    delta = charged_batches(plan) * plan.delta if plan.facts.has_delta else 0.0
     by = "By the paper's accounting, for" if plan.method == "published" else "For"
     bound = f"by a factor of at most e^ε, ε = {in_words(most)}"
     bound += f", and an addition of δ = {in_words(delta)}" if delta else ""

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from palmatch.data import city, tlc
-from palmatch.data.whole import write_whole
+from palmatch.data.whole import made_folder, write_whole
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray
 from palmatch.studies.cells import write_rows
@@ -195,7 +195,7 @@ def _written(
 ) -> DayTrips:
     """Write the hours, and last what is known about them: with that file the folder is complete."""
     table = table.sort("asked", maintain_order=True)
-    _make(folder)
+    made_folder(folder)
     # Without this file the folder is not complete, whatever else is in it.
     (folder / _ABOUT).unlink(missing_ok=True)
     for number in range(24):
@@ -206,13 +206,6 @@ def _written(
     text = json.dumps(asdict(about), indent=2, ensure_ascii=False)
     write_whole(folder / _ABOUT, text)
     return DayTrips(folder, about)
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be made a folder ({error.strerror}); choose another one.") from None
 
 
 def _identity(path: Path) -> str:

@@ -239,8 +239,8 @@ def play_batch(
 ) -> pl.DataFrame:
     """Play every method on one batch; a row for each method and run.
 
-    A run's chance depends on the seed, the batch's name and the run: methods, edges and budgets meet the same luck, and
-    batches do not.
+    A run's draws depend on the seed, the batch's name and the run: they are the same for all methods, edges and
+    budgets, and not for two batches.
     """
     problem = mobility.problem(batch.requests, batch.vehicles, edge=edge, origin=origin)
     workspace, best = Workspace(problem), optimal_welfare(problem)

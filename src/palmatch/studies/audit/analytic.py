@@ -298,7 +298,7 @@ def attack_by_likelihood(
             impossible += bool(np.isneginf(logs[pair[side]]))
             with np.errstate(invalid="ignore"):
                 ratios[side, number // 2] = np.nan_to_num(logs[pair[0]] - logs[pair[1]], nan=0.0)
-            if progress is not None and number % 64 == 63:
+            if progress is not None and (number % 64 == 63 or number + 1 == 2 * games):
                 progress(number + 1, 2 * games)
     return Attack(
         crowd="exact likelihoods",

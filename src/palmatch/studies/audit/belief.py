@@ -64,8 +64,8 @@ def belief(
     edge, corner = float(problem.types[target, 2]), law.region.types[:, :2].min(axis=0)
     places, truth = law.region.types[:, :2] - corner, problem.truth[target, :2] - corner
     strength = np.array([(claim.epsilon or chosen.epsilon) / (edge / 2)])
-    own = randomness(keys_of([problem.agent_ids[target]]), seed).private
-    report = truth + planar_laplace(own, strength)[0]
+    own = randomness(keys_of([problem.agent_ids[target]]), seed)
+    report = truth + planar_laplace(own.private, own.second, strength)[0]
     # The density of planar Laplace noise falls with the distance alone.
     heard = -strength[0] * np.hypot(*(places - report).T)
     prior = np.full(len(places), 1 / len(places))

@@ -26,7 +26,7 @@ function axes(svg, epsilons, most, { x, y, left, right, bottom, width, height })
   svg.append(element("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle", fill: "var(--soft)" }, "privacy budget ε"));
 }
 
-/** Lines of loss by ε (`loss` has the budgets as keys); what lies below the limit is shaded. */
+/** Lines of loss by ε (`loss` has the budgets as keys); what the limit proves to be out of reach is shaded. */
 export function chart(epsilons, lines) {
   const [width, height, left, bottom, top, right] = [320, 260, 44, 40, 12, 8];
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Welfare lost against ε" });
@@ -40,7 +40,9 @@ export function chart(epsilons, lines) {
     if (!there.length) return;
     const points = there.map((epsilon) => `${x(epsilon)},${y(loss[epsilon])}`).join(" ");
     if (method === "limit") {
-      const area = `${x(there[0])},${y(0)} ${points} ${x(there.at(-1))},${y(0)}`;
+      // Between two budgets the limit of the larger one is proved, and no more.
+      const steps = there.map((epsilon, place) => `${x(there[Math.max(place - 1, 0)])},${y(loss[epsilon])} ${x(epsilon)},${y(loss[epsilon])}`);
+      const area = `${x(there[0])},${y(0)} ${steps.join(" ")} ${x(there.at(-1))},${y(0)}`;
       svg.append(element("polygon", { points: area, fill: "var(--square)", opacity: 0.5 }));
     }
     const pen = { stroke: COLOURS[number % 5], "stroke-width": 2, "stroke-dasharray": DASHES[number % 5] };

@@ -113,9 +113,9 @@ class Watched:
         """Return the draws of a world with a stream of its own for the target: fresh, or from a seed."""
         workspace = self.game.workspace
         known, own = workspace.randomness(world), workspace.randomness(draw)
-        private = known.private.copy()
-        private[self.target] = own.private[self.target]
-        return replace(known, private=private)
+        private, second = known.private.copy(), known.second.copy()
+        private[self.target], second[self.target] = own.private[self.target], own.second[self.target]
+        return replace(known, private=private, second=second)
 
 
 def watched(problem: Problem, method: str, target: int, wanted: FloatArray, settings: Settings) -> Watched:
@@ -181,7 +181,7 @@ def attack(
             ended = stage.play(world, next(draws))
             charged += int(ended.charged[target])
             seen[number % 2].append(observe(ended, target))
-            if progress is not None and number % 64 == 63:
+            if progress is not None and (number % 64 == 63 or number + 1 == 2 * games):
                 progress(number + 1, 2 * games)
     test, first, second, bound = measured(*seen, claim, error)
     return Attack(

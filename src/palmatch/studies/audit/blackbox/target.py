@@ -79,7 +79,7 @@ def _columns(problem: Problem) -> IntArray:
     return np.unique(np.linspace(0, problem.resources - 1, min(problem.resources, _MOST_RESOURCES)).astype(np.int64))
 
 
-def stress_problem(problem: Problem, target: int, *, rivals: int | None = None) -> Problem:
+def stress_problem(problem: Problem, target: int) -> Problem:
     """Return a crowd that makes the target act as often as it can: rivals of its own region for the same resources.
 
     Rivals are the region's representative, so that no agent but the target tells anything, and want as many units. The
@@ -89,8 +89,7 @@ def stress_problem(problem: Problem, target: int, *, rivals: int | None = None) 
         return _among_representatives(problem, target)
     region = problem.regions[int(problem.region_index[target])]
     star = problem.domain.types_of(region)[problem.domain.representative(region)]
-    if rivals is None:
-        rivals = min(_RIVALS_EACH * int(problem.capacity.sum()), _MOST_RIVALS)
+    rivals = min(_RIVALS_EACH * int(problem.capacity.sum()), _MOST_RIVALS)
     name = problem.agent_ids[target]
     return _with_agents(
         problem,
