@@ -50,6 +50,21 @@ def _exponential(exponent: float) -> float:
 exponential = numba.njit(cache=True, nogil=True)(_exponential)
 
 
+def _fill_exponentials(exponents: FloatArray, values: FloatArray) -> None:
+    for place in range(len(exponents)):
+        values[place] = exponential(exponents[place])
+
+
+_filled_exponentials = numba.njit(cache=True, nogil=True)(_fill_exponentials)
+
+
+def exponentials(exponents: FloatArray) -> FloatArray:
+    """Return e^x for each of some x <= 0, of any shape."""
+    values = np.empty(exponents.size)
+    _filled_exponentials(np.ravel(exponents), values)
+    return values.reshape(exponents.shape)
+
+
 def _worth(distance: float, slope: float) -> float:
     """Return the utility at a distance; `slope` is -1 / alpha."""
     return max(exponential(distance * slope), SMALLEST_UTILITY)

@@ -6,12 +6,13 @@ every pair of types of the region, so that it is held against `hungarian-once` u
 
 from __future__ import annotations
 
-from math import inf
+from math import exp, inf
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
 from palmatch.device.report import SMALLEST
+from palmatch.domains.distance import exponentials
 from palmatch.methods.centralised import refuse_too_large
 from palmatch.methods.pairs import worth_of_reports
 from palmatch.methods.registry import Play
@@ -27,6 +28,8 @@ _MOST_REPORTS = 400
 
 # Doublings and halvings in the search for the sharpest distribution.
 _STEPS = 40
+# Beyond it an exponential is as good as none.
+_LARGEST = 700.0
 
 
 def prepare_exponential(workspace: Workspace, settings: Settings, trace: bool) -> Play:
@@ -66,24 +69,21 @@ def exponential_channel(region: Neighbourhood, epsilon: float, *, prior: FloatAr
 
 def _sharpest(apart: FloatArray, epsilon: float) -> FloatArray:
     """Return the chances for the largest t, by bisection, that keeps ε."""
+    ratio = exp(min(epsilon, _LARGEST))
     low, high = epsilon / (2 * float(apart.max())), inf
     for _ in range(_STEPS):
         middle = 2 * low if np.isinf(high) else (low + high) / 2
-        kept = _worst(apart, middle) <= epsilon
+        chances = _chances(apart, middle)
+        kept = bool((chances.max(axis=0) <= ratio * chances.min(axis=0)).all())
         low, high = (middle, high) if kept else (low, middle)
         # A channel that tells types apart for certain cannot be made sharper.
-        if np.isinf(high) and low * apart[apart > 0].min() > 700:
+        if np.isinf(high) and low * apart[apart > 0].min() > _LARGEST:
             break
-    return np.exp(_log_chances(apart, low))
+    return _chances(apart, low)
 
 
-def _worst(apart: FloatArray, sharpness: float) -> float:
-    chances = _log_chances(apart, sharpness)
-    return float(np.ptp(chances, axis=0).max())
-
-
-def _log_chances(apart: FloatArray, sharpness: float) -> FloatArray:
-    scores = -sharpness * apart
-    top = scores.max(axis=1, keepdims=True)
-    chances: FloatArray = scores - top - np.log(np.exp(scores - top).sum(axis=1, keepdims=True))
+def _chances(apart: FloatArray, sharpness: float) -> FloatArray:
+    # Not by numpy, whose exponentials differ in the last bit from processor to processor.
+    weights = exponentials(-sharpness * (apart - apart.min(axis=1, keepdims=True)))
+    chances: FloatArray = weights / weights.sum(axis=1, keepdims=True)
     return chances
