@@ -146,6 +146,22 @@ def test_compare_shows_how_evenly_both_sides_are_served(folder: Path) -> None:
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
+def test_compare_writes_a_page_that_shows_how_evenly_both_sides_are_served(folder: Path) -> None:
+    words = ("reviewers.csv", "papers.csv", "--domain", "papers", "--capacity", 2, "--demand", 2, "--page", "page")
+    result = run("compare", *words, "--areas", 2, "--methods", "once,hungarian", "--runs", 1, folder=folder)
+    assert result.returncode == 0, result.stderr
+    assert "page/report.html" in result.stdout
+    page = (folder / "page" / "report.html").read_text()
+    assert "Gini" in page
+    assert "Not to be published" in page
+    assert "palmatch compare reviewers.csv papers.csv" in page
+    assert (folder / "page" / "served.png").exists()
+    for wrong, told in (("--areas", "2,3"), "one size"), (("--areas", 2, "--methods", "limit"), "beside the limit"):
+        refused = run("compare", *words, *wrong, folder=folder)
+        assert refused.returncode == 2
+        assert told in " ".join(refused.stderr.split())
+
+
 def test_assignments_are_written_as_openreview_does_without_private_scores(folder: Path) -> None:
     result = run(
         "match", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", 2, "--capacity", 2, "--demand", 2,

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
+
+import typer
 
 from palmatch.cli import options, show
 from palmatch.cli.inputs import inputs_of
-from palmatch.cli.outputs import check_outputs
+from palmatch.cli.outputs import check_outputs, folder_for
+from palmatch.errors import InputError
 from palmatch.matching import Matching, in_words
 from palmatch.methods import Settings
 from palmatch.report.units import fairness_table
@@ -42,11 +48,17 @@ def command(
     methods: Annotated[str, options.methods_option(_METHODS)] = _METHODS,
     runs: options.Runs = 32,
     budget: options.BudgetOptions,
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", help="A folder for report.html: losses and how evenly all are served, in figures."),
+    ] = None,
     json: options.Json = None,
 ) -> None:
     """Compare methods."""
     names = options.methods(methods, beside=[LIMIT])
     check_outputs(agents, resources, *chosen.files, json=json)
+    if page is not None:
+        _check_page(page, chosen.sizes(edge, areas), names)
     inputs = inputs_of(agents, resources, chosen)
     settings, seed = budget.settings, budget.seed
     results = []
@@ -62,8 +74,40 @@ def command(
                 progress=progress,
             )
         results.append(result)
+    if page is not None:
+        title = " and ".join(path.name for path in (agents, resources) if path is not None)
+        _write_page(page, results[0], title, settings, seed)
     if show.write_json(json, figures(results, seed)):
         _tell(results, runs, settings, seed)
+        if page is not None:
+            show.say(f"Open {page / 'report.html'}: for you alone, it is computed from true utilities.")
+
+
+def _check_page(folder: Path, sizes: Sequence[object], methods: Sequence[str]) -> None:
+    """Refuse what a page cannot show, before anything is computed."""
+    if len(sizes) > 1:
+        raise InputError(f"Expected one size for --page, got {len(sizes)}; name one, or leave --page out.")
+    if list(methods) == [LIMIT]:
+        raise InputError("Expected a method beside the limit for --page; add one to --methods.")
+    folder_for(folder)
+
+
+def _write_page(folder: Path, result: Comparison, title: str, settings: Settings, seed: int | None) -> None:
+    # Drawing takes a second before anything else needs it.
+    from palmatch.report.page import write_report
+
+    headline = "once" if "once" in result.runs else next(iter(result.runs))
+    command = shlex.join(["palmatch", *sys.argv[1:]])
+    write_report(
+        folder,
+        result,
+        title=title,
+        headline=headline,
+        settings=settings,
+        seed=seed,
+        command=command,
+        notes=[show.FROM_THE_TRUTH],
+    )
 
 
 def _tell(results: Sequence[Comparison], runs: int, settings: Settings, seed: int | None) -> None:

@@ -36,6 +36,7 @@ def write_report(
     headline: str = "published",
     outline: ArrayLike | None = None,
     traces: Mapping[str, Matching] | None = None,
+    notes: Sequence[str] = (),
 ) -> list[Path]:
     """Write `report.html` and its figures into a folder, and return what was written.
 
@@ -51,13 +52,15 @@ def write_report(
         (latitude, longitude) of a shore or border for the map.
     traces:
         Recorded matchings by method, for the figure of how fast agents are served.
+    notes:
+        What else a reader has to know, before the problem's own notes.
     """
     if headline not in comparison.runs:
         raise InputError(
             f"There is no {headline!r} among the compared methods ({', '.join(comparison.runs)}): "
             "compare it too, or choose another headline."
         )
-    place, notes = made_folder(Path(folder)), comparison.problem.notes
+    place, notes = made_folder(Path(folder)), (*notes, *comparison.problem.notes)
     on_map = isinstance(comparison.problem.domain, City)
     exhibits = (
         *([_maps(place, comparison, headline, outline)] if on_map else []),
