@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from palmatch.device.ledger import DAY, Ledger, raise_limit, units_of, wall_clock
+from palmatch.device.budget import DAY
+from palmatch.device.ledger import Ledger, raise_limit, units_of, wall_clock
 from running import Result, run
 
 START = 20_000 * DAY  # 2024-10-04

@@ -12,7 +12,7 @@ import pytest
 
 import palmatch as pm
 from palmatch.data import city
-from palmatch.device.ledger import UNIT_BITS
+from palmatch.device.budget import UNIT_BITS
 from palmatch.errors import InputError
 from palmatch.methods import METHODS, Settings, Workspace
 from palmatch.studies.day import Played, play_day, summary, true_figures

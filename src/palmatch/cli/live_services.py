@@ -13,7 +13,8 @@ from typing import Any
 
 from palmatch.cli import show
 from palmatch.cli.live import Network
-from palmatch.device.ledger import Ledger, epsilon_text, reopen, units_of
+from palmatch.device.budget import epsilon_text
+from palmatch.device.ledger import Ledger, reopen, units_of
 from palmatch.errors import InputError
 from palmatch.live import loop
 from palmatch.live.board import Board

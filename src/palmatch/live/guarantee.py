@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from palmatch.device.ledger import epsilon_text, units_of
+from palmatch.device.budget import epsilon_text
+from palmatch.device.ledger import units_of
 from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import Machine
 from palmatch.guarantee import FRESH_RANDOMNESS, pldp_statement, simulated

@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 
 from palmatch.data.points import Points
-from palmatch.device.ledger import UNIT_BITS, epsilon_of
+from palmatch.device.budget import UNIT_BITS
+from palmatch.device.ledger import epsilon_of
 from palmatch.domains import mobility
 from palmatch.methods import Settings, Workspace
 from palmatch.problem import FloatArray, IntArray, Problem

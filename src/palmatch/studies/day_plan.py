@@ -13,7 +13,8 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from palmatch.device.ledger import UNIT_BITS, epsilon_of
+from palmatch.device.budget import UNIT_BITS
+from palmatch.device.ledger import epsilon_of
 from palmatch.errors import InputError
 from palmatch.guarantee import no_privacy, region_only, simulated
 from palmatch.matching import Guarantee, in_words

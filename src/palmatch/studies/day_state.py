@@ -22,7 +22,7 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from palmatch.device.ledger import UNIT_BITS
+from palmatch.device.budget import UNIT_BITS
 from palmatch.problem import FloatArray, IntArray
 from palmatch.studies.day_area import Area, lots, metres_between
 
