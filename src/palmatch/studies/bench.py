@@ -131,7 +131,8 @@ def measured(
     runs = []
     with TemporaryDirectory(prefix="palmatch-bench-") as folder:
         for name in dict.fromkeys(name for name, _, _ in jobs if name not in (UNIT, FLOW, ASSIGNMENT)):
-            _measure(Path(folder), (name, _FIRST_DENSE if name == DENSE else _FIRST, 1), seed)
+            largest = max(size for other, size, _ in jobs if other == name)
+            _measure(Path(folder), (name, min(largest, _FIRST_DENSE if name == DENSE else _FIRST), 1), seed)
         for number, job in enumerate(jobs):
             runs.append(_measure(Path(folder), job, seed))
             if progress is not None:
