@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import palmatch as pm
-from palmatch.methods import Settings, Workspace, accounts, budgets
+from palmatch.methods import Settings, Workspace, accounts, budgets, reports
 from palmatch.methods.palma import palma_game, published_policy
 from palmatch.methods.reports import reporting
 from palmatch.privacy.sound import sound_allowance
@@ -51,16 +51,32 @@ problems = pytest.mark.parametrize("make", [city, conference, table], ids=["city
 
 
 @problems
-def test_what_once_prepares_does_not_depend_on_where_the_agents_are(make):
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_what_once_prepares_does_not_depend_on_where_the_agents_are(make, epsilon):
     here = make()
-    one = reporting(Workspace(here), Settings())
-    two = reporting(Workspace(elsewhere(here, 1)), Settings())
+    one = reporting(Workspace(here), Settings(epsilon=epsilon))
+    two = reporting(Workspace(elsewhere(here, 1)), Settings(epsilon=epsilon))
     np.testing.assert_array_equal(one.opening, two.opening)
     np.testing.assert_array_equal(one.channel_of, two.channel_of)
     assert any(channel.reports > 1 for channel in one.channels)
     for left, right in zip(one.channels, two.channels, strict=True):
         for field in fields(left):
             np.testing.assert_array_equal(getattr(left, field.name), getattr(right, field.name))
+
+
+def test_opening_prices_that_follow_the_agents_own_cells_are_found(monkeypatch):
+    """Planted: the crowds whose reports set opening prices are not synthetic, but the agents as they are."""
+    honest, told = reports.prices_of_reports, reports.told
+
+    def leaking(problem, plan, priors, keys):
+        with monkeypatch.context() as inside:
+            inside.setattr(reports, "of_anyone", lambda channel, prior: channel)
+            inside.setattr(reports, "told", lambda unknown, draw: told(replace(unknown, cell=plan.cell), draw))
+            return honest(problem, plan, priors, keys)
+
+    monkeypatch.setattr(reports, "prices_of_reports", leaking)
+    with pytest.raises(AssertionError, match="not equal"):
+        test_what_once_prepares_does_not_depend_on_where_the_agents_are(city, 4.0)
 
 
 @problems
@@ -101,10 +117,11 @@ def rides() -> Problem:
 
 
 @pytest.mark.parametrize("make", [nearest_few, with_seats, rides])
-def test_whole_games_with_lists_seats_or_partners_are_prepared_from_public_knowledge(make):
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_whole_games_with_lists_seats_or_partners_are_prepared_from_public_knowledge(make, epsilon):
     here = make()
     workspaces = [Workspace(here), Workspace(elsewhere(here, 4))]
-    one, two = (reporting(workspace, Settings()) for workspace in workspaces)
+    one, two = (reporting(workspace, Settings(epsilon=epsilon)) for workspace in workspaces)
     assert any(channel.reports > 1 for channel in one.channels)
     for left, right in zip(one.channels, two.channels, strict=True):
         for field in fields(left):

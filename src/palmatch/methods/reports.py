@@ -27,11 +27,11 @@ from palmatch.methods.results import make_matching
 from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood, Progress, kept
 from palmatch.policies.cells import mean
-from palmatch.policies.channel import Channel, report
+from palmatch.policies.channel import Channel, of_anyone, report
 from palmatch.policies.once import Crowd, best_channel, commonest, like_others
 from palmatch.problem import Expecting, ExpectingAll, FloatArray, IntArray, Located, Mutual, Problem
 from palmatch.rounds.auction import ValueLists
-from palmatch.rounds.draws import REPORT, Keys, Randomness, draws, streams
+from palmatch.rounds.draws import MADE_UP, REPORT, Keys, Randomness, draws, streams
 from palmatch.rounds.seat_auction import sell_units
 from palmatch.rounds.tables import members_of, nearest_types, starts
 from palmatch.threads import spread
@@ -43,6 +43,10 @@ STEP, PATIENCE = 0.03, 100
 # For few agents bidding is finer and lasts longer, and opening prices are lowered by `MARGIN`, so that few resources
 # are left unsold at their opening price.
 FEW_AGENTS, FINE_STEP, LONG_PATIENCE, MARGIN = 2000, 0.01, 400, 0.05
+
+# Where most agents have this ε or more, a report tells much more than the region: opening prices are lowered to the
+# least that any of so many synthetic crowds of reports pays, but to no less than this share of what they were.
+TELLS_MUCH, MADE_UP_CROWDS, LEAST_SHARE = 2.0, 8, 0.5
 
 # Opening prices come from a sale among agents that know only their region: none waits for it, so it can be finer.
 OPENING_STEP = 0.01
@@ -137,7 +141,10 @@ def _reporting(workspace: Workspace, settings: Settings, recommend: bool, run: R
     if settings.step is not None or problem.agents > FEW_AGENTS:
         return Reporting(tuple(channels), owners, of_agent, cell, opening, settings.step or STEP, PATIENCE)
     lowered = np.maximum(opening - MARGIN, 0.0)
-    return Reporting(tuple(channels), owners, of_agent, cell, lowered, FINE_STEP, LONG_PATIENCE)
+    plan = Reporting(tuple(channels), owners, of_agent, cell, lowered, FINE_STEP, LONG_PATIENCE)
+    if np.median(budgets(problem, settings)) < TELLS_MUCH:
+        return plan
+    return replace(plan, opening=prices_of_reports(problem, plan, [priors[place] for place in places], workspace.keys))
 
 
 def _chosen_channels(
@@ -216,19 +223,23 @@ def _channels(crowds: list[Crowd], progress: Progress | None, run: Runner | None
         tried[index] = best_channel(whole, tailor=all_agents, made_up=made_up)
         if progress is not None:
             progress(number + 1, len(crowds))
-    told = commonest(
+    counts = commonest(
         (crowds[index].epsilon, channel.reports) for index, channel in tried.items() if channel.reports > 1
     )
     left = [crowd for index, crowd in enumerate(crowds) if index not in tried]
     squares = None if run is not None else squares_among([crowd.region for crowd in left])
-    quick = None if squares is None else responses(*squares, left, told)
-    others = iter(_in_parts(_like_others, left, (told,), run) if quick is None else quick)
+    quick = None if squares is None else responses(*squares, left, counts)
+    others = iter(_in_parts(_like_others, left, (counts,), run) if quick is None else quick)
     return [tried[index] if index in tried else next(others) for index in range(len(crowds))]
 
 
 def drawn(plan: Reporting, chance: Randomness) -> IntArray:
     """Return each agent's report, drawn by its private stream: the only draw that depends on its type."""
-    draw = draws(chance.private, 0, REPORT)
+    return told(plan, draws(chance.private, 0, REPORT))
+
+
+def told(plan: Reporting, draw: IntArray) -> IntArray:
+    """Return what agents of the plan's cells report, for draws from [0, GRID)."""
     result = np.empty(len(draw), dtype=np.int64)
     # Channels of many regions have the same chances.
     alike: dict[tuple[tuple[int, ...], bytes], int] = {}
@@ -408,6 +419,23 @@ def opening_prices(
     own = np.flatnonzero(region_of_holder[table.resources] == np.repeat(np.arange(len(regions)), sizes))
     places = own - np.repeat(table.start[:-1], sizes)[own]
     return sale.prices, np.split(places, np.searchsorted(own, table.start[1:-1]))
+
+
+def prices_of_reports(problem: Problem, plan: Reporting, priors: Sequence[FloatArray], keys: Keys) -> FloatArray:
+    """Lower opening prices to what synthetic crowds pay that report by the plan's channels; return them, all public.
+
+    A crowd's reports follow from the priors (one for each channel) and public draws that no game uses: no agent's cell
+    is looked at. What is not sold, or for less than the lowest price, opens at the lowest price.
+    """
+    anyone = tuple(of_anyone(channel, prior) for channel, prior in zip(plan.channels, priors, strict=True))
+    unknown = replace(plan, channels=anyone, cell=np.zeros(problem.agents, dtype=np.int64))
+    names, lists = streams(0, keys), value_lists(plan, unknown.cell)
+    opening, lowest = plan.opening, LEAST_SHARE * plan.opening
+    for number in range(MADE_UP_CROWDS):
+        reported = replace(lists, list_of=lists.list_of + told(unknown, draws(names, number, MADE_UP)))
+        sale = sell_units(problem, reported, lowest, plan.step, names=names, patience=plan.patience)
+        opening = np.minimum(opening, sale.prices)
+    return np.maximum(opening, lowest)
 
 
 def seats_wanted(problem: Problem, regions: tuple[Neighbourhood, ...], units: IntArray) -> list[IntArray]:

@@ -6,7 +6,7 @@ chosen. Chances are integers over 2^53, and no report is more than e^ε times as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 
 import numpy as np
@@ -15,6 +15,7 @@ from palmatch.device import report as device_report
 from palmatch.device.distribution import GRID
 from palmatch.device.report import SMALLEST
 from palmatch.errors import InputError
+from palmatch.policies.cells import mean
 from palmatch.problem import FloatArray, IntArray
 
 # e to a larger power is not a floating-point number; the grid is far coarser than that anyway.
@@ -60,6 +61,13 @@ def report(channel: Channel, cell: IntArray, draw: IntArray) -> IntArray:
         part = slice(first, first + some)
         told[part] = (draw[part, None] >= below[cell[part]]).sum(axis=1)
     return told
+
+
+def of_anyone(channel: Channel, prior: FloatArray) -> Channel:
+    """Return how an agent reports of whom only the prior is known: one cell, with the average chances of all types."""
+    weight = np.bincount(channel.cell_of, weights=prior, minlength=channel.cells).astype(np.float64)
+    average = mean(channel.chances / GRID, weight)
+    return replace(channel, cell_of=np.zeros_like(channel.cell_of), chances=_whole(average[None]))
 
 
 def nothing_told() -> IntArray:

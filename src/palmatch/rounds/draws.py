@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from palmatch.rounds.hashing import BLOCK, hashes
 
 # What a draw is for; two draws of one agent in one step never share a purpose.
-SELECTION_COIN, SELECTION, BACKOFF_COIN, BACKOFF, RADIUS, ANGLE, REPORT = 0, 1, 2, 3, 4, 5, 6
+SELECTION_COIN, SELECTION, BACKOFF_COIN, BACKOFF, RADIUS, ANGLE, REPORT, MADE_UP = 0, 1, 2, 3, 4, 5, 6, 7
 PURPOSES = 8
 
 _MASK = (1 << 64) - 1
