@@ -18,6 +18,7 @@ import numpy as np
 import palmatch as pm
 from palmatch.data import city
 from palmatch.domains import mobility
+from palmatch.domains.surroundings import PublicPlaces
 from palmatch.studies.compare import compare
 
 # (how wide bells are, as a multiple; the share that is spread evenly)
@@ -35,13 +36,13 @@ DENSITY = "density"
 @contextmanager
 def prior(width: float | None, even: float) -> Iterator[None]:
     """Put another prior in place; a width of None is 300 m."""
-    apart, share = mobility._apart, mobility._EVEN
-    mobility._apart = lambda places: 300.0 if width is None else width * apart(places)  # type: ignore[assignment]
+    apart, share = vars(PublicPlaces)["apart"], mobility._EVEN
+    PublicPlaces.apart = property(lambda places: 300.0 if width is None else width * apart.func(places))  # type: ignore[assignment]
     mobility._EVEN = even
     try:
         yield
     finally:
-        mobility._apart, mobility._EVEN = apart, share
+        PublicPlaces.apart, mobility._EVEN = apart, share  # type: ignore[method-assign]
 
 
 def main() -> None:

@@ -126,7 +126,7 @@ def test_progress_is_told_for_every_region() -> None:
 
 def city(vehicles: Any, *, alpha: float = 4000.0, spacing: float = 100.0) -> City:
     places = np.asarray(vehicles, dtype=np.float64)
-    return City(places, alpha, spacing, 41.0, -74.0, cKDTree(places), (41.0, -74.0))
+    return City(places, alpha, spacing, 41.0, -74.0, (41.0, -74.0))
 
 
 @pytest.mark.parametrize("edge", [1000.0, 1500.0, 250.0, 1234.5, 100.0, 30.0])

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from palmatch.data.cells import complaint, filled_series, filled_texts, need_column, numbers, refuse
 from palmatch.data.files import FilePath, Sheet, read_lines, read_sheet, with_header
@@ -116,7 +116,7 @@ def read_scores(
     files = [_read(path, bounds) for path in paths]
     users = tuple(pl.concat([file.every_user for file in files]).unique().sort().to_list())
     known = pl.concat([file.every_paper for file in files]).unique().sort().to_list() if papers is None else papers
-    total: Any = csr_array((len(users), len(known)))
+    total: Any = scipy.sparse.csr_array((len(users), len(known)))
     for file, share in zip(files, shares / shares.sum(), strict=True):
         total = total + share * _rows(file, users, tuple(known), listed_in)
     return Scores(", ".join(os.fspath(path) for path in paths), users, tuple(known), total)
@@ -212,7 +212,7 @@ def _rows(file: _File, users: Sequence[str], papers: Sequence[str], listed_in: s
             f"{file.source}, {file.sheet.place(second)}: found a score for the same paper and user as on "
             f"{file.sheet.place(first)}, expected one; keep one of them."
         )
-    return csr_array((file.values, (user, paper)), shape=(len(users), len(papers)))
+    return scipy.sparse.csr_array((file.values, (user, paper)), shape=(len(users), len(papers)))
 
 
 def places_of(names: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:

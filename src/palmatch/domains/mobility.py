@@ -8,14 +8,13 @@ included, and the one in the centre represents it (Sec. "Test-Case 1" of the pap
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyproj
 from numpy.typing import ArrayLike
-from scipy.spatial import cKDTree
 
 from palmatch.data.cells import identifiers_or_numbers
 from palmatch.data.frames import is_frame, library_of, sheet_of, sheet_of_numbers
@@ -23,7 +22,7 @@ from palmatch.data.points import Points, check_not_swapped, points_of
 from palmatch.device.grid import METRES_PER_DEGREE, Partition, spot_position
 from palmatch.domains.distance import FLAT, utility_of_pairs, utility_table
 from palmatch.domains.squares import metres_per_degree_east, spots_of
-from palmatch.domains.surroundings import Surroundings
+from palmatch.domains.surroundings import PublicPlaces, Surroundings
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem
 from palmatch.seats import given_or
@@ -75,11 +74,15 @@ class City:
     spacing: float
     latitude: float
     longitude: float
-    tree: cKDTree
     origin: tuple[float, float] = ORIGIN
-    likely: cKDTree | None = None
+    likely: PublicPlaces | None = None
     # Where the public places come from that the prior was computed from, if it was.
     prior_source: str = ""
+    known: PublicPlaces = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Remember what is computed of the vehicles' places."""
+        object.__setattr__(self, "known", PublicPlaces(self.vehicles))
 
     @property
     def places(self) -> FloatArray:
@@ -146,12 +149,12 @@ class City:
         """
         square = _as_square(region)
         centre = self.corner(square) + square.edge / 2
-        distances, _ = self.tree.query(centre, k=[interest], p=1)
+        distances, _ = self.known.tree.query(centre, k=[interest], p=1)
         # Utilities of different distances may round to the same number; what ties must not be lost.
         reach = (float(np.asarray(distances)[0]) + 2 * square.edge) * (1 + 1e-9) + 1e-6 + 1e-14 * self.alpha
         if reach > FLAT * self.alpha:
             return np.arange(len(self.vehicles))
-        return np.sort(np.asarray(self.tree.query_ball_point(centre, reach, p=1), dtype=np.int64))
+        return np.sort(np.asarray(self.known.tree.query_ball_point(centre, reach, p=1), dtype=np.int64))
 
     def prior(self, region: Region) -> FloatArray:
         """Return how likely agents are to stand at each possible place: near vehicles, or near what `likely` holds.
@@ -162,15 +165,15 @@ class City:
 
     def priors(self, regions: Sequence[Region]) -> list[FloatArray]:
         """Return the `prior` of each of many squares."""
-        places = self.tree if self.likely is None else self.likely
-        width = max(_apart(places) / 2, self.spacing)
+        places = self.known if self.likely is None else self.likely
+        width = max(places.apart / 2, self.spacing)
         squares = [_as_square(region) for region in regions]
         corners = np.array([self.corner(square) for square in squares])
         edges = np.array([square.edge for square in squares])
         result: list[FloatArray] = [np.empty(0)] * len(squares)
         for edge in np.unique(edges).tolist():
             same = np.flatnonzero(edges == edge)
-            around = Surroundings.of(places.data[_ranked(places)], edge * 0.75 + _BELL * width)
+            around = Surroundings.of(places.ranked, edge * 0.75 + _BELL * width)
             weights = around.bells(corners[same], _offsets(edge, self.spacing), self.axis(edge), width)
             even, total = 1.0 / weights.shape[1], weights.sum(axis=1, keepdims=True)
             nowhere = total < 1e-12
@@ -284,9 +287,11 @@ def problem(
     latitude, longitude = middle_of(cars)
     places = metres_of(agent_points, latitude, longitude)
     parked = metres_of(cars, latitude, longitude)
-    guess = None if likely is None else _tree(metres_of(_as_points(likely, "likely", "resources"), latitude, longitude))
+    guess = None
+    if likely is not None:
+        guess = PublicPlaces(metres_of(_as_points(likely, "likely", "resources"), latitude, longitude))
     source = "" if likely is None else likely.source if isinstance(likely, Points) else "the given likely places"
-    city = City(parked, float(alpha), float(spacing), latitude, longitude, _tree(parked), origin, guess, source)
+    city = City(parked, float(alpha), float(spacing), latitude, longitude, origin, guess, source)
     edges = np.full(len(places), float(edge))
     if agent_points.edge is not None:
         edges = np.where(np.isnan(agent_points.edge), edges, agent_points.edge)
@@ -368,30 +373,6 @@ def _axis(edge: float, spacing: float) -> FloatArray:
     axis = np.append(np.arange(0.0, edge, spacing), edge)
     axis.setflags(write=False)
     return axis
-
-
-@lru_cache(maxsize=8)
-def _ranked(places: cKDTree) -> IntArray:
-    """Return the places' order from west to east, and from south to north where they are as far east."""
-    east = places.data[:, 0]
-    order = np.argsort(east)
-    if (np.diff(east[order]) == 0).any():
-        order = np.lexsort((places.data[:, 1], east))
-    return order
-
-
-@lru_cache(maxsize=8)
-def _apart(places: cKDTree) -> float:
-    """Return how far the fifth nearest place is from a place in the middle of the ranking; of at most 1,000 places."""
-    some = places.data[_ranked(places)[:: max(1, places.n // 1000)]]
-    # Each place is its own nearest.
-    distances, _ = places.query(some, k=[min(6, places.n)])
-    return float(np.median(distances))
-
-
-def _tree(places: FloatArray) -> cKDTree:
-    """Return a tree that is made quickly: what it is asked takes less time than a balanced one takes to be made."""
-    return cKDTree(places, balanced_tree=False, compact_nodes=False)
 
 
 def _different_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:

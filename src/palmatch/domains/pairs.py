@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.spatial import cKDTree
 
 from palmatch.data.cells import identifiers_or_numbers
 from palmatch.data.frames import is_frame, library_of, sheet_of, sheet_of_numbers
@@ -193,7 +192,7 @@ def _rides_of(
     centres = np.vstack([np.mean(bounds_of(found, edges, origin), axis=0) for found in squares])
     middle = middle_of(replace(ends[0], latitude=centres[:, 0], longitude=centres[:, 1]))
     nowhere = np.zeros((1, 2))
-    city = City(nowhere, 1.0, spacing, *middle, cKDTree(nowhere), origin)
+    city = City(nowhere, 1.0, spacing, *middle, origin)
     columns = []
     for end, found in zip(ends, squares, strict=True):
         spots = spots_of(end.latitude, end.longitude, found, edges, spacing, origin)

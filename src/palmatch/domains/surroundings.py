@@ -7,9 +7,11 @@ depends on the order of a file or on threads. Nothing in here knows an agent.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numba
 import numpy as np
+import scipy
 
 from palmatch.domains.distance import exponential
 from palmatch.problem import FloatArray, IntArray
@@ -20,6 +22,35 @@ _AT_A_TIME = 64
 
 # No more cells than this many times the places, and this many.
 _CELLS_EACH, _FEW_CELLS = 4, 1024
+
+
+class PublicPlaces:
+    """Places in metres that everyone knows, and what follows from them; each is computed when it is first asked for."""
+
+    def __init__(self, places: FloatArray) -> None:
+        self.places = places
+
+    @cached_property
+    def tree(self) -> scipy.spatial.cKDTree:
+        """A tree that is made quickly: what it is asked takes less time than a balanced one takes to be made."""
+        return scipy.spatial.cKDTree(self.places, balanced_tree=False, compact_nodes=False)
+
+    @cached_property
+    def ranked(self) -> FloatArray:
+        """The places from west to east, and from south to north where they are as far east."""
+        east = self.places[:, 0]
+        order = np.argsort(east)
+        if (np.diff(east[order]) == 0).any():
+            order = np.lexsort((self.places[:, 1], east))
+        return self.places[order]
+
+    @cached_property
+    def apart(self) -> float:
+        """How far the fifth nearest place is from a place in the middle of the ranking; of at most 1,000 places."""
+        some = self.ranked[:: max(1, len(self.places) // 1000)]
+        # Each place is its own nearest.
+        distances, _ = self.tree.query(some, k=[min(6, len(self.places))])
+        return float(np.median(distances))
 
 
 @dataclass(frozen=True, slots=True)

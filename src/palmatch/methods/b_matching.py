@@ -11,9 +11,8 @@ from typing import Any
 
 import numba
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment, linprog
-from scipy.sparse import csr_array
 
 from palmatch.errors import DidNotConverge
 from palmatch.problem import FloatArray, IntArray, Problem
@@ -54,7 +53,7 @@ def _on_clones(utilities: FloatArray, seats: Seats, open_pairs: NDArray[np.bool_
     wanting = np.flatnonzero(seats.demand > 0)
     seat = np.repeat(np.arange(utilities.shape[1]), np.minimum(seats.capacity, len(wanting)))
     worth = np.where(open_pairs, utilities, 0.0)[wanting][:, seat]
-    agents, places = linear_sum_assignment(worth, maximize=True)
+    agents, places = scipy.optimize.linear_sum_assignment(worth, maximize=True)
     units = np.column_stack((wanting[agents], seat[places]))
     # What is in conflict is worth nothing, and is no unit.
     return units[open_pairs[units[:, 0], units[:, 1]]].astype(np.int64)
@@ -77,12 +76,12 @@ def _solved(
     if count == 0:
         return np.zeros(0), np.zeros(agents), np.zeros(len(seats.capacity))
     pair = np.arange(count)
-    sums: Any = csr_array(
+    sums: Any = scipy.sparse.csr_array(
         (np.ones(2 * count), (np.concatenate((rows, agents + columns)), np.concatenate((pair, pair)))),
         shape=(agents + len(seats.capacity), count),
     )
     limits = np.concatenate((seats.demand, seats.capacity)).astype(np.float64)
-    answer = linprog(-worth, A_ub=sums, b_ub=limits, bounds=(0, 1), method="highs-ds")
+    answer = scipy.optimize.linprog(-worth, A_ub=sums, b_ub=limits, bounds=(0, 1), method="highs-ds")
     if answer.status != 0:
         raise DidNotConverge(f"The solver found no optimum of {count:,} pairs: {answer.message}")
     share = np.asarray(answer.x, dtype=np.float64)

@@ -6,7 +6,7 @@ The optimum on regions (ε = 0) is the baseline of any private method: it needs 
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from palmatch.errors import InputError
 from palmatch.guarantee import no_privacy, region_only
@@ -57,7 +57,7 @@ def assign(utilities: FloatArray, seats: Seats | None = None) -> IntArray:
     if seats is not None:
         return b_matching(utilities, seats)
     resource_of = np.full(len(utilities), -1, dtype=np.int64)
-    agents, resources = linear_sum_assignment(utilities, maximize=True)
+    agents, resources = scipy.optimize.linear_sum_assignment(utilities, maximize=True)
     resource_of[agents] = resources
     return resource_of
 

@@ -7,8 +7,7 @@ streams, not the order of the agents, decide between them.
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+import scipy
 
 from palmatch.methods.centralised import shuffled_assign
 from palmatch.problem import FloatArray, IntArray, Problem
@@ -62,8 +61,8 @@ def _on_lists(lists: ValueLists, resources: int, names: Keys) -> IntArray:
     columns = np.insert(lists.resources[entries], ends, resources + np.arange(agents))
     weights = np.insert(2.0 - lists.values[entries], ends, 2.0)
     pointers = np.concatenate(([0], ends + np.arange(1, agents + 1)))
-    graph = csr_matrix((weights, columns, pointers), shape=(agents, resources + agents))
-    _, found = min_weight_full_bipartite_matching(graph)
+    graph = scipy.sparse.csr_matrix((weights, columns, pointers), shape=(agents, resources + agents))
+    _, found = scipy.sparse.csgraph.min_weight_full_bipartite_matching(graph)
     resource_of = np.empty(agents, dtype=np.int64)
     resource_of[order] = np.where(found < resources, found, -1)
     return _with_the_rest(resource_of, resources, order)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import exp, inf
 
 import numpy as np
-from scipy.spatial.distance import cdist
+import scipy
 
 from palmatch.device.report import SMALLEST
 from palmatch.domains.distance import exponentials
@@ -61,7 +61,8 @@ def exponential_channel(region: Neighbourhood, epsilon: float, *, prior: FloatAr
     if epsilon < SMALLEST or count < 2:
         return silent(region, prior=prior)
     chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_REPORTS)).astype(int))
-    apart = cdist(region.utilities, region.utilities[chosen], "cityblock") / region.utilities.shape[1]
+    apart = scipy.spatial.distance.cdist(region.utilities, region.utilities[chosen], "cityblock")
+    apart /= region.utilities.shape[1]
     if not apart.max() > 0:
         return silent(region, prior=prior)
     return channel_for(region, np.arange(count), enforce_epsilon(_sharpest(apart, epsilon), epsilon), prior=prior)

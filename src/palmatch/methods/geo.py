@@ -13,9 +13,7 @@ from math import e
 from typing import TypeAlias
 
 import numpy as np
-from scipy.spatial import cKDTree
-from scipy.spatial.distance import cdist
-from scipy.special import lambertw
+import scipy
 
 from palmatch.device.distribution import GRID
 from palmatch.domains.mobility import City
@@ -58,7 +56,7 @@ def unit_radius(chance: FloatArray) -> FloatArray:
     # Next to the branch point -1/e the library loses its digits; the series there is good to 1e-13.
     near = np.sqrt(2 * np.minimum(chance, 1e-4))
     series = near + near**2 / 3 + 11 * near**3 / 72 + 43 * near**4 / 540 + 769 * near**5 / 17280 + 221 * near**6 / 8505
-    exact = -(lambertw((np.maximum(chance, 1e-4) - 1) / e, k=-1).real + 1)
+    exact = -(scipy.special.lambertw((np.maximum(chance, 1e-4) - 1) / e, k=-1).real + 1)
     return np.where(chance < 1e-4, series, exact)
 
 
@@ -79,7 +77,7 @@ def obfuscate(problem: Problem, chance: Randomness, *, epsilon: FloatArray, reso
         # Where vehicles truly are is public.
         names = chance.of_resources(problem.resource_ids)
         moved = city.vehicles + planar_laplace(names, names, strength)
-        city = replace(city, vehicles=moved, tree=cKDTree(moved))
+        city = replace(city, vehicles=moved)
     return Obfuscated(city, types, _guarantee(epsilon, edges))
 
 
@@ -108,7 +106,7 @@ def on_square(workspace: Workspace, seen: Obfuscated, _epsilon: FloatArray) -> F
     """Take each noisy place for the nearest possible place of the agent's square (truncation, Andrés et al. 2013)."""
     worth = _worthless(workspace.problem)
     for region, members in _by_region(workspace):
-        nearest = cKDTree(region.types[:, :2]).query(seen.types[members, :2])[1]
+        nearest = scipy.spatial.cKDTree(region.types[:, :2]).query(seen.types[members, :2])[1]
         worth[np.ix_(members, region.resources)] = region.utilities[nearest]
     return worth
 
@@ -123,7 +121,7 @@ def by_bayes(workspace: Workspace, seen: Obfuscated, epsilon: FloatArray) -> Flo
     priors = priors_of(problem, workspace.regions)
     for prior, (region, members) in zip(priors, _by_region(workspace), strict=True):
         strength = epsilon[members] / (problem.types[members, 2] / 2)
-        away = cdist(seen.types[members, :2], region.types[:, :2])
+        away = scipy.spatial.distance.cdist(seen.types[members, :2], region.types[:, :2])
         # The nearest place counts as no distance at all, so that no posterior is a zero in every place.
         weight = prior * np.exp(-strength[:, None] * (away - away.min(axis=1, keepdims=True)))
         posterior = weight / weight.sum(axis=1, keepdims=True)

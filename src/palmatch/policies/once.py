@@ -13,8 +13,7 @@ from math import exp
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment, linprog
-from scipy.sparse import csr_array
+import scipy
 
 from palmatch.device.distribution import GRID
 from palmatch.device.report import SMALLEST
@@ -103,7 +102,7 @@ def _most_welfare(worth: FloatArray, share: FloatArray, supply: FloatArray, epsi
     count = cells * reports
     entry, row, column = np.arange(count), np.repeat(np.arange(cells), reports), np.tile(np.arange(reports), cells)
     one = np.ones(count)
-    ratios: Any = csr_array(
+    ratios: Any = scipy.sparse.csr_array(
         (
             np.concatenate((one, -exp(epsilon) * one, -one, one)),
             (
@@ -113,12 +112,12 @@ def _most_welfare(worth: FloatArray, share: FloatArray, supply: FloatArray, epsi
         ),
         shape=(2 * count, count + reports),
     )
-    sums: Any = csr_array(
+    sums: Any = scipy.sparse.csr_array(
         (np.concatenate((one, share[row])), (np.concatenate((row, cells + column)), np.concatenate((entry, entry)))),
         shape=(cells + reports, count + reports),
     )
     # The last column's sum follows from the others.
-    answer = linprog(
+    answer = scipy.optimize.linprog(
         -np.concatenate(((share[:, None] * worth).ravel(), np.zeros(reports))),
         A_ub=ratios,
         b_ub=np.zeros(2 * count),
@@ -227,7 +226,8 @@ def _tried(
     # A matching depends on the reports alone, and small crowds often give the same ones.
     different, which = np.unique(reports, axis=0, return_inverse=True)
     costs = -values
-    pairs = np.array([linear_sum_assignment(costs[told]) for told in np.repeat(different, demand, axis=1)])
+    told = np.repeat(different, demand, axis=1)
+    pairs = np.array([scipy.optimize.linear_sum_assignment(costs[row]) for row in told])
     agents, places = pairs[which.ravel()].transpose(1, 0, 2)
     return float(sum(utilities[np.take_along_axis(members, agents // demand, axis=1), places].sum(axis=1).tolist()))
 

@@ -9,8 +9,7 @@ the whole program.
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+import scipy
 
 from palmatch.privacy.limit_kernels import keep_within, sums
 from palmatch.privacy.limit_program import Group, Program, channels_of, layout_of, rows_of
@@ -66,8 +65,8 @@ def _joined(program: Program, parts: list[IntArray], found: list[Solution], gap:
     scarce = np.flatnonzero(use.sum(axis=0) > program.capacities + gap)
     part, place = np.nonzero(use[:, scarce] > _NOTHING)
     size = len(parts) + len(scarce)
-    links = coo_array((np.ones(len(part)), (part, len(parts) + place)), shape=(size, size))
-    label = connected_components(links, directed=False)[1][: len(parts)]
+    links = scipy.sparse.coo_array((np.ones(len(part)), (part, len(parts) + place)), shape=(size, size))
+    label = scipy.sparse.csgraph.connected_components(links, directed=False)[1][: len(parts)]
     return [np.sort(np.concatenate([parts[n] for n in np.flatnonzero(label == one)])) for one in np.unique(label)]
 
 

@@ -13,7 +13,7 @@ from functools import cache
 from threading import Lock
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 from threadpoolctl import ThreadpoolController
 
 from palmatch.privacy.few_types import coin_moments
@@ -30,7 +30,7 @@ def log_moment(first: FloatArray, second: FloatArray, order: float) -> FloatArra
     """Return ln Σ p^{λ+1} q^{-λ} along the last axis, by definition, in log space: slow and safe."""
     with np.errstate(divide="ignore"):
         terms = (order + 1) * np.log(first) - order * np.log(second)
-    result: FloatArray = logsumexp(terms, axis=-1)
+    result: FloatArray = scipy.special.logsumexp(terms, axis=-1)
     return result
 
 

@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import numba
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.noise import PublicPlay
@@ -187,7 +187,7 @@ def nearest_types(problem: Problem, region: Neighbourhood, types: FloatArray) ->
     """Return which possible type of a region is nearest to each of some agents in it."""
     if isinstance(problem.domain, Snapping):
         return problem.domain.nearest(region.region, types)
-    return np.asarray(cKDTree(region.types).query(types)[1], dtype=np.int64)
+    return np.asarray(scipy.spatial.cKDTree(region.types).query(types)[1], dtype=np.int64)
 
 
 def _own(

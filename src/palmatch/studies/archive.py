@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from palmatch.data.cells import complaint, filled_texts, find_column, need_column, texts
 from palmatch.data.files import FilePath, Sheet, listed
@@ -181,7 +181,7 @@ def _by_topic(rows: Any, topics: Sequence[Sequence[str]]) -> tuple[FloatArray, d
     """Return each user's mean score of the papers of each topic that it has a score for, and the topics' places."""
     place = {topic: number for number, topic in enumerate(sorted({topic for own in topics for topic in own}))}
     pairs = np.array([(paper, place[topic]) for paper, own in enumerate(topics) for topic in own], dtype=np.int64)
-    marks = csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(topics), len(place)))
+    marks = scipy.sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(topics), len(place)))
     sums, counts = (rows @ marks).toarray(), ((rows != 0).astype(np.float64) @ marks).toarray()
     return np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0), place
 

@@ -15,9 +15,8 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.optimize import linear_sum_assignment
-from scipy.special import stdtrit
 
 from palmatch.errors import InputError
 from palmatch.methods import StageProgress, Workspace, of_stage
@@ -325,7 +324,7 @@ class Town:
         if crowd.seats is not None:
             return optimal_welfare(replace(crowd, seats=replace(crowd.seats, capacity=self.capacities)))
         table = np.repeat(checked_utility(crowd.domain, crowd.truth), self.capacities, axis=1)
-        agents, places = linear_sum_assignment(table, maximize=True)
+        agents, places = scipy.optimize.linear_sum_assignment(table, maximize=True)
         return float(table[agents, places].sum())
 
     def optimum(self, crowds: int, seed: int | None, progress: StageProgress | None = None) -> Estimate:
@@ -350,7 +349,8 @@ def estimate(values: Sequence[float]) -> Estimate:
     mean = float(np.mean(values))
     if len(values) == 1:
         return Estimate(mean, -inf, inf, 1)
-    width = float(stdtrit(len(values) - 1, 0.5 + CONFIDENCE / 2)) * float(np.std(values, ddof=1)) / sqrt(len(values))
+    quantile = float(scipy.special.stdtrit(len(values) - 1, 0.5 + CONFIDENCE / 2))
+    width = quantile * float(np.std(values, ddof=1)) / sqrt(len(values))
     return Estimate(mean, mean - width, mean + width, len(values))
 
 
