@@ -23,9 +23,9 @@ from palmatch.threads import LIMIT, usual_threads
 INTEREST = 20
 EDGE = 1000
 
-# Compiled code is loaded from its cache in every run; whoever measures first would pay for the compiler. From 10,000
-# agents on some of it is for crowds, and without a bound on the interest so many take gigabytes.
-_FIRST, _FIRST_DENSE = 20_000, 3000
+# Compiled code is loaded from its cache in every run; whoever measures first would pay for the compiler. Some of it is
+# for crowds whose tables are not kept, or for several threads; without a bound on the interest so many take gigabytes.
+_FIRST, _FIRST_DENSE = 100_000, 3000
 
 Progress = Callable[[str, int, int], None]
 
@@ -132,7 +132,7 @@ def measured(
     with TemporaryDirectory(prefix="palmatch-bench-") as folder:
         for name in dict.fromkeys(name for name, _, _ in jobs if name not in (UNIT, FLOW, ASSIGNMENT)):
             largest = max(size for other, size, _ in jobs if other == name)
-            _measure(Path(folder), (name, min(largest, _FIRST_DENSE if name == DENSE else _FIRST), 1), seed)
+            _measure(Path(folder), (name, min(largest, _FIRST_DENSE if name == DENSE else _FIRST), max(threads)), seed)
         for number, job in enumerate(jobs):
             runs.append(_measure(Path(folder), job, seed))
             if progress is not None:
