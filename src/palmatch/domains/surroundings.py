@@ -25,7 +25,7 @@ _CELLS_EACH, _FEW_CELLS = 4, 1024
 
 
 class PublicPlaces:
-    """Places in metres that everyone knows, and what follows from them; each is computed when it is first asked for."""
+    """Public places in metres, and what follows from them; each part is computed when it is first asked for."""
 
     def __init__(self, places: FloatArray) -> None:
         self.places = places
