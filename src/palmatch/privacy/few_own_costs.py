@@ -13,6 +13,7 @@ from palmatch.device.distribution import GRID
 from palmatch.policies.compiled import backoff_weight
 from palmatch.privacy.few_types import (
     ROUNDING,
+    SURE,
     close_moments,
     fill_factors,
     fill_moments,
@@ -114,6 +115,19 @@ def fill_coin_moments(single, expected, entries, offsets, public, share, gamma, 
 def raise_both(one, other, order):  # type: ignore[no-untyped-def]  # compiled
     """Raise two rows to a power in single precision."""
     left = np.int64(order)
+    # Several squares in one pass: to read and write rows takes longer than to multiply.
+    while left == order and left >= 16 and left & 15 == 0:
+        for place in range(len(one)):
+            square = one[place] * one[place]
+            square *= square
+            square *= square
+            one[place] = square * square
+            square = other[place] * other[place]
+            square *= square
+            square *= square
+            other[place] = square * square
+        left >>= 4
+        order = np.float64(left)
     while left == order and left >= 4 and left & 3 == 0:
         for place in range(len(one)):
             square = one[place] * one[place]
@@ -176,6 +190,8 @@ def own_selections(kinds, mine, agents, entries, offsets, noise, share, order, k
     own_scale, own_base = np.empty(own_width, np.float32), np.empty(own_width, np.float32)
     own_up, own_down = np.empty((most, own_width), np.float32), np.empty((most, own_width), np.float32)
     own_norms = np.empty((2, own_width), np.float32)
+    worst_up, worst_down = np.empty((most, 1), np.float32), np.empty((most, 1), np.float32)
+    forths, backs = np.empty(own_width, np.float32), np.empty(own_width, np.float32)
     moments, weights, other_weights = np.empty(width, np.float32), np.empty(most), np.empty(most)
     means = np.empty(most, np.float32)
     selection[:agents] = 0.0
@@ -185,14 +201,22 @@ def own_selections(kinds, mine, agents, entries, offsets, noise, share, order, k
             scale[column] = share * GRID / totals[rank, column]
         for column in range(own_width):
             own_scale[column] = share * GRID / own_totals[rank, column]
-        fill_factors(single, here, common, scale, 1.0 - share, order, up, down, norms, base, means)
         fill_factors(
             single_own, here, common, own_scale, 1.0 - share, order, own_up, own_down, own_norms, own_base, means
         )
-        if not (is_sure(norms, common, share) and is_sure(own_norms, common, share)):
+        if not is_sure(own_norms, common, share):
             return False
         count = len(here)
         close = close_moments(order, count)
+        # At most rank sets no agent's cost is the largest, not even with what is the worst of any type at each entry.
+        held = fill_worst_factors(single, here, common, scale, 1.0 - share, order, base, worst_up, worst_down)
+        fill_moments(worst_down, own_up, means[:count], 0, forths)
+        fill_moments(worst_up, own_down, means[:count], 0, backs)
+        if held and are_below(forths, backs, known, selection[:agents], 1.0 - close):
+            continue
+        fill_factors(single, here, common, scale, 1.0 - share, order, up, down, norms, base, means)
+        if not is_sure(norms, common, share):
+            return False
         highest, lowest = np.float64(extremes_of(norms[0])[1]), np.float64(extremes_of(norms[1])[1])
         for agent in range(agents):
             # Cauchy-Schwarz, as in `few_types`.
@@ -211,6 +235,35 @@ def own_selections(kinds, mine, agents, entries, offsets, noise, share, order, k
                         moment = pair_moment(weights, other_weights, common, share, order, forth)
                         selection[agent] = max(selection[agent], moment)
                         enough = max(enough, selection[agent] * (1.0 - close))
+    return True
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_worst_factors(single, here, common, scale, rest, order, base, up, down):  # type: ignore[no-untyped-def]  # compiled
+    """Write the largest (p/m)^{λ+1} and (m/p)^λ of any type at each entry; return whether single precision holds them.
+
+    A moment of any type is at most the sum in which these are in place of its own factors.
+    """
+    most = 0.0
+    for place in range(len(here)):
+        row = single[here[place]]
+        for column in range(len(row)):
+            base[column] = row[column] * scale[column]
+        low, high = extremes_of(base)
+        up[place, 0] = power(rest + high / common[place], order + 1)
+        down[place, 0] = 1.0 / power(rest + low / common[place], order)
+        most = max(most, max(up[place, 0], down[place, 0]))
+    return most * most <= SURE
+
+
+@numba.njit(cache=True, nogil=True)
+def are_below(forths, backs, known, selection, part):  # type: ignore[no-untyped-def]  # compiled
+    """Return whether no agent's bounds reach this part of what is known to be its largest."""
+    for agent in range(len(selection)):
+        enough = max(np.float64(known[agent]), selection[agent]) * part
+        # In this form a bound that is no number is not below.
+        if not (forths[agent] < enough and backs[agent] < enough):
+            return False
     return True
 
 
