@@ -34,6 +34,7 @@ from palmatch.live.topics import Topic
 from palmatch.live.transport.base import Transport
 from palmatch.live.transport.exchange import DEVICE, Access, Exchange, RateExceeded
 from palmatch.live.transport.frames import CBOR, HELLO, JSON, PATH, Hello, Op, frame, read_frame, read_text, text
+from palmatch.live.transport.stream import Frames
 from palmatch.live.trust import Trust
 
 _LOG = logging.getLogger(__name__)
@@ -180,6 +181,7 @@ class _Direct(WebSocketsSansIOProtocol):
     # What is to be sent together when the event loop comes round, and its size.
     _waiting: list[bytes]
     _size = 0
+    _frames: Frames
 
     async def run_asgi(self) -> None:
         """Give the application access to this connection."""
@@ -187,8 +189,20 @@ class _Direct(WebSocketsSansIOProtocol):
         await super().run_asgi()
 
     def direct(self, handle: Callable[[bytes | str], None]) -> None:
-        """Have messages handled from now on."""
+        """Have messages handled from now on; a client says nothing before it is accepted."""
         self._handle, self._waiting = handle, []
+        self._frames = Frames(masked=True, largest=self.config.ws_max_size)
+
+    def data_received(self, data: bytes) -> None:
+        """Handle binary messages, and leave the rest to the library."""
+        if self._handle is None:
+            super().data_received(data)
+            return
+        for is_message, found in self._frames.taken(data):
+            if not is_message:
+                super().data_received(found)
+            elif not self.close_sent:
+                self._handle(found)
 
     def send_receive_event_to_app(self) -> None:
         """Handle a message."""

@@ -22,11 +22,14 @@ from palmatch.live.topics import LARGEST, Role
 from palmatch.live.transport.base import Reconnecting
 from palmatch.live.transport.frames import CBOR, Op, frame, hello, read_frame
 from palmatch.live.transport.hub import is_loopback
+from palmatch.live.transport.stream import Frames
 
 _LOG = logging.getLogger(__name__)
 
 _FROM_HUB = (Op.CHALLENGE, Op.WELCOME, Op.MESSAGE, Op.RETAINED, Op.SUBSCRIBED, Op.NOT_SUBSCRIBED, Op.REFUSED)
 _DATA = (Opcode.BINARY, Opcode.TEXT, Opcode.CONT)
+# A packet and its topic.
+_LARGEST = LARGEST + 4096
 _ANSWER_SECONDS = 15.0
 # The hub checks each of a gateway's certificates before it answers.
 _CERTIFICATE_SECONDS = 0.01
@@ -47,31 +50,43 @@ class Credentials:
 
 
 class _Connection(ClientConnection):
-    """A connection whose messages are handled as they come, once `handle` is set: no queue, and no task that waits."""
+    """A connection whose messages are handled as they come, once it is told how: no queue, and no task that waits."""
 
-    handle: Callable[[bytes], None] | None = None
+    _handle: Callable[[bytes], None] | None = None
+    _frames: Frames
     _parts: tuple[bytes, ...] = ()
 
+    def direct(self, handle: Callable[[bytes], None]) -> None:
+        """Have messages handled from now on; a hub that has welcomed a client says nothing before it is asked."""
+        self._handle, self._frames = handle, Frames(masked=False, largest=_LARGEST)
+
+    def data_received(self, data: bytes) -> None:
+        """Handle messages, and leave the rest to the library."""
+        if self._handle is None:
+            super().data_received(data)
+            return
+        for is_message, found in self._frames.taken(data):
+            if is_message:
+                self._handle(found)
+            else:
+                super().data_received(found)
+
     def process_event(self, event: Event) -> None:
-        """Handle a message when its last frame is here."""
-        if self.handle is None or not isinstance(event, Frame) or event.opcode not in _DATA:
+        """Handle a message that came in parts, as after a proxy, when the last one is here."""
+        if self._handle is None or not isinstance(event, Frame) or event.opcode not in _DATA:
             super().process_event(event)
             return
-        data = bytes(event.data)
-        if self._parts or not event.fin:
-            self._parts = (*self._parts, data)
-            data = b"".join(self._parts)
+        self._parts = (*self._parts, bytes(event.data))
         if event.fin:
-            self._parts = ()
-            self.handle(data)
+            data, self._parts = b"".join(self._parts), ()
+            self._handle(data)
 
     async def say(self, data: bytes) -> None:
         """Send a message; raise ConnectionClosed where there is no connection any more."""
         if self.protocol.state is not State.OPEN:
             await self.send(data)
             return
-        self.protocol.send_binary(data)
-        self.send_data()
+        self.transport.write(Frame(Opcode.BINARY, data).serialize(mask=True))
         if self.paused:
             await self.drain()
 
@@ -95,7 +110,7 @@ class HubTransport(Reconnecting):
                 self._url,
                 subprotocols=[Subprotocol(CBOR)],
                 compression=None,
-                max_size=LARGEST + 4096,
+                max_size=_LARGEST,
                 ssl=self._tls,
                 open_timeout=_ANSWER_SECONDS,
                 ping_interval=_PING_SECONDS,
@@ -110,7 +125,7 @@ class HubTransport(Reconnecting):
             await self._introduce(socket)
         except (InvalidHandshake, ConnectionClosed, TimeoutError) as error:
             raise ConnectionError(str(error) or "no answer") from None
-        socket.handle = self._handle
+        socket.direct(self._handle)
         self._ended = asyncio.create_task(self._wait(socket))
         return self._ended
 
