@@ -49,6 +49,7 @@ MESSAGES: dict[str, m.Message] = {
     "resource": m.Certificate(name="v1", signing=KEY, sealing=KEY, until=1_800_000_000_000),
     "issuer": m.IssuerKey(key=b"key"),
     "join": m.Join(token=TOKEN, key=KEY, region="1000 m (3, 5)", epsilon_class=1),
+    "heard": m.Heard(region="a", sequence=1, tags=TAG),
     "roster": m.Roster(opened=HASH, randomness=HASH, regions=(m.RegionCount(region="a", counts=(1, 2), members=HASH),)),
     "members": m.Members(region="a", tags=TAG, classes=b"\0"),
     "tables": m.Tables(roster=HASH, tables=(m.TableHash(region="a", epsilon_class=0, table=HASH),)),

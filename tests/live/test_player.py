@@ -28,7 +28,7 @@ from palmatch.live.board import Board
 from palmatch.live.codec import decode
 from palmatch.live.identity import forget, identity
 from palmatch.live.journal import Journal
-from palmatch.live.keys import Opener, open_position, tag_of, verify
+from palmatch.live.keys import Opener, Signer, open_position, tag_of, verify
 from palmatch.live.packing import pack
 from palmatch.live.player import Player
 from palmatch.live.records import bulletin_record, partition_record, table_record
@@ -36,7 +36,7 @@ from palmatch.live.terms import Crowd, Opening, Outcome, Regional, Said
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Transport
 from palmatch.live.transport.exchange import Seen
-from palmatch.live.transport.memory import MemoryBroker, VirtualLoop, run_virtual
+from palmatch.live.transport.memory import MemoryBroker, MemoryTransport, VirtualLoop, run_virtual
 from palmatch.live.trust import certificate
 from palmatch.live.witness import Watch, Witness
 
@@ -443,6 +443,65 @@ def test_when_a_message_leaves_does_not_depend_on_how_long_the_device_thought(
     assert len(fast) == 1
     assert fast == pytest.approx(slow, abs=1e-6)
     assert bid_times(memory_folder, issuer, 0.1, Leaking)[0] > fast[0] + 0.05
+
+
+def sent_copies(folder: Path, issuer: rsa.RSAPrivateKey, lost: str, board_key: Signer) -> dict[str, int]:
+    """Return how many joins and reports of two devices reached the broker, the first one of a kind being lost.
+
+    `board_key` signs what the board says about whom it has heard.
+    """
+    seen: dict[str, int] = {"join": 0, "report": 0}
+
+    class Lossy(MemoryBroker):
+        def connect(self, access: Access | None = None) -> MemoryTransport:
+            transport = super().connect(access)
+            publish = transport._publish
+
+            async def counted(where: str, packet: bytes, retain: bool) -> None:
+                kind = where.split("/")[3]
+                if kind in seen:
+                    seen[kind] += 1
+                if kind == "heard":
+                    place = Topic.parse(where)
+                    packet = board_key.packet(place, decode(place, packet).message)
+                if not (kind == lost and seen[kind] == 1):
+                    await publish(where, packet, retain)
+
+            transport._publish = counted  # type: ignore[method-assign]
+            return transport
+
+    async def main() -> None:
+        broker = Lossy(0)
+
+        async def join(role: str = "device", name: str = "") -> Transport:
+            return broker.connect(Access(role, (name,)))  # type: ignore[arg-type]
+
+        await announce(join, issuer)
+        await Resources().serve(join)
+        journal = Journal(folder / "board.db")
+        board = Board(broker.connect(Access("board")), KEYS["board"], journal, clock=clock, threads=False)
+        devices = [await player(broker.connect(), folder, number, issuer, ReportMachine) for number in range(2)]
+        rules = opening(issuer, ReportRules(), "report", 1)
+        result, *_ = await asyncio.gather(board.play(GAME, rules), *(device.play() for device, _ in devices))
+        assert result.matched == 2
+        for _, ledger in devices:
+            ledger.close()
+        journal.close()
+
+    run_virtual(main())
+    return seen
+
+
+def test_joins_and_reports_are_sent_again_until_the_board_has_said_that_it_has_them(
+    memory_folder: Path, issuer: rsa.RSAPrivateKey
+) -> None:
+    own, others = KEYS["board"], Signer.fresh()
+    cases = {("", own): (2, 2), ("join", own): (3, 2), ("report", own): (2, 3), ("", others): (6, 6)}
+    for number, ((lost, key), expected) in enumerate(cases.items()):
+        folder = memory_folder / str(number)
+        folder.mkdir()
+        seen = sent_copies(folder, issuer, lost, key)
+        assert (seen["join"], seen["report"]) == expected, (lost, number)
 
 
 def test_messages_become_the_records_that_a_device_knows() -> None:

@@ -30,6 +30,7 @@ from palmatch.live.packing import pack
 from palmatch.live.terms import Crowd, Opening, Outcome, Regional, Rules, Said
 from palmatch.live.topics import Topic, table_name
 from palmatch.live.transport.base import Transport
+from palmatch.live.windows import ACKNOWLEDGED
 from palmatch.live.witness import sequence_of
 
 _LOG = logging.getLogger(__name__)
@@ -66,6 +67,8 @@ class _Game:
     # What was accepted in this slot: the packets, whose copies need no look, and what they say.
     heard: set[bytes] = field(default_factory=set)
     said: list[Said] = field(default_factory=list)
+    # How many of a slot and region devices were told that they were heard.
+    acknowledged: dict[tuple[int, str], int] = field(default_factory=dict)
     roster: bytes = b""
     # The last bulletin of each region: its number and hash.
     chain: dict[str, tuple[int, bytes]] = field(default_factory=dict)
@@ -184,7 +187,7 @@ class Board:
         if self.journal.is_closed(game.name, _JOINING):
             return
         game.accepting = True
-        await self._until(game.opening.joins_close / 1000)
+        await self._listen(game, game.began, game.opening.joins_close / 1000)
         await self._closed(game)
 
     def _accept_join(self, game: _Game, envelope: Envelope) -> bool:
@@ -258,12 +261,40 @@ class Board:
         if not self.journal.is_closed(game.name, slot):
             game.accepting = True
             # A slot lasts its whole length after the bulletin before it, also after a restart.
-            await self._until(max(game.opening.start / 1000, self._clock()) + game.opening.slot)
+            began = max(game.opening.start / 1000, self._clock())
+            if game.opening.protocol == "report":
+                await self._listen(game, began, began + game.opening.slot)
+            else:
+                await self._until(began + game.opening.slot)
             await self._closed(game)
         regional, over = await self._computed(lambda: game.rules.close(slot, game.said))
         over = over or slot + 1 == game.opening.slots
         await self._publish_bulletins(game, slot + 1, regional, over)
         return over
+
+    async def _listen(self, game: _Game, began: float, until: float) -> None:
+        """Wait for joins or reports, and say meanwhile whom the board has heard: those need not send again."""
+        for share in ACKNOWLEDGED:
+            await self._until(began + share * (until - began))
+            await self._acknowledge(game)
+        await self._until(until)
+
+    async def _acknowledge(self, game: _Game) -> None:
+        # Before it is said: what is lost with the board would not be sent again.
+        self.journal.commit()
+        found: dict[str, list[bytes]] = {}
+        for tag in game.joins if game.slot == _JOINING else game.spoken:
+            found.setdefault(game.joins[tag].region, []).append(tag)
+        # Without a broker devices send again.
+        with suppress(TransportError):
+            for region, tags in sorted(found.items()):
+                place = (game.slot, region)
+                if game.acknowledged.get(place) == len(tags):
+                    continue
+                heard = m.Heard(region=region, sequence=game.slot - _JOINING, tags=b"".join(sorted(tags)))
+                topic = Topic(game.name, "heard", region)
+                await self.transport.publish(topic, self.signer.packet(topic, heard))
+                game.acknowledged[place] = len(tags)
 
     async def _closed(self, game: _Game) -> None:
         """Close a slot: what the broker had received before the marker counts, and nothing else."""

@@ -177,6 +177,17 @@ class Members(Message, frozen=True):
     classes: Annotated[bytes, Meta(max_length=1 << 20)]
 
 
+class Heard(Message, frozen=True):
+    """The agents of a region whose join (sequence 0) or report (1) the board has: they need not send it again.
+
+    It comes when that is in the board's journal. A device that does not see it sends again, which changes nothing.
+    """
+
+    region: Name
+    sequence: Whole
+    tags: Tags
+
+
 class TableHash(Message, frozen=True):
     """The hash of the table of one region and ε class."""
 

@@ -23,6 +23,7 @@ from palmatch.live.identity import Identity
 from palmatch.live.keys import seal_position, verify
 from palmatch.live.records import (
     bulletin_record,
+    heard_tags,
     is_member,
     join_message,
     open_record,
@@ -35,13 +36,11 @@ from palmatch.live.retained import Retained
 from palmatch.live.topics import Topic, table_name
 from palmatch.live.transport.base import Handler, Transport
 from palmatch.live.trust import Trust, expect
+from palmatch.live.windows import COPIES, ONCE, Share
 from palmatch.live.witness import Watch
 
-# Share of a slot within which messages are sent, so that what is sent last still arrives; it begins after a margin in
-# which the device decides and writes: a message that had to wait for that would tell how long it took.
-_MARGIN, _WINDOW = 0.1, 0.6
-# How often a join or a report is sent: a lost packet is not noticed, and the same one twice counts once.
-_COPIES = 3
+# The sequence numbers by which the board says whose messages it has heard.
+_JOIN, _REPORT = 0, 1
 # Between one hand-over and the same one again; long enough for a resource to connect again after a broker's end.
 _HANDOVER_SECONDS = (0.5, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0)
 _DAY = 86_400.0
@@ -145,7 +144,7 @@ class Player:
         assert isinstance(send.message, r.Join)
         topic, message = join_message(send.message, opening, self.identity.token, self.identity.signer.public)
         left = max(opening.joins_close / 1000 - began, 0.0)
-        self._later(topic, message, send.offset, began, left)
+        self._later(topic, message, send.offset, began, left, shares=COPIES, sequence=_JOIN)
         self._noted(f"taking part; tables come when joining ends, in {left:.0f} s.")
         number = message.epsilon_class
         await self._retained.watch(Topic(self.played.game, "table", table_name(message.region, number)))
@@ -218,7 +217,7 @@ class Player:
                 # Before the machine decides: how long it takes must not show in when its message leaves.
                 began = max(opening.start / 1000, self._clock())
                 sends = self._take(bulletin_record(envelope), envelope.hash.hex())
-                handovers += self._say(sends, began, opening.slot, copies=1)
+                handovers += self._say(sends, began, opening.slot)
         finally:
             await self.transport.unsubscribe(topic, handler)
         if handovers:
@@ -276,12 +275,13 @@ class Player:
     def _take(self, record: r.Received, digest: str) -> tuple[r.Send, ...]:
         return self.machine.receive(record, digest)
 
-    def _say(self, sends: Sequence[r.Send], began: float, slot: float, copies: int = _COPIES) -> list[r.Send]:
+    def _say(self, sends: Sequence[r.Send], began: float, slot: float) -> list[r.Send]:
         """Send reports, bids and claims within a slot; return the hand-overs."""
         for send in sends:
             if isinstance(send.message, r.Report | r.Bid | r.Claim):
                 topic, message = spoken_message(send.message)
-                self._later(topic, message, send.offset, began, slot, copies=copies)
+                shares = COPIES if isinstance(send.message, r.Report) else ONCE
+                self._later(topic, message, send.offset, began, slot, shares=shares, sequence=_REPORT)
         return [send for send in sends if isinstance(send.message, r.Handover)]
 
     def _later(
@@ -292,24 +292,38 @@ class Player:
         began: float,
         window: float,
         *,
-        copies: int = _COPIES,
+        shares: Sequence[Share],
+        sequence: int,
     ) -> None:
-        """Send copies at equal distances within a window that began at a time, at the offset that the machine drew."""
-        share = _WINDOW * window / copies
+        """Send in each share of a window that began at a time, at the offset that the machine drew, until heard."""
         packet = self.identity.signer.packet(topic, message)
         zero = asyncio.get_running_loop().time() + began - self._clock()
-        times = [zero + _MARGIN * window + (copy + offset) * share for copy in range(copies)]
-        task = asyncio.create_task(self._send(topic, packet, times))
+        times = [zero + window * (first + offset * (last - first)) for first, last in shares]
+        task = asyncio.create_task(self._send(topic, packet, times, sequence))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
-    async def _send(self, topic: Topic, packet: bytes, times: Sequence[float]) -> None:
+    async def _send(self, topic: Topic, packet: bytes, times: Sequence[float], sequence: int) -> None:
         for when in times:
             await asyncio.sleep(max(when - asyncio.get_running_loop().time(), 0.0))
+            if self._is_heard(sequence):
+                return
             self._count(packet)
             # Without a connection this copy is lost, as any may be.
             with suppress(TransportError):
                 await self.transport.publish(topic, packet)
+
+    def _is_heard(self, sequence: int) -> bool:
+        """Tell whether the board has said that it has this device's join or report: public, whatever was reported."""
+        topic = Topic(self.played.game, "heard", self.machine.owner.place.region)
+        packet = self._retained.newest(topic)
+        if packet is None:
+            return False
+        try:
+            number, tags = heard_tags(verify(decode(topic, packet), self.trust.board))
+        except ProtocolError:
+            return False
+        return number == sequence and self.tag in tags
 
     def _count(self, packet: bytes) -> None:
         self.played.sent += 1
@@ -331,7 +345,7 @@ class Player:
 def topics_of(game: str, region: str) -> list[Topic]:
     """Return what a device of a region has to read in any game, to be subscribed to before the game is opened."""
     common = [Topic(game, kind) for kind in ("open", "issuer", "roster", "tables", "result")]
-    return [*common, *(Topic(game, kind, region) for kind in ("members", "transcript"))]
+    return [*common, *(Topic(game, kind, region) for kind in ("heard", "members", "transcript"))]
 
 
 def _is_by(envelope: Envelope, key: bytes) -> bool:

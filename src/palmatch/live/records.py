@@ -77,6 +77,13 @@ def is_member(members: Envelope, roster: Envelope, tag: bytes, epsilon_class: in
 
 
 @lru_cache(maxsize=256)
+def heard_tags(envelope: Envelope) -> tuple[int, frozenset[bytes]]:
+    """Return which message of its devices the board has heard, by its sequence number, and of which tags."""
+    heard = expect(envelope, m.Heard)
+    return heard.sequence, frozenset(split(heard.tags, m.TAG))
+
+
+@lru_cache(maxsize=256)
 def table_record(envelope: Envelope) -> ReportTable | RoundsTable:
     """Return a table as a device checks it."""
     table = expect(envelope, m.Table)

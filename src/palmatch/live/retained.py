@@ -17,11 +17,12 @@ _SHORTEST_SECONDS, _LONGEST_SECONDS = 1.0, 8.0
 
 
 class Retained:
-    """The first packet that comes of each topic, on one transport."""
+    """The first packet that comes of each topic, on one transport, and the newest."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._found: dict[str, asyncio.Future[bytes]] = {}
+        self._newest: dict[str, bytes] = {}
 
     async def watch(self, *topics: Topic) -> None:
         """Subscribe to what will be needed, so that it is there as soon as it is published."""
@@ -44,6 +45,10 @@ class Retained:
             raise TransportError(f"There was no {topic.kind} of game {topic.game} in time.")
         return found.result()
 
+    def newest(self, topic: Topic) -> bytes | None:
+        """Return the last packet that has come of a topic that is watched."""
+        return self._newest.get(str(topic))
+
     async def close(self) -> None:
         """End all subscriptions."""
         for topic in self._found:
@@ -58,6 +63,7 @@ class Retained:
             await self._transport.subscribe(topic, self._came)
 
     def _came(self, topic: str, packet: bytes) -> None:
+        self._newest[topic] = packet
         found = self._found.get(topic)
         if found is not None and not found.done():
             found.set_result(packet)

@@ -71,6 +71,7 @@ KINDS: dict[str, Kind] = {
         ),
         Kind("issuer", m.IssuerKey, "issuer", retained=True, limit=4 * _KIB),
         Kind("join", m.Join, "device", _BOARD, limit=_PADDED_JOIN, padded=_PADDED_JOIN),
+        Kind("heard", m.Heard, "board", parameter="region", limit=LARGEST),
         Kind("roster", m.Roster, "board", retained=True, limit=LARGEST),
         Kind("members", m.Members, "board", parameter="region", retained=True, limit=LARGEST),
         Kind("tables", m.Tables, "board", retained=True, limit=LARGEST),
