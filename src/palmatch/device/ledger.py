@@ -169,6 +169,8 @@ class Ledger:
     ) -> None:
         wanted = _limits(lifetime, per_period, period_seconds)
         self._clock = clock
+        # What was found to be pinned: for good, so it need not be read again.
+        self._pinned: dict[str, str] = {}
         first = _opening(_text(agent, "agent"), wanted, now=self._now())
         self._file = LedgerFile(Path(path), first, acting=acting, timeout_seconds=timeout_seconds)
         try:
@@ -255,6 +257,8 @@ class Ledger:
         name, value:
             The fact, such as the partition of the map.
         """
+        if self._pinned.get(name) == value:
+            return
         known = self._file.kept(name)
         if known is None:
             with self._file.transaction():
@@ -264,6 +268,7 @@ class Ledger:
                     self._file.keep(_text(name, "name"), value, self._file.tip())
         if known is not None and known != value:
             raise Refused(name, f"{self._file.path}: found another {name} than the one that the ledger knows, refused.")
+        self._pinned[name] = value
 
     def spent(self) -> int:
         """Units charged since the ledger was made.

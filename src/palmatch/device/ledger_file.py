@@ -141,6 +141,8 @@ class LedgerFile:
     def __init__(self, path: Path, first: Entry | None, *, acting: bool, timeout_seconds: float) -> None:
         self.path, self._process = path, os.getpid()
         self._seen = (0, "")
+        # Once a file has the table of what is kept, it has it for good.
+        self._keeps = False
         self.damaged, self._failed = AGENT_ADVICE if acting else READER_ADVICE
         with self._in_words():
             # SQLite puts the journal beside the file itself, not beside a link to it.
@@ -194,7 +196,8 @@ class LedgerFile:
         """Give the value that is remembered under a name, once sure that it is what was written."""
         query = "SELECT value, kept.digest, entry.digest FROM kept LEFT JOIN entry USING (number) WHERE name = ?"
         with self._alone():
-            found = self._run(query, name) if self._version() > 1 else []
+            self._keeps = self._keeps or self._version() > 1
+            found = self._run(query, name) if self._keeps else []
         if not found:
             return None
         value, digest, entry_digest = found[0]
@@ -216,10 +219,11 @@ class LedgerFile:
     def tip(self) -> Entry:
         """Give the last row, once sure that this is still the file and history that were opened."""
         with self._alone():
-            replaced = self._identity() != self._opened or not self.holds(*self._seen)
-            if replaced:
-                raise LedgerError(f"{self.path}: the file was replaced while it was open; {self.damaged}.")
             found = self._run(f"{_SELECT} ORDER BY number DESC LIMIT 2")
+            # What was seen last is nearly always one of these two, and need not be asked for.
+            seen = any((row[0], row[-1]) == self._seen for row in found) or self.holds(*self._seen)
+            if self._identity() != self._opened or not seen:
+                raise LedgerError(f"{self.path}: the file was replaced while it was open; {self.damaged}.")
         if not found:
             raise LedgerError(f"{self.path}: found no entries, expected at least one; {self.damaged}.")
         tip = Entry(*found[0])
@@ -357,7 +361,7 @@ class LedgerFile:
             for statement in ("journal_mode = MEMORY", f"user_version = {marks}", "journal_mode = TRUNCATE"):
                 self._run(f"PRAGMA {statement}")
             self._home.adopt(marks >> 8)
-        if self._version() == 1:
+        if marks & 0xFF == 1:
             update = (*KEPT_SCHEMA, f"PRAGMA user_version = {marks - 1 + VERSION}")
             for statement in ("BEGIN IMMEDIATE", *update, "COMMIT"):
                 self._run(statement)
