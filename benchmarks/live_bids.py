@@ -13,7 +13,6 @@ import numpy as np
 
 from palmatch.data.crowd import crowd
 from palmatch.data.points import Points
-from palmatch.device.bid import call_number
 from palmatch.device.grid import Partition
 from palmatch.domains import mobility
 from palmatch.live import messages as m
@@ -49,14 +48,13 @@ def live(problem: Problem, place: Map, seed: int) -> tuple[np.ndarray, int]:
     # The draws of the batch; the board's own plan has every agent in the centre of its region.
     workspace = Workspace(problem)
     order = [problem.agent_ids.index(rules.simulation.ids[tag]) for tag in rules.tags]  # type: ignore[union-attr]
-    step, patience = bidding_of(place)
-    plan = reporting(workspace, Settings(epsilon=EPSILON, step=step))
+    plan = reporting(workspace, Settings(epsilon=EPSILON, step=bidding_of(place).opening_step))
     names = streams(seed, workspace.keys)
     lists = value_lists(plan, drawn(plan, Randomness(names, names, names, seed, True)))
     for slot in range(SLOTS):
         sale = rules.sale
         prices = np.where(np.isnan(sale.sold), sale.prices, np.inf)
-        adding = call_number(sale.call, step, patience).step
+        adding = sale.call.step_in(slot)
         said = []
         for agent in set(range(len(order))) - sale.held:
             number = lists.list_of[order[agent]]

@@ -10,7 +10,7 @@ from math import exp, inf
 from random import Random
 from typing import Any
 
-from palmatch.device.bid import best_bid, call_number
+from palmatch.device.bid import best_bid
 from palmatch.device.distribution import GRID
 from palmatch.device.grid import Partition, Place
 from palmatch.device.ledger import BudgetExhausted, units_of
@@ -180,6 +180,8 @@ def game_at_random(random: Random, number: int) -> tuple[type[Machine], Owner, i
         start=0.0,
         slot=1.0,
         slots=100,
+        step=random.choice([0.03, 0.045]),
+        growth=random.choice([0.0, 0.0, 0.0008, random.random() / 100, -0.001 if random.random() < 0.1 else 0.0]),
     )
     table = table_at_random(random, game, place, partition.spots, taken)
     if random.random() < 0.15:
@@ -305,10 +307,6 @@ def auction(table: ReportTable, reports: list[int]) -> tuple[dict[int, int], lis
                 free.append(holder[place])
             holder[place], prices[place] = agent, offer
     return holder, prices
-
-
-def step_of(call: int, opened: Open) -> float:
-    return call_number(call, opened.step, opened.patience).step
 
 
 def finite(prices: list[float | None]) -> list[float]:

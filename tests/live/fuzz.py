@@ -7,6 +7,7 @@ What is read is read to the end: packets become records, and tables are checked 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import sys
 import tempfile
@@ -135,7 +136,7 @@ def decoders(folder: Path) -> list[Decoder]:
             lambda data: from_json(_json(data), topic("report")),
         ),
         Decoder("token request", (request,), lambda data: read_body(m.TokenRequest, data, "token request")),
-        Decoder("hello", (greeting,), lambda data: hub.admit(data, b"challenge")),
+        Decoder("hello", (greeting,), lambda data: asyncio.run(hub.admit(data, b"challenge"))),
         Decoder("issuer key", (tokens.public_der(tokens.new_key()),), tokens.read_public),
         Decoder("sealed", (sealed,), lambda data: open_position(opener, topic("handover"), b"12345678", data)),
         Decoder("trust file", (trust.read_bytes(),), of_file(load_trust)),

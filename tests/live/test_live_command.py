@@ -119,7 +119,7 @@ def test_operator_board_resource_and_device_play_by_hand(tmp_path: Path) -> None
     assert made.returncode == 0, made.stderr
     port = free_port()
     hub = f"ws://127.0.0.1:{port}/bus"
-    times = ("--every", "4s", "--joining", "3s", "--slot", "1s", "--port", port)
+    times = ("--every", "8s", "--joining", "4s", "--slot", "3s", "--port", port)
     with (
         party("board", "keys", "--resources", "vehicles.csv", *times, folder=tmp_path) as board,
     ):
@@ -145,7 +145,13 @@ def test_operator_board_resource_and_device_play_by_hand(tmp_path: Path) -> None
 def test_a_device_says_in_one_sentence_what_is_missing(tmp_path: Path) -> None:
     base = ("live", "device", "--ledger", "a.ledger", "--trust", "t.json", "--member", "m.key")
     told = run(*base, "--at", "north", "--hub", "ws://127.0.0.1:1/bus", folder=tmp_path)
-    assert (told.returncode, told.stderr) == (2, "palmatch: Expected --at LAT,LON in degrees, such as 40.75,-73.99.\n")
+    reason = "palmatch: Expected --at LAT,LON in degrees, such as 40.75,-73.99, or - or @FILE to read them.\n"
+    assert (told.returncode, told.stderr) == (2, reason)
+    told = run(*base, "--at", "@here", "--hub", "ws://127.0.0.1:1/bus", folder=tmp_path)
+    assert told.stderr == "palmatch: here: cannot read a position from this file.\n"
+    (tmp_path / "here").write_text("40,-73\n")
+    told = run(*base, "--at", "@here", "--hub", "ws://127.0.0.1:1/bus", folder=tmp_path)
+    assert "t.json: cannot read the trust file" in told.stderr
     told = run(*base, "--at", "40,-73", "--broker", "mqtt://127.0.0.1", folder=tmp_path)
     assert "--issuer" in told.stderr
     told = run(*base, "--at", "40,-73", "--hub", "ws://127.0.0.1:1/bus", folder=tmp_path)

@@ -26,7 +26,7 @@ from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.codec import decode
-from palmatch.live.identity import forget, identity
+from palmatch.live.identity import forget, forget_older, identity
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Opener, Signer, open_position, tag_of, verify
 from palmatch.live.packing import pack
@@ -377,8 +377,14 @@ def test_a_device_that_dies_at_any_point_has_one_identity_in_a_game(tmp_path: Pa
     assert msgspec.json.decode(path.read_bytes())["blinded"] == ""
     with pytest.raises(InputError, match="another issuer key"):
         asyncio.run(identity(tmp_path, tokens.public_der(tokens.new_key()), GAME, answering))
+    forget_older(tmp_path, path.stat().st_mtime)
+    assert path.exists()
+    forget_older(tmp_path, path.stat().st_mtime + 1)
+    assert not path.exists()
+    second = asyncio.run(identity(tmp_path, der, GAME, answering))
+    assert second != first
     forget(tmp_path, GAME)
-    assert asyncio.run(identity(tmp_path, der, GAME, answering)) != first
+    assert asyncio.run(identity(tmp_path, der, GAME, answering)) != second
     path.write_text("broken")
     with pytest.raises(InputError, match="cannot be read"):
         asyncio.run(identity(tmp_path, der, GAME, answering))

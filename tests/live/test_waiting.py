@@ -67,6 +67,9 @@ def test_an_agent_that_waits_pays_once_and_is_matched_by_its_stored_report(
                     seen.append(game)
                     played, _ = await device.play(transport, game, Wish("ride", AT[number], 4.0))
                     got.append(played.resource)
+                    # The one-time key of a game that came to nothing is gone; the other is there to cancel with.
+                    kept = [f"{game}.identity"] if played.resource else []
+                    assert [path.name for path in own.glob("*.identity")] == kept
                 return ledger.spent(), got
 
         journal = Journal(memory_folder / "board.db")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -230,7 +231,12 @@ def board(
 )
 def device(
     at: Annotated[
-        str, typer.Option("--at", help="LAT,LON in degrees; only the resource learns it.", show_default=False)
+        str,
+        typer.Option(
+            "--at",
+            help="LAT,LON in degrees, or - or @FILE to read them: other users see command lines.",
+            show_default=False,
+        ),
     ],
     ledger: Annotated[Path, typer.Option("--ledger", help="Where the budget is kept.", show_default=False)],
     trust: Trust,
@@ -350,11 +356,21 @@ def _seconds(text: str, option: str) -> float:
 
 
 def _position(text: str) -> tuple[float, float]:
-    """Return the place that --at names; a refusal does not repeat it, because it is private."""
+    """Return the place that --at names, or that is on the standard input (-) or in a file (@FILE).
+
+    A refusal does not repeat it, because it is private.
+    """
+    if text == "-":
+        text = sys.stdin.readline()
+    elif text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text()
+        except (OSError, UnicodeError):
+            raise InputError(f"{text[1:]}: cannot read a position from this file.") from None
     try:
         latitude, longitude = map(float, text.split(","))
         if abs(latitude) <= 90 and abs(longitude) <= 180:
             return latitude, longitude
     except ValueError:
         pass
-    raise InputError("Expected --at LAT,LON in degrees, such as 40.75,-73.99.")
+    raise InputError("Expected --at LAT,LON in degrees, such as 40.75,-73.99, or - or @FILE to read them.")

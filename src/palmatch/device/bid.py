@@ -68,21 +68,27 @@ class Call:
     """One call of an auction: what a bid adds, and after how many slots the call ends.
 
     What is held when a call ends is held for good. Everything else is offered for nothing in the next call, to all
-    agents that hold nothing, with twice the step and a quarter of the patience, until a call sells nothing.
+    agents that hold nothing, with twice the step and a quarter of the patience, until a call sells nothing. Where slots
+    are few the step grows from slot to slot: a small one lets agents part well, a large one ends what is left.
     """
 
     number: int
     step: float
     patience: int
+    growth: float = 0.0
+
+    def step_in(self, slot: int) -> float:
+        """Return what a bid adds in a slot of the game, counted from 0."""
+        return self.step + self.growth * slot
 
     def following(self) -> Call:
         """Return the next call."""
-        return Call(self.number + 1, 2 * self.step, max(self.patience // 4, 1))
+        return Call(self.number + 1, 2 * self.step, max(self.patience // 4, 1), 2 * self.growth)
 
 
-def call_number(number: int, step: float, patience: int) -> Call:
-    """Return a call of an auction that begins with this step and patience."""
-    call = Call(0, step, patience)
+def call_number(number: int, step: float, patience: int, growth: float = 0.0) -> Call:
+    """Return a call of an auction that begins with this step, patience and growth of the step."""
+    call = Call(0, step, patience, growth)
     for _ in range(number):
         call = call.following()
     return call

@@ -251,12 +251,12 @@ export function bestBid(values, prices, step) {
   return best < 0 ? [-1, 0] : [wanted, prices[wanted] + (best - second) + step];
 }
 
-/** {number, step, patience} of a call of an auction that begins with this step and patience. */
-export function callNumber(number, step, patience) {
-  let call = { number: 0, step, patience };
+/** {number, step, patience, growth} of a call of an auction that begins with this step, patience and growth. */
+export function callNumber(number, step, patience, growth = 0) {
+  let call = { number: 0, step, patience, growth };
   while (call.number < number) {
     const left = Math.max(Math.floor(call.patience / 4), 1);
-    call = { number: call.number + 1, step: 2 * call.step, patience: left };
+    call = { number: call.number + 1, step: 2 * call.step, patience: left, growth: 2 * call.growth };
   }
   return call;
 }
@@ -405,7 +405,8 @@ export class ReportMachine {
       (name) => open.partition[name] === this.owner.partition[name],
     );
     if (!same) throw new Refused("partition", "The game has another partition than the one that this device knows.");
-    if (!(isNumber(open.slack) && open.slack >= 0 && open.slack <= MOST_SLACK && isNumber(open.step) && open.step > 0)) {
+    const added = isNumber(open.step) && open.step > 0 && isNumber(open.growth) && open.growth >= 0;
+    if (!(isNumber(open.slack) && open.slack >= 0 && open.slack <= MOST_SLACK && added)) {
       throw new Refused("range", "The game's step or slack is out of range.");
     }
     let wanted = this.owner.epsilon;
@@ -565,7 +566,8 @@ export class BidMachine extends ReportMachine {
 
   bid(record, open) {
     const prices = record.prices.map((price) => (price === null ? Infinity : price));
-    const [place, offer] = bestBid(this.values, prices, callNumber(record.call, open.step, open.patience).step);
+    const call = callNumber(record.call, open.step, open.patience, open.growth);
+    const [place, offer] = bestBid(this.values, prices, call.step + call.growth * record.sequence);
     if (place < 0) return [];
     const resource = this.table.resources[place];
     this.lastOffer = { resource, offer };

@@ -23,8 +23,9 @@ class Open:
     """A game is announced.
 
     `classes` are the budgets ε that agents may take part with, 0 among them if agents without a budget may. `resources`
-    is the digest of the resource list. A slot lasts `slot` seconds; there are `slots` of them at most. `step` and
-    `patience` are those of the first call of the auction, `slack` what a published result may fall short of its prices.
+    is the digest of the resource list. A slot lasts `slot` seconds; there are `slots` of them at most. `step`,
+    `patience` and `growth` are those of the first call of the auction, `slack` what a published result may fall short
+    of its prices.
     """
 
     version: int
@@ -39,6 +40,7 @@ class Open:
     step: float = 0.03
     patience: int = 100
     slack: float = 1e-9
+    growth: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

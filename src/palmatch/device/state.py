@@ -161,7 +161,8 @@ class Machine:
             raise Refused("protocol", f"The game is played by {record.protocol}, expected {self.protocol}.")
         if record.partition != self.owner.partition:
             raise Refused("partition", "The game has another partition than the one that this device knows.")
-        if not (0 <= record.slack <= MOST_SLACK and isfinite(record.step) and record.step > 0):
+        added = isfinite(record.step) and record.step > 0 and isfinite(record.growth) and record.growth >= 0
+        if not (0 <= record.slack <= MOST_SLACK and added):
             raise Refused("range", "The game's step or slack is out of range.")
         wanted = self.owner.epsilon
         if not self._is_paid(record.game) and self.store.remaining() < units_of(wanted):
@@ -337,7 +338,7 @@ class BidMachine(ReportMachine):
     def _bid(self, record: Bulletin, game: Open) -> tuple[Message, ...]:
         count = len(self.table.resources)
         prices = [inf if price is None else price for price in record.prices]
-        step = call_number(record.call, game.step, game.patience).step
+        step = call_number(record.call, game.step, game.patience, game.growth).step_in(record.sequence)
         place, offer = best_bid(self.values, range(count), prices, 0, count, step)
         if place < 0:
             return ()

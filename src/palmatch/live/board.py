@@ -171,6 +171,7 @@ class Board:
             slots=opening.slots,
             step=opening.step,
             patience=opening.patience,
+            growth=opening.growth,
             slack=opening.slack,
             issuer=opening.issuer,
             resources=listed.hash,

@@ -22,7 +22,7 @@ from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine, pin
 from palmatch.errors import InputError, TransportError
 from palmatch.live import messages as m
 from palmatch.live.codec import NewerVersion, decode
-from palmatch.live.identity import Identity, identity
+from palmatch.live.identity import Identity, forget, forget_older, identity
 from palmatch.live.issuer import read_reply, token_request
 from palmatch.live.keys import Signer
 from palmatch.live.player import Played, Player, topics_of
@@ -40,6 +40,8 @@ Ask = Callable[[str, bytes], Awaitable[bytes]]
 _LARGEST_REPLY = 4096
 # What is left of the joining time must suffice to get a token and to be heard.
 _LEAST_SECONDS = 0.5
+# How long the one-time key of a game in which the device got something is kept: longer than any resource is held.
+_KEPT_SECONDS = 86_400.0
 # How long a game that was announced may take to be opened.
 _PATIENCE = 3600.0
 
@@ -129,7 +131,12 @@ class Device:
             retained=retained,
             noted=lambda text: self.noted(f"{game}: {text}"),
         )
-        return await player.play(), machine
+        played = await player.play()
+        # With a resource the key is still needed: to hand over after a restart, or to cancel.
+        if played.resource is None:
+            forget(self.folder, game)
+        forget_older(self.folder, time.time() - _KEPT_SECONDS)
+        return played, machine
 
     async def cancel(self, transport: Transport, game: str) -> None:
         """Give back what this device got in a game; sent with the identity that it has in that game."""

@@ -7,6 +7,7 @@ between asks again with the same blinded message and gets the same answer; it ne
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,8 +77,16 @@ def keep(folder: Path, issuer: bytes, game: str, own: Identity) -> None:
 
 
 def forget(folder: Path, game: str) -> None:
-    """Drop the identity of a game that is over."""
+    """Drop the identity of a game that is over: whoever gets hold of it could link its owner to the game's traffic."""
     (folder / f"{segment(game)}.identity").unlink(missing_ok=True)
+
+
+def forget_older(folder: Path, than: float) -> None:
+    """Drop the identities that were last written before a time of day: what they held can no longer be cancelled."""
+    for path in folder.glob("*.identity"):
+        with suppress(FileNotFoundError):
+            if path.stat().st_mtime < than:
+                path.unlink()
 
 
 def _read(path: Path) -> _Kept | None:

@@ -98,6 +98,8 @@ class Open(Message, frozen=True):
     step: Annotated[float, Meta(gt=0, le=1)] = 0.03
     patience: Annotated[int, Meta(ge=1, le=100_000)] = 100
     slack: Annotated[float, Meta(ge=0, le=1)] = 1e-9
+    # By how much the step of a call grows from slot to slot.
+    growth: Annotated[float, Meta(ge=0, le=1)] = 0.0
 
 
 class ResourceList(Message, frozen=True):

@@ -43,6 +43,7 @@ def open_record(envelope: Envelope) -> r.Open:
         step=message.step,
         patience=message.patience,
         slack=message.slack,
+        growth=message.growth,
     )
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from palmatch.data.points import Points
-from palmatch.device.bid import call_number
+from palmatch.device.bid import Call
 from palmatch.device.grid import METRES_PER_DEGREE, Partition, locate, metres_per_degree_east, region_name
 from palmatch.domains import mobility
 from palmatch.errors import InputError
@@ -47,8 +47,9 @@ Protocol = Literal["report", "bids", "rounds"]
 
 _SOLD = -1.0
 
-# Bids of a large game: 100 slots suffice, at 1.02 times the loss of the batch on average, which bids for 130 rounds.
-_QUICK_STEP, _QUICK_PATIENCE = 0.045, 82
+# Bids of a large game: 100 slots suffice, where the batch bids for 130 rounds. The step grows from slot to slot;
+# opening prices are those of a step between the first and the last.
+_QUICK_STEP, _QUICK_PATIENCE, _QUICK_GROWTH, _OPENING_STEP = 0.02, 90, 0.0016, 0.045
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +120,19 @@ def rules_of(
     return kinds[protocol](place, settings, simulation, earlier)
 
 
-def bidding_of(place: Map) -> tuple[float, int]:
-    """Return the step and the patience of the bids; announced before any agent joins, so they follow from resources."""
-    few = len(place.resources.ids) <= FEW_AGENTS
-    return (FINE_STEP, LONG_PATIENCE) if few else (_QUICK_STEP, _QUICK_PATIENCE)
+@dataclass(frozen=True, slots=True)
+class Bidding:
+    """How an auction goes: the first call, and the step that opening prices are computed for."""
+
+    call: Call
+    opening_step: float
+
+
+def bidding_of(place: Map) -> Bidding:
+    """Return how agents bid; announced before any of them joins, so it follows from the resources."""
+    if len(place.resources.ids) <= FEW_AGENTS:
+        return Bidding(Call(0, FINE_STEP, LONG_PATIENCE), FINE_STEP)
+    return Bidding(Call(0, _QUICK_STEP, _QUICK_PATIENCE, _QUICK_GROWTH), _OPENING_STEP)
 
 
 def slack_of(place: Map) -> float:
@@ -144,7 +154,7 @@ def opening_of(
     earlier: Sequence[EarlierTable] = (),
 ) -> Opening:
     """Return what a board opens a game of a protocol's method with; times are in seconds."""
-    grid, (step, patience) = place.partition, bidding_of(place)
+    grid, call = place.partition, bidding_of(place).call
     return Opening(
         protocol=protocol,
         method=method_of(protocol).name,
@@ -157,8 +167,9 @@ def opening_of(
         preparing=preparing,
         slot=slot,
         slots=1 if protocol == "report" else slots,
-        step=step,
-        patience=patience,
+        step=call.step,
+        patience=call.patience,
+        growth=call.growth,
         slack=slack_of(place),
     )
 
@@ -245,11 +256,11 @@ class ReportRules(MethodRules):
         return super().tables(crowd)
 
     def _tables(self, first: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], m.Table]:
-        self.step, self.patience = bidding_of(self.map)
+        step = bidding_of(self.map).opening_step
         self.plan: Reporting = reporting(self.workspace, self.settings)
-        if self.plan.step != self.step:
+        if self.plan.step != step:
             # More agents have come than resources had let expect.
-            self.plan = reporting(self.workspace, replace(self.settings, step=self.step))
+            self.plan = reporting(self.workspace, replace(self.settings, step=step))
         # The place of each earlier table among the channels, and those channels with their values in this game.
         self.kept: dict[bytes, int] = {}
         self.channels, self.owners = list(self.plan.channels), list(self.plan.region_of_channel)
@@ -326,7 +337,7 @@ class _Sale:
     holder: IntArray
     sold: FloatArray
     deadline: int
-    call: int = 0
+    call: Call
     free: int = 0
     held: set[int] = field(default_factory=set)
 
@@ -340,8 +351,8 @@ class BidRules(ReportRules):
         resources = len(self.map.resources.ids)
         opening = self.plan.opening.copy() if self.tags else np.zeros(resources)
         none = np.full(resources, -1, dtype=np.int64)
-        patience = bidding_of(self.map)[1]
-        self.sale = _Sale(opening, none, np.full(resources, np.nan), patience, free=len(self.tags))
+        call = bidding_of(self.map).call
+        self.sale = _Sale(opening, none, np.full(resources, np.nan), call.patience, call, free=len(self.tags))
         self.agent = {tag: agent for agent, tag in enumerate(self.tags)}
         self.row = {name: row for row, name in enumerate(self.map.resources.ids)}
         self.region = {region: self._resources(region) for region, _ in crowd.members}
@@ -361,7 +372,7 @@ class BidRules(ReportRules):
         return {
             region: Regional(
                 [self.tags[holder] if holder >= 0 else None for holder in self.sale.holder[rows].tolist()],
-                call=self.sale.call,
+                call=self.sale.call.number,
                 prices=posted[rows].tolist(),
             )
             for region, rows in self.region.items()
@@ -402,10 +413,10 @@ class BidRules(ReportRules):
         new = (sale.holder >= 0) & np.isnan(sale.sold)
         sale.sold[new] = sale.prices[new]
         sale.free -= int(new.sum())
-        if sale.free == 0 or (sale.call > 0 and not new.any()):
+        if sale.free == 0 or (sale.call.number > 0 and not new.any()):
             return True
-        sale.call += 1
-        sale.deadline = rounds + call_number(sale.call, self.step, self.patience).patience
+        sale.call = sale.call.following()
+        sale.deadline = rounds + sale.call.patience
         sale.prices = np.where(sale.holder >= 0, sale.prices, 0.0)
         return False
 

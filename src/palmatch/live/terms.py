@@ -93,5 +93,6 @@ class Opening:
     # Of the auction's first call.
     step: float = 0.03
     patience: int = 100
+    growth: float = 0.0
     # What a published matching may fall short of its prices.
     slack: float = 1e-9

@@ -45,6 +45,8 @@ _MOST_REFUSALS = 20
 _NOT_TEXT, _POLICY, _TRY_LATER = 1007, 1008, 1013
 # Where an application finds the connection itself.
 _DIRECT = "palmatch.direct"
+# Certificates that are checked in one step: some milliseconds.
+_CERTIFICATES_AT_ONCE = 20
 # As clients do.
 _PING_SECONDS = 60.0
 
@@ -141,7 +143,7 @@ class Hub:
         finally:
             connection.close()
 
-    def admit(self, payload: bytes, challenge: bytes) -> Access:
+    async def admit(self, payload: bytes, challenge: bytes) -> Access:
         """Return what a client that proves to hold a key may do."""
         try:
             said = msgspec.json.decode(payload, type=Hello)
@@ -156,8 +158,17 @@ class Hub:
         if said.role == "witness" and said.key in self.trust.witnesses:
             return Access("witness", (said.name,))
         if said.role == "resource":
-            return Access("resource", tuple(self._certified(packet, said.key) for packet in said.certificates))
+            return Access("resource", await self._all_certified(said))
         raise ProtocolError(f"This key is not that of a {said.role} of this hub.")
+
+    async def _all_certified(self, said: Hello) -> tuple[str, ...]:
+        """Return the names of a gateway's resources; a thousand certificates must not keep other clients waiting."""
+        names = []
+        for packet in said.certificates:
+            names.append(self._certified(packet, said.key))
+            if len(names) % _CERTIFICATES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return tuple(names)
 
     def _certified(self, packet: bytes, key: bytes) -> str:
         """Return the name of the resource whose signing key this is, on the operator's word."""
@@ -258,6 +269,7 @@ class _Connection:
         self._challenge = secrets.token_bytes(32)
         self._refusals = 0
         self._closed = False
+        self._admitting: asyncio.Task[None] | None = None
         socket.direct(self.handle)
         if not speaks_json:
             self._say(Op.CHALLENGE, "", self._challenge)
@@ -265,6 +277,8 @@ class _Connection:
     def close(self) -> None:
         """Forget the client."""
         self._closed = True
+        if self._admitting is not None:
+            self._admitting.cancel()
         self.port.close()
 
     def handle(self, said: bytes | str) -> None:
@@ -278,19 +292,35 @@ class _Connection:
             op, topic, payload = read_text(said) if isinstance(said, str) else read_frame(said)
             self._do(op, topic, payload)
         except ProtocolError as error:
-            self._refusals += 1
-            _LOG.warning("refused", extra={"reason": str(error), "role": self.port.access.role})
-            self._say(Op.NOT_SUBSCRIBED if op is Op.SUBSCRIBE else Op.REFUSED, topic, str(error).encode())
-            if isinstance(error, RateExceeded) or self._refusals > _MOST_REFUSALS:
-                self._end(_POLICY)
+            self._refuse(Op.NOT_SUBSCRIBED if op is Op.SUBSCRIBE else Op.REFUSED, topic, error)
+
+    def _refuse(self, op: Op, topic: str, error: ProtocolError) -> None:
+        self._refusals += 1
+        _LOG.warning("refused", extra={"reason": str(error), "role": self.port.access.role})
+        self._say(op, topic, str(error).encode())
+        if isinstance(error, RateExceeded) or self._refusals > _MOST_REFUSALS:
+            self._end(_POLICY)
+
+    async def _admit(self, payload: bytes) -> None:
+        """Give a client the rights of the key that it has shown; until then it has those of a device."""
+        try:
+            access = await self.hub.admit(payload, self._challenge)
+        except ProtocolError as error:
+            self._refuse(Op.REFUSED, "", error)
+            return
+        finally:
+            self._admitting = None
+        if not self._closed:
+            self.port.close()
+            self.port = self.hub.exchange.attach(access, self._deliver)
+            self._say(Op.WELCOME, "", b"")
 
     def _do(self, op: Op, topic: str, payload: bytes) -> None:
         match op:
             case Op.HELLO:
-                access = self.hub.admit(payload, self._challenge)
-                self.port.close()
-                self.port = self.hub.exchange.attach(access, self._deliver)
-                self._say(Op.WELCOME, "", b"")
+                if self._admitting is not None:
+                    raise ProtocolError("Expected one hello.")
+                self._admitting = asyncio.create_task(self._admit(payload))
             case Op.SUBSCRIBE:
                 self.port.subscribe(topic)
                 self._say(Op.SUBSCRIBED, topic, b"")

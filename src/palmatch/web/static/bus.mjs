@@ -130,7 +130,7 @@ export class Player {
     return {
       kind: "open", version: 1, game: this.game, protocol: open.protocol, classes: open.classes, resources: hex(open.resources),
       partition: { edge, spacing, latitude: origin[0], longitude: origin[1] }, start: open.start / 1000, slot: open.slot,
-      slots: open.slots, step: open.step, patience: open.patience, slack: open.slack,
+      slots: open.slots, step: open.step, patience: open.patience, slack: open.slack, growth: open.growth,
     };
   }
 
