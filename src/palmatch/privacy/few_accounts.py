@@ -6,6 +6,8 @@ regions take no longer than their arithmetic.
 
 from __future__ import annotations
 
+from types import FunctionType
+
 import numba
 import numpy as np
 
@@ -73,7 +75,7 @@ def best_account(region, chances, terms, kinds, selection, backoff):  # type: ig
             else:
                 # Costs that may be too low: of the pairs that are the worst at the first order.
                 for rank in range(shown):
-                    some[rank] = cost_of_pair(pairs[rank, :, : offsets[rank + 1] - offsets[rank]], orders[top])
+                    some[rank] = cost_of_pair(pairs[rank], offsets[rank + 1] - offsets[rank], orders[top])
                 stop = offsets[shown]
                 fill_coin_costs(low[:stop], high[:stop], backoff_noise, backoff_share, orders[top], other)
                 values[top] = bought(course_of(some, other, offsets, noise), worths[top])
@@ -89,7 +91,7 @@ def best_account(region, chances, terms, kinds, selection, backoff):  # type: ig
         if pure:
             # Any pair's largest log-ratio is at most what a selection costs without δ; often that says enough.
             for rank in range(shown):
-                some[rank] = ratio_of_pair(pairs[rank, :, : offsets[rank + 1] - offsets[rank]])
+                some[rank] = ratio_of_pair(pairs[rank], offsets[rank + 1] - offsets[rank])
             stop = offsets[shown]
             fill_coin_costs(low[:stop], high[:stop], backoff_noise, backoff_share, np.inf, other)
             course = course_of(some, other, offsets, noise)
@@ -138,3 +140,11 @@ def _pure_if_better(region, chances, extremes, other, selection, backoff):  # ty
     copy(ratios, selection)
     copy(coins, backoff)
     return PURE
+
+
+# The same lines for a region alone, not compiled themselves: that takes longer than hundreds of regions.
+account_alone = FunctionType(
+    best_account.py_func.__code__,
+    {**globals(), "_known": _known.py_func, "_pure_if_better": _pure_if_better.py_func},
+    "account_alone",
+)

@@ -55,8 +55,9 @@ def selection_costs(
     """
     table, costs = padded(columns), np.empty(len(offsets) - 1)
     totals, _ = set_sums(table, entries, offsets)
+    # Orders may be whole numbers, for which numba would compile all of it once more.
     fill_selection_costs(
-        table, columns.shape[1], totals, entries, offsets, noise, share, order, costs, np.empty((0, 2, 0))
+        table, columns.shape[1], totals, entries, offsets, noise, share, float(order), costs, np.empty((0, 2, 0))
     )
     return costs
 
@@ -95,7 +96,7 @@ def coin_moments(heads: FloatArray, tails: FloatArray, others: FloatArray, order
 def coin_costs(low: IntArray, high: IntArray, noise: IntArray, share: float, order: float) -> FloatArray:
     """Return at every entry the worst cost of a back-off between the types of the smallest and the largest chance."""
     costs = np.empty(len(low))
-    fill_coin_costs(low, high, noise, share, order, costs)
+    fill_coin_costs(low, high, noise, share, float(order), costs)
     return costs
 
 
@@ -218,7 +219,8 @@ def selection_ratio(table, entries, offsets, rank, noise, share):  # type: ignor
     here, common = entries[offsets[rank] : offsets[rank + 1]], noise[offsets[rank] : offsets[rank + 1]]
     width, ratio = table.shape[1], 1.0
     chances, memory, largest = np.empty((len(here), width)), np.empty((3, width)), np.empty(width, dtype=np.int64)
-    fill_weights_abreast(table, here, 0, width, chances, memory, largest)
+    # Not the literal 0, for which numba compiles the function once more.
+    fill_weights_abreast(table, here, np.int64(0), width, chances, memory, largest)
     _mix(chances, common, share)
     for place in range(len(here)):
         low, high = extremes_of(chances[place])
@@ -447,20 +449,20 @@ def fill_exact(table, kind, total, here, common, share, order, out):  # type: ig
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def cost_of_pair(chances, order):  # type: ignore[no-untyped-def]  # compiled
-    """Return the cost of a selection for one pair of types: never above the worst."""
+def cost_of_pair(chances, count, order):  # type: ignore[no-untyped-def]  # compiled
+    """Return the cost of a selection for one pair of types over so many entries: never above the worst."""
     moment = 0.0
-    for place in range(chances.shape[1]):
+    for place in range(count):
         first, second = chances[0, place], chances[1, place]
         moment += first * power(first / second, order)
     return np.log(max(moment, 1.0))
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def ratio_of_pair(chances):  # type: ignore[no-untyped-def]  # compiled
-    """Return the largest log-ratio of a selection for one pair of types."""
+def ratio_of_pair(chances, count):  # type: ignore[no-untyped-def]  # compiled
+    """Return the largest log-ratio of a selection for one pair of types over so many entries."""
     ratio = 1.0
-    for place in range(chances.shape[1]):
+    for place in range(count):
         quotient = chances[0, place] / chances[1, place]
         ratio = max(ratio, max(quotient, 1.0 / quotient))
     return np.log(ratio)

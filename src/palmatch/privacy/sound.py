@@ -205,7 +205,7 @@ class BestOf:
         table = padded(np.ascontiguousarray(region.utilities.T))
         tables = (table, len(region.types), region.entries, region.offsets, play.selection, play.backoff)
         selection, backoff = np.empty(region.ranks), np.empty(len(region.entries))
-        place = few_accounts.best_account(
+        place = few_accounts.account_alone(
             tables, chances_of(policy), self.terms(epsilon, delta), (self.pure, self.renyi), selection, backoff
         )
         unsure = place == few_accounts.UNSURE
