@@ -154,7 +154,8 @@ def play_turns(game, rule, limits, board, state, holds, active, step, until, tra
     taken = board[0]
     attempting, at = np.zeros(len(mode), dtype=np.bool_), np.zeros(len(mode), dtype=np.int64)
     while step < until:
-        kept = 0
+        # Not the literal 0, for which numba compiles `settle` once more.
+        playing = np.int64(0)
         for index in range(active):
             player = queue[index]
             if mode[player] == DOUBTS:
@@ -165,9 +166,9 @@ def play_turns(game, rule, limits, board, state, holds, active, step, until, tra
                     continue
                 mode[player] = LOOKS
             attempting[player], at[player] = mode[player] == ATTEMPTS, resources[entry_of[player]]
-            queue[kept] = player
-            kept += 1
-        active = kept
+            queue[playing] = player
+            playing += 1
+        active = playing
         if active == 0:
             break
         step += 1
