@@ -23,6 +23,7 @@ from palmatch.privacy import few_types
 from palmatch.privacy.ranges import Groups, backoff_extremes, selection_range
 from palmatch.privacy.renyi import (
     Coins,
+    factors,
     log_moment,
     log_moment_of_coins,
     lowered,
@@ -122,8 +123,8 @@ def _bounds_above(
     )
     noise = weights / GRID
     with np.errstate(all="ignore"):
-        my_raised, my_lowered = few_types.factors(mine, noise, order)
-        raised_high, lowered_low = few_types.factors(high, noise, order)[0], few_types.factors(low, noise, order)[1]
+        my_raised, my_lowered = factors(mine, noise, order)
+        raised_high, lowered_low = factors(high, noise, order)[0], factors(low, noise, order)[1]
         highest, lowest = raised_high.max(axis=0), lowered_low.max(axis=0)
     for one, (start, stop) in zip(part.each(), part.sets, strict=True):
         here = np.s_[:, start:stop]

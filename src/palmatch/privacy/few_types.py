@@ -72,27 +72,6 @@ def selection_ratios(
     return ratios
 
 
-def factors(rows: FloatArray, common: FloatArray, order: float) -> tuple[FloatArray, FloatArray]:
-    """Return `renyi.raised` and `renyi.lowered` of each row but for rounding, in one pass: good for bounds."""
-    up, down = np.empty(rows.shape), np.empty(rows.shape)
-    _factors(np.ascontiguousarray(rows), 1.0 / common, order, up, down)
-    return up, down
-
-
-def coin_moments(heads: FloatArray, tails: FloatArray, others: FloatArray, order: float) -> FloatArray:
-    """Return the largest moment, in either direction, between a coin and each of the others at the same entry.
-
-    Parameters
-    ----------
-    heads, tails:
-        (agents, entries).
-    others:
-        (coins, 2, entries): heads and tails.
-    """
-    moments: FloatArray = _coin_moments(heads, tails, others, order)
-    return moments
-
-
 def coin_costs(low: IntArray, high: IntArray, noise: IntArray, share: float, order: float) -> FloatArray:
     """Return at every entry the worst cost of a back-off between the types of the smallest and the largest chance."""
     costs = np.empty(len(low))
@@ -114,66 +93,6 @@ def power(base, exponent):  # type: ignore[no-untyped-def]  # compiled
         if left == 0:
             return result
         base *= base
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _raise(base, exponent, out):  # type: ignore[no-untyped-def]  # compiled
-    """Write base ** exponent for a whole row; `base` is overwritten."""
-    left = np.int64(exponent)
-    if left != exponent or left < 1:
-        for place in range(len(base)):
-            out[place] = base[place] ** exponent
-        return
-    out[:] = 1.0
-    while True:
-        if left & 1:
-            for place in range(len(base)):
-                out[place] *= base[place]
-        left >>= 1
-        if left == 0:
-            return
-        for place in range(len(base)):
-            base[place] *= base[place]
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _factors(rows, inverse, order, up, down):  # type: ignore[no-untyped-def]  # compiled
-    for number in range(len(rows)):
-        row, left, right = rows[number], up[number], down[number]
-        for place in range(len(row)):
-            right[place] = row[place] * inverse[place]
-        _raise(right, order, left)
-        for place in range(len(row)):
-            right[place] = 1.0 / left[place]
-        for place in range(len(row)):
-            left[place] *= row[place]
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _coin_moments(heads, tails, others, order):  # type: ignore[no-untyped-def]  # compiled
-    moments, base = np.zeros(heads.shape), np.empty(heads.shape[1])
-    up, down = np.empty(heads.shape[1]), np.empty(heads.shape[1])
-    for row in range(len(heads)):
-        mine, rest, out = heads[row], tails[row], moments[row]
-        for coin in range(len(others)):
-            other, left = others[coin, 0], others[coin, 1]
-            for place in range(len(mine)):
-                base[place] = mine[place] / other[place]
-            _raise(base, order, up)
-            for place in range(len(mine)):
-                base[place] = rest[place] / left[place]
-            _raise(base, order, down)
-            for place in range(len(mine)):
-                base[place] = mine[place] * up[place] + rest[place] * down[place]
-            for place in range(len(mine)):
-                # What is no number stays, so that the caller sees it.
-                out[place] = out[place] if base[place] <= out[place] or out[place] != out[place] else base[place]
-            for place in range(len(mine)):
-                base[place] = other[place] / up[place] + left[place] / down[place]
-            for place in range(len(mine)):
-                # What is no number stays, so that the caller sees it.
-                out[place] = out[place] if base[place] <= out[place] or out[place] != out[place] else base[place]
-    return moments
 
 
 @numba.njit(cache=True, nogil=True)
@@ -391,8 +310,12 @@ def _raise_single(row, order, base):  # type: ignore[no-untyped-def]  # compiled
 @numba.njit(cache=True, nogil=True)
 def is_sure(norms, common, share):  # type: ignore[no-untyped-def]  # compiled
     """Return whether single precision is good enough to screen the pairs of a rank set."""
-    if len(common) > _MOST_ENTRIES or (1.0 - share) * common.min() < _FINE:
+    if len(common) > _MOST_ENTRIES:
         return False
+    # A loop compiles many times faster than `common.min()`.
+    for weight in common:
+        if (1.0 - share) * weight < _FINE:
+            return False
     for row in norms:
         for value in row:
             if not value <= SURE:

@@ -16,7 +16,6 @@ import numpy as np
 import scipy
 from threadpoolctl import ThreadpoolController
 
-from palmatch.privacy.few_types import coin_moments
 from palmatch.problem import FloatArray, IntArray
 
 # Far above what rounding takes from a moment.
@@ -105,6 +104,12 @@ def lowered(distribution: FloatArray, common: FloatArray, order: float) -> Float
     return power(common / distribution, order)
 
 
+def factors(distribution: FloatArray, common: FloatArray, order: float) -> tuple[FloatArray, FloatArray]:
+    """Return `raised` and `lowered` but for rounding, by one power: good for bounds."""
+    powers = power(distribution / common, order)
+    return powers * distribution, 1.0 / powers
+
+
 class _OneThread:
     """Limits BLAS while any thread of this process is inside: the first one in sets the limit, the last one lifts it.
 
@@ -181,7 +186,13 @@ def worst_log_moments_of_coins(mine: Coins, others: Sequence[Coins], order: floa
 
     Powers, which are fast, say where the largest one may be; `log_moment_of_coins` says what it is.
     """
-    moments = coin_moments(mine.heads, mine.tails, np.array([(other.heads, other.tails) for other in others]), order)
+    moments = np.zeros_like(mine.heads)
+    with np.errstate(all="ignore"):
+        for other in others:
+            up, down = power(mine.heads / other.heads, order), power(mine.tails / other.tails, order)
+            # What is no number stays, so that it is looked at.
+            np.maximum(moments, mine.heads * up + mine.tails * down, out=moments)
+            np.maximum(moments, other.heads / up + other.tails / down, out=moments)
     largest = moments.max(axis=1, keepdims=True)
     rows, places = np.nonzero((moments >= largest * (1 - _SLACK)) | ~(largest <= _SURE))
     here, worst = Coins(mine.heads[rows, places], mine.tails[rows, places]), np.zeros(len(moments))
