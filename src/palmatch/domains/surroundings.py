@@ -14,11 +14,15 @@ import numpy as np
 import scipy
 
 from palmatch.domains.distance import exponential
+from palmatch.plain import plain
 from palmatch.problem import FloatArray, IntArray
 from palmatch.threads import spread
 
 # Squares that one thread does at a time.
 _AT_A_TIME = 64
+
+# The places of so few squares are sooner found by plain Python than its compiled twin is compiled.
+_FEW = 200
 
 # No more cells than this many times the places, and this many.
 _CELLS_EACH, _FEW_CELLS = 4, 1024
@@ -106,8 +110,9 @@ class Surroundings:
         weights = np.empty((len(corners), len(offsets)))
         cells = (self.corner, self.size, self.columns, self.rows, self.cell_start, self.by_cell)
         grid = (offsets, axis, width)
+        fill = fill_bells if len(corners) > _FEW else _fill_few_bells
         spread(
-            lambda *some: fill_bells(some, corners, self.places, self.reach, cells, grid, weights),
+            lambda *some: fill(some, corners, self.places, self.reach, cells, grid, weights),
             len(corners),
             at_a_time=_AT_A_TIME,
         )
@@ -189,3 +194,6 @@ def _sum_bells(away, offsets, axis, width, weight):  # type: ignore[no-untyped-d
         for place in range(count):
             east, north = offsets[row, 0] - away[0, place], offsets[row, 1] - away[1, place]
             weight[row] += exponential(scale * (east * east + north * north))
+
+
+_fill_few_bells = plain(fill_bells, _around, _sort)

@@ -6,11 +6,10 @@ regions take no longer than their arithmetic.
 
 from __future__ import annotations
 
-from types import FunctionType
-
 import numba
 import numpy as np
 
+from palmatch.plain import plain
 from palmatch.privacy.course import bought, climb, course_of
 from palmatch.privacy.few_types import (
     copy,
@@ -142,9 +141,5 @@ def _pure_if_better(region, chances, extremes, other, selection, backoff):  # ty
     return PURE
 
 
-# The same lines for a region alone, not compiled themselves: that takes longer than hundreds of regions.
-account_alone = FunctionType(
-    best_account.py_func.__code__,
-    {**globals(), "_known": _known.py_func, "_pure_if_better": _pure_if_better.py_func},
-    "account_alone",
-)
+# For a region alone: compiling these takes longer than hundreds of regions do.
+account_alone = plain(best_account, _known, _pure_if_better)
