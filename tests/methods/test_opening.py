@@ -25,7 +25,7 @@ from palmatch.methods.reports import (
     reporting,
     value_lists,
 )
-from palmatch.policies.channel import Channel, of_anyone, randomised_response
+from palmatch.policies.channel import Channel, marginal, randomised_response
 from palmatch.rounds.auction import sell
 from palmatch.rounds.draws import MADE_UP, draw, keys_of, stream, streams
 from palmatch.studies.limit import Town
@@ -65,7 +65,7 @@ def test_the_budget_of_most_agents_decides(night, few, monkeypatch):
 def test_an_agent_that_is_not_known_reports_by_the_average_of_all_types():
     channel = Channel(np.array([0, 1, 1, 2]), randomised_response(3, 2.0), np.ones((3, 1)))
     prior = np.array([0.5, 0.2, 0.1, 0.2])
-    found = of_anyone(channel, prior)
+    found = marginal(channel, prior)
     assert found.chances.shape == (1, 3)
     assert found.chances.sum() == GRID
     np.testing.assert_allclose(found.chances[0] / GRID, prior @ channel.chances[channel.cell_of] / GRID, rtol=1e-12)
@@ -81,7 +81,7 @@ def test_prices_are_the_least_that_any_synthetic_crowd_pays(night):
     for number in range(MADE_UP_CROWDS):
         told = []
         for key, group in zip(ids, of_agent.tolist(), strict=True):
-            one = of_anyone(plan.channels[group], priors[places[group]])
+            one = marginal(plan.channels[group], priors[places[group]])
             drawn_number = draw(stream(0, key), number, MADE_UP)
             told.append(int((drawn_number >= one.chances[0].cumsum()[:-1]).sum()))
         names = streams(0, keys_of(night.agent_ids))

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
+from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
+from palmatch.policies.channel import enforce_epsilon, keeps
 from palmatch.privacy import limit_certificate, limit_solver
 from palmatch.privacy.limit_certificate import (
     FINER,
@@ -169,6 +171,26 @@ def test_no_report_by_an_extremal_channel_beats_the_limit(types, epsilon):
     for one, other in product(_extremal(types, epsilon), repeat=2):
         most = max(most, _matched_on_reports((one, other), prior, tables))
     assert 0.0 < most <= bound
+
+
+@given(SEEDS, st.integers(2, 3), st.integers(2, 4), st.sampled_from([0.2, 1.0, 3.0]), st.sampled_from([0.1, 1.0]))
+@settings(max_examples=60, deadline=None)
+def test_no_report_by_any_channel_beats_the_limit(seed, types, reports, epsilon, spread):
+    """Random channels, one for each of two agents, made to keep ε; matched by a centre."""
+    rng = _rng(seed)
+    prior, table = rng.dirichlet(np.ones(types)), rng.random((types, 2)) * 0.9 + 0.1
+    program = make_program([Group("a", 2, epsilon, prior, table, np.arange(2))], np.ones(2))
+    channels = [enforce_epsilon(rng.dirichlet(np.full(reports, spread), types) + 1e-9, epsilon) for _ in range(2)]
+    assert all(keeps(chances, epsilon) for chances in channels)
+    reached = _matched_on_reports([chances / GRID for chances in channels], prior, table)
+    assert reached <= certify(program, solve(program)).bound
+
+
+def test_reports_that_break_their_budget_beat_the_limit():
+    """Planted: the tests above can fail."""
+    prior, table, epsilon = np.full(2, 0.5), np.array([[1.0, 0.2], [0.2, 1.0]]), 0.2
+    program = make_program([Group("a", 2, epsilon, prior, table, np.arange(2))], np.ones(2))
+    assert _matched_on_reports([np.eye(2)] * 2, prior, table) > certify(program, solve(program)).bound
 
 
 def _extremal(types, epsilon):

@@ -70,7 +70,7 @@ def test_opening_prices_that_follow_the_agents_own_cells_are_found(monkeypatch):
 
     def leaking(problem, plan, priors, keys):
         with monkeypatch.context() as inside:
-            inside.setattr(reports, "of_anyone", lambda channel, prior: channel)
+            inside.setattr(reports, "marginal", lambda channel, prior: channel)
             inside.setattr(reports, "told", lambda unknown, draw: told(replace(unknown, cell=plan.cell), draw))
             return honest(problem, plan, priors, keys)
 

@@ -27,7 +27,7 @@ from palmatch.methods.results import make_matching
 from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood, Progress, kept
 from palmatch.policies.cells import mean
-from palmatch.policies.channel import Channel, of_anyone, report
+from palmatch.policies.channel import Channel, marginal, report
 from palmatch.policies.once import Crowd, best_channel, commonest, like_others
 from palmatch.problem import Expecting, ExpectingAll, FloatArray, IntArray, Located, Mutual, Problem
 from palmatch.rounds.auction import ValueLists
@@ -427,8 +427,8 @@ def prices_of_reports(problem: Problem, plan: Reporting, priors: Sequence[FloatA
     A crowd's reports follow from the priors (one for each channel) and public draws that no game uses: no agent's cell
     is looked at. What is not sold, or for less than the lowest price, opens at the lowest price.
     """
-    anyone = tuple(of_anyone(channel, prior) for channel, prior in zip(plan.channels, priors, strict=True))
-    unknown = replace(plan, channels=anyone, cell=np.zeros(problem.agents, dtype=np.int64))
+    channels = tuple(marginal(channel, prior) for channel, prior in zip(plan.channels, priors, strict=True))
+    unknown = replace(plan, channels=channels, cell=np.zeros(problem.agents, dtype=np.int64))
     names, lists = streams(0, keys), value_lists(plan, unknown.cell)
     opening, lowest = plan.opening, LEAST_SHARE * plan.opening
     for number in range(MADE_UP_CROWDS):

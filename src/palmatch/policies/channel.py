@@ -63,7 +63,7 @@ def report(channel: Channel, cell: IntArray, draw: IntArray) -> IntArray:
     return told
 
 
-def of_anyone(channel: Channel, prior: FloatArray) -> Channel:
+def marginal(channel: Channel, prior: FloatArray) -> Channel:
     """Return how an agent reports of whom only the prior is known: one cell, with the average chances of all types."""
     weight = np.bincount(channel.cell_of, weights=prior, minlength=channel.cells).astype(np.float64)
     average = mean(channel.chances / GRID, weight)
