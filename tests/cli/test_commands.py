@@ -244,6 +244,17 @@ def test_demo_writes_a_page_and_its_pictures(tmp_path):
         assert method in result.stdout
 
 
+def test_demo_shows_the_limit_when_asked(tmp_path, monkeypatch):
+    monkeypatch.setenv("PALMATCH_CACHE", str(tmp_path / "cache"))
+    result = run("demo", "--limit", "--out", "page", "--hour", 5, "--runs", 1, "--json", "rows.json", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    page = (tmp_path / "page" / "report.html").read_text()
+    assert "No private method (ε-PLDP) can do better than the dashed line" in page
+    rows = {row["method"]: row for row in json.loads((tmp_path / "rows.json").read_text())["rows"]}
+    assert rows["limit"]["loss_mean"] > 0
+    assert {"limit", *pm.METHODS} == set(rows)
+
+
 def test_help_of_every_word_has_an_example():
     for word in ("demo", "match", "compare", "plan"):
         result = run(word, "--help", folder=Path())
