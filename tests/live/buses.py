@@ -61,7 +61,7 @@ class Bus:
     name = ""
 
     def run(self, main: Callable[[Join], Coroutine[Any, Any, None]]) -> None:
-        asyncio.run(asyncio.wait_for(self._within(main), 60))
+        asyncio.run(asyncio.wait_for(self._within(main), 300))
 
     async def _within(self, main: Callable[[Join], Coroutine[Any, Any, None]]) -> None:
         async with self.open() as connected:

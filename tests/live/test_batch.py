@@ -118,7 +118,7 @@ def test_a_simulated_game_has_the_matching_and_the_charges_of_the_batch(
             # All devices are in one process, which must not miss a slot on a machine that has other things to do.
             joining=1.5 if isinstance(bus, MemoryBus) else 4.0,
             preparing=3.0 if protocol == "rounds" else 1.0,
-            slot=2.0 if protocol == "report" or isinstance(bus, MemoryBus) else 0.6,
+            slot=2.0 if protocol == "report" or isinstance(bus, MemoryBus) else 1.0,
             slots=2000,
             simulation=simulation,
         )

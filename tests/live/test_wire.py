@@ -53,7 +53,7 @@ class Unpadded(Player):
     """A planted bug: a packet whose size depends on the place, before the one that is as it should be."""
 
     async def _send(self, topic: Topic, packet: bytes, *more: Any) -> None:
-        if topic.kind == "report":
+        if topic.kind in ("report", "bid", "claim"):
             with suppress(ProtocolError):
                 await self.transport.publish(topic, packet + bytes(1 + self.machine.owner.place.spot))
         await super()._send(topic, packet, *more)
@@ -65,9 +65,11 @@ def test_all_traffic_of_many_games_tells_no_more_than_epsilon(protocol: Any) -> 
     assert not attack.broken, attack.verdict
 
 
-@pytest.mark.parametrize("player", [LateWindow, Unpadded])
-def test_a_planted_timing_leak_and_a_planted_size_leak_are_caught(player: type[Player]) -> None:
-    stage = Stage("report", epsilon=EPSILON, seed=3, player=player)
+@pytest.mark.parametrize(
+    ("protocol", "player"), [("report", LateWindow), ("report", Unpadded), ("bids", Unpadded), ("rounds", Unpadded)]
+)
+def test_a_planted_timing_leak_and_a_planted_size_leak_are_caught(protocol: Any, player: type[Player]) -> None:
+    stage = Stage(protocol, epsilon=EPSILON, seed=3, player=player)
     LateWindow.slow_at = worst_pair(stage)[0]
     attack = attack_wire(stage, games=GAMES)
     assert attack.broken, attack.verdict
