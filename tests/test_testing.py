@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import count
 from typing import Any
 
@@ -517,6 +517,6 @@ def test_a_domain_that_breaks_a_rule_makes_no_problem():
             return -1
 
     domain = night().domain
-    other = Changing(**{name: getattr(domain, name) for name in domain.__dataclass_fields__})
+    other = Changing(**{field.name: getattr(domain, field.name) for field in fields(domain) if field.init})
     with pytest.raises(pm.InputError, match="The domain Changing breaks a rule: Expected representative"):
         make_problem(other, night().types, resource_ids=night().resource_ids)

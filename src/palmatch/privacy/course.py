@@ -26,6 +26,15 @@ def course_of(selection, backoff, offsets, noise):  # type: ignore[no-untyped-de
     return course
 
 
+@numba.njit(cache=True, nogil=True)
+def total(course):  # type: ignore[no-untyped-def]  # compiled
+    """Return what a course costs, added up in its order: numpy's sum has other last bits than a compiled one."""
+    costs = 0.0
+    for action in range(len(course)):
+        costs += course[action]
+    return costs
+
+
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def bought(course, worth):  # type: ignore[no-untyped-def]  # compiled
     """Return how many actions of a course a budget pays for, counting a part of the next one."""

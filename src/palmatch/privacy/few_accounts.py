@@ -10,7 +10,7 @@ import numba
 import numpy as np
 
 from palmatch.plain import plain
-from palmatch.privacy.course import bought, climb, course_of
+from palmatch.privacy.course import bought, climb, course_of, total
 from palmatch.privacy.few_types import (
     copy,
     cost_of_pair,
@@ -94,7 +94,7 @@ def best_account(region, chances, terms, kinds, selection, backoff):  # type: ig
             stop = offsets[shown]
             fill_coin_costs(low[:stop], high[:stop], backoff_noise, backoff_share, np.inf, other)
             course = course_of(some, other, offsets, noise)
-            if course.sum() > epsilon and bought(course, epsilon) * _A_LITTLE_MORE < most:
+            if total(course) > epsilon and bought(course, epsilon) * _A_LITTLE_MORE < most:
                 return top
     if not pure:
         return top
@@ -128,7 +128,7 @@ def _pure_if_better(region, chances, extremes, other, selection, backoff):  # ty
         fill_coin_costs(
             low[start:stop], high[start:stop], backoff_noise[start:stop], backoff_share, np.inf, coins[start:stop]
         )
-        spent += course_of(ratios[rank : rank + 1], coins, offsets[rank:], noise).sum()
+        spent += total(course_of(ratios[rank : rank + 1], coins, offsets[rank:], noise))
         known = rank + 1
     if bought(course_of(ratios[:known], coins, offsets, noise), epsilon) < most:
         return top
