@@ -5,7 +5,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint soak fuzz bench docs release-check clean clean-kernels
+.PHONY: setup demo test lint kernels soak fuzz bench docs release-check clean clean-kernels
 
 setup: .venv/ready
 
@@ -29,8 +29,13 @@ lint: setup
 clean-kernels:
 	find src -name "*.nb[ic]" -delete
 
-test: lint clean-kernels
-	$(BIN)/pytest -n 2
+kernels: setup clean-kernels
+	$(BIN)/python tests/kernels.py
+
+# Three processes on two processors: games in real time mostly wait.
+test: setup
+	$(MAKE) --jobs 2 lint kernels
+	$(BIN)/pytest -n 3 --dist worksteal
 
 # Live games, by all protocols on hub and Mosquitto, with 100 random kills of board, broker and devices.
 soak: setup
