@@ -11,10 +11,16 @@ from scipy import stats
 
 from palmatch.device import report
 from palmatch.device.agent import system_draw
+from palmatch.rounds import draws as purposes
 from palmatch.rounds.draws import PURPOSES, compiled_draw, draw, draws, keys_of, mix, stream, streams
 from palmatch.rounds.hashing import hashes
 
 GRID = 1 << 53
+
+
+def test_no_two_purposes_of_draws_are_the_same_number():
+    names = ("SELECTION_COIN", "SELECTION", "BACKOFF_COIN", "BACKOFF", "RADIUS", "ANGLE", "REPORT", "MADE_UP")
+    assert sorted(getattr(purposes, name) for name in names) == list(range(PURPOSES))
 
 
 def test_the_hash_is_splitmix64():

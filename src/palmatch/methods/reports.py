@@ -424,8 +424,8 @@ def opening_prices(
 def prices_of_reports(problem: Problem, plan: Reporting, priors: Sequence[FloatArray], keys: Keys) -> FloatArray:
     """Lower opening prices to what synthetic crowds pay that report by the plan's channels; return them, all public.
 
-    A crowd's reports follow from the priors (one for each channel) and public draws that no game uses: no agent's cell
-    is looked at. What is not sold, or for less than the lowest price, opens at the lowest price.
+    A crowd's reports follow from the priors (one for each channel) and public draws of their own: no agent's cell is
+    looked at. What is not sold, or for less than the lowest price, opens at the lowest price.
     """
     channels = tuple(marginal(channel, prior) for channel, prior in zip(plan.channels, priors, strict=True))
     unknown = replace(plan, channels=channels, cell=np.zeros(problem.agents, dtype=np.int64))
