@@ -434,6 +434,15 @@ def test_no_row_is_lost_uncounted(
 PACKINGS = [csv(*TRIPS * 3), gzip.compress(csv(*TRIPS * 3), mtime=0), zipped(a__dot__csv=csv(*TRIPS * 3))]
 
 
+def test_an_archive_whose_name_is_no_text_is_refused_in_a_sentence(tmp_path):
+    file = tmp_path / "trips.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("é.csv", "a,b\n")
+    file.write_bytes(file.read_bytes().replace("é".encode(), b"\xc3("))
+    with pytest.raises(InputError, match=r"trips\.zip cannot be unpacked"):
+        read_trips(file)
+
+
 @given(
     data=st.sampled_from(PACKINGS),
     edits=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 9), st.binary(max_size=6)), max_size=5),

@@ -72,7 +72,8 @@ def open_records(path: Path) -> Iterator[Records]:
 def _in_the_users_words(path: Path) -> Iterator[None]:
     try:
         yield
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile) as error:
+    # A damaged archive may also have a name that is no text.
+    except (EOFError, UnicodeDecodeError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile) as error:
         raise InputError(
             f"{path} cannot be unpacked ({in_a_sentence(error)}), expected a complete gzip or zip file; it was "
             "probably cut off on the way, so download it again."
