@@ -13,7 +13,7 @@ from palmatch.cluster.match import check_tiled, match_on_tiles
 from palmatch.cluster.tiles import tiles_of
 from palmatch.errors import InputError
 from palmatch.matching import Matching
-from palmatch.methods import Settings, Workspace, prepare, reports
+from palmatch.methods import Settings, Workspace, opening, prepare, reports
 from palmatch.problem import Problem, make_problem
 
 NUMBERS = Settings(epsilon=2.0)
@@ -46,7 +46,7 @@ def test_a_matching_on_tiles_is_the_matching_of_one_machine(method: str, interes
 def test_workers_compute_the_very_channels_and_accounts_of_one_machine(method: str, monkeypatch) -> None:
     # More regions than channels are tried for, so that workers have some to compute.
     monkeypatch.setattr(reports, "_TRIED", 3)
-    monkeypatch.setattr(reports, "_REGIONS_AT_A_TIME", 2)
+    monkeypatch.setattr(opening, "_REGIONS_AT_A_TIME", 2)
     problem = city(6)
     alone = prepare(Workspace(problem), method, settings=NUMBERS).play(3)
     with connected("local:1") as cluster:

@@ -10,6 +10,7 @@ import pytest
 import palmatch as pm
 from palmatch.device.distribution import GRID
 from palmatch.methods import Settings, Workspace, reports
+from palmatch.methods.opening import opening_prices, priors_of
 from palmatch.methods.reports import (
     LEAST_SHARE,
     MADE_UP_CROWDS,
@@ -20,8 +21,6 @@ from palmatch.methods.reports import (
     centre,
     drawn,
     groups_of,
-    opening_prices,
-    priors_of,
     reporting,
     value_lists,
 )

@@ -13,7 +13,7 @@ from palmatch.device.distribution import GRID
 from palmatch.methods import exponential
 from palmatch.methods.exponential import exponential_channel
 from palmatch.methods.geo import by_bayes, obfuscate, on_square
-from palmatch.methods.reports import prior_of
+from palmatch.methods.opening import prior_of
 from palmatch.policies.channel import enforce_epsilon, keeps
 from palmatch.problem import FloatArray
 

@@ -17,9 +17,9 @@ import palmatch as pm
 from palmatch.errors import InputError
 from palmatch.methods.assembly import SoundAccounting, prepare_game
 from palmatch.methods.b_matching import b_matching
+from palmatch.methods.opening import seats_wanted
 from palmatch.methods.palma import palma_game, palma_policy, published_game
 from palmatch.methods.registry import Method
-from palmatch.methods.reports import seats_wanted
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.rounds import seat_game
 from palmatch.rounds.auction import ValueLists

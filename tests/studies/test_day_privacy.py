@@ -21,6 +21,7 @@ from palmatch.device.distribution import GRID
 from palmatch.domains import mobility
 from palmatch.methods import Settings, Workspace
 from palmatch.methods import reports as once
+from palmatch.methods.opening import prior_of
 from palmatch.rounds import draws
 from palmatch.studies import day_batch, day_state
 from palmatch.studies.day import play_day, summary
@@ -266,7 +267,7 @@ def test_the_values_of_a_stored_report_are_its_posterior_means_for_the_vehicles_
     checked = 0
     for row in np.flatnonzero(rows.channel >= 0).tolist():
         region = workspace.regions[int(posed.problem.region_index[row])]
-        prior = once.prior_of(posed.problem, region)
+        prior = prior_of(posed.problem, region)
         stored, report = state.channels[rows.channel[row]], rows.report[row]
         weight = [p * int(stored.chances[cell, report]) / GRID for p, cell in zip(prior, stored.cell_of, strict=True)]
         means = [sum(w * u for w, u in zip(weight, column, strict=True)) / sum(weight) for column in region.utilities.T]

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 import palmatch as pm
 from palmatch.methods import Settings, Workspace, prepare
-from palmatch.methods.reports import prior_of
+from palmatch.methods.opening import prior_of
 from palmatch.privacy.limit_certificate import to_json
 from palmatch.studies import limit as study
 from palmatch.studies.limit import Town, estimate

@@ -25,6 +25,7 @@ from palmatch.live.simulation import Simulation
 from palmatch.live.support import supporting_prices
 from palmatch.live.terms import Crowd, Opening, Outcome, Regional, Rules, Said
 from palmatch.methods.centre_on_reports import AUCTION_STEP, MOST_RESOURCES, auctioned, matched_on
+from palmatch.methods.opening import prior_of
 from palmatch.methods.palma import palma_game
 from palmatch.methods.registry import METHODS, Method
 from palmatch.methods.reports import (
@@ -32,7 +33,6 @@ from palmatch.methods.reports import (
     FINE_STEP,
     LONG_PATIENCE,
     Reporting,
-    prior_of,
     reporting,
     value_lists,
 )

@@ -14,9 +14,10 @@ import scipy
 from palmatch.device.report import SMALLEST
 from palmatch.domains.distance import exponentials
 from palmatch.methods.centralised import refuse_too_large
+from palmatch.methods.opening import prior_of
 from palmatch.methods.pairs import worth_of_reports
 from palmatch.methods.registry import Play
-from palmatch.methods.reports import Reporting, cells_of, centre, groups_of, play_reports, prior_of
+from palmatch.methods.reports import Reporting, cells_of, centre, groups_of, play_reports
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.channel import Channel, enforce_epsilon

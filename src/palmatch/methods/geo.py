@@ -22,8 +22,8 @@ from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED
 from palmatch.matching import Guarantee, Matching, in_words
 from palmatch.methods.centralised import assign, centralised, refuse_too_large
 from palmatch.methods.lists import alma, own_value_lists, played
+from palmatch.methods.opening import priors_of
 from palmatch.methods.registry import Play, Prepare
-from palmatch.methods.reports import priors_of
 from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.problem import FloatArray, IntArray, Problem, checked_utility

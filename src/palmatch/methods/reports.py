@@ -7,34 +7,32 @@ regions and how many agents are in each, sets the opening prices and the cells o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 
-from palmatch.crowd.responses import means, responses, squares_among
-from palmatch.errors import InputError
+from palmatch.crowd.responses import responses, squares_among
 from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, no_privacy, partition_in_words, pldp_statement
 from palmatch.matching import Guarantee, Matching, Trace
 from palmatch.methods.assembly import Runner
 from palmatch.methods.centralised import refuse_too_large, shuffled_assign
 from palmatch.methods.centre_on_reports import MOST_RESOURCES, listed_worth, matched_on
+from palmatch.methods.opening import in_parts, opening_prices, priors_of
 from palmatch.methods.pairs import bid_for_partners, mutual_worth, partner_channels, worth_of_reports
 from palmatch.methods.recommended import MOST_AGENTS, affordable, better_on_made_up, program_of, recommended_channels
 from palmatch.methods.registry import Play, Prepare
 from palmatch.methods.results import make_matching
 from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.neighbourhood import Neighbourhood, Progress, kept
-from palmatch.policies.cells import mean
 from palmatch.policies.channel import Channel, marginal, report
 from palmatch.policies.once import Crowd, best_channel, commonest, like_others
-from palmatch.problem import Expecting, ExpectingAll, FloatArray, IntArray, Located, Mutual, Problem
+from palmatch.problem import FloatArray, IntArray, Located, Mutual, Problem
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import MADE_UP, REPORT, Keys, Randomness, draws, streams
 from palmatch.rounds.seat_auction import sell_units
 from palmatch.rounds.tables import members_of, nearest_types, starts
-from palmatch.threads import spread
 
 # What a bid adds: the matching is within this much an agent of the best one on the reports. After `PATIENCE` rounds
 # what is sold is sold.
@@ -48,19 +46,11 @@ FEW_AGENTS, FINE_STEP, LONG_PATIENCE, MARGIN = 2000, 0.01, 400, 0.05
 # least that any of so many synthetic crowds of reports pays, but to no less than this share of what they were.
 TELLS_MUCH, MADE_UP_CROWDS, LEAST_SHARE = 2.0, 8, 0.5
 
-# Opening prices come from a sale among agents that know only their region: none waits for it, so it can be finer.
-OPENING_STEP = 0.01
-
 # Channels are tried out for this many regions at most; the others take one like those.
 _TRIED = 100
 
 # Synthetic agents on whom channels are tried, in all regions together.
 _MADE_UP = 60_000
-
-# Regions that one thread does at a time.
-_REGIONS_AT_A_TIME = 64
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,20 +183,6 @@ def _different(values: FloatArray) -> tuple[FloatArray, IntArray]:
     return np.unique(values, return_inverse=True)
 
 
-def _in_parts(
-    work: Callable[..., list[Result]], items: Sequence[Any], rest: tuple[Any, ...], run: Runner | None
-) -> list[Result]:
-    """Return `work(some of the items, *rest)` for all of them, in order: on this machine's threads, or by `run`."""
-    if run is None:
-        parts: Iterable[list[Result]] = spread(
-            lambda first, last: work(items[first:last], *rest), len(items), at_a_time=_REGIONS_AT_A_TIME
-        )
-    else:
-        starts = range(0, len(items), _REGIONS_AT_A_TIME)
-        parts = run(work, [(items[first : first + _REGIONS_AT_A_TIME], *rest) for first in starts])
-    return [one for part in parts for one in part]
-
-
 def _like_others(crowds: Sequence[Crowd], others: dict[float, int]) -> list[Channel]:
     return [like_others(crowd, others) for crowd in crowds]
 
@@ -229,7 +205,7 @@ def _channels(crowds: list[Crowd], progress: Progress | None, run: Runner | None
     left = [crowd for index, crowd in enumerate(crowds) if index not in tried]
     squares = None if run is not None else squares_among([crowd.region for crowd in left])
     quick = None if squares is None else responses(*squares, left, counts)
-    others = iter(_in_parts(_like_others, left, (counts,), run) if quick is None else quick)
+    others = iter(in_parts(_like_others, left, (counts,), run) if quick is None else quick)
     return [tried[index] if index in tried else next(others) for index in range(len(crowds))]
 
 
@@ -350,77 +326,6 @@ def reported_worth(problem: Problem, plan: Reporting, reported: IntArray) -> Flo
     return listed_worth(problem, lists)
 
 
-def prior_of(problem: Problem, region: Neighbourhood) -> FloatArray:
-    """Return how likely each possible type of a region is by what the domain knows; it sums to 1."""
-    return priors_of(problem, (region,))[0]
-
-
-def priors_of(problem: Problem, regions: Sequence[Neighbourhood]) -> list[FloatArray]:
-    """Return the `prior_of` every region."""
-    domain = problem.domain
-    if isinstance(domain, ExpectingAll):
-        return [_shares(weight, len(weight), "") for weight in domain.priors([region.region for region in regions])]
-    if isinstance(domain, Expecting):
-        return [
-            _shares(domain.prior(region.region), len(region.types), f"prior({region.region})") for region in regions
-        ]
-    return [np.full(len(region.types), 1.0 / len(region.types)) for region in regions]
-
-
-def _shares(given: FloatArray, count: int, source: str) -> FloatArray:
-    weight = np.asarray(given, dtype=np.float64)
-    total = weight.sum()
-    if weight.shape != (count,) or not (0 < total < np.inf and weight.min() >= 0):
-        raise InputError(f"Expected {count} weights of at least 0, and some above, from {source}, got {weight}.")
-    shares: FloatArray = weight / total
-    return shares
-
-
-def region_means(
-    regions: Sequence[Neighbourhood], priors: Sequence[FloatArray], *, run: Runner | None = None
-) -> list[FloatArray]:
-    """Return the average utilities of every region for its resources."""
-    if run is None and (squares := squares_among(regions)) is not None:
-        return means(*squares, priors)
-    return _in_parts(_means, list(zip(regions, priors, strict=True)), (), run)
-
-
-def _means(pairs: Sequence[tuple[Neighbourhood, FloatArray]]) -> list[FloatArray]:
-    return [mean(region.utilities, prior) for region, prior in pairs]
-
-
-def opening_prices(
-    problem: Problem,
-    regions: tuple[Neighbourhood, ...],
-    priors: list[FloatArray],
-    keys: Keys,
-    *,
-    run: Runner | None = None,
-) -> tuple[FloatArray, list[IntArray]]:
-    """Sell everything to agents that know only their region; return the prices, and what each region then holds."""
-    means = region_means(regions, priors, run=run)
-    table = ValueLists(
-        list_of=problem.region_index,
-        start=np.concatenate(([0], np.cumsum([len(mean) for mean in means]))).astype(np.int64),
-        resources=np.concatenate([region.resources for region in regions]),
-        values=np.concatenate(means),
-    )
-    # A town's sale ends by itself; that of a crowd is cut off, so that it takes seconds and not hours.
-    patience = min(max(4_000_000 // problem.agents, 100), 10_000)
-    # A public constant in place of randomness: every device can compute the same prices.
-    names = streams(0, keys)
-    sale = sell_units(problem, table, np.zeros(problem.resources), OPENING_STEP, names=names, patience=patience)
-    if problem.seats is not None:
-        return sale.prices, seats_wanted(problem, regions, sale.resource_of)
-    region_of_holder = np.full(problem.resources, -1, dtype=np.int64)
-    sold = sale.resource_of >= 0
-    region_of_holder[sale.resource_of[sold]] = problem.region_index[sold]
-    sizes = np.diff(table.start)
-    own = np.flatnonzero(region_of_holder[table.resources] == np.repeat(np.arange(len(regions)), sizes))
-    places = own - np.repeat(table.start[:-1], sizes)[own]
-    return sale.prices, np.split(places, np.searchsorted(own, table.start[1:-1]))
-
-
 def prices_of_reports(problem: Problem, plan: Reporting, priors: Sequence[FloatArray], keys: Keys) -> FloatArray:
     """Lower opening prices to what synthetic crowds pay that report by the plan's channels; return them, all public.
 
@@ -436,20 +341,6 @@ def prices_of_reports(problem: Problem, plan: Reporting, priors: Sequence[FloatA
         sale = sell_units(problem, reported, lowest, plan.step, names=names, patience=plan.patience)
         opening = np.minimum(opening, sale.prices)
     return np.maximum(opening, lowest)
-
-
-def seats_wanted(problem: Problem, regions: tuple[Neighbourhood, ...], units: IntArray) -> list[IntArray]:
-    """Return what each region holds, as positions among its resources, one for every unit."""
-    first = starts([len(region.resources) for region in regions])
-    owner = np.repeat(np.arange(len(regions)), np.diff(first))
-    listed = owner * problem.resources + np.concatenate([region.resources for region in regions])
-    held, count = np.unique(problem.region_index[units[:, 0]] * problem.resources + units[:, 1], return_counts=True)
-    order = np.argsort(listed)
-    entry = order[np.searchsorted(listed, held, sorter=order)]
-    times = np.zeros(len(listed), dtype=np.int64)
-    times[entry] = count
-    places = np.repeat(np.arange(len(listed)) - first[owner], times)
-    return np.split(places, starts(times)[first[1:-1]])
 
 
 def cells_of(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmatch.matching import Matching
+from palmatch.methods.opening import priors_of
 from palmatch.methods.recommended import MOST_AGENTS, affordable, program_of, recommended_channels
 from palmatch.methods.registry import Play
 from palmatch.methods.reports import (
@@ -22,7 +23,6 @@ from palmatch.methods.reports import (
     drawn,
     matching_of,
     prepare_hungarian_once,
-    priors_of,
     reporting,
 )
 from palmatch.methods.workspace import Settings, Workspace, budgets

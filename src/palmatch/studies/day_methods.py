@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from palmatch.errors import InputError
 from palmatch.methods import METHODS, Settings, Workspace, prepare
 from palmatch.methods import reports as once
+from palmatch.methods.opening import prior_of
 from palmatch.methods.reports import Reporting
 from palmatch.policies.once import channel_for
 from palmatch.problem import IntArray
@@ -135,7 +136,7 @@ def with_stored(workspace: Workspace, plan: Reporting, memory: Memory) -> Report
         if len(members) == 0:
             continue
         region = workspace.regions[int(workspace.problem.region_index[members[0]])]
-        prior = once.prior_of(workspace.problem, region)
+        prior = prior_of(workspace.problem, region)
         channel_of[members] = len(channels)
         channels.append(channel_for(region, channel.cell_of, channel.chances, prior=prior))
         owners.append(region)

@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike
 from palmatch.errors import InputError
 from palmatch.methods import StageProgress, Workspace, of_stage
 from palmatch.methods.centralised import optimal_welfare
+from palmatch.methods.opening import prior_of
 from palmatch.methods.recommended import program_of
-from palmatch.methods.reports import prior_of
 from palmatch.methods.workspace import Settings, budgets
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.privacy.limit_certificate import Certificate, certify, check

@@ -1,0 +1,130 @@
+"""What a method of one report prepares from regions alone: priors, average utilities, and opening prices.
+
+Everything here is public: it sees which region an agent is in, never its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from palmatch.crowd.responses import means, squares_among
+from palmatch.errors import InputError
+from palmatch.methods.assembly import Runner
+from palmatch.neighbourhood import Neighbourhood
+from palmatch.policies.cells import mean
+from palmatch.problem import Expecting, ExpectingAll, FloatArray, IntArray, Problem
+from palmatch.rounds.auction import ValueLists
+from palmatch.rounds.draws import Keys, streams
+from palmatch.rounds.seat_auction import sell_units
+from palmatch.rounds.tables import starts
+from palmatch.threads import spread
+
+# Opening prices come from a sale among agents that know only their region: none waits for it, so it can be finer.
+OPENING_STEP = 0.01
+
+# Regions that one thread does at a time.
+_REGIONS_AT_A_TIME = 64
+
+Result = TypeVar("Result")
+
+
+def prior_of(problem: Problem, region: Neighbourhood) -> FloatArray:
+    """Return how likely each possible type of a region is by what the domain knows; it sums to 1."""
+    return priors_of(problem, (region,))[0]
+
+
+def priors_of(problem: Problem, regions: Sequence[Neighbourhood]) -> list[FloatArray]:
+    """Return the `prior_of` every region."""
+    domain = problem.domain
+    if isinstance(domain, ExpectingAll):
+        return [_shares(weight, len(weight), "") for weight in domain.priors([region.region for region in regions])]
+    if isinstance(domain, Expecting):
+        return [
+            _shares(domain.prior(region.region), len(region.types), f"prior({region.region})") for region in regions
+        ]
+    return [np.full(len(region.types), 1.0 / len(region.types)) for region in regions]
+
+
+def _shares(given: FloatArray, count: int, source: str) -> FloatArray:
+    weight = np.asarray(given, dtype=np.float64)
+    total = weight.sum()
+    if weight.shape != (count,) or not (0 < total < np.inf and weight.min() >= 0):
+        raise InputError(f"Expected {count} weights of at least 0, and some above, from {source}, got {weight}.")
+    shares: FloatArray = weight / total
+    return shares
+
+
+def region_means(
+    regions: Sequence[Neighbourhood], priors: Sequence[FloatArray], *, run: Runner | None = None
+) -> list[FloatArray]:
+    """Return the average utilities of every region for its resources."""
+    if run is None and (squares := squares_among(regions)) is not None:
+        return means(*squares, priors)
+    return in_parts(_means, list(zip(regions, priors, strict=True)), (), run)
+
+
+def _means(pairs: Sequence[tuple[Neighbourhood, FloatArray]]) -> list[FloatArray]:
+    return [mean(region.utilities, prior) for region, prior in pairs]
+
+
+def opening_prices(
+    problem: Problem,
+    regions: tuple[Neighbourhood, ...],
+    priors: list[FloatArray],
+    keys: Keys,
+    *,
+    run: Runner | None = None,
+) -> tuple[FloatArray, list[IntArray]]:
+    """Sell everything to agents that know only their region; return the prices, and what each region then holds."""
+    means = region_means(regions, priors, run=run)
+    table = ValueLists(
+        list_of=problem.region_index,
+        start=np.concatenate(([0], np.cumsum([len(mean) for mean in means]))).astype(np.int64),
+        resources=np.concatenate([region.resources for region in regions]),
+        values=np.concatenate(means),
+    )
+    # A town's sale ends by itself; that of a crowd is cut off, so that it takes seconds and not hours.
+    patience = min(max(4_000_000 // problem.agents, 100), 10_000)
+    # A public constant in place of randomness: every device can compute the same prices.
+    names = streams(0, keys)
+    sale = sell_units(problem, table, np.zeros(problem.resources), OPENING_STEP, names=names, patience=patience)
+    if problem.seats is not None:
+        return sale.prices, seats_wanted(problem, regions, sale.resource_of)
+    region_of_holder = np.full(problem.resources, -1, dtype=np.int64)
+    sold = sale.resource_of >= 0
+    region_of_holder[sale.resource_of[sold]] = problem.region_index[sold]
+    sizes = np.diff(table.start)
+    own = np.flatnonzero(region_of_holder[table.resources] == np.repeat(np.arange(len(regions)), sizes))
+    places = own - np.repeat(table.start[:-1], sizes)[own]
+    return sale.prices, np.split(places, np.searchsorted(own, table.start[1:-1]))
+
+
+def seats_wanted(problem: Problem, regions: tuple[Neighbourhood, ...], units: IntArray) -> list[IntArray]:
+    """Return what each region holds, as positions among its resources, one for every unit."""
+    first = starts([len(region.resources) for region in regions])
+    owner = np.repeat(np.arange(len(regions)), np.diff(first))
+    listed = owner * problem.resources + np.concatenate([region.resources for region in regions])
+    held, count = np.unique(problem.region_index[units[:, 0]] * problem.resources + units[:, 1], return_counts=True)
+    order = np.argsort(listed)
+    entry = order[np.searchsorted(listed, held, sorter=order)]
+    times = np.zeros(len(listed), dtype=np.int64)
+    times[entry] = count
+    places = np.repeat(np.arange(len(listed)) - first[owner], times)
+    return np.split(places, starts(times)[first[1:-1]])
+
+
+def in_parts(
+    work: Callable[..., list[Result]], items: Sequence[Any], rest: tuple[Any, ...], run: Runner | None
+) -> list[Result]:
+    """Return `work(some of the items, *rest)` for all of them, in order: on this machine's threads, or by `run`."""
+    if run is None:
+        parts: Iterable[list[Result]] = spread(
+            lambda first, last: work(items[first:last], *rest), len(items), at_a_time=_REGIONS_AT_A_TIME
+        )
+    else:
+        starts = range(0, len(items), _REGIONS_AT_A_TIME)
+        parts = run(work, [(items[first : first + _REGIONS_AT_A_TIME], *rest) for first in starts])
+    return [one for part in parts for one in part]
