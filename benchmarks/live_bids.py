@@ -16,7 +16,9 @@ from palmatch.data.points import Points
 from palmatch.device.grid import Partition
 from palmatch.domains import mobility
 from palmatch.live import messages as m
-from palmatch.live.rules import BidRules, Map, bidding_of
+from palmatch.live.bid_rules import BidRules
+from palmatch.live.maps import Map
+from palmatch.live.report_rules import bidding_of
 from palmatch.live.simulation import Simulation
 from palmatch.live.terms import Crowd, Said
 from palmatch.methods import Settings, Workspace, prepare

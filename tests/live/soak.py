@@ -37,10 +37,11 @@ from palmatch.live.client import Device, Wish
 from palmatch.live.codec import decode
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer
+from palmatch.live.maps import Map
 from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.records import assigned, partition_record
 from palmatch.live.resource import Arrival, Gateway
-from palmatch.live.rules import Map, opening_of
+from palmatch.live.rules import opening_of
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Transport, connect
 from palmatch.live.transport.faults import Faults, Faulty

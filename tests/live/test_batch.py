@@ -25,10 +25,11 @@ from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.identity import identity
 from palmatch.live.journal import Journal
+from palmatch.live.maps import Map
 from palmatch.live.player import Played, Player
 from palmatch.live.records import partition_record
 from palmatch.live.resource import Arrival, Gateway
-from palmatch.live.rules import Map, method_of, opening_of
+from palmatch.live.rules import method_of, opening_of
 from palmatch.live.simulation import Simulation, draw_of, signer_of
 from palmatch.live.topics import Topic
 from palmatch.methods import Settings

@@ -128,8 +128,9 @@ async def run_board(part: BoardPart) -> None:
     from palmatch.live.board import PHASES, Board
     from palmatch.live.codec import decode
     from palmatch.live.journal import Journal
+    from palmatch.live.maps import Map
     from palmatch.live.records import partition_record
-    from palmatch.live.rules import Map, opening_of
+    from palmatch.live.rules import opening_of
     from palmatch.live.simulation import Simulation
     from palmatch.live.topics import Topic
 

@@ -25,9 +25,11 @@ from palmatch.live.gbfs import is_gbfs, read_vehicles
 from palmatch.live.holds import Holds
 from palmatch.live.issuer import Issuer
 from palmatch.live.journal import Journal
+from palmatch.live.maps import Map
+from palmatch.live.method_rules import EarlierTable
 from palmatch.live.packing import unpack
 from palmatch.live.records import partition_record
-from palmatch.live.rules import EarlierTable, Map, Protocol, opening_of
+from palmatch.live.rules import Protocol, opening_of
 from palmatch.live.terms import Opening
 from palmatch.live.topics import Topic
 from palmatch.live.transport.base import Transport

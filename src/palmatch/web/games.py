@@ -29,9 +29,10 @@ from palmatch.live.identity import identity
 from palmatch.live.issuer import Issuer, token_request
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer
+from palmatch.live.maps import Map
 from palmatch.live.player import Player
 from palmatch.live.resource import Arrival, Gateway, new_gateway
-from palmatch.live.rules import Map, opening_of
+from palmatch.live.rules import opening_of
 from palmatch.live.simulation import MemoryStore
 from palmatch.live.transport.exchange import Access
 from palmatch.live.transport.hub import Hub

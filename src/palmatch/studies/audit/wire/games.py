@@ -30,10 +30,11 @@ from palmatch.live.client import MACHINES
 from palmatch.live.identity import Identity
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer
+from palmatch.live.maps import Map
 from palmatch.live.player import Player
 from palmatch.live.records import partition_record
 from palmatch.live.resource import Gateway, new_gateway
-from palmatch.live.rules import Map, Protocol, opening_of
+from palmatch.live.rules import Protocol, opening_of
 from palmatch.live.simulation import MemoryStore, draw_of
 from palmatch.live.terms import Crowd, Opening, Outcome, Regional, Rules, Said
 from palmatch.live.topics import Topic
