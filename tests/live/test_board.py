@@ -99,6 +99,18 @@ def best(members: list[tuple[Signer, m.Token]]) -> dict[bytes, str]:
     return {tag: NAMES[place] for tag, place in zip(tags, chosen, strict=True) if place is not None}
 
 
+class Inbox:
+    """What the board says of whom it has heard."""
+
+    def __init__(self) -> None:
+        self.messages: list[m.Heard] = []
+
+    def __call__(self, topic: str, packet: bytes) -> None:
+        message = decode(topic, packet).message
+        assert isinstance(message, m.Heard)
+        self.messages.append(message)
+
+
 class Listener:
     """Everything that the board says on the bus, compared by a witness."""
 
@@ -170,6 +182,39 @@ def test_a_game_goes_from_its_opening_to_a_result_that_can_be_checked(
         journal.close()
 
     bus.run(main)
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+def test_reports_end_with_the_last_agent_of_the_roster_or_with_their_slot(
+    silent: int, tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
+) -> None:
+    async def main() -> float:
+        broker = MemoryBroker(0)
+        heard = Inbox()
+        await broker.connect().subscribe(Topic(GAME, "heard", "a"), heard)
+        tasks = [
+            asyncio.create_task(device(broker.connect(), number, *member))
+            for number, member in enumerate(members[silent:])
+        ]
+        journal = Journal(tmp_path / "board.db")
+        board = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
+        told = asyncio.create_task(board.play(GAME, opening(issuer, slot=50.0)))
+        await asyncio.sleep(0.1)
+        # These join, and say nothing more.
+        for member in members[:silent]:
+            await broker.connect().publish(*join_message(*member))
+        result = await told
+        assert result.matched == 4
+        # Devices that were heard are told so before the matching begins.
+        last = heard.messages[-1]
+        assert (last.sequence, len(last.tags)) == (1, 8 * 3)
+        for task in tasks:
+            task.cancel()
+        journal.close()
+        return board.metrics.value("palmatch_phase_seconds", phase="told")
+
+    seconds = run_virtual(main())
+    assert seconds >= 51.5 if silent else seconds < 3
 
 
 class Killed(BaseException):

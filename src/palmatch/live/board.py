@@ -74,6 +74,11 @@ class _Game:
     chain: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     tables: dict[tuple[str, int], tuple[bytes, m.Table]] = field(default_factory=dict)
 
+    @property
+    def complete(self) -> bool:
+        """Whether every agent of the roster has reported."""
+        return self.opening.protocol == "report" and self.slot >= 0 and len(self.spoken) == len(self.joins)
+
 
 class Board:
     """A board on a transport.
@@ -266,7 +271,7 @@ class Board:
             if game.opening.protocol == "report":
                 await self._listen(game, began, began + game.opening.slot)
             else:
-                await self._until(began + game.opening.slot)
+                await self._until(began + game.opening.slot, game)
             await self._closed(game)
         regional, over = await self._computed(lambda: game.rules.close(slot, game.said))
         over = over or slot + 1 == game.opening.slots
@@ -274,11 +279,15 @@ class Board:
         return over
 
     async def _listen(self, game: _Game, began: float, until: float) -> None:
-        """Wait for joins or reports, and say meanwhile whom the board has heard: those need not send again."""
+        """Wait for joins or reports, and say meanwhile whom the board has heard: those need not send again.
+
+        Reports end with the last agent of the roster: no other report can count. When that one comes depends on
+        offsets that devices drew beforehand, not on what they say.
+        """
         for share in ACKNOWLEDGED:
-            await self._until(began + share * (until - began))
+            await self._until(began + share * (until - began), game)
             await self._acknowledge(game)
-        await self._until(until)
+        await self._until(until, game)
 
     async def _acknowledge(self, game: _Game) -> None:
         # Before it is said: what is lost with the board would not be sent again.
@@ -299,7 +308,8 @@ class Board:
 
     async def _closed(self, game: _Game) -> None:
         """Close a slot: what the broker had received before the marker counts, and nothing else."""
-        await self._insist(lambda: self.transport.fence(game.name, self.signer))
+        if not game.complete:
+            await self._insist(lambda: self.transport.fence(game.name, self.signer))
         game.accepting = False
         self.journal.close_slot(game.name, game.slot)
         self.journal.commit()
@@ -445,9 +455,9 @@ class Board:
     async def _computed(self, work: Callable[[], _Value]) -> _Value:
         return await asyncio.to_thread(work) if self._threads else work()
 
-    async def _until(self, when: float) -> None:
-        """Wait, and make what comes in last meanwhile."""
-        while (left := when - self._clock()) > 0:
+    async def _until(self, when: float, game: _Game) -> None:
+        """Wait, and make what comes in last meanwhile; not for reports when all of them are here."""
+        while (left := when - self._clock()) > 0 and not game.complete:
             await asyncio.sleep(min(left, _COMMIT_SECONDS))
             self.journal.commit()
 

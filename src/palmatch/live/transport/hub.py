@@ -12,7 +12,7 @@ import ipaddress
 import logging
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from time import time
 
@@ -24,7 +24,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame, Opcode
 
 from palmatch.errors import ProtocolError, TransportError
@@ -34,21 +33,16 @@ from palmatch.live.topics import Topic
 from palmatch.live.transport.base import Transport
 from palmatch.live.transport.exchange import DEVICE, Access, Exchange, RateExceeded
 from palmatch.live.transport.frames import CBOR, HELLO, JSON, PATH, Hello, Op, frame, read_frame, read_text, text
-from palmatch.live.transport.stream import Frames
+from palmatch.live.transport.socket import DIRECT, Socket, Sockets
 from palmatch.live.trust import Trust
 
 _LOG = logging.getLogger(__name__)
 
-# What may wait for one slow reader, and what one may do wrong, before its connection is closed.
-_MOST_WAITING = 16 * 2**20
+# What a client may do wrong before its connection is closed.
 _MOST_REFUSALS = 20
-_NOT_TEXT, _POLICY, _TRY_LATER = 1007, 1008, 1013
-# Where an application finds the connection itself.
-_DIRECT = "palmatch.direct"
+_POLICY, _TRY_LATER = 1008, 1013
 # Certificates that are checked in one step: some milliseconds.
 _CERTIFICATES_AT_ONCE = 20
-# As clients do.
-_PING_SECONDS = 60.0
 
 
 class Hub:
@@ -63,6 +57,7 @@ class Hub:
         self.largest = largest
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._sockets: Sockets
 
     def app(self, routes: Sequence[BaseRoute] = (), middleware: Sequence[Middleware] = ()) -> Starlette:
         """Return the application: the bus, metrics, health, and whatever else is to be served beside them."""
@@ -92,16 +87,14 @@ class Hub:
         if certificate is None and not allow_plain and not is_loopback(host):
             raise TransportError(f"{host} is not the loopback: give the hub a certificate, or allow plain connections.")
         listening = _listen(host, port)
+        app = self.app(routes, middleware)
+        self._sockets = Sockets(app, (CBOR, JSON), self.largest)
         config = uvicorn.Config(
-            self.app(routes, middleware),
+            app,
             log_config=None,
             access_log=False,
             lifespan="off",
-            ws=_Direct,
-            ws_max_size=self.largest,
-            ws_per_message_deflate=False,
-            ws_ping_interval=_PING_SECONDS,
-            ws_ping_timeout=_PING_SECONDS,
+            ws=self._sockets.protocol(),
             backlog=4096,
             timeout_graceful_shutdown=1,
             ssl_certfile=certificate,
@@ -120,6 +113,7 @@ class Hub:
     async def stop(self) -> None:
         """Close all connections and stop listening."""
         if self._server is not None and self._serving is not None:
+            await self._sockets.close()
             self._server.should_exit = True
             await self._serving
 
@@ -133,15 +127,9 @@ class Hub:
             await websocket.close(_POLICY, "expected a subprotocol palmatch.cbor or palmatch.json")
             return
         await websocket.accept(subprotocol=agreed)
-        socket = websocket.scope["extensions"][_DIRECT]
-        assert isinstance(socket, _Direct)
-        connection = _Connection(self, socket, agreed == JSON)
-        try:
-            # All that comes here is the end: frames go to the connection.
-            while (await websocket.receive())["type"] == "websocket.receive":
-                continue
-        finally:
-            connection.close()
+        socket = websocket.scope["extensions"][DIRECT]
+        assert isinstance(socket, Socket)
+        _Connection(self, socket, agreed == JSON)
 
     async def admit(self, payload: bytes, challenge: bytes) -> Access:
         """Return what a client that proves to hold a key may do."""
@@ -182,77 +170,6 @@ class Hub:
         return certificate.name
 
 
-class _Direct(WebSocketsSansIOProtocol):
-    """A WebSocket whose frames, once it is accepted, are handled as they come, without a queue and a task between.
-
-    An application is told of one message at a time, and reading stops meanwhile: that took most of a hub's time.
-    """
-
-    _handle: Callable[[bytes | str], None] | None = None
-    # What is to be sent together when the event loop comes round, and its size.
-    _waiting: list[bytes]
-    _size = 0
-    _frames: Frames
-
-    async def run_asgi(self) -> None:
-        """Give the application access to this connection."""
-        self.scope["extensions"][_DIRECT] = self  # type: ignore[assignment]
-        await super().run_asgi()
-
-    def direct(self, handle: Callable[[bytes | str], None]) -> None:
-        """Have messages handled from now on; a client says nothing before it is accepted."""
-        self._handle, self._waiting = handle, []
-        self._frames = Frames(masked=True, largest=self.config.ws_max_size)
-
-    def data_received(self, data: bytes) -> None:
-        """Handle binary messages, and leave the rest to the library."""
-        if self._handle is None:
-            super().data_received(data)
-            return
-        for is_message, found in self._frames.taken(data):
-            if not is_message:
-                super().data_received(found)
-            elif not self.close_sent:
-                self._handle(found)
-
-    def send_receive_event_to_app(self) -> None:
-        """Handle a message."""
-        if self._handle is None:
-            super().send_receive_event_to_app()
-            return
-        data, self.frames = b"".join(self.frames), []
-        if not self.close_sent:
-            try:
-                self._handle(data.decode() if self.curr_msg_data_type == "text" else data)
-            except UnicodeDecodeError:
-                self.end(_NOT_TEXT)
-
-    def say(self, data: bytes) -> bool:
-        """Send a frame (`framed`) with others of this turn of the event loop; return False if too much waits."""
-        if self.disconnected or self.close_sent:
-            return True
-        if not self._waiting:
-            self.loop.call_soon(self._flush)
-        self._waiting.append(data)
-        self._size += len(data)
-        return self._size + self.transport.get_write_buffer_size() <= _MOST_WAITING
-
-    def _flush(self) -> None:
-        waiting, self._waiting, self._size = self._waiting, [], 0
-        if not (self.disconnected or self.close_sent or self.transport.is_closing()):
-            self.transport.write(b"".join(waiting))
-
-    def end(self, code: int) -> None:
-        """Close the connection, after what was said before."""
-        if self._waiting:
-            self._flush()
-        if not (self.disconnected or self.close_sent or self.transport.is_closing()):
-            self.conn.send_close(code)
-            self.transport.write(b"".join(self.conn.data_to_send()))
-            self.close_sent = True
-            self.close_timer = self.loop.call_later(self.close_timeout, self.transport.close)
-
-
 @lru_cache(maxsize=8)
 def framed(said: bytes | str) -> bytes:
     """Return a message as a WebSocket frame of a server: the same bytes for all that it is sent to."""
@@ -263,14 +180,14 @@ def framed(said: bytes | str) -> bytes:
 class _Connection:
     """One client: handles what it says, and keeps the count of what it may not do."""
 
-    def __init__(self, hub: Hub, socket: _Direct, speaks_json: bool) -> None:
+    def __init__(self, hub: Hub, socket: Socket, speaks_json: bool) -> None:
         self.hub, self.socket, self.speaks_json = hub, socket, speaks_json
         self.port = hub.exchange.attach(DEVICE, self._deliver)
         self._challenge = secrets.token_bytes(32)
         self._refusals = 0
         self._closed = False
         self._admitting: asyncio.Task[None] | None = None
-        socket.direct(self.handle)
+        socket.direct(self.handle, self.close)
         if not speaks_json:
             self._say(Op.CHALLENGE, "", self._challenge)
 

@@ -22,7 +22,6 @@ from palmatch.live.topics import LARGEST, Role
 from palmatch.live.transport.base import Reconnecting
 from palmatch.live.transport.frames import CBOR, Op, frame, hello, read_frame
 from palmatch.live.transport.hub import is_loopback
-from palmatch.live.transport.stream import Frames
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,33 +52,23 @@ class _Connection(ClientConnection):
     """A connection whose messages are handled as they come, once it is told how: no queue, and no task that waits."""
 
     _handle: Callable[[bytes], None] | None = None
-    _frames: Frames
     _parts: tuple[bytes, ...] = ()
 
     def direct(self, handle: Callable[[bytes], None]) -> None:
         """Have messages handled from now on; a hub that has welcomed a client says nothing before it is asked."""
-        self._handle, self._frames = handle, Frames(masked=False, largest=_LARGEST)
-
-    def data_received(self, data: bytes) -> None:
-        """Handle messages, and leave the rest to the library."""
-        if self._handle is None:
-            super().data_received(data)
-            return
-        for is_message, found in self._frames.taken(data):
-            if is_message:
-                self._handle(found)
-            else:
-                super().data_received(found)
+        self._handle = handle
 
     def process_event(self, event: Event) -> None:
-        """Handle a message that came in parts, as after a proxy, when the last one is here."""
+        """Handle a message; one that comes in parts, as after a proxy, when the last one is here."""
         if self._handle is None or not isinstance(event, Frame) or event.opcode not in _DATA:
             super().process_event(event)
-            return
-        self._parts = (*self._parts, bytes(event.data))
-        if event.fin:
-            data, self._parts = b"".join(self._parts), ()
-            self._handle(data)
+        elif event.fin and not self._parts:
+            self._handle(bytes(event.data))
+        else:
+            self._parts = (*self._parts, bytes(event.data))
+            if event.fin:
+                data, self._parts = b"".join(self._parts), ()
+                self._handle(data)
 
     async def say(self, data: bytes) -> None:
         """Send a message; raise ConnectionClosed where there is no connection any more."""
