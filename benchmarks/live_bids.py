@@ -58,7 +58,7 @@ def live(problem: Problem, place: Map, seed: int) -> tuple[np.ndarray, int]:
         prices = np.where(np.isnan(sale.sold), sale.prices, np.inf)
         adding = sale.call.step_in(slot)
         said = []
-        for agent in set(range(len(order))) - sale.held:
+        for agent in np.flatnonzero(sale.wants).tolist():
             number = lists.list_of[order[agent]]
             first, last = lists.start[number], lists.start[number + 1]
             wanted, offer = best_bid(lists.values, lists.resources, prices, first, last, adding)  # type: ignore[arg-type]

@@ -10,13 +10,13 @@ from math import exp, inf
 from random import Random
 from typing import Any
 
-from palmatch.device.bid import best_bid
 from palmatch.device.distribution import GRID
 from palmatch.device.grid import Partition, Place
 from palmatch.device.ledger import BudgetExhausted, units_of
 from palmatch.device.records import Assigned, Bulletin, Count, Open, Result, Roster
 from palmatch.device.report import Earlier, ReportTable
 from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine
+from palmatch.device.units import base_of, best_bids
 from palmatch.errors import InputError, Refused
 
 KINDS = {Open: "open", Roster: "roster", ReportTable: "table", Bulletin: "bulletin", Result: "result"}
@@ -64,6 +64,7 @@ def chances_at_random(random: Random, cells: int, reports: int, epsilon: float) 
 
 def table_at_random(random: Random, game: str, place: Place, spots: int, epsilon: float) -> ReportTable:
     resources = random.randint(1, 7)
+    seats = random.random() < 0.3
     reports = random.randint(1, 5) if epsilon > 0 else 1
     cells = random.randint(1, 4) if epsilon > 0 else 1
     values = tuple(
@@ -74,7 +75,7 @@ def table_at_random(random: Random, game: str, place: Place, spots: int, epsilon
         game=game,
         region=place.region,
         epsilon=epsilon,
-        resources=tuple(f"r{number}" for number in range(resources)),
+        resources=tuple(f"r{number // 2}#{number % 2 + 1}" if seats else f"r{number}" for number in range(resources)),
         cell_of=tuple(random.randrange(cells) for _ in range(spots)),
         chances=chances_at_random(random, cells, reports, epsilon) if reports > 1 else ((GRID,),) * cells,
         values=values,
@@ -164,7 +165,9 @@ def game_at_random(random: Random, number: int) -> tuple[type[Machine], Owner, i
     partition = Partition(1000.0, random.choice([100.0, 500.0, 300.0]), 41.0, -74.0)
     epsilon = random.choice([0.5, 1.0, 3.0])
     place = Place("0,-28", random.randrange(partition.spots))
-    owner = Owner(f"wish {number}", place, partition, partition.spots, epsilon, "me", random.choice(["zero", "leave"]))
+    demand = random.choice([1, 1, 1, 2, 3])
+    when_spent = random.choice(["zero", "leave"])
+    owner = Owner(f"wish {number}", place, partition, partition.spots, epsilon, "me", when_spent, demand)
     lifetime = random.choice([units_of(epsilon), units_of(10.0), units_of(epsilon) - 1])
     paid = lifetime >= units_of(epsilon)
     taken = epsilon if paid else 0.0
@@ -182,6 +185,7 @@ def game_at_random(random: Random, number: int) -> tuple[type[Machine], Owner, i
         slots=100,
         step=random.choice([0.03, 0.045]),
         growth=random.choice([0.0, 0.0, 0.0008, random.random() / 100, -0.001 if random.random() < 0.1 else 0.0]),
+        demand=max(1, demand - random.choice([0, 0, 0, -1, 1 if random.random() < 0.1 else 0])),
     )
     table = table_at_random(random, game, place, partition.spots, taken)
     if random.random() < 0.15:
@@ -189,15 +193,20 @@ def game_at_random(random: Random, number: int) -> tuple[type[Machine], Owner, i
     announced = "table" if random.random() < 0.95 else "another"
     if random.random() < 0.25:
         table = spoiled(random, table)
+    demands = [("me", demand), *((f"tag {n}", random.choice([1, 1, 2])) for n in range(1, 4))]
+    if random.random() < 0.03:
+        demands[0] = ("me", demand + 1)
     roster = Roster(
-        game, (Count(place.region, taken, random.choice([1, 4, 4]), announced), Count("1,1", taken, 3, "x"))
+        game,
+        (Count(place.region, taken, random.choice([1, 4, 4]), announced), Count("1,1", taken, 3, "x")),
+        tuple((tag, wanted) for tag, wanted in demands if wanted > 1),
     )
     records: list[Any] = [(opened, "open"), (roster, "roster"), (table, "table")]
     draw = random.randrange(GRID)
     if bids:
         records += bulletins_at_random(random, owner, lifetime, draw, opened, records)
     else:
-        records.append((result_at_random(random, game, place, taken, table, draw), "result"))
+        records.append((result_at_random(random, game, place, taken, table, draw, dict(demands)), "result"))
     for _ in range(random.choice([0, 0, 1, 2])):
         again = random.choice(records)
         records.insert(random.randrange(len(records) + 1), (again[0], random.choice([again[1], "other"])))
@@ -215,15 +224,15 @@ def bulletins_at_random(
     table: ReportTable = records[-1][0]
     prices: list[float | None] = list(table.opening)
     holders: list[str | None] = [None] * len(table.resources)
-    made, call, bid, before = [], 0, None, ""
+    made, call, bids, before = [], 0, [], ""
     for record, digest in records:
         outcome(lambda record=record, digest=digest: machine.receive(record, digest))
     sequence = 0
     for _ in range(random.randint(1, 12)):
-        if bid is not None and random.random() < 0.5:
-            place = table.resources.index(bid.resource)
-            holders = [None if tag == "me" else tag for tag in holders]
-            holders[place], prices[place] = "me", bid.offer
+        for bid in bids:
+            if random.random() < 0.5:
+                place = table.resources.index(bid.resource)
+                holders[place], prices[place] = "me", bid.offer
         for place in range(len(prices)):
             if random.random() < 0.3 and prices[place] is not None:
                 prices[place] = prices[place] + random.random() * 0.2
@@ -247,13 +256,21 @@ def bulletins_at_random(
         )
         made.append((bulletin, f"bulletin {sequence}"))
         sent = outcome(lambda bulletin=bulletin, sequence=sequence: machine.receive(bulletin, f"bulletin {sequence}"))
-        bid = sent["value"][0].message if sent.get("value") and hasattr(sent["value"][0].message, "offer") else None
+        bids = [send.message for send in sent.get("value", ()) if hasattr(send.message, "offer")]
         before = f"bulletin {sequence}"
         sequence += random.choice([1, 1, 1, 2])
     return made
 
 
-def result_at_random(random: Random, game: str, place: Place, epsilon: float, table: ReportTable, draw: int) -> Result:
+def result_at_random(
+    random: Random,
+    game: str,
+    place: Place,
+    epsilon: float,
+    table: ReportTable,
+    draw: int,
+    demands: dict[str, int],
+) -> Result:
     """What an auction of a few agents ends in, with prices that support it; now and then something is wrong."""
     channel = "table"
     row = (
@@ -263,17 +280,12 @@ def result_at_random(random: Random, game: str, place: Place, epsilon: float, ta
     )
     mine = next((n for n in range(len(row)) if draw < sum(row[: n + 1])), 0)
     reports = [mine if epsilon > 0 else 0, *(random.randrange(len(table.values)) for _ in range(random.randint(0, 3)))]
-    holder, prices = auction(table, reports)
+    tags = ["me", *(f"tag {n}" for n in range(1, len(reports)))]
+    holder, prices = auction(table, reports, [demands[tag] for tag in tags])
     lines = [
-        Assigned(
-            "me" if n == 0 else f"tag {n}",
-            place.region,
-            epsilon,
-            channel,
-            report,
-            next((table.resources[r] for r, h in holder.items() if h == n), None),
-        )
-        for n, report in enumerate(reports)
+        Assigned(tag, place.region, epsilon, channel, report, resource, demands[tag])
+        for n, (tag, report) in enumerate(zip(tags, reports, strict=True))
+        for resource in [table.resources[r] for r, h in holder.items() if h == n] or [None]
     ]
     priced = [(resource, price) for resource, price in zip(table.resources, prices, strict=True)]
     wrong = random.random()
@@ -285,24 +297,29 @@ def result_at_random(random: Random, game: str, place: Place, epsilon: float, ta
         priced = priced[:-1]
     elif wrong < 0.18:
         lines = lines[1:]
+    elif wrong < 0.21:
+        lines[-1] = replace(lines[-1], demand=random.choice([1, 2, 3]))
     elif wrong < 0.24:
+        lines.append(replace(random.choice(lines), resource=random.choice([None, *table.resources])))
+    elif wrong < 0.27:
         place_wrong = random.randrange(len(priced))
         priced[place_wrong] = (priced[place_wrong][0], priced[place_wrong][1] + 0.1)
     return Result(game, tuple(lines), tuple(priced))
 
 
-def auction(table: ReportTable, reports: list[int]) -> tuple[dict[int, int], list[float]]:
-    """Let agents with these reports bid with a tiny step until all of them hold something or give up."""
+def auction(table: ReportTable, reports: list[int], demands: list[int]) -> tuple[dict[int, int], list[float]]:
+    """Let agents with these reports bid with a tiny step until all of them hold what they want or give up."""
     count = len(table.resources)
     prices, holder = [0.0] * count, {}
+    bases = [base_of(name) for name in table.resources]
     free = list(range(len(reports)))
     for _ in range(4000):
         if not free:
             break
         agent = free.pop()
         values = table.values[reports[agent]] if len(table.values[reports[agent]]) == count else (0.5,) * count
-        place, offer = best_bid(values, range(count), prices, 0, count, 1e-3)
-        if place >= 0:
+        own = {bases[place] for place, by in holder.items() if by == agent}
+        for place, offer in best_bids(values, bases, prices, own, demands[agent] - len(own), 1e-10):
             if place in holder:
                 free.append(holder[place])
             holder[place], prices[place] = agent, offer

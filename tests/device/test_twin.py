@@ -19,6 +19,7 @@ from palmatch.device.distribution import GRID
 from palmatch.device.grid import Partition, Place, locate, spot_position
 from palmatch.device.ledger import units_of
 from palmatch.device.report import check_table, draw_report, power_below
+from palmatch.device.units import base_of, best_bids, best_gain
 
 from .games import (
     MemoryStore,
@@ -112,6 +113,12 @@ def test_a_browser_draws_whole_numbers_of_every_size_from_the_whole_grid(tmp_pat
     assert len({tuple(one >> bit & 1 for one in drawn) for bit in range(53)}) == 53
 
 
+def test_the_resource_of_a_seat_is_the_same(tmp_path):
+    names = ["v1", "v1#2", "v1#", "#2", "a#1#22", "a#x", "a#٣", "b\n#1", "#", "é#10", "v1#2 "]
+    cases = [["base", name] for name in names]
+    compare(cases, [base_of(name) for name in names], tmp_path)
+
+
 def test_a_stored_report_is_for_its_own_place_alone(tmp_path):
     partition = asdict(Partition(1000.0, 100.0, 41.0, -74.0))
     owner = {"request": "ride", "place": {"region": "0,-28", "spot": 7}, "partition": partition, "spots": 121}
@@ -130,6 +137,13 @@ def test_reports_bids_and_charges_are_the_same(tmp_path):
         step = random.choice([0.03, 0.06, random.random()])
         cases.append(["bid", values, prices, step])
         expected.append(list(best_bid(values, range(count), finite(prices), 0, count, step)))
+        bases = [f"r{random.randrange(5)}" for _ in range(count)]
+        held, wanted = {base for base in bases if random.random() < 0.2}, random.randint(1, 4)
+        cases.append(["bids", values, bases, prices, sorted(held), wanted, step])
+        expected.append([list(one) for one in best_bids(values, bases, finite(prices), held, wanted, step)])
+        gains = [value - price for value, price in zip(values, finite(prices), strict=True)]
+        cases.append(["gain", values, prices, bases, wanted])
+        expected.append(best_gain(gains, bases, wanted))
         row = chances_at_random(random, 1, random.randint(1, 6), 1.0)[0]
         draw = random.choice([random.randrange(GRID), 0, GRID - 1, row[0] - 1, row[0] % GRID])
         cases.append(["report", list(row), draw])
@@ -142,7 +156,7 @@ def test_reports_bids_and_charges_are_the_same(tmp_path):
 
 def test_whole_games_with_false_boards_and_restarts_are_played_alike(tmp_path):
     random = Random(4)
-    cases, expected, steps, seen = [], [], 0, Counter()
+    cases, expected, steps, seen, several = [], [], 0, Counter(), 0
     for number in range(3_000):
         machine, owner, lifetime, draw, records, restarts = game_at_random(random, number)
         store = MemoryStore(lifetime)
@@ -159,11 +173,14 @@ def test_whole_games_with_false_boards_and_restarts_are_played_alike(tmp_path):
         cases.append(["session", game])
         expected.append([told, store.remaining(), store.kept(f"request {owner.request}")])
         steps += len(records)
+        several += sum(len(one.get("value", ())) > 1 for one in told)
         for one in told:
             seen.update(
                 [one["refused"]] if "refused" in one else [send["message"]["kind"] for send in one.get("value", [])]
             )
     assert steps > 20_000
     kinds = {"join", "report", "bid", "handover", "announcement", "hash", "partition", "chain", "holder", "steered"}
+    kinds |= {"demand", "roster", "result"}
+    assert several > 200
     assert kinds <= seen.keys(), seen
     compare(cases, expected, tmp_path)

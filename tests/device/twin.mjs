@@ -35,6 +35,11 @@ const kinds = {
   check: ([table, epsilon, spots]) => outcome(() => device.checkTable(table, epsilon, spots) ?? null),
   report: ([chances, draw]) => device.drawReport(chances, draw),
   bid: ([values, prices, step]) => device.bestBid(values, prices.map((price) => price ?? Infinity), step),
+  bids: ([values, bases, prices, held, wanted, step]) =>
+    device.bestBids(values, bases, prices.map((price) => price ?? Infinity), new Set(held), wanted, step),
+  gain: ([values, prices, bases, demand]) =>
+    device.bestGain(values.map((value, place) => value - (prices[place] ?? Infinity)), bases, demand),
+  base: ([name]) => device.baseOf(name),
   units: ([epsilon]) => device.unitsOf(epsilon),
   draw: () => device.systemDraw(),
   again: async ([owner, kept]) => {

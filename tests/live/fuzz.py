@@ -30,7 +30,7 @@ from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.codec import body_of, decode, from_json, packet_of, read_body, to_json
 from palmatch.live.keys import Opener, Signer, open_position, seal_position
-from palmatch.live.records import assigned, bulletin_record, result_record, roster_record, table_record
+from palmatch.live.records import bulletin_record, holders, result_record, roster_record, table_record
 from palmatch.live.resource import load_gateway, new_gateway
 from palmatch.live.transport.frames import Op, frame, hello, read_frame, read_text
 from palmatch.live.transport.hub import Hub
@@ -92,7 +92,7 @@ def read_packet(kind: str, data: bytes) -> None:
         case m.Bulletin():
             bulletin_record(envelope)
         case m.Transcript():
-            assigned(envelope.message)
+            holders(envelope.message)
             result_record(opened, roster, decode(topic("result"), said("result")[0]), envelope)
         case m.Roster():
             roster_record(opened, envelope, decode(topic("tables"), said("tables")[0]))

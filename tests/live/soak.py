@@ -39,7 +39,7 @@ from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer
 from palmatch.live.maps import Map
 from palmatch.live.mosquitto import Mosquitto
-from palmatch.live.records import assigned, partition_record
+from palmatch.live.records import holders, partition_record
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.rules import opening_of
 from palmatch.live.topics import Topic
@@ -323,8 +323,9 @@ class Soak:
         heard = [envelope for slot in range(-1, SLOTS) for envelope in journal.told(self.game, slot)]
         journal.close()
         transcripts = [message for message in said.values() if isinstance(message, m.Transcript)]
-        by_tag = {tag: got for transcript in transcripts for tag, got in assigned(transcript).items()}
-        assert len(by_tag) == len(set(by_tag.values())), "a resource is held twice"
+        held = {(name, tag) for transcript in transcripts for name, tag in holders(transcript).items()}
+        by_tag = {tag: name for name, tag in held}
+        assert len(by_tag) == len(held) == len(dict(held)), "a resource is held twice"
         joined = [e.message.key for e in heard if isinstance(e.message, m.Join)]
         assert len(joined) == len(set(joined)) <= AGENTS, "a token was used twice"
         assert all(len(different) == 1 for different in self.sent.values()), "a device sent two different messages"

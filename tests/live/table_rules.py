@@ -22,7 +22,7 @@ class TableRules:
     def __init__(self) -> None:
         self.crowd: Crowd | None = None
         self.reports: dict[bytes, tuple[bytes, int]] = {}
-        self.assigned: dict[bytes, str] = {}
+        self.matched: dict[str, bytes] = {}
 
     def has_region(self, region: str) -> bool:
         return region in REGIONS
@@ -68,10 +68,9 @@ class TableRules:
             rows.append(values[self.reports[tag][1]])
         if rows:
             for row, column in zip(*linear_sum_assignment(np.array(rows), maximize=True), strict=True):
-                self.assigned[tags[row]] = NAMES[column]
-        holder = {name: tag for tag, name in self.assigned.items()}
-        regional = Regional([holder.get(name) for name in NAMES], prices=[0.0] * len(NAMES))
+                self.matched[NAMES[column]] = tags[row]
+        regional = Regional([self.matched.get(name) for name in NAMES], prices=[0.0] * len(NAMES))
         return dict.fromkeys({place[0] for place in self.crowd.members}, regional), True
 
     def outcome(self) -> Outcome:
-        return Outcome(self.assigned, dict.fromkeys(NAMES, 0.0), self.reports)
+        return Outcome(self.matched, dict.fromkeys(NAMES, 0.0), self.reports)

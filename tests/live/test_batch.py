@@ -41,11 +41,12 @@ MACHINES: dict[str, Any] = {"report": ReportMachine, "bids": BidMachine, "rounds
 
 @dataclass
 class Town:
-    """Some agents and fewer resources of the synthetic city, in two ε classes."""
+    """Some agents and fewer resources of the synthetic city, in two ε classes; `several`: some want two or three."""
 
     agents: int
     resources: int
     most: float
+    several: bool = False
 
     def __post_init__(self) -> None:
         batch = pm.data.city.batch(8.0, seed=3)
@@ -55,6 +56,7 @@ class Town:
         places[1] = places[0]
         self.ids = [f"a{number}" for number in range(self.agents)]
         self.epsilon = np.array([0.5 if number % 4 == 3 else self.most for number in range(self.agents)])
+        self.demand = np.array([number % 3 + 1 if self.several else 1 for number in range(self.agents)])
         self.vehicles = Points("", FLEET[: self.resources], places[:, 0], places[:, 1], None, None, ())
 
     def batch(self, protocol: Any) -> pm.Matching:
@@ -66,6 +68,7 @@ class Town:
             spacing=PARTITION.spacing,
             origin=PARTITION.origin,
             epsilon=self.epsilon,
+            demand=self.demand,
         )
         return pm.match(problem, method_of(protocol).name, settings=Settings(accountant="pure"), seed=SEED)
 
@@ -88,18 +91,29 @@ async def device(
     with Ledger(own / "ledger", agent=name, lifetime=units_of(5.0)) as ledger:
         latitude, longitude = map(float, town.positions[number])
         place = locate(GRID, latitude, longitude)
-        owner = Owner("ride", place, GRID, GRID.spots, float(town.epsilon[number]), taking_part.tag(GAME).hex())
+        tag, demand = taking_part.tag(GAME).hex(), int(town.demand[number])
+        owner = Owner("ride", place, GRID, GRID.spots, float(town.epsilon[number]), tag, demand=demand)
         machine = MACHINES[protocol](owner, ledger, draw=draw_of(SEED, name))
         player = Player(await join(), TRUST, GAME, taking_part, machine, (latitude, longitude), clock=clock)
         return await player.play(), ledger.spent(), machine
 
 
 # At the larger ε opening prices follow synthetic reports.
-@pytest.mark.parametrize(("protocol", "most"), [("report", 1.0), ("bids", 1.0), ("bids", 4.0), ("rounds", 1.0)])
+@pytest.mark.parametrize(
+    ("protocol", "most", "several"),
+    [
+        ("report", 1.0, False),
+        ("report", 1.0, True),
+        ("bids", 1.0, False),
+        ("bids", 4.0, False),
+        ("bids", 1.0, True),
+        ("rounds", 1.0, False),
+    ],
+)
 def test_a_simulated_game_has_the_matching_and_the_charges_of_the_batch(
-    bus: Bus, memory_folder: Path, issuer: rsa.RSAPrivateKey, protocol: Any, most: float
+    bus: Bus, memory_folder: Path, issuer: rsa.RSAPrivateKey, protocol: Any, most: float, several: bool
 ) -> None:
-    town = Town(14, 11, most) if isinstance(bus, MemoryBus) else Town(8, 6, most)
+    town = Town(14, 11, most, several) if isinstance(bus, MemoryBus) else Town(8, 6, most, several)
     expected = town.batch(protocol)
 
     async def main(join: Join) -> None:
@@ -121,6 +135,7 @@ def test_a_simulated_game_has_the_matching_and_the_charges_of_the_batch(
             preparing=3.0 if protocol == "rounds" else 1.0,
             slot=2.0 if protocol == "report" or isinstance(bus, MemoryBus) else 1.0,
             slots=2000,
+            demand=3 if several else 1,
             simulation=simulation,
         )
         journal = Journal(memory_folder / "board.db")
@@ -130,16 +145,18 @@ def test_a_simulated_game_has_the_matching_and_the_charges_of_the_batch(
             *(device(join, memory_folder, issuer, town, number, protocol) for number in range(town.agents)),
         )
         journal.close()
-        got = [played.resource for played, _, _ in devices]
-        assert got == [None if row < 0 else town.vehicles.ids[row] for row in expected.resource_of.tolist()]
-        assert result.matched == (expected.resource_of >= 0).sum()
+        got = {(number, name) for number, (played, _, _) in enumerate(devices) for name in played.resources}
+        assert got == {(agent, town.vehicles.ids[row]) for agent, row in expected.units.tolist()}
+        assert len(got) == expected.filled == town.resources
+        assert result.matched == expected.matched
         charged = [machine.agent.actions if protocol == "rounds" else int(spent > 0) for _, spent, machine in devices]
         assert charged == expected.charged.tolist()
         # The batch states ε as a number, a ledger counts it in whole units, rounded up.
         assert [spent for _, spent, _ in devices] == [units_of(epsilon) for epsilon in expected.epsilon.tolist()]
         assert {arrival.resource: arrival.position for arrival in arrivals} == {
-            name: tuple(town.positions[number].tolist()) for number, name in enumerate(got) if name is not None
+            name: tuple(town.positions[number].tolist()) for number, name in got
         }
-        assert all(played.answer == "Accepted" for played, _, _ in devices if played.resource is not None)
+        assert all(played.answers == dict.fromkeys(played.resources, "Accepted") for played, _, _ in devices)
+        assert any(len(played.resources) > 1 for played, _, _ in devices) == several
 
     bus.run(main)

@@ -21,7 +21,7 @@ from palmatch.live.codec import Envelope, decode
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, tag_of, verify
 from palmatch.live.packing import split
-from palmatch.live.records import assigned
+from palmatch.live.records import holders
 from palmatch.live.terms import Opening
 from palmatch.live.topics import KINDS, Topic, table_name
 from palmatch.live.transport import Access, Transport
@@ -141,7 +141,7 @@ class Listener:
         found: dict[bytes, str] = {}
         for envelope in self.transcripts.values():
             assert isinstance(envelope.message, m.Transcript)
-            part = assigned(envelope.message)
+            part = {tag: name for name, tag in holders(envelope.message).items()}
             assert all(found.get(tag, name) == name for tag, name in part.items())
             found |= part
         return found

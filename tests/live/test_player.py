@@ -73,7 +73,7 @@ class ReportRules:
     def __init__(self) -> None:
         self.crowd: Crowd
         self.reports: dict[bytes, tuple[bytes, int]] = {}
-        self.assigned: dict[bytes, str] = {}
+        self.matched: dict[str, bytes] = {}
         self.prices = [0.0, 0.0]
 
     def has_region(self, region: str) -> bool:
@@ -98,13 +98,12 @@ class ReportRules:
         self.prices = (-found.ineqlin.marginals[len(tags) :]).tolist()
         for tag, row in zip(tags, found.x.reshape(-1, 2), strict=True):
             if row.max() > 0.5:
-                self.assigned[tag] = NAMES[int(row.argmax())]
-        holder = {name: tag for tag, name in self.assigned.items()}
-        part = Regional([holder.get(name) for name in NAMES], prices=self.prices)
+                self.matched[NAMES[int(row.argmax())]] = tag
+        part = Regional([self.matched.get(name) for name in NAMES], prices=self.prices)
         return {region: part for region, _ in self.crowd.members}, True
 
     def outcome(self) -> Outcome:
-        return Outcome(self.assigned, dict(zip(NAMES, self.prices, strict=True)), self.reports)
+        return Outcome(self.matched, dict(zip(NAMES, self.prices, strict=True)), self.reports)
 
 
 class BidRules(ReportRules):
@@ -136,8 +135,8 @@ class BidRules(ReportRules):
         return self.begin(), not said
 
     def outcome(self) -> Outcome:
-        assigned = {tag: name for tag, name in zip(self.holders, NAMES, strict=True) if tag is not None}
-        return Outcome(assigned, dict(zip(NAMES, self.prices, strict=True)), {})
+        held = {name: tag for tag, name in zip(self.holders, NAMES, strict=True) if tag is not None}
+        return Outcome(held, dict(zip(NAMES, self.prices, strict=True)), {})
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import struct
+from functools import partial
 from typing import Any
 
+import cbor2
 import pytest
+
+from palmatch.web import games
 
 # Large squares, so that there are other agents in each.
 NIGHT = "#hour=4&edge=4000"
@@ -131,6 +136,114 @@ def test_given_the_same_report_what_a_page_sends_does_not_depend_on_where_in_its
     said = [message for message in seen[0][1] if message[0] == "publish"]
     assert {kind for _, kind, _, _ in said} == {"join", "report"}
     assert {size for _, _, size, _ in said} == {2048}
+
+
+def said_in(frame: str) -> dict[str, Any]:
+    """What a frame publishes, as the page wrote it."""
+    return dict(json.loads(base64.b64decode(json.loads(frame)["packet"]["body"])))
+
+
+class Copies:
+    """Joins and reports that a page sends, and what it is told of those that the board has heard, in this order."""
+
+    def __init__(self, page: Any, *, forged: bool) -> None:
+        self.events: list[tuple[str, Any]] = []
+        self.forged = forged
+        page.route_web_socket("**/bus", self._routed)
+
+    def _routed(self, route: Any) -> None:
+        hub = route.connect_to_server()
+
+        def to_hub(frame: str) -> None:
+            message = json.loads(frame)
+            kind = message["topic"].split("/")[3]
+            if message["op"] == "publish" and kind in ("join", "report"):
+                self.events.append((kind, said_in(frame)))
+            hub.send(frame)
+
+        def to_page(frame: str) -> None:
+            message = json.loads(frame)
+            if message["op"] == "message" and message["topic"].split("/")[3] == "heard":
+                if self.forged:
+                    # Everything as the board said it, but for the signature.
+                    signature = bytearray(base64.b64decode(message["packet"]["signature"]))
+                    signature[0] ^= 1
+                    message["packet"]["signature"] = base64.b64encode(signature).decode()
+                    frame = json.dumps(message)
+                self.events.append(("heard", base64.b64decode(message["packet"]["body"])))
+            route.send(frame)
+
+        route.on_message(to_hub)
+        hub.on_message(to_page)
+
+    def after_heard(self) -> list[str]:
+        """Copies that left after the board had said that it has this device's message of that kind."""
+        tag = next(base64.b64decode(said["tag"]) for kind, said in self.events if kind == "report")
+        heard, late = set(), []
+        for kind, said in self.events:
+            if kind == "heard" and tag in said:
+                heard.add("report" if m_sequence(said) else "join")
+            elif kind in heard:
+                late.append(kind)
+        return late
+
+    def sent(self) -> dict[str, int]:
+        return {name: sum(kind == name for kind, _ in self.events) for name in ("join", "report")}
+
+
+def m_sequence(body: bytes) -> int:
+    return int(cbor2.loads(body)["sequence"])
+
+
+def test_a_page_stops_sending_copies_when_the_board_says_that_it_has_heard_it(visit) -> None:
+    copies = Copies(visit.page, forged=False)
+    page = visit.open(NIGHT)
+    page.locator("#agent").wait_for()
+    take_part(page, PLACES[0])
+    assert copies.after_heard() == []
+    assert {m_sequence(said) for kind, said in copies.events if kind == "heard"} == {0, 1}
+    assert sum(copies.sent().values()) < 6
+
+
+def test_a_page_does_not_believe_that_it_was_heard_without_the_boards_signature(visit) -> None:
+    copies = Copies(visit.page, forged=True)
+    page = visit.open(NIGHT)
+    page.locator("#agent").wait_for()
+    take_part(page, PLACES[0])
+    assert copies.sent() == {"join": 3, "report": 3}
+    assert set(copies.after_heard()) == {"join", "report"}
+    # One message, three times.
+    for name in ("join", "report"):
+        assert len({json.dumps(said) for kind, said in copies.events if kind == name}) == 1
+
+
+def test_a_page_that_wants_two_vehicles_gets_two_and_hands_its_place_to_both(
+    visit, served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_demand(route: Any) -> None:
+        answer = route.fetch()
+        assert 'when_spent: "zero",' in answer.text()
+        route.fulfill(
+            response=answer, body=answer.text().replace('when_spent: "zero",', 'when_spent: "zero", demand: 2,')
+        )
+
+    monkeypatch.setattr(games, "opening_of", partial(games.opening_of, demand=2))
+    visit.page.route("**/agent.mjs", with_demand)
+    page = visit.open(NIGHT)
+    page.locator("#agent").wait_for()
+    said = take_part(page, PLACES[1])
+    found = re.search(r"you got vehicle (\S+) and (\S+)\.", said)
+    assert found is not None, said
+    assert found[1] != found[2]
+    for _ in range(100):
+        arrived = {one.resource for some in served.games.arrivals.values() for one in some if one.position == PLACES[1]}
+        if {found[1], found[2]} <= arrived:
+            break
+        page.wait_for_timeout(100)
+    else:
+        raise AssertionError("not both vehicles learnt where their passenger is")
+    # One report, charged once.
+    assert "7.00 of 8 left" in page.inner_text("#budget")
 
 
 @pytest.mark.parametrize("place", [("", ""), ("40.75", ""), ("", "-73.99")])

@@ -261,10 +261,45 @@ export function callNumber(number, step, patience, growth = 0) {
   return call;
 }
 
+// Several resources: palmatch.device.units
+
+/** The resource that a seat is part of: `v1` for `v1#2`. */
+export const baseOf = (name) => /^(.+)#[0-9]+$/s.exec(name)?.[1] ?? name;
+
+/** What the best `demand` different resources gain together; going without gains nothing. */
+export function bestGain(gains, bases, demand) {
+  const best = new Map();
+  bases.forEach((base, place) => {
+    if (gains[place] > (best.get(base) ?? 0)) best.set(base, gains[place]);
+  });
+  return [...best.values()].sort((one, other) => other - one).slice(0, demand).reduce((sum, gain) => sum + gain, 0);
+}
+
+/** [place, offer] for each of the best resources of an agent that wants so many more, best first. */
+export function bestBids(values, bases, prices, held, wanted, step) {
+  const gains = values.map((value, place) => value - prices[place]);
+  const places = [...bases.keys()].filter((place) => gains[place] >= 0 && !held.has(bases[place]));
+  places.sort((one, other) => gains[other] - gains[one]);
+  const [chosen, taken, own] = [[], new Set(), new Map()];
+  let others = 0;
+  for (const place of places) {
+    const base = bases[place];
+    if (taken.has(base)) {
+      if (!own.has(base)) own.set(base, gains[place]);
+    } else if (chosen.length < wanted) {
+      chosen.push(place);
+      taken.add(base);
+    } else {
+      others = Math.max(others, gains[place]);
+    }
+  }
+  return chosen.map((place) => [place, prices[place] + (gains[place] - Math.max(others, own.get(bases[place]) ?? 0)) + step]);
+}
+
 // The result: palmatch.device.result
 
-/** Refuse a result that its prices do not support for the agents of one table; return the line of this device. */
-export function checkResult(result, table, channel, { agents, slack, tag }) {
+/** Refuse a result that its prices do not support for the agents of one table; return the lines of this device. */
+export function checkResult(result, table, channel, { agents, slack, tag, demands }) {
   const prices = new Map(result.prices);
   if (prices.size !== result.prices.length || ![...prices.values()].every((p) => isNumber(p) && p >= 0)) {
     throw new Refused("price", "A price is not a number of at least 0, or a resource has two.");
@@ -283,38 +318,53 @@ export function checkResult(result, table, channel, { agents, slack, tag }) {
   const mine = result.assigned.filter((line) => line.tag === tag);
   const isOurs = (line) => line.region === table.region && line.epsilon === table.epsilon;
   const ours = result.assigned.filter(isOurs);
-  if (mine.length !== 1 || !isOurs(mine[0])) throw new Refused("result", "The result does not name this device once.");
-  if (ours.length > agents || new Set(ours.map((line) => line.tag)).size !== ours.length) {
-    throw new Refused("roster", "The result has more agents of this region than its roster.");
-  }
+  if (mine.length === 0 || !mine.every(isOurs)) throw new Refused("result", "The result does not name this device.");
+  const byAgent = new Map();
+  for (const line of ours) byAgent.set(line.tag, [...(byAgent.get(line.tag) ?? []), line]);
+  if (byAgent.size > agents) throw new Refused("roster", "The result has more agents of this region than its roster.");
+  const wanted = new Map(demands);
+  for (const [agent, lines] of byAgent) checkAgent(lines, wanted.get(agent) ?? 1);
   const worth = new Map([[channel, table.values], ...table.earlier.map((e) => [e.channel, e.values])]);
-  checkGains(ours, table, worth, prices, slack);
-  return mine[0];
+  checkGains([...byAgent.values()], table, worth, prices, slack);
+  return mine;
 }
 
-function checkGains(lines, table, worth, prices, slack) {
+/** Check that the lines of an agent are those of one report and of different resources, no more than it wants. */
+function checkAgent(lines, demand) {
+  if (lines.some((line) => line.demand !== demand) || lines.length > demand) {
+    throw new Refused("roster", "The result has another demand of an agent than the roster, or more lines than that.");
+  }
+  if (lines.some(({ channel, report }) => channel !== lines[0].channel || report !== lines[0].report)) {
+    throw new Refused("result", "The result has two reports of one agent.");
+  }
+  const got = lines.map((line) => line.resource).filter((resource) => resource !== null);
+  if (lines.length > 1 && (got.length < lines.length || new Set(got.map(baseOf)).size < got.length)) {
+    throw new Refused("result", "An agent got one resource twice, or two seats of one.");
+  }
+}
+
+function checkGains(agents, table, worth, prices, slack) {
   const place = new Map(table.resources.map((resource, number) => [resource, number]));
+  const bases = table.resources.map(baseOf);
   const best = new Map();
-  for (const line of lines) {
-    const rows = worth.get(line.channel) ?? [];
-    if (!(line.report >= 0 && line.report < rows.length)) {
+  for (const lines of agents) {
+    const { channel, report, demand } = lines[0];
+    const rows = worth.get(channel) ?? [];
+    if (!(report >= 0 && report < rows.length)) {
       throw new Refused("result", "The result has a report that no table knows.");
     }
-    const values = rows[line.report];
-    const key = `${line.channel} ${line.report}`;
+    const values = rows[report];
+    const key = `${channel} ${report} ${demand}`;
     if (!best.has(key)) {
-      let most = 0;
-      table.resources.forEach((resource, number) => {
-        most = Math.max(most, values[number] - prices.get(resource));
-      });
-      best.set(key, most);
+      const gains = table.resources.map((resource, number) => values[number] - prices.get(resource));
+      best.set(key, demand === 1 ? gains.reduce((most, gain) => Math.max(most, gain), 0) : bestGain(gains, bases, demand));
     }
     let gain = 0;
-    if (line.resource !== null) {
-      const number = place.get(line.resource);
-      gain = (number === undefined ? OUTSIDE : values[number]) - prices.get(line.resource);
+    for (const { resource } of lines.filter((line) => line.resource !== null)) {
+      const number = place.get(resource);
+      gain = gain + ((number === undefined ? OUTSIDE : values[number]) - prices.get(resource));
     }
-    if (gain < best.get(key) - slack) {
+    if (gain < best.get(key) - slack * demand) {
       throw new Refused("steered", "An agent with this table should have got something better at these prices.");
     }
   }
@@ -333,13 +383,13 @@ export function unitsOf(epsilon) {
 const ONCE = ["open", "roster", "table"];
 
 /**
- * A device in a game of `report`. `owner` has request, place, partition, spots, epsilon, tag and when_spent; `store` has
- * charge, kept, pin and remaining (`openLedger` makes one); `draw` gives a number in [0, 2^53), `offset` one in [0, 1).
+ * A device in a game of `report`. `owner` has request, place, partition, spots, epsilon, tag, when_spent and demand (1
+ * unless given: how many resources it wants); `store` has charge, kept, pin and remaining (`openLedger` makes one); `draw` gives a number in [0, 2^53), `offset` one in [0, 1).
  */
 export class ReportMachine {
   static async start(owner, store, { draw = systemDraw, offset = () => systemDraw() / GRID } = {}) {
     checkPartition(owner.partition);
-    const machine = new this(owner, store, draw, offset);
+    const machine = new this({ demand: 1, ...owner }, store, draw, offset);
     const { edge, spacing, latitude, longitude } = owner.partition;
     await store.pin("partition", JSON.stringify([edge, spacing, latitude, longitude]));
     const kept = await store.kept(`request ${owner.request}`);
@@ -355,7 +405,7 @@ export class ReportMachine {
 
   constructor(owner, store, draw, offset) {
     Object.assign(this, { owner, store, draw, offset, protocol: "report", epsilon: 0, left: false, done: false });
-    Object.assign(this, { seen: new Map(), open: null, count: null, table: null, drawn: null, queue: Promise.resolve() });
+    Object.assign(this, { seen: new Map(), open: null, count: null, table: null, drawn: null, demands: [], queue: Promise.resolve() });
   }
 
   /** Take one record with the digest of its bytes; the messages to send, each with its share of a slot. */
@@ -409,6 +459,9 @@ export class ReportMachine {
     if (!(isNumber(open.slack) && open.slack >= 0 && open.slack <= MOST_SLACK && added)) {
       throw new Refused("range", "The game's step or slack is out of range.");
     }
+    if (this.owner.demand > open.demand) {
+      throw new Refused("demand", `The game gives an agent ${open.demand} at most, and this one wants ${this.owner.demand}.`);
+    }
     let wanted = this.owner.epsilon;
     if (this.drawn === null && (await this.store.remaining()) < unitsOf(wanted)) {
       if (this.owner.when_spent === "leave") {
@@ -420,14 +473,18 @@ export class ReportMachine {
     if (!open.classes.includes(wanted)) throw new Refused("epsilon", `The game has no place for ε = ${wanted}.`);
     this.open = open;
     this.epsilon = wanted;
-    return [{ kind: "join", game: open.game, region: this.owner.place.region, epsilon: wanted }];
+    const { place: { region }, demand } = this.owner;
+    return [{ kind: "join", game: open.game, region, epsilon: wanted, demand }];
   }
 
   settled(roster) {
     this.inGame(roster.game);
     const mine = roster.counts.filter((c) => c.region === this.owner.place.region && c.epsilon === this.epsilon);
     if (mine.length !== 1 || mine[0].agents < 1) throw new Refused("roster", "The roster does not count this agent once.");
-    this.count = mine[0];
+    if ((new Map(roster.demands).get(this.owner.tag) ?? 1) !== this.owner.demand) {
+      throw new Refused("roster", "The roster has another demand of this agent.");
+    }
+    Object.assign(this, { count: mine[0], demands: roster.demands });
     return [];
   }
 
@@ -477,13 +534,13 @@ export class ReportMachine {
       this.done = true;
       return [];
     }
-    const facts = { agents: this.count.agents, slack: open.slack, tag: this.owner.tag };
+    const facts = { agents: this.count.agents, slack: open.slack, tag: this.owner.tag, demands: this.demands };
     const mine = checkResult(record, this.table, this.seen.get("table"), facts);
-    if (mine.channel !== this.channel || mine.report !== this.report) {
+    if (mine[0].channel !== this.channel || mine[0].report !== this.report) {
       throw new Refused("result", "The result has another report of this device than the one that it sent.");
     }
     this.done = true;
-    return mine.resource === null ? [] : [this.handover(mine.resource)];
+    return mine.filter((line) => line.resource !== null).map((line) => this.handover(line.resource));
   }
 
   handover(resource) {
@@ -502,7 +559,7 @@ export class ReportMachine {
 export class BidMachine extends ReportMachine {
   constructor(owner, store, draw, offset) {
     super(owner, store, draw, offset);
-    Object.assign(this, { protocol: "bids", last: null, lastOffer: null, held: null });
+    Object.assign(this, { protocol: "bids", last: null, offers: null, held: [] });
   }
 
   told() {
@@ -523,9 +580,9 @@ export class BidMachine extends ReportMachine {
     this.last = { record, digest };
     if (record.over) {
       this.done = true;
-      return this.held === null ? [] : [this.handover(this.held)];
+      return this.held.map((resource) => this.handover(resource));
     }
-    return this.held === null ? this.bid(record, open) : [];
+    return this.held.length < this.owner.demand ? this.bid(record, open) : [];
   }
 
   checkBulletin(record) {
@@ -554,24 +611,32 @@ export class BidMachine extends ReportMachine {
 
   holding(record) {
     const places = record.holders.flatMap((tag, place) => (tag === this.owner.tag ? [place] : []));
-    if (places.length === 0) return null;
-    const [resource, price] = [this.table.resources[places[0]], record.prices[places[0]]];
-    const offer = this.lastOffer;
-    const known = offer !== null && offer.resource === resource && (price === null || price === offer.offer);
-    if (places.length > 1 || !(known || offer === null || this.held === resource)) {
-      throw new Refused("holder", "The bulletin says that this device holds something that it did not bid for.");
+    const held = places.map((place) => this.table.resources[place]);
+    if (held.length > this.owner.demand || new Set(held.map(baseOf)).size < held.length) {
+      throw new Refused("holder", "The bulletin says that this device holds more than it wants, or two seats of one.");
     }
-    return resource;
+    for (const [number, resource] of held.entries()) {
+      const [price, offer] = [record.prices[places[number]], this.offers?.get(resource)];
+      const known = this.offers === null || (offer !== undefined && (price === null || price === offer));
+      if (!known && !this.held.includes(resource)) {
+        throw new Refused("holder", "The bulletin says that this device holds something that it did not bid for.");
+      }
+    }
+    return held;
   }
 
   bid(record, open) {
     const prices = record.prices.map((price) => (price === null ? Infinity : price));
     const call = callNumber(record.call, open.step, open.patience, open.growth);
-    const [place, offer] = bestBid(this.values, prices, call.step + call.growth * record.sequence);
-    if (place < 0) return [];
-    const resource = this.table.resources[place];
-    this.lastOffer = { resource, offer };
-    return [{ kind: "bid", game: record.game, sequence: record.sequence + 1, tag: this.owner.tag, resource, offer }];
+    const step = call.step + call.growth * record.sequence;
+    const { tag, demand } = this.owner;
+    const names = this.table.resources;
+    const bids = (demand === 1
+      ? [bestBid(this.values, prices, step)].filter(([place]) => place >= 0)
+      : bestBids(this.values, names.map(baseOf), prices, new Set(this.held.map(baseOf)), demand - this.held.length, step)
+    ).map(([place, offer]) => ({ resource: names[place], offer }));
+    if (bids.length) this.offers = new Map(bids.map(({ resource, offer }) => [resource, offer]));
+    return bids.map((bid) => ({ kind: "bid", game: record.game, sequence: record.sequence + 1, tag, ...bid }));
   }
 }
 

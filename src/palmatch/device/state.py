@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from math import inf, isfinite
 from typing import Literal, Protocol
@@ -36,6 +36,7 @@ from palmatch.device.records import (
 )
 from palmatch.device.report import ReportTable, check_table, draw_report
 from palmatch.device.result import check_result
+from palmatch.device.units import base_of, best_bids
 from palmatch.errors import InputError, Refused
 
 # What the draw of a report is for, beside those of `agent`.
@@ -78,6 +79,8 @@ class Owner:
         What to do when the budget does not suffice: take part with ε = 0, or leave. Chosen beforehand.
     tag:
         The name of the one-time key of this game.
+    demand:
+        How many different resources the request is about at most: public.
     """
 
     request: str
@@ -87,6 +90,7 @@ class Owner:
     epsilon: float
     tag: str
     when_spent: Literal["zero", "leave"] = "zero"
+    demand: int = 1
 
 
 def pin_partition(store: Store, partition: Partition) -> None:
@@ -116,6 +120,7 @@ class Machine:
         self._seen: dict[type, str] = {}
         self._open: Open | None = None
         self._count: Count | None = None
+        self._demands: tuple[tuple[str, int], ...] = ()
         self.epsilon = 0.0
         self.left = False
         self.done = False
@@ -164,6 +169,10 @@ class Machine:
         added = isfinite(record.step) and record.step > 0 and isfinite(record.growth) and record.growth >= 0
         if not (0 <= record.slack <= MOST_SLACK and added):
             raise Refused("range", "The game's step or slack is out of range.")
+        if self.owner.demand > record.demand:
+            raise Refused(
+                "demand", f"The game gives an agent {record.demand} at most, and this one wants {self.owner.demand}."
+            )
         wanted = self.owner.epsilon
         if not self._is_paid(record.game) and self.store.remaining() < units_of(wanted):
             if self.owner.when_spent == "leave":
@@ -173,7 +182,7 @@ class Machine:
         if wanted not in record.classes:
             raise Refused("epsilon", f"The game has no place for ε = {wanted}.")
         self._open, self.epsilon = record, wanted
-        return (Join(record.game, self.owner.place.region, wanted),)
+        return (Join(record.game, self.owner.place.region, wanted, self.owner.demand),)
 
     def _is_paid(self, game: str) -> bool:  # noqa: ARG002 - a report is good for any game
         return self._kept is not None
@@ -183,7 +192,9 @@ class Machine:
         mine = [c for c in record.counts if (c.region, c.epsilon) == (self.owner.place.region, self.epsilon)]
         if len(mine) != 1 or mine[0].agents < 1:
             raise Refused("roster", f"The roster of game {game.game} does not count this agent once.")
-        self._count = mine[0]
+        if dict(record.demands).get(self.owner.tag, 1) != self.owner.demand:
+            raise Refused("roster", f"The roster of game {game.game} has another demand of this agent.")
+        self._count, self._demands = mine[0], record.demands
 
     def _given(self, record: ReportTable | RoundsTable, digest: str) -> tuple[Message, ...]:
         game = self._in_game(record.game)
@@ -263,14 +274,22 @@ class ReportMachine(Machine):
             # The report has not arrived: the device goes without, and nothing more is told.
             self.done = True
             return ()
-        channel = self._seen[ReportTable]
         mine = check_result(
-            record, self.table, channel, agents=self._count.agents, slack=game.slack, tag=self.owner.tag
+            record,
+            self.table,
+            self._seen[ReportTable],
+            agents=self._count.agents,
+            slack=game.slack,
+            tag=self.owner.tag,
+            demands=self._demands,
         )
-        if (mine.channel, mine.report) != (self.channel, self.report):
+        if (mine[0].channel, mine[0].report) != (self.channel, self.report):
             raise Refused("result", "The result has another report of this device than the one that it sent.")
         self.done = True
-        return () if mine.resource is None else (Handover(game.game, self.owner.tag, mine.resource),)
+        return self._handovers([line.resource for line in mine if line.resource is not None])
+
+    def _handovers(self, resources: Sequence[str]) -> tuple[Message, ...]:
+        return tuple(Handover(self.table.game, self.owner.tag, resource) for resource in resources)
 
 
 class BidMachine(ReportMachine):
@@ -283,8 +302,9 @@ class BidMachine(ReportMachine):
     ) -> None:
         super().__init__(owner, store, draw=draw, offset=offset)
         self._last: tuple[Bulletin, str] | None = None
-        self._offer: tuple[str, float] | None = None
-        self.held: str | None = None
+        # What it offered last; None after a restart.
+        self._offers: dict[str, float] | None = None
+        self.held: tuple[str, ...] = ()
 
     def _told(self) -> tuple[Message, ...]:
         return ()
@@ -302,8 +322,8 @@ class BidMachine(ReportMachine):
         self._last = record, digest
         if record.over:
             self.done = True
-            return () if self.held is None else (Handover(record.game, self.owner.tag, self.held),)
-        return () if self.held is not None else self._bid(record, game)
+            return self._handovers(self.held)
+        return () if len(self.held) == self.owner.demand else self._bid(record, game)
 
     def _check_bulletin(self, record: Bulletin) -> None:
         table = self.table
@@ -324,26 +344,32 @@ class BidMachine(ReportMachine):
         if back or record.call < before.call or (falls and record.call == before.call):
             raise Refused("price", "A price fell within a call, or something that was sold is offered again.")
 
-    def _holding(self, record: Bulletin) -> str | None:
-        places = [place for place, tag in enumerate(record.holders) if tag == self.owner.tag]
-        if not places:
-            return None
-        resource, price = self.table.resources[places[0]], record.prices[places[0]]
-        # After a restart the offer is not known any more; then what it would have offered at most has to do.
-        known = self._offer is not None and self._offer[0] == resource and price in (None, self._offer[1])
-        if len(places) > 1 or not (known or self._offer is None or self.held == resource):
-            raise Refused("holder", "The bulletin says that this device holds something that it did not bid for.")
-        return resource
+    def _holding(self, record: Bulletin) -> tuple[str, ...]:
+        names = self.table.resources
+        held = {names[place]: record.prices[place] for place, tag in enumerate(record.holders) if tag == self.owner.tag}
+        if len(held) > self.owner.demand or len(set(map(base_of, held))) < len(held):
+            raise Refused("holder", "The bulletin says that this device holds more than it wants, or two seats of one.")
+        for resource, price in held.items():
+            # After a restart the offer is not known any more; then what it would have offered at most has to do.
+            known = self._offers is None or (resource in self._offers and price in (None, self._offers[resource]))
+            if not known and resource not in self.held:
+                raise Refused("holder", "The bulletin says that this device holds something that it did not bid for.")
+        return tuple(held)
 
     def _bid(self, record: Bulletin, game: Open) -> tuple[Message, ...]:
-        count = len(self.table.resources)
+        names = self.table.resources
         prices = [inf if price is None else price for price in record.prices]
         step = call_number(record.call, game.step, game.patience, game.growth).step_in(record.sequence)
-        place, offer = best_bid(self.values, range(count), prices, 0, count, step)
-        if place < 0:
-            return ()
-        self._offer = self.table.resources[place], offer
-        return (Bid(record.game, record.sequence + 1, self.owner.tag, self._offer[0], offer),)
+        if self.owner.demand == 1:
+            place, offer = best_bid(self.values, range(len(names)), prices, 0, len(names), step)
+            bids = [] if place < 0 else [(place, offer)]
+        else:
+            held, more = set(map(base_of, self.held)), self.owner.demand - len(self.held)
+            bids = best_bids(self.values, [base_of(name) for name in names], prices, held, more, step)
+        if bids:
+            self._offers = {names[place]: offer for place, offer in bids}
+        slot, tag = record.sequence + 1, self.owner.tag
+        return tuple(Bid(record.game, slot, tag, names[place], offer) for place, offer in bids)
 
 
 def _name(owner: Owner) -> str:

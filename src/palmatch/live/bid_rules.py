@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,8 +27,9 @@ class _Sale:
     sold: FloatArray
     deadline: int
     call: Call
-    free: int = 0
-    held: set[int] = field(default_factory=set)
+    # How many resources each agent still wants, and all of them together that are not sold yet.
+    wants: IntArray
+    free: int
 
 
 class BidRules(ReportRules):
@@ -41,7 +42,9 @@ class BidRules(ReportRules):
         opening = self.plan.opening.copy() if self.tags else np.zeros(resources)
         none = np.full(resources, -1, dtype=np.int64)
         call = bidding_of(self.map).call
-        self.sale = _Sale(opening, none, np.full(resources, np.nan), call.patience, call, free=len(self.tags))
+        wants = np.array([crowd.demands.get(tag, 1) for tag in self.tags], dtype=np.int64)
+        self.sale = _Sale(opening, none, np.full(resources, np.nan), call.patience, call, wants, int(wants.sum()))
+        self.seats = {int(row): rows for rows in self.map.seats for row in rows}
         self.agent = {tag: agent for agent, tag in enumerate(self.tags)}
         self.row = {name: row for row, name in enumerate(self.map.resources.ids)}
         self.region = {region: self._resources(region) for region, _ in crowd.members}
@@ -72,29 +75,40 @@ class BidRules(ReportRules):
         best, waiting = self._highest(slot + 1, said)
         sale = self.sale
         for resource, (offer, _, agent) in best.items():
-            waiting += int(sale.holder[resource] >= 0)
-            sale.held.discard(int(sale.holder[resource]))
+            before = int(sale.holder[resource])
+            if before >= 0:
+                waiting += 1
+                sale.wants[before] += 1
             sale.holder[resource], sale.prices[resource] = agent, offer
-            sale.held.add(agent)
+            sale.wants[agent] -= 1
         over = (waiting == 0 or slot + 1 >= sale.deadline) and self._call_ends(slot + 1)
         return self.begin(), over
 
     def _highest(self, number: int, said: Sequence[Said]) -> tuple[dict[int, tuple[float, int, int]], int]:
         """Return the highest offer for each resource with its draw and agent, and how many bid in vain."""
         best: dict[int, tuple[float, int, int]] = {}
+        placed: dict[int, set[int]] = {}
         bidders = 0
         for one in said:
             assert isinstance(one.message, m.Bid)
             agent, resource = self.agent[one.tag], self.row.get(one.resource or "", -1)
             price = self.sale.prices[resource] if resource in self.offered[agent] else np.inf
-            if agent in self.sale.held or not np.isnan(self.sale.sold[resource]) or not one.message.offer > price:
+            if not np.isnan(self.sale.sold[resource]) or not one.message.offer > price:
                 continue
+            bids = placed.setdefault(agent, set())
+            if len(bids) >= self.sale.wants[agent] or self._has_seat(agent, resource, bids):
+                continue
+            bids.add(resource)
             bidders += 1
             chance = draw(int(self.names[agent]), number, SELECTION)
             known = best.get(resource)
             if known is None or (-one.message.offer, chance) < (-known[0], known[1]):
                 best[resource] = (one.message.offer, chance, agent)
         return best, bidders - len(best)
+
+    def _has_seat(self, agent: int, resource: int, bids: set[int]) -> bool:
+        """Tell whether an agent has, or has bid for, a seat of the resource that this one is a seat of."""
+        return any(row in bids or self.sale.holder[row] == agent for row in self.seats[resource])
 
     def _call_ends(self, rounds: int) -> bool:
         """Sell what is held for good, and offer the rest for nothing; tell whether that was the last call."""
@@ -111,7 +125,7 @@ class BidRules(ReportRules):
 
     def outcome(self) -> Outcome:
         """Return what is held; the reports have stayed on the devices."""
-        holders = {int(agent): row for row, agent in enumerate(self.sale.holder.tolist()) if agent >= 0}
-        assigned = {self.tags[agent]: self.map.resources.ids[row] for agent, row in holders.items()}
+        ids = self.map.resources.ids
+        holders = {ids[row]: self.tags[agent] for row, agent in enumerate(self.sale.holder.tolist()) if agent >= 0}
         prices = np.where(np.isnan(self.sale.sold), self.sale.prices, self.sale.sold)
-        return Outcome(assigned, dict(zip(self.map.resources.ids, prices.tolist(), strict=True)), {})
+        return Outcome(holders, dict(zip(ids, prices.tolist(), strict=True)), {})

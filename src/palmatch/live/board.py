@@ -13,11 +13,13 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
+
+from msgspec import UNSET
 
 from palmatch.errors import ProtocolError, TransportError
 from palmatch.live import messages as m
@@ -27,8 +29,9 @@ from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, tag_of, verify
 from palmatch.live.metrics import Metrics
 from palmatch.live.packing import pack
-from palmatch.live.terms import Crowd, Opening, Outcome, Regional, Rules, Said
+from palmatch.live.terms import Crowd, Opening, Regional, Rules, Said
 from palmatch.live.topics import Topic, table_name
+from palmatch.live.transcripts import transcripts
 from palmatch.live.transport.base import Transport
 from palmatch.live.windows import ACKNOWLEDGED
 from palmatch.live.witness import sequence_of
@@ -62,8 +65,8 @@ class _Game:
     joins: dict[bytes, m.Join] = field(default_factory=dict)
     slot: int = _JOINING
     accepting: bool = False
-    # Tags that have spoken in this slot, or at all for a report.
-    spoken: set[bytes] = field(default_factory=set)
+    # What each tag has spoken for in this slot, or at all for a report.
+    spoken: dict[bytes, set[str | None]] = field(default_factory=dict)
     # What was accepted in this slot: the packets, whose copies need no look, and what they say.
     heard: set[bytes] = field(default_factory=set)
     said: list[Said] = field(default_factory=list)
@@ -178,6 +181,7 @@ class Board:
             patience=opening.patience,
             growth=opening.growth,
             slack=opening.slack,
+            demand=opening.demand if opening.demand > 1 else UNSET,
             issuer=opening.issuer,
             resources=listed.hash,
             commitment=hashlib.sha256(randomness).digest(),
@@ -205,6 +209,8 @@ class Board:
         verify(envelope, join.key)
         if join.epsilon_class >= len(game.opening.classes):
             raise ProtocolError("There is no such ε class in this game.")
+        if m.demand_of(join) > m.demand_of(game.opening):
+            raise ProtocolError("The demand is above what this game gives to an agent.")
         if not game.rules.has_region(join.region):
             raise ProtocolError("There is no such region.")
         if not tokens.is_valid(game.opening.issuer, game.name, join.key, join.token):
@@ -220,7 +226,8 @@ class Board:
         roster = self._say_roster(game, members, randomness)
         game.roster = roster.hash
         await self._flush()
-        crowd = Crowd(game.name, roster.hash, game.opening.classes, members, randomness)
+        demands = {tag: m.demand_of(join) for tag, join in game.joins.items() if m.demand_of(join) > 1}
+        crowd = Crowd(game.name, roster.hash, game.opening.classes, members, randomness, demands)
         tables = await self._computed(lambda: game.rules.tables(crowd))
         for (region, number), table in sorted(tables.items()):
             topic = Topic(game.name, "table", table_name(region, number))
@@ -244,6 +251,7 @@ class Board:
                 region=region,
                 tags=b"".join(tag for tag, _ in listed),
                 classes=bytes(number for _, number in listed),
+                demands=m.packed_demands([m.demand_of(game.joins[tag]) for tag, _ in listed]),
             )
             envelope = self._say(Topic(game.name, "members", region), content)
             numbers = range(len(game.opening.classes))
@@ -315,18 +323,22 @@ class Board:
         self.journal.commit()
 
     def _accept(self, game: _Game, envelope: Envelope) -> bool:
-        """Check a report, bid or claim; tell whether it is the first one of its tag and slot."""
+        """Check a report, bid or claim; tell whether it is new."""
         message = envelope.message
         assert isinstance(message, m.Report | m.Bid | m.Claim)
         key = game.keys.get(message.tag)
         if key is None:
             raise ProtocolError("The tag is not on the roster.")
-        if message.tag in game.spoken or (not isinstance(message, m.Report) and message.sequence != game.slot + 1):
+        # One report, or as many bids or claims in a slot, each for another resource, as the agent wants resources.
+        spoken, most = game.spoken.get(message.tag, set()), m.demand_of(game.joins[message.tag])
+        if envelope.topic.name in spoken or len(spoken) >= most:
+            return False
+        if not isinstance(message, m.Report) and message.sequence != game.slot + 1:
             return False
         verify(envelope, key)
         if isinstance(message, m.Report):
             self._check_report(game, message)
-        game.spoken.add(message.tag)
+        game.spoken.setdefault(message.tag, set()).add(envelope.topic.name)
         return True
 
     def _check_report(self, game: _Game, message: m.Report) -> None:
@@ -360,15 +372,17 @@ class Board:
 
     async def _finish(self, game: _Game) -> m.Result:
         outcome = await self._computed(game.rules.outcome)
-        transcripts = tuple(
+        listed = {region: table.resources for (region, _), (_, table) in game.tables.items()}
+        parts = tuple(
             m.RegionTranscript(region=region, transcript=self._say(Topic(game.name, "transcript", region), part).hash)
-            for region, part in _transcripts(game, outcome)
+            for region, part in transcripts(game.opening.method, game.joins, listed, outcome)
         )
         heads = tuple(
             m.RegionHead(region=region, sequence=sequence, bulletin=found)
             for region, (sequence, found) in sorted(game.chain.items())
         )
-        result = m.Result(roster=game.roster, matched=len(outcome.assigned), transcripts=transcripts, bulletins=heads)
+        matched = len(set(outcome.holders.values()))
+        result = m.Result(roster=game.roster, matched=matched, transcripts=parts, bulletins=heads)
         self._say(Topic(game.name, "result"), result)
         await self._flush()
         # Over only once the broker has it: what was written to a socket may still be lost with the process.
@@ -473,38 +487,3 @@ def _said(envelope: Envelope) -> Said:
     message = envelope.message
     assert isinstance(message, m.Report | m.Bid | m.Claim)
     return Said(message.tag, message, envelope.topic.name)
-
-
-def _transcripts(game: _Game, outcome: Outcome) -> Iterator[tuple[str, m.Transcript]]:
-    """Return each region's transcript: its agents, and those of other regions that hold what its table lists."""
-    holder = {name: tag for tag, name in outcome.assigned.items()}
-    agents: dict[str, list[bytes]] = {}
-    for tag, join in game.joins.items():
-        agents.setdefault(join.region, []).append(tag)
-    listed = {region: table.resources for (region, _), (_, table) in game.tables.items()}
-    number = {region: place for place, region in enumerate(sorted(agents))}
-    for region in sorted(agents):
-        tags = sorted({*agents[region], *(holder[name] for name in listed[region] if name in holder)})
-        yield region, _transcript(game, outcome, listed[region], tags, number)
-
-
-def _transcript(
-    game: _Game, outcome: Outcome, listed: Sequence[str], tags: Sequence[bytes], regions: Mapping[str, int]
-) -> m.Transcript:
-    names = tuple(dict.fromkeys((*listed, *(outcome.assigned[tag] for tag in tags if tag in outcome.assigned))))
-    place = {name: number for number, name in enumerate(names)}
-    reported = [outcome.reports.get(tag) for tag in tags]
-    channels = sorted({found[0] for found in reported if found is not None})
-    number_of = {channel: number for number, channel in enumerate(channels)}
-    return m.Transcript(
-        method=game.opening.method,
-        resources=names,
-        tags=b"".join(tags),
-        region=pack("I", [regions[game.joins[tag].region] for tag in tags]),
-        epsilon_class=bytes(game.joins[tag].epsilon_class for tag in tags),
-        channels=tuple(channels),
-        channel=pack("i", [-1 if found is None else number_of[found[0]] for found in reported]),
-        reports=pack("i", [-1 if found is None else found[1] for found in reported]),
-        assigned=pack("i", [place.get(outcome.assigned.get(tag, ""), -1) for tag in tags]),
-        prices=pack("d", [outcome.prices.get(name, 0.0) for name in names]),
-    )

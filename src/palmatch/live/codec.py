@@ -119,7 +119,8 @@ def read_body(kind: type[Message], body: bytes, name: str) -> Message:
 def view(message: Message) -> dict[str, Any]:
     """Return a message for readers: packed numbers as lists, other bytes as hexadecimal text."""
     packed = packed_fields(type(message))
-    return {name: _shown(getattr(message, name), packed.get(name)) for name in message.__struct_fields__}
+    said = {name: getattr(message, name) for name in message.__struct_fields__}
+    return {name: _shown(value, packed.get(name)) for name, value in said.items() if value is not msgspec.UNSET}
 
 
 def to_json(packet: bytes, topic: Topic | str) -> dict[str, Any]:

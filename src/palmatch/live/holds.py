@@ -14,7 +14,7 @@ from palmatch.live import messages as m
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.journal import Journal
 from palmatch.live.keys import tag_of, verify
-from palmatch.live.records import assigned
+from palmatch.live.records import holders
 from palmatch.live.transport.base import Transport
 from palmatch.live.trust import Trust
 
@@ -59,7 +59,7 @@ class Holds:
                 self._keys[game, tag_of(game, envelope.message.key)] = envelope.message.key
         for envelope in journal.said(game):
             if isinstance(envelope.message, m.Transcript):
-                for tag, name in assigned(envelope.message).items():
+                for name, tag in holders(envelope.message).items():
                     self._held[game, name] = (tag, self._clock(), (game, name, tag) in self._early)
 
     def names(self) -> set[str]:

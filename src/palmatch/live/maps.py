@@ -13,6 +13,7 @@ import numpy as np
 
 from palmatch.data.points import Points
 from palmatch.device.grid import METRES_PER_DEGREE, Partition, locate, metres_per_degree_east, region_name
+from palmatch.device.units import base_of
 from palmatch.domains import mobility
 from palmatch.errors import InputError
 from palmatch.live import messages as m
@@ -29,7 +30,9 @@ class Map:
     alpha: float = 4000.0
     interest: int | None = None
 
-    def problem(self, regions: Sequence[str], ids: Sequence[str], epsilon: Sequence[float]) -> Problem:
+    def problem(
+        self, regions: Sequence[str], ids: Sequence[str], epsilon: Sequence[float], demand: Sequence[int] | None = None
+    ) -> Problem:
         """Return the batch's problem with each agent at the centre of its region."""
         places = np.array([_centre(self.partition, region) for region in regions])
         agents = Points("", tuple(ids), places[:, 0], places[:, 1], None, None, ())
@@ -41,8 +44,17 @@ class Map:
             spacing=self.partition.spacing,
             interest=self.interest,
             epsilon=np.array(epsilon),
+            demand=demand,
             origin=(self.partition.latitude, self.partition.longitude),
         )
+
+    @property
+    def seats(self) -> list[IntArray]:
+        """The rows of each resource's seats."""
+        rows: dict[str, list[int]] = {}
+        for row, name in enumerate(self.resources.ids):
+            rows.setdefault(base_of(name), []).append(row)
+        return [np.array(found, dtype=np.int64) for found in rows.values()]
 
     def listed(self) -> m.ResourceList:
         """Return the resource list of a game."""
@@ -76,4 +88,5 @@ def only(problem: Problem, agents: IntArray) -> Problem:
         truth=problem.truth[agents],
         region_index=problem.region_index[agents],
         epsilon=problem.epsilon[agents],
+        seats=None if problem.seats is None else replace(problem.seats, demand=problem.seats.demand[agents]),
     )

@@ -6,10 +6,11 @@ its readers may know; the one that concerns a position (`Handover`) holds it sea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, get_type_hints
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from palmatch.live.packing import Code, split, unpack
 
@@ -29,6 +30,10 @@ Signature = Annotated[bytes, Meta(min_length=SIGNATURE, max_length=SIGNATURE)]
 # Up to 2^53, so that a browser's numbers hold them exactly.
 Whole = Annotated[int, Meta(ge=0, le=2**53)]
 Class = Annotated[int, Meta(ge=0, le=255)]
+# How many different resources an agent wants at most; where nothing is said it is 1.
+Demand = Annotated[int, Meta(ge=1, le=255)]
+# One byte for each line; all of them 1 where nothing is said.
+Demands = Annotated[bytes, Meta(max_length=1 << 20)]
 # The bounds also keep NaN and infinity out.
 Epsilon = Annotated[float, Meta(ge=0, le=1000)]
 Offer = Annotated[float, Meta(ge=0, le=1e6)]
@@ -100,6 +105,8 @@ class Open(Message, frozen=True):
     slack: Annotated[float, Meta(ge=0, le=1)] = 1e-9
     # By how much the step of a call grows from slot to slot.
     growth: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    # The most that an agent may want.
+    demand: Demand | UnsetType = UNSET
 
 
 class ResourceList(Message, frozen=True):
@@ -153,6 +160,7 @@ class Join(Message, frozen=True):
     key: Key
     region: Name
     epsilon_class: Class
+    demand: Demand | UnsetType = UNSET
 
 
 class RegionCount(Message, frozen=True):
@@ -172,11 +180,12 @@ class Roster(Message, frozen=True):
 
 
 class Members(Message, frozen=True):
-    """The tags of a region's agents, sorted, and the ε class of each."""
+    """The tags of a region's agents, sorted, and the ε class and the demand of each."""
 
     region: Name
     tags: Tags
     classes: Annotated[bytes, Meta(max_length=1 << 20)]
+    demands: Demands | UnsetType = UNSET
 
 
 class Heard(Message, frozen=True):
@@ -327,8 +336,8 @@ class Transcript(Message, frozen=True):
 
     It lists the region's agents and whichever agents of other regions hold one of the region's resources, in the order
     of their tags; `region`, `channel` and `assigned` count in the order of the roster, of `channels` and of
-    `resources`. Prices support the matching: no agent with its report would rather have had another resource. An agent
-    that sent nothing has report -1.
+    `resources`. An agent that got several resources has a line for each of them. Prices support the matching: no agent
+    with its report would rather have had other resources. An agent that sent nothing has report -1.
     """
 
     method: Name
@@ -342,6 +351,7 @@ class Transcript(Message, frozen=True):
     reports: Places
     assigned: Places
     prices: Floats
+    demands: Demands | UnsetType = UNSET
 
 
 class Handover(Message, frozen=True):
@@ -378,3 +388,21 @@ class Fence(Message, frozen=True):
     """A marker that the board sends itself through the broker to close a slot."""
 
     nonce: Annotated[bytes, Meta(min_length=16, max_length=16)]
+
+
+def demand_of(message: Open | Join) -> int:
+    """Return the demand that a message states."""
+    return 1 if message.demand is UNSET else int(message.demand)
+
+
+def packed_demands(demands: Sequence[int]) -> bytes | UnsetType:
+    """Return what a message says of these demands: nothing where all of them are 1."""
+    return bytes(demands) if any(demand > 1 for demand in demands) else UNSET
+
+
+def demands_of(message: Members | Transcript) -> list[int]:
+    """Return the demand of each line of a message; 0 for one that is not stated, which no agent has."""
+    lines = len(message.tags) // TAG
+    if message.demands is UNSET:
+        return [1] * lines
+    return list(message.demands) if len(message.demands) == lines else [0] * lines

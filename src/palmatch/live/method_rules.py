@@ -81,7 +81,8 @@ class MethodRules:
         )
         names, self.tags, regions, numbers = (list(column) for column in zip(*lines, strict=True))
         budgets = [crowd.classes[number] for number in numbers]
-        self._crowd, self.workspace = crowd, Workspace(self.map.problem(regions, names, budgets))
+        demands = [crowd.demands.get(tag, 1) for tag in self.tags]
+        self._crowd, self.workspace = crowd, Workspace(self.map.problem(regions, names, budgets, demands))
         seed = int.from_bytes(crowd.randomness[:7], "little")
         self.names = streams(seed if self.simulation is None else self.simulation.seed, self.workspace.keys)
         first = {place: agent for agent, place in reversed(list(enumerate(zip(regions, numbers, strict=True))))}

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from palmatch.device import records as r
 from palmatch.device.state import Machine
@@ -58,12 +58,22 @@ class Played:
     """What came of a game for one device, and what it sent."""
 
     game: str
-    resource: str | None = None
-    # What the resource said to the hand-over; None if it said nothing.
-    answer: str | None = None
+    resources: list[str] = field(default_factory=list)
+    # What each resource said to the hand-over, if it said anything.
+    answers: dict[str, str] = field(default_factory=dict)
     epsilon: float = 0.0
     sent: int = 0
     bytes: int = 0
+
+    @property
+    def resource(self) -> str | None:
+        """The resource of an agent that wants one."""
+        return self.resources[0] if self.resources else None
+
+    @property
+    def answer(self) -> str | None:
+        """What that resource said."""
+        return None if self.resource is None else self.answers.get(self.resource)
 
 
 class Player:
@@ -102,6 +112,7 @@ class Player:
         self.played = Played(game)
         self._watch = Watch(trust.board)
         self._roster: Envelope
+        self._members: Envelope
         self._sending: set[asyncio.Task[None]] = set()
 
     async def play(self) -> Played:
@@ -154,14 +165,14 @@ class Player:
         roster = expect(self._roster, m.Roster)
         if not any(count.region == send.message.region for count in roster.regions):
             return None
-        members = await self._statement("members", 30, send.message.region)
-        return number if is_member(members, self._roster, self.tag, number) else None
+        self._members = await self._statement("members", 30, send.message.region)
+        return number if is_member(self._members, self._roster, self.tag, number) else None
 
     async def _tables(self, opened: Envelope, opening: m.Open, number: int) -> list[r.Send]:
         """Take roster and table; what the machine returns is sent in the first slot, and hand-overs are returned."""
         tables = await self._statement("tables", 600, quiet=max(opening.start / 1000 - self._clock(), 0.0) / 2)
         await self._compare()
-        record, digest = roster_record(opened, self._roster, tables)
+        record, digest = roster_record(opened, self._roster, tables, self._members)
         self._take(record, digest)
         region = self.machine.owner.place.region
         table = await self._statement("table", 60, table_name(region, number))
@@ -233,17 +244,23 @@ class Player:
             await self.transport.subscribe(topic, handler)
 
     async def _hand_over(self, sends: Sequence[r.Send]) -> None:
+        """Seal the position to the key of each resource that the device got, and send it; all at the same time."""
+        names = [send.message.resource for send in sends if isinstance(send.message, r.Handover)]
+        self.played.resources += names
+        # One that fails must not keep the others from being served.
+        for done in await asyncio.gather(*(self._hand_over_to(name) for name in names), return_exceptions=True):
+            if done is not None:
+                raise done
+
+    async def _hand_over_to(self, name: str) -> None:
         """Seal the position to the key that the operator certified, and send it."""
-        for send in sends:
-            assert isinstance(send.message, r.Handover)
-            name = self.played.resource = send.message.resource
-            place = Topic(self.played.game, "resource", name)
-            packet = await self._retained.value(place, 60)
-            certificate = self.trust.certified(decode(place, packet), int(self._clock() * 1000))
-            topic = Topic(self.played.game, "handover", name)
-            sealed = seal_position(certificate.sealing, topic, self.tag, *self.position)
-            packet = self.identity.signer.packet(topic, m.Handover(key=self.identity.signer.public, sealed=sealed))
-            await self._until_answered(topic, packet, certificate)
+        place = Topic(self.played.game, "resource", name)
+        packet = await self._retained.value(place, 60)
+        certificate = self.trust.certified(decode(place, packet), int(self._clock() * 1000))
+        topic = Topic(self.played.game, "handover", name)
+        sealed = seal_position(certificate.sealing, topic, self.tag, *self.position)
+        packet = self.identity.signer.packet(topic, m.Handover(key=self.identity.signer.public, sealed=sealed))
+        await self._until_answered(topic, packet, certificate)
 
     async def _until_answered(self, topic: Topic, packet: bytes, certificate: m.Certificate) -> None:
         """Send a hand-over again until the resource has answered, a few times at most; the same one counts once."""
@@ -253,7 +270,7 @@ class Player:
         def handler(where: str, found: bytes) -> None:
             answer = expect(verify(decode(where, found), certificate.signing), m.Answer)
             if answer.tag == self.tag:
-                self.played.answer = answer.status
+                self.played.answers[certificate.name] = answer.status
                 answered.set()
 
         asked = False

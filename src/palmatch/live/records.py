@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from msgspec import UNSET
+
 from palmatch.device import records as r
 from palmatch.device.grid import Partition
 from palmatch.device.prices import RoundsTable
@@ -44,12 +46,18 @@ def open_record(envelope: Envelope) -> r.Open:
         patience=message.patience,
         slack=message.slack,
         growth=message.growth,
+        demand=m.demand_of(message),
     )
 
 
 @lru_cache(maxsize=256)
-def roster_record(opened: Envelope, roster: Envelope, tables: Envelope) -> tuple[r.Roster, str]:
-    """Return the counts with the hashes of their tables, and a digest of both messages; they must name each other."""
+def roster_record(
+    opened: Envelope, roster: Envelope, tables: Envelope, members: Envelope | None = None
+) -> tuple[r.Roster, str]:
+    """Return the counts with the hashes of their tables, and a digest of both messages; they must name each other.
+
+    `members` is the list of the device's own region, as `is_member` has checked it: the demands of its agents.
+    """
     opening, counts = expect(opened, m.Open), expect(roster, m.Roster)
     listed = expect(tables, m.Tables)
     if counts.opened != opened.hash or listed.roster != roster.hash:
@@ -63,7 +71,10 @@ def roster_record(opened: Envelope, roster: Envelope, tables: Envelope) -> tuple
             if agents and (count.region, number) in hashes:
                 table = hashes[count.region, number]
                 found.append(r.Count(count.region, opening.classes[number], agents, table))
-    return r.Roster(opened.topic.game, tuple(found)), roster.hash.hex() + tables.hash.hex()
+    own = expect(members, m.Members) if members is not None else None
+    demands = [] if own is None else zip(split(own.tags, m.TAG), m.demands_of(own), strict=True)
+    several = tuple((tag.hex(), demand) for tag, demand in demands if demand != 1)
+    return r.Roster(opened.topic.game, tuple(found), several), roster.hash.hex() + tables.hash.hex()
 
 
 def is_member(members: Envelope, roster: Envelope, tag: bytes, epsilon_class: int) -> bool:
@@ -123,6 +134,7 @@ def result_record(opened: Envelope, roster: Envelope, result: Envelope, transcri
     names = message.resources
     columns = (
         split(message.tags, m.TAG),
+        m.demands_of(message),
         [int(number) for number in unpack("I", message.region)],
         list(message.epsilon_class),
         [int(number) for number in unpack("i", message.channel)],
@@ -133,32 +145,35 @@ def result_record(opened: Envelope, roster: Envelope, result: Envelope, transcri
     if len({len(column) for column in columns}) != 1 or len(prices) != len(names):
         raise ProtocolError("The transcript does not have one line for each agent and one price for each resource.")
     lines = []
-    for tag, region, number, channel, report, place in zip(*columns, strict=True):
+    for tag, demand, region, number, channel, report, place in zip(*columns, strict=True):
         if report < 0 or channel < 0:
             continue
         if region >= len(counts.regions) or channel >= len(message.channels) or place >= len(names):
             raise ProtocolError("The transcript names a region, table or resource that there is not.")
         epsilon = opening.classes[number] if number < len(opening.classes) else -1.0
         got = names[place] if place >= 0 else None
-        lines.append(
-            r.Assigned(tag.hex(), counts.regions[region].region, epsilon, message.channels[channel].hex(), report, got)
-        )
+        found, place_of = message.channels[channel].hex(), counts.regions[region].region
+        lines.append(r.Assigned(tag.hex(), place_of, epsilon, found, report, got, demand))
     return r.Result(opened.topic.game, tuple(lines), tuple(zip(names, prices, strict=True)))
 
 
-def assigned(transcript: m.Transcript) -> dict[bytes, str]:
-    """Return the resource of each agent of a transcript that has one."""
+def holders(transcript: m.Transcript) -> dict[str, bytes]:
+    """Return the agent of each resource of a transcript that has one."""
     tags, numbers = split(transcript.tags, m.TAG), unpack("i", transcript.assigned)
     if len(tags) != len(numbers) or any(number >= len(transcript.resources) for number in numbers):
         raise ProtocolError("The transcript does not have one resource of its list, or none, for each agent.")
-    places = zip(tags, numbers, strict=True)
-    return {tag: transcript.resources[int(place)] for tag, place in places if place >= 0}
+    held = [(transcript.resources[int(place)], tag) for tag, place in zip(tags, numbers, strict=True) if place >= 0]
+    if len(dict(held)) < len(held):
+        raise ProtocolError("The transcript gives a resource away twice.")
+    return dict(held)
 
 
 def join_message(record: r.Join, opening: m.Open, token: m.Token, key: bytes) -> tuple[Topic, m.Join]:
     """Return what a device joins with."""
     number = opening.classes.index(record.epsilon)
-    return Topic(record.game, "join"), m.Join(token=token, key=key, region=record.region, epsilon_class=number)
+    demand = record.demand if record.demand > 1 else UNSET
+    message = m.Join(token=token, key=key, region=record.region, epsilon_class=number, demand=demand)
+    return Topic(record.game, "join"), message
 
 
 def spoken_message(record: r.Report | r.Bid | r.Claim) -> tuple[Topic, m.Message]:

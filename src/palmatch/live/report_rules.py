@@ -12,7 +12,7 @@ from palmatch.live import messages as m
 from palmatch.live.maps import Map, only
 from palmatch.live.method_rules import MethodRules
 from palmatch.live.packing import pack
-from palmatch.live.support import supporting_prices
+from palmatch.live.support import UNIT_SLACK, matched_units, supporting_prices
 from palmatch.live.terms import Crowd, Outcome, Regional, Said
 from palmatch.methods.centre_on_reports import AUCTION_STEP, MOST_RESOURCES, auctioned, matched_on
 from palmatch.methods.opening import prior_of
@@ -41,8 +41,10 @@ def bidding_of(place: Map) -> Bidding:
     return Bidding(Call(0, _QUICK_STEP, _QUICK_PATIENCE, _QUICK_GROWTH), _OPENING_STEP)
 
 
-def slack_of(place: Map) -> float:
-    """Return what a published matching of reports may fall short of its prices, for each agent."""
+def slack_of(place: Map, demand: int = 1) -> float:
+    """Return what a published matching of reports may fall short of its prices, for each unit."""
+    if demand > 1:
+        return UNIT_SLACK
     return 1e-9 + (AUCTION_STEP if len(place.resources.ids) > MOST_RESOURCES else 0.0)
 
 
@@ -52,7 +54,7 @@ class ReportRules(MethodRules):
     def tables(self, crowd: Crowd) -> Mapping[tuple[str, int], m.Table]:
         """Return the channels."""
         self.reports: dict[bytes, tuple[bytes, int]] = {}
-        self.assigned: dict[bytes, str] = {}
+        self.holders: dict[str, bytes] = {}
         self.prices: FloatArray = np.zeros(len(self.map.resources.ids))
         return super().tables(crowd)
 
@@ -113,18 +115,23 @@ class ReportRules(MethodRules):
         )
         lists = value_lists(plan, reported)
         names, resources = self.names[present], len(self.prices)
+        problem = only(self.workspace.problem, present)
+        if problem.seats is not None:
+            units, self.prices = matched_units(problem, lists, names, self.map.seats)
+            self._hold(present[units[:, 0]], units[:, 1])
+            return
         if resources > MOST_RESOURCES:
             sale = auctioned(lists, resources, names)
             resource_of, self.prices = sale.resource_of, sale.prices
         else:
-            resource_of = matched_on(only(self.workspace.problem, present), lists, names)
+            resource_of = matched_on(problem, lists, names)
             self.prices = supporting_prices(lists, resource_of, resources)
-        for agent, resource in zip(present.tolist(), resource_of.tolist(), strict=True):
-            if resource >= 0:
-                self.assigned[self.tags[agent]] = self.map.resources.ids[resource]
+        self._hold(present[resource_of >= 0], resource_of[resource_of >= 0])
+
+    def _hold(self, agents: IntArray, resources: IntArray) -> None:
+        for agent, resource in zip(agents.tolist(), resources.tolist(), strict=True):
+            self.holders[self.map.resources.ids[resource]] = self.tags[agent]
 
     def outcome(self) -> Outcome:
         """Return the matching, the prices that support it, and the reports."""
-        return Outcome(
-            self.assigned, dict(zip(self.map.resources.ids, self.prices.tolist(), strict=True)), self.reports
-        )
+        return Outcome(self.holders, dict(zip(self.map.resources.ids, self.prices.tolist(), strict=True)), self.reports)

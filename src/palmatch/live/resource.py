@@ -20,7 +20,7 @@ from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live import messages as m
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.keys import Opener, Signer, open_position, tag_of, verify
-from palmatch.live.records import assigned
+from palmatch.live.records import holders
 from palmatch.live.retained import Retained
 from palmatch.live.topics import Topic, segment
 from palmatch.live.transport.base import Transport
@@ -203,13 +203,13 @@ class Gateway:
             return decode(topic, await retained.value(topic, _DAY_SECONDS, quiet=_QUIET_SECONDS))
 
         result = self.trust.board_says(await fetched(Topic(game, "result")), m.Result)
-        holders: dict[str, bytes] = {}
+        found: dict[str, bytes] = {}
         for named in result.transcripts:
             transcript = await fetched(Topic(game, "transcript", named.region))
             if transcript.hash != named.transcript:
                 raise ProtocolError("The transcript is not the one that the result names.")
-            holders |= {name: tag for tag, name in assigned(expect(transcript, m.Transcript)).items()}
-        return {name: tag for name, tag in holders.items() if name in self.keys.certificates}
+            found |= holders(expect(transcript, m.Transcript))
+        return {name: tag for name, tag in found.items() if name in self.keys.certificates}
 
     def _handed_over(self, where: str, packet: bytes) -> None:
         envelope = decode(where, packet)

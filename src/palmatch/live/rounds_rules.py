@@ -72,4 +72,4 @@ class RoundsRules(MethodRules):
 
     def outcome(self) -> Outcome:
         """Return what is held."""
-        return Outcome({tag: name for name, tag in self.holder.items()}, {}, {})
+        return Outcome(dict(self.holder), {}, {})

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from palmatch.errors import InputError
 from palmatch.live import messages as m
 from palmatch.live.bid_rules import BidRules
 from palmatch.live.maps import Map
@@ -20,6 +21,9 @@ from palmatch.methods.registry import METHODS, Method
 from palmatch.methods.workspace import Settings
 
 Protocol = Literal["report", "bids", "rounds"]
+
+# A byte on the wire; and what a table of all pairs of agents and resources takes in time and memory.
+_MOST_DEMAND, _MOST_RESOURCES = 255, 5000
 
 
 def method_of(protocol: Protocol) -> Method:
@@ -49,10 +53,12 @@ def opening_of(
     preparing: float,
     slot: float,
     slots: int,
+    demand: int = 1,
     simulation: Simulation | None = None,
     earlier: Sequence[EarlierTable] = (),
 ) -> Opening:
     """Return what a board opens a game of a protocol's method with; times are in seconds."""
+    refuse_demand(protocol, place, demand)
     grid, call = place.partition, bidding_of(place).call
     return Opening(
         protocol=protocol,
@@ -69,5 +75,26 @@ def opening_of(
         step=call.step,
         patience=call.patience,
         growth=call.growth,
-        slack=slack_of(place),
+        slack=slack_of(place, demand),
+        demand=demand,
     )
+
+
+def refuse_demand(protocol: Protocol, place: Map, demand: int) -> None:
+    """Say before a game starts what cannot be played where agents want more than one resource."""
+    if not 1 <= demand <= _MOST_DEMAND:
+        raise InputError(f"Expected a demand between 1 and {_MOST_DEMAND}, got {demand}.")
+    if demand == 1:
+        return
+    if protocol == "rounds":
+        raise InputError("Demands above 1 are not played by rounds: choose report or bids.")
+    if protocol == "report" and len(place.resources.ids) > _MOST_RESOURCES:
+        raise InputError(
+            f"With demands above 1 reports are matched for at most {_MOST_RESOURCES:,} resources, and here are "
+            f"{len(place.resources.ids):,}: choose bids, or a smaller area."
+        )
+    if protocol == "report" and place.interest is not None and len(place.seats) < len(place.resources.ids):
+        raise InputError(
+            "With demands above 1 and several seats of a resource reports are matched on whole lists: leave the "
+            "interest out, or choose bids."
+        )

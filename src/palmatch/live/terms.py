@@ -6,7 +6,7 @@ Records only; neither how messages travel nor what a method computes is known he
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from palmatch.live import messages as m
@@ -33,22 +33,26 @@ class Regional:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The matching: the resource of each agent that has one, the price of each resource, and each agent's report."""
+    """The matching: the agent of each resource that has one, the price of each resource, and each agent's report."""
 
-    assigned: Mapping[bytes, str]
+    holders: Mapping[str, bytes]
     prices: Mapping[str, float]
     reports: Mapping[bytes, tuple[bytes, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """What is public once the joins have closed: the tags of each region and ε class, and the game's randomness."""
+    """What is public once the joins have closed: the tags of each region and ε class, and the game's randomness.
+
+    `demands` has the agents that want more than one resource.
+    """
 
     game: str
     roster: bytes
     classes: tuple[float, ...]
     members: Mapping[tuple[str, int], tuple[bytes, ...]]
     randomness: bytes
+    demands: Mapping[bytes, int] = field(default_factory=dict)
 
 
 class Rules(Protocol):
@@ -96,3 +100,5 @@ class Opening:
     growth: float = 0.0
     # What a published matching may fall short of its prices.
     slack: float = 1e-9
+    # The most resources that an agent may want.
+    demand: int = 1

@@ -173,9 +173,9 @@ const say = (text) => (at("agent-status").textContent = text);
 
 function show(played, wanted) {
   if (played.left) return say("The budget does not suffice, and the device left the game.");
-  const { report, table, resource, epsilon } = played;
+  const { report, table, resources, epsilon } = played;
   if (epsilon > 0 && table.values.length > 1) sent.push({ table, report, epsilon });
-  const served = resource === null ? "there was no vehicle left for you" : `you got vehicle ${resource}`;
+  const served = resources.length ? `you got vehicle ${resources.join(" and ")}` : "there was no vehicle left for you";
   let cost = "";
   if (epsilon < wanted) cost = ` What is left of the budget does not suffice for ε = ${wanted}: with ε = 0 a report tells nothing of your place.`;
   else if (table.values.length === 1) cost = " Your square has one report for all its places: it tells nothing, and costs nothing.";

@@ -5,9 +5,12 @@ import { base64, equal, fromBase64, fromHex, hashOf, hex, join, newSigner, newTo
 
 // All that a device says has one size on the wire, and one kind of join another.
 const PADDED = 2048;
-// Share of a slot within which messages leave, and how often a join or a report is sent: as palmatch.live.player.
-// The same as in `palmatch.live.player`: when a message leaves must not tell which kind of device it is.
-const MARGIN = 0.1, WINDOW = 0.6, COPIES = 3;
+// Shares of a slot within which messages leave: the same as in `palmatch.live.windows`, since when a message leaves must
+// not tell which kind of device it is. Joins and reports leave again unless the board has said that it has heard them.
+const ONCE = [[0.1, 0.7]], COPIES = [[0.1, 0.45], [0.55, 0.62], [0.63, 0.7]];
+// The sequence numbers by which the board says whose messages it has heard.
+const JOIN = 0, REPORT = 1;
+const timesIn = (shares, offset, window) => shares.map(([first, last]) => window * (first + offset * (last - first)));
 
 const segment = (name) => encodeURIComponent(name).replace(/[!'()*]/g, (sign) => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`);
 export const topicOf = (game, kind, name) => `pm/1/${segment(game)}/${kind}${name === undefined ? "" : `/${segment(name)}`}`;
@@ -89,17 +92,31 @@ export class Player {
     return { message: readCbor(body), hash: await hashOf(topic, body), body };
   }
 
-  async publish(topic, message, times = [0]) {
+  /** Whether the board has said that it has this device's join or report: public, whatever was reported. */
+  async isHeard(sequence) {
+    const topic = topicOf(this.game, "heard", this.machine.owner.place.region);
+    const found = this.bus.values.get(topic);
+    if (!found) return false;
+    try {
+      const { message } = await this.statementOf(topic, found);
+      return message.sequence === sequence && split(message.tags, 8).some((tag) => equal(tag, this.tag));
+    } catch {
+      return false;
+    }
+  }
+
+  async publish(topic, message, times = [0], sequence = null) {
     const body = new TextEncoder().encode(JSON.stringify(message));
     const packet = { version: 1, body: base64(body), signature: base64(await this.signer.sign(signedBytes(topic, body))) };
     const began = performance.now();
     for (const time of times) {
       await wait(time - (performance.now() - began) / 1000);
+      if (sequence !== null && (await this.isHeard(sequence))) return;
       this.bus.say({ op: "publish", topic, packet });
     }
   }
 
-  /** Play until there is a result; return {resource, report, table, epsilon, …}. */
+  /** Play until there is a result; return {resources, report, table, epsilon}. */
   async play() {
     this.opened = await this.statement("open", 600);
     const open = this.opened.message;
@@ -109,12 +126,14 @@ export class Player {
     const token = await newToken(open.issuer, this.game, this.signer.key, this.obtain);
     this.tag = await tagOf(this.game, this.signer.key);
     this.machine = await this.machineOf(hex(this.tag), open.protocol);
+    this.resources = [];
+    this.bus.subscribe(topicOf(this.game, "heard", this.machine.owner.place.region));
     const [send] = await this.take(this.openRecord(open), this.opened.hash);
     if (!send) return { left: true };
     const number = await this.joins(open, send.message, token, send.offset);
     await this.tables(open, send.message, number);
     await (open.protocol === "report" ? this.reported(open) : this.slots(open));
-    return { resource: this.resource ?? null, report: this.machine.report, table: this.machine.table, epsilon: this.machine.epsilon };
+    return { resources: this.resources, report: this.machine.report, table: this.machine.table, epsilon: this.machine.epsilon };
   }
 
   async take(record, hash) {
@@ -131,6 +150,7 @@ export class Player {
       kind: "open", version: 1, game: this.game, protocol: open.protocol, classes: open.classes, resources: hex(open.resources),
       partition: { edge, spacing, latitude: origin[0], longitude: origin[1] }, start: open.start / 1000, slot: open.slot,
       slots: open.slots, step: open.step, patience: open.patience, slack: open.slack, growth: open.growth,
+      demand: open.demand ?? 1,
     };
   }
 
@@ -138,19 +158,20 @@ export class Player {
     const number = open.classes.indexOf(joined.epsilon);
     const message = {
       token: { prefix: base64(token.prefix), signature: base64(token.signature) }, key: base64(this.signer.key),
-      region: joined.region, epsilon_class: number,
+      region: joined.region, epsilon_class: number, ...(joined.demand > 1 ? { demand: joined.demand } : {}),
     };
     const left = Math.max(open.joins_close / 1000 - Date.now() / 1000, 0);
-    const share = (WINDOW * left) / COPIES;
     this.told("joins", joined);
-    this.publish(topicOf(this.game, "join"), message, Array.from({ length: COPIES }, (_, copy) => MARGIN * left + (copy + offset) * share));
+    this.publish(topicOf(this.game, "join"), message, timesIn(COPIES, offset, left), JOIN);
     this.roster = await this.statement("roster", left + 120);
     const named = this.roster.message.regions.find(({ region }) => region === joined.region);
     if (!named) throw new Error("The roster does not have this device's square: it may be too far away, or the join too late.");
     const listed = await this.statement("members", 60, { name: joined.region });
     if (!equal(named.members, listed.hash)) throw new Error("The list of members is not the one that the roster names.");
-    const place = split(listed.message.tags, 8).findIndex((tag) => equal(tag, this.tag));
+    const tags = split(listed.message.tags, 8), demands = demandsOf(listed.message);
+    const place = tags.findIndex((tag) => equal(tag, this.tag));
     if (place < 0 || listed.message.classes[place] !== number) throw new Error("The roster does not have this device.");
+    this.demands = tags.map((tag, row) => [hex(tag), demands[row]]).filter(([, demand]) => demand !== 1);
     return number;
   }
 
@@ -164,7 +185,7 @@ export class Player {
       const found = listed.message.tables.find((item) => item.region === region && item.epsilon_class === place);
       return count && found ? [{ region, epsilon: open.classes[place], agents: count, table: hex(found.table) }] : [];
     }));
-    await this.take({ kind: "roster", game: this.game, counts }, hex(this.roster.hash) + hex(listed.hash));
+    await this.take({ kind: "roster", game: this.game, counts, demands: this.demands }, hex(this.roster.hash) + hex(listed.hash));
     const table = await this.statement("table", 60, { name: `${joined.region}~${number}` });
     const began = Math.max(open.start / 1000, Date.now() / 1000);
     const sends = await this.take(tableRecord(this.game, table.message), table.hash);
@@ -172,14 +193,13 @@ export class Player {
     for (const send of sends) this.say(send, open.slot, began - Date.now() / 1000, COPIES);
   }
 
-  say({ message, offset }, slot, delay, copies) {
-    const share = (WINDOW * slot) / copies;
-    const times = Array.from({ length: copies }, (_, copy) => delay + MARGIN * slot + (copy + offset) * share);
+  say({ message, offset }, slot, delay, shares) {
+    const times = timesIn(shares, offset, slot).map((time) => delay + time);
     const tag = base64(this.tag);
     this.told("sends", message);
     if (message.kind === "report") {
       const told = { sequence: message.sequence, tag, channel: base64(fromHex(message.channel)), report: message.report };
-      this.publish(topicOf(this.game, "report"), told, times);
+      this.publish(topicOf(this.game, "report"), told, times, REPORT);
     } else {
       this.publish(topicOf(this.game, "bid", message.resource), { sequence: message.sequence, tag, offer: message.offer }, times);
     }
@@ -214,7 +234,7 @@ export class Player {
       const began = Math.max(open.start / 1000, Date.now() / 1000);
       const sends = await this.take(bulletinRecord(this.game, message), hash);
       const handovers = sends.filter(({ message: { kind } }) => kind === "handover");
-      for (const send of sends) if (!handovers.includes(send)) this.say(send, open.slot, began - Date.now() / 1000, 1);
+      for (const send of sends) if (!handovers.includes(send)) this.say(send, open.slot, began - Date.now() / 1000, ONCE);
       if (handovers.length) {
         // A vehicle serves the agent that the result names.
         await this.statement("result", open.slot * open.slots + 600);
@@ -224,21 +244,31 @@ export class Player {
   }
 
   async statementOf(topic, { body, signature }) {
-    if (!(await verify(fromBase64(this.trust.board), signature, signedBytes(topic, body)))) throw new Error("A bulletin is not the board's.");
+    if (!(await verify(fromBase64(this.trust.board), signature, signedBytes(topic, body)))) throw new Error("A statement is not the board's.");
     return { message: readCbor(body), hash: await hashOf(topic, body) };
   }
 
+  /** Hand over to every resource that the device got, to all at the same time; one that fails does not stop the others. */
   async handOver(sends) {
-    for (const { message: { resource } } of sends) {
-      this.resource = resource;
+    const done = await Promise.allSettled(sends.map(async ({ message: { resource } }) => {
+      this.resources.push(resource);
       const found = await this.statement("resource", 60, { name: resource, key: this.trust.operator, context: "certificate" });
       if (found.message.name !== resource || found.message.until < Date.now()) throw new Error("The resource's certificate is not valid.");
       const topic = topicOf(this.game, "handover", resource);
       const sealed = await sealPosition(found.message.sealing, topic, this.tag, ...this.position);
       this.told("handover", { resource });
       await this.publish(topic, { key: base64(this.signer.key), sealed: base64(sealed) }, [0, 1, 2]);
-    }
+    }));
+    const failed = done.find(({ status }) => status === "rejected");
+    if (failed) throw failed.reason;
   }
+}
+
+/** The demand of each line: 1 where nothing is said, and 0, which no agent has, where it does not fit. */
+function demandsOf({ tags, demands }) {
+  const lines = tags.length / 8;
+  if (demands === undefined) return Array(lines).fill(1);
+  return demands.length === lines ? Array.from(demands) : Array(lines).fill(0);
 }
 
 function tableRecord(game, table) {
@@ -261,12 +291,13 @@ function bulletinRecord(game, bulletin) {
 }
 
 function resultRecord(game, open, roster, transcript) {
-  const names = transcript.resources;
+  const names = transcript.resources, demands = demandsOf(transcript);
   const [region, channel, report, place] = [["I", "region"], ["i", "channel"], ["i", "reports"], ["i", "assigned"]]
     .map(([code, field]) => unpack(code, transcript[field]));
   const assigned = split(transcript.tags, 8).flatMap((tag, row) => (report[row] < 0 || channel[row] < 0 ? [] : [{
     tag: hex(tag), region: roster.regions[region[row]].region, epsilon: open.classes[transcript.epsilon_class[row]],
     channel: hex(transcript.channels[channel[row]]), report: report[row], resource: place[row] < 0 ? null : names[place[row]],
+    demand: demands[row],
   }]));
   return { kind: "result", game, assigned, prices: unpack("d", transcript.prices).map((price, row) => [names[row], price]) };
 }
