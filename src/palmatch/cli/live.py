@@ -58,6 +58,9 @@ Passwords: TypeAlias = Annotated[
 AllowPlain: TypeAlias = Annotated[
     bool, typer.Option("--allow-plain", help="Allow connections without TLS to other machines.")
 ]
+Demand: TypeAlias = Annotated[
+    int, typer.Option("--demand", help="How many different resources a device wants at most: public.", min=1, max=255)
+]
 Folder: TypeAlias = Annotated[Path, typer.Argument(help="The folder of the operator's keys.", show_default=False)]
 Certificate: TypeAlias = Annotated[Path | None, typer.Option("--certificate", help="PEM file for TLS.")]
 Key: TypeAlias = Annotated[Path | None, typer.Option("--key", help="PEM file of the certificate's key.")]
@@ -88,6 +91,7 @@ def demo(
     ] = 0.0,
     edge: options.Edge = 1000.0,
     epsilon: Annotated[float, typer.Option("--epsilon", help="ε of every device.", min=0)] = 1.0,
+    demand: Demand = 1,
     seed: options.SecretSeed = None,
     out: Annotated[Path, typer.Option("--out", help="The folder for agents, vehicles and pairs.")] = Path("live"),
     json: options.Json = None,
@@ -99,7 +103,7 @@ def demo(
     from palmatch.live.staging import Plan
 
     check_outputs(json=json)
-    plan = Plan(protocol.value, transport.value, agents, faults, edge, epsilon, seed, folder_for(out))
+    plan = Plan(protocol.value, transport.value, agents, faults, edge, epsilon, seed, folder_for(out), demand=demand)
     with show.progress_bar("live") as progress:
         played = play(plan, progress)
     if show.write_json(json, figures(plan, played)):
@@ -176,6 +180,9 @@ def board(
     slot: Annotated[str, typer.Option("--slot", help="Length of a slot.")] = "5s",
     slots: Annotated[int, typer.Option("--slots", help="Most slots of a game of bids or rounds.", min=1)] = 200,
     epsilon: Annotated[str, typer.Option("--epsilon", help="The ε that devices may have.")] = "0,0.5,1,2,4",
+    demand: Annotated[
+        int, typer.Option("--demand", help="How many different resources a device may want.", min=1, max=255)
+    ] = 1,
     interest: Annotated[
         int | None, typer.Option("--interest", help="Nearest resources that count for an agent; all of them.", min=1)
     ] = None,
@@ -214,6 +221,7 @@ def board(
         slot=_seconds(slot, "--slot"),
         slots=slots,
         interest=interest,
+        demand=demand,
     )
     hub = (host, port, certificate, key, allow_plain)
     limits = (games, _seconds(hold, "--hold"), _seconds(grace, "--grace"))
@@ -242,6 +250,7 @@ def device(
     trust: Trust,
     member: Annotated[Path, typer.Option("--member", help="The key that the issuer knows.", show_default=False)],
     epsilon: Annotated[float, typer.Option("--epsilon", help="ε of this request (rounds: of each game).", min=0)] = 1.0,
+    demand: Demand = 1,
     budget: Annotated[float, typer.Option("--budget", help="ε of a lifetime, for a new ledger.", min=0)] = 10.0,
     request: Annotated[
         str, typer.Option("--request", help="A name for this wish; its one report is paid once (rounds: every game).")
@@ -264,7 +273,7 @@ def device(
     where = issuer or (re.sub(r"^ws", "http", hub).rsplit("/", 1)[0] + "/token" if hub else "")
     if not where:
         raise InputError("With a broker the device needs the issuer's address: --issuer https://….")
-    wish = Wish(request or secrets.token_hex(8), _position(at), epsilon, "leave" if leave else "zero")
+    wish = Wish(request or secrets.token_hex(8), _position(at), epsilon, "leave" if leave else "zero", demand)
     told = (ledger, budget, trust, member, where, tuple(witness or ()), cancel)
     through = Network(hub=hub, broker=broker, allow_plain=allow_plain)
     services.run(services.serve_device(wish, told, games, _seconds(patience, "--patience"), through))

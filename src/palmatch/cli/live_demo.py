@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from palmatch.cli import show
 from palmatch.live.demo import Played
 from palmatch.live.guarantee import on_the_wire
@@ -23,7 +25,9 @@ def figures(plan: Plan, played: Played) -> dict[str, Any]:
     return {
         "agents": played.problem.agents,
         "resources": played.problem.resources,
-        "matched": int((played.resource_of >= 0).sum()),
+        "matched": len(np.unique(played.units[:, 0])),
+        "demand": plan.demand,
+        "filled": len(played.units),
         "loss": played.loss,
         "limit": _limit(plan, played),
         "protocol": plan.protocol,
@@ -54,7 +58,7 @@ def _limit(plan: Plan, played: Played) -> float | None:
 def tell(plan: Plan, played: Played) -> None:
     """Print what was played."""
     names = ("protocol", "transport", "matched", "loss %", "messages", "bytes/dev.", "slots", "s")
-    matched = int((played.resource_of >= 0).sum())
+    matched = len(np.unique(played.units[:, 0]))
     figures = (
         plan.protocol,
         plan.transport,
@@ -67,6 +71,8 @@ def tell(plan: Plan, played: Played) -> None:
     )
     show.say(f"A synthetic city on this machine: {show.size_of(played.problem)}")
     show.show_table(names, [figures], left=2)
+    if plan.demand > 1:
+        show.say(f"Devices want up to {plan.demand} resources each, and got {len(played.units):,} in all.")
     if plan.faults:
         show.say(f"Devices died {played.deaths} times and went on from their ledgers.")
     for line in played.failed:
@@ -86,6 +92,7 @@ def _as_batch(plan: Plan) -> str:
     files = f"{plan.out / 'agents.csv'} {plan.out / 'vehicles.csv'}"
     pure = " --accountant pure" if plan.protocol == "rounds" else ""
     chosen = f"--method {method_of(plan.protocol).name}{pure} --edge {plan.edge:g} --epsilon {plan.epsilon:g}"
+    chosen += f" --demand {plan.demand}" if plan.demand > 1 else ""
     return f"palmatch match {files} {chosen} --seed {plan.seed} --out pairs.csv"
 
 

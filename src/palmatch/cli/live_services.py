@@ -25,9 +25,12 @@ from palmatch.live.issuer import Issuer
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, load_secret
 from palmatch.live.logs import set_up
+from palmatch.live.maps import Map
 from palmatch.live.metrics import Metrics
 from palmatch.live.mosquitto import Mosquitto
+from palmatch.live.records import partition_record
 from palmatch.live.resource import Arrival, Gateway, load_gateway
+from palmatch.live.rules import refuse_demand
 from palmatch.live.service import Announcer, Schedule, read_members, read_resources, run_board, run_witness
 from palmatch.live.transport import Access, Credentials, Hub, Transport, connect
 from palmatch.live.trust import load_trust
@@ -56,7 +59,9 @@ async def serve_board(
     """Open games until told to stop; without a broker, also serve the hub and the issuer."""
     trust, signer = load_trust(folder / "trust.json"), Signer(load_secret(folder / "board.key"))
     # What is wrong with the list is said before anything listens; games read it again.
-    read_resources(resources)
+    listed = read_resources(resources)
+    place = Map(partition_record(trust.partition), listed, interest=schedule.interest)
+    refuse_demand(schedule.protocol, place, schedule.demand)
     allow_files()
     journal, metrics = Journal(folder / "board.db"), Metrics()
     hub = None
@@ -142,9 +147,9 @@ async def serve_device(wish: Wish, told: tuple[Any, ...], games: int, patience: 
                 played, machine = await playing.play(transport, name, wish)
                 show.say(f"{name}: {_got(played)}")
                 show.say(
-                    revealed(machine, trust.partition.edge, charged=ledger.spent() > before, resource=played.resource)
+                    revealed(machine, trust.partition.edge, charged=ledger.spent() > before, served_by=played.resources)
                 )
-                if played.resource is not None:
+                if played.resources:
                     break
             show.say(f"Remaining budget in {path}: ε = {epsilon_text(ledger.remaining(), up=False)}.")
     finally:
@@ -152,10 +157,13 @@ async def serve_device(wish: Wish, told: tuple[Any, ...], games: int, patience: 
 
 
 def _got(played: Any) -> str:
-    if played.resource is None:
+    if not played.resources:
         return "no resource this time."
-    said = f"answered {played.answer}" if played.answer else "has not answered yet"
-    return f"matched to {played.resource}, which {said}."
+    said = {
+        name: f"answered {played.answers[name]}" if name in played.answers else "has not answered yet"
+        for name in played.resources
+    }
+    return f"matched to {' and to '.join(f'{name}, which {answer}' for name, answer in said.items())}."
 
 
 async def serve_resource(keys_file: Path, trust_file: Path, most: int | None, where: Network) -> None:

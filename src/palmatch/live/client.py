@@ -58,12 +58,15 @@ class Wish:
         Latitude and longitude in degrees.
     when_spent:
         What to do when the budget does not suffice: take part with ε = 0, or leave.
+    demand:
+        How many different resources at most.
     """
 
     request: str
     position: tuple[float, float]
     epsilon: float
     when_spent: Literal["zero", "leave"] = "zero"
+    demand: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ class Device:
             wish.epsilon,
             taking_part.tag(game).hex(),
             wish.when_spent,
+            wish.demand,
         )
         machine = MACHINES[opening.protocol](owner, self.ledger, draw=self.draw)
         player = Player(

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,8 @@ class Played:
 
     Attributes
     ----------
+    units:
+        (agent, resource) of every unit.
     loss, best:
         The loss against the welfare of the full-information optimum, which is `best`.
     phases:
@@ -44,7 +47,7 @@ class Played:
     """
 
     problem: Problem
-    resource_of: np.ndarray
+    units: np.ndarray
     epsilon: np.ndarray
     slots: int
     messages: int
@@ -95,23 +98,29 @@ def _write_places(plan: Plan) -> tuple[Points, Points]:
 def _settled(plan: Plan, agents: Points, vehicles: Points, staged: Staged, seconds: float) -> Played:
     """Put together what the devices said, and compare it with the optimum."""
     lines = staged.lines
-    problem = mobility.problem(agents, vehicles, edge=plan.edge, spacing=SPACING, interest=plan.interest)
+    problem = mobility.problem(
+        agents, vehicles, edge=plan.edge, spacing=SPACING, interest=plan.interest, demand=plan.demand
+    )
     devices = {line["device"]: line for line in lines if "device" in line}
     row = {name: number for number, name in enumerate(vehicles.ids)}
-    got = [devices[name].get("resource") for name in agents.ids]
-    resource_of = np.array([row.get(name, -1) if name else -1 for name in got], dtype=np.int64)
-    taken = resource_of[resource_of >= 0]
-    if len(set(taken.tolist())) != len(taken):
+    got = [devices[name].get("resources", []) for name in agents.ids]
+    pairs = [(agent, name) for agent, names in enumerate(got) for name in sorted(names, key=row.__getitem__)]
+    if len({name for _, name in pairs}) != len(pairs):
         raise InputError("Two devices believe that they hold the same resource.")
+    units = np.array([(agent, row[name]) for agent, name in pairs], dtype=np.int64).reshape(-1, 2)
+    lines_of_all = sorted(pairs + [(agent, "") for agent, names in enumerate(got) if not names], key=itemgetter(0))
     write_rows(
         plan.out / "pairs.csv",
-        {"agent": list(agents.ids), "resource": ["" if name is None else name for name in got]},
+        {
+            "agent": [agents.ids[agent] for agent, _ in lines_of_all],
+            "resource": [name for _, name in lines_of_all],
+        },
     )
-    best, reached = optimal_welfare(problem), float(problem.true_utility_of(resource_of).sum())
+    best, reached = optimal_welfare(problem), float(problem.true_utility_of_units(units).sum())
     over = next(line for line in lines if line.get("board") == "over")
     return Played(
         problem=problem,
-        resource_of=resource_of,
+        units=units,
         epsilon=np.array([epsilon_of(devices[name].get("units", 0)) for name in agents.ids]),
         slots=int(over["slots"]),
         messages=sum(line["messages"] for line in devices.values()),

@@ -70,6 +70,7 @@ class BoardPart(msgspec.Struct, frozen=True, tag="board"):
     slot: float
     slots: int
     interest: int | None = None
+    demand: int = 1
 
 
 class GatewayPart(msgspec.Struct, frozen=True, tag="gateway"):
@@ -80,13 +81,14 @@ class GatewayPart(msgspec.Struct, frozen=True, tag="gateway"):
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One device: its owner's id, lasting key, position and ε, and where it keeps its files."""
+    """One device: its owner's id, lasting key, position, ε and demand, and where it keeps its files."""
 
     name: str
     secret: bytes
     position: tuple[float, float]
     epsilon: float
     folder: str
+    demand: int = 1
 
 
 class DevicesPart(msgspec.Struct, frozen=True, tag="devices"):
@@ -154,6 +156,7 @@ async def run_board(part: BoardPart) -> None:
         preparing=part.preparing,
         slot=part.slot,
         slots=part.slots,
+        demand=part.demand,
         simulation=simulation,
     )
     journal = Journal(Path(part.journal) / "board.db")
@@ -207,7 +210,8 @@ def _warm_up(part: BoardPart, place: Any) -> None:
         for tag, at in zip(tags, itertools.cycle(part.at), strict=False):
             key = (locate(place.partition, *at).region, len(part.classes) - 1)
             members[key] = (*members.get(key, ()), tag)
-        rules.tables(Crowd("warm", bytes(32), part.classes, members, bytes(32)))
+        demands = {tag: part.demand for tag in tags if part.demand > 1}
+        rules.tables(Crowd("warm", bytes(32), part.classes, members, bytes(32), demands))
         rules.begin()
         said = [Said(tag, m.Report(sequence=0, tag=tag, channel=bytes(32), report=0), None) for tag in tags]
         rules.close(0, said if part.protocol == "report" else [])
@@ -347,12 +351,12 @@ async def _play(part: DevicesPart, member: Member, transport: Transport, arrivin
         finally:
             arriving.release()
         say(member=member.name)
-        wish = Wish("ride", member.position, member.epsilon)
+        wish = Wish("ride", member.position, member.epsilon, demand=member.demand)
         played, machine = await device.play(transport, session.game, wish, own)
         return {
             "device": member.name,
-            "resource": played.resource,
-            "answer": played.answer,
+            "resources": played.resources,
+            "answers": played.answers,
             "units": ledger.spent(),
             "tag": machine.owner.tag,
         }

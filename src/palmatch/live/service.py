@@ -92,6 +92,8 @@ class Schedule:
         The public horizon of a game.
     interest:
         How many resources each possible type considers; all of them unless given.
+    demand:
+        How many resources an agent may want.
     """
 
     protocol: Protocol
@@ -102,6 +104,7 @@ class Schedule:
     slot: float = 5.0
     slots: int = 1
     interest: int | None = None
+    demand: int = 1
 
 
 async def run_board(
@@ -179,6 +182,7 @@ async def _opening(board: Board, trust: Trust, name: str, resources: Points, sch
         preparing=schedule.preparing,
         slot=schedule.slot,
         slots=schedule.slots,
+        demand=schedule.demand,
         earlier=earlier_tables(board.journal, name),
     )
 

@@ -78,6 +78,8 @@ class Plan:
         they have their tokens beforehand.
     groups:
         Processes that the devices are in.
+    demand:
+        How many resources every device wants at most.
     """
 
     protocol: Literal["report", "bids", "rounds"]
@@ -92,6 +94,7 @@ class Plan:
     interest: int | None = None
     groups: int = _GROUPS
     times: Schedule | None = None
+    demand: int = 1
 
     @property
     def files(self) -> int:
@@ -259,6 +262,7 @@ class Stage:
             slot=times.slot,
             slots=times.slots,
             interest=plan.interest,
+            demand=plan.demand,
         )
 
     def _devices_part(self, session: Session, token: str, number: int) -> DevicesPart:
@@ -268,7 +272,8 @@ class Stage:
             name = self.agents.ids[place]
             folder = self._folder(name)
             position = (float(self.agents.latitude[place]), float(self.agents.longitude[place]))
-            members.append(Member(name, self.members[name].secret, position, self.plan.epsilon, str(folder)))
+            secret, epsilon = self.members[name].secret, self.plan.epsilon
+            members.append(Member(name, secret, position, epsilon, str(folder), self.plan.demand))
         return DevicesPart(session, token, tuple(members), self.plan.faults, self.plan.schedule.slot)
 
     def _heard(self, line: dict[str, Any]) -> None:

@@ -144,7 +144,7 @@ def _figures(plan: Plan, played: Played, seconds: float, load: float) -> LiveRun
         slots=played.slots,
         joined=played.accepted[0],
         accepted=played.accepted[1],
-        matched=int(np.count_nonzero(played.resource_of >= 0)),
+        matched=len(np.unique(played.units[:, 0])),
         published=phases["published"],
         phases=phases,
         claims_per_second=played.accepted[1] / telling,
