@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -75,11 +74,12 @@ def command(
         show.say(f"The explorer is at {page} (Ctrl-C ends it).")
         if not no_open:
             webbrowser.open(page)
-        with contextlib.suppress(asyncio.CancelledError):
+        try:
             await asyncio.Event().wait()
-        await games.close()
-        explorer.close()
-        await bus.stop()
+        finally:
+            await games.close()
+            explorer.close()
+            await bus.stop()
 
     asyncio.run(serve())
 

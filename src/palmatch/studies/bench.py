@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from signal import SIGKILL
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
@@ -189,8 +190,14 @@ def _spend(command: list[str], threads: int) -> tuple[Any, float]:
     with Path(os.devnull).open("wb") as nowhere:
         started = perf_counter()
         files = [(os.POSIX_SPAWN_DUP2, nowhere.fileno(), 1)]
-        child = os.posix_spawn(command[0], command, environment, file_actions=files)
-        _, status, used = os.wait4(child, 0)
+        # In a group of its own: a terminal sends Ctrl-C to the whole group, and we answer it with one line.
+        child = os.posix_spawn(command[0], command, environment, file_actions=files, setpgroup=0)
+        try:
+            _, status, used = os.wait4(child, 0)
+        except KeyboardInterrupt:
+            os.kill(child, SIGKILL)
+            os.waitpid(child, 0)
+            raise
         wall = perf_counter() - started
     if os.waitstatus_to_exitcode(status) != 0:
         raise PalmatchError(f"`{' '.join(command)}` failed: see above for why.")
