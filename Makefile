@@ -5,7 +5,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint kernels soak fuzz bench docs release-check clean clean-kernels
+.PHONY: setup demo test test-live test-rest lint kernels soak fuzz bench docs release-check clean clean-kernels
 
 setup: .venv/ready
 
@@ -32,11 +32,16 @@ clean-kernels:
 kernels: setup clean-kernels
 	$(BIN)/python tests/kernels.py
 
-# Three processes on two processors: games in real time mostly wait. In order: a browser keeps an event loop to its end, which
-# tests that run one of their own must not meet.
+# Games in real time mostly wait, so they are played beside what computes on two processors. In order: a browser keeps an event
+# loop to its end, which tests that run one of their own must not meet.
 test: setup
-	$(MAKE) --jobs 2 lint kernels
-	$(BIN)/pytest -n 3
+	$(MAKE) --jobs 3 lint test-live test-rest
+
+test-live: kernels
+	$(BIN)/pytest -n 3 tests/live
+
+test-rest: kernels
+	$(BIN)/pytest -n 2 --ignore tests/live
 
 # Live games, by all protocols on hub and Mosquitto, with 100 random kills of board, broker and devices.
 soak: setup

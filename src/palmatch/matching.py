@@ -128,6 +128,9 @@ class Trace:
     outcome: NDArray[np.int8]
     offer: NDArray[np.float64]
 
+    def __repr__(self) -> str:
+        return f"Trace({len(self.step):,} actions in {self.step.max(initial=0):,} steps)"
+
     @classmethod
     def of_reports(cls, reported: NDArray[np.int64]) -> Trace:
         """Return what a centre sees that is told every report.

@@ -60,7 +60,7 @@ def test_nothing_is_broken_in_any_method_that_states_a_guarantee(method):
 
 
 def test_a_city_is_audited_and_its_figures_repeat_with_a_seed(night):
-    one, two = (audit(night, "palma", games=40, agent=3, seed=5) for _ in range(2))
+    one, two = (audit(night, "palma", games=8, agent=3, seed=5) for _ in range(2))
     assert not one.broken
     for left, right in zip(one.attacks, two.attacks, strict=True):
         np.testing.assert_array_equal(left.first, right.first)
@@ -69,7 +69,7 @@ def test_a_city_is_audited_and_its_figures_repeat_with_a_seed(night):
 
 
 def test_without_a_seed_every_audit_plays_anew():
-    one, two = (audit(duel(), "palma", games=60) for _ in range(2))
+    one, two = (audit(duel(), "palma", games=20) for _ in range(2))
     assert not np.array_equal(one.attacks[0].first, two.attacks[0].first)
 
 
@@ -80,12 +80,12 @@ def test_the_black_box_agrees_with_the_exact_epsilon_of_a_known_channel(monkeypa
     exact, beyond = analytic.worst_report(reporting(Workspace(problem), settings), np.ones(problem.agents))
     claim = blackbox.claim_of(problem, "hungarian-once", 0, settings)
     found = blackbox.attack(
-        problem, "hungarian-once", 0, candidates(problem, 0, count=2), crowd="known", claim=claim, games=8000,
+        problem, "hungarian-once", 0, candidates(problem, 0, count=2), crowd="known", claim=claim, games=4000,
         known=True, settings=settings, error=1e-6, seed=4, worlds=1,
     )  # fmt: skip
     assert exact == pytest.approx(1.0, abs=1e-12)
     assert not beyond
-    assert 0.8 * exact < found.bound.epsilon <= exact
+    assert 0.7 * exact < found.bound.epsilon <= exact
 
 
 # The bound and what it can resolve.
@@ -189,11 +189,9 @@ def test_a_crowd_of_rivals_keeps_the_public_tables_and_makes_the_target_act_more
     assert crowd.agent_ids[0] == night.agent_ids[3]
     assert crowd.agents == 1 + 2 * night.resources
     assert neighbours_only(night, 3).agents == (night.region_index == night.region_index[3]).sum()
-    charged = [
-        np.mean([prepare(Workspace(problem), "palma").play(seed).charged[row] for seed in range(40)])
-        for problem, row in ((night, 3), (crowd, 0))
-    ]
-    assert charged[1] > charged[0]
+    games = [(prepare(Workspace(problem), "palma"), row) for problem, row in ((night, 3), (crowd, 0))]
+    given, contested = ([game.play(seed).charged[row] for seed in range(40)] for game, row in games)
+    assert np.mean(contested) > np.mean(given)
 
 
 def test_everything_that_is_published_is_part_of_what_is_seen():

@@ -43,7 +43,7 @@ LONE = Plan(
 )
 
 
-def places_around(place: tuple[float, float], count: int = 7) -> list[tuple[float, float]]:
+def places_around(place: tuple[float, float], count: int = 4) -> list[tuple[float, float]]:
     low, high = (corner[0] for corner in mobility.bounds_of(AREA.squares(np.array([place])), AREA.edge))
     return grid_of(low, high, count)
 
@@ -88,7 +88,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tu
     return play
 
 
-@pytest.mark.parametrize(("method", "seed"), [("once", 1), ("once", 2), ("noise", 3)])
+@pytest.mark.parametrize(("method", "seed"), [("once", 1), ("noise", 3)])
 def test_one_agent_and_one_vehicle_look_the_same_from_every_place_of_the_square(
     watched: Any, seed: int, method: str
 ) -> None:
@@ -97,7 +97,7 @@ def test_one_agent_and_one_vehicle_look_the_same_from_every_place_of_the_square(
     first, _ = watched([(START, HERE, THERE)], plan)
     assert "day.parquet" in first[0]
     places = places_around(HERE)
-    assert len(places) == 49
+    assert len(places) == 16
     for place in places:
         seen, _ = watched([(START, place, THERE)], plan)
         assert seen == first
@@ -147,7 +147,7 @@ def by_reports(watched: Any, plan: Plan, count: int) -> dict[Any, list[Any]]:
     return found
 
 
-@pytest.mark.parametrize(("method", "count"), [("once", 7), ("hungarian-once", 7), ("palma-adaptive", 3)])
+@pytest.mark.parametrize(("method", "count"), [("once", 5), ("hungarian-once", 5), ("palma-adaptive", 3)])
 def test_with_the_same_reports_everything_public_is_the_same_from_every_place(
     watched: Any, method: str, count: int
 ) -> None:

@@ -138,6 +138,9 @@ class Comparison:
     runs: dict[str, tuple[Run, ...]]
     limit: tuple[LimitPoint, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"Comparison({', '.join(f'{row.method} loses {row.loss_mean:.1%}' for row in self.rows)})"
+
 
 def compare(
     problem: Problems,

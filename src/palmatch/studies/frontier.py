@@ -91,6 +91,10 @@ class Frontier:
     limit_rows: tuple[Row, ...] = ()
     limit: tuple[LimitPoint, ...] = ()
 
+    def __repr__(self) -> str:
+        budgets = ", ".join(f"{epsilon:g}" for epsilon in self.epsilons)
+        return f"Frontier({', '.join(line.method for line in self.lines)} at ε = {budgets})"
+
     @property
     def comparison(self) -> Comparison:
         """All rows as one comparison."""

@@ -34,7 +34,6 @@ from palmatch.studies.reproduced import Loss, check_sizes, frame_of, random_loss
 
 Times: TypeAlias = NDArray[np.datetime64]
 
-EDGES: Final = (1000.0, 2000.0, 3000.0, 4000.0)
 EPSILONS: Final = (1.0, 0.75)
 METHODS: Final = ("published", "unlimited", "noise", "hungarian-geo", "alma-geo", "random", "hungarian-region")
 
