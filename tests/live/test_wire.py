@@ -13,31 +13,42 @@ from typing import Any
 
 import pytest
 
+from palmatch.device.prices import RoundsTable
+from palmatch.device.records import Bulletin
 from palmatch.device.report import ReportTable
 from palmatch.errors import ProtocolError
 from palmatch.live import messages as m
+from palmatch.live import player as player_module
 from palmatch.live.player import Player
 from palmatch.live.topics import Topic
-from palmatch.live.transport.memory import VirtualLoop
-from palmatch.studies.audit.wire import Stage, attack_wire
+from palmatch.live.transport.exchange import Seen
+from palmatch.live.transport.memory import MemoryBroker, VirtualLoop, apart, run_virtual
+from palmatch.studies.audit.wire import Stage, WireAttack, attack_wire
 from palmatch.studies.audit.wire.attack import worst_pair
 from palmatch.studies.audit.wire.capture import observe_wire
 
 EPSILON, GAMES = 0.5, 80
+PROTOCOLS = ("report", "bids", "rounds")
 
 
 class Pondering(Player):
-    """A device that takes long to decide at one place; nothing of it shows, since the time was fixed before."""
+    """A device that takes long to decide at one place: within its margin, 0.2 s, nothing of it shows."""
 
-    slow_at, seconds = -1, 0.6
+    slow_at, seconds = -1, 0.15
 
     def _take(self, record: Any, digest: str) -> Any:
         sends = super()._take(record, digest)
         loop = asyncio.get_running_loop()
-        if isinstance(record, ReportTable) and self.machine.owner.place.spot == self.slow_at:
+        if isinstance(record, ReportTable | RoundsTable | Bulletin) and self.machine.owner.place.spot == self.slow_at:
             assert isinstance(loop, VirtualLoop)
             loop.advance(self.seconds)
         return sends
+
+
+class TooSlow(Pondering):
+    """A device that takes longer than its margin: its messages leave late."""
+
+    seconds = 1.5
 
 
 class LateWindow(Pondering):
@@ -47,6 +58,21 @@ class LateWindow(Pondering):
 
     def _later(self, topic: Topic, message: m.Message, offset: float, began: float, window: float, **more: Any) -> None:
         super()._later(topic, message, offset, max(began, self._clock()), window, **more)
+
+
+class LateSubscription(Pondering):
+    """A planted bug: the bulletins are subscribed to when the device has decided on the table."""
+
+    decided = False
+
+    async def _ask_bulletins(self) -> None:
+        if self.decided:
+            await super()._ask_bulletins()
+
+    async def _slots(self, *given: Any) -> None:
+        self.decided = True
+        await self._ask_bulletins()
+        await super()._slots(*given)
 
 
 class Unpadded(Player):
@@ -59,27 +85,79 @@ class Unpadded(Player):
         await super()._send(topic, packet, *more)
 
 
-@pytest.mark.parametrize("protocol", ["report", "bids", "rounds"])
+def attacked(protocol: Any, player: type[Player], games: int = GAMES) -> WireAttack:
+    stage = Stage(protocol, epsilon=EPSILON, seed=3, player=player)
+    Pondering.slow_at = worst_pair(stage)[0]
+    return attack_wire(stage, games=games)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_all_traffic_of_many_games_tells_no_more_than_epsilon(protocol: Any) -> None:
     attack = attack_wire(Stage(protocol, epsilon=EPSILON, seed=3), games=GAMES if protocol == "report" else 40)
     assert not attack.broken, attack.verdict
 
 
 @pytest.mark.parametrize(
-    ("protocol", "player"), [("report", LateWindow), ("report", Unpadded), ("bids", Unpadded), ("rounds", Unpadded)]
+    ("protocol", "player"),
+    [
+        ("report", LateWindow),
+        ("bids", LateSubscription),
+        ("rounds", LateSubscription),
+        *((protocol, player) for protocol in PROTOCOLS for player in (TooSlow, Unpadded)),
+    ],
 )
 def test_a_planted_timing_leak_and_a_planted_size_leak_are_caught(protocol: Any, player: type[Player]) -> None:
-    stage = Stage(protocol, epsilon=EPSILON, seed=3, player=player)
-    LateWindow.slow_at = worst_pair(stage)[0]
-    attack = attack_wire(stage, games=GAMES)
+    # A window that begins late overlaps the one that it should be: that takes more games.
+    attack = attacked(protocol, player, 2 * GAMES if player is LateWindow else GAMES)
     assert attack.broken, attack.verdict
 
 
-def test_how_long_a_device_takes_to_decide_does_not_show() -> None:
-    stage = Stage("report", epsilon=EPSILON, seed=3, player=Pondering)
-    Pondering.slow_at = worst_pair(stage)[0]
-    attack = attack_wire(stage, games=GAMES)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_how_long_a_device_takes_within_its_margin_does_not_show(protocol: Any) -> None:
+    attack = attacked(protocol, Pondering)
     assert not attack.broken, attack.verdict
+
+
+@pytest.mark.parametrize("protocol", ["bids", "rounds"])
+def test_a_device_that_leaves_as_soon_as_it_has_decided_is_caught(
+    protocol: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(player_module, "MARGIN", 0.0)
+    attack = attacked(protocol, Pondering)
+    assert attack.broken, attack.verdict
+
+
+def test_what_one_device_computes_delays_no_other() -> None:
+    async def other(times: list[float]) -> None:
+        await asyncio.sleep(0.1)
+        times.append(asyncio.get_running_loop().time())
+
+    async def busy(times: list[float], broker: MemoryBroker) -> None:
+        device, loop = broker.connect(), asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        await device.publish(Topic("g", "report"), bytes(512))
+        loop.advance(5.0)
+        times.append(loop.time())
+        await device.subscribe(Topic("g", "open"), lambda *_: None)
+        await device.publish(Topic("g", "report"), bytes(512))
+        await asyncio.sleep(1.0)
+        times.append(loop.time())
+
+    async def main() -> None:
+        broker = MemoryBroker(0, lambda _: 0.5, seen.append)
+        await asyncio.gather(apart(busy(own, broker)), apart(other(others)))
+
+    seen: list[Seen] = []
+    own: list[float] = []
+    others: list[float] = []
+    run_virtual(main())
+    assert others == pytest.approx([0.1])
+    assert own == pytest.approx([5.0, 6.0])
+    assert [(one.op, one.time) for one in seen] == [
+        ("publish", 0.5),
+        ("subscribe", pytest.approx(5.0)),
+        ("publish", pytest.approx(5.5)),
+    ]
 
 
 def test_games_over_a_hub_are_captured_with_all_that_a_device_sends() -> None:

@@ -68,6 +68,19 @@ def test_the_worst_factors_of_a_rank_set_are_the_largest_of_any_type(order):
     assert not fill_worst_factors(table, entries, np.full(5, 2**20), scale, 0.6, order * 9, base, highest, lowest)
 
 
+@pytest.mark.parametrize(("ratio", "power"), [(0.01, 0), (100.0, 1)])
+def test_worst_factors_count_only_where_single_precision_holds_their_squares(ratio, power):
+    """Rare in one case, so that (m/p)^λ is large, and frequent in the other, so that (p/m)^{λ+1} is."""
+    ones, entries, common = np.ones((3, 4), np.float32), np.arange(3), np.full(3, 2**30)
+    rest = 0.01
+    scale = np.full(4, (ratio - rest) * 2**30, np.float32)
+    given = ones, entries, common, scale, rest
+    found = [np.empty(4, np.float32), *(np.empty((3, 1), np.float32) for _ in range(2))]
+    # Factors of 1e16 have squares of 1e32, which are held; of 1e20, not.
+    assert fill_worst_factors(*given, 8.0 - power, *found)
+    assert not fill_worst_factors(*given, 10.0 - power, *found)
+
+
 @pytest.mark.parametrize("bounds", [(2.0, 1.0), (1.0, 2.0), (np.nan, 1.0), (1.0, np.nan), (np.inf, 1.0)])
 def test_a_rank_set_is_passed_over_only_if_no_agent_can_lose_more_there(bounds):
     low, known = np.ones(2, np.float32), np.full(2, 1.5, np.float32)

@@ -246,6 +246,29 @@ def test_a_page_that_wants_two_vehicles_gets_two_and_hands_its_place_to_both(
     assert "7.00 of 8 left" in page.inner_text("#budget")
 
 
+def with_marked_decision(route: Any) -> None:
+    """Serve the player with a row in the list of what was sent for when it begins to decide on the table."""
+    answer = route.fetch()
+    decides = "const sends = await this.take(tableRecord"
+    assert decides in answer.text()
+    mark = 'this.bus.spy({ op: "decides", topic: "pm/1/game/decides" }, 0);'
+    route.fulfill(response=answer, body=answer.text().replace(decides, mark + decides))
+
+
+def test_a_page_has_subscribed_before_it_decides_so_that_no_time_shows_how_long_that_took(browser, served) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.route("**/bus.mjs", with_marked_decision)
+    page.goto(served.address + NIGHT)
+    page.locator("#agent").wait_for(timeout=120_000)
+    take_part(page, PLACES[0])
+    labels = [row.split("\t")[0] for row in page.locator("#sent tr").all_inner_texts()]
+    context.close()
+    after = labels[labels.index("decides") + 1 :]
+    assert {label.split("/")[0] for label in after} <= {"join", "report", "subscribe resource", "handover"}
+    assert "report" in after
+
+
 @pytest.mark.parametrize("place", [("", ""), ("40.75", ""), ("", "-73.99")])
 def test_a_place_that_is_none_sends_nothing(visit, place: tuple[str, str]) -> None:
     page = visit.open(NIGHT)

@@ -1,8 +1,9 @@
 """A device on the bus: drives the state machines of `palmatch.device` over a transport, through one game.
 
 It verifies signatures and hashes, hands records to the machine, and sends what the machine returns, when it says. What
-is sent, how large it is and when it leaves depends on nothing else. The position is used once, to seal it to the key of
-the resource, after the machine has accepted the result.
+is sent, how large it is and when it leaves depends on nothing else: also subscriptions begin before the machine decides
+and end when its margin is over, so that nothing shows how long it took. The position is used once, to seal it to the
+key of the resource, after the machine has accepted the result.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from palmatch.live.records import (
 )
 from palmatch.live.retained import Retained
 from palmatch.live.topics import Topic, table_name
-from palmatch.live.transport.base import Handler, Transport
+from palmatch.live.transport.base import Transport
 from palmatch.live.trust import Trust, expect
-from palmatch.live.windows import COPIES, ONCE, Share
+from palmatch.live.windows import COPIES, MARGIN, ONCE, Share
 from palmatch.live.witness import Watch
 
 # The sequence numbers by which the board says whose messages it has heard.
@@ -114,6 +115,9 @@ class Player:
         self._roster: Envelope
         self._members: Envelope
         self._sending: set[asyncio.Task[None]] = set()
+        self._came: asyncio.Queue[bytes] = asyncio.Queue()
+        # When the window of the last decision began; what the device does by its own clock is counted from there.
+        self._began = 0.0
 
     async def play(self) -> Played:
         """Play until there is a result for this device; raise Refused or ProtocolError where it must not go on."""
@@ -137,6 +141,8 @@ class Player:
         finally:
             for task in self._sending:
                 task.cancel()
+            with suppress(TransportError):
+                await self.transport.unsubscribe(self._bulletins, self._bulletin_came)
             await self._retained.close()
 
     async def _check_issuer(self, opening: m.Open) -> None:
@@ -176,7 +182,9 @@ class Player:
         self._take(record, digest)
         region = self.machine.owner.place.region
         table = await self._statement("table", 60, table_name(region, number))
-        began = max(opening.start / 1000, self._clock())
+        if opening.protocol != "report":
+            await self._ask_bulletins()
+        began = self._began = max(opening.start / 1000, self._clock())
         # A table that came late leaves less of the slot of the reports; half of one at least, to decide and write in.
         left = max(opening.start / 1000 + opening.slot - began, opening.slot / 2)
         sends = self._take(table_record(table), table.hash.hex())
@@ -197,7 +205,7 @@ class Player:
     async def _reported(self, opened: Envelope, opening: m.Open) -> None:
         """Wait for the result of the reports, have it checked, and hand over."""
         # Until the slot has ended, and for as long again: matching takes its time.
-        quiet = max(opening.start / 1000 - self._clock(), 0.0) + 2 * opening.slot
+        quiet = max(self._began + 2 * opening.slot - self._clock(), 0.0)
         result = await self._statement("result", quiet + _SILENCE_SECONDS, quiet=quiet)
         transcript = await self._statement("transcript", 60, self.machine.owner.place.region)
         record = result_record(opened, self._roster, result, transcript)
@@ -208,40 +216,40 @@ class Player:
 
         Resources serve the agents that the result names, so what is held is handed over when that is published.
         """
-        topic = Topic(self.played.game, "bulletin", self.machine.owner.place.region)
-        came: asyncio.Queue[bytes] = asyncio.Queue()
-
-        def handler(_: str, packet: bytes) -> None:
-            came.put_nowait(packet)
-
-        heard = max(opening.start / 1000, self._clock())
-        await self._asked(topic, handler)
-        try:
-            while not (self.machine.done or self.machine.left):
-                try:
-                    packet = await asyncio.wait_for(came.get(), 4 * opening.slot)
-                except TimeoutError:
-                    if self._clock() > heard + _SILENCE_SECONDS:
-                        raise TransportError(f"The board has said nothing for {_SILENCE_SECONDS:g} s.") from None
-                    await self._asked(topic, handler)
-                    continue
-                heard = self._clock()
-                envelope = self._seen(decode(topic, packet))
-                # Before the machine decides: how long it takes must not show in when its message leaves.
-                began = max(opening.start / 1000, self._clock())
-                sends = self._take(bulletin_record(envelope), envelope.hash.hex())
-                handovers += self._say(sends, began, opening.slot)
-        finally:
-            await self.transport.unsubscribe(topic, handler)
+        heard = self._began
+        while not (self.machine.done or self.machine.left):
+            try:
+                patience = self._began + 4 * opening.slot - self._clock()
+                packet = await asyncio.wait_for(self._came.get(), max(patience, 0.0))
+            except TimeoutError:
+                if self._clock() > heard + _SILENCE_SECONDS:
+                    raise TransportError(f"The board has said nothing for {_SILENCE_SECONDS:g} s.") from None
+                self._began = self._clock()
+                await self._ask_bulletins()
+                continue
+            heard = self._clock()
+            envelope = self._seen(decode(self._bulletins, packet))
+            # Before the machine decides: how long it takes must not show in when its message leaves.
+            self._began = max(opening.start / 1000, self._clock())
+            sends = self._take(bulletin_record(envelope), envelope.hash.hex())
+            handovers += self._say(sends, self._began, opening.slot)
+        await asyncio.sleep(max(self._began + MARGIN * opening.slot - self._clock(), 0.0))
         if handovers:
             await self._statement("result", opening.slot * opening.slots + _SILENCE_SECONDS)
             await self._hand_over(handovers)
 
-    async def _asked(self, topic: Topic, handler: Handler) -> None:
-        """Subscribe anew, so that the retained value comes again; without a broker this is tried again later."""
+    @property
+    def _bulletins(self) -> Topic:
+        return Topic(self.played.game, "bulletin", self.machine.owner.place.region)
+
+    async def _ask_bulletins(self) -> None:
+        """Subscribe anew, so that the retained one comes again; without a broker this is tried again later."""
         with suppress(TransportError):
-            await self.transport.unsubscribe(topic, handler)
-            await self.transport.subscribe(topic, handler)
+            await self.transport.unsubscribe(self._bulletins, self._bulletin_came)
+            await self.transport.subscribe(self._bulletins, self._bulletin_came)
+
+    def _bulletin_came(self, _: str, packet: bytes) -> None:
+        self._came.put_nowait(packet)
 
     async def _hand_over(self, sends: Sequence[r.Send]) -> None:
         """Seal the position to the key of each resource that the device got, and send it; all at the same time."""

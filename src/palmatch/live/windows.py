@@ -7,13 +7,13 @@ from __future__ import annotations
 
 # A window begins with a margin in which the device decides and writes: a message that had to wait for that would tell
 # how long it took. What is sent last still arrives.
-_FIRST, _LAST = 0.1, 0.7
+MARGIN, _LAST = 0.1, 0.7
 
 Share = tuple[float, float]
 
-ONCE: tuple[Share, ...] = ((_FIRST, _LAST),)
+ONCE: tuple[Share, ...] = ((MARGIN, _LAST),)
 # Joins and reports are sent again, since a lost packet is not noticed, unless the board has said meanwhile that it has
 # heard this device; the same one twice counts once.
-COPIES: tuple[Share, ...] = ((_FIRST, 0.45), (0.55, 0.62), (0.63, _LAST))
+COPIES: tuple[Share, ...] = ((MARGIN, 0.45), (0.55, 0.62), (0.63, _LAST))
 # When the board says whom it has heard: between the copies.
 ACKNOWLEDGED: tuple[float, ...] = (0.5, 0.625)

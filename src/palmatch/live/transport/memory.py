@@ -1,7 +1,8 @@
 """A broker in memory and a clock that jumps: thousands of games a minute, the same ones for the same seed.
 
 `run_virtual` runs ordinary asyncio code: a sleep takes no time, but everything happens in the order of its time. What
-a wire-tapper would see goes to the broker's `observer`.
+a party computes takes time for that party alone (`apart`), as on a device of its own. What a wire-tapper would see goes
+to the broker's `observer`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import asyncio
 import logging
 import math
 import selectors
+from asyncio import Handle
 from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar
 from random import Random
 from typing import Any, TypeVar
 
@@ -38,6 +41,15 @@ class _JumpingSelector(selectors.DefaultSelector):
         return ready
 
 
+class _Party:
+    """A party that computes: until when."""
+
+    free = 0.0
+
+
+_PARTY: ContextVar[_Party | None] = ContextVar("party", default=None)
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop in virtual time, which begins at 0; threads and sockets have no place in it."""
 
@@ -46,18 +58,39 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jumping)
 
     def time(self) -> float:
-        """Return the virtual time in seconds."""
-        return self._jumping.now
+        """Return the virtual time in seconds; to a party that computes, when it will have finished."""
+        party = _PARTY.get()
+        return self._jumping.now if party is None else max(self._jumping.now, party.free)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, as a computation would."""
-        self._jumping.now += seconds
+        """Let time pass, as a computation would: for the party that computes, or for all where there are no parties."""
+        party = _PARTY.get()
+        if party is None:
+            self._jumping.now += seconds
+        else:
+            party.free = self.time() + seconds
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Handle:
+        """Call it next; for a party that computes, when it has finished, in the order of the calls."""
+        party = _PARTY.get() if context is None else context.get(_PARTY)
+        if party is None or party.free <= self._jumping.now:
+            return super().call_soon(callback, *args, context=context)
+        party.free = math.nextafter(party.free, math.inf)
+        return self.call_at(party.free, callback, *args, context=context)
 
 
 def run_virtual(main: Coroutine[Any, Any, _Result]) -> _Result:
     """Run a coroutine in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+async def apart(main: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run a coroutine, in a task of its own, as a party whose computations delay nobody else."""
+    _PARTY.set(_Party())
+    return await main
 
 
 class MemoryBroker:
@@ -99,10 +132,12 @@ class MemoryTransport(Transport):
         self._free_up = self._later(self._free_up, lambda: self._at_broker(topic, packet, retain))
 
     async def _subscribe(self, pattern: str) -> None:
+        await _finished()
         self._check()
         self._port.subscribe(pattern)
 
     async def _unsubscribe(self, pattern: str) -> None:
+        await _finished()
         if not self.closed:
             self._port.unsubscribe(pattern)
 
@@ -121,9 +156,16 @@ class MemoryTransport(Transport):
         loop = asyncio.get_running_loop()
         # Strictly later, since the event loop does not keep the order of what is due at one instant.
         when = max(math.nextafter(free, math.inf), loop.time() + self._broker.latency(self._broker.random))
-        loop.call_at(when, action)
+        # In no party's context: what is on its way does not wait for its sender.
+        loop.call_at(when, action, context=Context())
         return when
 
     def _check(self) -> None:
         if self.closed:
             raise TransportError("The connection is closed.")
+
+
+async def _finished() -> None:
+    """Let others go on while this party computes; without a delay, this is done when it asks for it."""
+    if _PARTY.get() is not None:
+        await asyncio.sleep(0)

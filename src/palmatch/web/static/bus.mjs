@@ -52,8 +52,10 @@ export class Bus {
   }
 
   subscribe(topic, told) {
-    if (!this.waiting.has(topic)) this.waiting.set(topic, new Set());
+    const known = this.waiting.has(topic);
+    if (!known) this.waiting.set(topic, new Set());
     if (told) this.waiting.get(topic).add(told);
+    if (known) return;
     const message = { op: "subscribe", topic }, text = JSON.stringify(message);
     this.socket.send(text);
     this.spy(message, text.length);
@@ -79,7 +81,7 @@ export class Bus {
 /** One device in one game. `trust` has the public keys in base64 and the partition; `obtain` asks the issuer. */
 export class Player {
   constructor(bus, trust, game, { machineOf, position, obtain, told = () => {} }) {
-    Object.assign(this, { bus, trust, game, machineOf, position, obtain, told });
+    Object.assign(this, { bus, trust, game, machineOf, position, obtain, told, came: [], wake: () => {} });
   }
 
   /** What the board, or whichever key is given, has said; the signature is checked on the bytes that came. */
@@ -187,6 +189,15 @@ export class Player {
     }));
     await this.take({ kind: "roster", game: this.game, counts, demands: this.demands }, hex(this.roster.hash) + hex(listed.hash));
     const table = await this.statement("table", 60, { name: `${joined.region}~${number}` });
+    // Before the device decides: a subscription that had to wait for that would tell how long it took.
+    if (open.protocol === "report") {
+      for (const topic of [topicOf(this.game, "result"), topicOf(this.game, "transcript", joined.region)]) this.bus.subscribe(topic);
+    } else {
+      this.bus.subscribe(topicOf(this.game, "bulletin", joined.region), (found) => {
+        this.came.push(found);
+        this.wake();
+      });
+    }
     const began = Math.max(open.start / 1000, Date.now() / 1000);
     const sends = await this.take(tableRecord(this.game, table.message), table.hash);
     this.told("table", this.machine.table);
@@ -220,15 +231,9 @@ export class Player {
 
   async slots(open) {
     const topic = topicOf(this.game, "bulletin", this.machine.owner.place.region);
-    const came = [];
-    let wake = () => {};
-    this.bus.subscribe(topic, (found) => {
-      came.push(found);
-      wake();
-    });
     while (!this.machine.done && !this.machine.left) {
-      if (!came.length) await Promise.race([new Promise((resolve) => (wake = resolve)), wait(4 * open.slot)]);
-      const found = came.shift();
+      if (!this.came.length) await Promise.race([new Promise((resolve) => (this.wake = resolve)), wait(4 * open.slot)]);
+      const found = this.came.shift();
       if (!found) continue;
       const { message, hash } = await this.statementOf(topic, found);
       const began = Math.max(open.start / 1000, Date.now() / 1000);

@@ -13,6 +13,7 @@ import numpy as np
 from palmatch.errors import ProtocolError
 from palmatch.live import messages as m
 from palmatch.live.codec import decode
+from palmatch.live.topics import KINDS
 from palmatch.live.transport.exchange import Seen
 from palmatch.live.transport.frames import Op, frame
 from palmatch.problem import FloatArray
@@ -82,6 +83,18 @@ def _before(captured: Captured) -> list[float]:
     return found
 
 
+def _answered(captured: Captured) -> FloatArray:
+    """Return, for each thing that the target asks for, how long after the board's last statement it last did."""
+    last, found = captured.packets[0].time, np.zeros((len(_OPS), len(KINDS)))
+    for one in captured.packets:
+        kind = KINDS[one.topic.split("/")[3]]
+        if one.client == captured.target:
+            found[list(_OPS).index(one.op), list(KINDS).index(kind.name)] = one.time - last
+        elif one.op == "publish" and kind.writer == "board" and kind.retained:
+            last = one.time
+    return found.ravel()
+
+
 def _numbers(captured: Captured, own: list[Seen], sizes: list[int], waits: list[float]) -> FloatArray:
     """Return figures that a linear test can weigh."""
     began, names = captured.packets[0].time, {name: place for place, name in enumerate(_OPS)}
@@ -99,4 +112,4 @@ def _numbers(captured: Captured, own: list[Seen], sizes: list[int], waits: list[
         [float(_content(one) % 1009) for one in own],
     )
     padded = [np.pad(np.array(column[:_PACKETS]), (0, max(_PACKETS - len(column), 0))) for column in columns]
-    return np.concatenate((*padded, counts.ravel(), [len(captured.packets), len(own), sum(sizes)]))
+    return np.concatenate((*padded, counts.ravel(), _answered(captured), [len(captured.packets), len(own), sum(sizes)]))

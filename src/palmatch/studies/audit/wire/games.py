@@ -40,7 +40,7 @@ from palmatch.live.terms import Crowd, Opening, Outcome, Regional, Rules, Said
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Hub, Transport, connect
 from palmatch.live.transport.exchange import Exchange, Seen
-from palmatch.live.transport.memory import MemoryBroker, VirtualLoop, run_virtual
+from palmatch.live.transport.memory import MemoryBroker, VirtualLoop, apart, run_virtual
 from palmatch.live.trust import Trust
 
 _GAME, _COLUMN, _ROW = "audit", 0, 0
@@ -132,7 +132,7 @@ class Stage:
         return Identity(signer, tokens.token_of(self.issuer, _GAME, signer.public, blinded, signed))
 
     def virtual(self, spot: int) -> Captured:
-        """Play a game in memory, with the target at a grid point; computing takes the time that it takes."""
+        """Play a game in memory, with the target at a grid point; each device computes for as long as it takes."""
         packets: list[Seen] = []
 
         async def main() -> None:
@@ -192,7 +192,7 @@ class Stage:
             journal.begin(_GAME, self._randomness)
             board = Board(transports[1], self._keys["board"], journal, clock=clock, threads=False)
             playing = [
-                self._device(number, at, transport, clock).play()
+                apart(self._device(number, at, transport, clock).play())
                 for number, (at, transport) in enumerate(zip((spot, *self._spots), transports[3:], strict=True))
             ]
             await asyncio.gather(board.play(_GAME, self.opening(times)), *playing)
