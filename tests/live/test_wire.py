@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from live.conftest import MOSQUITTO
 from palmatch.device.prices import RoundsTable
 from palmatch.device.records import Bulletin
 from palmatch.device.report import ReportTable
@@ -160,9 +161,12 @@ def test_what_one_device_computes_delays_no_other() -> None:
     ]
 
 
-def test_games_over_a_hub_are_captured_with_all_that_a_device_sends() -> None:
+@pytest.mark.parametrize("network", ["hub", "mqtt"])
+def test_games_over_a_broker_are_captured_with_all_that_a_device_sends(network: Any) -> None:
+    if network == "mqtt" and MOSQUITTO is None:
+        pytest.skip("Mosquitto is not installed (apt-get install mosquitto)")
     stage = Stage("report", epsilon=EPSILON)
-    captured = asyncio.run(stage.real(worst_pair(stage)[0]))
+    captured = asyncio.run(stage.real(worst_pair(stage)[0], network))
     own = [one for one in captured.packets if one.client == captured.target]
     sent = [one.topic.split("/")[3] for one in own if one.op == "publish"]
     # On a busy machine a copy may leave before the board has said that it has heard the first one.

@@ -123,7 +123,12 @@ def audit(
     games: Annotated[
         int, typer.Option("--games", help="Games with either place, in memory with a virtual clock.", min=0)
     ] = 1000,
-    real: Annotated[int, typer.Option("--real", help="Games with either place over a hub on the loopback.", min=0)] = 0,
+    real: Annotated[
+        int, typer.Option("--real", help="Games with either place over a broker on the loopback.", min=0)
+    ] = 0,
+    transport: Annotated[Transports, typer.Option("--transport", help="That broker: a hub, or Mosquitto.")] = (
+        Transports.hub
+    ),
     epsilon: Annotated[float, typer.Option("--epsilon", help="ε of every device.", min=0)] = 1.0,
     seed: options.SecretSeed = None,
     json: options.Json = None,
@@ -133,7 +138,8 @@ def audit(
     from palmatch.cli.live_audit import audit as attack
 
     check_outputs(json=json)
-    if attack(protocol.value, games=games, real=real, epsilon=epsilon, seed=seed, json=json):
+    asked = {"games": games, "real": real, "transport": transport.value, "epsilon": epsilon, "seed": seed, "json": json}
+    if attack(protocol.value, **asked):  # type: ignore[arg-type]
         raise typer.Exit(1)
 
 

@@ -10,15 +10,17 @@ from palmatch.cli import show
 from palmatch.studies.audit.wire import Stage, attack_wire
 
 
-def audit(protocol: str, *, games: int, real: int, epsilon: float, seed: int | None, json: Path | None) -> bool:
+def audit(
+    protocol: str, *, games: int, real: int, transport: str, epsilon: float, seed: int | None, json: Path | None
+) -> bool:
     """Attack captured traffic, print and write what was measured; tell whether the guarantee is broken."""
     found = []
-    for network, count in (("memory", games), ("hub", real)):
+    for network, count in (("memory", games), (transport, real)):
         if count:
             stage = Stage(protocol, epsilon=epsilon, seed=seed)  # type: ignore[arg-type]
             with show.progress_bar("games") as progress:
                 told = partial(progress, network)
-                found.append(attack_wire(stage, games=count, real=network == "hub", progress=told))
+                found.append(attack_wire(stage, games=count, network=network, progress=told))  # type: ignore[arg-type]
     if show.write_json(json, {"attacks": [asdict(one) | {"broken": one.broken} for one in found], "seed": seed}):
         for attack in found:
             show.say(f"{attack.verdict} (the best test: {attack.test}).")

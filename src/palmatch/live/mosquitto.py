@@ -1,4 +1,4 @@
-"""Configuration of a Mosquitto broker for live games: listeners, TLS, users and an access list by topic.
+"""Configuration of a Mosquitto broker for live games: listeners, TLS, users and an access list by topic; one to run.
 
 The access list is read off the table of topics (`topics.KINDS`), like the hub's checks. Written for Mosquitto 2.0 as
 Debian ships it; each setting that is there for a measured reason says so in the file.
@@ -10,16 +10,23 @@ import base64
 import hashlib
 import os
 import secrets
-from collections.abc import Mapping
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from palmatch.errors import InputError
+from palmatch.errors import InputError, TransportError
 from palmatch.live.topics import LARGEST, Role, readable, writable
 from palmatch.live.transport.hub import is_loopback
 
 _ITERATIONS = 10_000
 _MEMORY = 2 * 2**30
+# Where distributions have it, beside what is on the path.
+_PLACES = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/sbin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +147,52 @@ connection_messages false
         for user in self.users():
             if not user or not user.isprintable() or user != user.strip() or set(user) & set(":+#\\"):
                 raise InputError(f"Found the user name {user!r}, which a Mosquitto access list cannot hold.")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A broker on the loopback."""
+
+    url: str
+    port: int
+    passwords: dict[str, str]
+    pid: int
+
+
+@contextmanager
+def running(folder: Path, gateways: Mapping[str, tuple[str, ...]]) -> Iterator[Running]:
+    """Run a broker on the loopback, with its files in a folder."""
+    program = shutil.which("mosquitto") or shutil.which("mosquitto", path=_PLACES)
+    if program is None:
+        raise InputError("There is no mosquitto on this machine: apt-get install mosquitto, or use --transport hub.")
+    port = _free_port()
+    settings = Mosquitto(port=port, gateways=gateways, run_as="root" if os.geteuid() == 0 else "")
+    passwords = settings.write(folder)
+    with (folder / "log").open("wb") as log:
+        broker = subprocess.Popen([program, "-c", folder / "mosquitto.conf"], stdout=log, stderr=log)
+    try:
+        _await_broker(broker, port, folder / "log")
+        yield Running(f"mqtt://127.0.0.1:{port}", port, passwords, broker.pid)
+    finally:
+        broker.terminate()
+        broker.wait()
+
+
+def _await_broker(broker: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    for _ in range(200):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        if broker.poll() is not None:
+            break
+        time.sleep(0.05)
+    raise TransportError(f"Mosquitto did not start: {log.read_text(errors='replace')[-200:].strip()}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _rules(role: Role, names: tuple[str, ...]) -> list[str]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,7 +30,7 @@ from palmatch.live.identity import Identity, keep
 from palmatch.live.issuer import Issuer
 from palmatch.live.keys import Signer
 from palmatch.live.loop import settle
-from palmatch.live.mosquitto import Mosquitto
+from palmatch.live.mosquitto import running
 from palmatch.live.parties import BoardPart, DevicesPart, GatewayPart, Member, Part, Session
 from palmatch.live.records import partition_record
 from palmatch.live.resource import GatewayKeys, new_gateway
@@ -46,7 +44,6 @@ SPACING = 100.0
 
 _GROUPS = 3
 _NOBODY = 65534
-_PLACES = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/sbin"
 # Files and sockets of one process beside its devices', and those of a device: its connection and its ledger.
 _FILES, _FILES_OF_DEVICE = 200, 4
 
@@ -175,21 +172,11 @@ class Stage:
             self._pids["hub"] = os.getpid()
             yield address, {}, hub.local(Access("issuer"))
             return
-        port = _free_port()
-        settings = Mosquitto(
-            port=port, gateways={"fleet": self.vehicles.ids}, run_as="root" if os.geteuid() == 0 else ""
-        )
-        passwords = settings.write(self.work / "broker")
-        broker = _start_broker(self.work / "broker", port)
-        self._pids["broker"] = broker.pid
-        try:
-            url = f"mqtt://127.0.0.1:{port}"
-            local = await connect(url, user="issuer", password=passwords["issuer"])
-            yield url, passwords, local
+        with running(self.work / "broker", {"fleet": self.vehicles.ids}) as broker:
+            self._pids["broker"] = broker.pid
+            local = await connect(broker.url, user="issuer", password=broker.passwords["issuer"])
+            yield broker.url, broker.passwords, local
             await local.close()
-        finally:
-            broker.terminate()
-            broker.wait()
 
     async def _parties(self, url: str, passwords: dict[str, str], token: str) -> None:
         def session(user: str = "") -> Session:
@@ -376,25 +363,3 @@ class _Process:
             await self._process.wait()
         await self._reading
         self._wrong.close()
-
-
-def _start_broker(folder: Path, port: int) -> subprocess.Popen[bytes]:
-    program = shutil.which("mosquitto") or shutil.which("mosquitto", path=_PLACES)
-    if program is None:
-        raise InputError("There is no mosquitto on this machine: apt-get install mosquitto, or use --transport hub.")
-    with (folder / "log").open("wb") as log:
-        broker = subprocess.Popen([program, "-c", folder / "mosquitto.conf"], stdout=log, stderr=log)
-    for _ in range(200):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return broker
-        if broker.poll() is not None:
-            break
-        time.sleep(0.05)
-    raise TransportError(f"Mosquitto did not start: {(folder / 'log').read_text(errors='replace')[-200:].strip()}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

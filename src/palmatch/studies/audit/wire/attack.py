@@ -19,6 +19,7 @@ from palmatch.studies.audit.blackbox.bound import Bound, check_games, flagged_fr
 from palmatch.studies.audit.blackbox.observation import Observation
 from palmatch.studies.audit.wire.capture import CHAINS, observe_wire
 from palmatch.studies.audit.wire.games import VIRTUAL, Captured, Stage
+from palmatch.studies.audit.wire.networks import Network
 
 # Real games that are played at once; more would delay one another.
 _AT_ONCE = 4
@@ -31,7 +32,7 @@ class WireAttack:
     Attributes
     ----------
     network:
-        "memory" with a virtual clock, or "hub" on the loopback.
+        "memory" with a virtual clock, or "hub" or "mqtt" (Mosquitto) on the loopback.
     spots:
         The two grid points that were told apart: the pair that the public table tells apart best.
     games:
@@ -43,7 +44,7 @@ class WireAttack:
     """
 
     protocol: str
-    network: str
+    network: Network
     spots: tuple[int, int]
     test: str
     games: int
@@ -67,16 +68,19 @@ class WireAttack:
 
 
 def attack_wire(
-    stage: Stage, *, games: int, real: bool = False, error: float = 1e-6, progress: Progress | None = None
+    stage: Stage, *, games: int, network: Network = "memory", error: float = 1e-6, progress: Progress | None = None
 ) -> WireAttack:
-    """Tell two places of the target apart by all traffic; on the loopback where `real`, else in memory."""
+    """Tell two places of the target apart by all traffic, in memory or over a broker on the loopback."""
     check_games(games, error)
     spots, claim = worst_pair(stage), Claim(stage.epsilon, 0.0)
-    seen = asyncio.run(_real(stage, spots, games, progress)) if real else _virtual(stage, spots, games, progress)
+    if network == "memory":
+        seen = _virtual(stage, spots, games, progress)
+    else:
+        seen = asyncio.run(_real(stage, spots, games, network, progress))
     test, _, _, bound = measured(*seen, claim, error, names=CHAINS)
     return WireAttack(
         protocol=stage.protocol,
-        network="hub" if real else "memory",
+        network=network,
         spots=spots,
         test=test,
         games=games,
@@ -113,13 +117,13 @@ def _virtual(
 
 
 async def _real(
-    stage: Stage, spots: tuple[int, int], games: int, progress: Progress | None
+    stage: Stage, spots: tuple[int, int], games: int, network: Network, progress: Progress | None
 ) -> tuple[list[Observation], list[Observation]]:
     seen: tuple[list[Observation], list[Observation]] = ([], [])
     # Both places in every batch of games, so that what else the machine does meanwhile tells nothing.
     for number in range(0, 2 * games, _AT_ONCE):
         sides = [place % 2 for place in range(number, min(number + _AT_ONCE, 2 * games))]
-        captured: Sequence[Captured] = await asyncio.gather(*(stage.real(spots[side]) for side in sides))
+        captured: Sequence[Captured] = await asyncio.gather(*(stage.real(spots[side], network) for side in sides))
         for side, one in zip(sides, captured, strict=True):
             seen[side].append(observe_wire(one))
         _tell(progress, number + len(sides), 2 * games)

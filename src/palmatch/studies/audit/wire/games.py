@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,10 +38,11 @@ from palmatch.live.rules import Protocol, opening_of
 from palmatch.live.simulation import MemoryStore, draw_of
 from palmatch.live.terms import Crowd, Opening, Outcome, Regional, Rules, Said
 from palmatch.live.topics import Topic
-from palmatch.live.transport import Access, Hub, Transport, connect
-from palmatch.live.transport.exchange import Exchange, Seen
+from palmatch.live.transport import Access, Transport
+from palmatch.live.transport.exchange import Seen
 from palmatch.live.transport.memory import MemoryBroker, VirtualLoop, apart, run_virtual
 from palmatch.live.trust import Trust
+from palmatch.studies.audit.wire.networks import Joins, Network, on_hub, on_mosquitto
 
 _GAME, _COLUMN, _ROW = "audit", 0, 0
 _PARTITION = m.Partition(edge=1000.0, origin=(40.7, -74.0), spacing=250.0)
@@ -51,8 +52,6 @@ _YEARS = 2**50
 
 # By the hash of a roster: its tables, and the rules after these were computed.
 _Made = dict[bytes, tuple[Mapping[tuple[str, int], m.Table], Rules]]
-# Connects a party by its role; resources also by their names.
-Joins = Callable[[Access], Awaitable[Transport]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,20 +145,12 @@ class Stage:
         run_virtual(main())
         return self._captured(packets)
 
-    async def real(self, spot: int) -> Captured:
-        """Play a game over a hub on the loopback, in real time; each device has a connection of its own."""
+    async def real(self, spot: int, network: Network = "hub") -> Captured:
+        """Play a game over a broker of its own on the loopback, in real time."""
         packets: list[Seen] = []
-        hub = Hub(largest=2**22)
-        hub.exchange = Exchange(observer=packets.append)
-        url = await hub.start()
-
-        async def joins(access: Access) -> Transport:
-            return await connect(url) if access.role == "device" else hub.local(access)
-
-        try:
+        broker = on_hub(packets.append) if network == "hub" else on_mosquitto(packets.append, self.names)
+        async with broker as joins:
             await self._play(spot, joins, REAL, time.time)
-        finally:
-            await hub.stop()
         return self._captured(packets)
 
     def _captured(self, packets: list[Seen]) -> Captured:
