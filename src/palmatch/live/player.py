@@ -141,8 +141,7 @@ class Player:
         finally:
             for task in self._sending:
                 task.cancel()
-            with suppress(TransportError):
-                await self.transport.unsubscribe(self._bulletins, self._bulletin_came)
+            await self._end_bulletins()
             await self._retained.close()
 
     async def _check_issuer(self, opening: m.Open) -> None:
@@ -234,6 +233,7 @@ class Player:
             sends = self._take(bulletin_record(envelope), envelope.hash.hex())
             handovers += self._say(sends, self._began, opening.slot)
         await asyncio.sleep(max(self._began + MARGIN * opening.slot - self._clock(), 0.0))
+        await self._end_bulletins()
         if handovers:
             await self._statement("result", opening.slot * opening.slots + _SILENCE_SECONDS)
             await self._hand_over(handovers)
@@ -244,9 +244,13 @@ class Player:
 
     async def _ask_bulletins(self) -> None:
         """Subscribe anew, so that the retained one comes again; without a broker this is tried again later."""
+        await self._end_bulletins()
+        with suppress(TransportError):
+            await self.transport.subscribe(self._bulletins, self._bulletin_came)
+
+    async def _end_bulletins(self) -> None:
         with suppress(TransportError):
             await self.transport.unsubscribe(self._bulletins, self._bulletin_came)
-            await self.transport.subscribe(self._bulletins, self._bulletin_came)
 
     def _bulletin_came(self, _: str, packet: bytes) -> None:
         self._came.put_nowait(packet)
