@@ -21,8 +21,8 @@ from palmatch.studies.audit.wire.capture import CHAINS, observe_wire
 from palmatch.studies.audit.wire.games import VIRTUAL, Captured, Stage
 from palmatch.studies.audit.wire.networks import Network
 
-# Real games that are played at once; more would delay one another.
-_AT_ONCE = 4
+# Real games that are played at once: they wait most of the time, and more would delay one another.
+_AT_ONCE = 12
 
 
 @dataclass(frozen=True, slots=True)
