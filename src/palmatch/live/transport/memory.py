@@ -88,7 +88,7 @@ def run_virtual(main: Coroutine[Any, Any, _Result]) -> _Result:
 
 
 async def apart(main: Coroutine[Any, Any, _Result]) -> _Result:
-    """Run a coroutine, in a task of its own, as a party whose computations delay nobody else."""
+    """Run a coroutine, in a task of its own, as a party whose computations delay no other."""
     _PARTY.set(_Party())
     return await main
 
