@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import palmatch as pm
-from palmatch.device.agent import Agent
+from palmatch.device.agent import UNIT, Agent
 from palmatch.device.distribution import GRID
 from palmatch.device.grid import Partition, Place
 from palmatch.device.ledger import Ledger, units_of
@@ -29,6 +29,7 @@ from palmatch.privacy.accountants import Allowance
 from palmatch.privacy.sound import region_account, rounded_down, sound_allowance
 from palmatch.rounds.draws import draw, keys_of, streams
 from palmatch.rounds.game import rules_of, simulate
+from palmatch.rounds.seat_game import simulate_seats
 from palmatch.rounds.tables import public_tables, snapped_tables
 
 from .games import MemoryStore
@@ -37,12 +38,12 @@ PARTITION = Partition(1000.0, 100.0, 41.0, -74.0)
 POLICY = replace(published(truth_selection=0.2, truth_backoff=0.3, gamma=0.1), spent_backoff=SPENT_BACKOFF)
 
 
-def town(seed: int, agents: int = 12, types: int = 6, resources: int = 7) -> pm.Problem:
+def town(seed: int, agents: int = 12, types: int = 6, resources: int = 7, demand: Any = None) -> pm.Problem:
     chance = np.random.default_rng(seed)
     possible = {name: chance.uniform(0.1, 1.0, (types, resources)) for name in ("here", "there")}
     names = [("here", "there")[n % 2] for n in range(agents)]
     rows = np.array([possible[name][n % types] for n, name in enumerate(names)])
-    return pm.table.problem(rows, names, possible)
+    return pm.table.problem(rows, names, possible, demand=demand)
 
 
 def table_of(region: Neighbourhood, play: PublicPlay, policy: Policy, epsilon: float, prices: Any) -> RoundsTable:
@@ -71,6 +72,7 @@ class Town:
 
     def __init__(self, problem: pm.Problem, epsilon: float) -> None:
         self.problem, self.epsilon = problem, epsilon
+        self.holder: dict[str, str] = {}
         self.regions = [neighbourhood(problem, region) for region in problem.regions]
         self.plays = [
             public_play(region, selection="representative", backoff="representative", gamma=POLICY.gamma)
@@ -94,6 +96,9 @@ class Town:
         public = public_tables(self.problem, self.regions, self.plays)
         own = snapped_tables(self.problem, self.regions)
         names = streams(seed, keys_of(self.problem.agent_ids))
+        if self.problem.seats is not None:
+            seats = self.problem.seats
+            return simulate_seats(public, own, rules_of(POLICY), self.allowance, seats=seats, names=names)
         return simulate(public, own, rules_of(POLICY), self.allowance, names=names)
 
     def spot(self, agent: int) -> int:
@@ -104,13 +109,14 @@ class Town:
 def opening(town: Town, machines: list[RoundsMachine]) -> list[list[Any]]:
     """Let all devices join and get their tables; return what each then claims."""
     counts = np.bincount(town.problem.region_index)
-    opened = Open(1, "g", "rounds", PARTITION, (town.epsilon,), "list", 0.0, 1.0, 1000)
+    opened = Open(1, "g", "rounds", PARTITION, (town.epsilon,), "list", 0.0, 1.0, 1000, demand=9)
     roster = Roster(
         "g",
         tuple(
             Count(table.region, town.epsilon, int(count), f"t {table.region}")
             for table, count in zip(town.tables, counts, strict=True)
         ),
+        tuple((machine.owner.tag, machine.owner.demand) for machine in machines if machine.owner.demand > 1),
     )
     claims = []
     for machine, region in zip(machines, town.problem.region_index, strict=True):
@@ -149,7 +155,14 @@ def play(town: Town, machines: list[RoundsMachine]) -> tuple[list[int], int]:
             )
             claims.append([send.message for send in machine.receive(bulletin, f"b{slot}")])
         digests = dict.fromkeys([table.region for table in town.tables], f"b{slot}")
+    town.holder = holder
     return [next((int(r[1:]) for r, tag in holder.items() if tag == m.owner.tag), -1) for m in machines], slot
+
+
+def draw_of_unit(own: int, step: int, purpose: int) -> int:
+    """The draws of the batch: those of the agent for its first unit, and of a stream of its own for each other one."""
+    unit, purpose = divmod(purpose, UNIT)
+    return draw(int(streams(unit, np.array([own], dtype=np.uint64))[0]) if unit else own, step, purpose)
 
 
 def machines_of(town: Town, seed: int, stores: list[Any]) -> list[RoundsMachine]:
@@ -163,9 +176,10 @@ def machines_of(town: Town, seed: int, stores: list[Any]) -> list[RoundsMachine]
                 len(town.regions[0].types),
                 town.epsilon,
                 f"tag {n}",
+                demand=int(town.problem.demand[n]),
             ),
             stores[n],
-            draw=partial(draw, int(names[n])),
+            draw=partial(draw_of_unit, int(names[n])),
         )
         for n in range(town.problem.agents)
     ]
@@ -181,14 +195,23 @@ def test_devices_play_the_game_of_the_batch_with_the_same_charges(seed: int, eps
     batch = town_.batch(seed)
     assert resource_of == batch.resource_of.tolist()
     assert slots == batch.steps
-    assert [machine.agent.spent for machine in machines] == batch.spent.tolist()
-    assert [machine.agent.actions for machine in machines] == batch.charged.tolist()
+    assert [machine.spent for machine in machines] == batch.spent.tolist()
+    assert [machine.actions for machine in machines] == batch.charged.tolist()
     assert [store.spent for store in stores] == batch.spent.tolist()
 
 
+def units_of_tags(town_: Town) -> list[list[int]]:
+    """(agent, resource) of everything that is held."""
+    return sorted([int(tag.split()[1]), int(resource[1:])] for resource, tag in town_.holder.items())
+
+
+DEMANDS = [number % 3 + 1 for number in range(12)]
+
+
+@pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_devices_that_die_before_every_record_play_the_same_game(seed: int) -> None:
-    town_ = Town(town(seed), 4.0)
+def test_devices_that_die_before_every_record_play_the_same_game(seed: int, several: bool) -> None:
+    town_ = Town(town(seed, resources=14, demand=DEMANDS) if several else town(seed), 4.0)
     stores = [MemoryStore(units_of(100.0)) for _ in range(town_.problem.agents)]
 
     class Mortal:
@@ -213,7 +236,10 @@ def test_devices_that_die_before_every_record_play_the_same_game(seed: int) -> N
 
     resource_of, _ = play(town_, [Mortal(n) for n in range(town_.problem.agents)])  # type: ignore[misc]
     batch = town_.batch(seed)
-    assert resource_of == batch.resource_of.tolist()
+    if several:
+        assert units_of_tags(town_) == sorted(batch.resource_of.tolist())
+    else:
+        assert resource_of == batch.resource_of.tolist()
     assert [store.spent for store in stores] == batch.spent.tolist()
 
 
@@ -246,8 +272,8 @@ def test_an_agent_whose_ledger_is_spent_by_another_program_plays_noise_and_charg
     machines = machines_of(town_, 2, stores)
     play(town_, machines)
     assert stores[0].charges == [0] * len(stores[0].charges)
-    assert machines[0].agent is not None
-    assert machines[0].agent.exhausted
+    assert machines[0].units
+    assert machines[0].units[0].exhausted
 
 
 def test_an_agent_whose_ledger_is_spent_in_the_middle_of_a_game_never_acts_on_the_truth_unpaid() -> None:
@@ -264,7 +290,7 @@ def test_an_agent_whose_ledger_is_spent_in_the_middle_of_a_game_never_acts_on_th
         stores: list[Any] = [Spent(room)] + [MemoryStore(units_of(100.0)) for _ in range(town_.problem.agents - 1)]
         machines = machines_of(town_, seed, stores)
         play(town_, machines)
-        agent = machines[0].agent
+        agent = machines[0].units[0]
         assert agent is not None
         assert agent.spent == sum(stores[0].charges) == room
         interrupted += agent.exhausted

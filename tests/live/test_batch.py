@@ -108,6 +108,7 @@ async def device(
         ("bids", 4.0, False),
         ("bids", 1.0, True),
         ("rounds", 1.0, False),
+        ("rounds", 1.0, True),
     ],
 )
 def test_a_simulated_game_has_the_matching_and_the_charges_of_the_batch(
@@ -149,7 +150,7 @@ def test_a_simulated_game_has_the_matching_and_the_charges_of_the_batch(
         assert got == {(agent, town.vehicles.ids[row]) for agent, row in expected.units.tolist()}
         assert len(got) == expected.filled == town.resources
         assert result.matched == expected.matched
-        charged = [machine.agent.actions if protocol == "rounds" else int(spent > 0) for _, spent, machine in devices]
+        charged = [machine.actions if protocol == "rounds" else int(spent > 0) for _, spent, machine in devices]
         assert charged == expected.charged.tolist()
         # The batch states ε as a number, a ledger counts it in whole units, rounded up.
         assert [spent for _, spent, _ in devices] == [units_of(epsilon) for epsilon in expected.epsilon.tolist()]

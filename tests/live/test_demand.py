@@ -22,6 +22,7 @@ from palmatch.live.bid_rules import BidRules
 from palmatch.live.codec import body_of
 from palmatch.live.maps import Map
 from palmatch.live.records import partition_record
+from palmatch.live.rounds_rules import RoundsRules
 from palmatch.live.rules import opening_of, refuse_demand
 from palmatch.live.support import UNIT_SLACK, matched_units
 from palmatch.live.terms import Crowd, Outcome, Said
@@ -173,6 +174,28 @@ def test_an_agent_that_is_outbid_wants_one_more() -> None:
     rules.close(1, offers(tags[1], w=3.0))
     rules.close(2, offers(tags[0], x=2.0))
     assert rules.outcome().holders == {"v#1": tags[0], "w": tags[1], "x": tags[0]}
+
+
+# Claims
+
+
+def test_a_client_claims_no_more_than_its_demand_and_one_seat_of_a_resource() -> None:
+    rules = RoundsRules(Map(GRID, resources(("v#1", "v#2", "w", "x"))), Settings())
+    tags = [bytes([number]) * 8 for number in (1, 2)]
+    rules.tables(Crowd("g", bytes(32), (1.0,), {("0,-28", 0): tuple(tags)}, bytes(32), {tags[0]: 2}))
+
+    def claims(tag: bytes, *names: str) -> list[Said]:
+        return [Said(tag, m.Claim(sequence=1, tag=tag), name) for name in names]
+
+    regional, over = rules.close(0, claims(tags[0], "v#1", "v#2", "w", "x"))
+    assert rules.outcome().holders == {"v#1": tags[0], "w": tags[0]}
+    assert not over
+    # What was not counted does not show, and what the agent holds is enough.
+    assert [*regional["0,-28"].attempted] == [True, False, True, False]
+    assert not rules.close(1, claims(tags[0], "x"))[1]
+    # The second agent wants one, and then no agent has anything to hope for, though a seat is free.
+    assert rules.close(2, claims(tags[1], "v#2", "x"))[1]
+    assert rules.outcome().holders == {"v#1": tags[0], "w": tags[0], "v#2": tags[1]}
 
 
 # What is refused before a game starts, and what the wire says

@@ -15,8 +15,9 @@ from itertools import chain
 from palmatch.device import report
 from palmatch.device.distribution import backoff_weight, expected_utility, fill_weights, pick
 
-# Draws from [0, GRID) for (step, purpose).
+# Draws from [0, GRID) for (step, purpose). Unit n of an agent that plays for several has the purposes from n * UNIT on.
 Draw = Callable[[int, int], int]
+UNIT = 16
 
 _SELECTION_COIN, _SELECTION, _BACKOFF_COIN, _BACKOFF = 0, 1, 2, 3
 

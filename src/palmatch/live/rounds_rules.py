@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from palmatch.device.units import base_of
 from palmatch.live import messages as m
 from palmatch.live.method_rules import MethodRules
 from palmatch.live.packing import pack
@@ -21,6 +22,9 @@ class RoundsRules(MethodRules):
     def tables(self, crowd: Crowd) -> Mapping[tuple[str, int], m.Table]:
         """Return PALMA's tables."""
         self.holder: dict[str, bytes] = {}
+        # The resources that each agent holds a seat of, and how many those want that want more than one.
+        self.held: dict[bytes, set[str]] = {}
+        self.demands = crowd.demands
         self.listed: dict[str, tuple[str, ...]] = {}
         self.region_of = {tag: region for (region, _), tags in crowd.members.items() for tag in tags}
         return super().tables(crowd)
@@ -54,18 +58,27 @@ class RoundsRules(MethodRules):
         return self._table(place, rows, content)
 
     def close(self, slot: int, said: Sequence[Said]) -> tuple[Mapping[str, Regional], bool]:  # noqa: ARG002 - all alike
-        """Let lone claims hold; it is over when every agent holds something or has nothing left to hope for."""
-        holding, claims = set(self.holder.values()), dict[str, list[bytes]]()
+        """Let lone claims hold; it is over when every agent holds what it wants or has nothing left to hope for."""
+        claims, claimed = dict[str, list[bytes]](), dict[bytes, set[str]]()
         for one in said:
-            if one.tag not in holding and one.resource in self.listed[self.region_of[one.tag]]:
+            own = claimed.setdefault(one.tag, set())
+            if one.resource in self.listed[self.region_of[one.tag]] and self._may_claim(one.tag, one.resource, own):
+                own.add(base_of(one.resource))
                 claims.setdefault(one.resource, []).append(one.tag)
         for name, tags in claims.items():
             if len(tags) == 1 and name not in self.holder:
                 self.holder[name] = tags[0]
-        holding = set(self.holder.values())
-        full = {region: all(name in self.holder for name in names) for region, names in self.listed.items()}
-        over = all(tag in holding or full[region] for tag, region in self.region_of.items())
+                self.held.setdefault(tags[0], set()).add(base_of(name))
+        free = {region: [name for name in names if name not in self.holder] for region, names in self.listed.items()}
+        over = not any(
+            self._may_claim(tag, name, set()) for tag, region in self.region_of.items() for name in free[region]
+        )
         return {region: self._regional(names, claims) for region, names in self.listed.items()}, over
+
+    def _may_claim(self, tag: bytes, name: str, claimed: set[str]) -> bool:
+        """Tell whether an agent wants more than it holds and claims in this slot, and no seat of any of those."""
+        own = self.held.get(tag, set()) | claimed
+        return len(own) < self.demands.get(tag, 1) and base_of(name) not in own
 
     def _regional(self, names: Sequence[str], claims: Mapping[str, Sequence[bytes]]) -> Regional:
         return Regional([self.holder.get(name) for name in names], attempted=[name in claims for name in names])

@@ -86,8 +86,6 @@ def refuse_demand(protocol: Protocol, place: Map, demand: int) -> None:
         raise InputError(f"Expected a demand between 1 and {_MOST_DEMAND}, got {demand}.")
     if demand == 1:
         return
-    if protocol == "rounds":
-        raise InputError("Demands above 1 are not played by rounds: choose report or bids.")
     if protocol == "report" and len(place.resources.ids) > _MOST_RESOURCES:
         raise InputError(
             f"With demands above 1 reports are matched for at most {_MOST_RESOURCES:,} resources, and here are "

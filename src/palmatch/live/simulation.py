@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from palmatch.device.agent import Draw
+from palmatch.device.agent import UNIT, Draw
 from palmatch.live.keys import Signer, tag_of
 from palmatch.rounds.draws import draw, keys_of, stream
 
@@ -61,4 +61,10 @@ def signer_of(seed: int, game: str, name: str) -> Signer:
 def draw_of(seed: int, name: str) -> Draw:
     """Return an agent's draws: those of the batch."""
     own = stream(seed, int(keys_of([name])[0]))
-    return lambda step, purpose: draw(own, step, purpose)
+
+    def drawn(step: int, purpose: int) -> int:
+        unit, purpose = divmod(purpose, UNIT)
+        # The first unit's stream is the agent's, that of any other is derived from it, as in `rounds.seats.Players`.
+        return draw(stream(unit, own) if unit else own, step, purpose)
+
+    return drawn
