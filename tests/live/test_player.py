@@ -460,6 +460,8 @@ def sent_copies(folder: Path, issuer: rsa.RSAPrivateKey, lost: str, board_key: S
     `board_key` signs what the board says about whom it has heard.
     """
     seen: dict[str, int] = {"join": 0, "report": 0}
+    first: list[bytes] = []
+    doubted = board_key is not KEYS["board"]
 
     class Lossy(MemoryBroker):
         def connect(self, access: Access | None = None) -> MemoryTransport:
@@ -473,7 +475,10 @@ def sent_copies(folder: Path, issuer: rsa.RSAPrivateKey, lost: str, board_key: S
                 if kind == "heard":
                     place = Topic.parse(where)
                     packet = board_key.packet(place, decode(place, packet).message)
-                if not (kind == lost and seen[kind] == 1):
+                if kind == "report":
+                    first.append(packet)
+                # With all reports the slot is over: where the board is not believed, those of one device are lost.
+                if not (kind == lost and seen[kind] == 1) and not (doubted and [packet] == first[:1]):
                     await publish(where, packet, retain)
 
             transport._publish = counted  # type: ignore[method-assign]
@@ -492,7 +497,7 @@ def sent_copies(folder: Path, issuer: rsa.RSAPrivateKey, lost: str, board_key: S
         devices = [await player(broker.connect(), folder, number, issuer, ReportMachine) for number in range(2)]
         rules = opening(issuer, ReportRules(), "report", 1)
         result, *_ = await asyncio.gather(board.play(GAME, rules), *(device.play() for device, _ in devices))
-        assert result.matched == 2
+        assert result.matched == (1 if doubted else 2)
         for _, ledger in devices:
             ledger.close()
         journal.close()
