@@ -17,7 +17,8 @@ from palmatch.live.trust import Trust, certificate
 
 KEYS = {name: Signer.fresh() for name in ("operator", "board", "issuer", "w", "v1", "v2")}
 # A gateway that serves many resources.
-FLEET = tuple(f"v{number}" for number in range(3, 40))
+# At the end, seats of two resources.
+FLEET = (*(f"v{number}" for number in range(3, 40)), "s#1", "s#2", "t#1", "t#2")
 TRUST = Trust(
     operator=KEYS["operator"].public,
     board=KEYS["board"].public,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from palmatch.device.grid import locate
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import BidMachine, Owner, ReportMachine
+from palmatch.device.units import base_of
 from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.board import Board
@@ -98,6 +99,46 @@ async def device(
         return await player.play(), ledger.spent(), machine
 
 
+def played(
+    bus: Bus, folder: Path, issuer: rsa.RSAPrivateKey, town: Town, protocol: Any
+) -> tuple[m.Result, list[tuple[Played, int, Any]], list[Arrival]]:
+    """Play a simulated game; return its result, what came of it for each device, and who arrived where."""
+    arrivals: list[Arrival] = []
+    found: list[Any] = []
+
+    async def main(join: Join) -> None:
+        gateway = Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, arrivals.append)
+        await gateway.start()
+        topic = Topic(GAME, "issuer")
+        key = tokens.public_der(issuer)
+        await (await join("issuer")).publish(topic, KEYS["issuer"].packet(topic, m.IssuerKey(key=key)))
+        place = Map(GRID, town.vehicles)
+        simulation = Simulation.of(SEED, GAME, town.ids)
+        opening = opening_of(
+            protocol,
+            place,
+            (0.5, town.most),
+            key,
+            # All devices are in one process, which must not miss a slot on a machine that has other things to do.
+            joining=1.5 if isinstance(bus, MemoryBus) else 4.0,
+            preparing=3.0 if protocol == "rounds" else 1.0,
+            slot=2.0 if protocol == "report" or isinstance(bus, MemoryBus) else 1.0,
+            slots=2000,
+            demand=int(town.demand.max()),
+            simulation=simulation,
+        )
+        journal = Journal(folder / "board.db")
+        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=not isinstance(bus, MemoryBus))
+        found[:] = await asyncio.gather(
+            board.play(GAME, opening),
+            *(device(join, folder, issuer, town, number, protocol) for number in range(town.agents)),
+        )
+        journal.close()
+
+    bus.run(main)
+    return found[0], found[1:], arrivals
+
+
 # At the larger ε opening prices follow synthetic reports.
 @pytest.mark.parametrize(
     ("protocol", "most", "several"),
@@ -116,48 +157,38 @@ def test_a_simulated_game_has_the_matching_and_the_charges_of_the_batch(
 ) -> None:
     town = Town(14, 11, most, several) if isinstance(bus, MemoryBus) else Town(8, 6, most, several)
     expected = town.batch(protocol)
+    result, devices, arrivals = played(bus, memory_folder, issuer, town, protocol)
+    got = {(number, name) for number, (game, _, _) in enumerate(devices) for name in game.resources}
+    assert got == {(agent, town.vehicles.ids[row]) for agent, row in expected.units.tolist()}
+    assert len(got) == expected.filled == town.resources
+    assert result.matched == expected.matched
+    charged = [machine.actions if protocol == "rounds" else int(spent > 0) for _, spent, machine in devices]
+    assert charged == expected.charged.tolist()
+    # The batch states ε as a number, a ledger counts it in whole units, rounded up.
+    assert [spent for _, spent, _ in devices] == [units_of(epsilon) for epsilon in expected.epsilon.tolist()]
+    assert {arrival.resource: arrival.position for arrival in arrivals} == {
+        name: tuple(town.positions[number].tolist()) for number, name in got
+    }
+    assert all(game.answers == dict.fromkeys(game.resources, "Accepted") for game, _, _ in devices)
+    assert any(len(game.resources) > 1 for game, _, _ in devices) == several
 
-    async def main(join: Join) -> None:
-        arrivals: list[Arrival] = []
-        gateway = Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, arrivals.append)
-        await gateway.start()
-        topic = Topic(GAME, "issuer")
-        key = tokens.public_der(issuer)
-        await (await join("issuer")).publish(topic, KEYS["issuer"].packet(topic, m.IssuerKey(key=key)))
-        place = Map(GRID, town.vehicles)
-        simulation = Simulation.of(SEED, GAME, town.ids)
-        opening = opening_of(
-            protocol,
-            place,
-            (0.5, most),
-            key,
-            # All devices are in one process, which must not miss a slot on a machine that has other things to do.
-            joining=1.5 if isinstance(bus, MemoryBus) else 4.0,
-            preparing=3.0 if protocol == "rounds" else 1.0,
-            slot=2.0 if protocol == "report" or isinstance(bus, MemoryBus) else 1.0,
-            slots=2000,
-            demand=3 if several else 1,
-            simulation=simulation,
-        )
-        journal = Journal(memory_folder / "board.db")
-        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=not isinstance(bus, MemoryBus))
-        result, *devices = await asyncio.gather(
-            board.play(GAME, opening),
-            *(device(join, memory_folder, issuer, town, number, protocol) for number in range(town.agents)),
-        )
-        journal.close()
-        got = {(number, name) for number, (played, _, _) in enumerate(devices) for name in played.resources}
-        assert got == {(agent, town.vehicles.ids[row]) for agent, row in expected.units.tolist()}
-        assert len(got) == expected.filled == town.resources
-        assert result.matched == expected.matched
-        charged = [machine.actions if protocol == "rounds" else int(spent > 0) for _, spent, machine in devices]
-        assert charged == expected.charged.tolist()
-        # The batch states ε as a number, a ledger counts it in whole units, rounded up.
-        assert [spent for _, spent, _ in devices] == [units_of(epsilon) for epsilon in expected.epsilon.tolist()]
-        assert {arrival.resource: arrival.position for arrival in arrivals} == {
-            name: tuple(town.positions[number].tolist()) for number, name in got
-        }
-        assert all(played.answers == dict.fromkeys(played.resources, "Accepted") for played, _, _ in devices)
-        assert any(len(played.resources) > 1 for played, _, _ in devices) == several
 
-    bus.run(main)
+@pytest.mark.parametrize("protocol", ["report", "bids", "rounds"])
+def test_agents_that_want_several_get_one_seat_of_a_resource_each(
+    memory_folder: Path, issuer: rsa.RSAPrivateKey, protocol: Any
+) -> None:
+    town = Town(4, 6, 1.0, several=True)
+    seats = FLEET[-4:]
+    town.vehicles = replace(town.vehicles, ids=(*seats, *FLEET[:2]))
+    for at in (town.vehicles.latitude, town.vehicles.longitude):
+        at[1], at[3] = at[0], at[2]
+    result, devices, arrivals = played(MemoryBus(), memory_folder, issuer, town, protocol)
+    got = [game.resources for game, _, _ in devices]
+    held = [name for names in got for name in names]
+    assert sorted(held) == sorted({arrival.resource for arrival in arrivals})
+    assert all(len({base_of(name) for name in names}) == len(names) for names in got)
+    assert all(len(names) <= demand for names, demand in zip(got, town.demand, strict=True))
+    assert result.matched == sum(map(bool, got))
+    # Agents want 1, 2, 3 and 1: as many units as there are without two seats for one agent.
+    assert len(held) >= 5
+    assert all(answer == "Accepted" for game, _, _ in devices for answer in game.answers.values())

@@ -344,16 +344,19 @@ def test_reports_that_are_lost_late_or_doubled_come_to_the_same_result(
 
 
 def hostile(members: list[tuple[Signer, m.Token]], table: bytes) -> list[tuple[Topic, bytes]]:
-    """What a party without a token could send."""
+    """What a party without a token could send, and what one with a token may not."""
     thief, (victim, token) = Signer.fresh(), members[0]
     stolen = m.Join(token=token, key=victim.public, region="a", epsilon_class=0)
     tag, report = tag_of(GAME, victim.public), Topic(GAME, "report")
     good = m.Report(sequence=0, tag=tag, channel=table, report=0)
+    # In a game of ones; taken, it would have the victim in another region.
+    greedy = m.Join(token=token, key=victim.public, region="b", epsilon_class=1, demand=2)
     forged = m.Token(prefix=bytes(32), signature=bytes(256))
     return [
         join_message(thief, token),
         join_message(thief, forged),
         (Topic(GAME, "join"), thief.packet(Topic(GAME, "join"), stolen)),
+        (Topic(GAME, "join"), victim.packet(Topic(GAME, "join"), greedy)),
         (report, thief.packet(report, good)),
         (report, thief.packet(report, m.Report(sequence=0, tag=tag_of(GAME, thief.public), channel=table, report=0))),
         (report, victim.packet(Topic("evening", "report"), good)),

@@ -93,6 +93,28 @@ def test_the_demo_plays_the_batch_and_its_board_cannot_read_the_agents(tmp_path:
     assert pairs_of(tmp_path / "pairs.csv") == pairs_of(tmp_path / "city" / "pairs.csv")
 
 
+def test_a_demo_in_which_devices_want_two_resources_plays_the_batch(tmp_path: Path) -> None:
+    told = run(
+        "live", "demo", "--agents", 9, "--demand", 2, "--protocol", "bids", "--seed", 3, "--out", "city",
+        "--json", "live.json", folder=tmp_path,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    assert "want up to 2 resources each, and got 9 in all" in " ".join(told.stdout.split())
+    found = json.loads((tmp_path / "live.json").read_text())
+    assert (found["demand"], found["filled"], found["failed"]) == (2, 9, [])
+    assert found["matched"] < 9
+    batch = run(
+        "match", "city/agents.csv", "city/vehicles.csv", "--method", "once", "--seed", 3, "--demand", 2,
+        "--out", "pairs.csv", folder=tmp_path,
+    )  # fmt: skip
+    assert batch.returncode == 0
+    rows = []
+    for path in (tmp_path / "pairs.csv", tmp_path / "city" / "pairs.csv"):
+        with path.open() as file:
+            rows.append(sorted((row["agent"], row["resource"]) for row in csv.DictReader(file)))
+    assert rows[0] == rows[1]
+
+
 @pytest.mark.skipif(MOSQUITTO is None, reason="Mosquitto is not installed (apt-get install mosquitto)")
 def test_a_demo_with_faults_ends_with_every_resource_held_once(tmp_path: Path) -> None:
     told = run(
