@@ -210,10 +210,15 @@ def test_the_old_name_of_method_still_works(town: Path) -> None:
 
 
 def test_a_shell_can_complete_subcommands_and_options(town: Path) -> None:
-    asked = os.environ | {"_PALMATCH_COMPLETE": "complete_bash", "COMP_WORDS": "palmatch fr", "COMP_CWORD": "1"}
-    program = Path(sys.executable).with_name("palmatch")
-    ended = subprocess.run([program], cwd=town, capture_output=True, text=True, check=False, env=asked)
-    assert ended.stdout.split() == ["frontier"]
+    def completed(words: str, place: int) -> list[str]:
+        asked = {"_PALMATCH_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(place)}
+        program = Path(sys.executable).with_name("palmatch")
+        ended = subprocess.run([program], cwd=town, capture_output=True, text=True, check=False, env=os.environ | asked)
+        return ended.stdout.split()
+
+    assert completed("palmatch fr", 1) == ["frontier"]
+    assert completed("palmatch --v", 1) == ["--version"]
+    assert completed("palmatch plan --ed", 2) == ["--edge"]
 
 
 def on_a_terminal(*words: object, folder: Path, **more: str) -> str:

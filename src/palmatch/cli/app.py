@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import palmatch
 from palmatch.cli import started
@@ -42,6 +42,11 @@ class _LazyGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the same in every context
         return subcommand(cmd_name) if cmd_name in COMMANDS else None
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        # By their names alone: for the line of help of each its module would be imported, seconds for all of them.
+        ctx.command = TyperGroup(params=self.params, commands={name: TyperCommand(name) for name in COMMANDS})
+        return ctx.command.shell_complete(ctx, incomplete)
 
     def invoke(self, ctx: Any) -> Any:
         try:
