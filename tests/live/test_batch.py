@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 import palmatch as pm
 from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Bus, Join, MemoryBus
-from live.examples import PARTITION
-from live.test_board import clock
+from live.examples import GRID, PARTITION
+from live.listening import clock
 from palmatch.data.points import Points
 from palmatch.device.grid import locate
 from palmatch.device.ledger import Ledger, units_of
@@ -28,7 +28,6 @@ from palmatch.live.identity import identity
 from palmatch.live.journal import Journal
 from palmatch.live.maps import Map
 from palmatch.live.player import Played, Player
-from palmatch.live.records import partition_record
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.rules import method_of, opening_of
 from palmatch.live.simulation import Simulation, draw_of, signer_of
@@ -36,7 +35,6 @@ from palmatch.live.topics import Topic
 from palmatch.methods import Settings
 
 GAME, SEED = "morning", 7
-GRID = partition_record(PARTITION)
 MACHINES: dict[str, Any] = {"report": ReportMachine, "bids": BidMachine, "rounds": RoundsMachine}
 
 

@@ -10,27 +10,23 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from live.buses import KEYS, Bus, Join, MemoryBus
+from live.buses import Bus, Join, MemoryBus
 from live.examples import PARTITION
+from live.listening import BOARD, GAME, Listener, clock
 from live.table_rules import NAMES, REPORTS, TableRules
 from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.board import Board
-from palmatch.live.codec import Envelope, decode
+from palmatch.live.codec import decode
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, tag_of, verify
 from palmatch.live.packing import split
-from palmatch.live.records import holders
 from palmatch.live.terms import Opening
-from palmatch.live.topics import KINDS, Topic, table_name
+from palmatch.live.topics import Topic, table_name
 from palmatch.live.transport import Access, Transport
 from palmatch.live.transport.faults import Faults, Faulty
 from palmatch.live.transport.memory import MemoryBroker, run_virtual
-from palmatch.live.witness import STATEMENTS, Watch
-
-GAME = "morning"
-BOARD = KEYS["board"]
 
 
 @pytest.fixture(scope="module")
@@ -109,46 +105,6 @@ class Inbox:
         message = decode(topic, packet).message
         assert isinstance(message, m.Heard)
         self.messages.append(message)
-
-
-class Listener:
-    """Everything that the board says on the bus, compared by a witness."""
-
-    def __init__(self) -> None:
-        self.watch = Watch(BOARD.public)
-        self.last: dict[str, Envelope] = {}
-        self.transcripts: dict[str, Envelope] = {}
-
-    async def listen(self, transport: Transport) -> None:
-        for kind in (*STATEMENTS, "transcript"):
-            await transport.subscribe(f"pm/1/{GAME}/{kind}" + ("/+" if KINDS[kind].parameter else ""), self._hear)
-
-    def _hear(self, topic: str, packet: bytes) -> None:
-        envelope = verify(decode(topic, packet), BOARD.public)
-        self.last[envelope.topic.kind] = envelope
-        if isinstance(envelope.message, m.Transcript):
-            self.transcripts[envelope.topic.name or ""] = envelope
-        self.watch.see(envelope)
-
-    @property
-    def told(self) -> set[bytes]:
-        """The tags in all transcripts."""
-        return {tag for found in self.transcripts.values() for tag in split(found.message.tags, 8)}  # type: ignore[attr-defined]
-
-    @property
-    def pairs(self) -> dict[bytes, str]:
-        """The whole matching, from the transcripts of all regions, which must not contradict each other."""
-        found: dict[bytes, str] = {}
-        for envelope in self.transcripts.values():
-            assert isinstance(envelope.message, m.Transcript)
-            part = {tag: name for name, tag in holders(envelope.message).items()}
-            assert all(found.get(tag, name) == name for tag, name in part.items())
-            found |= part
-        return found
-
-
-def clock() -> float:
-    return 1_000_000 + asyncio.get_running_loop().time()
 
 
 def test_a_game_goes_from_its_opening_to_a_result_that_can_be_checked(

@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Bus, Join, MemoryBus
-from live.test_board import clock
+from live.listening import clock
 from palmatch.data.points import Points
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.live import messages as m

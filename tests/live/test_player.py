@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from scipy.optimize import linprog
 
 from live.buses import KEYS, TRUST, Bus, Join, MemoryBus
-from live.examples import MESSAGES, PARTITION, topic
-from live.test_board import Listener, clock
+from live.examples import GRID, MESSAGES, PARTITION, PLACES, topic
+from live.listening import Listener, clock
 from palmatch.device.grid import locate
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.device.records import Bulletin
@@ -31,7 +31,7 @@ from palmatch.live.journal import Journal
 from palmatch.live.keys import Opener, Signer, open_position, tag_of, verify
 from palmatch.live.packing import pack
 from palmatch.live.player import Player
-from palmatch.live.records import bulletin_record, partition_record, table_record
+from palmatch.live.records import bulletin_record, table_record
 from palmatch.live.terms import Crowd, Opening, Outcome, Regional, Said
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Transport
@@ -42,8 +42,6 @@ from palmatch.live.witness import Watch, Witness
 
 GAME = "morning"
 NAMES = ("v1", "v2")
-GRID = partition_record(PARTITION)
-PLACES = [(40.7012, -73.9991), (40.7031, -73.9975), (40.7055, -73.9962)]
 REPORTS = 2
 
 

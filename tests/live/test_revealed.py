@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from live.test_player import GRID, PLACES
+from live.examples import GRID, PLACES
 from palmatch.device.grid import locate
 from palmatch.device.ledger import units_of
 from palmatch.device.state import Owner, ReportMachine

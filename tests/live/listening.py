@@ -1,0 +1,58 @@
+"""What tests of whole games share: a clock, and everything that a board says on the bus."""
+
+from __future__ import annotations
+
+import asyncio
+
+from live.buses import KEYS
+from palmatch.live import messages as m
+from palmatch.live.codec import Envelope, decode
+from palmatch.live.keys import verify
+from palmatch.live.packing import split
+from palmatch.live.records import holders
+from palmatch.live.topics import KINDS
+from palmatch.live.transport import Transport
+from palmatch.live.witness import STATEMENTS, Watch
+
+GAME = "morning"
+BOARD = KEYS["board"]
+
+
+def clock() -> float:
+    return 1_000_000 + asyncio.get_running_loop().time()
+
+
+class Listener:
+    """Everything that the board says on the bus, compared by a witness."""
+
+    def __init__(self) -> None:
+        self.watch = Watch(BOARD.public)
+        self.last: dict[str, Envelope] = {}
+        self.transcripts: dict[str, Envelope] = {}
+
+    async def listen(self, transport: Transport) -> None:
+        for kind in (*STATEMENTS, "transcript"):
+            await transport.subscribe(f"pm/1/{GAME}/{kind}" + ("/+" if KINDS[kind].parameter else ""), self._hear)
+
+    def _hear(self, topic: str, packet: bytes) -> None:
+        envelope = verify(decode(topic, packet), BOARD.public)
+        self.last[envelope.topic.kind] = envelope
+        if isinstance(envelope.message, m.Transcript):
+            self.transcripts[envelope.topic.name or ""] = envelope
+        self.watch.see(envelope)
+
+    @property
+    def told(self) -> set[bytes]:
+        """The tags in all transcripts."""
+        return {tag for found in self.transcripts.values() for tag in split(found.message.tags, 8)}  # type: ignore[attr-defined]
+
+    @property
+    def pairs(self) -> dict[bytes, str]:
+        """The whole matching, from the transcripts of all regions, which must not contradict each other."""
+        found: dict[bytes, str] = {}
+        for envelope in self.transcripts.values():
+            assert isinstance(envelope.message, m.Transcript)
+            part = {tag: name for name, tag in holders(envelope.message).items()}
+            assert all(found.get(tag, name) == name for tag, name in part.items())
+            found |= part
+        return found
