@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 from palmatch.domains.papers import Conference
 from palmatch.guarantee import no_privacy, region_only
@@ -55,11 +56,22 @@ def unlimited_game(workspace: Workspace, settings: Settings, run: Runner | None 
     return prepare_game(workspace, unlimited(gamma=settings.gamma), accounting)
 
 
+def _kept(game: Game, workspace: Workspace, settings: Settings) -> PreparedGame:
+    """Return a game that was put together before, or keep it for the next time; those of crowds take much memory."""
+    if workspace.located is not None:
+        return game(workspace, settings, None)
+    for known, terms, prepared in workspace.games:
+        if known is game and terms == settings:
+            return cast("PreparedGame", prepared)
+    workspace.games.append((game, settings, game(workspace, settings, None)))
+    return cast("PreparedGame", workspace.games[-1][-1])
+
+
 def in_rounds(game: Game) -> Prepare:
     """Return how to prepare the method that plays a game of rounds."""
 
     def prepare(workspace: Workspace, settings: Settings, trace: bool) -> Play:
-        prepared = game(workspace, settings, None)
+        prepared = _kept(game, workspace, settings)
         return lambda chance: prepared.play(workspace, chance, trace=trace)
 
     return prepare

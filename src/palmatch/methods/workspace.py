@@ -105,6 +105,9 @@ class Workspace:
     plans: dict[tuple[bytes, float | None, bool], Any] = field(default_factory=dict, init=False, repr=False)
     public_plans: dict[tuple[bytes, float | None, bool], Any] = field(default_factory=dict, init=False, repr=False)
 
+    # Games of rounds that were put together, with their settings; `methods.palma` fills it.
+    games: list[tuple[Any, Settings, Any]] = field(default_factory=list, init=False, repr=False)
+
     def with_types(self, problem: Problem) -> Workspace:
         """Return the workspace of a problem that differs in its agents' types alone; what is public is shared."""
         other = Workspace(problem, self.on_progress)

@@ -16,11 +16,12 @@ import numpy as np
 
 from palmatch.device.distribution import GRID
 from palmatch.neighbourhood import Neighbourhood
+from palmatch.plain import compiled_later
 from palmatch.policies.compiled import backoff_weights, selection_weights
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy, mixed, on_grid
-from palmatch.privacy import few_types
-from palmatch.privacy.ranges import Groups, backoff_extremes, selection_range
+from palmatch.privacy import few_alone, few_types, ranges
+from palmatch.privacy.ranges import Groups
 from palmatch.privacy.renyi import (
     Coins,
     factors,
@@ -47,8 +48,14 @@ _TILE = 16
 # Up to so many types all pairs are faster than bounds.
 FEW_TYPES = 400
 
+# Some hundred regions are done before the ranges of their types are compiled.
+_BEFORE_COMPILING = 200
+
 # Bounds are floating-point numbers too; this is far above what their rounding can take from them.
 _BOUND_SLACK = 1e-9
+
+backoff_extremes = compiled_later(few_alone.backoff_extremes, ranges.backoff_extremes, calls=_BEFORE_COMPILING)
+_selection_range = compiled_later(few_alone.selection_range, ranges.selection_range, calls=_BEFORE_COMPILING)
 
 
 def largest_own_costs(
@@ -119,7 +126,7 @@ def _bounds_above(
     weights = play.selection[entries]
     low, high = (
         mixed(policy.truth_selection, extreme, weights)
-        for extreme in selection_range(groups, region.entries[entries], part.offsets)
+        for extreme in _range_of(groups, region.entries[entries], part.offsets)
     )
     noise = weights / GRID
     with np.errstate(all="ignore"):
@@ -137,6 +144,11 @@ def _bounds_above(
             back = my_lowered[agents, start:stop] @ raised_high[here].T
             bounds = _with_slack(forth, back, slack)
         yield one, agents, bounds
+
+
+def _range_of(groups: Groups, entries: IntArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
+    many = len(groups.rows) * len(entries) > _FEW_CELLS
+    return (ranges.selection_range if many else _selection_range)(groups, entries, offsets)
 
 
 def _with_slack(forth: FloatArray, back: FloatArray, slack: float) -> FloatArray:
@@ -233,16 +245,16 @@ def _of_many_types(region: Neighbourhood, play: PublicPlay, policy: Policy) -> C
 
     # Mostly there is one part; where there are many, all of them would not fit the memory.
     @lru_cache(maxsize=2)
-    def ranges(number: int) -> tuple[IntArray, IntArray]:
+    def extremes(number: int) -> tuple[IntArray, IntArray]:
         start, offsets = parts[number].start, parts[number].offsets
-        return selection_range(groups, region.entries[start : start + offsets[-1]], offsets)
+        return _range_of(groups, region.entries[start : start + offsets[-1]], offsets)
 
     def worst(rank: int, order: float) -> float:
         one, number = _one_set(region, rank), int(part_of[rank])
         weights = play.selection[one.start : one.start + one.offsets[-1]]
         first = one.start - parts[number].start
         here = np.s_[:, first : first + len(weights)]
-        least, most = (mixed(policy.truth_selection, extreme[here], weights) for extreme in ranges(number))
+        least, most = (mixed(policy.truth_selection, extreme[here], weights) for extreme in extremes(number))
         if np.isinf(order):
             return float(np.log(most.max(axis=0) / least.min(axis=0)).max())
 

@@ -21,14 +21,17 @@ ROUNDING = 2.0**-24
 
 # Two such numbers whose order may be wrong are nearer to each other than twice that; this is four times that.
 _CLOSE = 4 * ROUNDING
-_MOST_ENTRIES = 4096
+MOST_ENTRIES = 4096
 
 # Norms up to here, which are sums of squares, have products that single precision holds; what it takes for 0 adds less
 # than 1e-10 to a moment, which is at least 1.
 SURE = 1e34
 
 # Weights of at least so many units of GRID are quotients of utilities but for less than a rounding.
-_FINE = 2.0**26
+FINE = 2.0**26
+
+# Up to here the moment of a back-off is sure.
+HELD = 1e100
 
 # Rows of tables are a multiple of this many types long: then processors do several at a time to the last one.
 WIDTH = 32
@@ -310,11 +313,11 @@ def _raise_single(row, order, base):  # type: ignore[no-untyped-def]  # compiled
 @numba.njit(cache=True, nogil=True)
 def is_sure(norms, common, share):  # type: ignore[no-untyped-def]  # compiled
     """Return whether single precision is good enough to screen the pairs of a rank set."""
-    if len(common) > _MOST_ENTRIES:
+    if len(common) > MOST_ENTRIES:
         return False
     # A loop compiles many times faster than `common.min()`.
     for weight in common:
-        if (1.0 - share) * weight < _FINE:
+        if (1.0 - share) * weight < FINE:
             return False
     for row in norms:
         for value in row:
@@ -405,7 +408,7 @@ def fill_coin_costs(low, high, noise, share, order, costs):  # type: ignore[no-u
             continue
         up, down = power(heads, order), power(tails, order)
         moment = max(heads_one * up + tails_one * down, heads_two / up + tails_two / down)
-        if moment <= 1e100:
+        if moment <= HELD:
             costs[place] = np.log(max(moment, 1.0))
         else:
             costs[place] = max(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,9 +19,10 @@ from palmatch.errors import InputError
 from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, partition_in_words, pldp_statement
 from palmatch.matching import Guarantee
 from palmatch.neighbourhood import Neighbourhood
+from palmatch.plain import compiled_later
 from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy, on_grid
-from palmatch.privacy import few_accounts
+from palmatch.privacy import few_accounts, few_alone
 from palmatch.privacy.accountants import UNLIMITED, Allowance, check_budget
 from palmatch.privacy.costs import ActionCosts, cost_curve, has_few_types
 from palmatch.privacy.course import bought, climb, course_of
@@ -168,6 +169,15 @@ class Accountant(Protocol):
         ...
 
 
+def _compiled_account(region: tuple[Any, ...], *terms: Any) -> int:
+    place: int = few_accounts.account_alone((padded(region[0]), *region[1:]), *terms)
+    return place
+
+
+# Some hundred regions are done before their account is compiled.
+_best_account = compiled_later(few_alone.best_account, _compiled_account, calls=200)
+
+
 @dataclass(frozen=True, slots=True)
 class BestOf:
     """The account that buys the most actions on a usual course: of Rényi costs, of pure log-ratios, or of both.
@@ -202,10 +212,10 @@ class BestOf:
     def _of_few_types(
         self, region: Neighbourhood, play: PublicPlay, policy: Policy, epsilon: float, delta: float
     ) -> Account | None:
-        table = padded(np.ascontiguousarray(region.utilities.T))
-        tables = (table, len(region.types), region.entries, region.offsets, play.selection, play.backoff)
+        columns = np.ascontiguousarray(region.utilities.T)
+        tables = (columns, len(region.types), region.entries, region.offsets, play.selection, play.backoff)
         selection, backoff = np.empty(region.ranks), np.empty(len(region.entries))
-        place = few_accounts.account_alone(
+        place = _best_account(
             tables, chances_of(policy), self.terms(epsilon, delta), (self.pure, self.renyi), selection, backoff
         )
         unsure = place == few_accounts.UNSURE
