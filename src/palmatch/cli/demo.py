@@ -22,7 +22,7 @@ from palmatch.studies.compare import compare
 from palmatch.studies.limit_points import LIMIT
 
 NAME = "demo"
-HELP = "Match a morning in a synthetic city with every method, and write a page about it."
+HELP = "Match a morning in a synthetic city by many methods, and write a page about it."
 EXAMPLES = "Example: palmatch demo --out demo --data-seed 1"
 
 # The methods whose rounds are worth watching step by step.
@@ -42,6 +42,9 @@ def command(
         bool,
         typer.Option("--limit", help="Add what no private method can beat; every run then draws its own agents."),
     ] = False,
+    all_methods: Annotated[
+        bool, typer.Option("--all", help="Play also methods that plan anew in every run, which takes much longer.")
+    ] = False,
     json: options.Json = None,
 ) -> None:
     """Run the demonstration."""
@@ -60,7 +63,8 @@ def command(
     settings = Settings(epsilon=epsilon, delta=delta)
     workspace = Workspace(problem)
     with show.progress_bar("demo") as progress:
-        names = [*([LIMIT] if limit else []), *METHODS]
+        left_out = [name for name, method in METHODS.items() if method.plans_in_play and not all_methods]
+        names = [*([LIMIT] if limit else []), *(name for name in METHODS if name not in left_out)]
         result = compare(workspace, names, runs=runs, settings=settings, seed=seed, edge=edge, progress=progress)
         written = write_report(
             folder,
@@ -70,7 +74,8 @@ def command(
             settings=settings,
             seed=seed,
             command=f"palmatch demo{chosen} --data-seed {data_seed} --hour {hour:g} --edge {edge:g} --runs {runs}"
-            + " --limit" * limit,
+            + " --limit" * limit
+            + " --all" * all_methods,
             outline=city.outline(),
             traces=_watch(workspace, settings, seed),
         )
@@ -79,6 +84,8 @@ def command(
         show.say_seeded(seed)
         show.show_rows(sorted(result.rows, key=lambda row: row.loss_mean))
         show.explain_rows(result.rows)
+        if left_out:
+            show.say(f"Not played, since it plans anew in every run: {', '.join(left_out)}; --all plays it too.")
         if result.limit:
             tell_limit(result.limit)
         show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is synthetic.")

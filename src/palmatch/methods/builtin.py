@@ -115,6 +115,7 @@ for _method in (
         "the optimum of a centre on reports in two waves, the second after seeing the first",
         prepare_waves,
         reveals=_REPORT,
+        plans_in_play=True,
     ),
     _centre(
         "hungarian-region",

@@ -115,6 +115,9 @@ class Method:
         Whether it takes capacities, demands and conflicts (`Problem.seats`).
     pairs:
         Whether it matches agents with each other (`Problem.pairs`).
+    plans_in_play:
+        Whether it chooses channels anew in every play, from what was reported: many plays then take many times as long
+        as those of other methods.
 
     Examples
     --------
@@ -141,6 +144,7 @@ class Method:
     has_delta: bool = False
     units: bool = False
     pairs: bool = False
+    plans_in_play: bool = False
 
     @property
     def private(self) -> bool:
