@@ -15,6 +15,7 @@ import scipy
 from numpy.typing import NDArray
 
 from palmatch.errors import DidNotConverge
+from palmatch.plain import plain
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.seats import Seats
 
@@ -99,9 +100,15 @@ def allowed(problem: Problem, columns: IntArray) -> NDArray[np.bool_]:
     return seats.allowed(problem.agents, problem.resources)[:, columns]
 
 
+def taken_units(order: IntArray, capacity: IntArray, demand: IntArray, open_pairs: NDArray[np.bool_]) -> IntArray:
+    """Return units (agent, resource) when pairs are taken in this order, where there is room."""
+    units: IntArray = (take_few if len(order) <= _FEW_PAIRS else take_units)(order, capacity, demand, open_pairs)
+    return units
+
+
 @numba.njit(cache=True)
 def take_units(order, capacity, demand, open_pairs):  # type: ignore[no-untyped-def]  # compiled
-    """Return units (agent, resource) when pairs are taken in this order, where there is room."""
+    """Write down what `taken_units` returns."""
     seats, wants, resources = capacity.copy(), demand.copy(), len(capacity)
     units, count = np.empty((min(demand.sum(), len(order)), 2), dtype=np.int64), 0
     for pair in order:
@@ -112,6 +119,10 @@ def take_units(order, capacity, demand, open_pairs):  # type: ignore[no-untyped-
             units[count, 0], units[count, 1] = agent, resource
             count += 1
     return units[:count]
+
+
+# So many pairs are taken before `take_units` is compiled.
+take_few, _FEW_PAIRS = plain(take_units), 50_000
 
 
 def random_units(seats: Seats, agents: IntArray, resources: IntArray) -> IntArray:

@@ -11,7 +11,7 @@ import scipy
 from palmatch.errors import InputError
 from palmatch.guarantee import no_privacy, region_only
 from palmatch.matching import Guarantee, Matching
-from palmatch.methods.b_matching import allowed, b_matching, random_units, take_units
+from palmatch.methods.b_matching import allowed, b_matching, random_units, taken_units
 from palmatch.methods.pairs import best_pairs, greedy_pairs, random_pairs, refuse_too_many, shuffled_best_pairs
 from palmatch.methods.registry import Play
 from palmatch.methods.results import make_matching
@@ -121,7 +121,7 @@ def prepare_greedy(workspace: Workspace, settings: Settings, trace: bool) -> Pla
             found = greedy_pairs(problem.true_utility(), problem.seats, by_id)
             return centralised(problem, found, no_privacy("a centre knows all utilities"))
         order = np.argsort(-problem.true_utility(by_id), axis=None, kind="stable")
-        units = take_units(order, problem.capacity[by_id], problem.demand, allowed(problem, by_id))
+        units = taken_units(order, problem.capacity[by_id], problem.demand, allowed(problem, by_id))
         units[:, 1] = by_id[units[:, 1]]
         if problem.seats is not None:
             return centralised(problem, units, no_privacy("a centre knows all utilities"))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from palmatch.device.agent import RegionTables, Rules
 from palmatch.errors import DidNotConverge
 from palmatch.matching import Trace
+from palmatch.plain import compiled_later
 from palmatch.policies.published import Policy, on_grid
 from palmatch.privacy.accountants import Allowance
 from palmatch.problem import IntArray
@@ -30,6 +31,11 @@ MOST_STEPS = 10_000_000
 
 # Below so many active agents threads would wait for each other longer than they work.
 FEW = 20_000
+
+# First picks of so few agents, and so many calls for them, are done before those of crowds are compiled.
+_FEW_PICKS, _BEFORE_COMPILING = 500, 2000
+
+_few_first_picks = compiled_later(kernel.first_picks_alone, kernel.first_picks, calls=_BEFORE_COMPILING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +135,9 @@ class Game:
         self.prices = (allowance.first, allowance.selection, allowance.backoff)
         self.private = private.arrays(self.order, threads=self.threads)
         self.names, self.budget, self.largest_set = names, budget, public.largest_set
+        first_picks = kernel.first_picks if self.agents > _FEW_PICKS else _few_first_picks
         self._spread(
-            lambda *some: kernel.first_picks(
+            lambda *some: first_picks(
                 some, self.names, self.rules, self.prices, self.public, self.private, self.budget, self.state,
                 self.largest_set,
             ),

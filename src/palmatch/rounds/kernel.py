@@ -12,6 +12,7 @@ import numba
 import numpy as np
 
 from palmatch.domains.distance import worth
+from palmatch.plain import plain
 from palmatch.policies.compiled import backoff_weight, expected_utility, fill_weights, pick
 from palmatch.rounds.draws import BACKOFF, BACKOFF_COIN, SELECTION, SELECTION_COIN, compiled_mix, counter
 
@@ -115,6 +116,9 @@ def first_picks(some, names, rules, prices, public, private, budget, state, larg
                 here += 1
         entry[agent], at[agent] = here, resources[resource_start[region] + entries[here]]
         mode[agent] = ATTEMPTS
+
+
+first_picks_alone = plain(first_picks, gather, new_scratch, drawn, fill_weights, pick)
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
