@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
-import numba
 import numpy as np
 
 from palmatch.device.distribution import GRID
@@ -358,20 +357,16 @@ def _pair_costs(
     return costs
 
 
-@numba.njit(cache=True)
-def _worst_sums(my_raised, my_lowered, raised_others, lowered_others):  # type: ignore[no-untyped-def]  # compiled
+def _worst_sums(
+    my_raised: FloatArray, my_lowered: FloatArray, raised_others: FloatArray, lowered_others: FloatArray
+) -> FloatArray:
     """Return the largest product of a row with any other, term by term: a matrix product adds up in any order."""
     worst = np.zeros(len(my_raised))
-    for row in range(len(my_raised)):
-        for other in range(len(raised_others)):
-            forth, back = 0.0, 0.0
-            for place in range(my_raised.shape[1]):
-                forth += my_raised[row, place] * lowered_others[other, place]
-                back += my_lowered[row, place] * raised_others[other, place]
-            # Not a number counts as beyond what a double can hold.
-            if not (forth <= worst[row] and back <= worst[row]):
-                worst[row] = max(forth, back) if forth == forth and back == back else np.inf
-    return worst
+    for row, (up, down) in enumerate(zip(my_raised, my_lowered, strict=True)):
+        for terms in (up * lowered_others, down * raised_others):
+            worst[row] = np.maximum(worst[row], np.add.accumulate(terms, axis=1)[:, -1].max())
+    # Not a number counts as beyond what a double can hold.
+    return np.where(np.isnan(worst), np.inf, worst)
 
 
 def _in_log_space(mine: FloatArray, others: FloatArray, order: float) -> FloatArray:
