@@ -54,6 +54,27 @@ def test_ctrl_c_is_one_line_and_status_130_at_any_moment(town: Path, delay: floa
     assert running.returncode == 130
 
 
+@pytest.mark.parametrize("words", [("bench", "--sizes", "20000"), ("explore", "--no-open")], ids=lambda words: words[0])
+def test_ctrl_c_of_a_terminal_goes_to_children_and_servers_too_and_is_one_line(town: Path, words: tuple[str]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "palmatch", *words],
+        cwd=town,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as running:
+        if words[0] == "explore":
+            assert running.stdout is not None
+            assert b"The explorer is at" in running.stdout.readline()
+        else:
+            # Long enough for a measured process to be under way; on a busy machine it may not be, which is fine too.
+            time.sleep(3)
+        os.killpg(running.pid, signal.SIGINT)
+        _, told = running.communicate(timeout=60)
+    assert told == b"palmatch: stopped.\n"
+    assert running.returncode == 130
+
+
 def test_a_program_that_imports_the_command_keeps_its_own_ctrl_c() -> None:
     ask = "import signal, palmatch.cli; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     told = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
