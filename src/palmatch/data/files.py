@@ -32,6 +32,9 @@ SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
 TEXT_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 QUOTED_CELL = r'"(?:[^"]|"")*"'
+# Characters of a text that are split into lines at a time.
+_SPLIT_AT_A_TIME = 1 << 26
+
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 PARQUET_MAGIC = b"PAR1"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -97,11 +100,11 @@ def read_sheet(path: FilePath, *, header: bool = True, begin: bool = False) -> S
         return _parquet_sheet(source, raw)
     if not kind.endswith(TEXT_SUFFIXES):
         raise InputError(f"{source} ends in none of .csv, .csv.gz, .tsv, .parquet; save it as one of these.")
-    text = _uncompressed(source, raw) if kind.endswith(".gz") else raw
-    lines = _lines_of(source, text)
+    text = _text_of(source, _uncompressed(source, raw) if kind.endswith(".gz") else raw)
     if begin:
-        lines = lines[: next((place for place, line in enumerate(lines) if line.strip(" ")), 0) + 1]
-    return _text_sheet(source, lines, header=header)
+        end = text.find("\n", len(text) - len(text.lstrip(" \n")))
+        text = text if end < 0 else text[:end]
+    return _text_sheet(source, text, header=header)
 
 
 def read_lines(path: FilePath) -> list[str]:
@@ -110,7 +113,7 @@ def read_lines(path: FilePath) -> list[str]:
     raw = _bytes_of(source)
     if not raw.strip():
         raise InputError(f"{source} is empty.")
-    return _lines_of(source, raw)
+    return _text_of(source, raw).split("\n")
 
 
 def with_header(sheet: Sheet) -> Sheet:
@@ -134,7 +137,7 @@ def _sheet_of_input(raw: bytes, *, header: bool) -> Sheet:
     if raw.startswith(PARQUET_MAGIC):
         return _parquet_sheet(source, raw)
     text = _uncompressed(source, raw) if raw.startswith(GZIP_MAGIC) else raw
-    return _text_sheet(source, _lines_of(source, text), header=header)
+    return _text_sheet(source, _text_of(source, text), header=header)
 
 
 def listed(names: Sequence[str], *, limit: int = 5) -> str:
@@ -176,8 +179,8 @@ def _uncompressed(source: str, raw: bytes) -> bytes:
 # --- text -------------------------------------------------------------------------------------------------
 
 
-def _lines_of(source: str, raw: bytes) -> list[str]:
-    """Split the file into its physical lines, whichever of the three line ends it uses."""
+def _text_of(source: str, raw: bytes) -> str:
+    """Return the file's text with "\\n" at the end of each line, whichever of the three line ends it uses."""
     for magic, complaint in DISGUISES.items():
         if raw.startswith(magic):
             raise InputError(f"{source} {complaint}.")
@@ -187,7 +190,7 @@ def _lines_of(source: str, raw: bytes) -> list[str]:
         line = raw.count(b"\n", 0, nul) + 1
         raise InputError(f"{source}, line {line}: found a NUL byte, expected text; save the file as CSV (UTF-8).")
     try:
-        return raw.decode("utf-8").split("\n")
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise InputError(
@@ -196,16 +199,28 @@ def _lines_of(source: str, raw: bytes) -> list[str]:
         ) from None
 
 
-def _text_sheet(source: str, every_line: list[str], *, header: bool) -> Sheet:
+def _lines_of(text: str) -> pl.Series:
+    """Return the physical lines: split by polars, some megabytes at a time since one of its texts has a limit."""
+    parts, begin = [], 0
+    while begin <= len(text):
+        end = text.find("\n", begin + _SPLIT_AT_A_TIME)
+        end = len(text) if end < 0 else end
+        parts.append(pl.Series("line", [text[begin:end]], dtype=pl.String).str.split("\n").explode())
+        begin = end + 1
+    return pl.concat(parts)
+
+
+def _text_sheet(source: str, text: str, *, header: bool) -> Sheet:
     """Cut lines into cells after checking that each line has as many as the header.
 
     Polars alone would pad short rows with nulls without a word, and a quoted line break would shift every
     line number after it, so the shape is settled here first and polars only cuts what is known to be regular.
     """
-    written = pl.Series("line", every_line, dtype=pl.String)
-    filled = written.str.strip_chars(" ") != ""
-    lines = written.filter(filled)
-    numbers = filled.arg_true().to_numpy().astype(np.int64) + 1
+    text = text.rstrip("\n")
+    written = _lines_of(text)
+    filled = (written.str.strip_chars(" ") != "").to_numpy()
+    lines = written if filled.all() else written.filter(filled)
+    numbers = np.flatnonzero(filled) + 1
     if lines.is_empty():
         raise InputError(f"{source} is empty; expected a line of column names and at least one row.")
     separator = _separator_of(lines[0])
@@ -213,7 +228,8 @@ def _text_sheet(source: str, every_line: list[str], *, header: bool) -> Sheet:
     width = _check_widths(source, lines, numbers, separator=separator)
     if width == 1:
         _check_no_gap(source, numbers)
-    cells = _cut(source, lines, width, separator=separator)
+    body = text if len(lines) == len(written) else "\n".join(lines.to_list())
+    cells = _cut(source, body, (len(lines), width), separator=separator)
     names = tuple(str(place + 1) for place in range(width))
     bare = Sheet(source, source, names, tuple(cells.get_columns()), numbers)
     return with_header(bare) if header else bare
@@ -240,7 +256,8 @@ def _check_quotes(source: str, lines: pl.Series, numbers: NDArray[np.int64], *, 
 
 def _check_widths(source: str, lines: pl.Series, numbers: NDArray[np.int64], *, separator: str) -> int:
     """Return the number of columns, the same on every line."""
-    counts = lines.str.replace_all(QUOTED_CELL, "").str.count_matches(separator, literal=True)
+    bare = lines.str.replace_all(QUOTED_CELL, "") if lines.str.contains('"', literal=True).any() else lines
+    counts = bare.str.count_matches(separator, literal=True)
     widths = counts.to_numpy().astype(np.int64) + 1
     ragged = np.flatnonzero(widths != widths[0])
     if ragged.size:
@@ -264,22 +281,19 @@ def _check_no_gap(source: str, numbers: NDArray[np.int64]) -> None:
         )
 
 
-def _cut(source: str, lines: pl.Series, width: int, *, separator: str) -> pl.DataFrame:
-    """Let polars cut the lines, the user's header being the first row.
+def _cut(source: str, body: str, shape: tuple[int, int], *, separator: str) -> pl.DataFrame:
+    """Let polars cut so many lines into so many cells, the user's header being the first row.
 
     A header of our own comes first because polars takes bytes that happen to begin like a compressed file (a
     column called "x^2" does) for one.
     """
-    names = [str(position) for position in range(width)]
-    body = "\n".join([separator.join(names), *lines.to_list(), ""])
+    names = [str(position) for position in range(shape[1])]
+    written = io.BytesIO(f"{separator.join(names)}\n{body}\n".encode())
     cells = _guarded(
-        source,
-        lambda: pl.read_csv(
-            io.BytesIO(body.encode("utf-8")), separator=separator, schema=dict.fromkeys(names, pl.String)
-        ),
+        source, lambda: pl.read_csv(written, separator=separator, schema=dict.fromkeys(names, pl.String))
     )
-    if cells.shape != (len(lines), width):
-        raise InputError(f"{source} was cut into {cells.height} rows instead of {len(lines)}; save it again as CSV.")
+    if cells.shape != shape:
+        raise InputError(f"{source} was cut into {cells.height} rows instead of {shape[0]}; save it again as CSV.")
     return cells.fill_null("")
 
 
