@@ -86,3 +86,17 @@ def test_papers_that_lack_reviewers_are_told_in_the_chairs_words() -> None:
     lines = shortfall_lines(problem, matching)
     assert lines == ["1 paper lacks 1 reviewer:", "  2 has 1 of 2: conflicts leave it 1 reviewer."]
     assert fairness_lines(problem, pm.fairness(problem, matching))[0].startswith("Papers: worst served 2 with ")
+
+
+def test_agents_that_conflicts_leave_without_are_told_also_where_all_seats_are_taken() -> None:
+    worth = [[0.9, 0.5], [0.5, 0.9], [0.9, 0.9]]
+    problem = pm.table.problem(worth, ["a"] * 3, {"a": worth}, demand=1, conflicts=[("0", "0"), ("0", "1")])
+    assert shortfall_lines(problem, pm.match(problem, "hungarian")) == [
+        "1 agent lacks 1 resource:",
+        "  0 has 0 of 1: conflicts leave it 0 resources.",
+    ]
+    roomy = pm.table.problem(worth, ["a"] * 3, {"a": worth}, capacity=4, conflicts=[(str(n), "1") for n in range(3)])
+    assert shortfall_lines(roomy, pm.match(roomy, "hungarian")) == [
+        "1 resource lacks 4 agents:",
+        "  1 has 0 of 4: conflicts leave it 0 agents.",
+    ]

@@ -180,7 +180,7 @@ def _uncompressed(source: str, raw: bytes) -> bytes:
 
 
 def _text_of(source: str, raw: bytes) -> str:
-    """Return the file's text with "\\n" at the end of each line, whichever of the three line ends it uses."""
+    """Return the file's text with line feeds between its lines, whichever of the three line ends it uses."""
     for magic, complaint in DISGUISES.items():
         if raw.startswith(magic):
             raise InputError(f"{source} {complaint}.")
@@ -289,9 +289,7 @@ def _cut(source: str, body: str, shape: tuple[int, int], *, separator: str) -> p
     """
     names = [str(position) for position in range(shape[1])]
     written = io.BytesIO(f"{separator.join(names)}\n{body}\n".encode())
-    cells = _guarded(
-        source, lambda: pl.read_csv(written, separator=separator, schema=dict.fromkeys(names, pl.String))
-    )
+    cells = _guarded(source, lambda: pl.read_csv(written, separator=separator, schema=dict.fromkeys(names, pl.String)))
     if cells.shape != shape:
         raise InputError(f"{source} was cut into {cells.height} rows instead of {shape[0]}; save it again as CSV.")
     return cells.fill_null("")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -116,10 +118,9 @@ def read_scores(
     files = [_read(path, bounds) for path in paths]
     users = tuple(pl.concat([file.every_user for file in files]).unique().sort().to_list())
     known = pl.concat([file.every_paper for file in files]).unique().sort().to_list() if papers is None else papers
-    total: Any = scipy.sparse.csr_array((len(users), len(known)))
-    for file, share in zip(files, shares / shares.sum(), strict=True):
-        total = total + share * _rows(file, users, tuple(known), listed_in)
-    return Scores(", ".join(os.fspath(path) for path in paths), users, tuple(known), total)
+    weighed = zip(files, shares / shares.sum(), strict=True)
+    parts = [share * _rows(file, users, known, listed_in) for file, share in weighed]
+    return Scores(", ".join(os.fspath(path) for path in paths), users, tuple(known), reduce(add, parts))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,16 +204,18 @@ def _rows(file: _File, users: Sequence[str], papers: Sequence[str], listed_in: s
             file.sheet, 0, row=int(strange[0]), more=len(strange) - 1, expected=f"a paper of {listed_in}",
             advice="add it there, or remove the row", public=True,
         )  # fmt: skip
-    pair = user * len(papers) + paper
-    again = np.flatnonzero(~pl.Series(pair).is_first_distinct().to_numpy())
-    if len(again) and file.sheet is not None:
-        second = int(again[0])
+    # Scores of a pair that occurs twice are added up.
+    rows: Any = scipy.sparse.csr_array((file.values, (user, paper)), shape=(len(users), len(papers)))
+    if rows.nnz < len(paper) and file.sheet is not None:
+        pair = user * len(papers) + paper
+        second = int(np.flatnonzero(~pl.Series(pair).is_first_distinct().to_numpy())[0])
         first = int(np.flatnonzero(pair == pair[second])[0])
         raise InputError(
             f"{file.source}, {file.sheet.place(second)}: found a score for the same paper and user as on "
             f"{file.sheet.place(first)}, expected one; keep one of them."
         )
-    return scipy.sparse.csr_array((file.values, (user, paper)), shape=(len(users), len(papers)))
+    rows.eliminate_zeros()
+    return rows
 
 
 def places_of(names: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:

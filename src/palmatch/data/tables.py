@@ -27,7 +27,7 @@ from palmatch.data.cells import (
     unit_counts,
 )
 from palmatch.data.files import FilePath, Sheet, listed, read_sheet
-from palmatch.data.scores import Range, as_utility, places_of
+from palmatch.data.scores import UNLISTED, Range, as_utility, places_of
 from palmatch.errors import InputError
 
 # What a table of agents may have besides a column for each resource.
@@ -98,14 +98,16 @@ class Types:
     @property
     def by_region(self) -> dict[str, NDArray[np.float64]]:
         """The types of each region."""
-        return {name: self.utilities[rows] for name, rows in self._rows().items()}
+        return {name: self.utilities[rows] for name, rows in self.rows.items()}
 
     @property
     def representatives(self) -> dict[str, int]:
         """Which of `by_region` stands for each region."""
-        return {name: int(np.flatnonzero(self.representative[rows])[0]) for name, rows in self._rows().items()}
+        return {name: int(np.flatnonzero(self.representative[rows])[0]) for name, rows in self.rows.items()}
 
-    def _rows(self) -> dict[str, NDArray[np.int64]]:
+    @property
+    def rows(self) -> dict[str, NDArray[np.int64]]:
+        """Which types are those of each region."""
         names = np.array(self.regions)
         return {name: np.flatnonzero(names == name) for name in sorted(set(self.regions))}
 
@@ -159,26 +161,34 @@ def types_of(sheet: Sheet, *, resource_ids: Sequence[str], bounds: Range = (0.0,
 def _listed_types(sheet: Sheet, regions: pl.Series, resource_ids: Sequence[str], bounds: Range) -> Types:
     """Return types from a row for every score: in the order in which they begin."""
     kinds = filled_series(sheet, need_column(sheet, "type"), expected="the name of a type")
-    named = pl.DataFrame({"region": regions, "kind": kinds})
+    # Rows of one type mostly follow each other, so that only the first of each such run is looked up.
+    new = ((regions != regions.shift(1)) | (kinds != kinds.shift(1))).fill_null(True).to_numpy()
+    named = pl.DataFrame({"region": regions.filter(new), "kind": kinds.filter(new)})
     every = named.unique(maintain_order=True)
     owner = named.join(every.with_row_index("place"), on=["region", "kind"], maintain_order="left")["place"]
-    place, column, value = owner.to_numpy().astype(np.int64), need_column(sheet, "paper"), need_column(sheet, "score")
+    place = owner.to_numpy().astype(np.int64)[np.cumsum(new) - 1]
+    column, value = need_column(sheet, "paper"), need_column(sheet, "score")
     paper = places_of(filled_series(sheet, column, expected="the id of a paper"), resource_ids)
     refuse(sheet, column, where=paper < 0, expected="the id of a resource", advice="remove the row", public=True)
-    again = ~pl.Series(place * len(resource_ids) + paper).is_first_distinct().to_numpy()
-    refuse(sheet, column, where=again, expected="each paper once a type", advice="keep one of the rows", public=True)
     expected = f"a score from {bounds[0]:g} to {bounds[1]:g}"
     scores = numbers(sheet, value, expected=expected, public=True)
     refuse(sheet, value, where=~((scores >= bounds[0]) & (scores <= bounds[1])), expected=expected, public=True)
-    table = np.zeros((len(every), len(resource_ids)))
-    table[place, paper] = scores
+    utilities = np.full((len(every), len(resource_ids)), np.nan)
+    utilities[place, paper] = as_utility(scores, bounds)
+    unlisted = np.isnan(utilities)
+    if unlisted.sum() + len(paper) > utilities.size:
+        again = ~pl.Series(place * len(resource_ids) + paper).is_first_distinct().to_numpy()
+        refuse(
+            sheet, column, where=again, expected="each paper once a type", advice="keep one of the rows", public=True
+        )
+    utilities[unlisted] = as_utility(UNLISTED, bounds)
     first = np.unique(place, return_index=True)[1]
     begins = Sheet(sheet.source, sheet.heading, sheet.names, tuple(c[first] for c in sheet.columns), None)
     return Types(
         source=sheet.source,
         regions=tuple(every["region"].to_list()),
         representative=_representatives(begins, tuple(every["region"].to_list())),
-        utilities=as_utility(table, bounds),
+        utilities=utilities,
         derived=_derived(sheet),
     )
 

@@ -176,13 +176,15 @@ def problem(
     """
     if types.utilities.shape[1] != len(scores.papers):
         raise InputError(f"{types.source} has {types.utilities.shape[1]} papers, {scores.source} {len(scores.papers)}.")
-    names, possible, representatives = tuple(types.by_region), list(types.by_region.values()), types.representatives
+    rows_of, representatives = types.rows, types.representatives
+    names, order = tuple(rows_of), np.concatenate(list(rows_of.values()))
+    in_order = bool((np.diff(order) > 0).all())
     own = scores.rows.tocsr(copy=True)
     own.data = as_utility(own.data, bounds)
     domain = ScoreTable(
         regions=names,
-        start=(0, *np.cumsum([len(rows) for rows in possible]).tolist()),
-        possible=np.concatenate(possible),
+        start=(0, *np.cumsum([len(rows) for rows in rows_of.values()]).tolist()),
+        possible=types.utilities if in_order else types.utilities[order],
         representatives=tuple(representatives[name] for name in names),
         own=own,
         unlisted=float(as_utility(0.0, bounds)),

@@ -21,12 +21,22 @@ _NAMED = 5
 def shortfall_lines(problem: Problem, matching: Matching) -> list[str]:
     """Say what was left open, and why; nothing where all that could be wanted was given.
 
-    Of a conference it is the papers that lack reviewers; elsewhere the side that could have been served in full.
+    Of a conference it is the papers that lack reviewers; elsewhere the side that could have been served in full, and
+    of the other side what conflicts kept from being served.
     """
-    words = words_of(problem)
-    if isinstance(problem.domain, Conference | ScoreTable) or problem.demand.sum() >= problem.capacity.sum():
-        return _told(lacking_resources(problem, matching), words.resource, words.agent)
-    return _told(lacking_agents(problem, matching), words.agent, words.resource)
+    words, more = words_of(problem), int(problem.demand.sum() - problem.capacity.sum())
+    resources, agents = lacking_resources(problem, matching), lacking_agents(problem, matching)
+    if isinstance(problem.domain, Conference | ScoreTable):
+        return _told(resources, words.resource, words.agent)
+    if more < 0:
+        resources = _by_conflicts(resources)
+    else:
+        agents = _by_conflicts(agents)
+    return _told(resources, words.resource, words.agent) + _told(agents, words.agent, words.resource)
+
+
+def _by_conflicts(lacking: Sequence[Shortfall]) -> tuple[Shortfall, ...]:
+    return tuple(one for one in lacking if one.reason == "conflicts")
 
 
 def _told(lacking: Sequence[Shortfall], own: tuple[str, str], other: tuple[str, str]) -> list[str]:

@@ -1,0 +1,113 @@
+"""What resources are worth after prices to the lists of an auction with seats: the best entries of each list.
+
+Prices only rise within a call, so that an entry which is not kept is never worth more than it was: a list keeps its
+best entries, and looks at all of them again only where those do not say which are best now.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numba
+import numpy as np
+
+from palmatch.rounds.auction import ValueLists
+from palmatch.rounds.seats import barred
+
+# A list's best entries are kept for all its agents, while prices rise: a few more than any of them wants, or a share of
+# long lists, but not very many.
+_SPARE, _SHARE, _DEEPEST = 8, 64, 512
+
+Arrays: TypeAlias = tuple[Any, ...]
+
+
+def known_of(lists: ValueLists, most: int) -> Arrays:
+    """Return room for what is known of each list.
+
+    That is some of its entries, with the most that any other was worth when all were looked at (infinite for nothing
+    known) and the first that was worth it; then, for a round, the best entries after prices and what they are worth.
+    """
+    number = len(lists.start) - 1
+    deep = min(max(most + _SPARE, len(lists.resources) // (_SHARE * number)), _DEEPEST)
+    entries, ranked = (np.full((number, deep), -1, dtype=np.int64) for _ in range(2))
+    others_at, found, looked = (np.zeros(number, dtype=np.int64) for _ in range(3))
+    return entries, np.full(number, np.inf), others_at, ranked, np.empty((number, deep)), found, looked
+
+
+@numba.njit(cache=True)
+def best_entries(table, limits, holds, prices, agent, wanted, gains, entries):  # type: ignore[no-untyped-def]  # compiled
+    """Write an agent's best entries after prices, one more than it wants, best first; return how many there are."""
+    list_of, start, resources, values = table
+    kept = 0
+    for entry in range(start[list_of[agent]], start[list_of[agent] + 1]):
+        gain = values[entry] - prices[resources[entry]]
+        if gain < 0.0 or (kept > wanted and gain <= gains[wanted]) or barred(limits, holds, agent, resources[entry]):
+            continue
+        place = kept if kept <= wanted else wanted
+        while place > 0 and gains[place - 1] < gain:
+            gains[place], entries[place] = gains[place - 1], entries[place - 1]
+            place -= 1
+        gains[place], entries[place] = gain, entry
+        kept = min(kept + 1, wanted + 1)
+    return kept
+
+
+@numba.njit(cache=True)
+def look(numbers, table, prices, need, known):  # type: ignore[no-untyped-def]  # compiled
+    """Find best entries after prices, best first, of some lists: at least `need` of each, or all that are worth it.
+
+    Prices only rise, so that no other entry is worth more than the best of the others was when all were looked at.
+    """
+    _, _, resources, values = table
+    entries, others, others_at, ranked, gains, found, _ = known
+    for number in numbers:
+        kept = 0
+        for attempt in range(2):
+            limit, limit_at, kept = others[number], others_at[number], 0
+            for place in range(entries.shape[1] if limit < np.inf else 0):
+                entry = entries[number, place]
+                if entry < 0:
+                    break
+                gain = values[entry] - prices[resources[entry]]
+                if gain < 0.0 or gain < limit or (gain == limit and entry > limit_at):
+                    continue
+                slot = kept
+                while slot > 0 and (
+                    gains[number, slot - 1] < gain
+                    or (gains[number, slot - 1] == gain and ranked[number, slot - 1] > entry)
+                ):
+                    gains[number, slot], ranked[number, slot] = gains[number, slot - 1], ranked[number, slot - 1]
+                    slot -= 1
+                gains[number, slot], ranked[number, slot] = gain, entry
+                kept += 1
+            if kept >= need or limit < 0.0:
+                break
+            if attempt == 0:
+                shorten(table, prices, number, known)
+        found[number] = kept
+
+
+@numba.njit(cache=True)
+def shorten(table, prices, number, known):  # type: ignore[no-untyped-def]  # compiled
+    """Keep the entries of a list that are worth most now; of the others, the most that any is worth, and the first."""
+    _, start, resources, values = table
+    entries, others, others_at, _, gains, _, _ = known
+    kept, last = 0, entries.shape[1] - 1
+    others[number], others_at[number] = -1.0, -1
+    for entry in range(start[number], start[number + 1]):
+        gain = values[entry] - prices[resources[entry]]
+        if gain < 0.0:
+            continue
+        if kept > last:
+            out, at = (gain, entry) if gain <= gains[number, last] else (gains[number, last], entries[number, last])
+            if out > others[number] or (out == others[number] and at < others_at[number]):
+                others[number], others_at[number] = out, at
+            if at == entry:
+                continue
+        place = min(kept, last)
+        while place > 0 and gains[number, place - 1] < gain:
+            gains[number, place], entries[number, place] = gains[number, place - 1], entries[number, place - 1]
+            place -= 1
+        gains[number, place], entries[number, place] = gain, entry
+        kept = min(kept + 1, last + 1)
+    entries[number, kept:] = -1
