@@ -170,3 +170,9 @@ def test_kinds_of_privacy_are_told_apart() -> None:
 
 def test_no_loss_has_no_minus() -> None:
     assert percent(-1e-16) == "0.0\N{NO-BREAK SPACE}%"
+
+
+def test_an_unproved_epsilon_of_zero_is_not_shown_as_nothing_beyond_the_region() -> None:
+    assert kind_of("published", 0.0) is PRIVATE
+    assert kind_of("hungarian-region", 0.0) is REGION_ONLY
+    assert kind_of("once", 0.0) is REGION_ONLY

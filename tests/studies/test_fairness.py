@@ -100,3 +100,12 @@ def test_agents_that_conflicts_leave_without_are_told_also_where_all_seats_are_t
         "1 resource lacks 4 agents:",
         "  1 has 0 of 4: conflicts leave it 0 agents.",
     ]
+
+
+@pytest.mark.parametrize("nothing", [{"capacity": 0}, {"demand": 0}])
+def test_where_nothing_can_be_matched_nothing_is_lost(nothing: dict[str, int]) -> None:
+    worth = [[0.9, 0.5], [0.5, 0.9]]
+    problem = pm.table.problem(worth, ["a", "a"], {"a": worth}, **nothing)
+    found = pm.compare(problem, ["once", "random"], runs=1)
+    assert [run.loss for runs in found.runs.values() for run in runs] == [0.0, 0.0]
+    assert any("none has room" in line for line in fairness_lines(problem, pm.fairness(problem, pm.match(problem))))

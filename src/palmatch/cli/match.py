@@ -182,7 +182,7 @@ def _figures(
         "fairness": asdict(fairness(problem, matching, threshold=threshold)),
         "rounds": matching.rounds,
         "welfare": matching.welfare,
-        "loss": None if best is None else 1 - matching.welfare / best,
+        "loss": 1 - matching.welfare / best if best else None,
         "guarantee": asdict(matching.guarantee),
         "epsilon_of_agents_is_public": matching.epsilon_is_public,
         "not_to_be_published": ["welfare", "loss", "fairness", "problem.notes", "seed", *_private_parts(matching)],

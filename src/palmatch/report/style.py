@@ -95,12 +95,16 @@ _MORE_MARKERS = ("o", "v", "P", "X", "s", "^")
 
 
 def kind_of(method: str, epsilon: float) -> Kind:
-    """Return the kind of privacy that a method gave at its largest ε; infinite or no number at all is none."""
+    """Return the kind of privacy that a method gave at its largest ε; infinite or no number at all is none.
+
+    An ε of 0 that is not proved may leave out an action on the truth (the first pick of `published`).
+    """
     if not epsilon < float("inf"):
         return NO_PRIVACY
     if method in METHODS and METHODS[method].notion == "geo-indistinguishability":
         return NOISY_PLACES
-    return PRIVATE if epsilon > 0 else REGION_ONLY
+    proved = method not in METHODS or METHODS[method].proved
+    return PRIVATE if epsilon > 0 or not proved else REGION_ONLY
 
 
 def help_of(method: str) -> str:

@@ -69,6 +69,8 @@ def fairness_lines(problem: Problem, found: Fairness) -> list[str]:
 
 
 def _served(served: Served, names: tuple[str, str]) -> str:
+    if not served.worst:
+        return f"{names[1].capitalize()}: none has room for a unit"
     return (
         f"{names[1].capitalize()}: worst served {served.worst} with {served.least:.2f}, mean {served.mean:.2f}, "
         f"Gini {served.gini:.2f}, {percent(served.below)} below {served.threshold:.2f}"

@@ -57,8 +57,12 @@ class Run:
 
     @property
     def loss(self) -> float:
-        """The part of the optimal welfare that is lost."""
-        return 1.0 - self.matching.welfare / self.optimum
+        """The part of the optimal welfare that is lost; 0 where there is none to lose."""
+        return _lost(self.matching.welfare, self.optimum)
+
+
+def _lost(welfare: float, optimum: float) -> float:
+    return 1.0 - welfare / optimum if optimum else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +306,7 @@ def row_of(
 ) -> Row:
     """Return the row of some runs; `pooled` relates mean welfare to the mean optimum, as the limit does."""
     losses = np.array([run.loss for run in runs])
-    whole = 1.0 - sum(run.matching.welfare for run in runs) / sum(run.optimum for run in runs)
+    whole = _lost(sum(run.matching.welfare for run in runs), sum(run.optimum for run in runs))
     return Row(
         method=method,
         edge=edge,

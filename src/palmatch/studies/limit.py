@@ -269,6 +269,8 @@ class Town:
         All resources count, whatever the bound on the interest: a centre, or `once` when it fills units, hands out some
         that are on no list of the region.
         """
+        if not problem.demand.any():
+            raise InputError("No agent wants a resource, so that there is nothing to lose: raise a demand.")
         types = sum(len(problem.domain.types_of(region)) for region in problem.regions)
         if types * problem.resources > MOST_ENTRIES:
             raise InputError(
