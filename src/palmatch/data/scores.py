@@ -127,7 +127,8 @@ def read_scores(
 class _File:
     """One file's scores, before ids are numbered: `papers[n]` and `users[n]` have the score `values[n]`.
 
-    `every_user` and `every_paper` are the ids that the file mentions; `sheet` is None for a matrix.
+    `every_user` and `every_paper` are the ids that the file mentions, perhaps several times; `sheet` is None for a
+    matrix, which has each once.
     """
 
     source: str
@@ -149,7 +150,7 @@ def _read(path: FilePath, bounds: Range) -> _File:
     values = numbers(sheet, 2, expected=expected)
     outside = ~((values >= bounds[0]) & (values <= bounds[1]))
     refuse(sheet, 2, where=outside, expected=expected, advice="correct it, or say which range scores have")
-    return _File(source, papers, users, values, papers.unique(), users.unique(), sheet)
+    return _File(source, papers, users, values, papers, users, sheet)
 
 
 def _matrix(source: str, bounds: Range) -> _File:

@@ -12,11 +12,12 @@ import numba
 import numpy as np
 
 from palmatch.rounds.auction import ValueLists
+from palmatch.rounds.seat_board import put
 from palmatch.rounds.seats import barred
 
 # A list's best entries are kept for all its agents, while prices rise: a few more than any of them wants, or a share of
 # long lists, but not very many.
-_SPARE, _SHARE, _DEEPEST = 8, 64, 512
+_SPARE, _SHARE, _DEEPEST = 8, 64, 256
 
 Arrays: TypeAlias = tuple[Any, ...]
 
@@ -92,22 +93,26 @@ def shorten(table, prices, number, known):  # type: ignore[no-untyped-def]  # co
     """Keep the entries of a list that are worth most now; of the others, the most that any is worth, and the first."""
     _, start, resources, values = table
     entries, others, others_at, _, gains, _, _ = known
-    kept, last = 0, entries.shape[1] - 1
+    kept, deep = 0, entries.shape[1]
+    # The heap of a resource's bids serves here too: of equal gains, later entries give way.
+    best = (gains[number], entries[number], entries[number])
     others[number], others_at[number] = -1.0, -1
     for entry in range(start[number], start[number + 1]):
         gain = values[entry] - prices[resources[entry]]
         if gain < 0.0:
             continue
-        if kept > last:
-            out, at = (gain, entry) if gain <= gains[number, last] else (gains[number, last], entries[number, last])
-            if out > others[number] or (out == others[number] and at < others_at[number]):
-                others[number], others_at[number] = out, at
-            if at == entry:
-                continue
-        place = min(kept, last)
-        while place > 0 and gains[number, place - 1] < gain:
-            gains[number, place], entries[number, place] = gains[number, place - 1], entries[number, place - 1]
-            place -= 1
-        gains[number, place], entries[number, place] = gain, entry
-        kept = min(kept + 1, last + 1)
+        if kept < deep:
+            kept += 1
+            put(best, 0, kept, kept - 1, gain, entry, entry)
+            continue
+        out, at = (gain, entry) if gain <= gains[number, 0] else (gains[number, 0], entries[number, 0])
+        if out > others[number] or (out == others[number] and at < others_at[number]):
+            others[number], others_at[number] = out, at
+        if at != entry:
+            put(best, 0, deep, 0, gain, entry, entry)
     entries[number, kept:] = -1
+    # Best first: the lowest of those that are left goes behind them.
+    for last in range(kept - 1, 0, -1):
+        lowest, at = gains[number, 0], entries[number, 0]
+        put(best, 0, last, 0, gains[number, last], entries[number, last], entries[number, last])
+        gains[number, last], entries[number, last] = lowest, at
