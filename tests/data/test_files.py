@@ -355,3 +355,19 @@ def test_the_last_of_a_hundred_thousand_lines_is_named(tmp_path: Path) -> None:
     assert "line 100001, column 'lat': found a text that is no number" in complaint_about(
         write(tmp_path, HEADER + "\n".join(rows))
     )
+
+
+@pytest.mark.parametrize(
+    "text", ["id,a\n1,x\n2,y\n3,z\n", "\nid,a\n\n1,x\n  \n2,y\r\n3,z", "id,a\n1,x\n2,y\n3,z\n\n\n"]
+)
+def test_text_that_is_split_in_several_parts_is_read_as_in_one(text, tmp_path, monkeypatch):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(text.encode())
+    whole = read_sheet(path)
+    for size in (0, 1, 5, 7):
+        monkeypatch.setattr("palmatch.data.files._SPLIT_AT_A_TIME", size)
+        parts = read_sheet(path)
+        assert [list(column) for column in parts.columns] == [["1", "2", "3"], ["x", "y", "z"]]
+        assert parts.lines is not None
+        assert whole.lines is not None
+        assert parts.lines.tolist() == whole.lines.tolist()
