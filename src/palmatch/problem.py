@@ -33,6 +33,7 @@ from palmatch.domain import (
 from palmatch.errors import InputError
 from palmatch.guarantee import Disclosure
 from palmatch.seats import Seats, seats_of
+from palmatch.threads import both
 
 __all__ = [
     "Crowded",
@@ -365,7 +366,7 @@ def make_problem(
     _refuse_duplicates(resource_ids, "resource")
     if check:
         _refuse_broken(domain, types, len(resource_ids))
-    regions, region_index = _grouped(domain, types)
+    (regions, region_index), order = both(lambda: _grouped(domain, types), lambda: _order_of(resource_ids))
     return Problem(
         domain=domain,
         agent_ids=names,
@@ -374,7 +375,7 @@ def make_problem(
         truth=true_types,
         regions=regions,
         region_index=region_index,
-        resource_order=_order_of(resource_ids),
+        resource_order=order,
         epsilon=_checked_budgets(epsilon, len(types)),
         interest=None if interest is None else int(interest),
         uncovered=tuple(uncovered),

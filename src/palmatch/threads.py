@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from palmatch.errors import InputError
 
 Piece = TypeVar("Piece")
+Other = TypeVar("Other")
 Number = TypeVar("Number", bound=np.generic)
 
 # In the environment: the most threads that a matching may use.
@@ -54,6 +55,18 @@ def spread(
     for other in others:
         other.result()
     return results  # type: ignore[return-value]  # every piece was done
+
+
+def both(one: Callable[[], Piece], other: Callable[[], Other]) -> tuple[Piece, Other]:
+    """Return what both functions return, found at the same time where there are threads; if both fail, `one` says why.
+
+    The other one has a thread of its own, so that either may `spread` its work.
+    """
+    if usual_threads() == 1:
+        return one(), other()
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        later = beside.submit(other)
+        return one(), later.result()
 
 
 def taken(column: NDArray[Number], rows: NDArray[np.integer], *, threads: int) -> NDArray[Number]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import palmatch as pm
 from palmatch.data.points import Points
 from palmatch.domains.mobility import City, Square
+from palmatch.domains.surroundings import PublicPlaces
 from palmatch.errors import InputError
 from palmatch.testing import check_domain, check_problem
 
@@ -305,6 +306,15 @@ def test_the_prior_is_high_near_vehicles_or_near_the_places_that_the_caller_give
     assert city.prior(region).sum() == pytest.approx(1.0)
     expected = told.metres(np.array([40.7531]), np.array([-73.9812]))[0]
     assert np.abs(types[told.prior(region).argmax()] - expected).max() <= 50.0
+
+
+@pytest.mark.parametrize("count", [1, 4, 300, 5000])
+@pytest.mark.parametrize("decimals", [1, 9])
+def test_how_far_places_are_apart_is_what_a_tree_says(count: int, decimals: int) -> None:
+    places = np.round(np.random.default_rng(count).normal(size=(count, 2)), decimals)
+    known = PublicPlaces(places)
+    distances, _ = known.tree.query(known.ranked[:: max(1, count // 1000)], k=[min(6, count)])
+    assert known.apart == np.median(distances)
 
 
 def test_far_from_all_places_the_prior_is_uniform() -> None:

@@ -19,6 +19,7 @@ from palmatch.matching import in_words
 from palmatch.methods import Settings, Workspace
 from palmatch.methods.reports import drawn, reporting
 from palmatch.policies import once as policies_once
+from palmatch.policies.assignment import assignments
 from palmatch.policies.channel import Channel, enforce_epsilon, keeps, randomised_response, report
 from palmatch.policies.once import CELLS, channel_for, response, similar_cells, tailored
 from palmatch.rounds.draws import keys_of, randomness
@@ -235,6 +236,27 @@ def test_synthetic_crowds_are_matched_as_one_by_one(size: int) -> None:
         agents, places = linear_sum_assignment(channel.values[np.ix_(told, wanted)], maximize=True)
         total += float(region.utilities[crowd[agents], wanted[places]].sum())
     assert policies_once._tried(region, channel, crowds, draws, wanted, 1) == total
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 6), st.integers(1, 3), st.integers(0, 2**32))
+def test_compiled_assignments_are_those_of_scipy_with_their_ties(agents, columns, rows, digits, seed) -> None:
+    chance = np.random.default_rng(seed)
+    costs = np.round(chance.uniform(-1, 0, (rows, columns)), digits)
+    crowds = chance.integers(rows, size=(3, agents))
+    expected = [linear_sum_assignment(costs[crowd]) for crowd in crowds]
+    np.testing.assert_array_equal(assignments(costs, crowds), expected)
+
+
+def test_channels_do_not_depend_on_who_assigns(monkeypatch) -> None:
+    morning = pm.data.city.batch(8.0, seed=1)
+    workspace = Workspace(pm.mobility.problem(morning.requests, morning.vehicles))
+    region = max(workspace.regions, key=lambda r: len(r.resources))
+    prior = np.full(len(region.types), 1 / len(region.types))
+    crowd = policies_once.Crowd(region, 1.0, 9, np.arange(9), prior)
+    found = policies_once.best_channel(crowd, tailor=False)
+    monkeypatch.setattr(policies_once, "assignments", policies_once._assigned_by_scipy)
+    np.testing.assert_array_equal(found.values, policies_once.best_channel(crowd, tailor=False).values)
 
 
 def test_the_columns_worth_trying_hold_an_optimum() -> None:

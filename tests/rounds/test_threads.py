@@ -85,6 +85,16 @@ def test_an_error_on_a_thread_is_an_error():
         threads.spread(lambda first, last: 1 // (first - 8), 10, at_a_time=1, threads=2)
 
 
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_both_are_done_and_the_first_says_what_went_wrong(monkeypatch, count):
+    monkeypatch.setenv(threads.LIMIT, count)
+    assert threads.both(lambda: 1, lambda: "two") == (1, "two")
+    with pytest.raises(ZeroDivisionError):
+        threads.both(lambda: 1 // 0, lambda: [][0])
+    with pytest.raises(IndexError):
+        threads.both(lambda: 1, lambda: [][0])
+
+
 def test_a_wrong_number_of_threads_is_refused(monkeypatch):
     monkeypatch.setenv("PALMATCH_THREADS", "many")
     with pytest.raises(InputError, match="PALMATCH_THREADS"):

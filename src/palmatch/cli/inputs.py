@@ -29,6 +29,7 @@ from palmatch.problem import Problem
 from palmatch.report.phrases import counted
 from palmatch.seats import Seats, given_or
 from palmatch.studies.archive import digest
+from palmatch.threads import both
 
 # Metres between the possible agents of a square unless given.
 _SPACING = 100.0
@@ -144,7 +145,9 @@ def given_or_synthetic(agents: Path | None, resources: Path | None, chosen: Prob
 
 
 def _mobility(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
-    requests, vehicles = read_points(agents, role="agents"), read_points(resources, role="resources")
+    requests, vehicles = both(
+        lambda: read_points(agents, role="agents"), lambda: read_points(resources, role="resources")
+    )
     return replace(_on_map(requests, vehicles, chosen, limits), ignored=requests.ignored)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -22,8 +23,9 @@ from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import Problem
 from palmatch.report.assignments import assignments, with_pairs
 from palmatch.report.units import fairness_lines, shortfall_lines
-from palmatch.studies.fairness import fairness
+from palmatch.studies.fairness import Fairness, fairness
 from palmatch.studies.shortfall import lacking_agents, lacking_resources
+from palmatch.threads import both
 
 NAME = "match"
 HELP = "Match agents to resources, or with each other: files in, a file of pairs out."
@@ -113,15 +115,22 @@ def command(
             matching = match_on_tiles(
                 workspace, method, settings=settings, seed=seed, tiles=tiles or _TILES, cluster=there
             )
-    if out.suffix.lower() == ".json":
-        show.write_json(out, assignments(problem, matching, inputs.fixed))
-    else:
-        write_rows(out, with_pairs(matching, inputs.fixed))
+    _, fair = both(
+        lambda: _write(out, problem, matching, inputs.fixed),
+        lambda: fairness(problem, matching, threshold=threshold),
+    )
     if str(out) == "-":
         show.step_aside()
     best = optimal_welfare(problem) if score or _is_cheap(problem) else None
-    if show.write_json(json, _figures(problem, matching, best, seed, threshold)):
-        _tell(problem, matching, best, out, threshold)
+    if show.write_json(json, _figures(problem, matching, best, seed, fair)):
+        _tell(problem, matching, best, out, fair)
+
+
+def _write(out: Path, problem: Problem, matching: Matching, fixed: Sequence[tuple[str, str]]) -> None:
+    if out.suffix.lower() == ".json":
+        show.write_json(out, assignments(problem, matching, fixed))
+    else:
+        write_rows(out, with_pairs(matching, fixed))
 
 
 def _is_cheap(problem: Problem) -> bool:
@@ -129,7 +138,7 @@ def _is_cheap(problem: Problem) -> bool:
     return harder * problem.agents * problem.resources <= _CHEAP_PAIRS
 
 
-def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, threshold: float | None) -> None:
+def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, fair: Fairness) -> None:
     show.say(show.size_of(problem))
     rounds = f" in {show.counted(matching.rounds, 'round')}" if matching.rounds else ""
     against = f", {round(100 * (1 - matching.welfare / best), 1) + 0.0:.1f} % below the optimum" if best else ""
@@ -142,7 +151,7 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, t
     if problem.seats is not None:
         for line in [] if problem.pairs else shortfall_lines(problem, matching):
             show.say(line, indent="    ")
-        for line in fairness_lines(problem, fairness(problem, matching, threshold=threshold)):
+        for line in fairness_lines(problem, fair):
             show.say(line, indent="    ")
     show.show_guarantee(matching.guarantee)
     show.say(show.FROM_THE_TRUTH)
@@ -161,7 +170,7 @@ def _unfilled(problem: Problem, matching: Matching) -> dict[str, object]:
 
 
 def _figures(
-    problem: Problem, matching: Matching, best: float | None, seed: int | None, threshold: float | None
+    problem: Problem, matching: Matching, best: float | None, seed: int | None, fair: Fairness
 ) -> dict[str, object]:
     return {
         "problem": {
@@ -179,7 +188,7 @@ def _figures(
         "matched": matching.matched,
         "filled": matching.filled,
         "unfilled": None if problem.seats is None or problem.pairs else _unfilled(problem, matching),
-        "fairness": asdict(fairness(problem, matching, threshold=threshold)),
+        "fairness": asdict(fair),
         "rounds": matching.rounds,
         "welfare": matching.welfare,
         "loss": 1 - matching.welfare / best if best else None,

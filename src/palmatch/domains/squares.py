@@ -15,6 +15,7 @@ import numpy as np
 
 from palmatch.device import grid
 from palmatch.problem import FloatArray, IntArray
+from palmatch.threads import spread
 
 
 def _compiled(*functions: Callable[..., Any]) -> dict[str, Any]:
@@ -38,6 +39,9 @@ _GRID = _compiled(
 )
 # From so many places on each row of squares is looked up rather than computed.
 _MANY = 10_000
+
+# Places that one thread does at a time.
+_AT_A_TIME = 1 << 15
 
 # So few are sooner found by the device's own functions than these are compiled.
 _FEW = 2000
@@ -65,7 +69,13 @@ def spots_of(
             dtype=np.int64,
         )
     found = np.empty(len(latitude), dtype=np.int64)
-    _fill_spots(latitude, longitude, squares, edges, spacing, origin[0], origin[1], found)
+
+    def fill(first: int, last: int) -> None:
+        some = slice(first, last)
+        places = (latitude[some], longitude[some], squares[some], edges[some])
+        _fill_spots(places, spacing, origin[0], origin[1], found[some])
+
+    spread(fill, len(found), at_a_time=_AT_A_TIME)
     return found
 
 
@@ -90,7 +100,8 @@ def metres_per_degree_east(rows: FloatArray, edges: FloatArray | float, latitude
 
 
 @numba.njit(cache=True, nogil=True)
-def _fill_spots(latitude, longitude, squares, edges, spacing, origin_latitude, origin_longitude, found):  # type: ignore[no-untyped-def]  # compiled
+def _fill_spots(places, spacing, origin_latitude, origin_longitude, found):  # type: ignore[no-untyped-def]  # compiled
+    latitude, longitude, squares, edges = places
     for place in range(len(latitude)):
         column, row = int(squares[place, 0]), int(squares[place, 1])
         found[place] = _spot_of(

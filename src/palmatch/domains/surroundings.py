@@ -51,10 +51,20 @@ class PublicPlaces:
     @cached_property
     def apart(self) -> float:
         """How far the fifth nearest place is from a place in the middle of the ranking; of at most 1,000 places."""
-        some = self.ranked[:: max(1, len(self.places) // 1000)]
+        count, (east, north), window = len(self.places), np.ascontiguousarray(self.ranked.T), 64
         # Each place is its own nearest.
-        distances, _ = self.tree.query(some, k=[min(6, len(self.places))])
-        return float(np.median(distances))
+        nearest, found = min(6, count) - 1, []
+        for place in range(0, count, max(1, count // 1000)):
+            while True:
+                low, high = max(place - window, 0), min(place + window + 1, count)
+                along = (east[low:high] - east[place]) ** 2
+                square = np.partition(along + (north[low:high] - north[place]) ** 2, nearest)[nearest]
+                # Places outside the window are at least as far to the west or to the east as those at its ends.
+                if (low == 0 or along[0] >= square) and (high == count or along[-1] >= square):
+                    break
+                window *= 2
+            found.append(square)
+        return float(np.median(np.sqrt(found)))
 
 
 @dataclass(frozen=True, slots=True)

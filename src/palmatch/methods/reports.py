@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TypeAlias
 
 import numpy as np
@@ -33,6 +34,7 @@ from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import MADE_UP, REPORT, Keys, Randomness, draws, streams
 from palmatch.rounds.seat_auction import sell_units
 from palmatch.rounds.tables import members_of, nearest_types, starts
+from palmatch.threads import spread
 
 # What a bid adds: the matching is within this much an agent of the best one on the reports. After `PATIENCE` rounds
 # what is sold is sold.
@@ -192,13 +194,19 @@ def _channels(crowds: list[Crowd], progress: Progress | None, run: Runner | None
     chosen = np.unique(np.linspace(0, len(crowds) - 1, min(len(crowds), _TRIED)).astype(int)).tolist()
     all_agents = len(chosen) == len(crowds)
     made_up = min(max(_MADE_UP // len(chosen), 100), 1500) if all_agents else 300
-    tried = {}
-    for number, index in enumerate(chosen):
-        whole = replace(crowds[index], region=kept(crowds[index].region))
+    done = count(1)
+
+    def best(place: int, _next: int) -> Channel:
+        crowd = crowds[chosen[place]]
         # Tailoring takes a moment for each region, so it is not for thousands of them.
-        tried[index] = best_channel(whole, tailor=all_agents, made_up=made_up)
+        found = best_channel(replace(crowd, region=kept(crowd.region)), tailor=all_agents, made_up=made_up)
         if progress is not None:
-            progress(number + 1, len(crowds))
+            progress(next(done), len(crowds))
+        return found
+
+    # The solver that tailors is not known to bear several threads.
+    threads = 1 if all_agents else None
+    tried = dict(zip(chosen, spread(best, len(chosen), at_a_time=1, threads=threads), strict=True))
     counts = commonest(
         (crowds[index].epsilon, channel.reports) for index, channel in tried.items() if channel.reports > 1
     )

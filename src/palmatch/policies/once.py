@@ -7,7 +7,7 @@ and never looks at its own again. Whatever it does with the report costs nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import exp
 from typing import Any
@@ -18,6 +18,7 @@ import scipy
 from palmatch.device.distribution import GRID
 from palmatch.device.report import SMALLEST
 from palmatch.neighbourhood import Neighbourhood, kept
+from palmatch.policies.assignment import assignments
 from palmatch.policies.cells import averages, clusters, nearest_centre
 from palmatch.policies.channel import Channel, enforce_epsilon, nothing_told, randomised_response, report
 from palmatch.problem import FloatArray, IntArray
@@ -175,7 +176,9 @@ def best_channel(crowd: Crowd, *, tailor: bool = True, made_up: int = 1500) -> C
     members = chance.choice(len(region.types), p=_weight(region, prior), size=(-(-made_up // size), size))
     draws = chance.integers(GRID, size=members.shape)
     for candidate in _candidates(crowd, tailor):
-        welfare = _tried(region, candidate, members, draws, crowd.wanted, crowd.demand)
+        # Tailoring takes scipy's solvers anyway; without it they need not be imported.
+        assign = _assigned_by_scipy if tailor else assignments
+        welfare = _tried(region, candidate, members, draws, crowd.wanted, crowd.demand, assign)
         # A little more has to be gained for it to be more than chance among the synthetic crowds.
         if welfare > most * 1.002:
             best, most = candidate, welfare
@@ -216,8 +219,18 @@ def _candidates(crowd: Crowd, tailor: bool) -> Iterator[Channel]:
             yield found
 
 
+def _assigned_by_scipy(costs: FloatArray, rows: IntArray) -> IntArray:
+    return np.array([scipy.optimize.linear_sum_assignment(costs[some]) for some in rows])
+
+
 def _tried(
-    region: Neighbourhood, channel: Channel, members: IntArray, draws: IntArray, wanted: IntArray, demand: int
+    region: Neighbourhood,
+    channel: Channel,
+    members: IntArray,
+    draws: IntArray,
+    wanted: IntArray,
+    demand: int,
+    assign: Callable[[FloatArray, IntArray], IntArray] = assignments,
 ) -> float:
     """Return the true welfare of synthetic crowds that are matched on their reports, one row for each unit."""
     reports = report(channel, channel.cell_of[members.ravel()], draws.ravel()).reshape(members.shape)
@@ -225,9 +238,7 @@ def _tried(
     values, utilities = channel.values[:, wanted], region.utilities[:, wanted]
     # A matching depends on the reports alone, and small crowds often give the same ones.
     different, which = np.unique(reports, axis=0, return_inverse=True)
-    costs = -values
-    told = np.repeat(different, demand, axis=1)
-    pairs = np.array([scipy.optimize.linear_sum_assignment(costs[row]) for row in told])
+    pairs = assign(-values, np.repeat(different, demand, axis=1))
     agents, places = pairs[which.ravel()].transpose(1, 0, 2)
     return float(sum(utilities[np.take_along_axis(members, agents // demand, axis=1), places].sum(axis=1).tolist()))
 

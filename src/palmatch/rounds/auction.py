@@ -23,7 +23,7 @@ from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds.draws import SELECTION, Keys, compiled_mix, counter
 from palmatch.rounds.recording import TraceParts
 from palmatch.rounds.tables import SmallArray, stable_order, starts
-from palmatch.threads import spread, usual_threads
+from palmatch.threads import spread, taken, usual_threads
 
 _ROUNDS_AT_ONCE = 64
 
@@ -113,7 +113,8 @@ def sell(
     # Agents stand in the order of lists, and resources in that in which lists name them: what is looked at together
     # lies side by side.
     agent_at, (numbers, rows) = stable_order(lists.list_of), numbered(lists.resources, len(opening))
-    at_list, streams = lists.list_of[agent_at], names[agent_at]
+    threads = usual_threads()
+    at_list, streams = (taken(column, agent_at, threads=threads) for column in (lists.list_of, names))
     first = starts(np.bincount(lists.list_of, minlength=len(lists.start) - 1))
     bidding = (streams, at_list, (lists.start, numbers, lists.values), *_room(len(first) - 1))
     prices, held, holder = opening[rows], np.full(agents, -1, dtype=np.int64), np.full(len(rows), -1, dtype=np.int64)
@@ -133,14 +134,15 @@ def sell(
         return rounds, waiting
 
     for call in count():
-        crowd = _crowd(free, at_list, first, streams)
+        crowd = _crowd(bidding, first, free)
         calls.play(len(free), bid)
-        sold = unsold[holder[unsold] >= 0]
+        is_sold = holder[unsold] >= 0
+        sold, unsold = unsold[is_sold], unsold[~is_sold]
         held[holder[sold]], sold_for[sold] = rows[sold], prices[sold]
         # Opening prices may have been too high for every agent; nothing is cheaper than the later calls.
         if len(free) == 0 or (call > 0 and len(sold) == 0):
             break
-        free, unsold = free[held[free] < 0], unsold[holder[unsold] < 0]
+        free = free[held[free] < 0]
         # No agent can outbid this; and what is known of the lists was known at other prices.
         prices[sold], prices[unsold], bidding[3][2][:] = np.inf, 0.0, np.inf
     resource_of, posted = np.empty(agents, dtype=np.int64), np.empty(len(rows))
@@ -166,19 +168,16 @@ def numbered(resources, count):  # type: ignore[no-untyped-def]  # compiled
     return numbers, rows
 
 
-def _crowd(free: IntArray, at_list: IntArray, first: IntArray, streams: Keys) -> tuple[NDArray[Any], ...]:
+def _crowd(bidding: tuple[Any, ...], first: IntArray, free: IntArray) -> tuple[NDArray[Any], ...]:
     """Return who waits: places by list, from `first` on, and their streams; how many of each list; and active lists.
 
     Active lists are those with any agent that waits; the last array holds how many they are.
     """
-    counts = np.bincount(at_list[free], minlength=len(first) - 1)
-    queue, lists = np.empty(len(at_list), dtype=np.int64), np.empty(len(first) - 1, dtype=np.int64)
-    slots = np.arange(len(free)) + (first - starts(counts))[:-1][at_list[free]]
-    waits = np.empty(len(at_list), dtype=np.uint64)
-    queue[slots], waits[slots] = free, streams[free]
-    active = np.flatnonzero(counts)
-    lists[: len(active)] = active
-    return queue, waits, first, counts, lists, np.array([len(active)])
+    queue, waits = np.empty(first[-1], dtype=np.int64), np.empty(first[-1], dtype=np.uint64)
+    counts, lists = np.zeros(len(first) - 1, dtype=np.int64), np.empty(len(first) - 1, dtype=np.int64)
+    crowd = (queue, waits, first, counts, lists, np.zeros(1, dtype=np.int64))
+    go_on(bidding, crowd, free)
+    return crowd
 
 
 def _room(

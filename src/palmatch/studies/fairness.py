@@ -108,7 +108,9 @@ def fairness(problem: Problem, matching: Matching, *, threshold: float | None = 
         raise InputError(f"Expected a threshold of at least 0, got threshold={threshold}.")
     units = matching.units
     of_resources = np.zeros(problem.resources)
-    np.add.at(of_resources, units[:, 1], problem.true_utility_of_units(units))
+    # Of an agent with one resource it is known already.
+    worth = matching.utility[units[:, 0]] if matching.several is None else problem.true_utility_of_units(units)
+    np.add.at(of_resources, units[:, 1], worth)
     return Fairness(
         agents=_served(matching.utility, problem.agent_ids, problem.demand > 0, threshold),
         resources=_served(of_resources, problem.resource_ids, problem.capacity > 0, threshold),
