@@ -28,7 +28,6 @@ from palmatch.studies.reproduce_papers import from_files, problem_of
 
 METHODS = {"hungarian-once": centre, "once": bids}
 
-# Prepared anew for every crowd: the second wave's channels depend on the first wave's reports.
 WAVES = "hungarian-waves"
 
 
@@ -43,14 +42,22 @@ class Played:
 
 
 def play(
-    problem: pm.Problem, crowds: int, epsilon: float, *, limit: bool, waves: bool = False, seed: int = 7
+    problem: pm.Problem,
+    crowds: int,
+    epsilon: float,
+    *,
+    limit: bool,
+    gap: float = 1e-4,
+    others: tuple[str, ...] = (),
+    seed: int = 7,
 ) -> Played:
+    """Play crowds drawn from the prior; `others` are methods that are prepared anew for every crowd."""
     town, workspace = Town.of(problem), Workspace(problem)
-    bound = pm.limit(problem, epsilon, crowds=0, gap=1e-4).bounds[0].certified if limit else np.nan
+    bound = pm.limit(problem, epsilon, crowds=0, gap=gap).bounds[0].certified if limit else np.nan
     settings = Settings(epsilon=epsilon)
     plan = reporting(workspace, settings)
     best, rounds = [], []
-    welfare: dict[str, list[float]] = {name: [] for name in (*METHODS, *([WAVES] if waves else []))}
+    welfare: dict[str, list[float]] = {name: [] for name in (*METHODS, *others)}
     for number, crowd in enumerate(town.crowds(crowds, seed)):
         best.append(town.best(crowd))
         # Channels and prices are public and the same for every crowd; only the agents' cells differ.
@@ -61,9 +68,9 @@ def play(
             ended = settle(workspace, own, reported, chance, False)
             welfare[name].append(float(crowd.true_utility_of(ended.resource_of).sum()))
             rounds.append(ended.rounds)
-        if waves:
-            matching = pm.prepare(workspace.with_types(crowd), WAVES, settings=settings).play(chance=chance)
-            welfare[WAVES].append(matching.welfare)
+        for name in others:
+            matching = pm.prepare(workspace.with_types(crowd), name, settings=settings).play(chance=chance)
+            welfare[name].append(matching.welfare)
     found = {name: np.array(values) for name, values in welfare.items()}
     return Played(bound, np.array(best), found, 2 * float(np.mean(rounds)))
 
@@ -109,6 +116,7 @@ def main() -> None:
     parser.add_argument("--reviewers", type=Path)
     parser.add_argument("--areas", default="3,4")
     chosen = parser.parse_args()
+    chosen.others = (WAVES,) if chosen.waves else ()
     if chosen.papers is not None and chosen.reviewers is not None:
         conference(chosen)
     else:
@@ -120,7 +128,7 @@ def conference(chosen: argparse.Namespace) -> None:
     for areas in map(int, chosen.areas.split(",")):
         for epsilon in map(float, chosen.epsilon.split(",")):
             problem = problem_of(records, areas, stream(0, 0))
-            played = play(problem, chosen.crowds, epsilon, limit=not chosen.no_limit, waves=chosen.waves)
+            played = play(problem, chosen.crowds, epsilon, limit=not chosen.no_limit, others=chosen.others)
             tell(f"{areas} areas, ε = {epsilon:g}", [played])
 
 
@@ -132,7 +140,7 @@ def cities(chosen: argparse.Namespace) -> None:
             for seed in seeds:
                 batch = pm.data.city.batch(8.0, seed=seed)
                 problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=edge)
-                played.append(play(problem, chosen.crowds, epsilon, limit=not chosen.no_limit, waves=chosen.waves))
+                played.append(play(problem, chosen.crowds, epsilon, limit=not chosen.no_limit, others=chosen.others))
                 tell(f"city {seed}, {edge:g} m, ε = {epsilon:g}", played[-1:])
             if len(seeds) > 1:
                 tell(f"{len(seeds)} cities, {edge:g} m, ε = {epsilon:g}", played)

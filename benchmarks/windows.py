@@ -2,7 +2,7 @@
 
     python -m benchmarks.windows --trips FILE --at "2016-01-29 09:19:30" [--at ...] [--runs 32]
     python -m benchmarks.windows ... --origins 8 --methods published    # squares from random places
-    python -m benchmarks.windows ... --limit    # only the limit, on crowds drawn from the prior of each window
+    python -m benchmarks.windows ... --limit [--crowds 100]    # crowds drawn from the windows' priors
 
 The records are not part of the project; any TLC file with coordinates will do.
 """
@@ -16,8 +16,10 @@ from pathlib import Path
 import numpy as np
 
 import palmatch as pm
+from benchmarks.limit_ratios import play, ratio_of
 from palmatch.data.tlc import window
 from palmatch.domains.mobility import ORIGIN
+from palmatch.problem import FloatArray
 from palmatch.studies.compare import compare
 
 METHODS = ("published", "once", "hungarian-once", "hungarian-region")
@@ -27,7 +29,8 @@ EDGES = (1000, 2000, 3000, 4000)
 def main() -> None:
     arguments = parsed()
     if arguments.limit:
-        limits(arguments.trips, arguments.at)
+        for edge in map(int, arguments.edges.split(",")):
+            limits(arguments.trips, arguments.at, edge, arguments.crowds)
         return
     methods = arguments.methods.split(",")
     for origin in origins(arguments.origins):
@@ -47,16 +50,21 @@ def main() -> None:
         table(losses, rounds, origin)
 
 
-def limits(trips: Path, times: list[datetime]) -> None:
-    """Print the limit's loss in each window, in % of the mean optimum of 100 crowds drawn from its prior."""
-    for edge in EDGES:
-        losses = []
-        for at in times:
-            batch = window(trips, at)
-            problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=edge)
-            found = pm.limit(problem, 1.0, crowds=100, seed=0, gap=1e-3)
-            losses.append(100 * (1 - found.bounds[0].certified / found.optimum.mean))
-        print(f"{edge} m: {', '.join(f'{loss:.1f}' for loss in losses)}; mean {np.mean(losses):.2f}", flush=True)
+def limits(trips: Path, times: list[datetime], edge: int, crowds: int) -> None:
+    """Print losses on crowds drawn from the prior of each window, the limit beside them, and ratios to `published`."""
+    shares: dict[str, list[FloatArray]] = {}
+    for number, at in enumerate(times):
+        batch = window(trips, at)
+        problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=edge)
+        played = play(problem, crowds, 1.0, limit=True, gap=5e-4, others=("published",), seed=number)
+        for name, welfare in {"limit": np.full(crowds, played.bound), **played.welfare}.items():
+            shares.setdefault(name, []).append(100 * (played.optimum - welfare) / played.optimum.mean())
+        told = ", ".join(f"{name} {lost[-1].mean():.2f}" for name, lost in shares.items())
+        print(f"{at} {problem.agents} agents, {edge} m: {told}", flush=True)
+    lost = {name: np.concatenate(values) for name, values in shares.items()}
+    for name, values in lost.items():
+        ratio, width = ratio_of(values, lost["published"])
+        print(f"{edge} m, {name}: {values.mean():.2f} %, {ratio:.3f} ± {width:.3f} of published", flush=True)
 
 
 def origins(count: int) -> list[tuple[float, float]]:
@@ -72,7 +80,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--at", type=datetime.fromisoformat, action="append", required=True)
     parser.add_argument("--runs", type=int, default=32)
     parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--limit", action="store_true", help="print the limit of each window, and play nothing")
+    parser.add_argument("--limit", action="store_true", help="play drawn crowds, with the limit beside them")
+    parser.add_argument("--edges", default=",".join(map(str, EDGES)), help="with --limit")
+    parser.add_argument("--crowds", type=int, default=100, help="crowds of each window with --limit")
     parser.add_argument("--origins", type=int, default=0, help="count squares from this many random places")
     return parser.parse_args()
 

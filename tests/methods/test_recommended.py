@@ -25,9 +25,13 @@ def town():
     return Town.of(pm.mobility.problem(night.requests, night.vehicles, edge=4000, spacing=500))
 
 
+def _channels(town, program):
+    return recommended_channels(program, town.regions, np.full(len(program.capacities), 0.3))
+
+
 @pytest.mark.parametrize("epsilon", [1e-3, 0.5, 1.0, 4.0, 10.0])
 def test_every_recommendation_keeps_its_budget_in_whole_numbers(town, epsilon):
-    channels = recommended_channels(town.program(epsilon), town.regions)
+    channels = _channels(town, town.program(epsilon))
     assert any(channel.reports > 1 for channel in channels)
     for channel in channels:
         assert (channel.chances.sum(axis=1) == GRID).all()
@@ -37,20 +41,20 @@ def test_every_recommendation_keeps_its_budget_in_whole_numbers(town, epsilon):
 @pytest.mark.parametrize("epsilon", [0.0, np.inf])
 def test_without_a_budget_or_without_an_end_nothing_is_recommended(town, epsilon):
     assert not affordable(town.program(epsilon))
-    assert all(channel.reports == 1 for channel in recommended_channels(town.program(epsilon), town.regions))
+    assert all(channel.reports == 1 for channel in _channels(town, town.program(epsilon)))
 
 
 def test_a_channel_that_breaks_its_budget_is_mended(town, monkeypatch):
     """Planted: the solver's channels are for a larger ε than the agents have."""
     generous = solve(town.program(5.0))
     monkeypatch.setattr(module, "solve", lambda program, **_: generous)
-    for channel in recommended_channels(town.program(0.5), town.regions):
+    for channel in _channels(town, town.program(0.5)):
         assert keeps(channel.chances, 0.5)
 
 
 def test_channels_that_tell_nothing_lose_the_trial(town):
     program = town.program(2.0)
-    telling = recommended_channels(program, town.regions)
+    telling = _channels(town, program)
     mute = [silent(region, prior=prior) for region, prior in zip(town.regions, town.priors, strict=True)]
     assert better_on_made_up(program, town.regions, mute, telling) is telling
     assert better_on_made_up(program, town.regions, telling, mute) is telling

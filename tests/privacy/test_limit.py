@@ -95,17 +95,31 @@ def test_rows_for_given_column_minima_agree_with_another_solver(seed):
     assert gained == pytest.approx(value(program, minima=minima, prices=prices), abs=1e-9)
 
 
-@given(SEEDS, st.sampled_from([1.0, 1.5, 20.0, 2000.0]), st.sampled_from([0.0, 0.1]))
-@settings(max_examples=50, deadline=None)
-def test_the_nearest_column_is_within_the_ratio_and_nothing_is_nearer(seed, ratio, delta):
+@given(
+    SEEDS,
+    st.sampled_from([1.0, 1.5, 20.0, 2000.0]),
+    st.sampled_from([0.0, 0.1]),
+    st.sampled_from([-1, 0, 1e-9, 0.2, 9]),
+)
+@settings(max_examples=100, deadline=None)
+def test_the_nearest_column_is_within_the_ratio_and_nothing_is_nearer(seed, ratio, delta, guess):
     rng = _rng(seed)
     wanted, weight, column = rng.normal(0.1, 1.0, 7), rng.random(7) + 0.01, np.empty(7)
-    project(wanted, weight, ratio, delta, -1.0, column)
+    project(wanted, weight, ratio, delta, float(guess), column)
     assert (column >= 0).all()
     assert column.max() <= ratio * column.min() * (1 + 1e-12) + delta
     away = weight @ (column - wanted) ** 2
     for least in np.linspace(0, wanted.max() + 1, 400):
         assert away <= weight @ (np.clip(wanted, least, ratio * least + delta) - wanted) ** 2 + 1e-9
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, np.inf])
+@pytest.mark.parametrize("price", [0.0, 0.2, 5.0])
+def test_the_value_is_the_same_wherever_the_prices_begin(epsilon, price):
+    program = random_program(_rng(3), groups=3, types=5, resources=5, epsilon=epsilon)
+    found = solve(program, gap=1e-4, start=np.linspace(0.0, price, 5))
+    assert found.lower * (1 - 1e-9) <= value(program) <= found.upper * (1 + 1e-9)
+    assert found.gap <= 1e-4
 
 
 @pytest.mark.parametrize("seed", range(6))

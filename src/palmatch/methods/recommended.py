@@ -61,10 +61,13 @@ def affordable(program: Program) -> bool:
 
 
 def recommended_channels(
-    program: Program, owners: Sequence[Neighbourhood], *, progress: Progress | None = None
+    program: Program, owners: Sequence[Neighbourhood], prices: FloatArray, *, progress: Progress | None = None
 ) -> list[Channel]:
-    """Return the channels of the program's first groups, whose regions are `owners`: of all of them, or of some."""
-    found = solve(program, gap=_GAP, most_steps=_MOST_STEPS, progress=progress)
+    """Return the channels of the program's first groups, whose regions are `owners`: of all of them, or of some.
+
+    The solver begins at `prices`, public ones such as those of a sale among agents that know only their region.
+    """
+    found = solve(program, gap=_GAP, start=prices, most_steps=_MOST_STEPS, progress=progress)
     return [
         recommending(region, table, group.epsilon, prior=group.prior)
         for region, table, group in zip(owners, found.channels, program.groups, strict=False)

@@ -162,7 +162,7 @@ def _chosen_channels(
     program = program_of(workspace.regions, priors, of_units, own, problem.capacity.astype(np.float64))
     if not affordable(program):
         return _channels(crowds, progress, run)
-    recommended = recommended_channels(program, owners, progress=workspace.progress("recommendations"))
+    recommended = recommended_channels(program, owners, opening, progress=workspace.progress("recommendations"))
     # Among places those of the limit were the better ones whatever was tried, so that trying costs time only.
     if isinstance(problem.domain, Located):
         return recommended

@@ -83,7 +83,7 @@ def second_plan(
     pairs, of_late = np.unique(_places(workspace, settings)[late], axis=0, return_inverse=True)
     owners = tuple(workspace.regions[int(place)] for place in pairs[:, 0])
     whole = make_program([*program.groups, *known], program.capacities)
-    channels = (*first.channels, *recommended_channels(whole, owners))
+    channels = (*first.channels, *recommended_channels(whole, owners, first.opening))
     channel_of = first.channel_of.copy()
     channel_of[late] = len(first.channels) + of_late.ravel()
     everywhere = first.region_of_channel + owners

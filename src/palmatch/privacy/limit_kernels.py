@@ -52,15 +52,63 @@ class Layout(NamedTuple):
 
 
 @numba.njit(cache=True)
-def dot(one, other):  # type: ignore[no-untyped-def]  # compiled
-    """Return the sum of products, term by term: a product of a library adds in an order that differs by processor.
+def added(values):  # type: ignore[no-untyped-def]  # compiled
+    """Return the sum of all entries, every fourth together: four sums do not wait for each other.
 
-    Steps follow from such sums, and after a thousand of them channels would differ in what agents draw.
+    The order is the same on every processor, other than that of a library. Steps follow from such sums, and after a
+    thousand of them channels would differ in what agents draw.
     """
-    total = 0.0
+    one, two, three, four = 0.0, 0.0, 0.0, 0.0
+    whole = len(values) // 4 * 4
+    for x in range(0, whole, 4):
+        one += values[x]
+        two += values[x + 1]
+        three += values[x + 2]
+        four += values[x + 3]
+    for x in range(whole, len(values)):
+        one += values[x]
+    return (one + two) + (three + four)
+
+
+@numba.njit(cache=True)
+def dot(one, other):  # type: ignore[no-untyped-def]  # compiled
+    """Return the sum of products, in the order of `added`."""
+    parts = np.empty(len(one))
     for place in range(len(one)):
-        total += one[place] * other[place]
-    return total
+        parts[place] = one[place] * other[place]
+    return added(parts)
+
+
+@numba.njit(cache=True)
+def root_of(wanted, weight, ratio, delta, least, high):  # type: ignore[no-untyped-def]  # compiled
+    """Return the root that `project` needs, from a first guess; 0 where the way leads there and `high` is not known.
+
+    Two steps with the same change are on one piece, where the second ends at the root.
+    """
+    low, known, last_change = 0.0, high < np.inf, -1.0
+    for _ in range(_NEWTON_STEPS):
+        slope, change, most = 0.0, 0.0, ratio * least + delta
+        for x in range(len(wanted)):
+            if wanted[x] < least:
+                slope += weight[x] * (least - wanted[x])
+                change += weight[x]
+            elif wanted[x] > most:
+                slope += ratio * weight[x] * (most - wanted[x])
+                change += ratio * ratio * weight[x]
+        if slope > 0.0:
+            high = least
+        else:
+            low = least
+        following = least - slope / change if change > 0.0 else least
+        if following <= 0.0 and not known:
+            return 0.0
+        done = change == last_change or following == least
+        if following < low or following > high:
+            following, done = 0.5 * (low + high), False
+        least, last_change = following, change
+        if done:
+            break
+    return least
 
 
 @numba.njit(cache=True)
@@ -68,44 +116,27 @@ def project(wanted, weight, ratio, delta, start, column):  # type: ignore[no-unt
     """Write the nearest column with entries between some m >= 0 and ratio·m + δ; return m.
 
     For given m the nearest entries are `wanted` clipped to that interval; the derivative of the weighted squared
-    distance in m increases and is piecewise linear, so a Newton step inside a bracket finds its root.
+    distance in m increases and is piecewise linear, so a Newton step inside a bracket finds its root. `start` is a
+    guess at m: with one above 0, whether m is 0 is looked at only where the steps lead there.
     """
-    above, below, high, low = 0.0, 0.0, 0.0, 0.0
-    for x in range(len(wanted)):
-        if wanted[x] > delta:
-            above += weight[x] * (wanted[x] - delta)
-            high = max(high, wanted[x])
-        elif wanted[x] < 0.0:
-            below -= weight[x] * wanted[x]
-    if ratio * above <= below:
+    least = root_of(wanted, weight, ratio, delta, start, np.inf) if start > 0.0 else 0.0
+    if least == 0.0:
+        above, below, high = 0.0, 0.0, 0.0
         for x in range(len(wanted)):
-            column[x] = min(max(wanted[x], 0.0), delta)
-        return 0.0
-    if ratio > UNBOUNDED:
-        for x in range(len(wanted)):
-            column[x] = max(wanted[x], 0.0)
-        return 0.0
-    least = start if 0.0 < start < high else high / ratio
-    for _ in range(_NEWTON_STEPS):
-        slope, change = 0.0, 0.0
-        for x in range(len(wanted)):
-            if wanted[x] < least:
-                slope += weight[x] * (least - wanted[x])
-                change += weight[x]
-            elif wanted[x] > ratio * least + delta:
-                slope += ratio * weight[x] * (ratio * least + delta - wanted[x])
-                change += ratio * ratio * weight[x]
-        if slope > 0.0:
-            high = least
-        else:
-            low = least
-        following = least - slope / change if change > 0.0 else least
-        if following < low or following > high:
-            following = 0.5 * (low + high)
-        done = abs(following - least) <= 1e-14 * high
-        least = following
-        if done:
-            break
+            if wanted[x] > delta:
+                above += weight[x] * (wanted[x] - delta)
+                high = max(high, wanted[x])
+            elif wanted[x] < 0.0:
+                below -= weight[x] * wanted[x]
+        if ratio * above <= below:
+            for x in range(len(wanted)):
+                column[x] = min(max(wanted[x], 0.0), delta)
+            return 0.0
+        if ratio > UNBOUNDED:
+            for x in range(len(wanted)):
+                column[x] = max(wanted[x], 0.0)
+            return 0.0
+        least = root_of(wanted, weight, ratio, delta, high / ratio, high)
     for x in range(len(wanted)):
         column[x] = min(max(wanted[x], least), ratio * least + delta)
     return least
@@ -122,10 +153,8 @@ def primal_step(layout, channels, minima, multipliers, prices, step, share, aver
     filled[:] = 0.0
     used[:] = 0.0
     moved = 0.0
-    widest = 0
-    for group in range(len(layout.rows) - 1):
-        widest = max(widest, layout.rows[group + 1] - layout.rows[group])
-    wanted, column = np.empty(widest), np.empty(widest)
+    widest = np.diff(layout.rows).max()
+    wanted, column, parts = np.empty(widest), np.empty(widest), np.empty(widest)
     for k in range(len(layout.at)):
         if minima[k] < 0.0 and not doubtful[k]:
             continue
@@ -133,26 +162,29 @@ def primal_step(layout, channels, minima, multipliers, prices, step, share, aver
         first, last, at, price = layout.rows[group], layout.rows[group + 1], layout.at[k], prices[layout.resource[k]]
         # Slices, whose places are counted from 0: then processors do several at a time.
         value, weight, cost = layout.table[at : at + last - first], layout.weight[first:last], multipliers[first:last]
+        old, goal, new = channels[at : at + last - first], wanted[: last - first], column[: last - first]
+        for x in range(len(value)):
+            goal[x] = value[x] - cost[x] - price
         if minima[k] < 0.0:
             above, below = 0.0, 0.0
             for x in range(len(value)):
-                gain = value[x] - cost[x] - price
-                if gain > 0.0:
-                    above += weight[x] * gain
+                if goal[x] > 0.0:
+                    above += weight[x] * goal[x]
                 else:
-                    below -= weight[x] * gain
+                    below -= weight[x] * goal[x]
             if above == 0.0 or (layout.delta == 0.0 and layout.ratio[group] * above <= below):
                 continue
-        old, goal, new = channels[at : at + last - first], wanted[: last - first], column[: last - first]
         for x in range(len(value)):
-            goal[x] = old[x] + step * (value[x] - cost[x] - price)
+            goal[x] = old[x] + step * goal[x]
         minima[k] = project(goal, weight, layout.ratio[group], layout.delta, minima[k], new)
         moving[k] = True
-        total = 0.0
+        mean, row_sum, part = average[at : at + last - first], filled[first:last], parts[: last - first]
         for x in range(len(value)):
-            moved += weight[x] * (new[x] - old[x]) ** 2
-            total += weight[x] * new[x]
-        mean, row_sum = average[at : at + last - first], filled[first:last]
+            part[x] = weight[x] * (new[x] - old[x]) ** 2
+        moved += added(part)
+        for x in range(len(value)):
+            part[x] = weight[x] * new[x]
+        total = added(part)
         for x in range(len(value)):
             old[x] = new[x]
         for x in range(len(value)):
@@ -163,6 +195,26 @@ def primal_step(layout, channels, minima, multipliers, prices, step, share, aver
         if total == 0.0:
             minima[k] = -1.0
     return moved
+
+
+@numba.njit(cache=True)
+def dual_step(values, weight, most, before, now, step, share, average, after):  # type: ignore[no-untyped-def]  # compiled
+    """Write `values` moved by `step` against what exceeds `most`, extrapolated from before to now, and at least 0.
+
+    `average` grows by `share` times what is written. Return the squared length of the move, and its product with the
+    change from before to now.
+    """
+    squares, products = np.empty(len(values)), np.empty(len(values))
+    for x in range(len(values)):
+        goal = values[x] + step * (2 * now[x] - before[x] - most[x])
+        after[x] = goal if goal > 0.0 else 0.0
+    for x in range(len(values)):
+        average[x] += share * after[x]
+    for x in range(len(values)):
+        change = after[x] - values[x]
+        squares[x] = weight[x] * change * change
+        products[x] = weight[x] * change * (now[x] - before[x])
+    return added(squares), added(products)
 
 
 @numba.njit(cache=True, fastmath={"reassoc", "contract"})
