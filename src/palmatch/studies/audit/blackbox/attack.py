@@ -165,14 +165,17 @@ def attack(
     types:
         Types that the target may have; a few games with each choose the two that are told apart best.
     known:
-        Whether the observer knows the draws of all agents but the target; of `worlds` of them pilot games choose one.
+        Whether the observer knows the draws of all agents but the target; of up to `worlds` of them pilot games choose
+        one.
     games:
         Games with either type: a quarter teaches the tests, a quarter chooses one and its threshold, half measures.
     """
     with quiet():
         stages = [watched(problem, method, target, one.type, settings) for one in types]
         chance = np.random.default_rng(seed)
-        tried = [int(world) for world in chance.integers(1 << 62, size=worlds)] if known else [None]
+        # Few games tell little: looking for the worst world must not take longer than they do.
+        count = min(worlds, max(1, games // 10))
+        tried = [int(world) for world in chance.integers(1 << 62, size=count)] if known else [None]
         one, two, world = _told_apart(stages, tried, games, _draws(chance, seed))
         draws, charged = _draws(chance, seed), 0
         seen: tuple[list[Observation], list[Observation]] = ([], [])
