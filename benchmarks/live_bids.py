@@ -1,6 +1,6 @@
 """Bids of many agents: slots and loss of the live game, by the board's own rules, beside the batch's.
 
-    python -m benchmarks.live_bids [agents] [games]
+    python -m benchmarks.live_bids [agents] [games] [data seed]
 
 Devices are their bid rule on their value lists, without a network: what they bid does not depend on how it travels.
 """
@@ -74,9 +74,9 @@ def live(problem: Problem, place: Map, seed: int) -> tuple[np.ndarray, int]:
     return resource_of, slot + 1
 
 
-def main(agents: int = 10_000, games: int = 4) -> None:
-    """Print a line for each game."""
-    places = crowd(agents, seed=0)
+def main(agents: int = 10_000, games: int = 4, data: int = 0) -> None:
+    """Print a line for each game; the data seed says which crowd."""
+    places = crowd(agents, seed=data)
     requests, vehicles = points("a", places.requests), points("v", places.vehicles)
     problem = mobility.problem(requests, vehicles, edge=EDGE, spacing=SPACING, interest=INTEREST)
     best = optimal_welfare(problem)

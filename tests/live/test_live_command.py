@@ -10,8 +10,9 @@ import re
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -333,3 +334,38 @@ def test_a_process_of_the_demo_ends_when_the_one_that_started_it_is_gone(tmp_pat
             process.wait(timeout=5)
         process.stdin.close()
         assert process.wait(timeout=60) == 1
+
+
+def children_of(process: int) -> list[int]:
+    """The numbers of the processes that a process has started, and theirs."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+    own = [number for number, parent in parents.items() if parent == process]
+    return own + [child for number in own for child in children_of(number)]
+
+
+def is_running(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found in /proc, which Linux has")
+@pytest.mark.parametrize(("transport", "processes"), [("hub", 5), ("mqtt", 7)])
+def test_no_process_of_a_demo_stays_behind_when_it_is_killed(tmp_path: Path, transport: str, processes: int) -> None:
+    if transport == "mqtt" and MOSQUITTO is None:
+        pytest.skip("Mosquitto is not installed (apt-get install mosquitto)")
+    with party("demo", "--transport", transport, "--out", "out", folder=tmp_path) as demo:
+        until = time.monotonic() + 60
+        while len(started := children_of(demo.pid)) < processes and time.monotonic() < until:
+            time.sleep(0.1)
+        assert len(started) == processes
+        demo.kill()
+        demo.wait()
+        while any(map(is_running, started)) and time.monotonic() < until + 60:
+            time.sleep(0.1)
+        assert not any(map(is_running, started))

@@ -13,6 +13,7 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from palmatch.errors import InputError, TransportError
+from palmatch.live import guard
 from palmatch.live.topics import LARGEST, Role, readable, writable
 from palmatch.live.transport.hub import is_loopback
 
@@ -161,21 +163,26 @@ class Running:
 
 @contextmanager
 def running(folder: Path, gateways: Mapping[str, tuple[str, ...]]) -> Iterator[Running]:
-    """Run a broker on the loopback, with its files in a folder."""
+    """Run a broker on the loopback, with its files in a folder; it ends with this process, however that ends."""
     program = shutil.which("mosquitto") or shutil.which("mosquitto", path=_PLACES)
     if program is None:
         raise InputError("There is no mosquitto on this machine: apt-get install mosquitto, or use --transport hub.")
     port = _free_port()
     settings = Mosquitto(port=port, gateways=gateways, run_as="root" if os.geteuid() == 0 else "")
     passwords = settings.write(folder)
+    command = [sys.executable, "-I", guard.__file__, program, "-c", str(folder / "mosquitto.conf")]
     with (folder / "log").open("wb") as log:
-        broker = subprocess.Popen([program, "-c", folder / "mosquitto.conf"], stdout=log, stderr=log)
-    try:
-        _await_broker(broker, port, folder / "log")
-        yield Running(f"mqtt://127.0.0.1:{port}", port, passwords, broker.pid)
-    finally:
-        broker.terminate()
-        broker.wait()
+        broker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+    assert broker.stdin is not None
+    assert broker.stdout is not None
+    with broker.stdin, broker.stdout:
+        try:
+            pid = int(broker.stdout.readline() or 0)
+            _await_broker(broker, port, folder / "log")
+            yield Running(f"mqtt://127.0.0.1:{port}", port, passwords, pid)
+        finally:
+            broker.stdin.close()
+            broker.wait()
 
 
 def _await_broker(broker: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -35,6 +35,8 @@ _NOBODY = 65534
 _DEATHS = 3
 # Devices of a process that connect and ask for a token at the same time, and how often they try to connect.
 _ARRIVING, _ATTEMPTS = 16, 20
+# By how much devices give way to the board and to the hub or broker, which elsewhere have machines of their own.
+_NICE = 10
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -104,16 +106,29 @@ class DevicesPart(msgspec.Struct, frozen=True, tag="devices"):
 Part = BoardPart | GatewayPart | DevicesPart
 
 
-def _end_with_parent() -> None:
-    """End this process as soon as its standard input ends: the process that started it is gone, or is done with it."""
+def _first_line() -> bytes:
+    """Read the standard input up to the end of its first line, and no further."""
+    line = b""
+    while not line.endswith(b"\n") and (more := os.read(0, 1 << 16)):
+        line += more
+    return line
+
+
+def _end_with_parent() -> threading.Event:
+    """End this process as soon as its standard input ends: the process that started it is gone, or is done with it.
+
+    Returns what is set when there is something more to read.
+    """
+    told = threading.Event()
 
     def wait() -> None:
         # Not through `sys.stdin`, whose lock a thread that waits would hold to the end.
         while os.read(0, 4096):
-            continue
+            told.set()
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
+    return told
 
 
 def say(**line: Any) -> None:
@@ -125,8 +140,8 @@ def say(**line: Any) -> None:
 # --- the board -----------------------------------------------------------------------------------------------------
 
 
-async def run_board(part: BoardPart) -> None:
-    """Play one game."""
+async def run_board(part: BoardPart, told: threading.Event) -> None:
+    """Play one game, once this process is told to."""
     from palmatch.live.board import PHASES, Board
     from palmatch.live.codec import decode
     from palmatch.live.journal import Journal
@@ -163,10 +178,8 @@ async def run_board(part: BoardPart) -> None:
     board = Board(transport, Signer(part.secret), journal)
     settle()
     say(board="ready")
-    # The game is opened when all devices are there; without a word, the process that started this one has ended.
-    if not await asyncio.to_thread(sys.stdin.readline):
-        return
-    _end_with_parent()
+    # The game is opened when all devices are there.
+    await asyncio.to_thread(told.wait)
     result = await board.play(session.game, opening)
     slots = max((head.sequence for head in result.bulletins), default=1)
     found = board.metrics
@@ -180,6 +193,8 @@ async def run_board(part: BoardPart) -> None:
     )
     journal.close()
     await transport.close()
+    # What this process has used is read off it before it ends.
+    await asyncio.Event().wait()
 
 
 def _points(part: BoardPart) -> Any:
@@ -237,7 +252,7 @@ def _check_blind(secret_file: str) -> None:
 
 
 async def run_gateway(part: GatewayPart) -> None:
-    """Serve all resources until the standard input ends."""
+    """Serve all resources for as long as this process runs."""
     certificates = tuple(part.keys.certificates.values())
     credentials = Credentials("resource", part.keys.signer, certificates=certificates)
     transport = await _arrived(part.session, credentials)
@@ -249,8 +264,7 @@ async def run_gateway(part: GatewayPart) -> None:
     )
     await gateway.start()
     say(gateway="ready")
-    await asyncio.to_thread(sys.stdin.read)
-    await transport.close()
+    await asyncio.Event().wait()
 
 
 # --- devices -------------------------------------------------------------------------------------------------------
@@ -362,10 +376,10 @@ async def _play(part: DevicesPart, member: Member, transport: Transport, arrivin
         }
 
 
-async def _run(part: Part) -> None:
+async def _run(part: Part, told: threading.Event) -> None:
     match part:
         case BoardPart():
-            await run_board(part)
+            await run_board(part, told)
         case GatewayPart():
             await run_gateway(part)
         case DevicesPart():
@@ -374,11 +388,11 @@ async def _run(part: Part) -> None:
 
 def main() -> int:
     """Run the part that is read from the standard input."""
-    part: Part = msgspec.json.decode(sys.stdin.readline(), type=Part)
-    if isinstance(part, DevicesPart):
-        _end_with_parent()
+    part: Part = msgspec.json.decode(_first_line(), type=Part)
+    if isinstance(part, DevicesPart) and hasattr(os, "nice"):
+        os.nice(_NICE)
     try:
-        run(_run(part))
+        run(_run(part, _end_with_parent()))
     except PalmatchError as error:
         say(error=str(error))
         return 2

@@ -79,13 +79,19 @@ def roster_record(
 
 def is_member(members: Envelope, roster: Envelope, tag: bytes, epsilon_class: int) -> bool:
     """Tell whether a region's list, which the roster must name, has this tag in this ε class."""
+    return (tag, epsilon_class) in _members_of(members, roster)
+
+
+@lru_cache(maxsize=256)
+def _members_of(members: Envelope, roster: Envelope) -> frozenset[tuple[bytes, int]]:
+    """Return the tags of a region with their ε classes, once the roster is found to name and count them."""
     listed, counts = expect(members, m.Members), expect(roster, m.Roster)
     named = next((count for count in counts.regions if count.region == listed.region), None)
     if named is None or named.members != members.hash or len(listed.tags) != m.TAG * len(listed.classes):
         raise ProtocolError("The list of a region's members is not the one that the roster names.")
     if any(named.counts[number] != listed.classes.count(number) for number in range(len(named.counts))):
         raise ProtocolError("The roster's counts are not those of the list of members.")
-    return (tag, epsilon_class) in zip(split(listed.tags, m.TAG), listed.classes, strict=True)
+    return frozenset(zip(split(listed.tags, m.TAG), listed.classes, strict=True))
 
 
 @lru_cache(maxsize=256)

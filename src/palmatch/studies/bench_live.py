@@ -23,8 +23,9 @@ from palmatch.methods import Settings, Workspace, prepare
 
 INTEREST, EDGE, EPSILON = 20, 1000.0, 1.0
 
-# Shares of a batch in which devices join, tables are computed and reports come in; the rest is for the matching.
-_JOINING, _PREPARING, _REPORTING = 0.41, 0.13, 0.27
+# Shares of a batch in which devices join, tables are computed and reports come in, at most: reports end with the last
+# of them. The rest is for the matching.
+_JOINING, _PREPARING, _REPORTING = 0.37, 0.12, 0.3
 # Bids: the horizon, and the length of a slot for each device of the machine.
 _SLOTS, _SLOT, _SHORTEST_SLOT = 100, 0.0004, 0.4
 _DEVICES_OF_PROCESS = 2500

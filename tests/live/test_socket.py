@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import websockets
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from live.examples import topic
+from palmatch.live.transport import Hub, socket
+from palmatch.live.transport.frames import CBOR, JSON, Op, frame, read_frame
+
+SUBSCRIBE = frame(Op.SUBSCRIBE, str(topic("open")), b"")
+
+
+@asynccontextmanager
+async def joined(url: str, *names: str) -> AsyncIterator[ClientConnection]:
+    async with websockets.connect(url, subprotocols=list(names or (CBOR,)), compression=None) as client:  # type: ignore[arg-type]
+        yield client
+
+
+def with_hub(main: Callable[[str], Awaitable[None]], *middleware: Middleware) -> None:
+    async def run() -> None:
+        hub = Hub(largest=1000)
+        try:
+            await main(await hub.start(middleware=middleware))
+        finally:
+            await hub.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+async def code_of_end(client: ClientConnection) -> int | None:
+    try:
+        while True:
+            await client.recv()
+    except ConnectionClosed as ended:
+        return ended.rcvd and ended.rcvd.code
+
+
+async def op_of(client: ClientConnection) -> Op:
+    data = await client.recv()
+    assert isinstance(data, bytes)
+    return read_frame(data, tuple(Op))[0]
+
+
+@pytest.mark.parametrize("parts", [[SUBSCRIBE], [SUBSCRIBE[:1], b"", SUBSCRIBE[1:9], SUBSCRIBE[9:]]])
+def test_a_message_in_parts_is_handled_as_one(parts: list[bytes]) -> None:
+    async def main(url: str) -> None:
+        async with joined(url) as client:
+            assert await op_of(client) is Op.CHALLENGE
+            for _ in range(3):
+                await client.send(parts)
+                assert await op_of(client) is Op.SUBSCRIBED
+
+    with_hub(main)
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "code"),
+    [(bytes(1001), False, 1009), ([bytes(600), bytes(600)], False, 1009), (b"\xff", True, 1007)],
+)
+def test_what_breaks_the_rules_ends_the_connection(data: Any, text: bool, code: int) -> None:
+    async def main(url: str) -> None:
+        async with joined(url, JSON) as client:
+            await client.send(data, text=text)
+            assert await code_of_end(client) == code
+        async with joined(url) as client:
+            assert await op_of(client) is Op.CHALLENGE
+
+    with_hub(main)
+
+
+class Closed:
+    """A middleware that lets no WebSocket pass."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert dict(scope["headers"])[b"sec-websocket-protocol"] == CBOR.encode()
+        assert (await receive())["type"] == "websocket.connect"
+        await send({"type": "websocket.close", "code": 1008})
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "middleware"), [("/bus", "other", ()), ("/other", CBOR, ()), ("/bus", CBOR, (Middleware(Closed),))]
+)
+def test_routes_middleware_and_notation_hold_for_websockets(
+    path: str, name: str, middleware: tuple[Middleware, ...]
+) -> None:
+    async def main(url: str) -> None:
+        with pytest.raises(InvalidStatus) as refused:
+            async with joined(url.replace("/bus", path), name):
+                pass
+        assert refused.value.response.status_code == 403
+
+    with_hub(main, *middleware)
+
+
+def test_a_client_that_does_not_answer_is_cut_off_and_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "_PING_SECONDS", 0.1)
+
+    async def main(url: str) -> None:
+        host, port = url.removeprefix("ws://").removesuffix("/bus").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(
+            f"GET /bus HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Key: {'A' * 22}==\r\nSec-WebSocket-Version: 13\r\n"
+            f"Sec-WebSocket-Protocol: {CBOR}\r\n\r\n".encode()
+        )
+        assert b" 101 " in await reader.readline()
+        async with joined(url) as client:
+            # It reads to the end, and says nothing to what it is asked.
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await reader.readexactly(10**6)
+            assert await op_of(client) is Op.CHALLENGE
+            await client.send(SUBSCRIBE)
+            assert await op_of(client) is Op.SUBSCRIBED
+        writer.close()
+
+    with_hub(main)
+
+
+def test_a_hub_that_stops_says_so_to_its_clients() -> None:
+    async def main() -> int | None:
+        hub = Hub()
+        async with joined(await hub.start()) as client:
+            await hub.stop()
+            return await code_of_end(client)
+
+    assert asyncio.run(asyncio.wait_for(main(), 30)) == 1001
