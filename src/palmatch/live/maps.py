@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -62,6 +63,7 @@ class Map:
         return m.ResourceList(names=self.resources.ids, at=pack("d", at.ravel()))
 
 
+@lru_cache(maxsize=4096)
 def _centre(partition: Partition, region: str) -> tuple[float, float]:
     """Return the centre of a region by its name; raise InputError where there is none."""
     column, _, row = region.partition(",")

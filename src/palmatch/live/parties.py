@@ -35,8 +35,6 @@ _NOBODY = 65534
 _DEATHS = 3
 # Devices of a process that connect and ask for a token at the same time, and how often they try to connect.
 _ARRIVING, _ATTEMPTS = 16, 20
-# By how much devices give way to the board and to the hub or broker, which elsewhere have machines of their own.
-_NICE = 10
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -389,8 +387,6 @@ async def _run(part: Part, told: threading.Event) -> None:
 def main() -> int:
     """Run the part that is read from the standard input."""
     part: Part = msgspec.json.decode(_first_line(), type=Part)
-    if isinstance(part, DevicesPart) and hasattr(os, "nice"):
-        os.nice(_NICE)
     try:
         run(_run(part, _end_with_parent()))
     except PalmatchError as error:

@@ -16,7 +16,7 @@ from palmatch.live.support import UNIT_SLACK, matched_units, supporting_prices
 from palmatch.live.terms import Crowd, Outcome, Regional, Said
 from palmatch.methods.centre_on_reports import AUCTION_STEP, MOST_RESOURCES, auctioned, matched_on
 from palmatch.methods.opening import prior_of
-from palmatch.methods.reports import FEW_AGENTS, FINE_STEP, LONG_PATIENCE, Reporting, reporting, value_lists
+from palmatch.methods.reports import FEW_AGENTS, FINE_STEP, LONG_PATIENCE, STEP, Reporting, reporting, value_lists
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.once import channel_for
 from palmatch.problem import FloatArray, IntArray
@@ -59,11 +59,13 @@ class ReportRules(MethodRules):
         return super().tables(crowd)
 
     def _tables(self, first: Mapping[tuple[str, int], int]) -> Mapping[tuple[str, int], m.Table]:
-        step = bidding_of(self.map).opening_step
-        self.plan: Reporting = reporting(self.workspace, self.settings)
-        if self.plan.step != step:
-            # More agents have come than resources had let expect.
-            self.plan = reporting(self.workspace, replace(self.settings, step=step))
+        step, own = bidding_of(self.map).opening_step, self.settings.step
+        if own is None:
+            own = FINE_STEP if self.workspace.problem.agents <= FEW_AGENTS else STEP
+        # Unless the method would take the announced step by itself: more agents may have come than resources.
+        settings = self.settings if own == step else replace(self.settings, step=step)
+        self.plan: Reporting = reporting(self.workspace, settings)
+        assert self.plan.step == step
         # The place of each earlier table among the channels, and those channels with their values in this game.
         self.kept: dict[bytes, int] = {}
         self.channels, self.owners = list(self.plan.channels), list(self.plan.region_of_channel)
@@ -71,14 +73,17 @@ class ReportRules(MethodRules):
 
     def _earlier(self, place: tuple[str, int], region: Neighbourhood) -> tuple[m.Earlier, ...]:
         """Return what reports of earlier tables are worth now: post-processing of what was told then."""
+        here = (place[0], self._crowd.classes[place[1]])
+        tables = [table for table in self.earlier if (table.region, table.epsilon) == here]
+        if not tables:
+            return ()
         prior, found = prior_of(self.workspace.problem, region), []
-        for table in self.earlier:
-            if (table.region, table.epsilon) == (place[0], self._crowd.classes[place[1]]):
-                channel = channel_for(region, table.cell_of, table.chances, prior=prior)
-                self.kept[table.channel] = len(self.channels)
-                self.channels.append(channel)
-                self.owners.append(region)
-                found.append(m.Earlier(channel=table.channel, values=pack("d", channel.values.ravel().tolist())))
+        for table in tables:
+            channel = channel_for(region, table.cell_of, table.chances, prior=prior)
+            self.kept[table.channel] = len(self.channels)
+            self.channels.append(channel)
+            self.owners.append(region)
+            found.append(m.Earlier(channel=table.channel, values=pack("d", channel.values.ravel().tolist())))
         return tuple(found)
 
     def _channel(self, place: tuple[str, int], number: int) -> m.Table:

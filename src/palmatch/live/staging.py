@@ -44,8 +44,9 @@ SPACING = 100.0
 
 _GROUPS = 3
 _NOBODY = 65534
-# Files and sockets of one process beside its devices', and those of a device: its connection and its ledger.
-_FILES, _FILES_OF_DEVICE = 200, 4
+# Files and sockets of one process beside its devices', and those of a device: its connection, its ledger, and the
+# ledger's lock. A ledger's journal is open while one device writes, and devices of a process write one after another.
+_FILES, _FILES_OF_DEVICE = 200, 3
 
 Told = Callable[[str, int, int], None]
 

@@ -36,7 +36,7 @@ def supporting_prices(lists: ValueLists, resource_of: IntArray, resources: int) 
     """
     agents = np.flatnonzero(resource_of >= 0)
     held, number = resource_of[agents], lists.list_of[agents]
-    worth = np.array([_worth(lists, place, resource) for place, resource in zip(number, held, strict=True)])
+    worth = _worth(lists, number, held, resources)
     prices = np.zeros(resources)
     prices[held] = worth
     for _ in range(resources + 2):
@@ -49,10 +49,13 @@ def supporting_prices(lists: ValueLists, resource_of: IntArray, resources: int) 
     raise DidNotConverge("No prices support the matching of the reports: it is not optimal.")
 
 
-def _worth(lists: ValueLists, place: int, resource: int) -> float:
-    here = slice(int(lists.start[place]), int(lists.start[place + 1]))
-    found = np.flatnonzero(lists.resources[here] == resource)
-    return float(lists.values[here][found[0]]) if len(found) else OUTSIDE
+def _worth(lists: ValueLists, places: IntArray, held: IntArray, resources: int) -> FloatArray:
+    """Return what each of these resources is worth by the list at its place; next to nothing where it is not on it."""
+    listed = np.repeat(np.arange(len(lists.start) - 1), np.diff(lists.start)) * resources + lists.resources
+    order = np.argsort(listed)
+    wanted = places * resources + held
+    found = order[np.minimum(np.searchsorted(listed, wanted, sorter=order), len(listed) - 1)]
+    return np.where(listed[found] == wanted, lists.values[found], OUTSIDE)
 
 
 def matched_units(

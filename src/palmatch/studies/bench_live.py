@@ -28,7 +28,8 @@ INTEREST, EDGE, EPSILON = 20, 1000.0, 1.0
 _JOINING, _PREPARING, _REPORTING = 0.37, 0.12, 0.3
 # Bids: the horizon, and the length of a slot for each device of the machine.
 _SLOTS, _SLOT, _SHORTEST_SLOT = 100, 0.0004, 0.4
-_DEVICES_OF_PROCESS = 2500
+# More processes than cores would take turns with the board and the hub or broker.
+_DEVICES_OF_PROCESS = 5000
 _IN_MEMORY = Path("/dev/shm")
 
 Progress = Callable[[str, int, int], None]
