@@ -153,7 +153,9 @@ def primal_step(layout, channels, minima, multipliers, prices, step, share, aver
     filled[:] = 0.0
     used[:] = 0.0
     moved = 0.0
-    widest = np.diff(layout.rows).max()
+    widest = 0
+    for group in range(len(layout.rows) - 1):
+        widest = max(widest, layout.rows[group + 1] - layout.rows[group])
     wanted, column, parts = np.empty(widest), np.empty(widest), np.empty(widest)
     for k in range(len(layout.at)):
         if minima[k] < 0.0 and not doubtful[k]:
