@@ -94,6 +94,15 @@ def test_a_result_that_steers_any_of_its_units_gets_no_position(code: str, lines
     assert refusal.value.code == code
 
 
+def test_a_larger_demand_gives_a_board_no_more_slack_to_steer_with() -> None:
+    store = MemoryStore(units_of(10.0))
+    machine = ReportMachine(TWO, store, draw=draw_low)
+    close = replace(SEATS, values=((0.9, 0.9, 0.5, 0.485), (0.3, 0.3, 0.8, 0.4)))
+    told(machine, (replace(OPEN, demand=2, slack=0.01), "o"), (NAMED, "r"), (close, "t1"))
+    with pytest.raises(Refused, match="something better"):
+        machine.receive(Result("g", (line("a#1"), line("c")), FREE), "x")
+
+
 @pytest.mark.parametrize("demands", [(), (("me", 1),), (("me", 3),), (("you", 2),)])
 def test_a_roster_with_another_demand_of_the_device_is_refused_before_anything_is_charged(demands: Any) -> None:
     store = MemoryStore(units_of(10.0))

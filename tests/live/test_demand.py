@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -227,6 +228,15 @@ def test_reports_for_demands_are_refused_for_too_many_resources() -> None:
         refuse_demand("report", place, 2)
     refuse_demand("report", place, 1)
     refuse_demand("bids", place, 2)
+
+
+def test_resources_that_only_look_like_seats_of_one_are_refused_where_that_matters() -> None:
+    listed = resources(("v#1", "v#2", "w"))
+    apart = replace(listed, latitude=np.array([40.75, 40.76, 40.77]))
+    refuse_demand("bids", Map(GRID, listed), 2)
+    refuse_demand("bids", Map(GRID, apart), 1)
+    with pytest.raises(InputError, match="v#1 and v#2 are seats of one resource, but at different places: rename"):
+        refuse_demand("bids", Map(GRID, apart), 2)
 
 
 def test_a_game_of_ones_says_nothing_of_demands() -> None:

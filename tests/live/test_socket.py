@@ -36,6 +36,19 @@ def with_hub(main: Callable[[str], Awaitable[None]], *middleware: Middleware) ->
     asyncio.run(asyncio.wait_for(run(), 30))
 
 
+async def by_hand(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect without a library that would answer or read; what the hub says is read up to a few kilobytes."""
+    host, port = url.removeprefix("ws://").removesuffix("/bus").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port), limit=1000)
+    writer.write(
+        f"GET /bus HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Key: {'A' * 22}==\r\nSec-WebSocket-Version: 13\r\n"
+        f"Sec-WebSocket-Protocol: {CBOR}\r\n\r\n".encode()
+    )
+    assert b" 101 " in await reader.readline()
+    return reader, writer
+
+
 async def code_of_end(client: ClientConnection) -> int | None:
     try:
         while True:
@@ -108,14 +121,7 @@ def test_a_client_that_does_not_answer_is_cut_off_and_others_stay(monkeypatch: p
     monkeypatch.setattr(socket, "_PING_SECONDS", 0.1)
 
     async def main(url: str) -> None:
-        host, port = url.removeprefix("ws://").removesuffix("/bus").split(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(
-            f"GET /bus HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            f"Sec-WebSocket-Key: {'A' * 22}==\r\nSec-WebSocket-Version: 13\r\n"
-            f"Sec-WebSocket-Protocol: {CBOR}\r\n\r\n".encode()
-        )
-        assert b" 101 " in await reader.readline()
+        reader, writer = await by_hand(url)
         async with joined(url) as client:
             # It reads to the end, and says nothing to what it is asked.
             with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
@@ -124,6 +130,56 @@ def test_a_client_that_does_not_answer_is_cut_off_and_others_stay(monkeypatch: p
             await client.send(SUBSCRIBE)
             assert await op_of(client) is Op.SUBSCRIBED
         writer.close()
+
+    with_hub(main)
+
+
+# A ping, and an empty part of a message; all zeros mask nothing.
+PING, EMPTY = b"\x89\xfd" + bytes(129), b"\x00\x80" + bytes(4)
+
+
+async def send_on(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Send far more than systems keep of what is not read, or until the connection ends."""
+    for _ in range(1000):
+        writer.write(data)
+        await writer.drain()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("first", "flood", "most_empty", "most_waiting"),
+    [
+        (b"", PING, socket._MOST_EMPTY, socket._MOST_WAITING),
+        (b"\x02\x80" + bytes(4), EMPTY, socket._MOST_EMPTY, socket._MOST_WAITING),
+        # It asks, and does not read the answers.
+        (b"", PING, 10**9, 10_000),
+    ],
+)
+def test_a_client_that_floods_with_nothing_is_cut_off_and_others_stay(
+    monkeypatch: pytest.MonkeyPatch, first: bytes, flood: bytes, most_empty: int, most_waiting: int
+) -> None:
+    monkeypatch.setattr(socket, "_MOST_EMPTY", most_empty)
+    monkeypatch.setattr(socket, "_MOST_WAITING", most_waiting)
+
+    async def main(url: str) -> None:
+        _, writer = await by_hand(url)
+        async with joined(url) as client:
+            writer.write(first)
+            with pytest.raises(ConnectionError):
+                await send_on(writer, flood * 500)
+            assert await op_of(client) is Op.CHALLENGE
+            await client.send(SUBSCRIBE)
+            assert await op_of(client) is Op.SUBSCRIBED
+
+    with_hub(main)
+
+
+def test_as_many_empty_frames_as_allowed_do_no_harm() -> None:
+    async def main(url: str) -> None:
+        async with joined(url) as client:
+            assert await op_of(client) is Op.CHALLENGE
+            await client.send([SUBSCRIBE[:5], *[b""] * (socket._MOST_EMPTY - 1), SUBSCRIBE[5:]])
+            assert await op_of(client) is Op.SUBSCRIBED
 
     with_hub(main)
 

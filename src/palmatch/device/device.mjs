@@ -364,7 +364,7 @@ function checkGains(agents, table, worth, prices, slack) {
       const number = place.get(resource);
       gain = gain + ((number === undefined ? OUTSIDE : values[number]) - prices.get(resource));
     }
-    if (gain < best.get(key) - slack * demand) {
+    if (gain < best.get(key) - Math.min(slack * demand, MOST_SLACK)) {
       throw new Refused("steered", "An agent with this table should have got something better at these prices.");
     }
   }

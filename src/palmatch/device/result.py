@@ -23,6 +23,9 @@ from palmatch.errors import Refused
 # What a resource that is not in an agent's table is worth to it: better than nothing.
 OUTSIDE = 1e-12
 
+# A result may fall short of its prices by no more, whatever an agent wants: with a larger slack a board could steer a
+# device to a resource.
+MOST_SLACK = 0.01
 
 Demands: TypeAlias = tuple[tuple[str, int], ...]
 
@@ -119,5 +122,5 @@ def _check_gains(
             if line.resource is not None:
                 number = place.get(line.resource)
                 gain = gain + ((OUTSIDE if number is None else values[number]) - prices[line.resource])
-        if gain < best[key] - slack * first.demand:
+        if gain < best[key] - min(slack * first.demand, MOST_SLACK):
             raise Refused("steered", "An agent with this table should have got something better at these prices.")

@@ -35,15 +35,12 @@ from palmatch.device.records import (
     Send,
 )
 from palmatch.device.report import ReportTable, check_table, draw_report
-from palmatch.device.result import check_result
+from palmatch.device.result import MOST_SLACK, check_result
 from palmatch.device.units import base_of, best_bids
 from palmatch.errors import InputError, Refused
 
 # What the draw of a report is for, beside those of `agent`.
 REPORT = 6
-
-# A result may fall short of its prices by no more: with a larger slack a board could steer a device to a resource.
-MOST_SLACK = 0.01
 
 
 class Store(Protocol):

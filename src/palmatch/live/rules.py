@@ -86,6 +86,12 @@ def refuse_demand(protocol: Protocol, place: Map, demand: int) -> None:
         raise InputError(f"Expected a demand between 1 and {_MOST_DEMAND}, got {demand}.")
     if demand == 1:
         return
+    for rows in place.seats:
+        if len({(place.resources.latitude[row], place.resources.longitude[row]) for row in rows}) > 1:
+            names = [place.resources.ids[row] for row in rows[:2]]
+            raise InputError(
+                f"By their names {' and '.join(names)} are seats of one resource, but at different places: rename them."
+            )
     if protocol == "report" and len(place.resources.ids) > _MOST_RESOURCES:
         raise InputError(
             f"With demands above 1 reports are matched for at most {_MOST_RESOURCES:,} resources, and here are "

@@ -38,6 +38,8 @@ _GOING_AWAY, _NOT_TEXT = 1001, 1007
 _PING_SECONDS = 60.0
 # How long a client may take to agree to the end of a connection, or to state what it wants.
 _CLOSE_SECONDS, _OPEN_SECONDS = 10.0, 10.0
+# Frames that say nothing (pings and their answers, empty parts) that a client may send between two of the hub's pings.
+_MOST_EMPTY = 1000
 _DATA = (Opcode.BINARY, Opcode.TEXT, Opcode.CONT)
 
 Handle = Callable[[bytes | str], None]
@@ -95,9 +97,9 @@ class Socket(asyncio.Protocol):
         self._accepted = False
         self._handle: Handle | None = None
         self._ended: Callable[[], None] = lambda: None
-        self._is_there = True
-        # The parts of a message that comes in several frames.
-        self._parts: list[bytes] = []
+        self._is_there, self._empty = True, 0
+        # What has come of a message in several frames.
+        self._begun = bytearray()
         self._kind = Opcode.BINARY
         # What is to be sent together when the event loop comes round, and its size.
         self._waiting: list[bytes] = []
@@ -179,20 +181,31 @@ class Socket(asyncio.Protocol):
         for event in inner.events_received():
             if isinstance(event, Request):
                 self._opening = self._loop.create_task(self._open(event))
-            elif isinstance(event, Frame) and event.opcode in _DATA:
-                self._take(event)
-        self._write()
+            elif isinstance(event, Frame):
+                is_data = event.opcode in _DATA
+                self._empty += not (is_data and event.data)
+                if is_data:
+                    self._take(event)
+        if self._is_flood():
+            self.abort()
+        else:
+            self._write()
+
+    def _is_flood(self) -> bool:
+        """Tell whether a client keeps the hub busy with nothing, or asks and does not read the answers."""
+        waiting = self._inner.state is State.OPEN and self._transport.get_write_buffer_size() > _MOST_WAITING
+        return waiting or self._empty > _MOST_EMPTY
 
     def _take(self, frame: Frame) -> None:
         """Handle a message, or keep a part of one."""
         if frame.opcode is not Opcode.CONT:
             self._kind = frame.opcode
         data = bytes(frame.data)
-        if self._parts or not frame.fin:
-            self._parts.append(data)
+        if self._begun or not frame.fin:
+            self._begun += data
             if not frame.fin:
                 return
-            data, self._parts = b"".join(self._parts), []
+            data, self._begun = bytes(self._begun), bytearray()
         if self._handle is None or self._inner.state is not State.OPEN:
             return
         try:
@@ -232,7 +245,7 @@ class Socket(asyncio.Protocol):
         if not self._is_there:
             self.abort()
             return
-        self._is_there = False
+        self._is_there, self._empty = False, 0
         self._timer = self._loop.call_later(_PING_SECONDS, self._ping)
         if self._inner.state is State.OPEN:
             self._inner.send_ping(b"")
