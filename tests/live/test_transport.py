@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -20,7 +20,7 @@ from palmatch.live.codec import decode
 from palmatch.live.keys import Signer, verify
 from palmatch.live.retained import Retained
 from palmatch.live.topics import KINDS, ROLES, Topic, matches, readable, writable
-from palmatch.live.transport import Access, Credentials, Hub, Transport, connect
+from palmatch.live.transport import Access, Credentials, Hub, Transport, base, connect
 from palmatch.live.transport.exchange import Seen
 from palmatch.live.transport.faults import Faults, Faulty
 from palmatch.live.transport.frames import JSON, Op, frame, read_frame, read_text
@@ -372,6 +372,60 @@ def test_clients_come_back_when_the_broker_was_killed(start_broker: Callable[...
         await board.close()
 
     asyncio.run(asyncio.wait_for(main(), 90))
+
+
+@pytest.fixture
+def _without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients try to connect again all the time, so that any moment is one of an attempt."""
+    monkeypatch.setattr(base, "_SHORTEST_DELAY", 0.0)
+    monkeypatch.setattr(base, "_LONGEST_DELAY", 0.0)
+
+
+async def close_all(clients: Sequence[Transport]) -> None:
+    """Close each of them at another turn of the event loop."""
+
+    async def close(client: Transport, turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await client.close()
+
+    await asyncio.gather(*(close(client, turns) for turns, client in enumerate(clients)))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.usefixtures("_without_delay")
+@pytest.mark.parametrize("back", [False, True], ids=["gone", "back"])
+def test_a_client_can_be_closed_at_any_moment_while_its_broker_is_gone(
+    start_broker: Callable[..., Any], back: bool
+) -> None:
+    """A cancellation that came together with the end of an attempt was once lost, and `close` waited for ever."""
+
+    async def main() -> None:
+        broker = start_broker()
+        clients = [await connect(f"mqtt://127.0.0.1:{broker.configuration.port}") for _ in range(80)]
+        broker.kill()
+        if back:
+            broker.start()
+        await close_all(clients)
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.usefixtures("_without_delay")
+@pytest.mark.parametrize("back", [False, True], ids=["gone", "back"])
+def test_a_client_can_be_closed_at_any_moment_while_its_hub_is_gone(back: bool) -> None:
+    async def main() -> None:
+        hub, again = Hub(), Hub()
+        url = await hub.start()
+        clients = [await connect(url) for _ in range(80)]
+        await hub.stop()
+        if back:
+            await again.start(port=int(url.split(":")[2].split("/")[0]))
+        await close_all(clients)
+        await again.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
 
 
 def test_clients_come_back_when_the_hub_was_stopped() -> None:

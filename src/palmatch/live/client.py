@@ -169,7 +169,8 @@ class Device:
 
         await transport.subscribe("pm/1/+/open", handler)
         try:
-            return await asyncio.wait_for(found, patience)
+            async with asyncio.timeout(patience):
+                return await found
         except TimeoutError:
             raise TransportError(f"No game was opened within {patience:g} s.") from None
         finally:

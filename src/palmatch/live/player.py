@@ -219,7 +219,8 @@ class Player:
         while not (self.machine.done or self.machine.left):
             try:
                 patience = self._began + 4 * opening.slot - self._clock()
-                packet = await asyncio.wait_for(self._came.get(), max(patience, 0.0))
+                async with asyncio.timeout(max(patience, 0.0)):
+                    packet = await self._came.get()
             except TimeoutError:
                 if self._clock() > heard + _SILENCE_SECONDS:
                     raise TransportError(f"The board has said nothing for {_SILENCE_SECONDS:g} s.") from None
@@ -296,7 +297,8 @@ class Player:
                     self._count(packet)
                     await self.transport.publish(topic, packet)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(answered.wait(), wait)
+                    async with asyncio.timeout(wait):
+                        await answered.wait()
                     return
         finally:
             await self.transport.unsubscribe(place, handler)

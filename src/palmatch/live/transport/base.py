@@ -27,6 +27,8 @@ _LOG = logging.getLogger(__name__)
 _PATIENCE_SECONDS = 15.0
 # A broker that restarts must not be met by all clients at once: its listen backlog is 100.
 _SHORTEST_DELAY, _LONGEST_DELAY = 0.2, 10.0
+# Ending a connection takes up to 2 s.
+_CANCEL_SECONDS = 5.0
 
 
 class Transport(ABC):
@@ -89,7 +91,8 @@ class Transport(ABC):
         await self.subscribe(topic, handler)
         try:
             with suppress(TimeoutError):
-                return await asyncio.wait_for(found, timeout_seconds)
+                async with asyncio.timeout(timeout_seconds):
+                    return await found
             return None
         finally:
             await self.unsubscribe(topic, handler)
@@ -115,7 +118,8 @@ class Transport(ABC):
                 while not passed.is_set():
                     await self._publish(str(topic), packet, False)
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(passed.wait(), min(timeout_seconds, 2.0))
+                        async with asyncio.timeout(min(timeout_seconds, 2.0)):
+                            await passed.wait()
         except TimeoutError:
             raise TransportError(f"The broker has not answered for {timeout_seconds:g} s.") from None
         finally:
@@ -181,8 +185,10 @@ class Reconnecting(Transport):
         self.closed = True
         self._up.clear()
         if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait([self._keeper])
+            # Again until it has ended: a library may lose a cancellation, and there is no other one.
+            while not self._keeper.done():
+                self._keeper.cancel()
+                await asyncio.wait([self._keeper], timeout=_CANCEL_SECONDS)
         await self._disconnect()
 
     async def _keep(self, lost: asyncio.Future[None]) -> None:
@@ -215,7 +221,8 @@ class Reconnecting(Transport):
         """Wait until there is a connection."""
         if not self._up.is_set():
             try:
-                await asyncio.wait_for(self._up.wait(), _PATIENCE_SECONDS)
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    await self._up.wait()
             except TimeoutError:
                 raise TransportError(f"There is no connection to {self._where()}.") from None
 

@@ -61,10 +61,9 @@ class MqttTransport(Reconnecting):
         client.on_subscribe = self._subscribed
         client.on_disconnect = lambda *_: self._ended(client, lost)
         try:
-            await asyncio.wait_for(
-                client.connect(self._host, self._port, ssl=self._tls or False, keepalive=60, version=MQTTv311),
-                _ANSWER_SECONDS,
-            )
+            # Not `wait_for`: in Python 3.11 it loses a cancellation that comes together with what is waited for.
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                await client.connect(self._host, self._port, ssl=self._tls or False, keepalive=60, version=MQTTv311)
         except BaseException as error:
             # Also where it was cancelled: otherwise its socket would stay open.
             await _ended_client(client)
@@ -122,4 +121,5 @@ class MqttTransport(Reconnecting):
 async def _ended_client(client: Client) -> None:
     """Close a client's socket; one that was lost while it was made never says that it has ended."""
     with suppress(OSError):
-        await asyncio.wait_for(client.disconnect(), _CLOSE_SECONDS)
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await client.disconnect()

@@ -120,13 +120,15 @@ class HubTransport(Reconnecting):
 
     async def _introduce(self, socket: _Connection) -> None:
         """Answer the hub's challenge, for a role that needs a key."""
-        _, _, challenge = read_frame(_bytes(await asyncio.wait_for(socket.recv(), _ANSWER_SECONDS)), (Op.CHALLENGE,))
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            _, _, challenge = read_frame(_bytes(await socket.recv()), (Op.CHALLENGE,))
         if (shown := self._credentials) is None:
             return
         body = hello(shown.signer, challenge, shown.role, shown.name, shown.certificates)
         await socket.send(frame(Op.HELLO, "", body))
         patience = _ANSWER_SECONDS + _CERTIFICATE_SECONDS * len(shown.certificates)
-        answer = _bytes(await asyncio.wait_for(socket.recv(), patience))
+        async with asyncio.timeout(patience):
+            answer = _bytes(await socket.recv())
         op, _, reason = read_frame(answer, (Op.WELCOME, Op.REFUSED))
         if op is Op.REFUSED:
             await socket.close()
