@@ -199,6 +199,22 @@ def test_a_client_claims_no_more_than_its_demand_and_one_seat_of_a_resource() ->
     assert rules.outcome().holders == {"v#1": tags[0], "w": tags[0], "v#2": tags[1]}
 
 
+def test_the_end_of_a_game_is_not_looked_for_among_agents_that_hold_what_they_want(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = tuple(f"v{number}" for number in range(80))
+    rules = RoundsRules(Map(GRID, resources(names)), Settings())
+    tags = [bytes([number]) * 8 for number in range(1, 41)]
+    rules.tables(Crowd("g", bytes(32), (1.0,), {("0,-28", 0): tuple(tags)}, bytes(32)))
+    asked, may_claim = [], rules._may_claim
+    monkeypatch.setattr(rules, "_may_claim", lambda *given: asked.append(given) or may_claim(*given))
+    said = [Said(tag, m.Claim(sequence=1, tag=tag), name) for tag, name in zip(tags, names, strict=False)]
+    assert not rules.close(0, said[:-1])[1]
+    assert len(asked) == len(tags)
+    assert rules.close(1, said[-1:])[1]
+    assert len(asked) == len(tags) + 1
+
+
 # What is refused before a game starts, and what the wire says
 
 

@@ -70,15 +70,18 @@ class RoundsRules(MethodRules):
                 self.holder[name] = tags[0]
                 self.held.setdefault(tags[0], set()).add(base_of(name))
         free = {region: [name for name in names if name not in self.holder] for region, names in self.listed.items()}
-        over = not any(
-            self._may_claim(tag, name, set()) for tag, region in self.region_of.items() for name in free[region]
-        )
+        # Only for those that want more: all agents with all resources would take longer than a slot.
+        waiting = [tag for tag in self.region_of if self._wants_more(tag, self.held.get(tag, set()))]
+        over = not any(self._may_claim(tag, name, set()) for tag in waiting for name in free[self.region_of[tag]])
         return {region: self._regional(names, claims) for region, names in self.listed.items()}, over
 
     def _may_claim(self, tag: bytes, name: str, claimed: set[str]) -> bool:
         """Tell whether an agent wants more than it holds and claims in this slot, and no seat of any of those."""
         own = self.held.get(tag, set()) | claimed
-        return len(own) < self.demands.get(tag, 1) and base_of(name) not in own
+        return self._wants_more(tag, own) and base_of(name) not in own
+
+    def _wants_more(self, tag: bytes, own: set[str]) -> bool:
+        return len(own) < self.demands.get(tag, 1)
 
     def _regional(self, names: Sequence[str], claims: Mapping[str, Sequence[bytes]]) -> Regional:
         return Regional([self.holder.get(name) for name in names], attempted=[name in claims for name in names])
