@@ -39,11 +39,12 @@ def shown(seed: int, row: int, monkeypatch: pytest.MonkeyPatch) -> dict[int, int
     honest, solved = reports.draws, waves.recommended_channels
     known: dict[tuple[object, ...], list[Channel]] = {}
 
-    def recommended_channels(program, owners):
+    def recommended_channels(program, owners, prices):
         # Each program is solved once.
-        key = tuple((g.agents, g.epsilon, g.prior.tobytes(), g.utilities.tobytes()) for g in program.groups)
+        groups = tuple((g.agents, g.epsilon, g.prior.tobytes(), g.utilities.tobytes()) for g in program.groups)
+        key = (groups, prices.tobytes())
         if key not in known:
-            known[key] = solved(program, owners)
+            known[key] = solved(program, owners, prices)
         return known[key]
 
     def played(draw):

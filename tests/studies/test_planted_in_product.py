@@ -119,7 +119,8 @@ def test_a_report_that_is_drawn_twice_is_flagged(monkeypatch):
 
     assert not attacked(problem, "hungarian-once").broken
     monkeypatch.setattr(reports, "value_lists", again)
-    found = attacked(problem, "hungarian-once", games=1600)
+    # Where a tie gives agent 0 the same resource after either report, the second draw is not seen: try more worlds.
+    found = attacked(problem, "hungarian-once", games=1600, worlds=16)
     assert found.broken, found.verdict
 
 
