@@ -116,6 +116,8 @@ class Hub:
             await self._sockets.close()
             self._server.should_exit = True
             await self._serving
+            # Until it stopped listening, clients that were cut off could come back.
+            await self._sockets.close()
 
     async def _metrics(self, _: Request) -> PlainTextResponse:
         return PlainTextResponse(self.exchange.metrics.text(), media_type="text/plain; version=0.0.4")
