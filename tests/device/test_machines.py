@@ -351,6 +351,18 @@ def test_a_bulletin_that_does_not_follow_is_refused(code: str, later: tuple[Bull
     assert refusal.value.code == code
 
 
+def test_after_a_restart_a_device_takes_only_what_it_may_have_bid() -> None:
+    """Its report makes a worth 0.9 and b 0.2, and the step is 0.03: it never offered more than 0.23 for b."""
+    again, _ = bidding()
+    assert told(again, bulletin(4, (0.93, 0.0), holders=("me", None))) == []
+    again, _ = bidding()
+    assert told(again, bulletin(4, (0.5, None), holders=(None, "me"))) == []
+    again, _ = bidding()
+    with pytest.raises(Refused, match="did not bid for") as refusal:
+        told(again, bulletin(4, (0.5, 0.24), holders=(None, "me")))
+    assert refusal.value.code == "holder"
+
+
 def test_nothing_after_the_report_depends_on_the_truth() -> None:
     """Two devices at places of different cells that drew the same report act alike, to the last message."""
     acts = []

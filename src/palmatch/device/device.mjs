@@ -18,6 +18,8 @@ const LARGEST_EPSILON = 37;
 const UNITS = 2 ** 32;
 const MOST_UNITS = 2 ** 53;
 const OUTSIDE = 1e-12;
+// An offer is added up of values and prices that are rounded.
+const ROUNDING = 1e-9;
 const MOST_SLACK = 0.01;
 const MOST = { spots: 1_100_000, cells: 16384, reports: 1024, resources: 100_000, chances: 1 << 18, values: 1 << 22 };
 
@@ -576,7 +578,7 @@ export class BidMachine extends ReportMachine {
       return [];
     }
     this.checkBulletin(record);
-    this.held = this.holding(record);
+    this.held = this.holding(record, this.stepOf(record, open));
     this.last = { record, digest };
     if (record.over) {
       this.done = true;
@@ -609,7 +611,12 @@ export class BidMachine extends ReportMachine {
     }
   }
 
-  holding(record) {
+  stepOf(record, open) {
+    const call = callNumber(record.call, open.step, open.patience, open.growth);
+    return call.step + call.growth * record.sequence;
+  }
+
+  holding(record, step) {
     const places = record.holders.flatMap((tag, place) => (tag === this.owner.tag ? [place] : []));
     const held = places.map((place) => this.table.resources[place]);
     if (held.length > this.owner.demand || new Set(held.map(baseOf)).size < held.length) {
@@ -617,7 +624,10 @@ export class BidMachine extends ReportMachine {
     }
     for (const [number, resource] of held.entries()) {
       const [price, offer] = [record.prices[places[number]], this.offers?.get(resource)];
-      const known = this.offers === null || (offer !== undefined && (price === null || price === offer));
+      // After a restart the offer is not known any more: it was at most the value and a step, which never falls.
+      const known = this.offers === null
+        ? price === null || price <= this.values[places[number]] + step + ROUNDING
+        : offer !== undefined && (price === null || price === offer);
       if (!known && !this.held.includes(resource)) {
         throw new Refused("holder", "The bulletin says that this device holds something that it did not bid for.");
       }
@@ -627,8 +637,7 @@ export class BidMachine extends ReportMachine {
 
   bid(record, open) {
     const prices = record.prices.map((price) => (price === null ? Infinity : price));
-    const call = callNumber(record.call, open.step, open.patience, open.growth);
-    const step = call.step + call.growth * record.sequence;
+    const step = this.stepOf(record, open);
     const { tag, demand } = this.owner;
     const names = this.table.resources;
     const bids = (demand === 1

@@ -41,6 +41,8 @@ from palmatch.errors import InputError, Refused
 
 # What the draw of a report is for, beside those of `agent`.
 REPORT = 6
+# An offer is added up of values and prices that are rounded.
+ROUNDING = 1e-9
 
 
 class Store(Protocol):
@@ -315,7 +317,7 @@ class BidMachine(ReportMachine):
                 raise Refused("announcement", f"A second bulletin {record.sequence} of game {record.game}.")
             return ()
         self._check_bulletin(record)
-        self.held = self._holding(record)
+        self.held = self._holding(record, self._step_of(record, game))
         self._last = record, digest
         if record.over:
             self.done = True
@@ -341,14 +343,21 @@ class BidMachine(ReportMachine):
         if back or record.call < before.call or (falls and record.call == before.call):
             raise Refused("price", "A price fell within a call, or something that was sold is offered again.")
 
-    def _holding(self, record: Bulletin) -> tuple[str, ...]:
+    def _step_of(self, record: Bulletin, game: Open) -> float:
+        return call_number(record.call, game.step, game.patience, game.growth).step_in(record.sequence)
+
+    def _holding(self, record: Bulletin, step: float) -> tuple[str, ...]:
         names = self.table.resources
-        held = {names[place]: record.prices[place] for place, tag in enumerate(record.holders) if tag == self.owner.tag}
+        places = [place for place, tag in enumerate(record.holders) if tag == self.owner.tag]
+        held = {names[place]: record.prices[place] for place in places}
         if len(held) > self.owner.demand or len(set(map(base_of, held))) < len(held):
             raise Refused("holder", "The bulletin says that this device holds more than it wants, or two seats of one.")
-        for resource, price in held.items():
-            # After a restart the offer is not known any more; then what it would have offered at most has to do.
-            known = self._offers is None or (resource in self._offers and price in (None, self._offers[resource]))
+        for place, (resource, price) in zip(places, held.items(), strict=True):
+            if self._offers is None:
+                # After a restart the offer is not known: it was at most the value and a step, which never falls.
+                known = price is None or price <= self.values[place] + step + ROUNDING
+            else:
+                known = resource in self._offers and price in (None, self._offers[resource])
             if not known and resource not in self.held:
                 raise Refused("holder", "The bulletin says that this device holds something that it did not bid for.")
         return tuple(held)
@@ -356,7 +365,7 @@ class BidMachine(ReportMachine):
     def _bid(self, record: Bulletin, game: Open) -> tuple[Message, ...]:
         names = self.table.resources
         prices = [inf if price is None else price for price in record.prices]
-        step = call_number(record.call, game.step, game.patience, game.growth).step_in(record.sequence)
+        step = self._step_of(record, game)
         if self.owner.demand == 1:
             place, offer = best_bid(self.values, range(len(names)), prices, 0, len(names), step)
             bids = [] if place < 0 else [(place, offer)]
