@@ -1,0 +1,160 @@
+"""Bids that are late or lost end no call: a pause of all devices leaves the matching and the charges of the batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from live.buses import Bus, HubBus, Join, MemoryBus
+from live.examples import GRID
+from live.test_batch import Town, played
+from palmatch.data.points import Points
+from palmatch.device.units import base_of
+from palmatch.live import messages as m
+from palmatch.live import tokens
+from palmatch.live.bid_rules import BidRules
+from palmatch.live.codec import decode
+from palmatch.live.maps import Map
+from palmatch.live.terms import Crowd, Said
+from palmatch.live.transport import Transport
+from palmatch.live.transport.faults import Faults, Faulty
+from palmatch.methods import Settings
+
+Wrapped = Callable[[Transport], Transport]
+
+
+class LateTables(Faulty):
+    """A device's transport on which tables come some seconds late."""
+
+    seconds = 0.0
+
+    def _received(self, topic: str, packet: bytes) -> None:
+        wait = self.seconds if "/table/" in topic else 0.0
+        asyncio.get_running_loop().call_later(wait, self._deliver, topic, packet)
+
+
+class LostBids(Faulty):
+    """A device's transport that loses the bids of some slots."""
+
+    slots = frozenset[int]()
+
+    async def _publish(self, topic: str, packet: bytes, retain: bool) -> None:
+        if "/bid/" not in topic or decode(topic, packet).message.sequence not in self.slots:  # type: ignore[attr-defined]
+            await super()._publish(topic, packet, retain)
+
+
+def on(bus: type[Bus], faulty: type[Faulty], **more: Any) -> Bus:
+    """A bus on which every device meets the same faults."""
+    kind = type(faulty.__name__, (faulty,), more)
+
+    class Wrapping(bus):  # type: ignore[valid-type, misc]
+        @asynccontextmanager
+        async def open(self) -> AsyncIterator[Join]:
+            async with super().open() as inner:
+
+                async def join(role: str = "device", name: str = "") -> Transport:
+                    transport = await inner(role, name)
+                    return kind(transport, Faults(), Random(0)) if role == "device" else transport
+
+                yield join
+
+    return Wrapping()
+
+
+@pytest.fixture(scope="module")
+def issuer() -> rsa.RSAPrivateKey:
+    return tokens.new_key()
+
+
+# In memory a slot takes 2 s, on the hub 1 s.
+@pytest.mark.parametrize(
+    ("bus", "faulty", "more"),
+    [
+        (MemoryBus, LateTables, {"seconds": 1.0 + 2.0 * 4}),
+        (MemoryBus, LostBids, {"slots": frozenset(range(1, 10))}),
+        (MemoryBus, LostBids, {"slots": frozenset({1, 4, 5, 7})}),
+        (HubBus, LostBids, {"slots": frozenset({1, 2, 5, 6})}),
+    ],
+)
+def test_a_pause_of_all_devices_leaves_the_matching_and_the_charges_of_the_batch(
+    bus: type[Bus], faulty: type[Faulty], more: dict[str, Any], memory_folder: Path, issuer: rsa.RSAPrivateKey
+) -> None:
+    town = Town(14, 11, 1.0) if bus is MemoryBus else Town(8, 6, 1.0)
+    expected = town.batch("bids")
+    _, devices, _ = played(on(bus, faulty, **more), memory_folder, issuer, town, "bids")
+    got = {(number, name) for number, (game, _, _) in enumerate(devices) for name in game.resources}
+    assert got == {(agent, town.vehicles.ids[row]) for agent, row in expected.units.tolist()}
+    assert [int(spent > 0) for _, spent, _ in devices] == expected.charged.tolist()
+
+
+def test_late_tables_leave_nothing_unmatched_on_the_hub(memory_folder: Path, issuer: rsa.RSAPrivateKey) -> None:
+    town = Town(8, 6, 1.0)
+    result, _, _ = played(on(HubBus, LateTables, seconds=5.0), memory_folder, issuer, town, "bids")
+    assert result.matched == town.resources
+
+
+# The rules alone
+
+
+def bidding(agents: int, resources: int) -> tuple[BidRules, list[bytes]]:
+    """Rules after the tables of agents in one region."""
+    places = np.linspace(0.0, 0.004, resources)
+    cars = Points("", tuple(f"v{n}" for n in range(resources)), 40.702 + places, -73.998 + places, None, None, ())
+    rules = BidRules(Map(GRID, cars), Settings())
+    tags = [bytes([number]) * 8 for number in range(1, agents + 1)]
+    rules.tables(Crowd("g", bytes(32), (1.0,), {("0,0", 0): tuple(tags)}, bytes(32)))
+    return rules, tags
+
+
+def bid(tag: bytes, resource: str, offer: float) -> Said:
+    return Said(tag, m.Bid(sequence=1, tag=tag, offer=offer), resource)
+
+
+def test_an_agent_that_stays_silent_ends_no_call_for_three_slots_and_no_game_for_six() -> None:
+    rules, tags = bidding(2, 2)
+    calls = []
+    for slot in range(6):
+        regional, over = rules.close(slot, [bid(tags[0], "v0", 2.0)] if slot == 0 else [])
+        calls.append((regional["0,0"].call, over))
+    assert calls == [(0, False), (0, False), (1, False), (1, False), (1, False), (1, True)]
+    assert rules.outcome().holders == {"v0": tags[0]}
+
+
+def test_a_game_in_which_nothing_is_heard_ends_in_the_end() -> None:
+    rules, _ = bidding(2, 2)
+    over = [rules.close(slot, [])[1] for slot in range(13)]
+    assert over == [False] * 12 + [True]
+
+
+def test_a_bid_that_comes_after_two_silent_slots_is_in_time() -> None:
+    rules, tags = bidding(2, 2)
+    rules.close(0, [bid(tags[0], "v0", 2.0)])
+    assert not rules.close(1, [])[1]
+    _, over = rules.close(2, [bid(tags[1], "v1", 2.0)])
+    # Both have what they want, so that there is nothing to wait for.
+    assert over
+    assert rules.outcome().holders == {"v0": tags[0], "v1": tags[1]}
+
+
+def test_bids_that_do_not_count_keep_no_call_open() -> None:
+    rules, tags = bidding(2, 2)
+    rules.close(0, [bid(tags[0], "v0", 2.0)])
+    # Below the price, or for nothing that there is: as good as silence.
+    rules.close(1, [bid(tags[1], "v0", 1.0)])
+    regional, _ = rules.close(2, [bid(tags[1], "elsewhere", 2.0)])
+    assert regional["0,0"].call == 1
+
+
+def test_the_game_is_over_as_soon_as_nothing_is_left_for_those_who_want_more() -> None:
+    rules, tags = bidding(3, 2)
+    assert not rules.close(0, [bid(tags[0], "v0", 2.0), bid(tags[1], "v1", 2.0)])[1]
+    assert [rules.close(slot, [])[1] for slot in (1, 2)] == [False, True]
+    assert {base_of(name) for name in rules.outcome().holders} == {"v0", "v1"}
