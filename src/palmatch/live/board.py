@@ -70,6 +70,8 @@ class _Game:
     # What was accepted in this slot: the packets, whose copies need no look, and what they say.
     heard: set[bytes] = field(default_factory=set)
     said: list[Said] = field(default_factory=list)
+    # Set when something was accepted that is not in the journal for good yet.
+    news: asyncio.Event = field(default_factory=asyncio.Event)
     # How many of a slot and region devices were told that they were heard.
     acknowledged: dict[tuple[int, str], int] = field(default_factory=dict)
     roster: bytes = b""
@@ -417,6 +419,7 @@ class Board:
             self.metrics.add("palmatch_accepted_total", 1, kind=envelope.topic.kind)
             self.journal.hear(game.slot, envelope.topic, packet)
             game.heard.add(packet)
+            game.news.set()
             if game.slot != _JOINING:
                 game.said.append(_said(envelope))
 
@@ -472,7 +475,11 @@ class Board:
     async def _until(self, when: float, game: _Game) -> None:
         """Wait, and make what comes in last meanwhile; not for reports when all of them are here."""
         while (left := when - self._clock()) > 0 and not game.complete:
-            await asyncio.sleep(min(left, _COMMIT_SECONDS))
+            game.news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await game.news.wait()
+            await asyncio.sleep(min(max(when - self._clock(), 0.0), _COMMIT_SECONDS))
             self.journal.commit()
 
 
