@@ -26,6 +26,7 @@ from palmatch.live.topics import Topic
 from palmatch.live.transport.exchange import Seen
 from palmatch.live.transport.memory import MemoryBroker, VirtualLoop, apart, run_virtual
 from palmatch.studies.audit.wire import Stage, WireAttack, attack_wire
+from palmatch.studies.audit.wire import attack as attack_module
 from palmatch.studies.audit.wire.attack import worst_pair
 from palmatch.studies.audit.wire.capture import observe_wire
 
@@ -128,6 +129,17 @@ def test_a_device_that_leaves_as_soon_as_it_has_decided_is_caught(
     monkeypatch.setattr(player_module, "MARGIN", 0.0)
     attack = attacked(protocol, Pondering)
     assert attack.broken, attack.verdict
+
+
+def test_another_process_plays_the_same_games_and_calls_what_it_sees_the_same() -> None:
+    stage = Stage("bids", epsilon=EPSILON, seed=3)
+    spots = worst_pair(stage)
+    seen = [attack_module._virtual(stage, spots, 8, processes, None) for processes in (1, 2)]
+    # What the target said, to the last bid; times depend on how long devices compute.
+    first, second = ([game.steps for side in sides for game in side] for sides in seen)
+    assert len(first) == 16
+    assert list(map(set, first)) == list(map(set, second))
+    assert len(set(map(frozenset, first))) > 1
 
 
 def test_what_one_device_computes_delays_no_other() -> None:

@@ -130,6 +130,7 @@ def audit(
         Transports.hub
     ),
     epsilon: Annotated[float, typer.Option("--epsilon", help="ε of every device.", min=0)] = 1.0,
+    processes: Annotated[int, typer.Option("--processes", help="Processes that play games in memory.", min=1)] = 1,
     seed: options.SecretSeed = None,
     json: options.Json = None,
 ) -> None:
@@ -138,8 +139,16 @@ def audit(
     from palmatch.cli.live_audit import audit as attack
 
     check_outputs(json=json)
-    asked = {"games": games, "real": real, "transport": transport.value, "epsilon": epsilon, "seed": seed, "json": json}
-    if attack(protocol.value, **asked):  # type: ignore[arg-type]
+    if attack(
+        protocol.value,
+        games=games,
+        real=real,
+        transport=transport.value,
+        epsilon=epsilon,
+        processes=processes,
+        seed=seed,
+        json=json,
+    ):
         raise typer.Exit(1)
 
 

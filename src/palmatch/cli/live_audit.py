@@ -11,7 +11,15 @@ from palmatch.studies.audit.wire import Stage, attack_wire
 
 
 def audit(
-    protocol: str, *, games: int, real: int, transport: str, epsilon: float, seed: int | None, json: Path | None
+    protocol: str,
+    *,
+    games: int,
+    real: int,
+    transport: str,
+    epsilon: float,
+    processes: int,
+    seed: int | None,
+    json: Path | None,
 ) -> bool:
     """Attack captured traffic, print and write what was measured; tell whether the guarantee is broken."""
     found = []
@@ -20,7 +28,7 @@ def audit(
             stage = Stage(protocol, epsilon=epsilon, seed=seed)  # type: ignore[arg-type]
             with show.progress_bar("games") as progress:
                 told = partial(progress, network)
-                found.append(attack_wire(stage, games=count, network=network, progress=told))  # type: ignore[arg-type]
+                found.append(attack_wire(stage, games=count, processes=processes, network=network, progress=told))  # type: ignore[arg-type]
     if show.write_json(json, {"attacks": [asdict(one) | {"broken": one.broken} for one in found], "seed": seed}):
         for attack in found:
             show.say(f"{attack.verdict} (the best test: {attack.test}).")

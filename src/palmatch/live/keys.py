@@ -44,6 +44,10 @@ class Signer:
         object.__setattr__(self, "_key", key)
         object.__setattr__(self, "public", key.public_key().public_bytes_raw())
 
+    def __reduce__(self) -> tuple[type[Signer], tuple[bytes]]:
+        # The library's key cannot go to another process, its bytes can.
+        return Signer, (self.secret,)
+
     @classmethod
     def fresh(cls) -> Signer:
         """Make a new key from the operating system's randomness."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
+from multiprocessing import get_context
 
 import numpy as np
 
@@ -23,6 +27,8 @@ from palmatch.studies.audit.wire.networks import Network
 
 # Real games that are played at once: they wait most of the time, and more would delay one another.
 _AT_ONCE = 12
+# Games in memory that a process plays in one go: some seconds.
+_BATCH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +74,22 @@ class WireAttack:
 
 
 def attack_wire(
-    stage: Stage, *, games: int, network: Network = "memory", error: float = 1e-6, progress: Progress | None = None
+    stage: Stage,
+    *,
+    games: int,
+    network: Network = "memory",
+    processes: int = 1,
+    error: float = 1e-6,
+    progress: Progress | None = None,
 ) -> WireAttack:
-    """Tell two places of the target apart by all traffic, in memory or over a broker on the loopback."""
+    """Tell two places of the target apart by all traffic, in memory or over a broker on the loopback.
+
+    Games in memory are played by so many processes; for one seed they are the same, but for how long devices compute.
+    """
     check_games(games, error)
     spots, claim = worst_pair(stage), Claim(stage.epsilon, 0.0)
     if network == "memory":
-        seen = _virtual(stage, spots, games, progress)
+        seen = _virtual(stage, spots, games, processes, progress)
     else:
         seen = asyncio.run(_real(stage, spots, games, network, progress))
     test, _, _, bound = measured(*seen, claim, error, names=CHAINS)
@@ -107,13 +122,30 @@ def worst_pair(stage: Stage) -> tuple[int, int]:
 
 
 def _virtual(
-    stage: Stage, spots: tuple[int, int], games: int, progress: Progress | None
+    stage: Stage, spots: tuple[int, int], games: int, processes: int, progress: Progress | None
 ) -> tuple[list[Observation], list[Observation]]:
+    """Play games in batches, each with draws of its own, so that it does not matter which process plays which."""
     seen: tuple[list[Observation], list[Observation]] = ([], [])
-    for number in range(2 * games):
-        seen[number % 2].append(observe_wire(stage.virtual(spots[number % 2])))
-        _tell(progress, number + 1, 2 * games)
+    sizes = [min(_BATCH, 2 * games - first) for first in range(0, 2 * games, _BATCH)]
+    play = partial(_played, stage, spots)
+    # spawn, on every system: a fork of a process in which numba has threads may never come back.
+    with ExitStack() as stack:
+        if processes > 1:
+            pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
+            batches = stack.enter_context(pool).map(play, range(len(sizes)), sizes)
+        else:
+            batches = map(play, range(len(sizes)), sizes)
+        for batch in batches:
+            for number, one in enumerate(batch):
+                seen[number % 2].append(one)
+            _tell(progress, len(seen[0]) + len(seen[1]), 2 * games)
     return seen
+
+
+def _played(stage: Stage, spots: tuple[int, int], number: int, games: int) -> list[Observation]:
+    """Play one batch: both places by turns."""
+    stage.draw_anew(number)
+    return [observe_wire(stage.virtual(spots[game % 2])) for game in range(games)]
 
 
 async def _real(

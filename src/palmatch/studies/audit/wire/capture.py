@@ -6,6 +6,8 @@ times. It is computed from the packets alone.
 
 from __future__ import annotations
 
+from hashlib import blake2b
+from itertools import compress
 from zlib import crc32
 
 import numpy as np
@@ -32,20 +34,22 @@ _OPS = {"publish": Op.PUBLISH, "subscribe": Op.SUBSCRIBE, "unsubscribe": Op.UNSU
 
 def observe_wire(captured: Captured) -> Observation:
     """Return what was seen of a game."""
-    own = [one for one in captured.packets if one.client == captured.target]
-    others = [one for one in captured.packets if one.client != captured.target]
-    said, sizes = [_content(one) for one in own], [_size(one) for one in own]
+    contents = [_content(one) for one in captured.packets]
+    is_own = [one.client == captured.target for one in captured.packets]
+    own, said = list(compress(captured.packets, is_own)), list(compress(contents, is_own))
+    others = tuple(content for content, mine in zip(contents, is_own, strict=True) if not mine)
+    sizes = [_size(one) for one in own]
     began = captured.packets[0].time
     waits = [one.time - before for one, before in zip(own, _before(captured), strict=True)]
     sent = [one.time - began for one in own if one.op == "publish"]
-    everything = hash(tuple((one.client, _content(one)) for one in captured.packets))
+    everything = hash(tuple((one.client, content) for one, content in zip(captured.packets, contents, strict=True)))
     chains = (
         refined(*said[:_PACKETS], hash(tuple(said))),
         refined(len(own), hash(tuple(sizes))),
         refined(*(round(time / step) for step in (_COARSE, _FINE) for time in sent[:8])),
-        refined(hash(tuple(said)), hash(tuple(sizes)), hash(tuple(map(_content, others))), everything),
+        refined(hash(tuple(said)), hash(tuple(sizes)), hash(others), everything),
     )
-    return Observation(chains, tuple(said), _numbers(captured, own, sizes, waits))
+    return Observation(chains, tuple(said), _numbers(captured, own, said, sizes, waits))
 
 
 def _content(one: Seen) -> int:
@@ -53,18 +57,23 @@ def _content(one: Seen) -> int:
     try:
         message = decode(one.topic, one.packet).message if one.packet else None
     except ProtocolError:
-        return hash((one.op, one.topic, len(one.packet)))
+        return _symbol(one.op, one.topic, len(one.packet))
     match message:
         case m.Report():
-            return hash((one.op, one.topic, message.report))
+            return _symbol(one.op, one.topic, message.report)
         case m.Bid() | m.Claim():
-            return hash((one.op, one.topic, message))
+            return _symbol(one.op, one.topic, message)
         case m.Bulletin():
-            return hash((one.topic, message.sequence, message.holders, message.prices, message.attempted))
+            return _symbol(one.topic, message.sequence, message.holders, message.prices, message.attempted)
         case m.Transcript():
-            return hash((one.topic, message.reports, message.assigned, message.prices))
+            return _symbol(one.topic, message.reports, message.assigned, message.prices)
         case _:
-            return hash((one.op, one.topic))
+            return _symbol(one.op, one.topic)
+
+
+def _symbol(*parts: object) -> int:
+    """Return a number for some facts, the same one in every process: Python's own hash of a text is not."""
+    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=7).digest())
 
 
 def _size(one: Seen) -> int:
@@ -95,7 +104,7 @@ def _answered(captured: Captured) -> FloatArray:
     return found.ravel()
 
 
-def _numbers(captured: Captured, own: list[Seen], sizes: list[int], waits: list[float]) -> FloatArray:
+def _numbers(captured: Captured, own: list[Seen], said: list[int], sizes: list[int], waits: list[float]) -> FloatArray:
     """Return figures that a linear test can weigh."""
     began, names = captured.packets[0].time, {name: place for place, name in enumerate(_OPS)}
     counts = np.zeros((2, _BUCKETS))
@@ -109,7 +118,7 @@ def _numbers(captured: Captured, own: list[Seen], sizes: list[int], waits: list[
         [float(size) for size in sizes],
         [float(place) for place in order],
         [float(names[one.op]) for one in own],
-        [float(_content(one) % 1009) for one in own],
+        [float(content % 1009) for content in said],
     )
     padded = [np.pad(np.array(column[:_PACKETS]), (0, max(_PACKETS - len(column), 0))) for column in columns]
     return np.concatenate((*padded, counts.ravel(), _answered(captured), [len(captured.packets), len(own), sum(sizes)]))

@@ -13,8 +13,10 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from palmatch.data.points import Points
 from palmatch.device.agent import Draw, system_draw
@@ -97,21 +99,22 @@ class Stage:
         player: type[Player] = Player,
     ) -> None:
         self.protocol, self.epsilon, self.others, self.player = protocol, epsilon, others, player
-        self.chance = Random(seed)
+        self._seed, self.chance = seed, Random(seed)
         self.draws: Random | None = None if seed is None else Random(f"target {seed}")
         self.grid = partition_record(_PARTITION)
         self.region = region_name(_COLUMN, _ROW)
         self._keys = {name: Signer.fresh() for name in ("operator", "board", "issuer")}
         self.names = tuple(f"r{number}" for number in range(max(others, 2)))
         self._gateway = new_gateway(self._keys["operator"], self.names, _YEARS)
-        self._issuer = tokens.new_key()
-        self.issuer = tokens.public_der(self._issuer)
-        self.devices = [self._identity() for _ in range(others + 1)]
+        issuer = tokens.new_key()
+        self.issuer = tokens.public_der(issuer)
+        self.devices = [self._identity(issuer) for _ in range(others + 1)]
         places = np.random.default_rng(seed).uniform((40.7005, -73.9995), (40.7085, -73.9885), (len(self.names), 2))
         self.resources = Points("", self.names, places[:, 0], places[:, 1], None, None, ())
         self._spots = [self.chance.randrange(self.grid.spots) for _ in range(others)]
         self._randomness = self.chance.randbytes(32)
         self._made: _Made = {}
+        self._openings: dict[Times, Opening] = {}
         self.trust = Trust(
             operator=self._keys["operator"].public,
             board=self._keys["board"].public,
@@ -124,10 +127,21 @@ class Stage:
         """The target's one-time key, which every packet of it can be linked by."""
         return self.devices[0].signer.public
 
-    def _identity(self) -> Identity:
+    def draw_anew(self, number: int) -> None:
+        """Begin a batch of games with draws of its own: from its number and the seed, or from the operating system."""
+        if self._seed is None:
+            self.chance = Random()
+        else:
+            self.chance, self.draws = (Random(f"{name} {self._seed} {number}") for name in ("batch", "target"))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # For another process, which computes the tables again: rules cannot be sent.
+        return self.__dict__ | {"_made": {}, "_openings": {}}
+
+    def _identity(self, issuer: rsa.RSAPrivateKey) -> Identity:
         signer = Signer.fresh()
         blinded = tokens.request(self.issuer, _GAME, signer.public)
-        signed = tokens.blind_sign(self._issuer, blinded.blinded)
+        signed = tokens.blind_sign(issuer, blinded.blinded)
         return Identity(signer, tokens.token_of(self.issuer, _GAME, signer.public, blinded, signed))
 
     def virtual(self, spot: int) -> Captured:
@@ -158,8 +172,14 @@ class Stage:
         return Captured(tuple(packets), joined.client)
 
     def opening(self, times: Times) -> Opening:
-        """Return what the game is opened with."""
-        opening = opening_of(
+        """Return what the game is opened with; the rules as they are before any game, with the tables of any before."""
+        if times not in self._openings:
+            self._openings[times] = self._opened(times)
+        opening = self._openings[times]
+        return replace(opening, rules=_Prepared(opening.rules, self._made))
+
+    def _opened(self, times: Times) -> Opening:
+        return opening_of(
             self.protocol,
             Map(self.grid, self.resources),
             (0.0, self.epsilon),
@@ -169,7 +189,6 @@ class Stage:
             slot=times.slot,
             slots=_SLOTS,
         )
-        return replace(opening, rules=_Prepared(opening.rules, self._made))
 
     async def _play(self, spot: int, joins: Joins, times: Times, clock: Callable[[], float]) -> None:
         transports = [await joins(Access(role)) for role in ("issuer", "board")]
