@@ -165,6 +165,17 @@ def test_operator_board_resource_and_device_play_by_hand(tmp_path: Path) -> None
             assert line_of(cars, r"goes to (40\.750500),(-73\.990500)")
 
 
+def test_a_board_that_is_started_again_goes_on_with_the_next_game(tmp_path: Path) -> None:
+    (tmp_path / "vehicles.csv").write_text(VEHICLES)
+    made = run("live", "operator", "keys", "--resources", "vehicles.csv", "--member", "alice", folder=tmp_path)
+    assert made.returncode == 0, made.stderr
+    times = ("--every", "1s", "--joining", "1s", "--slot", "1s", "--port", free_port())
+    board = ("live", "board", "keys", "--resources", "vehicles.csv", *map(str, times), "--games")
+    assert "game-3: 0 agents matched" in run(*board, "3", folder=tmp_path).stdout
+    again = run(*board, "1", folder=tmp_path)
+    assert "game-4: 0 agents matched" in again.stdout, again.stderr
+
+
 def test_a_device_says_in_one_sentence_what_is_missing(tmp_path: Path) -> None:
     base = ("live", "device", "--ledger", "a.ledger", "--trust", "t.json", "--member", "m.key")
     told = run(*base, "--at", "north", "--hub", "ws://127.0.0.1:1/bus", folder=tmp_path)

@@ -65,6 +65,10 @@ class Issuer:
         with self._books:
             self._books.executemany("INSERT OR IGNORE INTO member VALUES (?)", rows)
 
+    def games(self) -> list[str]:
+        """Return the games that have a key in the journal."""
+        return [name for (name,) in self._books.execute("SELECT name FROM game ORDER BY name")]
+
     def key(self, game: str) -> bytes:
         """Return the public key for a game (DER), made when it is asked for the first time."""
         return tokens.public_der(self._private(game))

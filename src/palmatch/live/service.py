@@ -207,9 +207,12 @@ class Announcer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Announce the first games, and go on with every game that is opened."""
-        for number in range(1, _AHEAD + 1):
-            await self.announce(game_name(number))
+        """Announce the first games, or those in the issuer's journal, and go on with every game that is opened.
+
+        A board that starts again together with its issuer goes on with the next game, whose key is in that journal.
+        """
+        for name in self.issuer.games() or map(game_name, range(1, _AHEAD + 1)):
+            await self.announce(name)
         await self.transport.subscribe("pm/1/+/open", self._opened)
         self.transport.on_connect(self._again)
 
