@@ -5,7 +5,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-live test-rest lint kernels soak fuzz bench docs release-check clean clean-kernels
+.PHONY: setup demo test test-live test-web test-rest lint kernels soak fuzz bench docs release-check clean clean-kernels
 
 setup: .venv/ready
 
@@ -13,7 +13,7 @@ setup: .venv/ready
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "palmatch needs Python 3.11 or newer: make PYTHON=python3.12 setup")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
 	touch $@
 
 demo: setup
@@ -32,16 +32,19 @@ clean-kernels:
 kernels: setup clean-kernels
 	$(BIN)/python tests/kernels.py
 
-# Games in real time mostly wait, so they are played beside what computes on two processors. In order: a browser keeps an event
-# loop to its end, which tests that run one of their own must not meet.
+# Games in real time, in the browser too, mostly wait, so they are played beside what computes on two processors. By file: what
+# the tests of a file share is made once.
 test: setup
-	$(MAKE) --jobs 3 lint test-live test-rest
+	$(MAKE) --jobs 4 lint test-live test-web test-rest
 
 test-live: kernels
 	$(BIN)/pytest -n 3 tests/live
 
+test-web: kernels
+	$(BIN)/pytest -n 2 tests/web
+
 test-rest: kernels
-	$(BIN)/pytest -n 2 --ignore tests/live
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/live --ignore tests/web
 
 # Live games, by all protocols on hub and Mosquitto, with 100 random kills of board, broker and devices.
 soak: setup

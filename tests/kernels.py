@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -17,32 +18,65 @@ from palmatch.data.crowd import crowd
 # From 10,000 agents on, tables of regions are built by other functions.
 LARGE = 12_000
 
+ROWS = np.random.default_rng(0).uniform(0.1, 1.0, (6, 6))
+HERE = (ROWS, ["here"] * 6, {"here": ROWS})
+REPORTS_AND_ROUNDS = ("once", "palma", "hungarian-once")
 
-def games() -> None:
-    """Play every method on small problems."""
-    frozen.hashes()
+
+def city(*methods: str) -> None:
+    """Play methods on a small city."""
+    problem = frozen.problems()["city, bounded"]
+    for method in methods:
+        pm.match(problem, method, seed=0)
 
 
-def crowds() -> None:
-    """Play a crowd by methods with a guarantee, and small problems with capacities, or of agents among themselves."""
+def table() -> None:
+    """Play a table of utilities, also with costs from loss distributions."""
+    pm.match(pm.table.problem(*HERE), "once", seed=0)
+    pm.match(pm.table.problem(*HERE), "palma", settings=pm.Settings(accountant="exact"), seed=0)
+
+
+def seats() -> None:
+    """Play capacities, demands and conflicts."""
+    problem = pm.table.problem(*HERE, capacity=[2] * 6, demand=[2] * 6, conflicts=[("0", "1")])
+    for method in REPORTS_AND_ROUNDS:
+        pm.match(problem, method, seed=0)
+
+
+def pairs() -> None:
+    """Play agents among themselves."""
+    trips = np.hstack([(40.75, -73.98) + ROWS[:, two : two + 2] / 50 for two in (0, 2)])
+    for problem in (pm.pairs.table(*HERE), pm.pairs.rides(trips)):
+        for method in REPORTS_AND_ROUNDS:
+            pm.match(problem, method, seed=0)
+
+
+def large() -> None:
+    """Play a crowd by methods with a guarantee."""
     many = crowd(LARGE)
     problem = pm.mobility.problem(many.requests, many.vehicles, edge=1000, interest=20)
     for method in ("once", "palma", "published"):
         pm.match(problem, method, seed=0)
-    types = np.random.default_rng(0).uniform(0.1, 1.0, (6, 6))
-    here = (types, ["here"] * 6, {"here": types})
-    pm.match(pm.table.problem(*here), "palma", settings=pm.Settings(accountant="exact"), seed=0)
-    limits = {"capacity": [2] * 6, "demand": [2] * 6, "conflicts": [("0", "1")]}
-    trips = np.hstack([(40.75, -73.98) + types[:, two : two + 2] / 50 for two in (0, 2)])
-    for problem in (pm.table.problem(*here, **limits), pm.pairs.table(*here), pm.pairs.rides(trips)):
-        for method in ("once", "palma", "hungarian-once"):
-            pm.match(problem, method, seed=0)
+
+
+# In an order in which what is played side by side has little to compile in common, which would be compiled twice.
+PARTS = (
+    (city, "published"),
+    (table,),
+    (seats,),
+    (city, "palma"),
+    (pairs,),
+    (city, "once"),
+    (large,),
+    (frozen.hashes,),
+)
 
 
 def main() -> None:
     """Compile in two processes: the linters, which run beside them, are done long before."""
-    with ProcessPoolExecutor(2, get_context("spawn")) as processes:
-        for part in [processes.submit(games), processes.submit(crowds)]:
+    # A compiler makes many objects: looking for cycles as often as usual takes a seventh of its time.
+    with ProcessPoolExecutor(2, get_context("spawn"), gc.set_threshold, (50_000,)) as processes:
+        for part in [processes.submit(*part) for part in PARTS]:
             part.result()
 
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -86,14 +85,3 @@ def bus(request: pytest.FixtureRequest) -> Bus:
             return HubBus()
         case _:
             return MqttBus(request.getfixturevalue("start_broker"))
-
-
-@pytest.fixture
-def memory_folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder where an fsync costs nothing, for tests that end a board hundreds of times within one process."""
-    shared = Path("/dev/shm")
-    if not os.access(shared, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=shared) as folder:
-        yield Path(folder)
