@@ -19,9 +19,10 @@ class Result:
     stderr: str
 
 
-def run(*words: object, folder: Path) -> Result:
+def run(*words: object, folder: Path, encoding: str = "utf-8") -> Result:
     """Run the command in this process: what a user sees, without the seconds that an interpreter takes to start."""
-    stdout, stderr, status = io.StringIO(), io.StringIO(), 0
+    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), encoding, newline="\n") for _ in range(2))
+    status = 0
     with (
         contextlib.chdir(folder),
         contextlib.redirect_stdout(stdout),
@@ -32,4 +33,8 @@ def run(*words: object, folder: Path) -> Result:
             main()
         except SystemExit as stop:
             status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    return Result(status, stdout.getvalue(), stderr.getvalue())
+    told = []
+    for stream in (stdout, stderr):
+        stream.seek(0)
+        told.append(stream.read())
+    return Result(status, *told)
