@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +17,22 @@ from palmatch.studies.day_trips import SCHEMA, About, DayTrips
 Trip = tuple[float, tuple[float, float], tuple[float, float]]
 
 
-def trips_at(folder: Path, trips: Sequence[Trip]) -> DayTrips:
+@dataclass(frozen=True)
+class TripsInMemory(DayTrips):
+    """Trips that are read from no file: a test that plays many days would mostly read and write them."""
+
+    table: pl.DataFrame
+
+    def hour(self, number: int) -> pl.DataFrame:
+        begin, end = np.searchsorted(self.table["asked"].to_numpy(), [3600 * number, 3600 * (number + 1)])
+        return self.table[int(begin) : int(end)]
+
+
+def trips_at(trips: Sequence[Trip]) -> DayTrips:
     """Return a day of the synthetic city with these trips: when, from where, to where."""
     rows = [(asked, *here, *there) for asked, here, there in trips]
     table = pl.DataFrame(rows, schema=SCHEMA, orient="row").sort("asked", maintain_order=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in range(24):
-        hour = table.filter((pl.col("asked") // 3600).cast(pl.Int64) == number)
-        hour.write_parquet(folder / f"{number:02d}.parquet")
-    return DayTrips(folder, About("", "the synthetic city", "", True, len(table), "", ()))
+    return TripsInMemory(Path("nowhere"), About("", "the synthetic city", "", True, len(table), "", ()), table)
 
 
 def published(trips: DayTrips, plan: Plan, folder: Path) -> tuple[Played, dict[str, bytes]]:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from palmatch.cli.day import clock, seconds_of
-from running import run
+from running import Result, run
 
 SMALL = ("day", "--start", "05:00", "--end", "05:03", "--out", "night")
 SEEDED = (*SMALL, "--seed", 0)
 PUBLIC = {"day.parquet", "agents.parquet", "summary.json", "day.png", "day.svg", "do-not-publish"}
+
+
+@pytest.fixture(scope="module")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """Return the folder in which the seeded day was played, and what the command said."""
+    folder = tmp_path_factory.mktemp("seeded")
+    return folder, run(*SEEDED, folder=folder)
 
 
 def test_without_a_file_a_day_of_the_synthetic_city_is_played_and_the_title_says_so(tmp_path: Path) -> None:
@@ -36,9 +44,11 @@ def test_without_a_file_a_day_of_the_synthetic_city_is_played_and_the_title_says
     assert {path.name for path in (tmp_path / "night").iterdir()} == PUBLIC
 
 
-def test_what_is_computed_from_the_truth_is_in_a_folder_of_its_own_and_said_not_to_be_published(tmp_path: Path) -> None:
-    result = run(*SEEDED, folder=tmp_path)
-    private = tmp_path / "night/do-not-publish"
+def test_what_is_computed_from_the_truth_is_in_a_folder_of_its_own_and_said_not_to_be_published(
+    seeded: tuple[Path, Result],
+) -> None:
+    folder, result = seeded
+    private = folder / "night/do-not-publish"
     assert private.stat().st_mode & 0o077 == 0
     assert (private / "README.txt").read_text(encoding="utf-8").startswith("NOT TO BE PUBLISHED")
     true = json.loads((private / "true-summary.json").read_text(encoding="utf-8"))
@@ -47,9 +57,9 @@ def test_what_is_computed_from_the_truth_is_in_a_folder_of_its_own_and_said_not_
     assert set(pl.read_parquet(private / "true-day.parquet").columns) == {"batch", "welfare", "optimum"}
     assert set(pl.read_parquet(private / "true-agents.parquet").columns) == {"agent", "picked_up"}
     for name in ("day.parquet", "agents.parquet"):
-        found = pl.read_parquet(tmp_path / "night" / name).columns
+        found = pl.read_parquet(folder / "night" / name).columns
         assert not {"welfare", "optimum", "picked_up", "latitude", "seconds"} & set(found)
-    told = (tmp_path / "night/summary.json").read_text(encoding="utf-8")
+    told = (folder / "night/summary.json").read_text(encoding="utf-8")
     assert not any(f'"{name}"' in told for name in ("loss", "welfare", "optimum", "seconds", "wait_median_seconds"))
     before, _, after = result.stdout.partition("Not to be published")
     assert "welfare" not in before
@@ -69,15 +79,17 @@ def test_without_a_seed_the_day_is_another_one_each_time_and_no_file_names_a_see
     assert (tmp_path / "a/agents.parquet").read_bytes() == before
 
 
-def test_with_a_seed_it_is_a_simulation_and_says_so(tmp_path: Path) -> None:
-    result = run(*SEEDED, folder=tmp_path)
+def test_with_a_seed_it_is_a_simulation_and_says_so(seeded: tuple[Path, Result]) -> None:
+    folder, result = seeded
     assert "This is a simulation" in result.stdout
-    told = json.loads((tmp_path / "night/summary.json").read_text(encoding="utf-8"))
+    told = json.loads((folder / "night/summary.json").read_text(encoding="utf-8"))
     assert told["simulation"] is True
     assert told["guarantee"]["statement"].startswith("This is a simulation")
 
 
-def test_the_same_command_gives_the_same_day_and_other_settings_are_refused(tmp_path: Path) -> None:
+def test_the_same_command_gives_the_same_day_and_other_settings_are_refused(
+    seeded: tuple[Path, Result], tmp_path: Path
+) -> None:
     names = (
         "day.parquet",
         "agents.parquet",
@@ -85,7 +97,7 @@ def test_the_same_command_gives_the_same_day_and_other_settings_are_refused(tmp_
         "do-not-publish/true-day.parquet",
         "do-not-publish/true-day.png",
     )
-    assert run(*SEEDED, folder=tmp_path).returncode == 0
+    shutil.copytree(seeded[0] / "night", tmp_path / "night")
     before = {name: (tmp_path / "night" / name).read_bytes() for name in names}
     assert run(*SEEDED, folder=tmp_path).returncode == 0
     for name, content in before.items():

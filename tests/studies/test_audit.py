@@ -80,12 +80,12 @@ def test_the_black_box_agrees_with_the_exact_epsilon_of_a_known_channel(monkeypa
     exact, beyond = analytic.worst_report(reporting(Workspace(problem), settings), np.ones(problem.agents))
     claim = blackbox.claim_of(problem, "hungarian-once", 0, settings)
     found = blackbox.attack(
-        problem, "hungarian-once", 0, candidates(problem, 0, count=2), crowd="known", claim=claim, games=4000,
+        problem, "hungarian-once", 0, candidates(problem, 0, count=2), crowd="known", claim=claim, games=8000,
         known=True, settings=settings, error=1e-6, seed=4, worlds=1,
     )  # fmt: skip
     assert exact == pytest.approx(1.0, abs=1e-12)
     assert not beyond
-    assert 0.7 * exact < found.bound.epsilon <= exact
+    assert 0.8 * exact < found.bound.epsilon <= exact
 
 
 # The bound and what it can resolve.
