@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 
 import numpy as np
 import pytest
 
 import palmatch as pm
-from palmatch.cluster.connection import connected
+from palmatch.cluster.connection import Cluster, connected
 from palmatch.cluster.match import check_tiled, match_on_tiles
 from palmatch.cluster.tiles import tiles_of
 from palmatch.errors import InputError
@@ -42,15 +43,22 @@ def test_a_matching_on_tiles_is_the_matching_of_one_machine(method: str, interes
     same(match_on_tiles(Workspace(problem), method, settings=NUMBERS, seed=3, tiles=4, few=0), alone)
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with connected("local:1") as here:
+        yield here
+
+
 @pytest.mark.parametrize("method", ["once", "once-threshold", "palma"])
-def test_workers_compute_the_very_channels_and_accounts_of_one_machine(method: str, monkeypatch) -> None:
+def test_workers_compute_the_very_channels_and_accounts_of_one_machine(
+    method: str, cluster: Cluster, monkeypatch
+) -> None:
     # More regions than channels are tried for, so that workers have some to compute.
     monkeypatch.setattr(reports, "_TRIED", 3)
     monkeypatch.setattr(opening, "_REGIONS_AT_A_TIME", 2)
     problem = city(6)
     alone = prepare(Workspace(problem), method, settings=NUMBERS).play(3)
-    with connected("local:1") as cluster:
-        same(match_on_tiles(Workspace(problem), method, settings=NUMBERS, seed=3, tiles=4, cluster=cluster), alone)
+    same(match_on_tiles(Workspace(problem), method, settings=NUMBERS, seed=3, tiles=4, cluster=cluster), alone)
 
 
 def test_regions_without_a_map_can_be_cut_too() -> None:
