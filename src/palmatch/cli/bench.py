@@ -12,7 +12,6 @@ from palmatch.cli.outputs import check_outputs
 from palmatch.errors import InputError
 from palmatch.studies import bench
 
-NAME = "bench"
 HELP = "Measure `palmatch match` from file to file, or a live game with many devices: time, memory, welfare."
 EXAMPLES = (
     "Example: palmatch bench --files --sizes 10000,1000000 --threads 1,2 --flow 1000000 --dense 5000\n\n"

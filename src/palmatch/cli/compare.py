@@ -24,7 +24,6 @@ from palmatch.studies.fairness import fairness
 from palmatch.studies.limit import CONFIDENCE
 from palmatch.studies.limit_points import LIMIT, LimitPoint
 
-NAME = "compare"
 HELP = "Compare methods on the same files: welfare lost, privacy spent, rounds, with spread over runs."
 EXAMPLES = (
     "Example: palmatch compare agents.csv vehicles.csv --edge 1000,2000 "

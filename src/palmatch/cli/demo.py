@@ -21,7 +21,6 @@ from palmatch.report.page import write_report
 from palmatch.studies.compare import compare
 from palmatch.studies.limit_points import LIMIT
 
-NAME = "demo"
 HELP = "Match a morning in a synthetic city by many methods, and write a page about it."
 EXAMPLES = "Example: palmatch demo --out demo --data-seed 1"
 

@@ -16,7 +16,6 @@ from palmatch.cli.outputs import folder_for
 from palmatch.data.whole import write_whole
 from palmatch.errors import InputError
 
-NAME = "examples"
 HELP = "Write the example files and scripts that the guides use into a new folder."
 EXAMPLES = "Example: palmatch examples --out examples\n\nREADME.md in the folder lists the files and commands to try."
 

@@ -16,7 +16,6 @@ from palmatch.errors import InputError
 if TYPE_CHECKING:
     from palmatch.web.scenes import Source
 
-NAME = "explore"
 HELP = "Open the explorer in the browser: watch games round by round, move sliders, compare methods."
 EXAMPLES = (
     "Example: palmatch explore\n\nExample: palmatch explore agents.csv vehicles.csv --no-open --port 8765\n\n"

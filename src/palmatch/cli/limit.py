@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -108,7 +109,7 @@ def figures(found: Limit, *, edge: float | None = None, areas: float | None = No
             "certified": bound.certified,
             "reached": bound.reached,
             "gap": bound.gap,
-            "optimum": {"mean": optimum.mean, "low": optimum.low, "high": optimum.high, "crowds": optimum.crowds},
+            "optimum": asdict(optimum),
             "seconds_mean": bound.seconds,
             "prices": bound.prices.tolist(),
             "certificate": to_json(bound.certificate),

@@ -27,7 +27,6 @@ from palmatch.studies.fairness import Fairness, fairness
 from palmatch.studies.shortfall import lacking_agents, lacking_resources
 from palmatch.threads import both
 
-NAME = "match"
 HELP = "Match agents to resources, or with each other: files in, a file of pairs out."
 EXAMPLES = (
     "Example: palmatch match agents.csv vehicles.csv --edge 1000 --out pairs.csv\n\n"

@@ -11,7 +11,6 @@ from palmatch.methods import Settings
 from palmatch.studies.plan import RegionPlan
 from palmatch.studies.plan import plan as plan_regions
 
-NAME = "plan"
 HELP = "Show what a budget buys before any agent plays: cost per action, truthful actions, worst-case ε."
 EXAMPLES = "Example: palmatch plan agents.csv vehicles.csv --edge 2000 --epsilon 0.75"
 

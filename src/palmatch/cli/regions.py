@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsons
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,12 +11,10 @@ import typer
 from palmatch.cli import options, show
 from palmatch.cli.inputs import inputs_of
 from palmatch.cli.outputs import check_outputs
-from palmatch.data.whole import write_whole
 from palmatch.domains import mobility
 from palmatch.errors import InputError
 from palmatch.problem import Problem
 
-NAME = "regions"
 HELP = "Show the public regions: what they are called, how many agents and possible types each has, and where it lies."
 EXAMPLES = (
     "Example: palmatch regions agents.csv vehicles.csv --edge 1000 --out squares.geojson\n\n"
@@ -47,14 +44,8 @@ def command(
         raise InputError("--out goes with --domain mobility: other regions have no place on a map.")
     problem = inputs_of(agents, resources, chosen).problem(chosen.size(edge, areas), None)
     rows = _rows(problem)
-    if out is not None:
-        # Escaped, so that any output can show it.
-        text = jsons.dumps(squares(problem), indent=2) + "\n"
-        if str(out) == "-":
-            typer.echo(text, nl=False)
-            show.step_aside()
-        else:
-            write_whole(out, text)
+    if out is not None and not show.write_json(out, squares(problem)):
+        show.step_aside()
     if show.write_json(json, {"regions": rows}):
         show.say(show.size_of(problem))
         show.show_table(

@@ -15,7 +15,6 @@ from palmatch.data.scores import MATRIX_SUFFIX, read_scores
 from palmatch.errors import InputError
 from palmatch.studies.archive import Derived, from_scores, from_taxonomy, is_taxonomy, named_source, topics_of
 
-NAME = "types"
 HELP = "Derive regions and possible types of reviewers from public records, never from the agents to be matched."
 EXAMPLES = (
     "Example: palmatch types papers.csv --from last_year.csv --archive-papers last_papers.csv --regions 4 "

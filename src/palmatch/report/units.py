@@ -10,7 +10,7 @@ from palmatch.domains.scores import ScoreTable
 from palmatch.matching import Matching
 from palmatch.problem import Problem
 from palmatch.report.names import words_of
-from palmatch.report.phrases import percent
+from palmatch.report.phrases import counted, percent
 from palmatch.studies.fairness import Fairness, Served, fairness
 from palmatch.studies.shortfall import Shortfall, lacking_agents, lacking_resources
 
@@ -43,8 +43,8 @@ def _told(lacking: Sequence[Shortfall], own: tuple[str, str], other: tuple[str, 
     if not lacking:
         return []
     missing = sum(one.wanted - one.got for one in lacking)
-    many = f"{len(lacking):,} {own[len(lacking) != 1]}"
-    lines = [f"{many} {'lacks' if len(lacking) == 1 else 'lack'} {missing:,} {other[missing != 1]}:"]
+    verb = "lacks" if len(lacking) == 1 else "lack"
+    lines = [f"{counted(len(lacking), *own)} {verb} {counted(missing, *other)}:"]
     lines += [f"  {one.id} has {one.got:,} of {one.wanted:,}: {_why(one, own, other)}." for one in lacking[:_NAMED]]
     if len(lacking) > _NAMED:
         lines.append(f"  and {len(lacking) - _NAMED:,} more; --json has all of them.")
@@ -53,7 +53,7 @@ def _told(lacking: Sequence[Shortfall], own: tuple[str, str], other: tuple[str, 
 
 def _why(one: Shortfall, own: tuple[str, str], other: tuple[str, str]) -> str:
     if one.reason == "conflicts":
-        return f"conflicts leave it {one.eligible:,} {other[one.eligible != 1]}"
+        return f"conflicts leave it {counted(one.eligible, *other)}"
     if one.reason == "demand":
         return f"no other {other[0]} without a conflict has room for another {own[0]} (demand)"
     if one.reason == "capacity":

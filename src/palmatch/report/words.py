@@ -16,7 +16,7 @@ from palmatch.problem import Problem
 from palmatch.report import html
 from palmatch.report.html import NOTHING, Cell, Section, Table
 from palmatch.report.names import Words, words_of
-from palmatch.report.phrases import percent
+from palmatch.report.phrases import counted, percent
 from palmatch.report.style import REGION_ONLY, help_of, kind_of
 from palmatch.studies.compare import Comparison, Row
 from palmatch.studies.limit_points import LIMIT
@@ -40,17 +40,13 @@ def _mean(number: float) -> str:
     return f"{number:,.0f}" if number == round(number) else f"{number:,.1f}"
 
 
-def _count(number: int, words: tuple[str, str]) -> str:
-    return f"{number:,} {words[number != 1]}"
-
-
 def summary(comparison: Comparison, headline: str) -> tuple[str, ...]:
     """Return the sentences of the first paragraph."""
     problem, words, row = comparison.problem, words_of(comparison.problem), _rows(comparison)[headline]
     return (
-        f"{_count(problem.agents, words.agent)} in {_count(len(problem.regions), words.region)} "
+        f"{counted(problem.agents, *words.agent)} in {counted(len(problem.regions), *words.region)} "
         f"{'was' if problem.agents == 1 else 'were'} to be matched "
-        f"with {_count(problem.resources, words.resource)}, {_each(problem)}.",
+        f"with {counted(problem.resources, *words.resource)}, {_each(problem)}.",
         f"The method “{headline}” ({METHODS[headline].help}) {_served(row, problem, words)}, and lost "
         f"{percent(row.loss_mean)}{_over(row)} of the welfare that a centre which knows everything could have reached.",
         _guaranteed(comparison.runs[headline][0].matching.guarantee),
@@ -89,7 +85,7 @@ def _over(row: Row) -> str:
 def _served(row: Row, problem: Problem, words: Words) -> str:
     if row.matched_mean == problem.agents:
         return f"gave every agent a {words.resource[0]}"
-    return f"gave {_mean(row.matched_mean)} of {_count(problem.agents, words.agent)} a {words.resource[0]}"
+    return f"gave {_mean(row.matched_mean)} of {counted(problem.agents, *words.agent)} a {words.resource[0]}"
 
 
 def _references(comparison: Comparison, chief: Row, words: Words) -> list[str]:

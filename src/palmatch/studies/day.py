@@ -62,7 +62,10 @@ def play_day(trips: DayTrips, plan: Plan, path: Path, *, progress: Progress | No
     clock, area = _Clock(), Area(plan.edge, trips.about.made_up)
     with DayFile(path, _TABLES) as file:
         packed = file.state()
-        state = _beginning(trips, plan, area) if packed is None else State.unpacked(packed)
+        if packed is not None:
+            state = State.unpacked(packed)
+        else:
+            state = fresh(trips.stands(plan.vehicles, area), batch=plan.batches.start, now=plan.start)
         hour = _Hour(trips)
         for number in range(state.batch, plan.batches.stop):
             if progress is not None:
@@ -83,10 +86,6 @@ def play_day(trips: DayTrips, plan: Plan, path: Path, *, progress: Progress | No
     tables["agents"] = pl.concat([tables["agents"], waiting]).sort("agent")
     tables["true_agents"] = tables["true_agents"].sort("agent")
     return Played(**tables, seconds=clock.seconds)
-
-
-def _beginning(trips: DayTrips, plan: Plan, area: Area) -> State:
-    return fresh(trips.stands(plan.vehicles, area), batch=plan.batches.start, now=plan.start)
 
 
 def _packed(drawn: Drawn) -> bytes:

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from palmatch.privacy.limit_program import Program
 from palmatch.privacy.limit_solver import GAP
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.studies.cells import code_digest
-from palmatch.studies.limit import CROWDS, Bound, Estimate, Limit, Town, limit
+from palmatch.studies.limit import CROWDS, Bound, Estimate, Town, limit
 
 # What the limit is called among the methods of a comparison, and its line of words there.
 LIMIT = "limit"
@@ -83,7 +83,10 @@ def limit_points(
     paths = [path_of(problem, town.program(value, delta), crowds, seed, folder) for value in epsilons]
     known = [_read(path) for path in paths]
     missing = [value for value, point in zip(epsilons, known, strict=True) if point is None]
-    fresh = _computed(problem, missing, delta, crowds, seed, progress) if missing else iter(())
+    fresh: Iterator[LimitPoint] = iter(())
+    if missing:
+        found = limit(problem, missing, delta=delta, crowds=crowds, seed=seed, progress=progress)
+        fresh = iter([_point(bound, found.optimum) for bound in found.bounds])
     points = tuple(point or next(fresh) for point in known)
     for path, point, before in zip(paths, points, known, strict=True):
         if before is None and path is not None:
@@ -94,24 +97,9 @@ def limit_points(
     return points
 
 
-def _computed(
-    problem: Problem, epsilons: list[float], delta: float, crowds: int, seed: int, progress: StageProgress | None
-) -> Iterator[LimitPoint]:
-    found = limit(problem, epsilons, delta=delta, crowds=crowds, seed=seed, progress=progress)
-    return iter([_point(bound, found) for bound in found.bounds])
-
-
-def _point(bound: Bound, found: Limit) -> LimitPoint:
-    return LimitPoint(
-        epsilon=bound.epsilon,
-        delta=bound.delta,
-        loss=bound.loss,
-        welfare=bound.welfare,
-        certified=bound.certified,
-        reached=bound.reached,
-        optimum=found.optimum,
-        seconds=bound.seconds,
-    )
+def _point(bound: Bound, optimum: Estimate) -> LimitPoint:
+    shared = {part.name: getattr(bound, part.name) for part in fields(LimitPoint) if part.name != "optimum"}
+    return LimitPoint(**shared, optimum=optimum)
 
 
 def path_of(problem: Problem, program: Program, crowds: int, seed: int, folder: Path | None = None) -> Path | None:

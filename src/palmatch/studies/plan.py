@@ -129,7 +129,7 @@ def plan(
     for number, (region, noise) in enumerate(zip(workspace.regions, workspace.plays(policy), strict=True)):
         costs = action_costs(region, noise, policy, chosen.order)
         selection, backoff = float(costs.selection.max()), float(costs.backoff.max())
-        largest, smallest = np.array([max(selection, backoff)]), _smallest_budget(problem, number, budget)
+        largest, smallest = np.array([max(selection, backoff)]), float(budget[problem.region_index == number].min())
         actions = int(affordable_actions(largest, np.array([smallest]), order=chosen.order, delta=chosen.delta)[0])
         spent = epsilon_from_cost(np.where(largest > 0, actions * largest, 0.0), order=chosen.order, delta=chosen.delta)
         bought = _bought(region, noise, policy, epsilon=smallest, delta=chosen.delta)
@@ -161,14 +161,9 @@ def _bought(
     region: Neighbourhood, noise: PublicPlay, policy: Policy, *, epsilon: float, delta: float
 ) -> dict[str, float]:
     """Return how many actions of a usual course each accountant buys; in the order in which "auto" prefers equals."""
-    names = ("pure", "renyi")
     found = {}
-    for name in names:
+    for name in ("pure", "renyi"):
         account = region_account(region, noise, policy, name, epsilon=epsilon, delta=delta)
         course = usual_course(account.costs, region.offsets, noise.selection)
         found[name] = actions_bought(course, float(account.worth(np.array([epsilon]))[0]))
     return found
-
-
-def _smallest_budget(problem: Problem, region: int, budget: np.ndarray) -> float:
-    return float(budget[problem.region_index == region].min())

@@ -105,22 +105,24 @@ class Explorer:
 
     def routes(self) -> list[BaseRoute]:
         """Return what is to be served."""
+        games = (
+            []
+            if self.games is None
+            else [
+                Route("/api/game", self._game, methods=["POST"]),
+                Route("/api/member", self._member, methods=["POST"]),
+                self.games.issuer.route(),
+            ]
+        )
         return [
+            *games,
             Route("/", self._page),
             Route("/api/about", self._about),
             Route("/api/map", self._map),
             Route("/api/play", self._play),
             Route("/api/price", self._price),
             Route("/device.mjs", self._device),
-            *([] if self.games is None else self._game_routes(self.games)),
             Mount("/static", StaticFiles(directory=str(static_folder()))),
-        ]
-
-    def _game_routes(self, games: LiveGames) -> list[BaseRoute]:
-        return [
-            Route("/api/game", self._game, methods=["POST"]),
-            Route("/api/member", self._member, methods=["POST"]),
-            games.issuer.route(),
         ]
 
     async def _game(self, request: Request) -> Response:
