@@ -53,7 +53,9 @@ def spread(
     others = [_pool().submit(until_none_is_left) for _ in range(workers - 1)]
     until_none_is_left()
     for other in others:
-        other.result()
+        # One that has not begun, since the pool is at other work, has nothing left to do.
+        if not other.cancel():
+            other.result()
     return results  # type: ignore[return-value]  # every piece was done
 
 

@@ -111,7 +111,8 @@ def rank_sets(problem: Problem, *, threads: int | None = None) -> Sets:
             at_a_time=_AT_A_TIME,
             threads=threads,
         )
-        return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+        columns = tuple(zip(*parts, strict=True))
+        return tuple(spread(lambda at, _: np.concatenate(columns[at]), len(columns), at_a_time=1, threads=threads))
 
     sizes, resources, counts, entries = found(0)
     if position_type(int(sizes.max())) != entries.dtype:

@@ -26,7 +26,7 @@ from palmatch.domains.surroundings import PublicPlaces, Surroundings
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem
 from palmatch.seats import given_or
-from palmatch.threads import spread
+from palmatch.threads import both, spread
 
 # The flat map is centred on the vehicles; up to here from the centre, distances are true to 0.5 %.
 LARGEST_RADIUS = 1_000_000.0
@@ -38,8 +38,8 @@ ORIGIN = (41.0, -74.0)
 # How many widths away a bell still counts; what share of agents may stand anywhere.
 _BELL, _EVEN = 4.0, 0.1
 
-# Places that one thread projects at a time.
-_PROJECTED_AT_A_TIME = 1 << 15
+# Places that one thread does at a time.
+_AT_A_TIME = 1 << 15
 
 Places: TypeAlias = Points | ArrayLike | Any
 
@@ -168,7 +168,10 @@ class City:
         places = self.known if self.likely is None else self.likely
         width = max(places.apart / 2, self.spacing)
         squares = [_as_square(region) for region in regions]
-        corners = np.array([self.corner(square) for square in squares])
+        known = _known_corners(self.latitude, self.longitude, self.origin)
+        if not known.keys() >= set(squares):
+            self.corners(np.array(squares, dtype=np.float64))
+        corners = np.array([known[square] for square in squares])
         edges = np.array([square.edge for square in squares])
         result: list[FloatArray] = [np.empty(0)] * len(squares)
         for edge in np.unique(edges).tolist():
@@ -282,25 +285,31 @@ def problem(
         if not (np.isfinite(value) and value > 0):
             raise InputError(f"Expected {name} above 0 metres, got {name}={value}.")
     agent_points, cars = _as_points(requests, "requests", "agents"), _as_points(vehicles, "vehicles", "resources")
-    check_not_swapped(agent_points, cars)
     check_origin(origin)
-    latitude, longitude = middle_of(cars)
-    places = metres_of(agent_points, latitude, longitude)
-    parked = metres_of(cars, latitude, longitude)
+    edges = np.full(len(agent_points.ids), float(edge))
+    if agent_points.edge is not None:
+        edges = np.where(np.isnan(agent_points.edge), edges, agent_points.edge)
+    _check_grid(edges, spacing)
+
+    def projected() -> tuple[float, float, FloatArray, FloatArray]:
+        check_not_swapped(agent_points, cars)
+        middle = middle_of(cars)
+        places, parked = (metres_of(points, *middle) for points in (agent_points, cars))
+        return *middle, places, parked
+
+    def in_squares() -> tuple[FloatArray, IntArray]:
+        squares = squares_of(agent_points.latitude, agent_points.longitude, edges, origin)
+        return squares, spots_of(agent_points.latitude, agent_points.longitude, squares, edges, float(spacing), origin)
+
+    (latitude, longitude, places, parked), (squares, spots) = both(projected, in_squares)
     guess = None
     if likely is not None:
         guess = PublicPlaces(metres_of(_as_points(likely, "likely", "resources"), latitude, longitude))
     source = "" if likely is None else likely.source if isinstance(likely, Points) else "the given likely places"
     city = City(parked, float(alpha), float(spacing), latitude, longitude, origin, guess, source)
-    edges = np.full(len(places), float(edge))
-    if agent_points.edge is not None:
-        edges = np.where(np.isnan(agent_points.edge), edges, agent_points.edge)
-    _check_grid(edges, spacing)
-    squares = squares_of(agent_points.latitude, agent_points.longitude, edges, origin)
-    spots = spots_of(agent_points.latitude, agent_points.longitude, squares, edges, float(spacing), origin)
     return make_problem(
         city,
-        np.column_stack((places, edges, squares, spots)),
+        _side_by_side(places, edges, squares, spots),
         agent_ids=agent_points.ids,
         resource_ids=cars.ids,
         epsilon=_budgets(agent_points, epsilon),
@@ -312,6 +321,19 @@ def problem(
         demand=given_or(agent_points.units, demand),
         conflicts=conflicts,
     )
+
+
+def _side_by_side(places: FloatArray, edges: FloatArray, squares: FloatArray, spots: IntArray) -> FloatArray:
+    """Return the types: what `np.column_stack` makes of their parts."""
+    types = np.empty((len(edges), 6))
+
+    def fill(first: int, last: int) -> None:
+        some = slice(first, last)
+        types[some, :2], types[some, 2], types[some, 3:5] = places[some], edges[some], squares[some]
+        types[some, 5] = spots[some]
+
+    spread(fill, len(types), at_a_time=_AT_A_TIME)
+    return types
 
 
 def _narrow(edges: FloatArray, spacing: float) -> tuple[str, ...]:
@@ -442,7 +464,7 @@ def metres_of(points: Points, latitude: float, longitude: float) -> FloatArray:
         east, north = projection(points.longitude[first:last], points.latitude[first:last])
         places[first:last, 0], places[first:last, 1] = east, north
 
-    spread(project, len(places), at_a_time=_PROJECTED_AT_A_TIME)
+    spread(project, len(places), at_a_time=_AT_A_TIME)
     # In this form NaN counts as far as well.
     far = np.flatnonzero(~(places[:, 0] ** 2 + places[:, 1] ** 2 <= LARGEST_RADIUS**2))
     if len(far):

@@ -18,7 +18,7 @@ from palmatch.errors import InputError
 from palmatch.guarantee import no_privacy, region_only
 from palmatch.matching import Guarantee, Matching
 from palmatch.methods import reports
-from palmatch.methods.opening import priors_of, region_means
+from palmatch.methods.opening import region_means, regions_and_priors
 from palmatch.methods.registry import Play, Prepare
 from palmatch.methods.results import make_matching
 from palmatch.methods.workspace import Settings, Workspace
@@ -142,8 +142,8 @@ def played(workspace: Workspace, lists: ValueLists, rule: Turns, chance: Randomn
 
 def region_value_lists(workspace: Workspace) -> ValueLists:
     """Return the average utilities of every region, a list each, weighted by where its agents are likely to be."""
-    regions = workspace.regions
-    means = region_means(regions, priors_of(workspace.problem, regions))
+    regions, priors = regions_and_priors(workspace)
+    means = region_means(regions, priors)
     return ValueLists(
         list_of=workspace.problem.region_index,
         start=np.concatenate(([0], np.cumsum([len(mean) for mean in means]))).astype(np.int64),

@@ -13,14 +13,15 @@ import numpy as np
 from palmatch.crowd.responses import means, squares_among
 from palmatch.errors import InputError
 from palmatch.methods.assembly import Runner
+from palmatch.methods.workspace import Workspace
 from palmatch.neighbourhood import Neighbourhood
 from palmatch.policies.cells import mean
-from palmatch.problem import Expecting, ExpectingAll, FloatArray, IntArray, Problem
+from palmatch.problem import Expecting, ExpectingAll, FloatArray, IntArray, Problem, Region
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import Keys, streams
 from palmatch.rounds.seat_auction import sell_units
 from palmatch.rounds.tables import starts
-from palmatch.threads import spread
+from palmatch.threads import both, spread
 
 # Opening prices come from a sale among agents that know only their region: none waits for it, so it can be finer.
 OPENING_STEP = 0.01
@@ -36,16 +37,28 @@ def prior_of(problem: Problem, region: Neighbourhood) -> FloatArray:
     return priors_of(problem, (region,))[0]
 
 
+def regions_and_priors(workspace: Workspace) -> tuple[tuple[Neighbourhood, ...], list[FloatArray]]:
+    """Return the public tables of every region, and its `prior_of`; at the same time where neither needs the other."""
+    problem = workspace.problem
+    if workspace.located is not None and isinstance(domain := problem.domain, ExpectingAll):
+        return both(lambda: workspace.regions, lambda: _all_priors(domain, problem.regions))
+    return workspace.regions, priors_of(problem, workspace.regions)
+
+
 def priors_of(problem: Problem, regions: Sequence[Neighbourhood]) -> list[FloatArray]:
     """Return the `prior_of` every region."""
     domain = problem.domain
     if isinstance(domain, ExpectingAll):
-        return [_shares(weight, len(weight), "") for weight in domain.priors([region.region for region in regions])]
+        return _all_priors(domain, [region.region for region in regions])
     if isinstance(domain, Expecting):
         return [
             _shares(domain.prior(region.region), len(region.types), f"prior({region.region})") for region in regions
         ]
     return [np.full(len(region.types), 1.0 / len(region.types)) for region in regions]
+
+
+def _all_priors(domain: ExpectingAll, regions: Sequence[Region]) -> list[FloatArray]:
+    return [_shares(weight, len(weight), "") for weight in domain.priors(regions)]
 
 
 def _shares(given: FloatArray, count: int, source: str) -> FloatArray:

@@ -20,7 +20,7 @@ from palmatch.matching import Guarantee, Matching, Trace
 from palmatch.methods.assembly import Runner
 from palmatch.methods.centralised import refuse_too_large, shuffled_assign
 from palmatch.methods.centre_on_reports import MOST_RESOURCES, listed_worth, matched_on
-from palmatch.methods.opening import in_parts, opening_prices, priors_of
+from palmatch.methods.opening import in_parts, opening_prices, regions_and_priors
 from palmatch.methods.pairs import bid_for_partners, mutual_worth, partner_channels, worth_of_reports
 from palmatch.methods.recommended import MOST_AGENTS, affordable, better_on_made_up, program_of, recommended_channels
 from palmatch.methods.registry import Play, Prepare
@@ -34,7 +34,7 @@ from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import MADE_UP, REPORT, Keys, Randomness, draws, streams
 from palmatch.rounds.seat_auction import sell_units
 from palmatch.rounds.tables import members_of, nearest_types, starts
-from palmatch.threads import spread
+from palmatch.threads import both, spread
 
 # What a bid adds: the matching is within this much an agent of the best one on the reports. After `PATIENCE` rounds
 # what is sold is sold.
@@ -109,9 +109,9 @@ def _with_cells(plan: Reporting, problem: Problem) -> Reporting:
 
 
 def _reporting(workspace: Workspace, settings: Settings, recommend: bool, run: Runner | None) -> Reporting:
-    problem, regions = workspace.problem, workspace.regions
-    priors = priors_of(problem, regions)
-    opening, wanted = opening_prices(problem, regions, priors, workspace.keys, run=run)
+    problem = workspace.problem
+    (regions, priors), keys = both(lambda: regions_and_priors(workspace), lambda: workspace.keys)
+    opening, wanted = opening_prices(problem, regions, priors, keys, run=run)
     places, budget, of_agent = groups_of(problem, settings)
     crowds = np.bincount(problem.region_index, minlength=len(regions))
     units = np.bincount(problem.region_index, weights=problem.demand, minlength=len(regions)) / np.maximum(crowds, 1)
@@ -238,12 +238,15 @@ def value_lists(plan: Reporting, reported: IntArray) -> ValueLists:
     """Return what the agents bid with: a list for each channel and report."""
     first = np.concatenate(([0], np.cumsum([channel.reports for channel in plan.channels])))
     pairs = list(zip(plan.channels, plan.region_of_channel, strict=True))
-    sizes = [len(region.resources) for channel, region in pairs for _ in range(channel.reports)]
+    named = [region.resources for channel, region in pairs for _ in range(channel.reports)]
+    resources, values = both(
+        lambda: np.concatenate(named), lambda: np.concatenate([channel.values.ravel() for channel, _ in pairs])
+    )
     return ValueLists(
         list_of=first[plan.channel_of] + reported,
-        start=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
-        resources=np.concatenate([region.resources for channel, region in pairs for _ in range(channel.reports)]),
-        values=np.concatenate([channel.values.ravel() for channel, _ in pairs]),
+        start=starts([len(some) for some in named]),
+        resources=resources,
+        values=values,
     )
 
 

@@ -23,7 +23,7 @@ from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds.draws import SELECTION, Keys, compiled_mix, counter
 from palmatch.rounds.recording import TraceParts
 from palmatch.rounds.tables import SmallArray, stable_order, starts
-from palmatch.threads import spread, taken, usual_threads
+from palmatch.threads import both, spread, taken, usual_threads
 
 _ROUNDS_AT_ONCE = 64
 
@@ -112,7 +112,9 @@ def sell(
     agents = len(lists.list_of)
     # Agents stand in the order of lists, and resources in that in which lists name them: what is looked at together
     # lies side by side.
-    agent_at, (numbers, rows) = stable_order(lists.list_of), numbered(lists.resources, len(opening))
+    agent_at, (numbers, rows) = both(
+        lambda: stable_order(lists.list_of), lambda: numbered(lists.resources, len(opening))
+    )
     threads = usual_threads()
     at_list, streams = (taken(column, agent_at, threads=threads) for column in (lists.list_of, names))
     first = starts(np.bincount(lists.list_of, minlength=len(lists.start) - 1))
@@ -120,7 +122,7 @@ def sell(
     prices, held, holder = opening[rows], np.full(agents, -1, dtype=np.int64), np.full(len(rows), -1, dtype=np.int64)
     board = (prices, holder, np.zeros(len(rows)), np.full(len(rows), -1, dtype=np.int64))
     sold_for, free, unsold = np.full(len(rows), np.nan), np.arange(agents), np.arange(len(rows))
-    calls, seen = Calls(step, patience, most_rounds, trace), TraceParts()
+    calls, seen, crowd = Calls(step, patience, most_rounds, trace), TraceParts(), _crowd(first)
 
     def bid(waiting: int, step: float, rounds: int, until: int) -> tuple[int, int]:
         buffers = seen.room(waiting if trace else 0)
@@ -134,7 +136,9 @@ def sell(
         return rounds, waiting
 
     for call in count():
-        crowd = _crowd(bidding, first, free)
+        # No agent waits yet: those who did when the last call ended are free.
+        crowd[3][:], crowd[5][:] = 0, 0
+        go_on(bidding, crowd, free)
         calls.play(len(free), bid)
         is_sold = holder[unsold] >= 0
         sold, unsold = unsold[is_sold], unsold[~is_sold]
@@ -150,7 +154,7 @@ def sell(
     return Sale(resource_of, posted, calls.rounds, seen.trace() if trace else None)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def numbered(resources, count):  # type: ignore[no-untyped-def]  # compiled
     """Return the resources of all lists by numbers in the order in which they come, and which resource has which."""
     number, rows = np.full(count, -1, dtype=np.int32), np.empty(count, dtype=np.int64)
@@ -168,16 +172,14 @@ def numbered(resources, count):  # type: ignore[no-untyped-def]  # compiled
     return numbers, rows
 
 
-def _crowd(bidding: tuple[Any, ...], first: IntArray, free: IntArray) -> tuple[NDArray[Any], ...]:
-    """Return who waits: places by list, from `first` on, and their streams; how many of each list; and active lists.
+def _crowd(first: IntArray) -> tuple[NDArray[Any], ...]:
+    """Return room for who waits: places by list, from `first` on, and their streams; how many of each list; and lists.
 
-    Active lists are those with any agent that waits; the last array holds how many they are.
+    Lists are those with any agent that waits; the last array holds how many they are.
     """
     queue, waits = np.empty(first[-1], dtype=np.int64), np.empty(first[-1], dtype=np.uint64)
     counts, lists = np.zeros(len(first) - 1, dtype=np.int64), np.empty(len(first) - 1, dtype=np.int64)
-    crowd = (queue, waits, first, counts, lists, np.zeros(1, dtype=np.int64))
-    go_on(bidding, crowd, free)
-    return crowd
+    return queue, waits, first, counts, lists, np.zeros(1, dtype=np.int64)
 
 
 def _room(
