@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -13,22 +13,25 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from live.buses import Bus, HubBus, Join, MemoryBus
+from live.buses import KEYS, TRUST, Bus, HubBus, Join, MemoryBus
 from live.examples import GRID
 from live.test_batch import Town, played
 from palmatch.data.points import Points
 from palmatch.device.units import base_of
 from palmatch.live import messages as m
-from palmatch.live import tokens
+from palmatch.live import service, tokens
 from palmatch.live.bid_rules import BidRules
 from palmatch.live.codec import decode
+from palmatch.live.journal import Journal
 from palmatch.live.maps import Map
+from palmatch.live.service import Schedule
 from palmatch.live.terms import Crowd, Said
+from palmatch.live.topics import Topic
 from palmatch.live.transport import Transport
 from palmatch.live.transport.faults import Faults, Faulty
+from palmatch.live.windows import slot_for
 from palmatch.methods import Settings
-
-Wrapped = Callable[[Transport], Transport]
+from palmatch.studies import bench_live
 
 
 class LateTables(Faulty):
@@ -158,3 +161,36 @@ def test_the_game_is_over_as_soon_as_nothing_is_left_for_those_who_want_more() -
     assert not rules.close(0, [bid(tags[0], "v0", 2.0), bid(tags[1], "v1", 2.0)])[1]
     assert [rules.close(slot, [])[1] for slot in (1, 2)] == [False, True]
     assert {base_of(name) for name in rules.outcome().holders} == {"v0", "v1"}
+
+
+# Slots that fit the crowd
+
+
+class Announced:
+    """As much of a board as an opening needs: the issuer's key, and a journal without games."""
+
+    def __init__(self) -> None:
+        self.journal = Journal(Path(":memory:"))
+
+    async def told(self, topic: Topic, _: float) -> bytes:
+        return KEYS["issuer"].packet(topic, m.IssuerKey(key=b"key"))
+
+
+@pytest.mark.parametrize(("resources", "asked", "slot"), [(3, None, 5.0), (10_000, None, 7.5), (10_000, 2.0, 2.0)])
+def test_a_board_opens_games_with_slots_that_fit_as_many_devices_as_there_are_resources(
+    resources: int, asked: float | None, slot: float
+) -> None:
+    places = np.linspace(0.0, 0.004, resources)
+    cars = Points("", tuple(f"v{n}" for n in range(resources)), 40.702 + places, -73.998 + places, None, None, ())
+    schedule = Schedule("bids", (0.0, 1.0), slot=asked, slots=100)
+    opening = asyncio.run(service._opening(Announced(), TRUST, "g", cars, schedule))  # type: ignore[arg-type]
+    assert opening.slot == pytest.approx(slot)
+
+
+def test_slots_of_a_measured_game_are_longer_on_a_machine_that_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_live.os, "cpu_count", lambda: 2)
+    idle, busy, swamped = (bench_live._bids_schedule(1000, load) for load in (0.5, 4.0, 40.0))
+    assert idle.slot == slot_for(1000)
+    assert [busy.slot, busy.joining, busy.preparing] == [2 * idle.slot, 2 * idle.joining, 2 * idle.preparing]
+    assert swamped.slot == 4 * idle.slot
+    assert {idle.slots, busy.slots, swamped.slots} == {100}

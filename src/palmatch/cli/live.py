@@ -192,7 +192,9 @@ def board(
     protocol: Protocol = Protocols.report,
     every: Annotated[str, typer.Option("--every", help="From one opening to the next.")] = "30s",
     joining: Annotated[str, typer.Option("--joining", help="How long devices can join.")] = "10s",
-    slot: Annotated[str, typer.Option("--slot", help="Length of a slot.")] = "5s",
+    slot: Annotated[
+        str, typer.Option("--slot", help="Length of a slot; unless given, 5s, or longer for many resources.")
+    ] = "",
     slots: Annotated[int, typer.Option("--slots", help="Most slots of a game of bids or rounds.", min=1)] = 200,
     epsilon: Annotated[str, typer.Option("--epsilon", help="The ε that devices may have.")] = "0,0.5,1,2,4",
     demand: Annotated[
@@ -233,7 +235,7 @@ def board(
         every=_seconds(every, "--every"),
         joining=_seconds(joining, "--joining"),
         preparing=2.0,
-        slot=_seconds(slot, "--slot"),
+        slot=_seconds(slot, "--slot") if slot else None,
         slots=slots,
         interest=interest,
         demand=demand,

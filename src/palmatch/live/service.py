@@ -34,9 +34,13 @@ from palmatch.live.terms import Opening
 from palmatch.live.topics import Topic
 from palmatch.live.transport.base import Transport
 from palmatch.live.trust import Trust
+from palmatch.live.windows import slot_for
 from palmatch.live.witness import Witness
 
 _LOG = logging.getLogger(__name__)
+
+# The shortest slot in seconds, unless another one is asked for.
+_SLOT = 5.0
 
 # Games for which the issuer has announced a key before the board needs it.
 _AHEAD = 2
@@ -87,7 +91,8 @@ class Schedule:
     every:
         From one opening to the next; a game that takes longer delays the next one.
     joining, preparing, slot:
-        How long devices can join, how long tables may take, and the length of a slot.
+        How long devices can join, how long tables may take, and the length of a slot; unless given, 5 s or what so many
+        devices need as there are resources.
     slots:
         The public horizon of a game.
     interest:
@@ -101,7 +106,7 @@ class Schedule:
     every: float = 30.0
     joining: float = 10.0
     preparing: float = 5.0
-    slot: float = 5.0
+    slot: float | None = None
     slots: int = 1
     interest: int | None = None
     demand: int = 1
@@ -180,7 +185,7 @@ async def _opening(board: Board, trust: Trust, name: str, resources: Points, sch
         trust.issuer_says(decode(topic, packet)).key,
         joining=schedule.joining,
         preparing=schedule.preparing,
-        slot=schedule.slot,
+        slot=schedule.slot or max(_SLOT, slot_for(len(resources.ids))),
         slots=schedule.slots,
         demand=schedule.demand,
         earlier=earlier_tables(board.journal, name),

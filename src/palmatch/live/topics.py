@@ -23,6 +23,8 @@ _KIB = 1024
 LARGEST = 4 * 1024 * _KIB
 # One size for whatever a device says in a game, and one for joins, which carry a token.
 _PADDED, _PADDED_JOIN = 512, 1024
+# Names of which the topics are remembered: bids have one for each resource.
+_NAMES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class Topic:
         return KINDS[self.kind]
 
     @staticmethod
-    @lru_cache(maxsize=4096)
+    @lru_cache(maxsize=_NAMES)
     def parse(text: str) -> Topic:
         """Read a topic; raise ProtocolError for any that the table does not have."""
         parts = text.split("/", 5)
@@ -128,7 +130,7 @@ class Topic:
         return topic
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_NAMES)
 def _text(game: str, kind: str, name: str | None) -> str:
     start = f"{_PREFIX}/{segment(game)}/{kind}"
     return start if name is None else f"{start}/{segment(name)}"
@@ -139,7 +141,7 @@ def table_name(region: str, epsilon_class: int) -> str:
     return f"{region}~{epsilon_class}"
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=_NAMES)
 def segment(name: str) -> str:
     """Return a name as one level of a topic: any text, but for what has a meaning in topics."""
     return quote(name, safe="")
@@ -156,7 +158,7 @@ def matches(pattern: str, topic: str) -> bool:
     return len(wanted) == len(found)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_NAMES)
 def patterns_of(topic: str) -> tuple[str, ...]:
     """Return every allowed pattern that receives a topic: a role may leave open the game, the name, or both."""
     parts = topic.split("/")

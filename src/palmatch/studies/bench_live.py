@@ -19,6 +19,7 @@ import numpy as np
 from palmatch.live.demo import Played, play
 from palmatch.live.rules import method_of
 from palmatch.live.staging import Plan, Schedule
+from palmatch.live.windows import slot_for
 from palmatch.methods import Settings, Workspace, prepare
 
 INTEREST, EDGE, EPSILON = 20, 1000.0, 1.0
@@ -26,8 +27,9 @@ INTEREST, EDGE, EPSILON = 20, 1000.0, 1.0
 # Shares of a batch in which devices join, tables are computed and reports come in, at most: reports end with the last
 # of them. The rest is for the matching.
 _JOINING, _PREPARING, _REPORTING = 0.37, 0.12, 0.3
-# Bids: the horizon, and the length of a slot for each device of the machine.
-_SLOTS, _SLOT, _SHORTEST_SLOT = 100, 0.0004, 0.4
+# Bids: the horizon; seconds to join and to read tables, and for each device of the machine; and by how much these may
+# be prolonged.
+_SLOTS, _FIRST, _JOINING_OF_DEVICE, _PREPARING_OF_DEVICE, _MOST_SHARED = 100, 5.0, 0.002, 0.002, 4.0
 # More processes than cores would take turns with the board and the hub or broker.
 _DEVICES_OF_PROCESS = 5000
 _IN_MEMORY = Path("/dev/shm")
@@ -112,9 +114,8 @@ def _run(
     seed: int,
     progress: Progress | None,
 ) -> LiveRun:
-    slot = _REPORTING * seconds if protocol == "report" else max(_SHORTEST_SLOT, _SLOT * agents)
-    times = Schedule(_JOINING * seconds, _PREPARING * seconds, slot, 1 if protocol == "report" else _SLOTS)
     load = os.getloadavg()[0]
+    times = _bids_schedule(agents, load) if protocol == "bids" else _report_schedule(seconds)
     with TemporaryDirectory(prefix="palmatch-bench-") as folder:
         plan = Plan(
             protocol, transport, agents, 0.0, EDGE, EPSILON, seed, Path(folder),
@@ -123,6 +124,17 @@ def _run(
         work = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
         played = play(plan, progress, work=work)
     return _figures(plan, played, seconds, load)
+
+
+def _report_schedule(seconds: float) -> Schedule:
+    return Schedule(_JOINING * seconds, _PREPARING * seconds, _REPORTING * seconds, 1)
+
+
+def _bids_schedule(agents: int, load: float) -> Schedule:
+    """Return times for so many devices on this machine; longer ones where other programs use it as well."""
+    shared = min(max(1.0, load / (os.cpu_count() or 1)), _MOST_SHARED)
+    joining, preparing = _FIRST + _JOINING_OF_DEVICE * agents, _FIRST + _PREPARING_OF_DEVICE * agents
+    return Schedule(shared * joining, shared * preparing, shared * slot_for(agents), _SLOTS)
 
 
 def _figures(plan: Plan, played: Played, seconds: float, load: float) -> LiveRun:
