@@ -13,13 +13,30 @@ from typing import Any
 from palmatch.device.distribution import GRID
 from palmatch.device.grid import Partition, Place
 from palmatch.device.ledger import BudgetExhausted, units_of
+from palmatch.device.listed import Listed
 from palmatch.device.records import Assigned, Bulletin, Count, Open, Result, Roster
 from palmatch.device.report import Earlier, ReportTable
 from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine
 from palmatch.device.units import base_of, best_bids
 from palmatch.errors import InputError, Refused
+from palmatch.live import messages as m
+from palmatch.live.listing import ListTree
+from palmatch.live.packing import pack
+from palmatch.live.records import listed_record
+
+# One list for all games of these tests, in which their tables show their resources.
+_NAMES = ("a", "b", "c", *(f"r{number}" for number in range(1000)))
+_NAMES += tuple(f"{base}#{seat}" for base in ("a", "v", "r0", "r1", "r2", "r3") for seat in (1, 2))
+_AT = [degree for number in range(len(_NAMES)) for degree in (40.0 + number % 30 / 100, -74.0 + number // 30 / 100)]
+TREE = ListTree(m.ResourceList(names=_NAMES, at=pack("d", _AT)))
+ROOT = TREE.root.hex()
 
 KINDS = {Open: "open", Roster: "roster", ReportTable: "table", Bulletin: "bulletin", Result: "result"}
+
+
+def shown(resources: tuple[str, ...]) -> Listed | None:
+    """The proof that resources are on the list."""
+    return listed_record(TREE.proof(resources))
 
 
 class MemoryStore:
@@ -71,11 +88,13 @@ def table_at_random(random: Random, game: str, place: Place, spots: int, epsilon
         tuple(random.choice([random.random() + 1e-9, 0.5, 0.25]) % 1 + 1e-9 for _ in range(resources))
         for _ in range(reports)
     )
+    names = tuple(f"r{number // 2}#{number % 2 + 1}" if seats else f"r{number}" for number in range(resources))
     return ReportTable(
         game=game,
         region=place.region,
         epsilon=epsilon,
-        resources=tuple(f"r{number // 2}#{number % 2 + 1}" if seats else f"r{number}" for number in range(resources)),
+        resources=names,
+        listed=shown(names),
         cell_of=tuple(random.randrange(cells) for _ in range(spots)),
         chances=chances_at_random(random, cells, reports, epsilon) if reports > 1 else ((GRID,),) * cells,
         values=values,
@@ -113,6 +132,32 @@ def spoiled(random: Random, table: ReportTable) -> ReportTable:
     else:
         return replace(table, epsilon=table.epsilon * random.choice([0.99, 1.01]))
     return replace(table, chances=tuple(map(tuple, rows)))
+
+
+def unlisted(random: Random, table: ReportTable) -> ReportTable:
+    """A table whose proof is broken in one place, or tells the same in another way."""
+    proof = table.listed
+    assert proof is not None
+    order = random.sample(range(len(proof.places)), len(proof.places))
+    places = list(proof.places)
+    places[0] = random.choice([0, -1, proof.size, places[-1], places[0] ^ 1])
+    hashes = list(proof.hashes)
+    random.shuffle(hashes)
+    broken = [
+        None,
+        replace(proof, size=random.choice([0, 1, proof.size - 1, proof.size + 1, 2 * proof.size, 2**32])),
+        replace(proof, places=tuple(places)),
+        replace(proof, places=proof.places[1:]),
+        replace(proof, places=tuple(proof.places[row] for row in order)),
+        replace(proof, positions=random.choice([proof.positions[::-1], proof.positions[2:], "x" * 64])),
+        replace(proof, hashes=proof.hashes[: random.randrange(len(proof.hashes))]),
+        replace(proof, hashes=(*proof.hashes, proof.hashes[0])),
+        replace(proof, hashes=tuple(hashes)),
+        replace(proof, hashes=tuple(random.choice([one, one[:-2], one.upper(), "x" * 64]) for one in proof.hashes)),
+    ]
+    if random.random() < 0.2:
+        return replace(table, resources=tuple(random.choice([name, "r999", "é"]) for name in table.resources))
+    return replace(table, listed=random.choice(broken))
 
 
 def play(
@@ -179,7 +224,7 @@ def game_at_random(random: Random, number: int) -> tuple[type[Machine], Owner, i
         protocol="bids" if bids else "report",
         partition=partition_told,
         classes=(0.0, 0.5, 1.0, 3.0) if random.random() < 0.95 else (0.25,),
-        resources="list",
+        resources=ROOT,
         start=0.0,
         slot=1.0,
         slots=100,
@@ -193,6 +238,8 @@ def game_at_random(random: Random, number: int) -> tuple[type[Machine], Owner, i
     announced = "table" if random.random() < 0.95 else "another"
     if random.random() < 0.25:
         table = spoiled(random, table)
+    if random.random() < 0.05:
+        table = unlisted(random, table)
     demands = [("me", demand), *((f"tag {n}", random.choice([1, 1, 2])) for n in range(1, 4))]
     if random.random() < 0.03:
         demands[0] = ("me", demand + 1)

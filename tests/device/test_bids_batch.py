@@ -20,7 +20,7 @@ from palmatch.methods.reports import Reporting, drawn, reporting
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.rounds.draws import SELECTION, Randomness, draw
 
-from .games import MemoryStore
+from .games import ROOT, MemoryStore, shown
 
 EDGE, EPSILON = 1000.0, 1.0
 
@@ -41,7 +41,7 @@ class Morning:
             protocol,
             self.problem.domain.partition(EDGE),
             (0.0, EPSILON),
-            "list",
+            ROOT,
             0.0,
             1.0,
             1000,
@@ -58,11 +58,13 @@ class Morning:
 
     def _table(self, number: int) -> ReportTable:
         channel, region = self.plan.channels[number], self.plan.region_of_channel[number]
+        names = tuple(f"r{row}" for row in region.resources.tolist())
         return ReportTable(
             game="g",
             region=f"{region.region.column},{region.region.row}",
             epsilon=EPSILON,
-            resources=tuple(f"r{row}" for row in region.resources.tolist()),
+            resources=names,
+            listed=shown(names),
             cell_of=tuple(channel.cell_of.tolist()),
             chances=tuple(map(tuple, channel.chances.tolist())),
             values=tuple(map(tuple, channel.values.tolist())),

@@ -16,7 +16,7 @@ from palmatch.device.state import BidMachine, ReportMachine
 from palmatch.device.units import best_bids, best_gain
 from palmatch.errors import Refused
 
-from .games import MemoryStore
+from .games import MemoryStore, shown
 from .test_machines import OPEN, OWNER, PLACE, TABLE, draw_low, told
 
 TWO = replace(OWNER, demand=2)
@@ -24,6 +24,7 @@ TWO = replace(OWNER, demand=2)
 SEATS = replace(
     TABLE,
     resources=("a#1", "a#2", "b", "c"),
+    listed=shown(("a#1", "a#2", "b", "c")),
     values=((0.9, 0.9, 0.5, 0.2), (0.3, 0.3, 0.8, 0.4)),
     opening=(0.0,) * 4,
 )

@@ -28,7 +28,7 @@ from palmatch.device.report import Earlier, ReportTable
 from palmatch.device.state import BidMachine, Owner, ReportMachine
 from palmatch.errors import InputError, Refused
 
-from .games import MemoryStore
+from .games import ROOT, MemoryStore, shown
 
 PARTITION = Partition(1000.0, 500.0, 41.0, -74.0)
 PLACE = locate(PARTITION, 40.75, -73.99)
@@ -39,12 +39,13 @@ TABLE = ReportTable(
     region=PLACE.region,
     epsilon=1.0,
     resources=("a", "b"),
+    listed=shown(("a", "b")),
     cell_of=tuple(spot % 2 for spot in range(PARTITION.spots)),
     chances=((HALF + HALF // 3, HALF - HALF // 3), (HALF - HALF // 3, HALF + HALF // 3)),
     values=((0.9, 0.2), (0.3, 0.8)),
     opening=(0.0, 0.0),
 )
-OPEN = Open(1, "g", "report", PARTITION, (0.0, 1.0), "list", 0.0, 1.0, 100)
+OPEN = Open(1, "g", "report", PARTITION, (0.0, 1.0), ROOT, 0.0, 1.0, 100)
 ROSTER = Roster("g", (Count(PLACE.region, 1.0, 2, "t1"), Count(PLACE.region, 0.0, 1, "t0")))
 
 

@@ -14,7 +14,7 @@ from palmatch.device.records import Bulletin, Count, Handover, Open, Roster
 from palmatch.device.rounds import RoundsMachine
 from palmatch.errors import InputError, Refused
 
-from .games import MemoryStore
+from .games import ROOT, MemoryStore, shown
 from .test_rounds_machine import DEMANDS, PARTITION, Town, machines_of, play, town, units_of_tags
 
 
@@ -62,7 +62,8 @@ def test_units_that_each_spend_the_whole_budget_are_found() -> None:
 def seated(town_: Town) -> RoundsTable:
     """The table of a region, whose first two resources are seats of one."""
     table = town_.tables[0]
-    return replace(table, resources=("v#1", "v#2", *table.resources[2:]))
+    names = ("v#1", "v#2", *table.resources[2:])
+    return replace(table, resources=names, listed=shown(names))
 
 
 def test_no_device_claims_two_seats_of_one_resource_and_none_accepts_what_it_did_not_claim() -> None:
@@ -70,7 +71,7 @@ def test_no_device_claims_two_seats_of_one_resource_and_none_accepts_what_it_did
     for seed in range(20):
         town_ = Town(town(seed, demand=[3] * 12), 4.0)
         machine, table = machines_of(town_, seed, [MemoryStore(units_of(100.0))] * 12)[0], seated(town_)
-        opened = Open(1, "g", "rounds", PARTITION, (4.0,), "list", 0.0, 1.0, 1000, demand=3)
+        opened = Open(1, "g", "rounds", PARTITION, (4.0,), ROOT, 0.0, 1.0, 1000, demand=3)
         machine.receive(opened, "o")
         machine.receive(Roster("g", (Count(table.region, 4.0, 6, "t"),), ((machine.owner.tag, 3),)), "r")
         claims = [send.message.resource for send in machine.receive(table, "t")]
@@ -95,7 +96,7 @@ def test_a_device_that_restarts_after_the_last_bulletin_hands_over_what_it_holds
     store = MemoryStore(units_of(100.0))
     machine = machines_of(town_, 2, [store] * 12)[0]
     table, tag = town_.tables[0], machine.owner.tag
-    opened = Open(1, "g", "rounds", PARTITION, (4.0,), "list", 0.0, 1.0, 1000, demand=3)
+    opened = Open(1, "g", "rounds", PARTITION, (4.0,), ROOT, 0.0, 1.0, 1000, demand=3)
     roster = Roster("g", (Count(table.region, 4.0, 6, "t"),), ((tag, 3),))
     machine.receive(opened, "o")
     machine.receive(roster, "r")

@@ -32,7 +32,7 @@ from palmatch.rounds.game import rules_of, simulate
 from palmatch.rounds.seat_game import simulate_seats
 from palmatch.rounds.tables import public_tables, snapped_tables
 
-from .games import MemoryStore
+from .games import ROOT, MemoryStore, shown
 
 PARTITION = Partition(1000.0, 100.0, 41.0, -74.0)
 POLICY = replace(published(truth_selection=0.2, truth_backoff=0.3, gamma=0.1), spent_backoff=SPENT_BACKOFF)
@@ -48,11 +48,13 @@ def town(seed: int, agents: int = 12, types: int = 6, resources: int = 7, demand
 
 def table_of(region: Neighbourhood, play: PublicPlay, policy: Policy, epsilon: float, prices: Any) -> RoundsTable:
     """A region's public tables as a board would publish them; `prices` has selection and backoff in units."""
+    names = tuple(f"r{row}" for row in region.resources.tolist())
     return RoundsTable(
         game="g",
         region=str(region.region),
         epsilon=epsilon,
-        resources=tuple(f"r{row}" for row in region.resources.tolist()),
+        resources=names,
+        listed=shown(names),
         utilities=tuple(map(tuple, region.utilities.tolist())),
         offsets=tuple(region.offsets.tolist()),
         entries=tuple(region.entries.tolist()),
@@ -109,7 +111,7 @@ class Town:
 def opening(town: Town, machines: list[RoundsMachine]) -> list[list[Any]]:
     """Let all devices join and get their tables; return what each then claims."""
     counts = np.bincount(town.problem.region_index)
-    opened = Open(1, "g", "rounds", PARTITION, (town.epsilon,), "list", 0.0, 1.0, 1000, demand=9)
+    opened = Open(1, "g", "rounds", PARTITION, (town.epsilon,), ROOT, 0.0, 1.0, 1000, demand=9)
     roster = Roster(
         "g",
         tuple(
@@ -254,7 +256,7 @@ def test_a_restart_claims_the_same_whatever_chance_says_then(tmp_path: Path) -> 
 
 
 def first_claims(town_: Town, machine: RoundsMachine) -> list[Any]:
-    opened = Open(1, "g", "rounds", PARTITION, (town_.epsilon,), "list", 0.0, 1.0, 1000)
+    opened = Open(1, "g", "rounds", PARTITION, (town_.epsilon,), ROOT, 0.0, 1.0, 1000)
     table = town_.tables[0]
     machine.receive(opened, "o")
     machine.receive(Roster("g", (Count(table.region, town_.epsilon, 6, "t"),)), "r")

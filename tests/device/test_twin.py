@@ -18,10 +18,12 @@ from palmatch.device.bid import best_bid
 from palmatch.device.distribution import GRID
 from palmatch.device.grid import Partition, Place, locate, spot_position
 from palmatch.device.ledger import units_of
+from palmatch.device.listed import check_listed
 from palmatch.device.report import check_table, draw_report, power_below
 from palmatch.device.units import base_of, best_bids, best_gain
 
 from .games import (
+    ROOT,
     MemoryStore,
     chances_at_random,
     finite,
@@ -31,6 +33,7 @@ from .games import (
     record_json,
     spoiled,
     table_at_random,
+    unlisted,
 )
 
 NODE = shutil.which("node")
@@ -100,6 +103,21 @@ def test_tables_are_accepted_and_refused_alike(tmp_path):
         expected.append(str(power_below(wanted)[0]))
     told = Counter(next(iter(one.values())) for one in expected if isinstance(one, dict))
     assert {None, "sum", "ratio", "shape", "value", "price", "range", "epsilon"} <= told.keys(), told
+    compare(cases, expected, tmp_path)
+
+
+def test_proofs_that_resources_are_on_the_list_are_accepted_and_refused_alike(tmp_path):
+    random = Random(5)
+    cases, expected = [], []
+    for number in range(4_000):
+        table = table_at_random(random, "game", Place("0,-28", 0), 9, 1.0)
+        if number % 4:
+            table = unlisted(random, table)
+        root = random.choice([ROOT, ROOT, ROOT, ROOT[::-1]])
+        proof = None if table.listed is None else asdict(table.listed)
+        cases.append(["listed", table.resources, proof, root])
+        expected.append(outcome(lambda t=table, r=root: check_listed(t.resources, t.listed, r)))
+    assert len({json.dumps(one) for one in expected}) == 2
     compare(cases, expected, tmp_path)
 
 
@@ -180,7 +198,7 @@ def test_whole_games_with_false_boards_and_restarts_are_played_alike(tmp_path):
             )
     assert steps > 20_000
     kinds = {"join", "report", "bid", "handover", "announcement", "hash", "partition", "chain", "holder", "steered"}
-    kinds |= {"demand", "roster", "result"}
+    kinds |= {"demand", "roster", "result", "listed"}
     assert several > 200
     assert kinds <= seen.keys(), seen
     compare(cases, expected, tmp_path)

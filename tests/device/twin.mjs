@@ -33,6 +33,7 @@ const kinds = {
   spots: ([partition]) => device.spotsOf(partition),
   power: ([epsilon]) => device.powerBelow(epsilon).toString(),
   check: ([table, epsilon, spots]) => outcome(() => device.checkTable(table, epsilon, spots) ?? null),
+  listed: ([resources, proof, root]) => outcome(async () => (await device.checkListed(resources, proof, root)) ?? null),
   report: ([chances, draw]) => device.drawReport(chances, draw),
   bid: ([values, prices, step]) => device.bestBid(values, prices.map((price) => price ?? Infinity), step),
   bids: ([values, bases, prices, held, wanted, step]) =>

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from live.buses import Bus, HubBus, MemoryBus, MqttBus
+from palmatch.live import tokens
 from palmatch.live.mosquitto import Mosquitto
 
 _PLACES = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/sbin"
@@ -85,3 +87,8 @@ def bus(request: pytest.FixtureRequest) -> Bus:
             return HubBus()
         case _:
             return MqttBus(request.getfixturevalue("start_broker"))
+
+
+@pytest.fixture(scope="module")
+def issuer() -> rsa.RSAPrivateKey:
+    return tokens.new_key()

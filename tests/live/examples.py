@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from palmatch.live import messages as m
+from palmatch.live.listing import ListTree
 from palmatch.live.packing import pack
 from palmatch.live.records import partition_record
 from palmatch.live.topics import KINDS, Topic
@@ -32,6 +33,7 @@ CHANNEL = m.Channel(
     opening=pack("d", [0.0, 0.1]),
     earlier=(m.Earlier(channel=HASH, values=pack("d", [0.25, 0.5])),),
 )
+LIST = m.ResourceList(names=("v1", "v 2/ü", "v2"), at=pack("d", [1, 2, 3, 4, 5, 6]))
 STATEMENT = m.Statement(topic="bulletin/a", sequence=3, hash=HASH)
 
 MESSAGES: dict[str, m.Message] = {
@@ -45,10 +47,10 @@ MESSAGES: dict[str, m.Message] = {
         slot=0.5,
         slots=100,
         issuer=b"key",
-        resources=HASH,
+        resources=ListTree(LIST).root,
         commitment=HASH,
     ),
-    "resources": m.ResourceList(names=("v1", "v 2/ü"), at=pack("d", [1, 2, 3, 4]), capacities=pack("I", [1, 1])),
+    "resources": LIST,
     "resource": m.Certificate(name="v1", signing=KEY, sealing=KEY, until=1_800_000_000_000),
     "issuer": m.IssuerKey(key=b"key"),
     "join": m.Join(token=TOKEN, key=KEY, region="1000 m (3, 5)", epsilon_class=1),
@@ -62,6 +64,7 @@ MESSAGES: dict[str, m.Message] = {
         epsilon=1.0,
         roster=HASH,
         resources=("v1", "v2"),
+        listed=ListTree(LIST).proof(("v1", "v2")),
         channel=CHANNEL,
         rounds=ROUNDS,
     ),

@@ -14,6 +14,7 @@ import tempfile
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -23,6 +24,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from live.examples import KEY, MESSAGES, PARTITION, topic
+from palmatch.device.listed import check_listed
 from palmatch.device.prices import RoundsTable, check_rounds_table
 from palmatch.device.report import ReportTable, check_table
 from palmatch.errors import InputError, ProtocolError, Refused
@@ -30,7 +32,8 @@ from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.codec import body_of, decode, from_json, packet_of, read_body, to_json
 from palmatch.live.keys import Opener, Signer, open_position, seal_position
-from palmatch.live.records import bulletin_record, holders, result_record, roster_record, table_record
+from palmatch.live.listing import ListTree
+from palmatch.live.records import bulletin_record, holders, open_record, result_record, roster_record, table_record
 from palmatch.live.resource import load_gateway, new_gateway
 from palmatch.live.transport.frames import Op, frame, hello, read_frame, read_text
 from palmatch.live.transport.hub import Hub
@@ -85,10 +88,14 @@ def read_packet(kind: str, data: bytes) -> None:
     match envelope.message:
         case m.Table():
             table = table_record(envelope)
+            with suppress(Refused):
+                check_listed(table.resources, table.listed, open_record(opened).resources)
             if isinstance(table, ReportTable):
                 check_table(table, epsilon=table.epsilon, spots=len(table.cell_of))
             elif isinstance(table, RoundsTable):
                 check_rounds_table(table, epsilon=table.epsilon, spots=len(table.utilities))
+        case m.ResourceList():
+            assert len(ListTree(envelope.message).root) == m.HASH
         case m.Bulletin():
             bulletin_record(envelope)
         case m.Transcript():

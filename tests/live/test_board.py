@@ -21,7 +21,7 @@ from palmatch.live.board import Board
 from palmatch.live.codec import decode
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, tag_of, verify
-from palmatch.live.packing import split
+from palmatch.live.packing import pack, split
 from palmatch.live.terms import Opening
 from palmatch.live.topics import Topic, table_name
 from palmatch.live.transport import Access, Transport
@@ -52,7 +52,7 @@ def opening(issuer: rsa.RSAPrivateKey, **more: float) -> Opening:
         method="test",
         classes=(0.0, 1.0),
         partition=PARTITION,
-        resources=m.ResourceList(names=NAMES),
+        resources=m.ResourceList(names=NAMES, at=pack("d", range(2 * len(NAMES)))),
         issuer=tokens.public_der(issuer),
         rules=TableRules(),
         **({"joining": 1.0, "preparing": 0.5, "slot": 1.0} | more),  # type: ignore[arg-type]

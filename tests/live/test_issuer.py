@@ -16,6 +16,7 @@ from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.issuer import Issuer, read_reply, token_request
 from palmatch.live.keys import Signer, verify
+from palmatch.live.packing import pack
 from palmatch.live.records import roster_record
 from palmatch.live.topics import Topic
 from palmatch.live.trust import certificate
@@ -176,6 +177,18 @@ def test_a_bulletin_that_does_not_follow_is_found_in_any_order() -> None:
         watch.see(one)
     assert not watch.conflicts
     assert watch.newest["bulletin/a"][0] == 2
+
+
+def test_a_witness_finds_a_list_that_is_not_the_one_of_the_opening() -> None:
+    shorter = m.ResourceList(names=("v1",), at=pack("d", [1, 2]))
+    for listed, conflicts in ((MESSAGES["resources"], 0), (shorter, 1)):
+        for order in (("open", "resources"), ("resources", "open")):
+            watch = Watch(KEYS["board"].public)
+            for kind in order:
+                watch.see(said(kind, listed if kind == "resources" else MESSAGES["open"]))
+            assert len(watch.conflicts) == conflicts
+    with pytest.raises(ProtocolError, match="contradict itself"):
+        Watch(KEYS["board"].public).compare(watch.head(0))
 
 
 def test_what_the_board_did_not_sign_is_no_evidence_against_it() -> None:

@@ -1,214 +1,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
-from scipy.optimize import linprog
 
 from live.buses import KEYS, TRUST, Bus, Join, MemoryBus
-from live.examples import GRID, MESSAGES, PARTITION, PLACES, topic
+from live.examples import MESSAGES, topic
 from live.listening import Listener, clock
-from palmatch.device.grid import locate
-from palmatch.device.ledger import Ledger, units_of
+from live.small_game import GAME, NAMES, BidRules, ReportRules, Resources, announce, opening, player
+from palmatch.device.ledger import units_of
 from palmatch.device.records import Bulletin
 from palmatch.device.report import ReportTable
-from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine
-from palmatch.errors import InputError, PalmatchError, ProtocolError
+from palmatch.device.state import BidMachine, ReportMachine
+from palmatch.errors import InputError, ProtocolError
 from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.codec import decode
 from palmatch.live.identity import forget, forget_older, identity
 from palmatch.live.journal import Journal
-from palmatch.live.keys import Opener, Signer, open_position, tag_of, verify
+from palmatch.live.keys import Signer, verify
 from palmatch.live.packing import pack
 from palmatch.live.player import Player
 from palmatch.live.records import bulletin_record, table_record
-from palmatch.live.terms import Crowd, Opening, Outcome, Regional, Said
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Transport
 from palmatch.live.transport.exchange import Seen
 from palmatch.live.transport.memory import MemoryBroker, MemoryTransport, VirtualLoop, run_virtual
-from palmatch.live.trust import certificate
 from palmatch.live.witness import Watch, Witness
-
-GAME = "morning"
-NAMES = ("v1", "v2")
-REPORTS = 2
-
-
-def game_table(crowd: Crowd, region: str, number: int) -> m.Table:
-    """Two cells, and twice as likely to report one's own: ε = ln 2."""
-    likely = 2**53 * 2 // 3
-    cells = [0 if spot < GRID.spots // 2 else 1 for spot in range(GRID.spots)]
-    channel = m.Channel(
-        cell_of=pack("I", cells),
-        chances=pack("Q", [likely, 2**53 - likely, 2**53 - likely, likely]),
-        values=pack("d", [0.9, 0.2, 0.3, 0.8]),
-        opening=pack("d", [0.0, 0.0]),
-    )
-    return m.Table(
-        region=region,
-        epsilon_class=number,
-        epsilon=crowd.classes[number],
-        roster=crowd.roster,
-        resources=NAMES,
-        channel=channel,
-    )
-
-
-class ReportRules:
-    """The best matching of the reports, and prices that support it, from a linear program."""
-
-    def __init__(self) -> None:
-        self.crowd: Crowd
-        self.reports: dict[bytes, tuple[bytes, int]] = {}
-        self.matched: dict[str, bytes] = {}
-        self.prices = [0.0, 0.0]
-
-    def has_region(self, region: str) -> bool:
-        return region == locate(GRID, *PLACES[0]).region
-
-    def tables(self, crowd: Crowd) -> Mapping[tuple[str, int], m.Table]:
-        self.crowd = crowd
-        return {place: game_table(crowd, *place) for place in crowd.members}
-
-    def begin(self) -> Mapping[str, Regional]:
-        return {}
-
-    def close(self, slot: int, said: Sequence[Said]) -> tuple[Mapping[str, Regional], bool]:
-        assert slot == 0
-        for one in said:
-            assert isinstance(one.message, m.Report)
-            self.reports[one.tag] = (one.message.channel, one.message.report)
-        tags, rows = sorted(self.reports), np.array([[0.9, 0.2], [0.3, 0.8]])
-        values = np.array([rows[self.reports[tag][1]] for tag in tags])
-        agents, resources = np.kron(np.eye(len(tags)), np.ones(2)), np.kron(np.ones(len(tags)), np.eye(2))
-        found = linprog(-values.ravel(), np.vstack((agents, resources)), np.ones(len(tags) + 2), method="highs-ds")
-        self.prices = (-found.ineqlin.marginals[len(tags) :]).tolist()
-        for tag, row in zip(tags, found.x.reshape(-1, 2), strict=True):
-            if row.max() > 0.5:
-                self.matched[NAMES[int(row.argmax())]] = tag
-        part = Regional([self.matched.get(name) for name in NAMES], prices=self.prices)
-        return {region: part for region, _ in self.crowd.members}, True
-
-    def outcome(self) -> Outcome:
-        return Outcome(self.matched, dict(zip(NAMES, self.prices, strict=True)), self.reports)
-
-
-class BidRules(ReportRules):
-    """One call of an auction: the highest offer holds a resource, until no agent bids."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.holders: list[bytes | None] = [None, None]
-
-    def begin(self) -> Mapping[str, Regional]:
-        return {region: Regional(list(self.holders), prices=list(self.prices)) for region, _ in self.crowd.members}
-
-    def close(self, slot: int, said: Sequence[Said]) -> tuple[Mapping[str, Regional], bool]:
-        best: dict[int, tuple[float, bytes, bytes]] = {}
-        for one in said:
-            assert isinstance(one.message, m.Bid)
-            assert one.message.sequence == slot + 1
-            assert one.resource is not None
-            place = NAMES.index(one.resource)
-            offer = (
-                one.message.offer,
-                sha256(self.crowd.randomness + one.tag + one.resource.encode()).digest(),
-                one.tag,
-            )
-            if one.message.offer > self.prices[place]:
-                best[place] = max(best.get(place, offer), offer)
-        for place, (price, _, tag) in best.items():
-            self.prices[place], self.holders[place] = price, tag
-        return self.begin(), not said
-
-    def outcome(self) -> Outcome:
-        held = {name: tag for tag, name in zip(self.holders, NAMES, strict=True) if tag is not None}
-        return Outcome(held, dict(zip(NAMES, self.prices, strict=True)), {})
-
-
-@pytest.fixture(scope="module")
-def issuer() -> rsa.RSAPrivateKey:
-    return tokens.new_key()
-
-
-async def announce(join: Join, issuer: rsa.RSAPrivateKey) -> None:
-    content = m.IssuerKey(key=tokens.public_der(issuer))
-    await (await join("issuer")).publish(Topic(GAME, "issuer"), KEYS["issuer"].packet(Topic(GAME, "issuer"), content))
-
-
-def opening(issuer: rsa.RSAPrivateKey, rules: Any, protocol: Any, slots: int) -> Opening:
-    return Opening(
-        protocol=protocol,
-        method="once",
-        classes=(0.0, 1.0),
-        partition=PARTITION,
-        resources=m.ResourceList(names=NAMES),
-        issuer=tokens.public_der(issuer),
-        rules=rules,
-        joining=1.5,
-        preparing=0.8,
-        # Bulletins and bids take up to 0.1 s each in memory: 0.2 + (0.1 + 0.6) of a slot have to fit into it.
-        slot=0.8,
-        slots=slots,
-    )
-
-
-class Resources:
-    """The resources' side: certificates, and what is handed over."""
-
-    def __init__(self) -> None:
-        self.openers = {name: Opener.fresh() for name in NAMES}
-        self.found: dict[str, tuple[float, float]] = {}
-        self.transports: dict[str, Transport] = {}
-        self.answering: list[asyncio.Future[None]] = []
-
-    async def serve(self, join: Join) -> None:
-        for name, opener in self.openers.items():
-            transport = self.transports[name] = await join("resource", name)
-            content = m.Certificate(name=name, signing=KEYS[name].public, sealing=opener.public, until=2**50)
-            await transport.publish(Topic(GAME, "resource", name), certificate(KEYS["operator"], GAME, content))
-            await transport.subscribe(Topic(GAME, "handover", name), self._received)
-
-    def _received(self, where: str, packet: bytes) -> None:
-        envelope = decode(where, packet)
-        assert isinstance(envelope.message, m.Handover)
-        assert envelope.topic.name is not None
-        opener = self.openers[envelope.topic.name]
-        verify(envelope, envelope.message.key)
-        tag = tag_of(GAME, envelope.message.key)
-        position = open_position(opener, envelope.topic, tag, envelope.message.sealed)
-        name = envelope.topic.name
-        self.found[name] = position
-        place = Topic(GAME, "answer", name)
-        answer = KEYS[name].packet(place, m.Answer(tag=tag, status="Accepted"))
-        self.answering.append(asyncio.ensure_future(self.transports[name].publish(place, answer)))
-
-
-async def player(
-    transport: Transport, folder: Path, number: int, issuer: rsa.RSAPrivateKey, kind: type[Machine], **more: Any
-) -> tuple[Player, Ledger]:
-    async def obtain(blinded: bytes) -> bytes:
-        return tokens.blind_sign(issuer, blinded)
-
-    own = folder / str(number)
-    own.mkdir(exist_ok=True)
-    taking_part = await identity(own, tokens.public_der(issuer), GAME, obtain)
-    ledger = Ledger(folder / f"{number}.ledger", agent=str(number), lifetime=units_of(2.0))
-    place = locate(GRID, *PLACES[number])
-    owner = Owner("ride", place, GRID, GRID.spots, 1.0, taking_part.tag(GAME).hex())
-    machine = kind(owner, ledger)
-    return Player(transport, TRUST, GAME, taking_part, machine, PLACES[number], clock=clock, **more), ledger
 
 
 @pytest.mark.parametrize("protocol", ["report", "bids"])
@@ -258,59 +82,6 @@ def test_devices_report_or_bid_are_matched_and_only_their_resource_learns_where_
         assert not listener.watch.conflicts
 
     bus.run(main)
-
-
-def test_a_table_above_epsilon_or_a_shifted_partition_is_refused_before_anything_is_charged(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey
-) -> None:
-    class Greedy(ReportRules):
-        def tables(self, crowd: Crowd) -> Mapping[tuple[str, int], m.Table]:
-            self.crowd = crowd
-            found = {}
-            for place in crowd.members:
-                table = game_table(crowd, *place)
-                assert table.channel is not None
-                channel = msgspec.structs.replace(table.channel, chances=pack("Q", [2**53, 0, 0, 2**53]))
-                found[place] = msgspec.structs.replace(table, channel=channel)
-            return found
-
-    async def main(join: Join) -> None:
-        journal = Journal(memory_folder / "board.db")
-        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
-        await announce(join, issuer)
-        device, ledger = await player(await join(), memory_folder, 0, issuer, ReportMachine)
-        game = asyncio.create_task(board.play(GAME, opening(issuer, Greedy(), "report", 1)))
-        with pytest.raises(PalmatchError, match="e\\^ε times"):
-            await device.play()
-        assert ledger.spent() == 0
-        game.cancel()
-        ledger.close()
-        journal.close()
-
-    MemoryBus().run(main)
-
-
-def test_a_board_that_tells_a_witness_something_else_gets_no_report(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey
-) -> None:
-    async def main(join: Join) -> None:
-        journal = Journal(memory_folder / "board.db")
-        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
-        witness, watching = Witness("w", KEYS["w"], KEYS["board"].public), await join("witness", "w")
-        # What the board shows to the witness, on another broker.
-        witness.receive(str(topic("open")), KEYS["board"].packet(topic("open"), MESSAGES["open"]))
-        await witness.publish([watching])
-        await announce(join, issuer)
-        device, ledger = await player(await join(), memory_folder, 0, issuer, ReportMachine, witnesses=("w",))
-        game = asyncio.create_task(board.play(GAME, opening(issuer, ReportRules(), "report", 1)))
-        with pytest.raises(ProtocolError, match="told a witness another open"):
-            await device.play()
-        assert ledger.spent() == 0
-        game.cancel()
-        ledger.close()
-        journal.close()
-
-    MemoryBus().run(main)
 
 
 def test_a_board_that_tells_a_witness_nothing_gets_no_report(memory_folder: Path, issuer: rsa.RSAPrivateKey) -> None:

@@ -119,6 +119,71 @@ function spotOf(east, north, edge, spacing) {
   return pointEast * points + pointNorth;
 }
 
+// The resource list: palmatch.device.listed
+
+const MOST_ENTRIES = 2 ** 32;
+const utf8 = new TextEncoder();
+const fromHex = (text) => Uint8Array.from(text.match(/../g), (pair) => parseInt(pair, 16));
+const toHex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+
+async function hashed(...parts) {
+  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", whole));
+}
+
+/** Refuse resources that are not shown to be on the list with this root. */
+export async function checkListed(resources, listed, root) {
+  if (!listed || !fits(resources, listed) || (await rootOf(resources, listed)) !== root) {
+    throw new Refused("listed", "The table names a resource that it does not show to be on the list of the game.");
+  }
+}
+
+function fits(resources, { size, places, hashes, positions }) {
+  return (
+    resources.length === places.length && resources.length >= 1 &&
+    isWhole(size) && size < MOST_ENTRIES && places.every((place) => isWhole(place) && place >= 0 && place < size) &&
+    new Set(places).size === places.length && [...hashes, positions].every((hash) => /^[0-9a-f]{64}$/.test(hash))
+  );
+}
+
+/** The root that a proof leads to; null where it has too few hashes, or too many. */
+async function rootOf(resources, { size, places, hashes, positions }) {
+  const order = [...places.keys()].sort((one, other) => places[one] - places[other]);
+  const leaves = order.map(async (row) => [places[row], await hashed(Uint8Array.of(0), utf8.encode(resources[row]))]);
+  let level = new Map(await Promise.all(leaves));
+  const others = hashes.values();
+  for (let width = size; width > 1; width = Math.ceil(width / 2)) {
+    level = new Map(await Promise.all(above(level, width, others)));
+    if ([...level.values()].includes(null)) return null;
+  }
+  if (!others.next().done) return null;
+  const start = Uint8Array.of(2, size >>> 24, size >>> 16, size >>> 8, size);
+  return toHex(await hashed(start, level.get(0), fromHex(positions)));
+}
+
+/** The known nodes of the level above one of this width, both from left to right; null for one whose sibling is missing. */
+function above(level, width, others) {
+  const found = [];
+  for (const [place, own] of level) {
+    const sibling = place % 2 ? place - 1 : place + 1;
+    const parent = Math.floor(place / 2);
+    if (sibling >= width) {
+      found.push([parent, own]);
+    } else if (sibling > place || !level.has(sibling)) {
+      const known = level.get(sibling) ?? others.next().value ?? null;
+      const other = typeof known === "string" ? fromHex(known) : known;
+      const pair = sibling > place ? [own, other] : [other, own];
+      found.push(other === null ? [parent, null] : hashed(Uint8Array.of(1), ...pair).then((node) => [parent, node]));
+    }
+  }
+  return found;
+}
+
 // The report: palmatch.device.report
 
 /** A whole number over 2^160 that is at most e^epsilon, short of it by less than one part in 2^140. */
@@ -491,11 +556,12 @@ export class ReportMachine {
   }
 
   async given(table, digest) {
-    this.inGame(table.game);
+    const open = this.inGame(table.game);
     if (this.count === null) throw new Refused("roster", "A table came before its roster.");
     if (digest !== this.count.table || table.region !== this.owner.place.region) {
       throw new Refused("hash", "The table is not the one that the roster announced.");
     }
+    await checkListed(table.resources, table.listed, open.resources);
     checkTable(table, this.epsilon, this.owner.spots);
     if (this.drawn === null && this.epsilon > 0) this.drawn = await this.drawOnce(table, digest);
     this.table = table;

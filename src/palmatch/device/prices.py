@@ -15,6 +15,7 @@ from math import floor, isfinite
 
 from palmatch.device.agent import RegionTables, Rules
 from palmatch.device.distribution import GRID, backoff_weight, expected_utility, fill_weights
+from palmatch.device.listed import Listed
 from palmatch.device.report import exponential_below
 from palmatch.errors import Refused
 
@@ -45,6 +46,8 @@ class RoundsTable:
     selection_units, backoff_units:
         What a selection from each rank set and a back-off at each entry cost, over 2^32 of ε; the first selection
         costs what the first rank set does.
+    listed:
+        The proof that the resources are on the list of the game.
     """
 
     game: str
@@ -62,6 +65,7 @@ class RoundsTable:
     spent_backoff: int
     selection_units: tuple[int, ...]
     backoff_units: tuple[int, ...]
+    listed: Listed | None = None
 
     @lru_cache(maxsize=64)  # noqa: B019 - the tables of a few games; agents of one process share them
     def region_tables(self) -> RegionTables:

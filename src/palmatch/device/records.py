@@ -23,9 +23,9 @@ class Open:
     """A game is announced.
 
     `classes` are the budgets ε that agents may take part with, 0 among them if agents without a budget may. `resources`
-    is the digest of the resource list. A slot lasts `slot` seconds; there are `slots` of them at most. `step`,
-    `patience` and `growth` are those of the first call of the auction, `slack` what a published result may fall short
-    of its prices, and `demand` how many resources an agent may want.
+    is the root of the resource list (`device.listed`). A slot lasts `slot` seconds; there are `slots` of them at most.
+    `step`, `patience` and `growth` are those of the first call of the auction, `slack` what a published result may fall
+    short of its prices, and `demand` how many resources an agent may want.
     """
 
     version: int

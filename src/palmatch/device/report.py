@@ -14,6 +14,7 @@ from functools import lru_cache
 from math import isfinite
 
 from palmatch.device.distribution import GRID, pick
+from palmatch.device.listed import Listed
 from palmatch.errors import InputError, Refused
 
 # Below this the grid is too coarse for two chances that differ so little; an agent with less reports nothing.
@@ -57,6 +58,8 @@ class ReportTable:
         The price at which each resource opens.
     earlier:
         The values of reports that were drawn from earlier tables of this region.
+    listed:
+        The proof that the resources are on the list of the game.
 
     Examples
     --------
@@ -80,6 +83,7 @@ class ReportTable:
     values: tuple[tuple[float, ...], ...]
     opening: tuple[float, ...]
     earlier: tuple[Earlier, ...] = ()
+    listed: Listed | None = None
 
 
 @lru_cache(maxsize=256)

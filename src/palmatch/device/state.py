@@ -18,6 +18,7 @@ from palmatch.device.agent import Draw, system_draw
 from palmatch.device.bid import best_bid, call_number
 from palmatch.device.grid import Partition, Place
 from palmatch.device.ledger import units_of
+from palmatch.device.listed import check_listed
 from palmatch.device.prices import RoundsTable
 from palmatch.device.records import (
     VERSION,
@@ -201,6 +202,7 @@ class Machine:
             raise Refused("roster", f"A table of game {game.game} came before its roster.")
         if digest != self._count.table or record.region != self.owner.place.region:
             raise Refused("hash", f"The table of game {game.game} is not the one that its roster announced.")
+        check_listed(record.resources, record.listed, game.resources)
         return self._accept(record, digest)
 
     def _in_game(self, name: str) -> Open:

@@ -27,6 +27,7 @@ from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, tag_of, verify
+from palmatch.live.listing import ListTree
 from palmatch.live.metrics import Metrics
 from palmatch.live.packing import pack
 from palmatch.live.terms import Crowd, Opening, Regional, Rules, Said
@@ -57,7 +58,7 @@ class _Game:
     name: str
     opening: m.Open
     opened: bytes
-    resources: m.ResourceList
+    tree: ListTree
     rules: Rules
     # When it was opened, or resumed.
     began: float
@@ -163,11 +164,12 @@ class Board:
 
     def _opened(self, name: str, randomness: bytes, opening: Opening) -> _Game:
         """Open a game, or read its opening from the journal."""
+        tree = ListTree(opening.resources)
         known = self._statements.get((str(Topic(name, "open")), 0))
         if known is not None:
             assert isinstance(known.message, m.Open)
-            return _Game(name, known.message, known.hash, opening.resources, opening.rules, self._clock())
-        listed = self._say(Topic(name, "resources"), opening.resources)
+            return _Game(name, known.message, known.hash, tree, opening.rules, self._clock())
+        self._say(Topic(name, "resources"), opening.resources)
         began = self._clock()
         joins_close = began + opening.joining
         content = m.Open(
@@ -185,11 +187,11 @@ class Board:
             slack=opening.slack,
             demand=opening.demand if opening.demand > 1 else UNSET,
             issuer=opening.issuer,
-            resources=listed.hash,
+            resources=tree.root,
             commitment=hashlib.sha256(randomness).digest(),
         )
         envelope = self._say(Topic(name, "open"), content)
-        return _Game(name, content, envelope.hash, opening.resources, opening.rules, began)
+        return _Game(name, content, envelope.hash, tree, opening.rules, began)
 
     # --- joining -----------------------------------------------------------------------------------------------
 
@@ -230,7 +232,7 @@ class Board:
         await self._flush()
         demands = {tag: m.demand_of(join) for tag, join in game.joins.items() if m.demand_of(join) > 1}
         crowd = Crowd(game.name, roster.hash, game.opening.classes, members, randomness, demands)
-        tables = await self._computed(lambda: game.rules.tables(crowd))
+        tables = await self._computed(lambda: game.tree.shown(game.rules.tables(crowd)))
         for (region, number), table in sorted(tables.items()):
             topic = Topic(game.name, "table", table_name(region, number))
             game.tables[region, number] = (self._say(topic, table).hash, table)

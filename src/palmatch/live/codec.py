@@ -18,7 +18,7 @@ import cbor2
 import msgspec
 
 from palmatch.errors import ProtocolError
-from palmatch.live.messages import SIGNATURE, TAG, VERSION, Message, packed_fields
+from palmatch.live.messages import SIGNATURE, VERSION, Message, packed_fields
 from palmatch.live.packing import split, unpack
 from palmatch.live.topics import Topic
 
@@ -200,9 +200,9 @@ def _reason(error: Exception) -> str:
     return text.rstrip(".").splitlines()[0][:200]
 
 
-def _shown(value: Any, code: str | None = None) -> Any:
+def _shown(value: Any, code: Any = None) -> Any:
     if code is not None:
-        return [tag.hex() for tag in split(value, TAG)] if code == "tag" else unpack(code, value).tolist()  # type: ignore[arg-type]
+        return [item.hex() for item in split(value, code)] if isinstance(code, int) else unpack(code, value).tolist()
     if isinstance(value, Message):
         return view(value)
     if isinstance(value, tuple):

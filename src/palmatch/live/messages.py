@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from palmatch.live.packing import Code, split, unpack
+from palmatch.live.packing import SIZES, Code, split, unpack
 
 # The version of the protocol, in every packet: a newer one is refused rather than guessed at.
 VERSION = 1
@@ -50,7 +50,8 @@ Floats = Annotated[bytes, _packed("d", "float64")]
 Wholes = Annotated[bytes, _packed("Q", "uint64")]
 Indices = Annotated[bytes, _packed("I", "uint32")]
 Places = Annotated[bytes, _packed("i", "int32; -1 is none")]
-Tags = Annotated[bytes, Meta(max_length=1 << 24, description=f"tags of {TAG} bytes each", extra={"packed": "tag"})]
+Tags = Annotated[bytes, Meta(max_length=1 << 24, description=f"tags of {TAG} bytes each", extra={"packed": TAG})]
+Hashes = Annotated[bytes, Meta(max_length=1 << 24, description=f"hashes of {HASH} bytes each", extra={"packed": HASH})]
 
 
 class Message(Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,14 +61,14 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True):
         """Refuse packed fields of a broken length, and numbers that are not finite."""
         for name, code in packed_fields(type(self)).items():
             try:
-                split(getattr(self, name), TAG) if code == "tag" else unpack(code, getattr(self, name))
+                split(getattr(self, name), code) if isinstance(code, int) else unpack(code, getattr(self, name))
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
 
 
 @cache
 def packed_fields(kind: type[Message]) -> dict[str, Any]:
-    """Return the packed fields of a type of message, each with its code, 'tag' for tags."""
+    """Return the packed fields of a type of message, each with its code, or the size of its items in bytes."""
     fields = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
         for meta in getattr(hint, "__metadata__", ()):
@@ -95,7 +96,8 @@ class Open(Message, frozen=True):
     start: Instant
     slot: Seconds
     slots: Annotated[int, Meta(ge=1, le=100_000)]
-    # The game's issuer key (DER), the hash of the resource list, and that of the randomness in the roster.
+    # The game's issuer key (DER), the root of the resource list (`live.listing`), and the hash of the randomness in the
+    # roster.
     issuer: Annotated[bytes, Meta(min_length=1, max_length=2048)]
     resources: Hash
     commitment: Hash
@@ -110,11 +112,29 @@ class Open(Message, frozen=True):
 
 
 class ResourceList(Message, frozen=True):
-    """All resources of a game in one order, which numbers refer to; `at` holds latitude and longitude of each."""
+    """All resources of a game, each seat an entry of its own; `at` holds latitude and longitude of each.
 
-    names: Annotated[tuple[Name, ...], Meta(max_length=MANY)]
-    at: Floats = b""
-    capacities: Indices = b""
+    The opening has its root: the SHA-256 of a byte 2, the number of entries (uint32, big-endian), the topmost node of a
+    tree of all names, and a hash of all positions. A leaf of the tree is the SHA-256 of a byte 0 and a name in UTF-8, a
+    node that of a byte 1 and the two nodes below it; one without a sibling moves up as it is. The hash of the positions
+    is the SHA-256 of a byte 3 and latitude and longitude (float64, little-endian) of each leaf's resource. The order of
+    the leaves: entries are sorted by latitude, then by name; of the left part, whose number is the largest power of two
+    below theirs, and of the right part, either is sorted by longitude, then by name; and so on by turns.
+    """
+
+    names: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=MANY)]
+    at: Floats
+
+    def __post_init__(self) -> None:
+        """Refuse a list in which a name is there twice, or that does not have one position on Earth for each."""
+        super().__post_init__()
+        if len(set(self.names)) < len(self.names):
+            raise ValueError("expected each name once")
+        if len(self.at) != 2 * SIZES["d"] * len(self.names):
+            raise ValueError("expected a latitude and a longitude for each name")
+        degrees = unpack("d", self.at)
+        if max(map(abs, degrees[::2])) > 90 or max(map(abs, degrees[1::2])) > 180:
+            raise ValueError("expected positions on Earth")
 
 
 class Certificate(Message, frozen=True):
@@ -247,6 +267,19 @@ class RoundsTable(Message, frozen=True):
     backoff_units: Wholes
 
 
+class Listed(Message, frozen=True):
+    """That the resources of a table are on the list that the opening commits to: other nodes of its tree.
+
+    `places` are the numbers of their leaves among `size`, in the table's order; `hashes` are the siblings that do not
+    follow from these, level by level from the leaves up, left to right; `positions` is the hash of all positions.
+    """
+
+    size: Annotated[int, Meta(ge=1, le=MANY)]
+    places: Indices
+    hashes: Hashes
+    positions: Hash
+
+
 class Table(Message, frozen=True):
     """What is public about a region for one ε class: its resources, and a channel or PALMA's tables."""
 
@@ -255,6 +288,8 @@ class Table(Message, frozen=True):
     epsilon: Epsilon
     roster: Hash
     resources: Annotated[tuple[Name, ...], Meta(max_length=MANY)]
+    # A board adds it to what the rules of a method say; a device refuses a table without it.
+    listed: Listed | None = None
     channel: Channel | None = None
     rounds: RoundsTable | None = None
 

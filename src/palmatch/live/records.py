@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from palmatch.device import records as r
 from palmatch.device.grid import Partition
+from palmatch.device.listed import Listed
 from palmatch.device.prices import RoundsTable
 from palmatch.device.report import Earlier, ReportTable
 from palmatch.errors import ProtocolError
@@ -205,6 +206,7 @@ def _report_table(game: str, table: m.Table, channel: m.Channel) -> ReportTable:
         region=table.region,
         epsilon=table.epsilon,
         resources=table.resources,
+        listed=listed_record(table.listed),
         cell_of=_wholes("I", channel.cell_of),
         chances=tuple(tuple(map(int, row)) for row in _rows("Q", channel.chances, len(values))),
         values=values,
@@ -219,6 +221,7 @@ def _rounds_table(game: str, table: m.Table, rounds: m.RoundsTable) -> RoundsTab
         region=table.region,
         epsilon=table.epsilon,
         resources=table.resources,
+        listed=listed_record(table.listed),
         utilities=_rows("d", rounds.utilities, len(table.resources)),
         offsets=_wholes("I", rounds.offsets),
         entries=_wholes("I", rounds.entries),
@@ -230,6 +233,18 @@ def _rounds_table(game: str, table: m.Table, rounds: m.RoundsTable) -> RoundsTab
         spent_backoff=rounds.spent_backoff,
         selection_units=_wholes("Q", rounds.selection_units),
         backoff_units=_wholes("Q", rounds.backoff_units),
+    )
+
+
+def listed_record(proof: m.Listed | None) -> Listed | None:
+    """Return the proof that the resources of a table are on the list, if it has one."""
+    if proof is None:
+        return None
+    return Listed(
+        size=proof.size,
+        places=_wholes("I", proof.places),
+        hashes=tuple(item.hex() for item in split(proof.hashes, m.HASH)),
+        positions=proof.positions.hex(),
     )
 
 

@@ -14,19 +14,20 @@ from palmatch.errors import ProtocolError
 from palmatch.live import messages as m
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.keys import Signer, verify
+from palmatch.live.listing import ListTree
 from palmatch.live.topics import KINDS, Topic
 from palmatch.live.transport.base import Transport
 
 _LOG = logging.getLogger(__name__)
 
 # What the board says to all; tables and transcripts are bound by the hashes in these.
-STATEMENTS = ("open", "roster", "tables", "bulletin", "result")
+STATEMENTS = ("open", "resources", "roster", "tables", "bulletin", "result")
 _MOST_CONFLICTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two statements that the board signed for one place: a proof."""
+    """Two statements that the board signed and that cannot both be honest: a proof."""
 
     first: Envelope
     second: Envelope
@@ -53,6 +54,8 @@ class Watch:
             return False
         self._said[place, sequence] = envelope
         self._follow(envelope, place, sequence)
+        if envelope.topic.kind in ("open", "resources"):
+            self._compare_list()
         if sequence >= self.newest.get(place, (-1, b""))[0]:
             self.newest[place] = (sequence, envelope.hash)
         return True
@@ -66,6 +69,16 @@ class Watch:
             named = later.message.previous if later and isinstance(later.message, m.Bulletin) else None
             if earlier is not None and later is not None and named is not None and named != earlier.hash:
                 self.conflicts.append(Conflict(earlier, later))
+
+    def _compare_list(self) -> None:
+        """Compare the resource list with the root that the opening has of it, once both are there."""
+        opened, listed = self._said.get(("open", 0)), self._said.get(("resources", 0))
+        if opened is None or listed is None:
+            return
+        assert isinstance(opened.message, m.Open)
+        assert isinstance(listed.message, m.ResourceList)
+        if ListTree(listed.message).root != opened.message.resources:
+            self.conflicts.append(Conflict(opened, listed))
 
     def head(self, sequence: int) -> m.Head:
         """Return what a witness publishes."""

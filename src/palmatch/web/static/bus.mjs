@@ -277,14 +277,18 @@ function demandsOf({ tags, demands }) {
 }
 
 function tableRecord(game, table) {
-  const { channel, region, epsilon, resources } = table;
+  const { channel, region, epsilon, resources, listed } = table;
   if (!channel) throw new Error("This game has no reports: a browser cannot play it.");
   const width = resources.length, values = rows(unpack("d", channel.values), width);
   return {
-    kind: "table", game, region, epsilon, resources, cell_of: unpack("I", channel.cell_of),
+    kind: "table", game, region, epsilon, resources, listed: listed && listedRecord(listed), cell_of: unpack("I", channel.cell_of),
     chances: rows(unpack("Q", channel.chances), values.length), values, opening: unpack("d", channel.opening),
     earlier: channel.earlier.map((item) => ({ channel: hex(item.channel), values: rows(unpack("d", item.values), width) })),
   };
+}
+
+function listedRecord({ size, places, hashes, positions }) {
+  return { size, places: unpack("I", places), hashes: split(hashes, 32).map(hex), positions: hex(positions) };
 }
 
 function bulletinRecord(game, bulletin) {

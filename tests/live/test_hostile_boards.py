@@ -1,0 +1,215 @@
+"""Boards that lie, over every transport: a device refuses before it charges, or at least before it seals its position.
+
+All lies are told at the same time, each in a game of its own with one device.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from live.buses import KEYS, Bus, Join, MemoryBus
+from live.examples import GRID, MESSAGES, PLACES
+from live.listening import clock
+from live.small_game import NAMES, BidRules, ReportRules, announce, opening, player
+from palmatch.data.points import Points
+from palmatch.device.ledger import units_of
+from palmatch.device.rounds import RoundsMachine
+from palmatch.device.state import BidMachine, ReportMachine
+from palmatch.errors import PalmatchError
+from palmatch.live import messages as m
+from palmatch.live import tokens
+from palmatch.live.board import Board
+from palmatch.live.codec import Envelope
+from palmatch.live.journal import Journal
+from palmatch.live.maps import Map
+from palmatch.live.packing import pack, unpack
+from palmatch.live.rules import opening_of
+from palmatch.live.terms import Opening
+from palmatch.live.topics import Topic
+from palmatch.live.transport import Transport
+from palmatch.live.witness import Witness
+
+change = msgspec.structs.replace
+Alter = Callable[[Any], m.Message]
+MACHINES = {"report": ReportMachine, "bids": BidMachine, "rounds": RoundsMachine}
+
+
+@dataclass(frozen=True)
+class Lie:
+    """What a board says otherwise than it should in messages of a kind, and what a device answers.
+
+    `signed` is said throughout: whatever names the message names this one. `shown` is published in its place, while
+    hashes are those of the honest one. `told` is what a witness hears in place of it.
+    """
+
+    kind: str
+    answer: str
+    signed: Alter | None = None
+    shown: Alter | None = None
+    told: Alter | None = None
+    protocol: str = "report"
+    # A lie about what follows the report comes after its charge; then no position must leave.
+    charged: bool = False
+
+
+def in_channel(**changes: Any) -> Alter:
+    return lambda table: change(table, channel=change(table.channel, **changes))
+
+
+def for_nothing(table: m.Table) -> m.Table:
+    """Let selections cost nothing."""
+    assert table.rounds is not None
+    return change(table, rounds=change(table.rounds, selection_units=bytes(len(table.rounds.selection_units))))
+
+
+def in_proof(**changes: Any) -> Alter:
+    return lambda table: change(table, listed=change(table.listed, **changes))
+
+
+def with_(**changes: Any) -> Alter:
+    return lambda message: change(message, **changes)
+
+
+def elsewhere(message: m.Transcript) -> m.Transcript:
+    """Give the device the other resource, at prices of 0."""
+    others = pack("i", [1 - int(place) for place in unpack("i", message.assigned)])
+    return change(message, assigned=others, prices=bytes(len(message.prices)))
+
+
+def swapped(message: m.Bulletin) -> m.Bulletin:
+    """Say that the device holds the resource that it did not bid for."""
+    return change(message, holders=message.holders[m.TAG :] + message.holders[: m.TAG])
+
+
+OTHERS = ("v1", "v9")
+UNLISTED = "on the list of the game"
+LIES = {
+    "table above epsilon": Lie("table", "e\\^ε times", in_channel(chances=pack("Q", [2**53, 0, 0, 2**53]))),
+    "table that was not announced": Lie(
+        "table", "not the one that its roster announced", shown=in_channel(opening=pack("d", [0.1, 0.1]))
+    ),
+    "another partition": Lie(
+        "open", "partition", lambda said: change(said, partition=change(said.partition, origin=(40.7, -74.002)))
+    ),
+    "another opening for witnesses": Lie("open", "told a witness another open", told=with_(slots=7)),
+    "another demand": Lie("members", "another demand", with_(demands=b"\2")),
+    "resource that is not on the list": Lie("table", UNLISTED, with_(resources=OTHERS)),
+    "another list": Lie("open", UNLISTED, with_(resources=bytes(32))),
+    "proof of another list": Lie("table", UNLISTED, in_proof(positions=bytes(32))),
+    "no proof": Lie("table", UNLISTED, with_(listed=None)),
+    "bids: resource that is not on the list": Lie("table", UNLISTED, with_(resources=OTHERS), protocol="bids"),
+    "rounds: resource that is not on the list": Lie("table", UNLISTED, with_(resources=OTHERS), protocol="rounds"),
+    "rounds: price below what it tells": Lie("table", "tells more than its price", for_nothing, protocol="rounds"),
+    "result that steers": Lie("transcript", "something better", elsewhere, charged=True),
+    "bids: holder that did not bid": Lie("bulletin", "did not bid for", swapped, protocol="bids", charged=True),
+}
+
+
+class LyingBoard(Board):
+    """A board that tells one lie."""
+
+    lie: Lie
+
+    def _say(self, topic: Topic, message: m.Message) -> Envelope:
+        lie = self.lie if topic.kind == self.lie.kind else None
+        envelope = super()._say(topic, message if lie is None or lie.signed is None else lie.signed(message))
+        if lie is not None and lie.shown is not None:
+            self._pending[-1] = (topic, self.signer.packet(topic, lie.shown(message)))
+        return envelope
+
+
+def opening_for(lie: Lie, issuer: rsa.RSAPrivateKey) -> Opening:
+    """In real time a busy machine must not keep a join or a report from being heard."""
+    if lie.protocol == "rounds":
+        at = np.array(PLACES[:2])
+        place = Map(GRID, Points("", NAMES, at[:, 0], at[:, 1], None, None, ()))
+        times = {"joining": 4.0, "preparing": 1.0, "slot": 1.0, "slots": 5}
+        return opening_of("rounds", place, (0.0, 1.0), tokens.public_der(issuer), **times)  # type: ignore[arg-type]
+    rules, slots = (ReportRules(), 1) if lie.protocol == "report" else (BidRules(), 40)
+    return replace(opening(issuer, rules, lie.protocol, slots), joining=4.0, slot=3.0 if slots == 1 else 0.8)
+
+
+def spied(transport: Transport, kinds: set[str]) -> Transport:
+    """Note what kinds of messages a party sends."""
+    publish = transport.publish
+
+    async def noted(topic: Any, packet: bytes, **more: Any) -> None:
+        kinds.add(Topic.parse(str(topic)).kind)
+        await publish(topic, packet, **more)
+
+    transport.publish = noted  # type: ignore[method-assign]
+    return transport
+
+
+async def lied_to(
+    join: Join, folder: Path, issuer: rsa.RSAPrivateKey, threads: bool, game: str, lie: Lie
+) -> tuple[str, int, set[str]]:
+    """Play a game with one device; return what it said in the end, what it was charged, and the kinds that it sent."""
+    folder.mkdir()
+    journal = Journal(folder / "board.db")
+    board = LyingBoard(await join("board"), KEYS["board"], journal, clock=clock, threads=threads)
+    board.lie = lie
+    kinds: set[str] = set()
+    if lie.told is not None:
+        witness, transport = Witness("w", KEYS["w"], KEYS["board"].public), await join("witness", "w")
+        place = Topic(game, "open")
+        witness.receive(str(place), KEYS["board"].packet(place, lie.told(MESSAGES["open"])))
+        await witness.publish([transport])
+    device, ledger = await player(
+        spied(await join(), kinds),
+        folder,
+        0,
+        issuer,
+        MACHINES[lie.protocol],
+        game=game,
+        witnesses=("w",) if lie.told else (),
+    )
+    playing = asyncio.create_task(board.play(game, opening_for(lie, issuer)))
+    try:
+        await device.play()
+        said = "nothing"
+    except PalmatchError as error:
+        said = str(error)
+    spent = ledger.spent()
+    playing.cancel()
+    await asyncio.gather(playing, return_exceptions=True)
+    ledger.close()
+    journal.close()
+    return said, spent, kinds
+
+
+def answers(bus: Bus, folder: Path, issuer: rsa.RSAPrivateKey, lies: Mapping[str, Lie]) -> dict[str, Any]:
+    """Tell all lies at once."""
+    found: dict[str, Any] = {}
+
+    async def main(join: Join) -> None:
+        games = {name: f"game-{number}" for number, name in enumerate(lies)}
+        await announce(join, issuer, *games.values())
+        tell = partial(lied_to, join)
+        threads = not isinstance(bus, MemoryBus)
+        done = [tell(folder / games[name], issuer, threads, games[name], lie) for name, lie in lies.items()]
+        found.update(zip(lies, await asyncio.gather(*done), strict=True))
+
+    bus.run(main)
+    return found
+
+
+def test_a_board_that_lies_is_refused_before_anything_is_charged_or_at_least_gets_no_position(
+    bus: Bus, memory_folder: Path, issuer: rsa.RSAPrivateKey
+) -> None:
+    for name, (said, spent, kinds) in answers(bus, memory_folder, issuer, LIES).items():
+        lie = LIES[name]
+        assert re.search(lie.answer, said), f"{name}: {said}"
+        assert spent == (units_of(1.0) if lie.charged else 0), name
+        assert "handover" not in kinds, name
+        assert lie.charged or kinds <= {"join"}, name
