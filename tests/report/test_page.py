@@ -103,7 +103,7 @@ def test_the_page_tells_guarantee_table_settings_and_command(night: Comparison, 
     guarantee = night.runs["published"][0].matching.guarantee
     assert f"{night.problem.agents} agents" in text
     assert "PLDP, ε at most 1, δ = 1e-05" in text
-    for sentence in (guarantee.statement, *guarantee.assumptions):
+    for sentence in (guarantee.statement, *guarantee.assumptions, *guarantee.not_covered):
         assert sentence.replace("'", "&#39;") in text
     for row in night.rows:
         assert f"{100 * row.loss_mean:.1f}" in text

@@ -25,7 +25,7 @@ HELP = (
 )
 EXAMPLES = (
     "Example: palmatch audit agents.csv vehicles.csv --edge 2000 --method once --games 20000 --out audit\n\n"
-    "Example: palmatch audit agents.csv vehicles.csv --method palma --agent a17 --resolution 1.2 --json audit.json"
+    "Example: palmatch audit agents.csv vehicles.csv --method palma --agent a7 --resolution 1.2 --json audit.json"
 )
 
 _AUDITED = ", ".join(name for name, method in METHODS.items() if method.notion == "PLDP")

@@ -277,7 +277,12 @@ def device(
     patience: Annotated[str, typer.Option("--patience", help="How long to wait for a game.")] = "2m",
     leave: Annotated[bool, typer.Option("--leave", help="Without budget, leave instead of playing ε = 0.")] = False,
     witness: Annotated[list[str] | None, typer.Option("--witness", help="A witness to ask; repeat it.")] = None,
-    issuer: Annotated[str, typer.Option("--issuer", help="The issuer's address; the hub's own unless given.")] = "",
+    issuer: Annotated[
+        str,
+        typer.Option(
+            "--issuer", help="The address that the issuer prints, http(s)://…/token; the hub's own unless given."
+        ),
+    ] = "",
     hub: HubAddress = "",
     broker: Broker = "",
     allow_plain: AllowPlain = False,
@@ -289,7 +294,7 @@ def device(
 
     where = issuer or (re.sub(r"^ws", "http", hub).rsplit("/", 1)[0] + "/token" if hub else "")
     if not where:
-        raise InputError("With a broker the device needs the issuer's address: --issuer https://….")
+        raise InputError("With a broker the device needs the address that the issuer prints: --issuer https://…/token.")
     wish = Wish(request or secrets.token_hex(8), _position(at), epsilon, "leave" if leave else "zero", demand)
     told = (ledger, budget, trust, member, where, tuple(witness or ()), cancel)
     through = Network(hub=hub, broker=broker, allow_plain=allow_plain)

@@ -6,6 +6,7 @@ Imports the whole runtime, and is therefore itself imported only when a subcomma
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Coroutine
 from pathlib import Path
@@ -119,6 +120,9 @@ def write_mosquitto(
         allow_plain=allow_plain,
     ).write(out.absolute())
     show.say(f"Start the broker with: mosquitto -c {out / 'mosquitto.conf'}")
+    if os.name == "posix" and os.geteuid() == 0:
+        # Mosquitto gives up root's rights before it reads these files, and says only that it cannot open them.
+        show.say(f"As root, before that: chown mosquitto {out / 'users'} {out / 'access'}")
     show.say(f"Each party finds its password in {out / 'passwords'} (--passwords).")
 
 

@@ -33,6 +33,7 @@ SETTING_WORDS = {
     "gamma": "least back-off, γ",
     "noise": "noise when selecting",
     "backoff_noise": "noise when backing off",
+    "step": "what a bid of once adds",
 }
 
 
@@ -119,7 +120,7 @@ def _rows(comparison: Comparison) -> dict[str, Row]:
 
 
 def guarantee_section(guarantee: Guarantee) -> Section:
-    """Return the guarantee: its statement, its numbers, its assumptions, and the agents that it leaves out."""
+    """Return the guarantee: its statement, its numbers, what it assumes and does not cover, whom it leaves out."""
     return Section(
         "Guarantee to the agents",
         text=(guarantee.statement,),
@@ -130,7 +131,7 @@ def guarantee_section(guarantee: Guarantee) -> Section:
             ("added up by", guarantee.accountant),
         ),
         lead="What this rests on, and what it does not cover:",
-        items=guarantee.assumptions,
+        items=(*guarantee.assumptions, *(f"Not covered: {words}" for words in guarantee.not_covered)),
         remark=_uncovered(guarantee),
         box=True,
     )  # fmt: skip
@@ -200,6 +201,8 @@ def settings_in_words(comparison: Comparison, settings: Settings, seed: int | No
         value = getattr(settings, field.name)
         if field.name == "truth_selection" and value is None:
             value = published_policy(comparison.problem, settings).truth_selection
+        if field.name == "step" and value is None:
+            value = "chosen by the number of agents"
         name = SETTING_WORDS.get(field.name, field.name)
         told.append((name, f"{value:g}" if isinstance(value, float) else str(value)))
     problem = comparison.problem

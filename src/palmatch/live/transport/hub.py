@@ -105,7 +105,7 @@ class Hub:
         while not self._server.started:
             if self._serving.done():
                 self._serving.result()
-                raise TransportError(f"The hub cannot listen on {host}:{port}.")
+                raise TransportError(f"Cannot listen on {host}:{port}.")
             await asyncio.sleep(0.01)
         name = f"[{host}]" if ":" in host else host
         return f"{'ws' if certificate is None else 'wss'}://{name}:{listening.getsockname()[1]}{PATH}"
@@ -326,5 +326,5 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.bind((host.strip("[]"), port))
     except OSError as error:
         listening.close()
-        raise TransportError(f"The hub cannot listen on {host}:{port}: {error.strerror}.") from None
+        raise TransportError(f"Cannot listen on {host}:{port}: {error.strerror}; choose another port.") from None
     return listening
