@@ -33,7 +33,7 @@ from palmatch.domain import (
 from palmatch.errors import InputError
 from palmatch.guarantee import Disclosure
 from palmatch.seats import Seats, seats_of
-from palmatch.threads import both
+from palmatch.threads import both, spread
 
 __all__ = [
     "Crowded",
@@ -57,6 +57,9 @@ __all__ = [
     "refuse_seats",
     "single_type",
 ]
+
+# Units that one thread scores at a time.
+_UNITS_AT_A_TIME = 1 << 16
 
 # Agents and regions on which a domain is tried before a problem is made of it.
 _TRIED_AGENTS, _TRIED_REGIONS = 8, 2
@@ -226,9 +229,15 @@ class Problem:
             A utility for each unit.
         """
         agents, resources = units[:, 0], units[:, 1]
-        if isinstance(self.domain, Crowded):
-            return self.domain.utility_of_pairs(self.truth[agents], resources)
         gained = np.zeros(len(units))
+        if isinstance(crowded := self.domain, Crowded):
+
+            def fill(first: int, last: int) -> None:
+                some = slice(first, last)
+                gained[some] = crowded.utility_of_pairs(self.truth[agents[some]], resources[some])
+
+            spread(fill, len(units), at_a_time=_UNITS_AT_A_TIME)
+            return gained
         # In blocks: the block's agents by the block's resources, of which only the diagonal is wanted.
         for block in np.array_split(np.arange(len(units)), max(1, len(units) // 64)):
             columns, place = np.unique(resources[block], return_inverse=True)

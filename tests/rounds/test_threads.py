@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -108,3 +110,17 @@ def test_a_wrong_number_of_threads_is_refused(monkeypatch):
 def test_an_order_found_by_words_is_the_stable_one(values):
     array = np.array(values, dtype=np.int64)
     np.testing.assert_array_equal(stable_order(array), np.argsort(array, kind="stable"))
+
+
+def test_threads_that_are_busy_are_not_waited_for(monkeypatch):
+    # All threads of the pool are at work that ends only after the pieces are done by the one that asks.
+    monkeypatch.setattr(threads, "usual_threads", lambda: 2)
+    done, began = Event(), [Event() for _ in range(threads.most_threads() - 1)]
+    busy = [threads._pool().submit(lambda own=own: (own.set(), done.wait())) for own in began]
+    for own in began:
+        own.wait()
+    try:
+        assert threads.spread(lambda first, last: (first, last), 4, at_a_time=2) == [(0, 2), (2, 4)]
+    finally:
+        done.set()
+    assert all(one.result() for one in busy)

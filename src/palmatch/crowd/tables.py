@@ -48,9 +48,10 @@ def public_tables(problem: Problem, sets: Sets, policy: Policy, *, threads: int 
     constant = 0 if isinstance(policy.backoff_noise, str) else _on_grid(policy.backoff_noise)
     noise = (policy.selection_noise == "uniform", constant, policy.gamma, -1.0 / city.alpha)
     below, guide = np.empty(count, dtype=np.int64), np.empty(count, dtype=sets.entries.dtype)
-    # One back-off for all entries takes no memory; `fill_noise` leaves it as it is.
-    stride = (0,) if constant else (8,)
-    backoff = np.lib.stride_tricks.as_strided(np.full(1 if constant else count, constant), (count,), stride)
+    # One back-off for all entries takes no memory; `fill_noise` leaves it as it is, and writes all others: fresh memory
+    # is slow, so that threads touch it first where they write to it.
+    one = np.full(1, constant)
+    backoff = np.lib.stride_tricks.as_strided(one, (count,), (0,)) if constant else np.empty(count, dtype=np.int64)
     layout = (sets.resource_start, sets.resources, sets.entry_start, sets.entries)
     spread(
         lambda *some: fill_noise(

@@ -10,16 +10,12 @@ import numba
 import numpy as np
 
 from palmatch.problem import FloatArray, IntArray
-from palmatch.threads import spread
 
 # Utilities are positive by contract; this is what is left of them beyond 690 alpha.
 SMALLEST_UTILITY = 1e-300
 
 # Beyond this many alpha utilities may be as small as they get, and equal.
 FLAT = 650.0
-
-# Pairs that one thread does at a time.
-_PAIRS_AT_A_TIME = 1 << 16
 
 _LOG2_E = 1.4426950408889634
 # ln 2 in two parts, the first with so few digits that whole multiples of it are exact.
@@ -115,12 +111,7 @@ def utility_table(types: FloatArray, places: FloatArray, columns: IntArray, alph
 def utility_of_pairs(types: FloatArray, places: FloatArray, columns: IntArray, alpha: float) -> FloatArray:
     """Return the utility to each type of one place, `places[columns[i]]` to type i."""
     values = np.empty(len(types))
-
-    def fill(first: int, last: int) -> None:
-        some = slice(first, last)
-        _filled_pairs(*_coordinates(types[some]), places, columns[some], -1.0 / alpha, values[some])
-
-    spread(fill, len(types), at_a_time=_PAIRS_AT_A_TIME)
+    _filled_pairs(*_coordinates(types), places, columns, -1.0 / alpha, values)
     return values
 
 

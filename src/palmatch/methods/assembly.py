@@ -29,7 +29,7 @@ from palmatch.rounds.draws import Randomness
 from palmatch.rounds.game import Outcomes, rules_of, simulate
 from palmatch.rounds.seat_game import simulate_seats
 from palmatch.rounds.tables import Own, PublicTables, members_of
-from palmatch.threads import spread
+from palmatch.threads import both, spread
 
 # Runs a function on each of some tuples of arguments and yields the results in order; on workers, or here.
 Runner = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterable[Any]]
@@ -109,8 +109,12 @@ def prepare_game(workspace: Workspace, policy: Policy, accounting: Accounting) -
     """Put a game together."""
     noise = workspace.plays(policy) if accounting.needs_noise else []
     public = workspace.tables(policy, noise if accounting.needs_noise else None)
-    allowance = accounting.allowance(workspace, policy, noise, public)
-    return PreparedGame(public, workspace.acting(snapped=accounting.snapped), policy, rules_of(policy), allowance)
+    # Where agents stand, and their keys, are found while threads share the accounts; keys are kept for the game.
+    allowance, (own, _) = both(
+        lambda: accounting.allowance(workspace, policy, noise, public),
+        lambda: (workspace.acting(snapped=accounting.snapped), workspace.keys),
+    )
+    return PreparedGame(public, own, policy, rules_of(policy), allowance)
 
 
 @dataclass(frozen=True, slots=True)
