@@ -173,6 +173,26 @@ def test_reports_end_with_the_last_agent_of_the_roster_or_with_their_slot(
     assert seconds >= 51.5 if silent else seconds < 3
 
 
+def test_a_board_takes_no_more_joins_than_it_can_match(
+    tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
+) -> None:
+    async def main() -> None:
+        broker = MemoryBroker(0)
+        tasks = [
+            asyncio.create_task(device(broker.connect(), number, *member)) for number, member in enumerate(members)
+        ]
+        journal = Journal(tmp_path / "board.db")
+        board = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
+        assert (await board.play(GAME, opening(issuer, agents=3))).matched == 3
+        assert board.metrics.value("palmatch_accepted_total", kind="join") == 3
+        assert board.metrics.value("palmatch_refused_total", reason="join") > 0
+        for task in tasks:
+            task.cancel()
+        journal.close()
+
+    run_virtual(main())
+
+
 class Killed(BaseException):
     """The board's process ends here."""
 

@@ -246,6 +246,18 @@ def test_reports_for_demands_are_refused_for_too_many_resources() -> None:
     refuse_demand("bids", place, 2)
 
 
+def test_reports_for_demands_are_refused_for_too_many_pairs_of_agent_and_resource() -> None:
+    place = Map(GRID, resources(tuple(f"v{number}" for number in range(2000))))
+    with pytest.raises(InputError, match="at most 2,000,000 pairs of agent and resource, and here are 2,002,000"):
+        refuse_demand("report", place, 2, 1001)
+    refuse_demand("report", place, 2, 1000)
+    refuse_demand("report", place, 1, 1001)
+    refuse_demand("bids", place, 2, 1001)
+    # Where agents are not known beforehand, so many may join.
+    assert opening(place.resources.ids, "report", 2).agents == 1000
+    assert opening(place.resources.ids, "report", 1).agents is opening(place.resources.ids, "bids", 2).agents is None
+
+
 def test_resources_that_only_look_like_seats_of_one_are_refused_where_that_matters() -> None:
     listed = resources(("v#1", "v#2", "w"))
     apart = replace(listed, latitude=np.array([40.75, 40.76, 40.77]))

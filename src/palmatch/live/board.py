@@ -60,7 +60,8 @@ class _Game:
     opened: bytes
     tree: ListTree
     rules: Rules
-    # When it was opened, or resumed.
+    # The most that may join, if there is a bound; and when the game was opened, or resumed.
+    agents: int | None
     began: float
     keys: dict[bytes, bytes] = field(default_factory=dict)
     joins: dict[bytes, m.Join] = field(default_factory=dict)
@@ -168,10 +169,9 @@ class Board:
         known = self._statements.get((str(Topic(name, "open")), 0))
         if known is not None:
             assert isinstance(known.message, m.Open)
-            return _Game(name, known.message, known.hash, tree, opening.rules, self._clock())
+            return _Game(name, known.message, known.hash, tree, opening.rules, opening.agents, self._clock())
         self._say(Topic(name, "resources"), opening.resources)
-        began = self._clock()
-        joins_close = began + opening.joining
+        joins_close = (began := self._clock()) + opening.joining
         content = m.Open(
             protocol=opening.protocol,
             method=opening.method,
@@ -190,8 +190,8 @@ class Board:
             resources=tree.root,
             commitment=hashlib.sha256(randomness).digest(),
         )
-        envelope = self._say(Topic(name, "open"), content)
-        return _Game(name, content, envelope.hash, tree, opening.rules, began)
+        said = self._say(Topic(name, "open"), content)
+        return _Game(name, content, said.hash, tree, opening.rules, opening.agents, began)
 
     # --- joining -----------------------------------------------------------------------------------------------
 
@@ -219,6 +219,8 @@ class Board:
             raise ProtocolError("There is no such region.")
         if not tokens.is_valid(game.opening.issuer, game.name, join.key, join.token):
             raise ProtocolError("The token is not valid for this game and key.")
+        if game.agents is not None and len(game.joins) >= game.agents:
+            raise ProtocolError(f"The game is full: at most {game.agents:,} agents can be matched in it.")
         game.joins[tag], game.keys[tag] = join, join.key
         return True
 

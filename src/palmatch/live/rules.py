@@ -22,8 +22,8 @@ from palmatch.methods.workspace import Settings
 
 Protocol = Literal["report", "bids", "rounds"]
 
-# A byte on the wire; and what a table of all pairs of agents and resources takes in time and memory.
-_MOST_DEMAND, _MOST_RESOURCES = 255, 5000
+# A byte on the wire; and what a linear program of all pairs of agent and resource takes in time.
+_MOST_DEMAND, _MOST_RESOURCES, _MOST_PAIRS = 255, 5000, 2_000_000
 
 
 def method_of(protocol: Protocol) -> Method:
@@ -77,11 +77,15 @@ def opening_of(
         growth=call.growth,
         slack=slack_of(place, demand),
         demand=demand,
+        agents=_MOST_PAIRS // len(place.resources.ids) if protocol == "report" and demand > 1 else None,
     )
 
 
-def refuse_demand(protocol: Protocol, place: Map, demand: int) -> None:
-    """Say before a game starts what cannot be played where agents want more than one resource."""
+def refuse_demand(protocol: Protocol, place: Map, demand: int, agents: int = 0) -> None:
+    """Say before a game starts what cannot be played where agents want more than one resource.
+
+    `agents` is their number where that is known before they join.
+    """
     if not 1 <= demand <= _MOST_DEMAND:
         raise InputError(f"Expected a demand between 1 and {_MOST_DEMAND}, got {demand}.")
     if demand == 1:
@@ -96,6 +100,12 @@ def refuse_demand(protocol: Protocol, place: Map, demand: int) -> None:
         raise InputError(
             f"With demands above 1 reports are matched for at most {_MOST_RESOURCES:,} resources, and here are "
             f"{len(place.resources.ids):,}: choose bids, or a smaller area."
+        )
+    pairs = agents * len(place.resources.ids)
+    if protocol == "report" and pairs > _MOST_PAIRS:
+        raise InputError(
+            f"With demands above 1 reports are matched on at most {_MOST_PAIRS:,} pairs of agent and resource, and here"
+            f" are {pairs:,}: choose bids, or a smaller area."
         )
     if protocol == "report" and place.interest is not None and len(place.seats) < len(place.resources.ids):
         raise InputError(

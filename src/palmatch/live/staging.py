@@ -30,10 +30,12 @@ from palmatch.live.identity import Identity, keep
 from palmatch.live.issuer import Issuer
 from palmatch.live.keys import Signer
 from palmatch.live.loop import settle
+from palmatch.live.maps import Map
 from palmatch.live.mosquitto import running
 from palmatch.live.parties import BoardPart, DevicesPart, GatewayPart, Member, Part, Session
 from palmatch.live.records import partition_record
 from palmatch.live.resource import GatewayKeys, new_gateway
+from palmatch.live.rules import refuse_demand
 from palmatch.live.simulation import signer_of
 from palmatch.live.transport import Access, Hub, Transport, connect
 from palmatch.live.trust import Trust
@@ -138,6 +140,7 @@ class Stage:
         self.members = {name: Signer.fresh() for name in agents.ids}
         # Devices of one region are in one process, which then checks the region's table once.
         grid, at = partition_record(self.trust.partition), zip(agents.latitude, agents.longitude, strict=True)
+        refuse_demand(plan.protocol, Map(grid, vehicles, interest=plan.interest), plan.demand, len(agents.ids))
         regions = [locate(grid, float(latitude), float(longitude)).region for latitude, longitude in at]
         self._order = sorted(range(len(regions)), key=regions.__getitem__)
         self.staged = Staged([], {}, {}, {})

@@ -100,5 +100,6 @@ class Opening:
     growth: float = 0.0
     # What a published matching may fall short of its prices.
     slack: float = 1e-9
-    # The most resources that an agent may want.
+    # The most resources that an agent may want, and the most agents that may join, if there is a bound.
     demand: int = 1
+    agents: int | None = None
