@@ -37,8 +37,8 @@ COMMANDS_PAGE = ROOT / "docs" / "commands.md"
 SMALLER = {
     "audit": "--games 8",
     "compare": "--runs 1",
-    "day": "--start 05:00 --end 05:01",
-    "demo": "--hour 5 --runs 1",
+    "day": "--start 05:00 --end 05:01 --out day",
+    "demo": "--hour 5 --runs 1 --out demo",
     "frontier": "--runs 1 --epsilons 1",
     "limit": "--crowds 20 --edge 2000 --epsilon 1",
 }
