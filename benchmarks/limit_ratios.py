@@ -1,7 +1,7 @@
 """How near `once` and `hungarian-once` come to the limit, on crowds drawn from the prior of synthetic cities.
 
 python -m benchmarks.limit_ratios [--crowds 500] [--cities 0] [--edges 1000,2000,3000,4000] [--epsilon 1] [--no-limit]
-    [--waves]
+    [--hour 8] [--waves]
 python -m benchmarks.limit_ratios --papers FILE --reviewers FILE [--areas 3,4]    # reviewers drawn from the prior
 
 Prints a row for each city (its seed; methods were tuned on city 0), edge and ε: losses in % of the mean optimum of the
@@ -110,6 +110,7 @@ def main() -> None:
     parser.add_argument("--crowds", type=int, default=500)
     for name, default in (("cities", "0"), ("edges", "1000,2000,3000,4000"), ("epsilon", "1")):
         parser.add_argument(f"--{name}", default=default)
+    parser.add_argument("--hour", type=float, default=8.0, help="of the cities: 8 has 154 agents, 0 has 78")
     parser.add_argument("--no-limit", action="store_true")
     parser.add_argument("--waves", action="store_true", help=f"play {WAVES} as well, at half a second a crowd")
     parser.add_argument("--papers", type=Path)
@@ -138,7 +139,7 @@ def cities(chosen: argparse.Namespace) -> None:
         for edge in map(float, chosen.edges.split(",")):
             played = []
             for seed in seeds:
-                batch = pm.data.city.batch(8.0, seed=seed)
+                batch = pm.data.city.batch(chosen.hour, seed=seed)
                 problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=edge)
                 played.append(play(problem, chosen.crowds, epsilon, limit=not chosen.no_limit, others=chosen.others))
                 tell(f"city {seed}, {edge:g} m, ε = {epsilon:g}", played[-1:])

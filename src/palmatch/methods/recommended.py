@@ -80,13 +80,24 @@ def recommending(region: Neighbourhood, table: FloatArray, epsilon: float, *, pr
     What a row leaves of 1 is recommended like the columns' minima, alike for all types; then the chances are made whole
     numbers that keep ε exactly.
     """
+    chances = filled(table)
+    if epsilon < SMALLEST or np.isinf(epsilon) or chances.shape[1] < 2:
+        return silent(region, prior=prior)
+    return channel_for(region, np.arange(len(region.types)), enforce_epsilon(chances, epsilon), prior=prior)
+
+
+def filled(table: FloatArray) -> FloatArray:
+    """Return the chances of a table (types x resources): what a row leaves of 1 goes like the columns' minima.
+
+    What is recommended next to never is left out; where nothing is left, there is one report for all types.
+    """
     used = np.maximum(table[:, table.max(axis=0) > _NEVER], 0.0)
     least = used.min(axis=0)
-    if epsilon < SMALLEST or np.isinf(epsilon) or used.shape[1] < 2 or not least.sum() > 0:
-        return silent(region, prior=prior)
+    if not least.sum() > 0:
+        return np.ones((len(table), 1))
     left = np.maximum(1.0 - used.sum(axis=1), 0.0)
-    chances = enforce_epsilon(used + left[:, None] * least / least.sum(), epsilon)
-    return channel_for(region, np.arange(len(region.types)), chances, prior=prior)
+    chances: FloatArray = used + left[:, None] * least / least.sum()
+    return chances
 
 
 def better_on_made_up(
@@ -94,7 +105,7 @@ def better_on_made_up(
 ) -> list[Channel]:
     """Return the set of channels whose reports, matched by a centre, give synthetic crowds the larger welfare."""
     chance = np.random.Generator(np.random.PCG64(len(owners)))
-    totals, places = np.zeros(2), _seat_places(program.capacities)
+    totals, places = np.zeros(2), seat_places(program.capacities)
     for _ in range(_MADE_UP):
         types = [chance.choice(len(g.prior), p=g.prior, size=g.agents) for g in program.groups]
         draws = [chance.integers(GRID, size=g.agents) for g in program.groups]
@@ -110,7 +121,7 @@ def better_on_made_up(
     return one if totals[0] >= totals[1] else other
 
 
-def _seat_places(capacities: FloatArray) -> IntArray:
+def seat_places(capacities: FloatArray) -> IntArray:
     """Return the resource of each seat."""
     return np.repeat(np.arange(len(capacities)), capacities.astype(np.int64))
 

@@ -17,6 +17,7 @@ import numpy as np
 from palmatch.crowd.responses import responses, squares_among
 from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, no_privacy, partition_in_words, pldp_statement
 from palmatch.matching import Guarantee, Matching, Trace
+from palmatch.methods.ascent import ascended_channels, worth_ascending
 from palmatch.methods.assembly import Runner
 from palmatch.methods.centralised import refuse_too_large, shuffled_assign
 from palmatch.methods.centre_on_reports import MOST_RESOURCES, listed_worth, matched_on
@@ -160,11 +161,14 @@ def _chosen_channels(
     of_units = np.repeat(problem.region_index, problem.demand)
     own = np.repeat(budgets(problem, settings), problem.demand)
     program = program_of(workspace.regions, priors, of_units, own, problem.capacity.astype(np.float64))
+    of_places = isinstance(problem.domain, Located)
+    if of_places and (problem.demand == 1).all() and worth_ascending(program):
+        return ascended_channels(program, owners, opening, progress=workspace.progress("recommendations"))
     if not affordable(program):
         return _channels(crowds, progress, run)
     recommended = recommended_channels(program, owners, opening, progress=workspace.progress("recommendations"))
     # Among places those of the limit were the better ones whatever was tried, so that trying costs time only.
-    if isinstance(problem.domain, Located):
+    if of_places:
         return recommended
     return better_on_made_up(program, owners, _channels(crowds, progress, run), recommended)
 

@@ -52,7 +52,7 @@ def channel_for(
     return Channel(cells, chances, np.clip(average, np.finfo(float).tiny, 1.0))
 
 
-def _per_cell(utilities: FloatArray, cells: IntArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+def per_cell(utilities: FloatArray, cells: IntArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the weight of each cell, and the weighted sums of its members' utilities."""
     order = np.argsort(cells, kind="stable")
     first = np.flatnonzero(np.diff(cells[order], prepend=-1))
@@ -82,7 +82,7 @@ def tailored(
     """
     weight = _weight(region, prior)
     cells = similar_cells(region.utilities[:, wanted], min(_FINE_CELLS, len(region.types)), weight)
-    share, sums = _per_cell(region.utilities[:, wanted], cells, weight)
+    share, sums = per_cell(region.utilities[:, wanted], cells, weight)
     if not (share > 0).all():
         return None
     worth = sums / share[:, None]
