@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from numpy.typing import ArrayLike
 
 from palmatch.conformance import check_domain
@@ -249,13 +250,13 @@ class Problem:
         return gained
 
 
-def refuse_seats(problem: Problem, what: str) -> None:
+def refuse_seats(problem: Problem, what: str, *, instead: str = "choose another method") -> None:
     """Refuse a problem with capacities, demands or conflicts before anything starts."""
     refuse_pairs(problem, what)
     if problem.seats is not None:
         raise InputError(
             f"{what} takes one agent for each resource and one resource for each agent, and no conflicts: take "
-            "capacity, demand and conflicts out, or choose another method."
+            f"capacity, demand and conflicts out, or {instead}."
         )
 
 
@@ -467,7 +468,8 @@ def _order_of(ids: Sequence[str]) -> IntArray:
         else:
             by = sorted(range(len(ids)), key=lambda i: (numbers[i], ids[i]))
     else:
-        by = sorted(range(len(ids)), key=ids.__getitem__)
+        # By the bytes of UTF-8, which is the order of Python's words.
+        by = pl.Series(ids, dtype=pl.String).arg_sort().to_numpy()
     order = np.empty(len(ids), dtype=np.int64)
     order[by] = np.arange(len(ids))
     return order

@@ -44,6 +44,10 @@ def test_a_matching_on_a_local_cluster_is_the_same_file(files: Path) -> None:
             ("match", "agents.csv", "vehicles.csv", "--out", "x.csv", "--policy", "palma", "--cluster", "127.0.0.1:9"),
             "There is no cluster at 127.0.0.1:9",
         ),
+        (
+            ("match", "agents.csv", "vehicles.csv", "--out", "x.csv", "--capacity", 2, "--cluster", "127.0.0.1:9"),
+            "A cluster takes one agent for each resource",
+        ),
         (("reproduce", "mobility", "--out", "x", "--cluster", "local:none"), "Expected local, local:N"),
     ],
 )

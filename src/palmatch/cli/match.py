@@ -13,7 +13,7 @@ from palmatch.cli import options, show
 from palmatch.cli.inputs import inputs_of
 from palmatch.cli.outputs import check_outputs
 from palmatch.cluster.connection import perhaps_connected
-from palmatch.cluster.match import check_tiled, match_on_tiles
+from palmatch.cluster.match import check_tiled, check_units, match_on_tiles
 from palmatch.data.files import write_rows
 from palmatch.errors import InputError
 from palmatch.matching import Matching
@@ -106,6 +106,8 @@ def command(
     inputs = inputs_of(agents, resources, chosen)
     settings, seed = budget.settings, budget.seed
     problem = inputs.problem(chosen.size(edge, areas), seed)
+    if cluster is not None:
+        check_units(problem)
     with perhaps_connected(cluster) as there, show.progress_bar("matching") as progress:
         if there is None:
             matching = match_problem(problem, method, settings=settings, seed=seed, progress=progress)
@@ -163,8 +165,8 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, f
 
 def _unfilled(problem: Problem, matching: Matching) -> dict[str, object]:
     return {
-        "agents": [asdict(one) for one in lacking_agents(problem, matching)],
-        "resources": [asdict(one) for one in lacking_resources(problem, matching)],
+        "agents": [one._asdict() for one in lacking_agents(problem, matching)],
+        "resources": [one._asdict() for one in lacking_resources(problem, matching)],
     }
 
 

@@ -289,7 +289,8 @@ def write_json(path: Path | None, content: Mapping[str, Any]) -> bool:
         return True
     to_output = str(path) == "-"
     # What cannot be encoded for the output is escaped, which JSON knows how to.
-    text = json.dumps(_plain(content), indent=2, ensure_ascii=to_output and not _says("ε"), allow_nan=False) + "\n"
+    encoder = json.JSONEncoder(ensure_ascii=to_output and not _says("ε"), allow_nan=False)
+    text = _encoded(content, encoder, "\n") + "\n"
     if to_output:
         sys.stdout.write(text)
     else:
@@ -306,11 +307,32 @@ def _says(text: str) -> bool:
     return True
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def _encoded(value: Any, encoder: json.JSONEncoder, line: str) -> str:
+    """Return JSON with a line for every item; an item of a list that holds no other list or object has one line."""
+    if isinstance(value, dict) and value:
+        inner = line + "  "
+        items = [f"{encoder.encode(str(key))}: {_encoded(item, encoder, inner)}" for key, item in value.items()]
+        return f"{{{inner}{f',{inner}'.join(items)}{line}}}"
+    if isinstance(value, list | tuple) and value:
+        inner = line + "  "
+        items = [_encoded(item, encoder, inner) if _is_nested(item) else _encoded_flat(item, encoder) for item in value]
+        return f"[{inner}{f',{inner}'.join(items)}{line}]"
+    return _encoded_flat(value, encoder)
+
+
+def _is_nested(item: Any) -> bool:
+    inside = item.values() if isinstance(item, dict) else item if isinstance(item, list | tuple) else ()
+    return any(isinstance(one, dict | list | tuple) for one in inside)
+
+
+def _encoded_flat(item: Any, encoder: json.JSONEncoder) -> str:
+    try:
+        return encoder.encode(item)
+    except ValueError:  # a number that JSON lacks
+        if isinstance(item, dict):
+            return encoder.encode({key: _finite(one) for key, one in item.items()})
+        return encoder.encode([_finite(one) for one in item] if isinstance(item, list | tuple) else None)
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -37,6 +37,11 @@ def check_tiled(method: str, tiles: int) -> None:
         raise InputError(f"Expected at least 1 tile, got tiles={tiles}.")
 
 
+def check_units(problem: Problem) -> None:
+    """Refuse capacities, demands, conflicts and pairs, which tiles know nothing of."""
+    refuse_seats(problem, "A cluster", instead="match on one machine, without --cluster")
+
+
 def _shared(method: Method) -> bool:
     """Whether a cluster can play a method's rounds on tiles, or compute its regions' channels."""
     return method.game is not None or (method.settle is not None and method.notion == "PLDP" and not method.centre)
@@ -65,7 +70,7 @@ def match_on_tiles(
     """
     check_tiled(method, tiles)
     check_budget(np.array([settings.epsilon]), order=settings.order, delta=settings.delta)
-    refuse_seats(workspace.problem, "A cluster")
+    check_units(workspace.problem)
     problem, found = workspace.problem, METHODS.find(method)
     run: Runner | None = None if cluster is None else partial(_run_there, cluster)
     if found.game is None:

@@ -5,8 +5,7 @@ Everything in here follows from the matching and from public limits, so that it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -16,8 +15,7 @@ from palmatch.problem import IntArray, Problem
 Reason: TypeAlias = Literal["conflicts", "demand", "capacity", "method"]
 
 
-@dataclass(frozen=True, slots=True)
-class Shortfall:
+class Shortfall(NamedTuple):
     """An agent or a resource with fewer units than it has room for.
 
     Attributes
@@ -65,11 +63,10 @@ def _lacking(
     busy = np.bincount(
         np.concatenate([pairs[left[pairs[:, 1]] > 0, 0] for pairs in (conflicts, units)]), minlength=len(room)
     )
-    found = []
-    for place in lacking[np.argsort(got[lacking] - room[lacking], kind="stable")].tolist():
-        eligible = useful - int(excluded[place])
-        reason: Reason = "method" if with_room > busy[place] else scarce
-        if eligible < room[place]:
-            reason = "conflicts" if excluded[place] else scarce
-        found.append(Shortfall(ids[place], int(room[place]), int(got[place]), eligible, reason))
-    return tuple(found)
+    order = lacking[np.argsort(got[lacking] - room[lacking], kind="stable")]
+    eligible = useful - excluded[order]
+    by_room = np.where(with_room > busy[order], "method", scarce)
+    reason = np.where(eligible < room[order], np.where(excluded[order] > 0, "conflicts", scarce), by_room)
+    names = [ids[place] for place in order.tolist()]
+    columns = (room[order].tolist(), got[order].tolist(), eligible.tolist(), reason.tolist())
+    return tuple(map(Shortfall, names, *columns))
