@@ -106,7 +106,7 @@ def texts(sheet: Sheet, column: int) -> pl.Series:
     kind = series.dtype
     if not (kind in (pl.String, pl.Categorical, pl.Enum, pl.Null) or kind.is_integer()):
         raise _wrong_kind(sheet, column, expected="text or whole numbers")
-    return series.cast(pl.String).fill_null("").str.strip_chars()
+    return series if sheet.trimmed else series.cast(pl.String).fill_null("").str.strip_chars()
 
 
 def _wrong_kind(sheet: Sheet, column: int, *, expected: str) -> InputError:
@@ -131,6 +131,8 @@ def filled_series(sheet: Sheet, column: int, *, expected: str) -> pl.Series:
     """Return `filled_texts` as a column."""
     values = texts(sheet, column)
     refuse(sheet, column, where=values == "", expected=expected, advice="fill it in", public=True)
+    if sheet.trimmed:
+        return values
     # An id with a line break in it (Parquet allows it) could not be written to CSV and found again.
     odd = values.str.contains(r"\p{Cc}")
     refuse(

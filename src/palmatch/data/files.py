@@ -15,9 +15,9 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
@@ -32,8 +32,9 @@ SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
 TEXT_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 QUOTED_CELL = r'"(?:[^"]|"")*"'
-# Characters of a text that are split into lines at a time.
-_SPLIT_AT_A_TIME = 1 << 26
+# Characters of a text that are split into lines at a time, bytes in which cells are counted at a time, and bytes in
+# which the first line is looked for.
+_SPLIT_AT_A_TIME, _COUNTED_AT_A_TIME, _BEGINNING = 1 << 26, 1 << 24, 1 << 16
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 PARQUET_MAGIC = b"PAR1"
@@ -69,6 +70,8 @@ class Sheet:
         no lines.
     first_row
         What the first row is called where there are no lines: 1, or 0 for what comes from Python.
+    trimmed
+        Whether it is known of all cells, which are text, that none has spaces around it or a control character in it.
     """
 
     source: str
@@ -77,6 +80,7 @@ class Sheet:
     columns: tuple[pl.Series, ...]
     lines: NDArray[np.int64] | None
     first_row: int = 1
+    trimmed: bool = False
 
     def place(self, row: int) -> str:
         """Where a row stands in the user's file; rows of Parquet are counted from 1, those of Python from 0."""
@@ -93,7 +97,7 @@ def read_sheet(path: FilePath, *, header: bool = True, begin: bool = False) -> S
     if source == "-":
         return _sheet_of_input(sys.stdin.buffer.read(), header=header)
     kind = source.lower()
-    raw = _bytes_of(source)
+    raw = _bytes_of(source, begin=begin and kind.endswith((".csv", ".tsv")))
     if not raw:
         raise InputError(f"{source} is empty; expected a line of column names and at least one row.")
     if kind.endswith(".parquet"):
@@ -102,7 +106,7 @@ def read_sheet(path: FilePath, *, header: bool = True, begin: bool = False) -> S
         raise InputError(f"{source} ends in none of .csv, .csv.gz, .tsv, .parquet; save it as one of these.")
     text = _text_of(source, _uncompressed(source, raw) if kind.endswith(".gz") else raw)
     if begin:
-        end = text.find("\n", len(text) - len(text.lstrip(" \n")))
+        end = text.find(b"\n", len(text) - len(text.lstrip(b" \n")))
         text = text if end < 0 else text[:end]
     return _text_sheet(source, text, header=header)
 
@@ -113,7 +117,7 @@ def read_lines(path: FilePath) -> list[str]:
     raw = _bytes_of(source)
     if not raw.strip():
         raise InputError(f"{source} is empty.")
-    return _text_of(source, raw).split("\n")
+    return _text_of(source, raw).decode().split("\n")
 
 
 def with_header(sheet: Sheet) -> Sheet:
@@ -125,8 +129,8 @@ def with_header(sheet: Sheet) -> Sheet:
         raise InputError(
             f"{sheet.source} has a header but no rows; expected at least one row below line {sheet.lines[0]}."
         )
-    columns = tuple(column.slice(1) for column in sheet.columns)
-    return Sheet(sheet.source, f"{sheet.source}, line {sheet.lines[0]}", names, columns, sheet.lines[1:])
+    columns, heading = tuple(column.slice(1) for column in sheet.columns), f"{sheet.source}, line {sheet.lines[0]}"
+    return replace(sheet, heading=heading, names=names, columns=columns, lines=sheet.lines[1:])
 
 
 def _sheet_of_input(raw: bytes, *, header: bool) -> Sheet:
@@ -146,11 +150,13 @@ def listed(names: Sequence[str], *, limit: int = 5) -> str:
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
-def _bytes_of(source: str) -> bytes:
+def _bytes_of(source: str, *, begin: bool = False) -> bytes:
+    """Return the bytes of a file; with `begin`, those of its first lines, one of which is not blank."""
     if _is_folder(Path(source)):
         raise InputError(f"{source} is a directory, expected a file; name one of the files in it.")
     try:
-        return Path(source).read_bytes()
+        with Path(source).open("rb") as file:
+            return _first_lines(file) if begin else file.read()
     except FileNotFoundError:
         raise InputError(f"{source} does not exist; check the path and the working directory.") from None
     except OSError as error:
@@ -158,6 +164,17 @@ def _bytes_of(source: str) -> bytes:
         raise InputError(f"{source} cannot be read ({reason}); check its permissions.") from None
     except ValueError as error:  # a path that no file can have, such as one with a NUL character
         raise InputError(f"{source!r} cannot be the path of a file ({error}); check the path.") from None
+
+
+def _first_lines(file: BinaryIO) -> bytes:
+    raw = b""
+    while more := file.read(_BEGINNING):
+        raw += more
+        lines = raw.splitlines(keepends=True)
+        # The last one may go on, or have half of its line end.
+        if any(line.strip() for line in lines[:-1]):
+            return b"".join(lines[:-1])
+    return raw
 
 
 def _is_folder(path: Path) -> bool:
@@ -179,8 +196,8 @@ def _uncompressed(source: str, raw: bytes) -> bytes:
 # --- text -------------------------------------------------------------------------------------------------
 
 
-def _text_of(source: str, raw: bytes) -> str:
-    """Return the file's text with line feeds between its lines, whichever of the three line ends it uses."""
+def _text_of(source: str, raw: bytes) -> bytes:
+    """Return the file's text, in UTF-8, with line feeds between its lines, whichever of three line ends it uses."""
     for magic, complaint in DISGUISES.items():
         if raw.startswith(magic):
             raise InputError(f"{source} {complaint}.")
@@ -190,13 +207,15 @@ def _text_of(source: str, raw: bytes) -> str:
         line = raw.count(b"\n", 0, nul) + 1
         raise InputError(f"{source}, line {line}: found a NUL byte, expected text; save the file as CSV (UTF-8).")
     try:
-        return raw.decode("utf-8")
+        if not raw.isascii():
+            raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise InputError(
             f"{source}, line {line}: found the byte 0x{raw[error.start]:02X}, which is not UTF-8; "
             "save the file as CSV (UTF-8)."
         ) from None
+    return raw
 
 
 def _lines_of(text: str) -> pl.Series:
@@ -210,29 +229,75 @@ def _lines_of(text: str) -> pl.Series:
     return pl.concat(parts)
 
 
-def _text_sheet(source: str, text: str, *, header: bool) -> Sheet:
+def _text_sheet(source: str, text: bytes, *, header: bool) -> Sheet:
     """Cut lines into cells after checking that each line has as many as the header.
 
     Polars alone would pad short rows with nulls without a word, and a quoted line break would shift every
     line number after it, so the shape is settled here first and polars only cuts what is known to be regular.
     """
-    text = text.rstrip("\n")
+    text = text.rstrip(b"\n")
+    separator = _separator_of(text.lstrip(b" \n").partition(b"\n")[0].decode())
+    shape = _regular_shape(text, separator.encode())
+    if shape is None:
+        text, numbers, width = _checked_lines(source, text.decode(), separator)
+        shape = len(numbers), width
+    else:
+        numbers = np.arange(1, shape[0] + 1)
+    cells = _cut(source, text, shape, separator=separator)
+    names = tuple(str(place + 1) for place in range(shape[1]))
+    trimmed = _is_trimmed(text, separator.encode())
+    bare = Sheet(source, source, names, tuple(cells.get_columns()), numbers, trimmed=trimmed)
+    return with_header(bare) if header else bare
+
+
+def _regular_shape(text: bytes, separator: bytes) -> tuple[int, int] | None:
+    """Return rows and columns of a text without quotes whose lines all have as many cells, two or more.
+
+    None for any other text: `_checked_lines` says what there is about it.
+    """
+    cuts = text.partition(b"\n")[0].count(separator)
+    if cuts == 0 or b'"' in text:
+        return None
+    rows, begin = 0, 0
+    while begin < len(text):
+        end = text.find(b"\n", begin + _COUNTED_AT_A_TIME)
+        end = len(text) if end < 0 else end
+        part = np.frombuffer(text, dtype=np.uint8, count=end - begin, offset=begin)
+        ends, places = np.flatnonzero(part == ord("\n")), np.flatnonzero(part == ord(separator))
+        rows, begin = rows + len(ends) + 1, end + 1
+        if len(places) != cuts * (len(ends) + 1):
+            return None
+        # Each line's first cut comes after the line before it, and its last one before its end.
+        if (places[cuts::cuts] < ends).any() or (places[cuts - 1 : -1 : cuts] > ends).any():
+            return None
+    return rows, cuts + 1
+
+
+def _is_trimmed(text: bytes, separator: bytes) -> bool:
+    """Say whether no cell can have spaces around it or a control character in it; False where that is not known."""
+    if not text.isascii() or b"\x7f" in text or b'"' in text:
+        return False
+    low = np.count_nonzero(np.frombuffer(text, dtype=np.uint8) < ord(" "))
+    tabs = text.count(b"\t") if separator == b"\t" else 0
+    edges = (b" \n", b"\n ", separator + b" ", b" " + separator)
+    spaced = b" " in (text[:1], text[-1:]) or any(edge in text for edge in edges)
+    return low == text.count(b"\n") + tabs and not spaced
+
+
+def _checked_lines(source: str, text: str, separator: str) -> tuple[bytes, NDArray[np.int64], int]:
+    """Return a text without its blank lines, the number of each line that is left, and how many cells each has."""
     written = _lines_of(text)
     filled = (written.str.strip_chars(" ") != "").to_numpy()
     lines = written if filled.all() else written.filter(filled)
     numbers = np.flatnonzero(filled) + 1
     if lines.is_empty():
         raise InputError(f"{source} is empty; expected a line of column names and at least one row.")
-    separator = _separator_of(lines[0])
     _check_quotes(source, lines, numbers, separator=separator)
     width = _check_widths(source, lines, numbers, separator=separator)
     if width == 1:
         _check_no_gap(source, numbers)
     body = text if len(lines) == len(written) else "\n".join(lines.to_list())
-    cells = _cut(source, body, (len(lines), width), separator=separator)
-    names = tuple(str(place + 1) for place in range(width))
-    bare = Sheet(source, source, names, tuple(cells.get_columns()), numbers)
-    return with_header(bare) if header else bare
+    return body.encode(), numbers, width
 
 
 def _separator_of(header: str) -> str:
@@ -281,14 +346,14 @@ def _check_no_gap(source: str, numbers: NDArray[np.int64]) -> None:
         )
 
 
-def _cut(source: str, body: str, shape: tuple[int, int], *, separator: str) -> pl.DataFrame:
+def _cut(source: str, body: bytes, shape: tuple[int, int], *, separator: str) -> pl.DataFrame:
     """Let polars cut so many lines into so many cells, the user's header being the first row.
 
     A header of our own comes first because polars takes bytes that happen to begin like a compressed file (a
     column called "x^2" does) for one.
     """
     names = [str(position) for position in range(shape[1])]
-    written = io.BytesIO(f"{separator.join(names)}\n{body}\n".encode())
+    written = io.BytesIO(b"".join((separator.join(names).encode(), b"\n", body, b"\n")))
     cells = _guarded(source, lambda: pl.read_csv(written, separator=separator, schema=dict.fromkeys(names, pl.String)))
     if cells.shape != shape:
         raise InputError(f"{source} was cut into {cells.height} rows instead of {shape[0]}; save it again as CSV.")

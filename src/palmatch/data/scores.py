@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any, TypeAlias
@@ -19,7 +19,7 @@ import polars as pl
 import scipy
 from numpy.typing import NDArray
 
-from palmatch.data.cells import complaint, filled_series, filled_texts, need_column, numbers, refuse
+from palmatch.data.cells import DistinctIds, complaint, filled_series, filled_texts, need_column, numbers, refuse
 from palmatch.data.files import FilePath, Sheet, read_lines, read_sheet, with_header
 from palmatch.errors import InputError
 
@@ -116,7 +116,7 @@ def read_scores(
     if len(shares) != len(paths) or not ((shares > 0) & np.isfinite(shares)).all():
         raise InputError(f"Expected one weight above 0 for each of {len(paths)} files of scores, got {len(shares)}.")
     files = [_read(path, bounds) for path in paths]
-    users = tuple(pl.concat([file.every_user for file in files]).unique().sort().to_list())
+    users = DistinctIds(pl.concat([file.every_user for file in files]).unique().sort().to_list())
     known = pl.concat([file.every_paper for file in files]).unique().sort().to_list() if papers is None else papers
     weighed = zip(files, shares / shares.sum(), strict=True)
     parts = [share * _rows(file, users, known, listed_in) for file, share in weighed]
@@ -150,7 +150,7 @@ def _read(path: FilePath, bounds: Range) -> _File:
     values = numbers(sheet, 2, expected=expected)
     outside = ~((values >= bounds[0]) & (values <= bounds[1]))
     refuse(sheet, 2, where=outside, expected=expected, advice="correct it, or say which range scores have")
-    return _File(source, papers, users, values, papers, users, sheet)
+    return _File(source, papers, users, values, papers.filter(_begins(papers)), users.filter(_begins(users)), sheet)
 
 
 def _matrix(source: str, bounds: Range) -> _File:
@@ -222,8 +222,15 @@ def _rows(file: _File, users: Sequence[str], papers: Sequence[str], listed_in: s
 def places_of(names: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:
     """Return the place of each name among `known`, which has each name once; -1 where it is not there."""
     ids = pl.DataFrame({"name": pl.Series(known, dtype=pl.String), "place": pl.int_range(len(known), eager=True)})
-    found = names.alias("name").to_frame().join(ids, on="name", how="left", maintain_order="left")
-    return found["place"].fill_null(-1).to_numpy().astype(np.int64)
+    begins = _begins(names)
+    found = names.filter(begins).alias("name").to_frame().join(ids, on="name", how="left", maintain_order="left")
+    places = found["place"].fill_null(-1).to_numpy().astype(np.int64)
+    return places if len(places) == len(names) else places[np.cumsum(begins.to_numpy()) - 1]
+
+
+def _begins(names: pl.Series) -> pl.Series:
+    """Return where a name differs from the one before it: rows of one user or paper mostly follow each other."""
+    return (names != names.shift(1)).fill_null(True)
 
 
 # --- what belongs to it -----------------------------------------------------------------------------------
@@ -285,13 +292,13 @@ def named_columns(sheet: Sheet, names: tuple[str, ...]) -> Sheet:
     if _named(sheet, names):
         sheet = with_header(sheet)
         columns = [need_column(sheet, name) for name in names]
-        return Sheet(sheet.source, sheet.heading, names, tuple(sheet.columns[place] for place in columns), sheet.lines)
+        return replace(sheet, names=names, columns=tuple(sheet.columns[place] for place in columns))
     if len(sheet.columns) != len(names):
         raise InputError(
             f"{sheet.source}: found {len(sheet.columns)} columns, expected {len(names)}: {', '.join(names)}, "
             "without a header; add or remove columns."
         )
-    return Sheet(sheet.source, sheet.heading, names, sheet.columns, sheet.lines)
+    return replace(sheet, names=names)
 
 
 def _named(sheet: Sheet, names: tuple[str, ...]) -> bool:

@@ -166,29 +166,31 @@ def _listed_types(sheet: Sheet, regions: pl.Series, resource_ids: Sequence[str],
     named = pl.DataFrame({"region": regions.filter(new), "kind": kinds.filter(new)})
     every = named.unique(maintain_order=True)
     owner = named.join(every.with_row_index("place"), on=["region", "kind"], maintain_order="left")["place"]
-    place = owner.to_numpy().astype(np.int64)[np.cumsum(new) - 1]
+    kind_of_run = owner.to_numpy().astype(np.int64)
+    place = kind_of_run[np.cumsum(new) - 1]
     column, value = need_column(sheet, "paper"), need_column(sheet, "score")
     paper = places_of(filled_series(sheet, column, expected="the id of a paper"), resource_ids)
     refuse(sheet, column, where=paper < 0, expected="the id of a resource", advice="remove the row", public=True)
     expected = f"a score from {bounds[0]:g} to {bounds[1]:g}"
     scores = numbers(sheet, value, expected=expected, public=True)
     refuse(sheet, value, where=~((scores >= bounds[0]) & (scores <= bounds[1])), expected=expected, public=True)
-    utilities = np.full((len(every), len(resource_ids)), np.nan)
-    utilities[place, paper] = as_utility(scores, bounds)
-    unlisted = np.isnan(utilities)
-    if unlisted.sum() + len(paper) > utilities.size:
-        again = ~pl.Series(place * len(resource_ids) + paper).is_first_distinct().to_numpy()
+    pair, size = place * len(resource_ids) + paper, len(every) * len(resource_ids)
+    told = np.zeros(size, dtype=np.bool_)
+    told[pair] = True
+    if np.count_nonzero(told) < len(pair):
+        again = ~pl.Series(pair).is_first_distinct().to_numpy()
         refuse(
             sheet, column, where=again, expected="each paper once a type", advice="keep one of the rows", public=True
         )
-    utilities[unlisted] = as_utility(UNLISTED, bounds)
-    first = np.unique(place, return_index=True)[1]
+    utilities = np.full(size, float(as_utility(UNLISTED, bounds)))
+    utilities[pair] = as_utility(scores, bounds)
+    first = np.flatnonzero(new)[np.unique(kind_of_run, return_index=True)[1]]
     begins = Sheet(sheet.source, sheet.heading, sheet.names, tuple(c[first] for c in sheet.columns), None)
     return Types(
         source=sheet.source,
         regions=tuple(every["region"].to_list()),
         representative=_representatives(begins, tuple(every["region"].to_list())),
-        utilities=utilities,
+        utilities=utilities.reshape(len(every), len(resource_ids)),
         derived=_derived(sheet),
     )
 

@@ -104,12 +104,12 @@ class ScoreTable:
         row, found = types[:, 1].astype(np.int64), np.empty(len(types), dtype=np.int64)
         public = row < len(self.possible)
         found[public] = row[public] - self.start[number]
-        agents = np.flatnonzero(~public)
+        agents, columns, squares = np.flatnonzero(~public), np.ascontiguousarray(above.T), (above**2).sum(axis=1)
         for block in np.array_split(agents, max(1, -(-len(agents) // _AT_A_TIME))):
             # |a - t|² = |a|² - 2 a·t + |t|², in which |a|² is the same for all t.
             own = self.own[row[block] - len(self.possible)]
             own.data = own.data - self.unlisted
-            apart = (above**2).sum(axis=1) - 2 * (own @ above.T)
+            apart = squares - 2 * (own @ columns)
             found[block] = np.argmin(apart, axis=1)
         return found
 
