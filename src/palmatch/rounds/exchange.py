@@ -211,11 +211,12 @@ def _fill(table, limits, board, holds, wants, order, enough):  # type: ignore[no
     # The search that visited an agent or a resource; the seat that an agent would leave, and the agent that would come.
     seen, visited = np.full(agents, -1, dtype=np.int64), np.full(len(room), -1, dtype=np.int64)
     leaves, comes = np.full(agents, -1, dtype=np.int64), np.full(len(room), -1, dtype=np.int64)
-    queue, search, filled, never = np.empty(agents, dtype=np.int64), 0, np.sum(used), np.iinfo(np.int64).max
+    queue, reached = np.empty(agents, dtype=np.int64), np.empty(len(room), dtype=np.int64)
+    search, filled, never = 0, np.sum(used), np.iinfo(np.int64).max
     for agent in order:
         while wants[agent] > 0 and filled < enough and seen[agent] != never:
             search += 1
-            queue[0], count, at, index = agent, 1, -1, 0
+            queue[0], count, met, at, index = agent, 1, 0, -1, 0
             seen[agent] = search
             while index < count and at < 0:
                 mover = queue[index]
@@ -225,6 +226,8 @@ def _fill(table, limits, board, holds, wants, order, enough):  # type: ignore[no
                     if visited[resource] >= search or barred(limits, holds, mover, resource):
                         continue
                     visited[resource], comes[resource] = search, mover
+                    reached[met] = resource
+                    met += 1
                     if used[resource] < room[resource]:
                         at = resource
                         break
@@ -235,7 +238,10 @@ def _fill(table, limits, board, holds, wants, order, enough):  # type: ignore[no
                             queue[count] = other
                             count += 1
             if at < 0:
-                seen[seen == search], visited[visited == search] = never, never
+                for place in range(count):
+                    seen[queue[place]] = never
+                for place in range(met):
+                    visited[reached[place]] = never
                 break
             seat = slot_start[at] + used[at]
             used[at] += 1

@@ -18,17 +18,18 @@ from typing import Any, TypeAlias
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from palmatch.errors import InputError
 from palmatch.matching import Outcome
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.auction import Calls, Sale, ValueLists, numbered, sell
-from palmatch.rounds.draws import SELECTION, Keys, compiled_draw, compiled_mix, counter
+from palmatch.rounds.draws import SELECTION, Keys, compiled_mix, counter
 from palmatch.rounds.exchange import exchange
 from palmatch.rounds.recording import TraceParts
-from palmatch.rounds.seat_board import TOUCHED, close, place_bid
+from palmatch.rounds.seat_board import close, place_bid, post
 from palmatch.rounds.seat_lists import best_entries, known_of, look
-from palmatch.rounds.seats import Players, barred, limits_of, players_of
+from palmatch.rounds.seats import Players, is_barred, limits_of, players_of
 from palmatch.rounds.tables import stable_order, starts
 from palmatch.seats import Seats
 
@@ -50,8 +51,8 @@ def sell_units(
 
 Arrays: TypeAlias = tuple[Any, ...]
 
-# What is counted, besides resources that hold a bid (`TOUCHED`): waiting agents that bid one by one, waiting groups and
-# their members, agents that lost in this round.
+# What is counted, besides resources that hold or took a bid (`rounds.seat_board`): waiting agents that bid one by one,
+# waiting groups and their members, agents that lost in this round.
 _SINGLE, _GROUPS, _MEMBERS, _LOSERS = 0, 1, 2, 3
 
 
@@ -79,19 +80,14 @@ def sell_seats(
     # Agents stand in the order of lists, and resources in that in which lists name them, as in `rounds.auction.sell`.
     agent_at, (numbers, rows) = stable_order(lists.list_of), numbered(lists.resources, len(opening))
     # Partners are resources like any other.
-    players, left = players_of(replace(seats, mutual=False).of(agent_at)), room[rows]
-    total, limits = len(players.owner), limits_of(players.seats, rows, players.first)
-    seat_start = starts(left)
-    bids = (np.empty(seat_start[-1]), np.empty(seat_start[-1], np.int64), np.empty(seat_start[-1], np.int64))
-    prices, sold_for = np.where(left > 0, opening[rows], np.inf), np.full(len(rows), np.nan)
-    counts = np.zeros(5, dtype=np.int64)
-    board = (seat_start, left, np.zeros_like(left), bids, prices, np.empty_like(left), counts)
-    holds, wants = np.full(total, -1, dtype=np.int64), players.seats.demand.copy()
+    players = players_of(replace(seats, mutual=False).of(agent_at))
     table = (lists.list_of[agent_at], lists.start, numbers, lists.values)
-    known = known_of(lists, int(wants.max(initial=0)))
-    streams = names[agent_at]
-    groups, queues = _groups(table[0], players, known[0].shape[1], streams, counts)
-    bidding, scratch = (streams, table, limits, known, groups), _scratch(players, groups[3])
+    known, counts = known_of(lists, int(seats.demand.max(initial=0))), np.zeros(6, dtype=np.int64)
+    bidding, queues, holds, wants = _agents(players, rows, table, known, names[agent_at], counts)
+    total, scratch = len(players.owner), _scratch(players, bidding[4][3])
+    prices, sold_for = np.where(room[rows] > 0, opening[rows], np.inf), np.full(len(rows), np.nan)
+    board = _board(room[rows], prices, counts)
+    left = board[1]
     calls, seen = Calls(step, patience, most_rounds, trace), TraceParts()
 
     def bid(_waiting: int, step: float, rounds: int, until: int) -> tuple[int, int]:
@@ -108,7 +104,7 @@ def sell_seats(
     for call in count():
         # Prices fall once, to nothing: from then on an agent for which nothing is worth its price waits for nothing.
         if call < 2:
-            _all_wait(groups, queues, wants)
+            _all_wait(bidding[4], queues, wants)
         # A call in which no agent can bid takes a round all the same.
         calls.play(int(counts[_SINGLE] + counts[_MEMBERS]) or int(wants.any()), bid)
         sold = close(board, sold_for)
@@ -136,23 +132,54 @@ def _exchanged(
     return players.units(holds)
 
 
-def _groups(list_of: IntArray, players: Players, deep: int, names: Keys, counts: IntArray) -> tuple[Arrays, Arrays]:
-    """Return each agent's group (-1: none) with list, demand and first place of every group; and room for queues.
-
-    Beside the members of a group that wait stand their streams, since every round draws from all of them.
-    """
-    seats = players.seats
-    agents = len(seats.demand)
-    alike = (np.diff(seats.conflict_start) == 0) & (seats.demand > 0) & (seats.demand < deep)
-    pairs, of_alike = np.unique(list_of[alike] * deep + seats.demand[alike], return_inverse=True)
-    group_of = np.full(agents, -1, dtype=np.int64)
-    group_of[alike] = of_alike
-    first = starts(np.bincount(of_alike, minlength=len(pairs)))
-    groups = (group_of, pairs // deep, pairs % deep, first, names)
-    members, queue, following = (np.empty(agents, dtype=np.int64) for _ in range(3))
-    waiting, active = np.zeros(len(pairs), dtype=np.int64), np.empty(len(pairs), dtype=np.int64)
+def _agents(
+    players: Players, rows: IntArray, table: Arrays, known: Arrays, names: Keys, counts: IntArray
+) -> tuple[Arrays, Arrays, IntArray, IntArray]:
+    """Return what agents bid with, room for queues of those that wait, what each player holds, and what agents want."""
+    group_of, lists, demand, first = _groups(table[0], players, known[0].shape[1])
+    agents, limits = len(group_of), limits_of(players.seats, rows, players.first)
     queued = np.full(agents, -1, dtype=np.int64)
-    return groups, (members, waiting, active, queue, following, queued, counts, np.empty(agents, dtype=np.uint64))
+    # What is looked at for one agent, or for one resource, lies side by side: bids go to and fro between them.
+    wants, queued, group_of, list_of, names, of_players, of_conflicts = _side_by_side(
+        players.seats.demand, queued, group_of, table[0], names, players.first, limits[1]
+    )
+    limits = (limits[0], of_conflicts, limits[2], of_players, *limits[4:])
+    bidding = (names, (list_of, *table[1:]), limits, known, (group_of, lists, demand, first, names))
+    # Beside the members of a group that wait stand their streams, since every round draws from all of them.
+    members, queue, following = (np.empty(agents, dtype=np.int64) for _ in range(3))
+    waiting, active = np.zeros(len(lists), dtype=np.int64), np.empty(len(lists), dtype=np.int64)
+    queues = (members, waiting, active, queue, following, queued, counts, np.empty(agents, dtype=np.uint64))
+    return bidding, queues, np.full(len(players.owner), -1, dtype=np.int64), wants
+
+
+def _board(room: IntArray, prices: FloatArray, counts: IntArray) -> Arrays:
+    """Return what resources keep of bids: seats, those left and those used, the bids on them, and prices."""
+    seat_start, seats = starts(room), int(room.sum())
+    none = np.zeros(len(room), dtype=np.int64)
+    begin, left, used, is_changed = _side_by_side(seat_start[:-1], room, none, none)
+    bids = _side_by_side(np.empty(seats), np.empty(seats, np.int64), np.empty(seats, np.int64))
+    return begin, left, used, tuple(bids), prices, np.empty_like(room), counts, np.empty_like(room), is_changed
+
+
+def _side_by_side(*columns: NDArray[Any]) -> list[NDArray[Any]]:
+    """Return columns of 8 bytes a row as those of one table, whose rows are as long as a power of two."""
+    table = np.empty((max(map(len, columns)), 1 << (len(columns) - 1).bit_length()), dtype=np.int64)
+    placed = [table[: len(column), place].view(column.dtype) for place, column in enumerate(columns)]
+    for there, column in zip(placed, columns, strict=True):
+        there[:] = column
+    return placed
+
+
+def _groups(list_of: IntArray, players: Players, deep: int) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Return each agent's group (-1: none), and list, demand and first place of every group."""
+    seats = players.seats
+    alike = (np.diff(seats.conflict_start) == 0) & (seats.demand > 0) & (seats.demand < deep)
+    pair = list_of[alike] * deep + seats.demand[alike]
+    sizes = np.bincount(pair)
+    pairs, number = np.flatnonzero(sizes), np.cumsum(sizes > 0) - 1
+    group_of = np.full(len(seats.demand), -1, dtype=np.int64)
+    group_of[alike] = number[pair]
+    return group_of, pairs // deep, pairs % deep, starts(sizes[pairs])
 
 
 def _scratch(players: Players, first: IntArray) -> tuple[Arrays, Arrays, Arrays]:
@@ -161,7 +188,7 @@ def _scratch(players: Players, first: IntArray) -> tuple[Arrays, Arrays, Arrays]
     most = int(players.seats.demand.max(initial=0)) + 1
     of_group = tuple(np.empty(largest, dtype=np.int64) for _ in range(3))
     of_round = (np.empty(total, dtype=np.int64), np.empty(total, dtype=np.int64), np.empty(total))
-    return of_group, (np.empty(most), np.empty(most, dtype=np.int64)), of_round
+    return of_group, (np.empty(most), np.empty(most, dtype=np.int64), np.empty(most)), of_round
 
 
 @numba.njit(cache=True)
@@ -169,28 +196,27 @@ def _all_wait(groups, queues, wants):  # type: ignore[no-untyped-def]  # compile
     """Let every agent wait that wants more."""
     queues[1][:] = 0
     queues[6][:3] = 0
-    for agent in range(len(wants)):
-        if wants[agent] > 0:
-            wait(groups, queues, wants, agent)
+    wait(groups, queues, wants, np.flatnonzero(wants > 0))
 
 
 @numba.njit(cache=True)
-def wait(groups, queues, wants, agent):  # type: ignore[no-untyped-def]  # compiled
-    """Put an agent into the queue of its group if it holds nothing, otherwise into that of single agents."""
+def wait(groups, queues, wants, agents):  # type: ignore[no-untyped-def]  # compiled
+    """Put agents into the queues of their groups if they hold nothing, otherwise into that of single agents."""
     group_of, _, demand, first, names = groups
     members, waiting, active, queue, _, _, counts, streams = queues
-    group = group_of[agent]
-    if group < 0 or wants[agent] < demand[group]:
-        queue[counts[_SINGLE]] = agent
-        counts[_SINGLE] += 1
-        return
-    if waiting[group] == 0:
-        active[counts[_GROUPS]] = group
-        counts[_GROUPS] += 1
-    place = first[group] + waiting[group]
-    members[place], streams[place] = agent, names[agent]
-    waiting[group] += 1
-    counts[_MEMBERS] += 1
+    for agent in agents:
+        group = group_of[agent]
+        if group < 0 or wants[agent] < demand[group]:
+            queue[counts[_SINGLE]] = agent
+            counts[_SINGLE] += 1
+            continue
+        if waiting[group] == 0:
+            active[counts[_GROUPS]] = group
+            counts[_GROUPS] += 1
+        place = first[group] + waiting[group]
+        members[place], streams[place] = agent, names[agent]
+        waiting[group] += 1
+        counts[_MEMBERS] += 1
 
 
 def _led(buffers: tuple[IntArray, IntArray, FloatArray], first: IntArray, holds: IntArray) -> IntArray:
@@ -203,9 +229,8 @@ def _led(buffers: tuple[IntArray, IntArray, FloatArray], first: IntArray, holds:
 
 
 @numba.njit(cache=True)
-def lose(queues, agent, rounds):  # type: ignore[no-untyped-def]  # compiled
+def lose(following, queued, counts, agent, rounds):  # type: ignore[no-untyped-def]  # compiled
     """Note that an agent has to bid again in the next round."""
-    following, queued, counts = queues[4], queues[5], queues[6]
     if agent >= 0 and queued[agent] != rounds:
         queued[agent] = rounds
         following[counts[_LOSERS]] = agent
@@ -243,11 +268,11 @@ def bid_in_groups(bidding, board, holds, wants, queues, step, rounds, room):  # 
     Members that get a seat leave their group's queue. With equal offers, a bid that fails is followed by none that does
     not.
     """
-    _, (_, _, resources, _), (_, _, _, first_player, _, _), known, (_, list_of, demand, first, _) = bidding
-    members, waiting, active, _, _, _, counts, streams = queues
+    _, _, (_, _, _, first_player, _, _), known, (_, list_of, demand, first, _) = bidding
+    members, waiting, active, _, following, queued, counts, streams = queues
     chances, places, won = room
-    _, left, _, _, prices, _, _ = board
-    _, _, _, ranked, gains, found, _ = known
+    seat_start, left, used, (amounts, drawn, by), _, touched, _, changed, is_changed = board
+    _, _, _, _, gains, found, _, (best, prices) = known
     for index in range(counts[_GROUPS]):
         group = active[index]
         number, wanted, start = list_of[group], demand[group], first[group]
@@ -258,34 +283,37 @@ def bid_in_groups(bidding, board, holds, wants, queues, step, rounds, room):  # 
             continue
         second = gains[number, wanted] if found[number] > wanted else 0.0
         for place in range(bids):
-            most = max(most, left[resources[ranked[number, place]]])
+            most = max(most, left[best[number, place]])
         several = smallest(streams[start : start + waiting[group]], most, rounds, chances, places)
         for bidder in range(several):
             won[bidder] = 0
         for place in range(bids):
-            resource = resources[ranked[number, place]]
-            offer = prices[resource] + (gains[number, place] - second) + step
+            resource = np.int64(best[number, place])
+            offer = prices[number, place] + (gains[number, place] - second) + step
             for bidder in range(several):
                 agent = members[start + places[bidder]]
-                out = place_bid(board, first_player, holds, wants, agent, resource, offer, chances[bidder])
+                out = place_bid(
+                    seat_start, left, used, amounts, drawn, by, touched, counts, changed, is_changed,
+                    first_player, holds, wants, agent, resource, offer, chances[bidder],
+                )  # fmt: skip
                 if out == agent:
                     break
                 won[bidder] += 1
-                lose(queues, out, rounds)
+                lose(following, queued, counts, out, rounds)
         for bidder in range(several):
             if won[bidder] > 0:
                 if won[bidder] < bids:
-                    lose(queues, members[start + places[bidder]], rounds)
+                    lose(following, queued, counts, members[start + places[bidder]], rounds)
                 # Marked, and left out below: places stay what they are until then.
                 members[start + places[bidder]] = -1
-        leave(queues, start, group, places, several)
+        end = leave(members, streams, start, start + waiting[group], places, several)
+        counts[_MEMBERS] -= waiting[group] - (end - start)
+        waiting[group] = end - start
 
 
 @numba.njit(cache=True)
-def leave(queues, start, group, places, several):  # type: ignore[no-untyped-def]  # compiled
-    """Close the gaps in a group's queue, which are at some of these places."""
-    members, waiting, _, _, _, _, counts, streams = queues
-    end = start + waiting[group]
+def leave(members, streams, start, end, places, several):  # type: ignore[no-untyped-def]  # compiled
+    """Close the gaps in a group's queue, which are at some of these places; return where it ends then."""
     for bidder in range(several):
         place = start + places[bidder]
         while end > start and members[end - 1] < 0:
@@ -295,32 +323,63 @@ def leave(queues, start, group, places, several):  # type: ignore[no-untyped-def
             members[place], streams[place] = members[end], streams[end]
     while end > start and members[end - 1] < 0:
         end -= 1
-    counts[_MEMBERS] -= waiting[group] - (end - start)
-    waiting[group] = end - start
+    return end
 
 
 @numba.njit(cache=True)
-def bid_alone(bidding, prices, holds, wants, agent, gains, entries):  # type: ignore[no-untyped-def]  # compiled
-    """Write the best entries of one agent among those that are open to it; return how many, and what the next gains."""
+def bid_alone(bidding, prices, holds, wants, agents, step, best, bids):  # type: ignore[no-untyped-def]  # compiled
+    """Write the bids of agents one by one, each for the best of what is open to it; return how many there are."""
     _, table, limits, known, _ = bidding
-    number, wanted, kept = table[0][agent], wants[agent], 0
-    for place in range(known[5][number]):
-        entry = known[3][number, place]
-        if not barred(limits, holds, agent, table[2][entry]):
-            gains[kept], entries[kept] = known[4][number, place], entry
+    _, others, _, _, worth, found, _, (resources, asked) = known
+    (list_of, _, named, _), (_, conflict_start, conflicts, first, _, _) = table, limits
+    gains, entries, posted = best
+    bidders, chosen, offers = bids
+    made = 0
+    for agent in agents:
+        number, wanted, kept = list_of[agent], wants[agent], 0
+        for place in range(found[number]):
+            resource = resources[number, place]
+            if is_barred(conflict_start, conflicts, first, holds, agent, resource):
+                continue
+            gains[kept], entries[kept], posted[kept] = worth[number, place], resource, asked[number, place]
             kept += 1
             if kept > wanted:
                 break
-    if kept <= wanted and known[1][number] >= 0.0:
-        kept = best_entries(table, limits, holds, prices, agent, wanted, gains, entries)
-    # Going without is worth nothing, so that no agent bids more than something is worth to it.
-    return min(kept, wanted), gains[wanted] if kept > wanted else 0.0
+        if kept <= wanted and others[number] >= 0.0:
+            kept = best_entries(table, limits, holds, prices, agent, wanted, gains, entries)
+            for place in range(kept):
+                entries[place] = named[entries[place]]
+                posted[place] = prices[entries[place]]
+        # Going without is worth nothing, so that no agent bids more than something is worth to it.
+        second = gains[wanted] if kept > wanted else 0.0
+        for place in range(min(kept, wanted)):
+            bidders[made], chosen[made] = agent, entries[place]
+            offers[made] = posted[place] + (gains[place] - second) + step
+            made += 1
+    return made
+
+
+@numba.njit(cache=True)
+def place_bids(board, first, holds, wants, queues, names, bids, made, rounds):  # type: ignore[no-untyped-def]  # compiled
+    """Place the bids that agents made one by one."""
+    seat_start, left, used, (amounts, drawn, by), _, touched, counts, changed, is_changed = board
+    following, queued = queues[4], queues[5]
+    bidders, chosen, offers = bids
+    common = counter(rounds, SELECTION)
+    for index in range(made):
+        agent = bidders[index]
+        chance = np.int64(compiled_mix(names[agent] ^ common) >> np.uint64(11))
+        out = place_bid(
+            seat_start, left, used, amounts, drawn, by, touched, counts, changed, is_changed,
+            first, holds, wants, agent, chosen[index], offers[index], chance,
+        )  # fmt: skip
+        lose(following, queued, counts, out, rounds)
 
 
 @numba.njit(cache=True)
 def lists_of(bidding, queues, rounds):  # type: ignore[no-untyped-def]  # compiled
     """Return the lists of all that wait, each once."""
-    _, (list_of, _, _, _), _, (_, _, _, _, _, _, looked), (_, list_of_group, _, _, _) = bidding
+    _, (list_of, _, _, _), _, (_, _, _, _, _, _, looked, _), (_, list_of_group, _, _, _) = bidding
     _, _, active, queue, _, _, counts, _ = queues
     numbers, count = np.empty(min(counts[_SINGLE] + counts[_GROUPS], len(looked)), np.int64), 0
     for index in range(counts[_SINGLE] + counts[_GROUPS]):
@@ -336,52 +395,39 @@ def lists_of(bidding, queues, rounds):  # type: ignore[no-untyped-def]  # compil
 def bid_for_seats(bidding, board, holds, wants, queues, scratch, step, rounds, until, trace):  # type: ignore[no-untyped-def]  # compiled
     """Play rounds of bidding until none waits; return the rounds played."""
     names, table, limits, known, groups = bidding
-    _, left, used, bids, prices, touched, counts = board
+    prices, counts = board[4], board[6]
     _, waiting, active, queue, following, _, _, _ = queues
-    room, (gains, entries), (bidders, chosen, offers) = scratch
-    first, need = limits[3], min(len(gains), known[0].shape[1])
+    room, best, bids = scratch
+    first, need = limits[3], min(len(best[0]), known[0].shape[1])
     while True:
         rounds += 1
-        made = 0
         look(lists_of(bidding, queues, rounds), table, prices, need, known)
         # Side by side, which is sooner; and what they hold is as it was before the round, for all of them.
         queue[: counts[_SINGLE]].sort()
-        for index in range(counts[_SINGLE]):
-            agent = queue[index]
-            several, second = bid_alone(bidding, prices, holds, wants, agent, gains, entries)
-            for place in range(several):
-                resource = table[2][entries[place]]
-                bidders[made], chosen[made] = agent, resource
-                offers[made] = prices[resource] + (gains[place] - second) + step
-                made += 1
+        made = bid_alone(bidding, prices, holds, wants, queue[: counts[_SINGLE]], step, best, bids)
         if len(trace[0]):
-            write_bids(bidding, prices, queues, (bidders, chosen, offers, made), step, trace)
+            write_bids(bidding, queues, bids, made, step, trace)
         counts[_SINGLE] = counts[_LOSERS] = 0
         bid_in_groups(bidding, board, holds, wants, queues, step, rounds, room)
-        for index in range(made):
-            agent, chance = bidders[index], compiled_draw(names[bidders[index]], rounds, SELECTION)
-            lose(queues, place_bid(board, first, holds, wants, agent, chosen[index], offers[index], chance), rounds)
-        for index in range(counts[TOUCHED]):
-            resource = touched[index]
-            if used[resource] == left[resource]:
-                prices[resource] = bids[0][board[0][resource]]
+        place_bids(board, first, holds, wants, queues, names, bids, made, rounds)
+        post(board)
         still = 0
         for index in range(counts[_GROUPS]):
             active[still] = active[index]
             still += waiting[active[index]] > 0
         counts[_GROUPS] = still
-        for index in range(counts[_LOSERS]):
-            wait(groups, queues, wants, following[index])
+        wait(groups, queues, wants, following[: counts[_LOSERS]])
         if rounds >= until or counts[_SINGLE] + counts[_MEMBERS] == 0:
             return rounds
 
 
 @numba.njit(cache=True)
-def write_bids(bidding, prices, queues, alone, step, trace):  # type: ignore[no-untyped-def]  # compiled
+def write_bids(bidding, queues, bids, row, step, trace):  # type: ignore[no-untyped-def]  # compiled
     """Write all bids of a round, also those of groups that cannot succeed."""
-    _, table, _, known, (_, list_of, demand, first, _) = bidding
+    _, _, _, known, (_, list_of, demand, first, _) = bidding
     members, waiting, active, _, _, _, counts, _ = queues
-    bidders, chosen, offers, row = alone
+    best, prices = known[7]
+    bidders, chosen, offers = bids
     agents, resources, amounts = trace
     agents[:row], resources[:row], amounts[:row] = bidders[:row], chosen[:row], offers[:row]
     for index in range(counts[_GROUPS]):
@@ -390,7 +436,6 @@ def write_bids(bidding, prices, queues, alone, step, trace):  # type: ignore[no-
         second = known[4][number, wanted] if known[5][number] > wanted else 0.0
         for member in range(waiting[group]):
             for place in range(min(known[5][number], wanted)):
-                resource = table[2][known[3][number, place]]
-                agents[row], resources[row] = members[first[group] + member], resource
-                amounts[row] = prices[resource] + (known[4][number, place] - second) + step
+                agents[row], resources[row] = members[first[group] + member], best[number, place]
+                amounts[row] = prices[number, place] + (known[4][number, place] - second) + step
                 row += 1

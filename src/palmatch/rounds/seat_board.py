@@ -8,36 +8,54 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-# Where in the counts of an auction it says how many resources hold a bid of this call.
-TOUCHED = 4
+# Where in the counts of an auction it says how many resources hold a bid of this call, and how many took one in this
+# round.
+TOUCHED, CHANGED = 4, 5
 
 
+# Arrays are passed one by one to what is called for every bid: to take them out of a tuple costs more than the rest.
 @numba.njit(cache=True)
-def place_bid(board, first, holds, wants, agent, resource, offer, chance):  # type: ignore[no-untyped-def]  # compiled
+def place_bid(  # type: ignore[no-untyped-def]  # compiled
+    seat_start, left, used, amounts, drawn, by, touched, counts, changed, is_changed,
+    first, holds, wants, agent, resource, offer, chance,
+):  # fmt: skip
     """Take a bid if there is a free seat or a lower bid; return the agent that goes without because of it, or -1."""
-    seat_start, left, used, bids, _, touched, counts = board
     seat, out = seat_start[resource], -1
     if used[resource] < left[resource]:
         if used[resource] == 0:
             touched[counts[TOUCHED]] = resource
             counts[TOUCHED] += 1
         used[resource] += 1
-        put(bids, seat, used[resource], used[resource] - 1, offer, chance, agent)
+        put(amounts, drawn, by, seat, used[resource], used[resource] - 1, offer, chance, agent)
     else:
-        amounts, drawn, by = bids
         if offer < amounts[seat] or (offer == amounts[seat] and chance >= drawn[seat]):
             return agent
         out = by[seat]
         release(first, holds, wants, out, resource)
-        put(bids, seat, used[resource], 0, offer, chance, agent)
+        put(amounts, drawn, by, seat, used[resource], 0, offer, chance, agent)
+    if not is_changed[resource]:
+        is_changed[resource], changed[counts[CHANGED]] = 1, resource
+        counts[CHANGED] += 1
     hold(first, holds, wants, agent, resource)
     return out
 
 
 @numba.njit(cache=True)
+def post(board):  # type: ignore[no-untyped-def]  # compiled
+    """End a round: what is full costs its lowest bid."""
+    seat_start, left, used, (amounts, _, _), prices, _, counts, changed, is_changed = board
+    for index in range(counts[CHANGED]):
+        resource = changed[index]
+        is_changed[resource] = 0
+        if used[resource] == left[resource]:
+            prices[resource] = amounts[seat_start[resource]]
+    counts[CHANGED] = 0
+
+
+@numba.njit(cache=True)
 def close(board, sold_for):  # type: ignore[no-untyped-def]  # compiled
     """End a call: what is held is sold; return how many resources were."""
-    _, left, used, _, prices, touched, counts = board
+    _, left, used, _, prices, touched, counts, _, _ = board
     sold = counts[TOUCHED]
     for index in range(sold):
         resource = touched[index]
@@ -71,9 +89,8 @@ def hold(first, holds, wants, agent, resource):  # type: ignore[no-untyped-def] 
 
 
 @numba.njit(cache=True)
-def put(bids, first, count, place, offer, chance, agent):  # type: ignore[no-untyped-def]  # compiled
+def put(amounts, drawn, by, first, count, place, offer, chance, agent):  # type: ignore[no-untyped-def]  # compiled
     """Put a bid on a place that has become free among the first `count` seats: a heap, with the lowest bid on top."""
-    amounts, drawn, by = bids
     while place > 0 and _lower(amounts, drawn, offer, chance, first + (place - 1) // 2):
         seat, above = first + place, first + (place - 1) // 2
         amounts[seat], drawn[seat], by[seat] = amounts[above], drawn[above], by[above]

@@ -26,13 +26,15 @@ def known_of(lists: ValueLists, most: int) -> Arrays:
     """Return room for what is known of each list.
 
     That is some of its entries, with the most that any other was worth when all were looked at (infinite for nothing
-    known) and the first that was worth it; then, for a round, the best entries after prices and what they are worth.
+    known) and the first that was worth it; then, for a round, the best entries after prices, what they are worth, and
+    their resources and prices.
     """
     number = len(lists.start) - 1
     deep = min(max(most + _SPARE, len(lists.resources) // (_SHARE * number)), _DEEPEST)
     entries, ranked = (np.full((number, deep), -1, dtype=np.int64) for _ in range(2))
     others_at, found, looked = (np.zeros(number, dtype=np.int64) for _ in range(3))
-    return entries, np.full(number, np.inf), others_at, ranked, np.empty((number, deep)), found, looked
+    offered = (np.empty((number, deep), dtype=np.int32), np.empty((number, deep)))
+    return entries, np.full(number, np.inf), others_at, ranked, np.empty((number, deep)), found, looked, offered
 
 
 @numba.njit(cache=True)
@@ -60,7 +62,7 @@ def look(numbers, table, prices, need, known):  # type: ignore[no-untyped-def]  
     Prices only rise, so that no other entry is worth more than the best of the others was when all were looked at.
     """
     _, _, resources, values = table
-    entries, others, others_at, ranked, gains, found, _ = known
+    entries, others, others_at, ranked, gains, found, _, (wanted, asked) = known
     for number in numbers:
         kept = 0
         for attempt in range(2):
@@ -86,16 +88,20 @@ def look(numbers, table, prices, need, known):  # type: ignore[no-untyped-def]  
             if attempt == 0:
                 shorten(table, prices, number, known)
         found[number] = kept
+        # Side by side, for all agents of the list.
+        for place in range(kept):
+            wanted[number, place] = resources[ranked[number, place]]
+            asked[number, place] = prices[wanted[number, place]]
 
 
 @numba.njit(cache=True)
 def shorten(table, prices, number, known):  # type: ignore[no-untyped-def]  # compiled
     """Keep the entries of a list that are worth most now; of the others, the most that any is worth, and the first."""
     _, start, resources, values = table
-    entries, others, others_at, _, gains, _, _ = known
+    entries, others, others_at, _, gains, _, _, _ = known
     kept, deep = 0, entries.shape[1]
     # The heap of a resource's bids serves here too: of equal gains, later entries give way.
-    best = (gains[number], entries[number], entries[number])
+    best, at_best = gains[number], entries[number]
     others[number], others_at[number] = -1.0, -1
     for entry in range(start[number], start[number + 1]):
         gain = values[entry] - prices[resources[entry]]
@@ -103,16 +109,16 @@ def shorten(table, prices, number, known):  # type: ignore[no-untyped-def]  # co
             continue
         if kept < deep:
             kept += 1
-            put(best, 0, kept, kept - 1, gain, entry, entry)
+            put(best, at_best, at_best, 0, kept, kept - 1, gain, entry, entry)
             continue
-        out, at = (gain, entry) if gain <= gains[number, 0] else (gains[number, 0], entries[number, 0])
+        out, at = (gain, entry) if gain <= best[0] else (best[0], at_best[0])
         if out > others[number] or (out == others[number] and at < others_at[number]):
             others[number], others_at[number] = out, at
         if at != entry:
-            put(best, 0, deep, 0, gain, entry, entry)
+            put(best, at_best, at_best, 0, deep, 0, gain, entry, entry)
     entries[number, kept:] = -1
     # Best first: the lowest of those that are left goes behind them.
     for last in range(kept - 1, 0, -1):
-        lowest, at = gains[number, 0], entries[number, 0]
-        put(best, 0, last, 0, gains[number, last], entries[number, last], entries[number, last])
-        gains[number, last], entries[number, last] = lowest, at
+        lowest, at = best[0], at_best[0]
+        put(best, at_best, at_best, 0, last, 0, best[last], at_best[last], at_best[last])
+        best[last], at_best[last] = lowest, at

@@ -90,6 +90,12 @@ def limits_of(seats: Seats, rows: IntArray, first: IntArray) -> Limits:
 def barred(limits, holds, agent, resource):  # type: ignore[no-untyped-def]  # compiled
     """Say whether a resource is in conflict with an agent, or already its own."""
     _, conflict_start, conflicts, first, _, _ = limits
+    return is_barred(conflict_start, conflicts, first, holds, agent, resource)
+
+
+@numba.njit(cache=True)
+def is_barred(conflict_start, conflicts, first, holds, agent, resource):  # type: ignore[no-untyped-def]  # compiled
+    """Say what `barred` says, with arrays one by one: to take them out of a tuple costs more than the rest."""
     low, high = conflict_start[agent], conflict_start[agent + 1]
     while low < high:
         middle = (low + high) // 2
