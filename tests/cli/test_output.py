@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from palmatch.cli import show
 from running import run
@@ -76,3 +79,28 @@ def test_an_epsilon_in_a_table_is_rounded_up() -> None:
         "0.00",
     ]
     assert show._epsilon(float("inf")) == "none"
+
+
+_ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@given(content=st.dictionaries(st.text(max_size=4), _ANY, max_size=4))
+@settings(deadline=None)
+def test_json_holds_what_was_told_with_null_for_numbers_that_it_lacks(
+    content: dict[str, object], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "told.json"
+    show.write_json(file, content)
+    assert json.loads(file.read_text()) == finite(content)

@@ -6,12 +6,16 @@ import gzip
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from palmatch.data.cells import identifiers
+from palmatch.data import files
+from palmatch.data.cells import filled_series, identifiers
 from palmatch.data.files import read_sheet, write_rows
 from palmatch.data.points import read_points
 from palmatch.errors import InputError
@@ -371,3 +375,45 @@ def test_text_that_is_split_in_several_parts_is_read_as_in_one(text, tmp_path, m
         assert parts.lines is not None
         assert whole.lines is not None
         assert parts.lines.tolist() == whole.lines.tolist()
+
+
+# --- regular text ------------------------------------------------------------------------------------------
+
+
+def read_as(raw: bytes, *, header: bool) -> tuple[Any, ...]:
+    """Return what a text holds by its lines, names and trimmed cells, or why it is refused."""
+    try:
+        sheet = files._text_sheet("x.csv", files._text_of("x.csv", raw), header=header)
+        cells = [filled_series(sheet, place, expected="a text").to_list() for place in range(len(sheet.columns))]
+    except InputError as error:
+        return (str(error),)
+    return sheet.names, None if sheet.lines is None else sheet.lines.tolist(), cells
+
+
+@given(st.text(alphabet='ab1, ;\t"\n\r\x01\x7fé', max_size=40), st.booleans())
+@settings(max_examples=400, deadline=None)
+def test_regular_text_is_read_as_it_is_line_by_line(text: str, header: bool) -> None:
+    raw = text.encode()
+    found = read_as(raw, header=header)
+    with (
+        mock.patch.object(files, "_regular_shape", return_value=None),
+        mock.patch.object(files, "_is_trimmed", return_value=False),
+    ):
+        assert read_as(raw, header=header) == found
+
+
+def test_regular_text_is_known_over_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_COUNTED_AT_A_TIME", 7)
+    rows = ["a,b,c"] * 30
+    assert files._regular_shape("\n".join(rows).encode(), b",") == (30, 3)
+    for place, wrong in ((0, "a,b"), (11, "a,b,c,d"), (29, "abc"), (12, "")):
+        assert files._regular_shape("\n".join([*rows[:place], wrong, *rows[place:]]).encode(), b",") is None
+    # As many cells in all, but not on every line.
+    assert files._regular_shape("\n".join([*rows, "a,b", "a,b,c,d"]).encode(), b",") is None
+
+
+def test_the_first_line_is_found_without_reading_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_BEGINNING", 5)
+    for text in ("\n  \na,b,c\n1,2\n", "a,b,c", "a,b,c\r\n1,2,3\r\n"):
+        begins = read_sheet(write(tmp_path, text), header=False, begin=True)
+        assert [column.to_list() for column in begins.columns] == [["a"], ["b"], ["c"]]
