@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import count
+from multiprocessing import parent_process
+from threading import Thread
 from typing import TypeVar
 
 import numpy as np
@@ -34,6 +36,18 @@ def usual_threads() -> int:
     if not (limit.isascii() and limit.isdigit() and int(limit) > 0):
         raise InputError(f"Expected a number of threads in {LIMIT}, found {limit!r}.")
     return min(processors, int(limit))
+
+
+def end_with_parent() -> None:
+    """Let a process that another one started with multiprocessing end when that one is gone, however it ended."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
 
 
 def spread(

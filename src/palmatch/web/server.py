@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palmatch.errors import PalmatchError
 from palmatch.live.messages import KEY
+from palmatch.threads import end_with_parent
 from palmatch.web.games import LiveGames
 from palmatch.web.scenes import CHART_PAIRS, EPSILONS, Choice, Scenes, Source, chart_lines, methods
 
@@ -206,6 +207,7 @@ _scenes: Scenes
 
 def _begin(source: Source) -> None:
     global _scenes
+    end_with_parent()
     os.nice(10)
     _scenes = Scenes(source)
 

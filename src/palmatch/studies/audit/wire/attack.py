@@ -24,6 +24,7 @@ from palmatch.studies.audit.blackbox.observation import Observation
 from palmatch.studies.audit.wire.capture import CHAINS, observe_wire
 from palmatch.studies.audit.wire.games import VIRTUAL, Captured, Stage
 from palmatch.studies.audit.wire.networks import Network
+from palmatch.threads import end_with_parent
 
 # Real games that are played at once: they wait most of the time, and more would delay one another.
 _AT_ONCE = 12
@@ -131,7 +132,7 @@ def _virtual(
     # spawn, on every system: a fork of a process in which numba has threads may never come back.
     with ExitStack() as stack:
         if processes > 1:
-            pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
+            pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=end_with_parent)
             batches = stack.enter_context(pool).map(play, range(len(sizes)), sizes)
         else:
             batches = map(play, range(len(sizes)), sizes)
