@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import palmatch as pm
-from palmatch.domains import surroundings
+from palmatch.device.distribution import backoff_weight
+from palmatch.domains import distance, surroundings
 from palmatch.domains.surroundings import Surroundings
 from palmatch.methods import b_matching, palma
+from palmatch.policies import compiled
+from palmatch.policies.turns import opening_step
 from palmatch.rounds import game, kernel
+from palmatch.rounds.turns import opening_steps
+
+# Utilities and alternatives, at the ends of their ranges too.
+extreme = st.one_of(st.sampled_from([0.0, 1e-300, 0.05, 0.3, 0.95, 1.0]), st.floats(0.0, 1.0))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -45,3 +54,49 @@ def test_units_do_not_depend_on_whether_pairs_are_few():
     capacity, demand = chance.integers(0, 3, 12), chance.integers(0, 3, 9)
     tables = (chance.permutation(9 * 12), capacity, demand, chance.random((9, 12)) < 0.8)
     np.testing.assert_array_equal(b_matching.take_few(*tables), b_matching.take_units(*tables))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.05, 0.3, 1.0]), st.booleans())
+def test_chances_in_bulk_do_not_depend_on_whether_tables_are_small(seed, gamma, coarse):
+    chance = np.random.default_rng(seed)
+    sizes, resources = chance.integers(1, 9, chance.integers(1, 7)), 8
+    utilities = chance.uniform(1e-12, 1.0, (chance.integers(0, 5), resources))
+    # Equal ones, and some that differ by more than the grid holds.
+    utilities = np.maximum(np.round(utilities, 1), 1e-300) if coarse else utilities
+    entries = np.concatenate([np.sort(chance.choice(resources, size, replace=False)) for size in sizes])
+    tables = (utilities, entries, np.concatenate(([0], np.cumsum(sizes))))
+    few = compiled.selection_weights(*tables), compiled.backoff_weights(*tables, gamma)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "_FEW", -1)
+        many = compiled.selection_weights(*tables), compiled.backoff_weights(*tables, gamma)
+    for one, other in zip(few, many, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype
+        assert one.flags.c_contiguous
+
+
+@settings(max_examples=200, deadline=None)
+@given(extreme, extreme, st.sampled_from([0.0, 0.05, 0.3, 1.0]))
+def test_backing_off_in_bulk_is_the_plain_one(utility, alternative, gamma):
+    assert compiled.linear_backoff(np.array([utility]), np.array([alternative]), gamma).tolist() == [
+        backoff_weight(utility, alternative, gamma)
+    ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(0, 1), max_size=6), st.floats(0, 1), st.floats(0, 1), st.integers(1, 1000))
+def test_opening_steps_in_bulk_are_the_plain_ones(values, largest, smallest, steps):
+    values = [*values, largest, smallest, (largest + smallest) / 2]
+    expected = [opening_step(value, largest, smallest, steps) for value in values]
+    assert opening_steps(np.array(values), largest, smallest, steps).tolist() == expected
+
+
+def test_utilities_of_pairs_are_those_of_the_table():
+    chance = np.random.default_rng(6)
+    types, places = chance.uniform(-1e4, 1e4, (50, 3)), chance.uniform(-1e4, 1e4, (20, 2))
+    columns = chance.integers(0, 20, 50)
+    for alpha in (4000.0, 10.0):
+        table = distance.utility_table(types, places, np.arange(20), alpha)
+        pairs = distance.utility_of_pairs(types, places, columns, alpha)
+        np.testing.assert_array_equal(pairs, table[np.arange(50), columns])

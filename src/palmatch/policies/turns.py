@@ -1,8 +1,8 @@
 """How rivals take turns: when one gives way after a collision, and when one may enter at all.
 
 Plain functions of plain numbers with integers over GRID as answers, as in `device.distribution`: a device runs them
-as they are, and `rounds.turns` compiles these very functions. Values are those of a list that an agent goes down: its
-own utilities, its region's averages, or what a report implies. Nothing here knows which.
+as they are, and `rounds.turns` does the same for many values at once. Values are those of a list that an agent goes
+down: its own utilities, its region's averages, or what a report implies. Nothing here knows which.
 """
 
 from __future__ import annotations

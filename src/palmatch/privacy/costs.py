@@ -146,7 +146,7 @@ def _bounds_above(
 
 
 def _range_of(groups: Groups, entries: IntArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
-    many = len(groups.rows) * len(entries) > _FEW_CELLS
+    many = len(groups.rows) * len(entries) > _MOST_CELLS
     return (ranges.selection_range if many else _selection_range)(groups, entries, offsets)
 
 

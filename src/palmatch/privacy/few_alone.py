@@ -11,8 +11,9 @@ from math import log
 
 import numpy as np
 
-from palmatch.device.distribution import GRID, backoff_weight
+from palmatch.device.distribution import GRID
 from palmatch.plain import plain
+from palmatch.policies.compiled import linear_backoff
 from palmatch.privacy import few_accounts, few_types
 from palmatch.privacy.course import bought, climb, course_of, total
 from palmatch.privacy.ranges import Groups
@@ -63,8 +64,7 @@ def fill_backoff_extremes(
 ) -> None:
     """Write the extreme back-off chances of all types at every entry: those of the extreme losses."""
     losses = table[entries] - np.repeat(np.roll(expected, -1, axis=0), np.diff(offsets), axis=0)
-    low[:] = [backoff_weight(loss, 0.0, gamma) for loss in losses.max(axis=1).tolist()]
-    high[:] = [backoff_weight(loss, 0.0, gamma) for loss in losses.min(axis=1).tolist()]
+    low[:], high[:] = (linear_backoff(extreme, 0.0, gamma) for extreme in (losses.max(axis=1), losses.min(axis=1)))
 
 
 def backoff_extremes(

@@ -129,7 +129,7 @@ def _mix_array(values: Keys) -> Keys:
     return values ^ (values >> np.uint64(31))
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def compiled_mix(value):  # type: ignore[no-untyped-def]  # compiled
     """Return `mix` of a uint64."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(_FIRST)
@@ -137,13 +137,13 @@ def compiled_mix(value):  # type: ignore[no-untyped-def]  # compiled
     return value ^ (value >> np.uint64(31))
 
 
-@numba.njit(cache=True, inline="always")
+@numba.njit(cache=True, nogil=True, inline="always")
 def counter(step, purpose):  # type: ignore[no-untyped-def]  # compiled
     """Return what the names of all streams are mixed with for one draw."""
     return compiled_mix(np.uint64(step * PURPOSES + purpose + 1) * np.uint64(_GAMMA))
 
 
-@numba.njit(cache=True, inline="always")
+@numba.njit(cache=True, nogil=True)
 def compiled_draw(name, step, purpose):  # type: ignore[no-untyped-def]  # compiled
     """Return `draw` as an int64."""
     return np.int64(compiled_mix(name ^ counter(step, purpose)) >> np.uint64(11))

@@ -3,7 +3,7 @@
 A step has phases: mark what is attempted, act, and let go of who is done. Each works on some of the agents, so that
 threads, tiles of a map and machines share the code; `play` runs them for all. The kernel takes arrays only. Loops
 over agents are written out rather than cut into functions: handing arrays to a function, for each agent, makes numba
-count references to them, which takes longer than the rest.
+count references to them, which takes longer than the rest. What takes numbers alone is a function, and sooner compiled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SEVERAL = TAG - 1
 HELD = ((1 << 31) - 1) * TAG
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@numba.njit(cache=True, nogil=True)
 def drawn(name, common):  # type: ignore[no-untyped-def]  # compiled
     """Return `rounds.draws.draw` for a stream and a `counter`."""
     return np.int64(compiled_mix(name ^ common) >> np.uint64(11))
@@ -121,7 +121,7 @@ def first_picks(some, names, rules, prices, public, private, budget, state, larg
 first_picks_alone = plain(first_picks, gather, new_scratch, drawn, fill_weights, pick)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@numba.njit(cache=True, nogil=True)
 def is_held(word, step):  # type: ignore[no-untyped-def]  # compiled
     """Return whether a resource is held when a step ends: who is alone on it holds it, has its turn come or not."""
     return word >= HELD or (word >= step * TAG and word != step * TAG + SEVERAL)

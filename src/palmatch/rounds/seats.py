@@ -86,7 +86,7 @@ def limits_of(seats: Seats, rows: IntArray, first: IntArray) -> Limits:
     return seats.capacity[rows], seats.conflict_start, conflicts, first, *ends
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def barred(limits, holds, agent, resource):  # type: ignore[no-untyped-def]  # compiled
     """Say whether a resource is in conflict with an agent, or already its own."""
     _, conflict_start, conflicts, first, _, _ = limits
@@ -111,13 +111,13 @@ def is_barred(conflict_start, conflicts, first, holds, agent, resource):  # type
     return False
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def closed(limits, holds, taken, agent, resource):  # type: ignore[no-untyped-def]  # compiled
     """Say whether an agent cannot get a seat any more: all are taken, or the pair is barred."""
     return taken[resource] >= limits[0][resource] or barred(limits, holds, agent, resource)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def settle(step, active, count, owner, attempting, at, limits, holds, board, result):  # type: ignore[no-untyped-def]  # compiled
     """Give seats to those who attempt, and write into `result` what came of it, for `count` players in their order.
 
@@ -160,7 +160,7 @@ def settle(step, active, count, owner, attempting, at, limits, holds, board, res
             attempts[at[player]] = 0
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def settle_pairs(active, count, attempting, at, number, agent_of, holds, board, result):  # type: ignore[no-untyped-def]  # compiled
     """Match both ends of each attempt that shares no end with another; `attempts` counts those that an end is part of.
 
@@ -185,7 +185,7 @@ def settle_pairs(active, count, attempting, at, number, agent_of, holds, board, 
                 result[other] = PAIRED
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def contested(board, resource, step):  # type: ignore[no-untyped-def]  # compiled
     """Say whether more attempts than free seats met at a resource in this step, once it is settled."""
     _, attempted_at, attempts, _ = board

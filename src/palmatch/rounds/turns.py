@@ -37,8 +37,6 @@ _HOLDS, _STAYS, _BACKS_OFF, _FREE, _TAKEN = (
 # What a player does next. DOUBTS: it has just seen something taken, and first checks that its list has something open.
 LOOKS, ATTEMPTS, DOUBTS = 0, 1, 2
 
-opening_step = numba.njit(cache=True)(turns.opening_step)
-
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -90,8 +88,15 @@ def constant(lists: ValueLists, chance: float) -> Patience:
 
 def falling(lists: ValueLists, steps: int, *, largest: float, smallest: float) -> Threshold:
     """Return the threshold that falls from the largest to the smallest possible value in so many steps."""
-    opens: IntArray = fill_openings(lists.values, largest, smallest, steps)
-    return Threshold(opens)
+    return Threshold(opening_steps(lists.values, largest, smallest, steps))
+
+
+def opening_steps(values: FloatArray, largest: float, smallest: float, steps: int) -> IntArray:
+    """Return the `policies.turns.opening_step` of each value."""
+    if largest <= smallest:
+        return np.ones(len(values), dtype=np.int64)
+    exact = (largest - np.clip(values, smallest, largest)) / (largest - smallest) * (steps - 1)
+    return np.ceil(exact).astype(np.int64) + 1
 
 
 def take_turns(
@@ -134,16 +139,7 @@ def take_turns(
     return Ended(holds if seats is None else players.units(holds), step, seen.trace() if trace else None)
 
 
-@numba.njit(cache=True)
-def fill_openings(values, largest, smallest, steps):  # type: ignore[no-untyped-def]  # compiled
-    """Return the step at which each entry may be attempted."""
-    opens = np.empty(len(values), dtype=np.int64)
-    for entry in range(len(values)):
-        opens[entry] = opening_step(values[entry], largest, smallest, steps)
-    return opens
-
-
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def play_turns(game, rule, limits, board, state, holds, active, step, until, trace):  # type: ignore[no-untyped-def]  # compiled
     """Play steps under back-off chances or, where `opens` is not empty, a threshold; return (steps, players left)."""
     names, owner, list_of, start, resources = game
