@@ -32,7 +32,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         palmatch = Path(sys.executable).with_name("palmatch")
         subprocess.run([palmatch, "demo", "--out", folder], check=True)
-        subprocess.run([palmatch, "frontier", "--methods", FRONTIER, "--out", folder], check=True)
+        subprocess.run([palmatch, "frontier", "--methods", FRONTIER, "--runs", "100", "--out", folder], check=True)
         for name in SHOWN:
             shutil.copyfile(Path(folder) / name, PICTURES / name)
             print(PICTURES / name)

@@ -133,15 +133,9 @@ def words(told: Price) -> str:
     if told.privacy is None or told.no_centre is None:
         cause = "what privacy costs" if told.centralised else "what privacy and doing without a centre cost together"
         return f"{start}: {cause}."
-    extra = told.no_centre
-    without = (
-        f"doing without a centre costs {_amount(extra)} more"
-        if extra.mean >= 0
-        else f"doing without a centre costs nothing more ({_amount(Spread(-extra.mean, extra.sd))} less)"
-    )
     return (
-        f"{start}: privacy costs {_amount(told.privacy)}, which a centre that sees the same reports "
-        f"(hungarian-once) loses too, and {without}."
+        f"{start}, and a centre that sees the same reports (hungarian-once) {_amount(told.privacy)}; the difference, "
+        f"{_amount(told.no_centre)}, is what doing without a centre costs."
     )
 
 
