@@ -114,6 +114,8 @@ export class Player {
     for (const time of times) {
       await wait(time - (performance.now() - began) / 1000);
       if (sequence !== null && (await this.isHeard(sequence))) return;
+      // A game that ended early, as with a spent budget, has closed the connection before the last copies are due.
+      if (this.bus.socket.readyState !== WebSocket.OPEN) return;
       this.bus.say({ op: "publish", topic, packet });
     }
   }
