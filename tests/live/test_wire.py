@@ -8,8 +8,10 @@ thousands.
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import suppress
 from itertools import groupby
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from live.conftest import MOSQUITTO
 from palmatch.device.prices import RoundsTable
 from palmatch.device.records import Bulletin
 from palmatch.device.report import ReportTable
-from palmatch.errors import ProtocolError
+from palmatch.errors import PalmatchError, ProtocolError
 from palmatch.live import messages as m
 from palmatch.live import player as player_module
 from palmatch.live.player import Player
@@ -140,6 +142,12 @@ def test_another_process_plays_the_same_games_and_calls_what_it_sees_the_same() 
     assert len(first) == 16
     assert list(map(set, first)) == list(map(set, second))
     assert len(set(map(frozenset, first))) > 1
+
+
+def test_a_process_that_is_killed_is_told_in_a_sentence() -> None:
+    dying: Any = SimpleNamespace(draw_anew=os._exit)
+    with pytest.raises(PalmatchError, match="was killed"):
+        attack_module._virtual(dying, (0, 1), 2, 2, None)
 
 
 def test_what_one_device_computes_delays_no_other() -> None:

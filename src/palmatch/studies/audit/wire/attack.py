@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from multiprocessing import get_context
 import numpy as np
 
 from palmatch.device.report import ReportTable
+from palmatch.errors import PalmatchError
 from palmatch.live.codec import Envelope, body_of
 from palmatch.live.records import table_record
 from palmatch.live.terms import Crowd
@@ -136,10 +138,15 @@ def _virtual(
             batches = stack.enter_context(pool).map(play, range(len(sizes)), sizes)
         else:
             batches = map(play, range(len(sizes)), sizes)
-        for batch in batches:
-            for number, one in enumerate(batch):
-                seen[number % 2].append(one)
-            _tell(progress, len(seen[0]) + len(seen[1]), 2 * games)
+        try:
+            for batch in batches:
+                for number, one in enumerate(batch):
+                    seen[number % 2].append(one)
+                _tell(progress, len(seen[0]) + len(seen[1]), 2 * games)
+        except BrokenProcessPool:
+            raise PalmatchError(
+                "A process that played games was killed, perhaps for want of memory; fewer --processes need less."
+            ) from None
     return seen
 
 
