@@ -280,7 +280,7 @@ def device(
     issuer: Annotated[
         str,
         typer.Option(
-            "--issuer", help="The address that the issuer prints, http(s)://…/token; the hub's own unless given."
+            "--issuer", help="The address that the issuer prints, http(s)://HOST/token; the hub's own unless given."
         ),
     ] = "",
     hub: HubAddress = "",
