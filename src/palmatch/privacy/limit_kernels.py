@@ -1,19 +1,15 @@
-"""The arithmetic of the limit: channels with columns within a factor e^ε, and multipliers that bound them.
+"""Compiled arithmetic of the limit: channels with columns within a factor e^ε, and multipliers that bound them.
 
-What is done in every step is compiled; the rest is sooner done by numpy than compiled. Arrays only; what a row or a
-column stands for is `limit_program`'s business. A column holds one number for each possible type of a group, and a
-group is the agents of one region with one ε.
+Arrays only; what a row or a column stands for is `limit_program`'s business. A column holds one number for each
+possible type of a group, and a group is the agents of one region with one ε.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from palmatch.problem import FloatArray, IntArray
 
@@ -74,9 +70,13 @@ def added(values):  # type: ignore[no-untyped-def]  # compiled
     return (one + two) + (three + four)
 
 
-def dot(one: FloatArray, other: FloatArray) -> float:
+@numba.njit(cache=True, nogil=True)
+def dot(one, other):  # type: ignore[no-untyped-def]  # compiled
     """Return the sum of products, in the order of `added`."""
-    return float(added(one * other))
+    parts = np.empty(len(one))
+    for place in range(len(one)):
+        parts[place] = one[place] * other[place]
+    return added(parts)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -219,55 +219,66 @@ def dual_step(values, weight, most, before, now, step, share, average, after):  
     return added(squares), added(products)
 
 
-def _blocks(layout: Layout) -> Iterator[tuple[int, slice, slice, slice]]:
-    """Yield each group that has columns: its number, its columns, its types, and what is theirs in a table."""
-    columns = np.searchsorted(layout.group, np.arange(len(layout.rows))).tolist()
-    for group, ((first, last), (low, high)) in enumerate(
-        zip(pairwise(columns), pairwise(layout.rows.tolist()), strict=True)
-    ):
-        if last > first:
-            at = int(layout.at[first])
-            yield group, slice(first, last), slice(low, high), slice(at, at + (last - first) * (high - low))
-
-
-def fill_slacks(layout: Layout, multipliers: FloatArray, prices: FloatArray, slacks: FloatArray) -> None:
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def fill_slacks(layout, multipliers, prices, slacks):  # type: ignore[no-untyped-def]  # compiled
     """Write Σ w φ(λ + p - u) of every column, with φ(v) = v for v >= 0 and e^ε v below: above 0 it gains nothing.
 
     Added up in any order, since `mark_doubtful` leaves room for far more than rounding.
     """
-    for group, columns, types, here in _blocks(layout):
-        weight = layout.weight[types]
-        gains = layout.table[here].reshape(-1, len(weight)) - multipliers[types]
-        gains -= prices[layout.resource[columns], None]
-        all_of_it = gains @ weight
-        above = np.maximum(gains, 0.0, out=gains) @ weight
-        slacks[columns] = (above - all_of_it) - layout.ratio[group] * above
+    for k in range(len(layout.at)):
+        group = layout.group[k]
+        first, last, at, price = layout.rows[group], layout.rows[group + 1], layout.at[k], prices[layout.resource[k]]
+        above, all_of_it = 0.0, 0.0
+        for x in range(first, last):
+            gain = layout.table[at + x - first] - multipliers[x] - price
+            all_of_it += layout.weight[x] * gain
+            above += layout.weight[x] * (gain if gain > 0.0 else 0.0)
+        slacks[k] = (above - all_of_it) - layout.ratio[group] * above
 
 
-def mark_doubtful(
-    layout: Layout,
-    reference: tuple[FloatArray, FloatArray],
-    slacks: FloatArray,
-    multipliers: FloatArray,
-    prices: FloatArray,
-    doubtful: NDArray[np.bool_],
-) -> int:
+@numba.njit(cache=True, nogil=True)
+def mark_doubtful(layout, reference, slacks, multipliers, prices, doubtful):  # type: ignore[no-untyped-def]  # compiled
     """Mark the columns that may gain something, by their slacks at a `reference` (multipliers, prices).
 
     Return of how many slacks at another reference might tell more. A slack falls by at most e^ε Σ w times what a
     multiplier and a price have fallen.
     """
     old_multipliers, old_prices = reference
-    first, group = layout.rows[:-1], layout.group
-    fallen = np.add.reduceat(layout.weight * np.maximum(old_multipliers - multipliers, 0.0), first) * layout.ratio
-    share = np.add.reduceat(layout.weight, first) * layout.ratio
-    largest = max(1.0, prices.max(), old_prices.max())
-    most = np.maximum(np.maximum.reduceat(np.maximum(multipliers, old_multipliers), first), largest)
-    least = slacks - fallen[group] - share[group] * np.maximum(old_prices - prices, 0.0)[layout.resource]
-    # Without a bound on the ratio, and with δ, a column may gain by a single type.
-    bounded = ((layout.ratio <= UNBOUNDED) & (layout.delta == 0.0))[group]
-    doubtful[:] = ~(bounded & (least > (_ROOM * share * most)[group]))
-    return int(np.count_nonzero(bounded & doubtful))
+    fallen, share, spare = (
+        np.zeros(len(layout.rows) - 1),
+        np.zeros(len(layout.rows) - 1),
+        np.zeros(len(layout.rows) - 1),
+    )
+    largest = 1.0
+    for j in range(len(prices)):
+        largest = max(largest, max(prices[j], old_prices[j]))
+    for group in range(len(fallen)):
+        ratio, most = layout.ratio[group], largest
+        for x in range(layout.rows[group], layout.rows[group + 1]):
+            fallen[group] += ratio * layout.weight[x] * max(old_multipliers[x] - multipliers[x], 0.0)
+            share[group] += ratio * layout.weight[x]
+            most = max(most, max(multipliers[x], old_multipliers[x]))
+        spare[group] = _ROOM * share[group] * most
+    count = 0
+    for k in range(len(doubtful)):
+        group, j = layout.group[k], layout.resource[k]
+        least = slacks[k] - fallen[group] - share[group] * max(old_prices[j] - prices[j], 0.0)
+        # Without a bound on the ratio, and with δ, a column may gain by a single type.
+        bounded = layout.ratio[group] <= UNBOUNDED and layout.delta == 0.0
+        doubtful[k] = not (bounded and least > spare[group])
+        if bounded and doubtful[k]:
+            count += 1
+    return count
+
+
+@numba.njit(cache=True, nogil=True)
+def copy_columns(layout, some, source, total, target):  # type: ignore[no-untyped-def]  # compiled
+    """Write the columns that are marked, divided by `total`."""
+    for k in range(len(some)):
+        if some[k]:
+            count = layout.rows[layout.group[k] + 1] - layout.rows[layout.group[k]]
+            for place in range(layout.at[k], layout.at[k] + count):
+                target[place] = source[place] / total
 
 
 @numba.njit(cache=True, nogil=True)
@@ -292,13 +303,17 @@ def sums(layout, some, channels, minima, filled, used):  # type: ignore[no-untyp
         minima[k] = least if most > 0.0 else -1.0
 
 
-def distance(layout: Layout, one: FloatArray, other: FloatArray) -> float:
-    """Return the weighted distance between two tables of channels, added up entry after entry on every processor."""
-    squares = np.empty(len(one))
-    for _, _, types, here in _blocks(layout):
-        weight = layout.weight[types]
-        squares[here] = (weight * (one[here] - other[here]).reshape(-1, len(weight)) ** 2).ravel()
-    return float(np.sqrt(np.add.accumulate(squares)[-1]))
+@numba.njit(cache=True, nogil=True)
+def distance(layout, some, one, other):  # type: ignore[no-untyped-def]  # compiled
+    """Return the weighted distance between two tables of channels, which differ in marked columns only."""
+    total = 0.0
+    for k in range(len(layout.at)):
+        if not some[k]:
+            continue
+        first, last, at = layout.rows[layout.group[k]], layout.rows[layout.group[k] + 1], layout.at[k]
+        for x in range(first, last):
+            total += layout.weight[x] * (one[at + x - first] - other[at + x - first]) ** 2
+    return np.sqrt(total)
 
 
 @numba.njit(cache=True, nogil=True)

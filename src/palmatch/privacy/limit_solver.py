@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from palmatch.privacy.limit_kernels import (
     Layout,
+    copy_columns,
     distance,
     dot,
     dual_step,
@@ -152,16 +153,17 @@ class _Search:
     def _clear(self) -> None:
         """Forget the averages, and remember where they begin."""
         self.total = 0.0
-        # A table of zeros takes no time but for the columns that are written.
-        self.channels_sum = np.zeros(len(self.channels))
+        # Tables of zeros take no time but for the columns that are written.
+        self.channels_sum, origin = np.zeros(len(self.channels)), np.zeros(len(self.channels))
         self.multipliers_sum, self.prices_sum = np.zeros_like(self.multipliers), np.zeros_like(self.prices)
-        self.moving = self.none.copy()
-        self.origin = (self.channels.copy(), self.multipliers.copy(), self.prices.copy())
+        self.moving, self.moved_from = self.none.copy(), self.minima >= 0
+        copy_columns(self.layout, self.moved_from, self.channels, 1.0, origin)
+        self.origin = (origin, self.multipliers.copy(), self.prices.copy())
 
     def _doubtful(self, multipliers: FloatArray, prices: FloatArray) -> Marks:
         """Return the columns that may gain something; of all others it is known that they do not."""
         found = mark_doubtful(self.layout, self.reference, self.slacks, multipliers, prices, self.doubtful)
-        self.looked_at += max(found - int(np.count_nonzero(self.minima >= 0)), 0)
+        self.looked_at += max(found - np.count_nonzero(self.minima >= 0), 0)
         if self.looked_at > _LOOKED_AT * len(self.slacks):
             self.reference, self.looked_at = (multipliers, prices), 0
             fill_slacks(self.layout, multipliers, prices, self.slacks)
@@ -208,7 +210,8 @@ class _Search:
 
     def look(self) -> None:
         """Bound the value with the iterate and with the average, and restart from the better one when it pays."""
-        average = tuple(part / self.total for part in (self.channels_sum, self.multipliers_sum, self.prices_sum))
+        average = (np.zeros(len(self.channels)), self.multipliers_sum / self.total, self.prices_sum / self.total)
+        copy_columns(self.layout, self.moving, self.channels_sum, self.total, average[0])
         current_gap = self._bound(self.minima >= 0, self.channels, self.multipliers, self.prices)
         average_gap = self._bound(self.moving, *average)
         nearest = min(current_gap, average_gap)
@@ -218,7 +221,7 @@ class _Search:
             self.channels, self.multipliers, self.prices = average
             sums(self.layout, self.moving, self.channels, self.minima, self.filled, self.used)
         channels, multipliers, prices = self.origin
-        primal = distance(self.layout, self.channels, channels)
+        primal = distance(self.layout, self.moving | self.moved_from, self.channels, channels)
         change, dearer = self.multipliers - multipliers, self.prices - prices
         dual = sqrt(dot(self.layout.weight, change**2) + dot(dearer, dearer))
         if primal > 1e-9 and dual > 1e-9:
