@@ -121,13 +121,13 @@ def bid(tag: bytes, resource: str, offer: float) -> Said:
     return Said(tag, m.Bid(sequence=1, tag=tag, offer=offer), resource)
 
 
-def test_an_agent_that_stays_silent_ends_no_call_for_three_slots_and_no_game_for_six() -> None:
+def test_an_agent_that_never_bids_ends_no_call_for_ten_slots_and_no_later_one_for_three() -> None:
     rules, tags = bidding(2, 2)
     calls = []
-    for slot in range(6):
+    for slot in range(13):
         regional, over = rules.close(slot, [bid(tags[0], "v0", 2.0)] if slot == 0 else [])
         calls.append((regional["0,0"].call, over))
-    assert calls == [(0, False), (0, False), (1, False), (1, False), (1, False), (1, True)]
+    assert calls == [(0, False)] * 9 + [(1, False)] * 3 + [(1, True)]
     assert rules.outcome().holders == {"v0": tags[0]}
 
 
@@ -147,19 +147,40 @@ def test_a_bid_that_comes_after_two_silent_slots_is_in_time() -> None:
     assert rules.outcome().holders == {"v0": tags[0], "v1": tags[1]}
 
 
+def test_an_agent_that_has_bid_and_was_outbid_may_be_silent_for_two_slots() -> None:
+    rules, tags = bidding(2, 1)
+    rules.close(0, [bid(tags[0], "v0", 2.0)])
+    rules.close(1, [bid(tags[1], "v0", 3.0)])
+    assert [rules.close(slot, [])[1] for slot in (2, 3, 4)] == [False, False, True]
+    assert rules.outcome().holders == {"v0": tags[1]}
+
+
+@pytest.mark.parametrize("first", [0, 1, 2, 3, 5, 8])
+def test_the_first_bid_of_a_game_ends_nothing_for_those_whose_tables_are_later(first: int) -> None:
+    rules, tags = bidding(3, 3)
+    for slot in range(first):
+        rules.close(slot, [])
+    regional, over = rules.close(first, [bid(tags[0], "v0", 0.9)])
+    assert (regional["0,0"].call, over) == (0, False)
+    rules.close(first + 1, [bid(tags[1], "v0", 2.0), bid(tags[2], "v1", 2.0)])
+    assert rules.outcome().holders == {"v0": tags[1], "v1": tags[2]}
+
+
 def test_bids_that_do_not_count_keep_no_call_open() -> None:
     rules, tags = bidding(2, 2)
     rules.close(0, [bid(tags[0], "v0", 2.0)])
     # Below the price, or for nothing that there is: as good as silence.
-    rules.close(1, [bid(tags[1], "v0", 1.0)])
-    regional, _ = rules.close(2, [bid(tags[1], "elsewhere", 2.0)])
+    for slot in range(1, 9):
+        regional, _ = rules.close(slot, [bid(tags[1], "v0", 1.0) if slot % 2 else bid(tags[1], "elsewhere", 2.0)])
+        assert regional["0,0"].call == 0
+    regional, _ = rules.close(9, [bid(tags[1], "v0", 1.0)])
     assert regional["0,0"].call == 1
 
 
 def test_the_game_is_over_as_soon_as_nothing_is_left_for_those_who_want_more() -> None:
     rules, tags = bidding(3, 2)
     assert not rules.close(0, [bid(tags[0], "v0", 2.0), bid(tags[1], "v1", 2.0)])[1]
-    assert [rules.close(slot, [])[1] for slot in (1, 2)] == [False, True]
+    assert [rules.close(slot, [])[1] for slot in range(1, 10)] == [False] * 8 + [True]
     assert {base_of(name) for name in rules.outcome().holders} == {"v0", "v1"}
 
 

@@ -18,7 +18,7 @@ from palmatch.rounds.draws import SELECTION, draw
 
 _SOLD = -1.0
 # Slots in a row in which an agent has to be silent before it counts as one that gave up: its bid may have been lost, or
-# late. Before the first bid of a game devices may still be reading their tables.
+# late. In the first call a device that has not bid yet may still be reading its table, whatever the others do.
 _GIVEN_UP, _NOT_BEGUN = 3, 10
 
 
@@ -31,9 +31,11 @@ class _Sale:
     sold: FloatArray
     deadline: int
     call: Call
-    # How many resources each agent still wants, and for how many slots of the call it has been silent meanwhile.
+    # How many resources each agent still wants, for how many slots of the call it has been silent meanwhile, and after
+    # how many it counts as one that gave up.
     wants: IntArray
     silent: IntArray
+    enough: IntArray
     # The rounds of the batch so far, which decide between equal bids; and whether the last one, or the beginning of the
     # call, left any agent waiting.
     rounds: int = 0
@@ -52,7 +54,8 @@ class BidRules(ReportRules):
         call = bidding_of(self.map).call
         wants = np.array([crowd.demands.get(tag, 1) for tag in self.tags], dtype=np.int64)
         unsold = np.full(resources, np.nan)
-        self.sale = _Sale(opening, none, unsold, call.patience, call, wants, np.zeros_like(wants))
+        enough = np.full_like(wants, _NOT_BEGUN)
+        self.sale = _Sale(opening, none, unsold, call.patience, call, wants, np.zeros_like(wants), enough)
         self.channel_of = self.plan.channel_of if self.tags else np.zeros(0, dtype=np.int64)
         self.seats = {int(row): rows for rows in self.map.seats for row in rows}
         self.agent = {tag: agent for agent, tag in enumerate(self.tags)}
@@ -94,8 +97,8 @@ class BidRules(ReportRules):
             sale.waiting = lost or sum(map(len, placed.values())) > len(best)
         could[list(placed)] = False
         sale.silent = np.where(could, sale.silent + 1, 0)
-        enough = _GIVEN_UP if sale.rounds else _NOT_BEGUN
-        ended = not (self._could_bid() & (sale.silent < enough)).any()
+        sale.enough[list(placed)] = _GIVEN_UP
+        ended = not (self._could_bid() & (sale.silent < sale.enough)).any()
         if not ended and slot + 1 < sale.deadline:
             return self.begin(), False
         # The agents that waited have given up, for which the batch has a round.
@@ -156,6 +159,7 @@ class BidRules(ReportRules):
         sale.call = sale.call.following()
         sale.deadline = slots + sale.call.patience
         sale.silent, sale.waiting = np.zeros_like(sale.silent), True
+        sale.enough[:] = _GIVEN_UP
         sale.prices = np.where(sale.holder >= 0, sale.prices, 0.0)
         return False
 

@@ -103,7 +103,7 @@ def _over_seats(program: Program) -> list[FloatArray]:
 
 def _channel(region: Neighbourhood, group: Group, cells: IntArray, table: FloatArray) -> Channel:
     used = table[:, table.max(axis=0) > _NEVER]
-    if used.shape[1] < 2:
+    if min(used.shape) < 2:
         return silent(region, prior=group.prior)
     return channel_for(region, cells, enforce_epsilon(used, group.epsilon), prior=group.prior)
 
