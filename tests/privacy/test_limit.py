@@ -10,7 +10,7 @@ from itertools import combinations, product
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
@@ -101,6 +101,7 @@ def test_rows_for_given_column_minima_agree_with_another_solver(seed):
     st.sampled_from([0.0, 0.1]),
     st.sampled_from([-1, 0, 1e-9, 0.2, 9]),
 )
+@example(22343, 1.0, 0.1, 1e-9)
 @settings(max_examples=100, deadline=None)
 def test_the_nearest_column_is_within_the_ratio_and_nothing_is_nearer(seed, ratio, delta, guess):
     rng = _rng(seed)

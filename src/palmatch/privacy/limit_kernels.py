@@ -83,15 +83,17 @@ def dot(one, other):  # type: ignore[no-untyped-def]  # compiled
 def root_of(wanted, weight, ratio, delta, least, high):  # type: ignore[no-untyped-def]  # compiled
     """Return the root that `project` needs, from a first guess; 0 where the way leads there and `high` is not known.
 
-    Two steps with the same change are on one piece, where the second ends at the root.
+    Two steps with the same change, of which the same part comes from below, are on one piece, where the second ends at
+    the root. (With a ratio of 1 an entry changes as much from below as from above.)
     """
-    low, known, last_change = 0.0, high < np.inf, -1.0
+    low, known, last_change, last_part = 0.0, high < np.inf, -1.0, -1.0
     for _ in range(_NEWTON_STEPS):
-        slope, change, most = 0.0, 0.0, ratio * least + delta
+        slope, change, part, most = 0.0, 0.0, 0.0, ratio * least + delta
         for x in range(len(wanted)):
             if wanted[x] < least:
                 slope += weight[x] * (least - wanted[x])
                 change += weight[x]
+                part += weight[x]
             elif wanted[x] > most:
                 slope += ratio * weight[x] * (most - wanted[x])
                 change += ratio * ratio * weight[x]
@@ -102,10 +104,10 @@ def root_of(wanted, weight, ratio, delta, least, high):  # type: ignore[no-untyp
         following = least - slope / change if change > 0.0 else least
         if following <= 0.0 and not known:
             return 0.0
-        done = change == last_change or following == least
+        done = (change == last_change and part == last_part) or following == least
         if following < low or following > high:
             following, done = 0.5 * (low + high), False
-        least, last_change = following, change
+        least, last_change, last_part = following, change, part
         if done:
             break
     return least
