@@ -84,7 +84,7 @@ def root_of(wanted, weight, ratio, delta, least, high):  # type: ignore[no-untyp
     """Return the root that `project` needs, from a first guess; 0 where the way leads there and `high` is not known.
 
     Two steps with the same change, of which the same part comes from below, are on one piece, where the second ends at
-    the root. (With a ratio of 1 an entry changes as much from below as from above.)
+    the root. (With a ratio of 1 an entry changes as much from below as from above; without δ that is one piece.)
     """
     low, known, last_change, last_part = 0.0, high < np.inf, -1.0, -1.0
     for _ in range(_NEWTON_STEPS):
@@ -104,7 +104,7 @@ def root_of(wanted, weight, ratio, delta, least, high):  # type: ignore[no-untyp
         following = least - slope / change if change > 0.0 else least
         if following <= 0.0 and not known:
             return 0.0
-        done = (change == last_change and part == last_part) or following == least
+        done = (change == last_change and (part == last_part or delta == 0.0)) or following == least
         if following < low or following > high:
             following, done = 0.5 * (low + high), False
         least, last_change, last_part = following, change, part
