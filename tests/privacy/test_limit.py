@@ -44,6 +44,17 @@ def _rng(seed):
     return np.random.Generator(np.random.PCG64(seed))
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_few_types_and_resources_are_solved_in_a_few_hundred_steps(seed):
+    """Where prices begin too high for every column, steps once grew without bound between two looks at the columns."""
+    rng = _rng(seed)
+    types, resources = rng.integers(2, 5, 2)
+    table = 1 - np.abs(rng.random(types)[:, None] - rng.random(resources))
+    group = Group("a", int(rng.integers(1, 5)), 1.0, np.full(types, 1 / types), table, np.arange(resources))
+    found = solve(make_program([group], np.ones(resources)), gap=1e-4, most_steps=1500)
+    assert found.gap <= 1e-4
+
+
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("delta", [0.0, 0.05])
 def test_both_sides_agree_with_another_solver(seed, delta):
@@ -199,6 +210,24 @@ def test_no_report_by_any_channel_beats_the_limit(seed, types, reports, epsilon,
     assert all(keeps(chances, epsilon) for chances in channels)
     reached = _matched_on_reports([chances / GRID for chances in channels], prior, table)
     assert reached <= certify(program, solve(program)).bound
+
+
+@given(SEEDS, st.integers(2, 4), st.sampled_from([0.2, 1.0, 3.0]), st.sampled_from([0.1, 1.0]))
+@settings(max_examples=60, deadline=None)
+def test_between_two_types_no_local_method_beats_a_centre_on_randomized_response(seed, reports, epsilon, spread):
+    """Agents speak in turns: the second chooses its channel when it has heard the first; then a centre matches."""
+    rng = _rng(seed)
+    prior, table = rng.dirichlet(np.ones(2)), rng.random((2, 2)) * 0.9 + 0.1
+    first, *second = (
+        enforce_epsilon(rng.dirichlet(np.full(reports, spread), 2) + 1e-9, epsilon) / GRID for _ in range(reports + 1)
+    )
+    # A first report alone, then whatever follows it: the sum over first reports of what is reached after each.
+    heard = [first[:, [z]] for z in range(reports)]
+    reached = sum(_matched_on_reports((own, answer), prior, table) for own, answer in zip(heard, second, strict=True))
+    *_, response = _extremal(2, epsilon)
+    best = _matched_on_reports((response, response), prior, table)
+    assert reached <= best + 1e-9
+    assert _matched_on_reports([np.eye(2)] * 2, prior, table) >= best
 
 
 def test_reports_that_break_their_budget_beat_the_limit():

@@ -188,7 +188,7 @@ class _Search:
             self.channels_sum,
             self.filled,
             self.used,
-            self.none if self.steps % _CHECK else self._doubtful(self.multipliers, self.prices),
+            self._doubtful(self.multipliers, self.prices) if self._to_check() else self.none,
             self.moving,
         )
         step, after = self.length * self.balance, (np.empty_like(self.multipliers), np.empty_like(self.prices))
@@ -201,6 +201,10 @@ class _Search:
         self.steps += 1
         self.since += 1
         self._adapt(self.balance * moved + (one[0] + other[0]) / self.balance, one[1] + other[1])
+
+    def _to_check(self) -> bool:
+        # While all columns are zero nothing else moves, and prices would fall without bound in longer and longer steps.
+        return self.steps % _CHECK == 0 or not (self.minima >= 0).any()
 
     def _adapt(self, moved: float, interaction: float) -> None:
         """Choose the next step's length: short enough that the last moves would not have worked against each other."""
