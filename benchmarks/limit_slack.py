@@ -4,15 +4,17 @@
 
 A problem is some agents of one region, each equally likely at any of a few random places on a line of length 1, and
 resources at random places; a resource at distance d is worth 1 - d. The best private mechanism of a trusted centre is a
-linear program with a probability for every assignment and every profile of types; `hungarian-once` is averaged over all
-reports. Losses in % of the expected optimum, all exact, are means over the problems. docs/limit.md quotes the table.
+linear program with a probability for every assignment and every profile of types. The best that can be reached without
+one, where every agent reports once and a centre sees the reports alone, is the best of all combinations of extreme
+channels; `hungarian-once` is averaged over all reports. Losses in % of the expected optimum, all exact, are means over
+the problems. docs/limit.md quotes the table.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from itertools import permutations, product
+from itertools import combinations, combinations_with_replacement, permutations, product
 from math import exp
 from typing import Any
 
@@ -85,8 +87,48 @@ def expected_best(worth: FloatArray, chances: Sequence[float], agents: int, capa
     return total
 
 
+def extreme_channels(types: int, epsilon: float) -> list[FloatArray]:
+    """Return the extreme ε-private channels, reports as rows, but for those that only repeat or merge reports.
+
+    Every ε-private channel is a mixture of reports whose chances are 1 or e^ε times a number, those of one direction
+    merged (Kairouz, Oh, Viswanath 2016): the extreme ones have at most as many reports as there are types.
+    """
+    # All types alike: tells nothing.
+    patterns = [np.exp(epsilon * np.array(high)) for high in product((0, 1), repeat=types) if 0 < sum(high) < types]
+    patterns.append(np.ones(types))
+    found: list[FloatArray] = []
+    for size in range(1, types + 1):
+        for some in combinations(patterns, size):
+            table = np.array(some)
+            weights, *_ = np.linalg.lstsq(table.T, np.ones(types), rcond=None)
+            if weights.min() > 1e-9 and np.allclose(weights @ table, 1) and np.linalg.matrix_rank(table) == size:
+                found.append(weights[:, None] * table)
+    return found
+
+
+def best_reports(worth: FloatArray, agents: int, capacity: int, epsilon: float) -> float:
+    """Return the largest expected welfare of a centre that sees one ε-private report of each agent.
+
+    It is convex in each agent's channel, so that extreme channels are the best; agents may have different ones.
+    """
+    types, resources = worth.shape
+    outcomes = np.array(sorted(set(permutations(np.repeat(np.arange(resources), capacity).tolist()))))
+    channels = extreme_channels(types, epsilon)
+    chances = [channel.sum(axis=1) / types for channel in channels]
+    known = [channel @ worth / channel.sum(axis=1, keepdims=True) for channel in channels]
+    best = 0.0
+    for chosen in combinations_with_replacement(range(len(channels)), agents):
+        total, weight = np.zeros(len(outcomes)), np.ones(())
+        for agent, own in enumerate(chosen):
+            # Reports of this agent become the last axis but one; outcomes stay the last.
+            total = total[..., None, :] + known[own][:, outcomes[:, agent]]
+            weight = np.multiply.outer(weight, chances[own])
+        best = max(best, float((weight * total.max(axis=-1)).sum()))
+    return best
+
+
 def losses(shape: tuple[int, int, int, int], epsilon: float, seed: int) -> list[float]:
-    """Return what the limit, the best mechanism, `hungarian-once` and a centre without reports lose."""
+    """Return what the limit, the best mechanism, the best reports, `hungarian-once` and no reports at all lose."""
     agents, types, resources, capacity = shape
     worth, even = places(types, resources, seed), np.full(types, 1 / types)
     problem = pm.table.problem(worth[[0] * agents], ["here"] * agents, {"here": worth}, capacity=capacity)
@@ -97,6 +139,7 @@ def losses(shape: tuple[int, int, int, int], epsilon: float, seed: int) -> list[
     reached = (
         min(bound.certified, best),
         best_mechanism(worth, agents, capacity, epsilon),
+        best_reports(worth, agents, capacity, epsilon),
         expected_best(channel.values, (reports / reports.sum()).tolist(), agents, capacity),
         expected_best(even[None] @ worth, [1.0], agents, capacity),
     )
@@ -106,11 +149,13 @@ def losses(shape: tuple[int, int, int, int], epsilon: float, seed: int) -> list[
 def main() -> None:
     """Print a line for each shape and ε."""
     problems = int(sys.argv[1]) if len(sys.argv) > 1 else 40
-    print("agents types resources capacity    ε   limit  exact  hungarian-once  no report")
+    print("agents types resources capacity    ε   limit  exact  reports  hungarian-once  no report")
     for shape in SHAPES:
         for epsilon in EPSILONS:
             found = np.mean([losses(shape, epsilon, seed) for seed in range(problems)], axis=0)
-            print(("{:6} {:5} {:9} {:8} {:4g}  {:6.2f} {:6.2f} {:15.2f} {:10.2f}").format(*shape, epsilon, *found))
+            print(
+                ("{:6} {:5} {:9} {:8} {:4g}  {:6.2f} {:6.2f} {:8.2f} {:15.2f} {:10.2f}").format(*shape, epsilon, *found)
+            )
 
 
 if __name__ == "__main__":
