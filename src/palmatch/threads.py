@@ -28,6 +28,9 @@ LIMIT = "PALMATCH_THREADS"
 
 _TAKEN_AT_A_TIME = 1 << 16
 
+# A pass over fewer items is done before another thread has begun.
+_FEWEST_BESIDE = 10_000
+
 
 def usual_threads() -> int:
     """Return how many processors this process may use, or fewer, if the environment says so."""
@@ -73,12 +76,13 @@ def spread(
     return results  # type: ignore[return-value]  # every piece was done
 
 
-def both(one: Callable[[], Piece], other: Callable[[], Other]) -> tuple[Piece, Other]:
+def both(one: Callable[[], Piece], other: Callable[[], Other], *, items: int = _FEWEST_BESIDE) -> tuple[Piece, Other]:
     """Return what both functions return, found at the same time where there are threads; if both fail, `one` says why.
 
-    The other one has a thread of its own, so that either may `spread` its work.
+    The other one has a thread of its own, so that either may `spread` its work. Where both pass over few `items`, that
+    thread would take longer to start than they do.
     """
-    if usual_threads() == 1:
+    if items < _FEWEST_BESIDE or usual_threads() == 1:
         return one(), other()
     with ThreadPoolExecutor(max_workers=1) as beside:
         later = beside.submit(other)

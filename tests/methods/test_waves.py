@@ -11,7 +11,6 @@ import palmatch as pm
 from once_game import exact_chances, first_beyond
 from palmatch.methods import Settings, Workspace, reports, waves
 from palmatch.methods.reports import drawn
-from palmatch.policies.channel import Channel
 from palmatch.rounds.draws import REPORT
 from palmatch.studies.audit.blackbox.observation import digest
 
@@ -36,16 +35,7 @@ def shown(seed: int, row: int, monkeypatch: pytest.MonkeyPatch) -> dict[int, int
     """The exact chances of all that a whole game shows, over agent 0's one draw, the others' streams being known."""
     workspace = Workspace(town(seed, row))
     ready, chance = pm.prepare(workspace, "hungarian-waves", settings=SETTINGS, trace=True), workspace.randomness(seed)
-    honest, solved = reports.draws, waves.recommended_channels
-    known: dict[tuple[object, ...], list[Channel]] = {}
-
-    def recommended_channels(program, owners, prices):
-        # Each program is solved once.
-        groups = tuple((g.agents, g.epsilon, g.prior.tobytes(), g.utilities.tobytes()) for g in program.groups)
-        key = (groups, prices.tobytes())
-        if key not in known:
-            known[key] = solved(program, owners, prices)
-        return known[key]
+    honest = reports.draws
 
     def played(draw):
         value = draw(0, REPORT)
@@ -58,7 +48,6 @@ def shown(seed: int, row: int, monkeypatch: pytest.MonkeyPatch) -> dict[int, int
 
         with monkeypatch.context() as patched:
             patched.setattr(reports, "draws", scripted)
-            patched.setattr(waves, "recommended_channels", recommended_channels)
             matching = ready.play(chance=chance)
         return int(matching.trace.resource[0]), digest(matching.resource_of, matching.rounds, matching.trace)
 
@@ -90,6 +79,17 @@ def test_channels_that_know_what_is_not_told_yet_are_found(monkeypatch):
     monkeypatch.setattr(waves, "_known", planted)
     everything = [shown(seed, row, monkeypatch) for row in range(3)]
     assert first_beyond(everything, EPSILON) is not None
+
+
+@pytest.mark.parametrize("kept", [2, 64])
+def test_games_played_before_change_nothing(kept, monkeypatch):
+    monkeypatch.setattr(waves, "_KEPT", kept)
+    often = pm.prepare(Workspace(town(1)), "hungarian-waves", settings=SETTINGS, trace=True)
+    for seed in [*range(12), *range(12)]:
+        alone = pm.match(town(1), "hungarian-waves", settings=SETTINGS, seed=seed, trace=True)
+        again = often.play(seed)
+        assert again.pairs == alone.pairs
+        np.testing.assert_array_equal(again.trace.resource, alone.trace.resource)
 
 
 def test_of_every_region_half_report_first_whatever_their_types():

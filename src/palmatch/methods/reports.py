@@ -243,12 +243,15 @@ def value_lists(plan: Reporting, reported: IntArray) -> ValueLists:
     first = np.concatenate(([0], np.cumsum([channel.reports for channel in plan.channels])))
     pairs = list(zip(plan.channels, plan.region_of_channel, strict=True))
     named = [region.resources for channel, region in pairs for _ in range(channel.reports)]
+    start = starts([len(some) for some in named])
     resources, values = both(
-        lambda: np.concatenate(named), lambda: np.concatenate([channel.values.ravel() for channel, _ in pairs])
+        lambda: np.concatenate(named),
+        lambda: np.concatenate([channel.values.ravel() for channel, _ in pairs]),
+        items=int(start[-1]),
     )
     return ValueLists(
         list_of=first[plan.channel_of] + reported,
-        start=starts([len(some) for some in named]),
+        start=start,
         resources=resources,
         values=values,
     )

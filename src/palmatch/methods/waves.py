@@ -8,6 +8,7 @@ public data and on earlier reports, never on a type; an agent's one report is th
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +27,16 @@ from palmatch.methods.reports import (
     reporting,
 )
 from palmatch.methods.workspace import Settings, Workspace, budgets
+from palmatch.policies.channel import Channel
 from palmatch.privacy.limit_program import Group, Program, make_program
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.draws import SELECTION, Keys, Randomness, draws
 
 # A stage of public draws that nothing else uses.
 _STAGE = 1
+
+# How many programs' channels are kept.
+_KEPT = 64
 
 # What stands for the report of an agent that has given none.
 _NOT_YET = -1
@@ -49,13 +54,13 @@ def prepare_waves(workspace: Workspace, settings: Settings, trace: bool) -> Play
     priors = priors_of(problem, workspace.regions) if plain else []
     if not plain or not affordable(_program(workspace, settings, priors, np.ones(problem.agents, dtype=bool))):
         return prepare_hungarian_once(workspace, settings, trace)
-    first = reporting(workspace, settings)
+    first, solved = reporting(workspace, settings), dict[bytes, list[Channel]]()
 
     def run(chance: Randomness) -> Matching:
         early = early_agents(problem, chance.public)
         # Only who reports first has told anything when the second wave's channels are chosen.
         told = np.where(early, drawn(first, chance), _NOT_YET)
-        plan = second_plan(workspace, settings, priors, first, told)
+        plan = second_plan(workspace, settings, priors, first, told, solved)
         reported = np.where(early, told, drawn(plan, chance))
         ended = centre(workspace, plan, reported, chance.after_reports(), trace)
         return matching_of(problem, ended.resource_of, plan, settings, rounds=ended.rounds, trace=ended.trace)
@@ -74,16 +79,29 @@ def early_agents(problem: Problem, public: Keys) -> NDArray[np.bool_]:
 
 
 def second_plan(
-    workspace: Workspace, settings: Settings, priors: list[FloatArray], first: Reporting, told: IntArray
+    workspace: Workspace,
+    settings: Settings,
+    priors: list[FloatArray],
+    first: Reporting,
+    told: IntArray,
+    solved: dict[bytes, list[Channel]],
 ) -> Reporting:
-    """Return the plan of both waves together, by the reports of the first (`_NOT_YET` for all others)."""
+    """Return the plan of both waves together, by the reports of the first (`_NOT_YET` for all others).
+
+    `solved` keeps the channels of the last programs: games played often on a small problem meet the same ones again.
+    """
     problem, late = workspace.problem, told == _NOT_YET
     program = _program(workspace, settings, priors, late)
     known = _known(first, told)
     pairs, of_late = np.unique(_places(workspace, settings)[late], axis=0, return_inverse=True)
     owners = tuple(workspace.regions[int(place)] for place in pairs[:, 0])
     whole = make_program([*program.groups, *known], program.capacities)
-    channels = (*first.channels, *recommended_channels(whole, owners, first.opening))
+    key = _key(whole)
+    if key not in solved:
+        if len(solved) == _KEPT:
+            del solved[next(iter(solved))]
+        solved[key] = recommended_channels(whole, owners, first.opening)
+    channels = (*first.channels, *solved[key])
     channel_of = first.channel_of.copy()
     channel_of[late] = len(first.channels) + of_late.ravel()
     everywhere = first.region_of_channel + owners
@@ -102,6 +120,16 @@ def _program(workspace: Workspace, settings: Settings, priors: list[FloatArray],
     place, budget = _places(workspace, settings)[some].T
     capacities = problem.capacity.astype(np.float64)
     return program_of(workspace.regions, priors, place.astype(np.int64), budget, capacities)
+
+
+def _key(program: Program) -> bytes:
+    """Return a hash of all that differs from program to program of the same problem."""
+    digest = blake2b(digest_size=32)
+    for group in program.groups:
+        digest.update(repr((group.region, group.agents, group.epsilon, group.utilities.shape)).encode())
+        for part in (group.prior, group.utilities, group.resources):
+            digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.digest()
 
 
 def _known(first: Reporting, told: IntArray) -> list[Group]:

@@ -11,10 +11,11 @@ import numpy as np
 
 from palmatch.device import distribution
 from palmatch.device.distribution import GRID
+from palmatch.plain import compiled_later
 from palmatch.problem import FloatArray, IntArray
 
-# Tables of so few numbers are made by numpy.
-_FEW = 100_000
+# Tables of so few numbers are made by numpy; those of selections, of which the accounts take thousands, so many times.
+_FEW, _BEFORE_COMPILING = 100_000, 5000
 
 # Inlined: otherwise numba counts references to the arrays in every call, which are as many as truthful picks.
 fill_weights = numba.njit(cache=True, nogil=True, inline="always")(distribution.fill_weights)
@@ -26,7 +27,7 @@ backoff_weight = numba.njit(cache=True, nogil=True)(distribution.backoff_weight)
 def selection_weights(utilities: FloatArray, entries: IntArray, offsets: IntArray) -> IntArray:
     """Return for each row of utilities the integer weights over each rank set (rows x all entries)."""
     many = len(utilities) * len(entries) > _FEW
-    table: IntArray = (_selection_weights if many else _few_selection_weights)(utilities, entries, offsets)
+    table: IntArray = (_selection_weights if many else _small_selection_weights)(utilities, entries, offsets)
     return table
 
 
@@ -45,27 +46,31 @@ def linear_backoff(utilities: FloatArray, alternatives: FloatArray | float, gamm
 
 
 def _few_selection_weights(utilities: FloatArray, entries: IntArray, offsets: IntArray) -> IntArray:
-    table = np.empty((len(utilities), len(entries)), dtype=np.int64)
-    first, rank_of = offsets[:-1], np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    for row, own in zip(table, utilities[:, entries], strict=True):
-        # It adds up in order, as the plain functions do.
-        total = np.bincount(rank_of, weights=own)
-        np.maximum((own / total[rank_of] * GRID).astype(np.int64), 1, out=row)
-        left, most = GRID - np.add.reduceat(row, first), np.maximum.reduceat(row, first)
-        # Of several that are the largest the first, which is written last.
-        places, largest = np.flatnonzero(row == most[rank_of])[::-1], np.empty_like(first)
-        largest[rank_of[places]] = places
-        row[largest] += left
-    return table
+    rows, set_of, own = len(utilities), _sets(len(utilities), offsets), utilities[:, entries].ravel()
+    # It adds up in order, as the plain functions do.
+    total = np.bincount(set_of, weights=own)
+    weights = np.maximum((own / total[set_of] * GRID).astype(np.int64), 1)
+    first = (np.arange(rows)[:, None] * len(entries) + offsets[:-1]).ravel()
+    left, most = GRID - np.add.reduceat(weights, first), np.maximum.reduceat(weights, first)
+    # Of several that are the largest the first, which is written last.
+    places, largest = np.flatnonzero(weights == most[set_of])[::-1], np.empty_like(first)
+    largest[set_of[places]] = places
+    weights[largest] += left
+    return weights.reshape(rows, len(entries))
 
 
 def _few_backoff_weights(utilities: FloatArray, entries: IntArray, offsets: IntArray, gamma: float) -> IntArray:
-    table = np.empty((len(utilities), len(entries)), dtype=np.int64)
-    rank_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    for row, own in zip(table, utilities[:, entries], strict=True):
-        expected = np.bincount(rank_of, weights=own * own) / np.bincount(rank_of, weights=own)
-        row[:] = linear_backoff(own, np.roll(expected, -1)[rank_of], gamma)
-    return table
+    rows, set_of, own = len(utilities), _sets(len(utilities), offsets), utilities[:, entries].ravel()
+    expected = np.bincount(set_of, weights=own * own) / np.bincount(set_of, weights=own)
+    following = np.roll(expected.reshape(rows, -1), -1, axis=1).ravel()
+    return linear_backoff(own, following[set_of], gamma).reshape(rows, len(entries))
+
+
+def _sets(rows: int, offsets: IntArray) -> IntArray:
+    """Return for each entry of each row the number of its rank set, which counts on from row to row."""
+    ranks = len(offsets) - 1
+    set_of: IntArray = np.repeat(np.arange(rows * ranks), np.tile(np.diff(offsets), rows))
+    return set_of
 
 
 @numba.njit(cache=True, nogil=True)
@@ -76,6 +81,9 @@ def _selection_weights(utilities, entries, offsets):  # type: ignore[no-untyped-
             start, stop = offsets[rank], offsets[rank + 1]
             fill_weights(utilities[row], entries, start, stop, table[row, start:stop])  # type: ignore[arg-type]
     return table
+
+
+_small_selection_weights = compiled_later(_few_selection_weights, _selection_weights, calls=_BEFORE_COMPILING)
 
 
 @numba.njit(cache=True, nogil=True)

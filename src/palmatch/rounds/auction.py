@@ -113,7 +113,9 @@ def sell(
     # Agents stand in the order of lists, and resources in that in which lists name them: what is looked at together
     # lies side by side.
     agent_at, (numbers, rows) = both(
-        lambda: stable_order(lists.list_of), lambda: numbered(lists.resources, len(opening))
+        lambda: stable_order(lists.list_of),
+        lambda: numbered(lists.resources, len(opening)),
+        items=min(agents, len(lists.resources)),
     )
     threads = usual_threads()
     at_list, streams = (taken(column, agent_at, threads=threads) for column in (lists.list_of, names))

@@ -32,6 +32,9 @@ MOST_STEPS = 10_000_000
 # Below so many active agents threads would wait for each other longer than they work.
 FEW = 20_000
 
+# A piece of work below this is done before another thread has begun.
+_LEAST_PIECE = 256
+
 # First picks of so few agents, and so many calls for them, are done before those of crowds are compiled.
 _FEW_PICKS, _BEFORE_COMPILING = 500, 2000
 
@@ -212,7 +215,7 @@ class Game:
         self.step += 1
 
     def _spread(self, work: Callable[[int, int], Any], total: int) -> Sequence[Any]:
-        return spread(work, total, at_a_time=max(-(-total // (4 * self.threads)), 1), threads=self.threads)
+        return spread(work, total, at_a_time=max(-(-total // (4 * self.threads)), _LEAST_PIECE), threads=self.threads)
 
     def _of(self, column: NDArray[Any], agents: NDArray[Any]) -> NDArray[Any]:
         return taken(column, agents, threads=self.threads)
