@@ -25,7 +25,7 @@ from palmatch.rounds import seat_game
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import keys_of, streams
 from palmatch.rounds.exchange import exchange
-from palmatch.rounds.seat_auction import sell_seats
+from palmatch.rounds.seat_auction import bid_for_seats, sell_seats
 from palmatch.rounds.seats import Players, players_of
 from palmatch.seats import Seats, seats_of
 from plain_seats import PlainSeats, best_welfare, plain_sale
@@ -285,6 +285,15 @@ def test_an_auction_with_small_steps_is_within_a_step_a_unit_of_the_optimum(seed
     sold = auctioned(worth, problem.seats, step=0.001)
     best = best_welfare(worth, problem.seats)
     assert worth[sold[:, 0], sold[:, 1]].sum() >= best - 0.001 * problem.demand.sum() - 1e-9
+
+
+@pytest.mark.parametrize(("agents", "resources"), [(1, 3), (3, 1), (1, 1)])
+def test_the_smallest_auctions_take_what_is_compiled_for_all(agents: int, resources: int) -> None:
+    for rows, columns in ((4, 4), (agents, resources)):
+        worth = np.random.default_rng(1).uniform(0.1, 1.0, (rows, columns))
+        ones = [np.ones(count, dtype=np.int64) for count in (columns, rows)]
+        assert len(auctioned(worth, Seats(*ones, np.empty((0, 2), dtype=np.int64)))) == min(rows, columns)
+    assert len(bid_for_seats.signatures) == 1
 
 
 @pytest.mark.parametrize("demand", [1, 2, 5])

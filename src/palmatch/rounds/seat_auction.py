@@ -111,7 +111,7 @@ def sell_seats(
         if not wants.any() or (call > 0 and sold == 0):
             break
         if call == 0:
-            prices[left > 0], known[1][:] = 0.0, np.inf
+            prices[left[: len(prices)] > 0], known[1][:] = 0.0, np.inf
     posted = np.empty(len(rows))
     posted[rows] = np.where(np.isnan(sold_for), 0.0, sold_for)
     units = _exchanged(lists, players_of(seats), agent_at, np.where(holds < 0, -1, rows[holds]), names, fill=fill)
@@ -162,11 +162,15 @@ def _board(room: IntArray, prices: FloatArray, counts: IntArray) -> Arrays:
 
 
 def _side_by_side(*columns: NDArray[Any]) -> list[NDArray[Any]]:
-    """Return columns of 8 bytes a row as those of one table, whose rows are as long as a power of two."""
-    table = np.empty((max(map(len, columns)), 1 << (len(columns) - 1).bit_length()), dtype=np.int64)
-    placed = [table[: len(column), place].view(column.dtype) for place, column in enumerate(columns)]
+    """Return columns of 8 bytes a row as those of one table, whose rows are as long as a power of two.
+
+    There are zeros below a column of fewer than two rows: by itself it would be contiguous, and all that takes it would
+    be compiled once more.
+    """
+    table = np.zeros((max(2, *map(len, columns)), 1 << (len(columns) - 1).bit_length()), dtype=np.int64)
+    placed = [table[: max(len(column), 2), place].view(column.dtype) for place, column in enumerate(columns)]
     for there, column in zip(placed, columns, strict=True):
-        there[:] = column
+        there[: len(column)] = column
     return placed
 
 
