@@ -66,10 +66,8 @@ def test_chances_in_bulk_do_not_depend_on_whether_tables_are_small(seed, gamma, 
     utilities = np.maximum(np.round(utilities, 1), 1e-300) if coarse else utilities
     entries = np.concatenate([np.sort(chance.choice(resources, size, replace=False)) for size in sizes])
     tables = (utilities, entries, np.concatenate(([0], np.cumsum(sizes))))
-    few = compiled.selection_weights(*tables), compiled.backoff_weights(*tables, gamma)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "_FEW", -1)
-        many = compiled.selection_weights(*tables), compiled.backoff_weights(*tables, gamma)
+    few = compiled._few_selection_weights(*tables), compiled._few_backoff_weights(*tables, gamma)
+    many = compiled._selection_weights(*tables), compiled._backoff_weights(*tables, gamma)
     for one, other in zip(few, many, strict=True):
         np.testing.assert_array_equal(one, other)
         assert one.dtype == other.dtype

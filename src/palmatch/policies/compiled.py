@@ -62,7 +62,7 @@ def _few_selection_weights(utilities: FloatArray, entries: IntArray, offsets: In
 def _few_backoff_weights(utilities: FloatArray, entries: IntArray, offsets: IntArray, gamma: float) -> IntArray:
     rows, set_of, own = len(utilities), _sets(len(utilities), offsets), utilities[:, entries].ravel()
     expected = np.bincount(set_of, weights=own * own) / np.bincount(set_of, weights=own)
-    following = np.roll(expected.reshape(rows, -1), -1, axis=1).ravel()
+    following = np.roll(expected.reshape(rows, len(offsets) - 1), -1, axis=1).ravel()
     return linear_backoff(own, following[set_of], gamma).reshape(rows, len(entries))
 
 
