@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
-from scipy.optimize import linprog
+from scipy.optimize import linear_sum_assignment, linprog
 
 from palmatch.privacy.limit_program import Group, make_program
 
@@ -105,3 +105,32 @@ def trusted_centre(program):
     )
     assert answer.status == 0
     return -answer.fun
+
+
+def extreme_channels(types, epsilon):
+    """Return all extreme ε-private channels (types x reports) of two or three types, as they stand in the literature.
+
+    One tells nothing; a report is one of two complementary subsets (binary mechanisms), or one of all subsets of a size
+    (randomised response, and its complement).
+    """
+    numbers = range(types)
+    subsets = [set(some) for size in range(1, types) for some in combinations(numbers, size)]
+    families = [[some, set(numbers) - some] for some in subsets if 0 in some]
+    if types > 2:
+        families += [[some for some in subsets if len(some) == size] for size in range(1, types)]
+    tables = [np.exp(epsilon * np.array([[x in some for some in family] for x in numbers])) for family in families]
+    return [np.ones((types, 1)), *(table / table.sum(axis=1, keepdims=True) for table in tables)]
+
+
+def matched_on_reports(channels, prior, table):
+    """Return the expected welfare of a centre that sees a report of each agent and matches by posterior means.
+
+    Of a channel with some of its reports, only what is reached after these is counted.
+    """
+    total = 0.0
+    for reports in product(*(range(channel.shape[1]) for channel in channels)):
+        joint = [prior * channel[:, z] for channel, z in zip(channels, reports, strict=True)]
+        worth = np.array([own @ table / max(own.sum(), 1e-300) for own in joint])
+        rows, columns = linear_sum_assignment(worth, maximize=True)
+        total += np.prod([own.sum() for own in joint]) * worth[rows, columns].sum()
+    return total
