@@ -1,4 +1,4 @@
-"""Channels for whole matchings: coordinate ascent on the expected welfare of the best matching of all reports.
+"""Channels for whole matchings: conditional gradients of the expected welfare of the best matching of all reports.
 
 The limit's linear program meets capacity in expectation only. Where many agents share a region, its channels ignore
 that reports contest the same resources. Here the channels of all regions climb together: on synthetic crowds of
