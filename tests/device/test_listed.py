@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from random import Random
@@ -165,6 +166,47 @@ def test_a_device_that_did_not_look_at_the_list_would_be_found(monkeypatch: pyte
 
 
 POSITIONS = bytes(32)
+
+
+def oversized(names: tuple[str, ...], proof: Listed) -> dict[str, tuple[tuple[str, ...], Listed]]:
+    """What a device could hash for as long as a board likes."""
+    many = tuple(f"v{number}" for number in range(module.MOST_ENTRIES + 1))
+    return {
+        "too many hashes": (names, replace(proof, hashes=proof.hashes * 10_000)),
+        "too large a list": (names, replace(proof, size=module.MOST_ENTRIES + 1)),
+        "too many entries": (many, Listed(len(many), tuple(range(len(many))), (), proof.positions)),
+        "too long a name": (("a" * (module.LONGEST_NAME + 1), *names[1:]), proof),
+    }
+
+
+def hashes_of_oversized(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How many hashes are computed before each is refused."""
+    good = shown(NAMES)
+    assert good is not None
+    counted: list[bytes] = []
+    monkeypatch.setattr(module, "sha256", lambda data: counted.append(data) or sha256(data))
+    found = {}
+    for what, (names, proof) in oversized(NAMES, good).items():
+        counted.clear()
+        # Refused, or whatever else a device does that goes on with it.
+        with suppress(Refused, StopIteration):
+            check_listed(names, proof, "00" * 32)
+        found[what] = len(counted)
+    return found
+
+
+def test_a_proof_that_is_too_large_is_refused_before_any_of_it_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(hashes_of_oversized(monkeypatch).values()) == {0}
+    assert (module.MOST_ENTRIES, module.LONGEST_NAME) == (m.MANY, 64)
+    longest = m.ResourceList(names=("é" * module.LONGEST_NAME, "v2"), at=packed("d", [40.0, -74.0, 40.1, -74.0]))
+    tree = ListTree(longest)
+    assert is_accepted(longest.names, proof_of(tree, longest.names), tree.root.hex())
+
+
+def test_sizes_that_are_not_looked_at_first_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted bug: everything fits."""
+    monkeypatch.setattr(module, "_fits", lambda *_: True)
+    assert all(hashes_of_oversized(monkeypatch).values())
 
 
 def raw_leaf(prefix: bytes) -> Callable[[str], bytes]:

@@ -31,22 +31,24 @@ from .games import (
     outcome,
     play,
     record_json,
+    shown,
     spoiled,
     table_at_random,
     unlisted,
 )
+from .test_listed import NAMES, oversized
 
 NODE = shutil.which("node")
 MODULE = Path(palmatch.device.__file__).with_name("device.mjs")
 pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
 
 
-def in_node(cases: list[Any], folder: Path) -> list[Any]:
+def in_node(cases: list[Any], folder: Path, module: Path = MODULE) -> list[Any]:
     """Let device.mjs do the cases."""
     assert NODE is not None
     (folder / "cases.json").write_text(json.dumps(cases))
     twin = Path(__file__).with_name("twin.mjs")
-    command = [NODE, str(twin), str(MODULE), str(folder / "cases.json"), str(folder / "results.json")]
+    command = [NODE, str(twin), str(module), str(folder / "cases.json"), str(folder / "results.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads((folder / "results.json").read_text())
@@ -119,6 +121,23 @@ def test_proofs_that_resources_are_on_the_list_are_accepted_and_refused_alike(tm
         expected.append(outcome(lambda t=table, r=root: check_listed(t.resources, t.listed, r)))
     assert len({json.dumps(one) for one in expected}) == 2
     compare(cases, expected, tmp_path)
+
+
+def test_a_browser_refuses_a_proof_that_is_too_large_before_it_hashes_any_of_it(tmp_path):
+    """And a planted bug is found: a browser that does not look at sizes first."""
+    good = shown(NAMES)
+    assert good is not None
+    cases = [["hashes", names, asdict(proof), ROOT] for names, proof in oversized(NAMES, good).values()]
+    assert in_node(cases, tmp_path) == [[{"refused": "listed"}, 0]] * len(cases)
+    [[accepted, count]] = in_node([["hashes", NAMES, asdict(good), ROOT]], tmp_path)
+    assert accepted == {"value": None}
+    assert count > len(NAMES)
+    text, check = MODULE.read_text(), "!fits(resources, listed) ||"
+    assert text.count(check) == 1
+    careless = tmp_path / "careless.mjs"
+    careless.write_text(text.replace(check, ""))
+    told = in_node(cases, tmp_path, careless)
+    assert all(count > 0 for _, count in told), told
 
 
 def test_a_browser_draws_whole_numbers_of_every_size_from_the_whole_grid(tmp_path):

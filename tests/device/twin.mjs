@@ -28,12 +28,29 @@ async function session({ machine, owner, lifetime, draw, records, restarts }) {
   return [told, await ledger.remaining(), await ledger.kept(`request ${owner.request}`)];
 }
 
+/** What comes of a proof, null if it is an error, and how many hashes were computed for it. */
+async function hashes(resources, proof, root) {
+  const digest = crypto.subtle.digest;
+  let count = 0;
+  crypto.subtle.digest = function (...args) {
+    count++;
+    return digest.apply(this, args);
+  };
+  try {
+    const told = await outcome(async () => (await device.checkListed(resources, proof, root)) ?? null).catch(() => null);
+    return [told, count];
+  } finally {
+    crypto.subtle.digest = digest;
+  }
+}
+
 const kinds = {
   locate: ([partition, latitude, longitude]) => outcome(() => device.locate(partition, latitude, longitude)),
   spots: ([partition]) => device.spotsOf(partition),
   power: ([epsilon]) => device.powerBelow(epsilon).toString(),
   check: ([table, epsilon, spots]) => outcome(() => device.checkTable(table, epsilon, spots) ?? null),
   listed: ([resources, proof, root]) => outcome(async () => (await device.checkListed(resources, proof, root)) ?? null),
+  hashes: ([resources, proof, root]) => hashes(resources, proof, root),
   report: ([chances, draw]) => device.drawReport(chances, draw),
   bid: ([values, prices, step]) => device.bestBid(values, prices.map((price) => price ?? Infinity), step),
   bids: ([values, bases, prices, held, wanted, step]) =>

@@ -121,7 +121,9 @@ function spotOf(east, north, edge, spacing) {
 
 // The resource list: palmatch.device.listed
 
-const MOST_ENTRIES = 2 ** 32;
+// Nothing of a proof is hashed before its sizes fit.
+const MOST_ENTRIES = 200_000;
+const LONGEST_NAME = 64;
 const utf8 = new TextEncoder();
 const fromHex = (text) => Uint8Array.from(text.match(/../g), (pair) => parseInt(pair, 16));
 const toHex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -145,13 +147,29 @@ export async function checkListed(resources, listed, root) {
 
 function fits(resources, { size, places, hashes, positions }) {
   return (
-    resources.length === places.length && resources.length >= 1 &&
-    isWhole(size) && size < MOST_ENTRIES && places.every((place) => isWhole(place) && place >= 0 && place < size) &&
-    new Set(places).size === places.length && [...hashes, positions].every((hash) => /^[0-9a-f]{64}$/.test(hash))
+    resources.length === places.length && resources.length >= 1 && isWhole(size) && places.length <= size &&
+    size <= MOST_ENTRIES && places.every((place) => isWhole(place) && place >= 0 && place < size) &&
+    new Set(places).size === places.length && resources.every(isName) && hashes.length === missing(size, places) &&
+    [...hashes, positions].every((hash) => /^[0-9a-f]{64}$/.test(hash))
   );
 }
 
-/** The root that a proof leads to; null where it has too few hashes, or too many. */
+// Characters, not the one or two units of each that a string counts.
+const isName = (name) => name.length >= 1 && name.length <= 2 * LONGEST_NAME && [...name].length <= LONGEST_NAME;
+
+const siblingOf = (place) => (place % 2 ? place - 1 : place + 1);
+
+/** How many siblings do not follow from the leaves in these places: as many hashes has a proof. */
+function missing(size, places) {
+  let [known, count] = [new Set(places), 0];
+  for (let width = size; width > 1; width = Math.ceil(width / 2)) {
+    for (const place of known) count += siblingOf(place) < width && !known.has(siblingOf(place));
+    known = new Set([...known].map((place) => Math.floor(place / 2)));
+  }
+  return count;
+}
+
+/** The root that a proof with as many hashes as it needs leads to. */
 async function rootOf(resources, { size, places, hashes, positions }) {
   const order = [...places.keys()].sort((one, other) => places[one] - places[other]);
   const leaves = order.map(async (row) => [places[row], await hashed(Uint8Array.of(0), utf8.encode(resources[row]))]);
@@ -159,26 +177,23 @@ async function rootOf(resources, { size, places, hashes, positions }) {
   const others = hashes.values();
   for (let width = size; width > 1; width = Math.ceil(width / 2)) {
     level = new Map(await Promise.all(above(level, width, others)));
-    if ([...level.values()].includes(null)) return null;
   }
-  if (!others.next().done) return null;
   const start = Uint8Array.of(2, size >>> 24, size >>> 16, size >>> 8, size);
   return toHex(await hashed(start, level.get(0), fromHex(positions)));
 }
 
-/** The known nodes of the level above one of this width, both from left to right; null for one whose sibling is missing. */
+/** The known nodes of the level above one of this width, both from left to right. */
 function above(level, width, others) {
   const found = [];
   for (const [place, own] of level) {
-    const sibling = place % 2 ? place - 1 : place + 1;
+    const sibling = siblingOf(place);
     const parent = Math.floor(place / 2);
     if (sibling >= width) {
       found.push([parent, own]);
     } else if (sibling > place || !level.has(sibling)) {
-      const known = level.get(sibling) ?? others.next().value ?? null;
-      const other = typeof known === "string" ? fromHex(known) : known;
+      const other = level.get(sibling) ?? fromHex(others.next().value);
       const pair = sibling > place ? [own, other] : [other, own];
-      found.push(other === null ? [parent, null] : hashed(Uint8Array.of(1), ...pair).then((node) => [parent, node]));
+      found.push(hashed(Uint8Array.of(1), ...pair).then((node) => [parent, node]));
     }
   }
   return found;

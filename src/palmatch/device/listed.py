@@ -16,7 +16,8 @@ from hashlib import sha256
 from palmatch.errors import Refused
 
 _LEAF, _NODE, _LIST = b"\0", b"\1", b"\2"
-_MOST_ENTRIES = 1 << 32
+# What the protocol allows of any list; the board writes the proof, so nothing of it is hashed before its sizes fit.
+MOST_ENTRIES, LONGEST_NAME = 200_000, 64
 _HASH = re.compile("[0-9a-f]{64}")
 
 
@@ -84,30 +85,36 @@ def check_listed(resources: tuple[str, ...], listed: Listed | None, root: str) -
 def _fits(resources: Sequence[str], listed: Listed) -> bool:
     size, places = listed.size, listed.places
     return (
-        len(resources) == len(places) >= 1
-        and set(map(type, (size, *places))) == {int}
-        and min(places) >= 0
-        and max(places) < size < _MOST_ENTRIES
+        type(size) is int
+        and 1 <= len(resources) == len(places) <= size <= MOST_ENTRIES
+        and set(map(type, places)) == {int}
+        and 0 <= min(places) <= max(places) < size
         and len(set(places)) == len(places)
+        and all(1 <= len(name) <= LONGEST_NAME for name in resources)
+        and len(listed.hashes) == _missing(size, places)
         and all(map(_HASH.fullmatch, (*listed.hashes, listed.positions)))
     )
 
 
-def _root(resources: Sequence[str], listed: Listed) -> str | None:
-    """Return the root that a proof leads to; None where it has too few hashes, or too many."""
+def _missing(size: int, places: Sequence[int]) -> int:
+    """Return how many siblings do not follow from the leaves in these places: as many hashes has a proof."""
+    known, width, count = set(places), size, 0
+    while width > 1:
+        count += sum(place ^ 1 < width and place ^ 1 not in known for place in known)
+        known, width = {place // 2 for place in known}, (width + 1) // 2
+    return count
+
+
+def _root(resources: Sequence[str], listed: Listed) -> str:
+    """Return the root that a proof with as many hashes as it needs leads to."""
     level = {place: leaf_hash(name) for place, name in sorted(zip(listed.places, resources, strict=True))}
     others, width = map(bytes.fromhex, listed.hashes), listed.size
     while width > 1:
-        above = _above(level, width, others)
-        if above is None:
-            return None
-        level, width = above, (width + 1) // 2
-    if next(others, None) is not None:
-        return None
+        level, width = _above(level, width, others), (width + 1) // 2
     return list_hash(listed.size, level[0], bytes.fromhex(listed.positions)).hex()
 
 
-def _above(level: dict[int, bytes], width: int, others: Iterator[bytes]) -> dict[int, bytes] | None:
+def _above(level: dict[int, bytes], width: int, others: Iterator[bytes]) -> dict[int, bytes]:
     """Return the known nodes of the level above one of this width, both from left to right."""
     found = {}
     for place, own in level.items():
@@ -115,8 +122,6 @@ def _above(level: dict[int, bytes], width: int, others: Iterator[bytes]) -> dict
         if sibling >= width:
             found[place // 2] = own
         elif sibling > place or sibling not in level:
-            other = level.get(sibling) or next(others, None)
-            if other is None:
-                return None
+            other = level.get(sibling) or next(others)
             found[place // 2] = node_hash(own, other) if sibling > place else node_hash(other, own)
     return found
