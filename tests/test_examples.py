@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from palmatch.cli.app import command_words, subcommand
 from running import run
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -45,6 +46,16 @@ def test_a_notebook_runs(notebook: Path, folder: Path) -> None:
 def test_a_command_of_the_page_runs(command: str, folder: Path) -> None:
     told = run(*command.split(), folder=folder)
     assert (told.returncode, told.stderr) == (0, ""), told.stderr
+
+
+def test_no_command_writes_among_the_examples_unless_told_to() -> None:
+    there = {path.name for path in EXAMPLES.iterdir()}
+    found = []
+    for name, *word in command_words():
+        command = subcommand(name).commands[word[0]] if word else subcommand(name)
+        found += [option.default for option in command.params if option.name == "out" and option.default]
+    assert len(found) > 4
+    assert not there & {Path(default).parts[0] for default in found}
 
 
 def test_the_command_writes_the_examples_into_a_new_folder_only(tmp_path: Path) -> None:

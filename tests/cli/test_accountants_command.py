@@ -74,7 +74,7 @@ def test_only_the_papers_own_figures_are_private():
 
 def test_plan_sets_the_accountants_side_by_side(town):
     text = said("plan", "agents.csv", "vehicles.csv", "--edge", 2000, "--json", "plan.json", folder=town)
-    for column in ("published", "pure", "renyi", " auto ", "reports", "fitting"):
+    for column in ("published", "pure", "renyi", "reports", "fitting"):
         assert column in text
     assert "may be published" in text
     for line in json.loads((town / "plan.json").read_text())["regions"]:

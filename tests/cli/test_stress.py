@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -121,14 +122,30 @@ def test_an_output_without_greek_letters_gets_them_spelt(town: Path, encoding: s
     assert json.loads(told[4].stdout)["rows"]
 
 
-@pytest.mark.parametrize("columns", [50, 60, 80, 132])
-def test_plan_is_as_wide_as_columns_say(town: Path, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("columns", [40, 60, 80, 132])
+def test_results_are_as_wide_as_columns_say(town: Path, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    told = run("plan", "agents.csv", "vehicles.csv", "--edge", 500, folder=town)
-    assert told.returncode == 0, told.stderr
-    widest = max(map(len, told.stdout.splitlines()))
-    assert columns - 12 < widest <= columns
-    assert "\N{HORIZONTAL ELLIPSIS}" not in told.stdout
+    files = ("agents.csv", "vehicles.csv", "--edge", 500)
+    for words in (
+        ("plan", *files),
+        ("audit", *files, "--games", 10),
+        ("compare", *files, "--runs", 1, "--methods", "once,hungarian-region"),
+        ("limit", *files, "--crowds", 2),
+        ("regions", *files, "--out", "squares.geojson"),
+    ):
+        told = run(*words, folder=town)
+        assert told.returncode == 0, told.stderr
+        widest = max(map(len, told.stdout.splitlines()))
+        assert columns - 12 < widest <= columns, words
+        assert "\N{HORIZONTAL ELLIPSIS}" not in told.stdout
+
+
+def test_plan_begins_with_what_the_default_method_offers(town: Path) -> None:
+    told = run("plan", "agents.csv", "vehicles.csv", "--edge", 500, folder=town).stdout
+    assert re.search(r"^ region +agents +types +ε +reports +fitting *$", told.splitlines()[2])
+    assert told.index("The default method, `once`") < told.index("The paper's rounds")
+    # On 80 columns both tables are whole.
+    assert told.count(" region ") == 2
 
 
 def test_json_is_written_although_the_reader_of_the_table_has_gone(town: Path) -> None:

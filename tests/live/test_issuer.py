@@ -15,7 +15,8 @@ from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.issuer import Issuer, read_reply, token_request
-from palmatch.live.keys import Signer, verify
+from palmatch.live.keys import Signer, load_secret, verify
+from palmatch.live.operator import add_members, write_keys
 from palmatch.live.packing import pack
 from palmatch.live.records import roster_record
 from palmatch.live.topics import Topic
@@ -67,6 +68,36 @@ def test_unregistered_keys_and_forged_requests_get_no_token(issuer: Issuer) -> N
         issuer.answer(b"nonsense", data[:64])
     with pytest.raises(ProtocolError, match="modulus"):
         ask(issuer, MEMBER, b"\xff" * 256)
+
+
+def test_a_member_that_is_added_to_the_list_gets_a_token_without_a_restart(
+    issuer: Issuer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    partition = m.Partition(edge=1000.0, origin=(41.0, -74.0), spacing=100.0)
+    write_keys(tmp_path / "keys", partition, ("v1",), members=("alice",))
+    blinded, listed = tokens.request(issuer.key("g"), "g", bytes(32)).blinded, tmp_path / "keys" / "members.txt"
+    before = {path.name: path.read_bytes() for path in (tmp_path / "keys").iterdir()}
+    issuer.follow(listed)
+    add_members(tmp_path / "keys", ["bob", "carol"])
+    for name in ("alice", "bob", "carol"):
+        ask(issuer, Signer(load_secret(tmp_path / "keys" / f"member-{name}.key")), blinded)
+    # Nothing that was there is another one now, and what is there is never replaced.
+    after = {path.name: path.read_bytes() for path in (tmp_path / "keys").iterdir()}
+    assert after.keys() - before.keys() == {"member-bob.key", "member-carol.key"}
+    assert after.pop("members.txt").startswith(before.pop("members.txt"))
+    assert before.items() <= after.items()
+    with pytest.raises(InputError, match="never overwritten"):
+        add_members(tmp_path / "keys", ["dave", "bob"])
+    assert not (tmp_path / "keys" / "member-dave.key").exists()
+    assert after.items() <= {path.name: path.read_bytes() for path in (tmp_path / "keys").iterdir()}.items()
+    # A list that is broken keeps nobody out that was registered, and lets nobody in.
+    listed.write_text("nonsense")
+    ask(issuer, Signer(load_secret(tmp_path / "keys" / "member-bob.key")), blinded)
+    with pytest.raises(ProtocolError, match="registered"):
+        ask(issuer, Signer.fresh(), blinded)
+    assert "members" in caplog.messages
+    with pytest.raises(InputError, match="members"):
+        issuer.follow(tmp_path / "nowhere" / "members.txt")
 
 
 def test_the_journal_never_holds_what_a_token_covers(issuer: Issuer, tmp_path: Path) -> None:

@@ -163,6 +163,34 @@ def test_operator_board_resource_and_device_play_by_hand(tmp_path: Path) -> None
             assert "40.7505" not in out.replace("--at", "")
             assert re.search(r"Remaining budget in alice.ledger: ε = (9|10)", out)
             assert line_of(cars, r"goes to (40\.750500),(-73\.990500)")
+            # A member that comes later, while the issuer runs.
+            made = run("live", "operator", "keys", "--add-member", "bob", folder=tmp_path)
+            assert made.returncode == 0, made.stderr
+            with party(*(word.replace("alice", "bob") for word in words), folder=tmp_path) as device:
+                line_of(device, "taking part")
+
+
+def test_a_member_is_added_to_keys_that_exist_and_nothing_else_changes(tmp_path: Path) -> None:
+    (tmp_path / "vehicles.csv").write_text(VEHICLES)
+    operator = ("live", "operator", "keys")
+    told = run(*operator, "--add-member", "bob", folder=tmp_path)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "keys has no operator's keys yet" in told.stderr
+    assert "--resources FILE" in run(*operator, folder=tmp_path).stderr
+    assert run(*operator, "--resources", "vehicles.csv", "--member", "alice", folder=tmp_path).returncode == 0
+    told = run(*operator, "--add-member", "bob", "--add-member", "carol", folder=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert "needs no restart" in told.stdout.replace("\n", " ")
+    assert len((tmp_path / "keys" / "members.txt").read_text().split()) == 3
+    assert (tmp_path / "keys" / "member-carol.key").stat().st_mode & 0o077 == 0
+    for words, reason in (
+        (("--add-member", "alice"), "never overwritten"),
+        (("--resources", "vehicles.csv", "--member", "dave"), "--add-member adds one"),
+        (("--add-member", "dave", "--resources", "vehicles.csv"), "changes nothing else"),
+    ):
+        told = run(*operator, *words, folder=tmp_path)
+        assert told.returncode == 2
+        assert reason in told.stderr
 
 
 def test_a_board_that_is_started_again_goes_on_with_the_next_game(tmp_path: Path) -> None:

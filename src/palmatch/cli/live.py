@@ -93,7 +93,7 @@ def demo(
     epsilon: Annotated[float, typer.Option("--epsilon", help="ε of every device.", min=0)] = 1.0,
     demand: Demand = 1,
     seed: options.SecretSeed = None,
-    out: Annotated[Path, typer.Option("--out", help="The folder for agents, vehicles and pairs.")] = Path("live"),
+    out: Annotated[Path, typer.Option("--out", help="The folder for agents, vehicles and pairs.")] = Path("live-demo"),
     json: options.Json = None,
 ) -> None:
     """Play the demo."""
@@ -154,24 +154,42 @@ def audit(
 
 @app.command(
     "operator",
-    help="Make the keys of all parties and the trust file that devices are given.",
-    epilog="Example: palmatch live operator keys --resources vehicles.csv --member alice",
+    help="Make the keys of all parties and the trust file that devices are given; or, later, the keys of more members.",
+    epilog=(
+        "Example: palmatch live operator keys --resources vehicles.csv --member alice\n\n"
+        "Example: palmatch live operator keys --add-member bob"
+    ),
 )
 def operator(
     folder: Folder,
-    resources: Annotated[Path, typer.Option("--resources", help="CSV, Parquet or GBFS.", show_default=False)],
+    resources: Annotated[
+        Path | None, typer.Option("--resources", help="CSV, Parquet or GBFS; for new keys.", show_default=False)
+    ] = None,
     edge: options.Edge = 1000.0,
     spacing: options.Spacing = 100.0,
     origin: options.Origin = options.ORIGIN,
     member: Annotated[list[str] | None, typer.Option("--member", help="A member's name; repeat it.")] = None,
     witness: Annotated[list[str] | None, typer.Option("--witness", help="A witness's name; repeat it.")] = None,
+    add_member: Annotated[
+        list[str] | None,
+        typer.Option("--add-member", help="A further member of an operator that has keys; repeat it."),
+    ] = None,
 ) -> None:
     """Write keys."""
     need_extra()
     from palmatch.live import messages as m
-    from palmatch.live.operator import write_keys
+    from palmatch.live.operator import add_members, write_keys
     from palmatch.live.service import read_resources
 
+    if add_member:
+        if resources or member or witness:
+            raise InputError("--add-member changes nothing else: leave out --resources, --member and --witness.")
+        add_members(folder, add_member)
+        files = " and ".join(str(folder / f"member-{name}.key") for name in add_member)
+        show.say(f"{files}: made, and listed in {folder / 'members.txt'}. An issuer that reads this list needs no restart.")
+        return
+    if resources is None:
+        raise InputError("New keys need a resource list: --resources FILE (--add-member NAME adds to keys that exist).")
     names = read_resources(resources).ids
     partition = m.Partition(edge=edge, origin=options.place(origin), spacing=spacing)
     write_keys(folder, partition, names, members=member or (), witnesses=witness or ())

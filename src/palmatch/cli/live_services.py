@@ -32,7 +32,7 @@ from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.records import partition_record
 from palmatch.live.resource import Arrival, Gateway, load_gateway
 from palmatch.live.rules import refuse_demand
-from palmatch.live.service import Announcer, Schedule, read_members, read_resources, run_board, run_witness
+from palmatch.live.service import Announcer, Schedule, read_resources, run_board, run_witness
 from palmatch.live.transport import Access, Credentials, Hub, Transport, connect
 from palmatch.live.trust import load_trust
 from palmatch.live.usage import allow_files
@@ -74,7 +74,7 @@ async def serve_board(
         routes = []
         if (folder / "issuer.key").exists():
             issuer = Issuer(folder / "issuer.db", Signer(load_secret(folder / "issuer.key")))
-            issuer.register(read_members(folder / "members.txt"))
+            issuer.follow(folder / "members.txt")
             await Announcer(hub.local(Access("issuer")), issuer, trust).start()
             routes = [issuer.route()]
         host, port, certificate, key, plain = listening
@@ -192,7 +192,7 @@ async def serve_issuer(folder: Path, listening: tuple[str, int, list[str | None]
     """Give tokens until stopped."""
     signer = Signer(load_secret(folder / "issuer.key"))
     trust, books = load_trust(folder / "trust.json"), Issuer(folder / "issuer.db", signer)
-    books.register(read_members(folder / "members.txt"))
+    books.follow(folder / "members.txt")
     transport = await _connected(where, "issuer", Credentials("issuer", signer))
     host, port, (certificate, key) = listening
     server = Hub(trust)

@@ -11,7 +11,7 @@ from palmatch.methods import Settings
 from palmatch.studies.plan import RegionPlan
 from palmatch.studies.plan import plan as plan_regions
 
-HELP = "Show what a budget buys before any agent plays: cost per action, truthful actions, worst-case ε."
+HELP = "Show what a budget buys before any agent plays: the reports of `once`, and the actions of the paper's rounds."
 EXAMPLES = "Example: palmatch plan agents.csv vehicles.csv --edge 2000 --epsilon 0.75"
 
 
@@ -37,33 +37,43 @@ def command(
         plans = plan_regions(problem, settings=settings, progress=progress)
     if show.write_json(json, {"settings": _public(settings), "regions": [asdict(line) for line in plans]}):
         show.say(show.size_of(problem))
-        show.show_plan(plans)
-        _tell(plans, settings)
-        show.show_accounts(plans)
-        _tell_accounts(settings)
+        show.show_reports(plans)
+        _tell_reports(plans)
+        show.show_actions(plans)
+        _tell_actions(plans, settings)
         show.say_notes(problem.notes)
 
 
-def _tell(plans: tuple[RegionPlan, ...], settings: Settings) -> None:
+def _tell_reports(plans: tuple[RegionPlan, ...]) -> None:
     show.say(
-        "c is the Rényi cost λD of one action for the worst pair of possible agents of the region, at order "
-        f"λ + 1 = {settings.order + 1:g}. A budget buys that many actions on the truth; then an agent plays what its "
-        f"region's representative would. These are by the paper's accounting, δ = {settings.delta:g}. Both tables are "
-        "computed from public knowledge and may be published; an agent's own figures under `published` may not."
+        "The default method, `once`: an agent gives one report at its whole ε, with no δ. reports: how many different "
+        "ones there are for the region; fitting: the chance to give the one that fits the agent best."
+    )
+    silent = sum(line.reports == 1 for line in plans)
+    if silent:
+        show.say(
+            f"In {silent:,} of {show.counted(len(plans), 'region')} there is a single report: no report would improve the "
+            "matching there, so that agents reveal nothing and spend nothing."
+        )
+
+
+def _tell_actions(plans: tuple[RegionPlan, ...], settings: Settings) -> None:
+    show.say(
+        "The paper's rounds (`--method palma`, `--method published`): how many actions on the truth the budget buys; "
+        "after them an agent plays what its region's representative would. pure (δ = 0) and renyi "
+        f"(δ = {settings.delta:g}): on a usual course, each action at its own cost, the first pick included, for every "
+        "pair of possible agents; `palma` takes the better one. published: at the largest cost, the first pick not "
+        "counted, by the paper's accounting, which does not hold as written. select, back-off: the Rényi cost λD of either "
+        f"for the worst pair of possible agents, at order λ + 1 = {settings.order + 1:g}; worst ε: what the "
+        "published actions cost at most."
     )
     poor = sum(line.actions == 0 for line in plans)
     if poor:
         where = f"In {poor:,} of {show.counted(len(plans), 'region')}"
-        show.say(f"{where} the budget buys no action: the agents there play noise (ε = 0).")
-
-
-def _tell_accounts(settings: Settings) -> None:
+        show.say(f"{where} the budget buys no action by the paper's accounting: the agents there play noise (ε = 0).")
     show.say(
-        "published: truthful actions at the worst cost, first pick not counted, by the paper's accounting, which does "
-        "not hold as written. pure (δ = 0) and renyi: actions on a usual course, each at its own price, the first pick "
-        f"included, for every pair of possible agents; δ = {settings.delta:g}. `--method palma` takes the better "
-        "one. reports: how many different reports `once` has for the region; fitting: the chance to give the one that "
-        "fits best. It takes the whole ε, with no δ, for any number of rounds."
+        "Both tables are computed from public knowledge and may be published; an agent's own figures under `published` "
+        "may not."
     )
 
 

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -203,49 +204,73 @@ def _show_losses(rows: Sequence[Row], sizes: Sequence[tuple[float | None, int | 
 def show_table(names: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, wrap: bool = False) -> None:
     """Print rows of text under their headings, the first column(s) to the left and the others to the right.
 
-    Where there is too little room the other columns are folded, or, with `wrap`, the first ones.
+    Where there is too little room the other columns go on in further tables, each with the first one(s) again; with
+    `wrap`, and where not even one more column has room, the first ones are folded.
     """
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for place, name in enumerate(names):
-        first = place < left
-        table.add_column(spelt(name), justify="left" if first else "right", overflow="fold", no_wrap=first is not wrap)
-    for row in rows:
-        # As plain text: a string would have :100: turned into a picture.
-        table.add_row(*(Text(spelt(cell)) for cell in row))
-    out().print(table)
+    lines = [[spelt(cell) for cell in row] for row in (names, *rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    parts = [range(left, len(names))] if wrap else _parts(widths, left)
+    for part in parts:
+        columns = [*range(left), *part]
+        room = _room(widths, columns)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+        for column in columns:
+            first = column < left
+            fixed = not first if wrap or room > width() else first
+            side: Literal["left", "right"] = "left" if first else "right"
+            table.add_column(lines[0][column], justify=side, overflow="fold", no_wrap=fixed)
+        for line in lines[1:]:
+            # As plain text: a string would have :100: turned into a picture.
+            table.add_row(*(Text(line[column]) for column in columns))
+        out().print(table)
 
 
-def show_plan(plans: Sequence[RegionPlan]) -> None:
-    """Print what a budget buys, a line each region."""
-    names = ("region", "agents", "types", "c select", "c back-off", "actions", "worst ε")
+def _room(widths: Sequence[int], columns: Sequence[int]) -> int:
+    """Return how wide a table with these columns is: three spaces between two of them, and one on either side."""
+    return sum(widths[column] for column in columns) + 3 * len(columns) - 1
+
+
+def _parts(widths: Sequence[int], left: int) -> list[range]:
+    """Return which columns beside the first ones are in which table, so that each fits, or has one more column."""
+    parts, start = [], left
+    while start < len(widths):
+        end = start + 1
+        while end < len(widths) and _room(widths, [*range(left), *range(start, end + 1)]) <= width():
+            end += 1
+        parts.append(range(start, end))
+        start = end
+    return parts
+
+
+def show_reports(plans: Sequence[RegionPlan]) -> None:
+    """Print what the default method offers for a budget, a line each region."""
+    names = ("region", "agents", "types", "ε", "reports", "fitting")
     lines = [
         (
             textwrap.shorten(line.region, 26, placeholder="..."),
             f"{line.agents:,}",
             f"{line.types:,}",
-            f"{line.selection_cost:.3g}",
-            f"{line.backoff_cost:.3g}",
-            "any" if line.unlimited else f"{line.actions:,}",
-            _epsilon(line.worst_epsilon, 3),
+            in_words(line.epsilon),
+            f"{line.reports:,}",
+            f"{100 * line.fitting:.0f} %" if line.reports > 1 else "-",
         )
         for line in plans
     ]
     show_table(names, lines)
 
 
-def show_accounts(plans: Sequence[RegionPlan]) -> None:
-    """Print what each accountant buys of the same budget, and what `once` would do with it, a line each region."""
-    names = ("region", "ε", "published", "pure", "renyi", "auto", "reports", "fitting")
+def show_actions(plans: Sequence[RegionPlan]) -> None:
+    """Print how many actions of the paper's rounds a budget buys by each accountant, a line each region."""
+    names = ("region", "pure", "renyi", "published", "select", "back-off", "worst ε")
     lines = [
         (
             textwrap.shorten(line.region, 20, placeholder="..."),
-            in_words(line.epsilon),
-            "any" if line.unlimited else f"{line.actions:,}",
             _actions(line.bought["pure"]),
             _actions(line.bought["renyi"]),
-            line.accountant,
-            f"{line.reports:,}",
-            f"{100 * line.fitting:.0f} %" if line.reports > 1 else "-",
+            "any" if line.unlimited else f"{line.actions:,}",
+            f"{line.selection_cost:.3g}",
+            f"{line.backoff_cost:.3g}",
+            _epsilon(line.worst_epsilon, 3),
         )
         for line in plans
     ]

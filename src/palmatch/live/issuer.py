@@ -52,6 +52,9 @@ class Issuer:
         except sqlite3.Error as error:
             raise InputError(f"{path}: cannot be used as the issuer's journal: {error}.") from None
         self._keys: dict[str, rsa.RSAPrivateKey] = {}
+        # A list of members that may grow, and what it was like when it was read.
+        self._list: Path | None = None
+        self._read: tuple[int, int] | None = None
 
     def close(self) -> None:
         """Close the journal."""
@@ -64,6 +67,25 @@ class Issuer:
             raise InputError(f"Expected keys of {m.KEY} bytes.")
         with self._books:
             self._books.executemany("INSERT OR IGNORE INTO member VALUES (?)", rows)
+
+    def follow(self, path: Path) -> None:
+        """Register the members of a list, now, and again when one asks that is not registered and the list has changed."""
+        self._list = path
+        self._read_list()
+
+    def _read_list(self) -> None:
+        if self._list is None:
+            return
+        try:
+            found = self._list.stat()
+        except OSError as error:
+            raise InputError(f"{self._list}: cannot read the list of members: {error.strerror}.") from None
+        if self._read != (found.st_mtime_ns, found.st_size):
+            self.register(read_members(self._list))
+            self._read = (found.st_mtime_ns, found.st_size)
+
+    def _is_member(self, key: bytes) -> bool:
+        return self._books.execute("SELECT 1 FROM member WHERE key = ?", (key,)).fetchone() is not None
 
     def games(self) -> list[str]:
         """Return the games that have a key in the journal."""
@@ -84,8 +106,13 @@ class Issuer:
         assert isinstance(request, m.TokenRequest)
         if not signed_by(request.member, signature, signed_bytes(_CONTEXT, body)):
             raise ProtocolError("The request is not signed by the member that it names.")
-        if not self._books.execute("SELECT 1 FROM member WHERE key = ?", (request.member,)).fetchone():
-            raise ProtocolError("The request is not by a registered member.")
+        if not self._is_member(request.member):
+            try:
+                self._read_list()
+            except InputError as error:
+                _LOG.warning("members", extra={"reason": str(error)})
+            if not self._is_member(request.member):
+                raise ProtocolError("The request is not by a registered member.")
         if not self._books.execute("SELECT 1 FROM game WHERE name = ?", (request.game,)).fetchone():
             raise ProtocolError("There is no such game.")
         row = (request.game, request.member, request.blinded)
@@ -151,6 +178,18 @@ def read_reply(data: bytes) -> bytes:
     reply = read_body(m.TokenReply, data, "token reply")
     assert isinstance(reply, m.TokenReply)
     return reply.blind_signature
+
+
+def read_members(path: Path) -> list[bytes]:
+    """Read the lasting public keys of registered members: 64 hexadecimal digits a line."""
+    try:
+        lines = path.read_text().split()
+        keys = [bytes.fromhex(line) for line in lines]
+    except (OSError, ValueError):
+        raise InputError(f"{path}: cannot be read as keys of 64 hexadecimal digits, one on each line.") from None
+    if any(len(key) != m.KEY for key in keys):
+        raise InputError(f"{path}: expected keys of 64 hexadecimal digits, one on each line.")
+    return keys
 
 
 def _der(key: rsa.RSAPrivateKey) -> bytes:

@@ -1,7 +1,8 @@
 """The operator's keys: an offline key that signs the others, written once into a folder.
 
 Devices are given `trust.json`, the board `board.key`, the issuer `issuer.key` and `members.txt`, the resources
-`gateway.json`, a witness and a member their own key. `operator.key` is needed again only for new resources.
+`gateway.json`, a witness and a member their own key. `operator.key` is needed again only for new resources; a new member
+needs none of the keys, only a line in `members.txt`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 
 from palmatch.errors import InputError
 from palmatch.live import messages as m
+from palmatch.live.issuer import read_members
 from palmatch.live.keys import Signer, save_secret
 from palmatch.live.resource import new_gateway
 from palmatch.live.trust import Trust, save_trust
@@ -31,7 +33,7 @@ def write_keys(
     """Make all keys of an operator in a folder that has none yet; return the trust anchor."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "operator.key").exists():
-        raise InputError(f"{folder} has an operator's keys already; a key is never overwritten.")
+        raise InputError(f"{folder} has an operator's keys already, and a key is never overwritten; --add-member adds one.")
     secrets = {name: Signer.fresh() for name in ("operator", "board", "issuer")}
     registered = {name: Signer.fresh() for name in members}
     watching = {name: Signer.fresh() for name in witnesses}
@@ -52,3 +54,21 @@ def write_keys(
     )
     save_trust(folder / "trust.json", secrets["operator"], trust)
     return trust
+
+
+def add_members(folder: Path, names: Sequence[str]) -> None:
+    """Make keys of further members, and append them to the list that the issuer reads; no key is ever replaced."""
+    listed = folder / "members.txt"
+    if not listed.exists():
+        raise InputError(f"{folder} has no operator's keys yet: make them with --resources.")
+    read_members(listed)
+    files = {folder / f"member-{name}.key": Signer.fresh() for name in names}
+    for path in files:
+        if path.exists():
+            raise InputError(f"{path}: found a key already; a key is never overwritten.")
+    # First the list: a public key whose secret is lost harms none, but a key that is not listed could not be listed again.
+    with listed.open("a") as file:
+        # On a new line, whatever the list ends with; empty lines are not read.
+        file.write("\n" + "".join(f"{key.public.hex()}\n" for key in files.values()))
+    for path, key in files.items():
+        save_secret(path, key.secret)

@@ -265,15 +265,3 @@ async def run_witness(witness: Witness, transports: Sequence[Transport], every: 
     while True:
         await asyncio.sleep(every)
         await witness.publish(transports)
-
-
-def read_members(path: Path) -> list[bytes]:
-    """Read the lasting public keys of registered members: 64 hexadecimal digits a line."""
-    try:
-        lines = path.read_text().split()
-        keys = [bytes.fromhex(line) for line in lines]
-    except (OSError, ValueError):
-        raise InputError(f"{path}: cannot be read as keys of 64 hexadecimal digits, one on each line.") from None
-    if any(len(key) != m.KEY for key in keys):
-        raise InputError(f"{path}: expected keys of 64 hexadecimal digits, one on each line.")
-    return keys
