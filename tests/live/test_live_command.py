@@ -31,10 +31,14 @@ from palmatch.live import messages as m
 from palmatch.live.codec import packet_of
 from palmatch.live.gbfs import read_vehicles
 from palmatch.live.keys import Signer
+from palmatch.live.maps import Map
+from palmatch.live.method_rules import MethodRules
 from palmatch.live.mosquitto import Mosquitto
-from palmatch.live.parties import DevicesPart, Member, Session, _check_blind
+from palmatch.live.parties import BoardPart, DevicesPart, Member, Session, _check_blind, _points, _warm_up
+from palmatch.live.records import partition_record
 from palmatch.live.resource import load_gateway
 from palmatch.live.service import read_resources
+from palmatch.live.terms import Crowd
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Hub, connect
 from palmatch.methods.centralised import optimal_welfare
@@ -136,6 +140,28 @@ def test_a_board_that_could_read_the_positions_refuses(tmp_path: Path) -> None:
         _check_blind(str(tmp_path / "agents.csv"))
 
 
+def test_a_board_computes_tables_of_a_whole_crowd_before_it_opens_a_game(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has to be compiled for a crowd is, and how long its tables take is known before times are announced."""
+    crowds: list[int] = []
+    compute = MethodRules.tables
+
+    def counted(self: MethodRules, crowd: Crowd) -> Any:
+        crowds.append(sum(map(len, crowd.members.values())))
+        return compute(self, crowd)
+
+    monkeypatch.setattr(MethodRules, "tables", counted)
+    names = tuple(f"v{number}" for number in range(20))
+    part = BoardPart(
+        session=Session("ws://127.0.0.1:1/bus", TRUST, "g", 0), secret=bytes(32), journal="", protocol="report",
+        names=names, at=tuple((40.75 + 0.0001 * number, -73.99) for number in range(20)), classes=(0.0, 1.0), ids=(),
+        secret_file="", joining=1.0, preparing=1.0, slot=1.0, slots=1, patient=True,
+    )  # fmt: skip
+    place = Map(partition_record(TRUST.partition), _points(part))
+    assert _warm_up(part, place) > 0
+    # Measured the second time, when nothing is compiled any more.
+    assert crowds == [2, 20, 20]
+
+
 def test_operator_board_resource_and_device_play_by_hand(tmp_path: Path) -> None:
     (tmp_path / "vehicles.csv").write_text(VEHICLES)
     made = run("live", "operator", "keys", "--resources", "vehicles.csv", "--member", "alice", folder=tmp_path)
@@ -185,7 +211,7 @@ def test_a_member_is_added_to_keys_that_exist_and_nothing_else_changes(tmp_path:
     assert (tmp_path / "keys" / "member-carol.key").stat().st_mode & 0o077 == 0
     for words, reason in (
         (("--add-member", "alice"), "never overwritten"),
-        (("--resources", "vehicles.csv", "--member", "dave"), "--add-member adds one"),
+        (("--resources", "vehicles.csv", "--member", "dave"), "--add-member adds a member"),
         (("--add-member", "dave", "--resources", "vehicles.csv"), "changes nothing else"),
     ):
         told = run(*operator, *words, folder=tmp_path)

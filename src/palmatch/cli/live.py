@@ -186,7 +186,7 @@ def operator(
             raise InputError("--add-member changes nothing else: leave out --resources, --member and --witness.")
         add_members(folder, add_member)
         files = " and ".join(str(folder / f"member-{name}.key") for name in add_member)
-        show.say(f"{files}: made, and listed in {folder / 'members.txt'}. An issuer that reads this list needs no restart.")
+        show.say(f"{files}: made, and listed in {folder / 'members.txt'}. The issuer of this folder needs no restart.")
         return
     if resources is None:
         raise InputError("New keys need a resource list: --resources FILE (--add-member NAME adds to keys that exist).")

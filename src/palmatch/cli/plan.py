@@ -52,8 +52,8 @@ def _tell_reports(plans: tuple[RegionPlan, ...]) -> None:
     silent = sum(line.reports == 1 for line in plans)
     if silent:
         show.say(
-            f"In {silent:,} of {show.counted(len(plans), 'region')} there is a single report: no report would improve the "
-            "matching there, so that agents reveal nothing and spend nothing."
+            f"In {silent:,} of {show.counted(len(plans), 'region')} there is a single report: no report would improve "
+            "the matching there, so that agents reveal nothing and spend nothing."
         )
 
 
@@ -63,8 +63,8 @@ def _tell_actions(plans: tuple[RegionPlan, ...], settings: Settings) -> None:
         "after them an agent plays what its region's representative would. pure (δ = 0) and renyi "
         f"(δ = {settings.delta:g}): on a usual course, each action at its own cost, the first pick included, for every "
         "pair of possible agents; `palma` takes the better one. published: at the largest cost, the first pick not "
-        "counted, by the paper's accounting, which does not hold as written. select, back-off: the Rényi cost λD of either "
-        f"for the worst pair of possible agents, at order λ + 1 = {settings.order + 1:g}; worst ε: what the "
+        "counted, by the paper's accounting, which does not hold as written. select, back-off: the Rényi cost λD of "
+        f"either for the worst pair of possible agents, at order λ + 1 = {settings.order + 1:g}; worst ε: what the "
         "published actions cost at most."
     )
     poor = sum(line.actions == 0 for line in plans)

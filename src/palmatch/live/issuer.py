@@ -69,7 +69,7 @@ class Issuer:
             self._books.executemany("INSERT OR IGNORE INTO member VALUES (?)", rows)
 
     def follow(self, path: Path) -> None:
-        """Register the members of a list, now, and again when one asks that is not registered and the list has changed."""
+        """Register the members of a list: now, and whenever it has changed and one asks that is not registered."""
         self._list = path
         self._read_list()
 

@@ -1,8 +1,8 @@
 """The operator's keys: an offline key that signs the others, written once into a folder.
 
 Devices are given `trust.json`, the board `board.key`, the issuer `issuer.key` and `members.txt`, the resources
-`gateway.json`, a witness and a member their own key. `operator.key` is needed again only for new resources; a new member
-needs none of the keys, only a line in `members.txt`.
+`gateway.json`, a witness and a member their own key. `operator.key` is needed again only for new resources; a new
+member needs a line in `members.txt` and none of the keys.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def write_keys(
     """Make all keys of an operator in a folder that has none yet; return the trust anchor."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "operator.key").exists():
-        raise InputError(f"{folder} has an operator's keys already, and a key is never overwritten; --add-member adds one.")
+        raise InputError(f"{folder} has keys already, and a key is never overwritten; --add-member adds a member.")
     secrets = {name: Signer.fresh() for name in ("operator", "board", "issuer")}
     registered = {name: Signer.fresh() for name in members}
     watching = {name: Signer.fresh() for name in witnesses}
@@ -66,7 +66,7 @@ def add_members(folder: Path, names: Sequence[str]) -> None:
     for path in files:
         if path.exists():
             raise InputError(f"{path}: found a key already; a key is never overwritten.")
-    # First the list: a public key whose secret is lost harms none, but a key that is not listed could not be listed again.
+    # First the list: a listed key whose secret was never written harms none; a secret that is not listed is of no use.
     with listed.open("a") as file:
         # On a new line, whatever the list ends with; empty lines are not read.
         file.write("\n" + "".join(f"{key.public.hex()}\n" for key in files.values()))

@@ -13,6 +13,7 @@ import os
 import random
 import sys
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ _NOBODY = 65534
 _DEATHS = 3
 # Devices of a process that connect and ask for a token at the same time, and how often they try to connect.
 _ARRIVING, _ATTEMPTS = 16, 20
+# Tables may take so many times as long as beforehand.
+_SPARE = 1.5
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -71,6 +74,8 @@ class BoardPart(msgspec.Struct, frozen=True, tag="board"):
     slots: int
     interest: int | None = None
     demand: int = 1
+    # Whether tables get as much more time as they took beforehand: `preparing` is then for devices to read them.
+    patient: bool = False
 
 
 class GatewayPart(msgspec.Struct, frozen=True, tag="gateway"):
@@ -144,16 +149,24 @@ async def run_board(part: BoardPart, told: threading.Event) -> None:
     from palmatch.live.codec import decode
     from palmatch.live.journal import Journal
     from palmatch.live.maps import Map
+    from palmatch.live.metrics import Metrics
     from palmatch.live.records import partition_record
     from palmatch.live.rules import opening_of
     from palmatch.live.simulation import Simulation
     from palmatch.live.topics import Topic
 
+    class Phases(Metrics):
+        """Metrics of which the process that started this one is told the phases."""
+
+        def set(self, name: str, amount: float, **labels: str) -> None:
+            super().set(name, amount, **labels)
+            say(**labels)
+
     session = part.session
     place = Map(partition_record(session.trust.partition), _points(part), interest=part.interest)
     simulation = None if session.seed is None else Simulation.of(session.seed, session.game, part.ids)
     transport = await _arrived(session, Credentials("board", Signer(part.secret)))
-    _warm_up(part, place)
+    tables = _warm_up(part, place)
     _drop_rights()
     _check_blind(part.secret_file)
     topic = Topic(session.game, "issuer")
@@ -166,14 +179,14 @@ async def run_board(part: BoardPart, told: threading.Event) -> None:
         part.classes,
         session.trust.issuer_says(decode(topic, packet)).key,
         joining=part.joining,
-        preparing=part.preparing,
+        preparing=part.preparing + (_SPARE * tables if part.patient else 0.0),
         slot=part.slot,
         slots=part.slots,
         demand=part.demand,
         simulation=simulation,
     )
     journal = Journal(Path(part.journal) / "board.db")
-    board = Board(transport, Signer(part.secret), journal)
+    board = Board(transport, Signer(part.secret), journal, metrics=Phases())
     settle()
     say(board="ready")
     # The game is opened when all devices are there.
@@ -204,19 +217,22 @@ def _points(part: BoardPart) -> Any:
     return Points("", part.names, at[:, 0], at[:, 1], None, None, ())
 
 
-def _warm_up(part: BoardPart, place: Any) -> None:
-    """Load all that a game needs: once the rights are gone, libraries in a home folder can no longer be read."""
+def _warm_up(part: BoardPart, place: Any) -> float:
+    """Load all that a game needs: once the rights are gone, libraries in a home folder can no longer be read.
+
+    Returns how many seconds the tables of as many agents took as there are resources.
+    """
     import concurrent.futures.thread  # noqa: F401 - loaded late by asyncio
     import encodings.idna  # noqa: F401 - loaded late by sockets
 
     from palmatch.device.grid import locate
     from palmatch.live.rules import rules_of
     from palmatch.live.terms import Crowd, Said
-    from palmatch.methods.recommended import MOST_AGENTS
     from palmatch.methods.workspace import Settings
 
-    # Tables of many agents are computed otherwise than those of few: play with as many as there are resources.
-    for agents in (2, len(part.names)) if len(part.names) > MOST_AGENTS else (2,):
+    seconds, many = 0.0, len(part.names)
+    # Tables of many agents are computed otherwise than those of few; the first time also takes what is to be compiled.
+    for agents in (2, many, many) if part.patient else (2, many):
         rules = rules_of(part.protocol, place, Settings())
         tags = tuple(number.to_bytes(8) for number in range(agents))
         members: dict[tuple[str, int], tuple[bytes, ...]] = {}
@@ -224,11 +240,14 @@ def _warm_up(part: BoardPart, place: Any) -> None:
             key = (locate(place.partition, *at).region, len(part.classes) - 1)
             members[key] = (*members.get(key, ()), tag)
         demands = {tag: part.demand for tag in tags if part.demand > 1}
+        began = time.monotonic()
         rules.tables(Crowd("warm", bytes(32), part.classes, members, bytes(32), demands))
+        seconds = time.monotonic() - began
         rules.begin()
         said = [Said(tag, m.Report(sequence=0, tag=tag, channel=bytes(32), report=0), None) for tag in tags]
         rules.close(0, said if part.protocol == "report" else [])
         rules.outcome()
+    return seconds
 
 
 def _drop_rights() -> None:

@@ -26,6 +26,7 @@ from palmatch.device.grid import locate
 from palmatch.domains import mobility
 from palmatch.errors import InputError, TransportError
 from palmatch.live import messages as m
+from palmatch.live.board import PHASES
 from palmatch.live.identity import Identity, keep
 from palmatch.live.issuer import Issuer
 from palmatch.live.keys import Signer
@@ -45,6 +46,7 @@ GAME = "demo"
 SPACING = 100.0
 
 _GROUPS = 3
+_PHASES = "joining, tables, playing, result"
 _NOBODY = 65534
 # Files and sockets of one process beside its devices', and those of a device: its connection, its ledger, and the
 # ledger's lock. A ledger's journal is open while one device writes, and devices of a process write one after another.
@@ -254,6 +256,7 @@ class Stage:
             slots=times.slots,
             interest=plan.interest,
             demand=plan.demand,
+            patient=plan.times is None,
         )
 
     def _devices_part(self, session: Session, token: str, number: int) -> DevicesPart:
@@ -273,6 +276,8 @@ class Stage:
             if key in line:
                 self._names.setdefault(key, set()).add(line[key])
         self._wrong = self._wrong or str(line.get("error", ""))
+        if self.told is not None and "phase" in line:
+            self.told(_PHASES, PHASES.index(line["phase"]) + 1, len(PHASES))
         if self.told is not None and ("device" in line or "member" in line):
             what = "devices that have played" if "device" in line else "devices that are ready"
             self.told(what, self._named("device" if "device" in line else "member"), len(self.agents.ids))
