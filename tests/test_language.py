@@ -27,6 +27,7 @@ WORDS = {
     r"(?:^|[.;:] |\"\"\"|# )(?-i:Who|Whoever)\b(?![^.]*\?)": "an agent that ..., the participants",
     r"\bmade[- ]up\b": "synthetic",
     r"^(?:<{7} |={7}$|>{7} )": "one of the two sides of the conflict",
+    r"\bprices? (?:of|for) (?:privacy|(?:an |each |every )?actions?)\b": "charge (action); welfare lost (privacy)",
     r"\breport: (?:Report|StageProgress)\b": "progress, for a callback",
 }
 

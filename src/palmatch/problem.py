@@ -80,8 +80,8 @@ class Problem:
         The regions with agents in them, sorted.
     uncovered:
         Rows of agents to whom guarantees of methods that act on exact types do not apply.
-    notes:
-        What was noticed about the records, a sentence each.
+    notes, public_notes:
+        What was noticed about the records, a sentence each; what follows from private ones, and from public ones alone.
     types:
         What each agent acts on, one row an agent: private to that agent.
     truth:
@@ -128,6 +128,7 @@ class Problem:
     interest: int | None = None
     uncovered: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+    public_notes: tuple[str, ...] = ()
     disclosure: Disclosure | None = None
     warnings: tuple[str, ...] = ()
     library: Library = "polars"

@@ -1,7 +1,7 @@
 """Conformance tests for your own domains, methods and accountants: run them in your test suite.
 
 Each raises an AssertionError that says in one sentence which rule is broken first. `check_domain` tries what the rest
-of the package takes for granted about a domain; `check_method` plays; `check_accountant` compares prices with the
+of the package takes for granted about a domain; `check_method` plays; `check_accountant` compares charges with the
 exact worst log-ratio of the mechanism that is played.
 """
 
@@ -173,15 +173,15 @@ def _check_guarantee(record: Method, problem: Problem, settings: Settings, match
 def check_accountant(accountant: str | Accountant, problem: Problem, *, epsilon: float = 1.0) -> None:
     """Try an accountant on the regions of a problem and raise an AssertionError for the first rule that it breaks.
 
-    Prices are at least 0 and finite in number; a larger budget is worth no less; an account that says it is pure prices
-    every selection and back-off at no less than the worst log-ratio of any two possible types, computed here naively.
+    Charges are at least 0 and finite in number; a larger budget is worth no less; an account that says it is pure
+    charges every selection and back-off no less than the worst log-ratio of two possible types, computed here naively.
 
     Parameters
     ----------
     accountant:
         A name, such as "pure", or an accountant of your own.
     problem:
-        Whose regions are priced.
+        Whose regions are charged.
     epsilon:
         The budget.
 
@@ -199,11 +199,11 @@ def check_accountant(accountant: str | Accountant, problem: Problem, *, epsilon:
         selection, backoff = account.costs.selection, account.costs.backoff
         require(
             selection.shape == (region.ranks,) and backoff.shape == region.entries.shape,
-            f"Expected a price for each of {region.ranks} rank sets and {len(region.entries)} entries of {where}.",
+            f"Expected a charge for each of {region.ranks} rank sets and {len(region.entries)} entries of {where}.",
         )
         require(
             not np.isnan(selection).any() and not np.isnan(backoff).any() and min(selection.min(), backoff.min()) >= 0,
-            f"Expected prices of at least 0 in {where}.",
+            f"Expected charges of at least 0 in {where}.",
         )
         worth = account.worth(np.array([0.0, epsilon, 2 * epsilon]))
         require(bool((np.diff(worth) >= 0).all()), f"Expected a larger budget to be worth no less in {where}.")
@@ -215,13 +215,13 @@ def check_accountant(accountant: str | Accountant, problem: Problem, *, epsilon:
 
 
 def _check_pure(account: Account, picks: FloatArray, leaves: FloatArray, rank: IntArray, where: str) -> None:
-    """Compare prices with worst log-ratios of the probabilities of all possible types."""
+    """Compare charges with worst log-ratios of the probabilities of all possible types."""
     spread = np.log(picks.max(axis=0)) - np.log(picks.min(axis=0))
-    for number, price in enumerate(account.costs.selection):
+    for number, charge in enumerate(account.costs.selection):
         worst = float(spread[rank == number].max())
         require(
-            price >= worst * (1 - 1e-9) - 1e-12,
-            f"Expected a selection of rank {number + 1} in {where} to cost at least {worst:.6g}, got {price:.6g}.",
+            charge >= worst * (1 - 1e-9) - 1e-12,
+            f"Expected a selection of rank {number + 1} in {where} to cost at least {worst:.6g}, got {charge:.6g}.",
         )
     stays = np.log1p(-leaves)
     worst_leave = np.maximum(np.ptp(np.log(leaves), axis=0), np.ptp(stays, axis=0))

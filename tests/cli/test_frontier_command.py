@@ -41,8 +41,8 @@ def test_a_table_a_picture_and_json_come_of_two_files(town: Path) -> None:
     listed = [(row["method"], row["epsilon"]) for row in content["rows"]]
     spending = [(method, e) for method in ("once", "hungarian-geo-agents", "published") for e in content["epsilons"]]
     assert listed == [*spending, ("hungarian-region", None)]
-    assert content["price"]["epsilon"] == 1
-    assert content["price"]["words"].replace("\N{NO-BREAK SPACE}", " ") in " ".join(
+    assert content["lost"]["epsilon"] == 1
+    assert content["lost"]["words"].replace("\N{NO-BREAK SPACE}", " ") in " ".join(
         result.stdout.replace("\N{NO-BREAK SPACE}", " ").split()
     )
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from palmatch.device.agent import Agent
+from palmatch.device.charges import RoundsTable, budget_units
 from palmatch.device.ledger import units_of
-from palmatch.device.prices import RoundsTable, budget_units
 from palmatch.device.records import Bulletin, Count, Handover, Open, Roster
 from palmatch.device.rounds import RoundsMachine
 from palmatch.errors import InputError, Refused

@@ -14,10 +14,10 @@ import pytest
 
 import palmatch as pm
 from palmatch.device.agent import UNIT, Agent
+from palmatch.device.charges import RoundsTable, budget_units, check_rounds_table
 from palmatch.device.distribution import GRID
 from palmatch.device.grid import Partition, Place
 from palmatch.device.ledger import Ledger, units_of
-from palmatch.device.prices import RoundsTable, budget_units, check_rounds_table
 from palmatch.device.records import Bulletin, Claim, Count, Handover, Open, Roster
 from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import Owner
@@ -354,7 +354,7 @@ def test_an_agent_that_still_pays_passes_over_nothing() -> None:
     assert looks(Skipping, rich, some) != looks(Skipping, rich, set())
 
 
-# Prices
+# Charges
 
 
 def refused(table: RoundsTable) -> str | None:
@@ -375,9 +375,9 @@ def test_prices_of_the_pure_account_are_accepted_and_cheaper_ones_refused(seed: 
             place = random.randrange(len(prices))
             if prices[place] > 100:
                 prices[place] = int(prices[place] * (1 - 1e-6)) - 2
-                assert refused(replace(table, **{name: tuple(prices)})) == "price"
+                assert refused(replace(table, **{name: tuple(prices)})) == "charge"
         free = replace(table, selection_units=(0,) * len(table.selection_units))
-        assert refused(free) == "price"
+        assert refused(free) == "charge"
 
 
 def test_prices_of_a_real_square_are_accepted() -> None:

@@ -109,7 +109,7 @@ LIES = {
     "no proof": Lie("table", UNLISTED, with_(listed=None)),
     "bids: resource that is not on the list": Lie("table", UNLISTED, with_(resources=OTHERS), protocol="bids"),
     "rounds: resource that is not on the list": Lie("table", UNLISTED, with_(resources=OTHERS), protocol="rounds"),
-    "rounds: price below what it tells": Lie("table", "tells more than its price", for_nothing, protocol="rounds"),
+    "rounds: price below what it tells": Lie("table", "tells more than its charge", for_nothing, protocol="rounds"),
     "result that steers": Lie("transcript", "something better", elsewhere, charged=True),
     "bids: holder that did not bid": Lie("bulletin", "did not bid for", swapped, protocol="bids", charged=True),
 }

@@ -90,7 +90,7 @@ def test_a_member_that_is_added_to_the_list_gets_a_token_without_a_restart(
         add_members(tmp_path / "keys", ["dave", "bob"])
     assert not (tmp_path / "keys" / "member-dave.key").exists()
     assert after.items() <= {path.name: path.read_bytes() for path in (tmp_path / "keys").iterdir()}.items()
-    # A list that is broken keeps nobody out that was registered, and lets nobody in.
+    # A list that is broken keeps no member out that was registered, and lets no other in.
     listed.write_text("nonsense")
     ask(issuer, Signer(load_secret(tmp_path / "keys" / "member-bob.key")), blinded)
     with pytest.raises(ProtocolError, match="registered"):

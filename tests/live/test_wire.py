@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from live.conftest import MOSQUITTO
-from palmatch.device.prices import RoundsTable
+from palmatch.device.charges import RoundsTable
 from palmatch.device.records import Bulletin
 from palmatch.device.report import ReportTable
 from palmatch.errors import PalmatchError, ProtocolError

@@ -358,7 +358,7 @@ def test_compiled_players_are_devices_in_every_bit(method: str) -> None:
         assert ends.steps == plain.steps
 
 
-def test_prices_of_actions_do_not_depend_on_conflicts_or_demands() -> None:
+def test_charges_of_actions_do_not_depend_on_conflicts_or_demands() -> None:
     given = table(5, agents=6, resources=5)
     free = pm.table.problem(**given)
     bound = pm.table.problem(**given, demand=2, conflicts=[("0", "1"), ("3", "4")])

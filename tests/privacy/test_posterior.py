@@ -20,7 +20,7 @@ from palmatch.policies.noise import PublicPlay
 from palmatch.policies.published import Policy
 from palmatch.privacy.posterior import (
     Actions,
-    Prices,
+    Charges,
     Reader,
     log_chances,
     log_likelihoods,
@@ -70,7 +70,7 @@ class Watched:
 
     def reader(self) -> Reader:
         tables = region_tables(self.public, self.prepared.allowance, self.number)
-        return Reader(self.region, Prices(tables.first_units, tables.selection_units, tables.backoff_units))
+        return Reader(self.region, Charges(tables.first_units, tables.selection_units, tables.backoff_units))
 
 
 def first_agent(problem: Problem, method: str, numbers: Settings) -> Watched:
@@ -192,7 +192,7 @@ def test_where_a_budget_depends_on_the_type_the_moment_it_ends_tells_something()
     np.testing.assert_allclose(np.exp(found), [0.9**3, 0.9 * 0.5**2])
 
 
-def test_prices_that_no_agent_can_pay_do_not_overflow():
+def test_charges_that_no_agent_can_pay_do_not_overflow():
     actions = Actions(cells=np.zeros(40, dtype=np.int64), units=np.full(40, 1 << 60))
     assert actions.paid(1 << 59) == 0
     assert replace(actions, units=np.zeros(40, dtype=np.int64)).paid(1) == 40

@@ -47,7 +47,7 @@ def loss(chance: float, number: int, epsilon: float) -> mpmath.mpf:
 @given(chance=st.floats(0.56, 0.95), epsilon=st.floats(0.02, 3), delta=st.sampled_from([1e-2, 1e-5, 1e-9]))
 def test_as_many_actions_as_are_bought_keep_the_guarantee(chance, epsilon, delta):
     found = tariff(answers(chance), epsilon=epsilon, delta=delta)
-    number = found.budget // found.prices[0]
+    number = found.budget // found.charges[0]
     assert loss(chance, number, epsilon) <= found.delta
     assert found.delta in (0.0, delta)
 
@@ -61,7 +61,7 @@ def test_no_other_order_buys_more(chance, epsilon):
         float(renyi_worth(np.array([epsilon]), order=order, delta=delta)[0]) / curve(order)[0] for order in ORDERS
     ]
     best = max(*by_order, epsilon / curve(np.inf)[0])
-    assert found.budget / found.prices[0] == pytest.approx(best, rel=1e-6)
+    assert found.budget / found.charges[0] == pytest.approx(best, rel=1e-6)
 
 
 def test_the_example_holds():
@@ -70,13 +70,13 @@ def test_the_example_holds():
     assert failures == 0
 
 
-def test_different_actions_have_prices_of_their_own():
+def test_different_actions_have_charges_of_their_own():
     found = tariff(answers(0.6, 0.55), epsilon=1.0, delta=1e-5)
     assert found.accountant == "pure"
-    assert [price * UNIT for price in found.prices] == pytest.approx([np.log(1.5), np.log(0.55 / 0.45)])
+    assert [charge * UNIT for charge in found.charges] == pytest.approx([np.log(1.5), np.log(0.55 / 0.45)])
     # Whatever is done within the budget, in any order, is within ε.
     for times in product(range(6), repeat=2):
-        if np.dot(times, found.prices) <= found.budget:
+        if np.dot(times, found.charges) <= found.budget:
             assert np.dot(times, [np.log(1.5), np.log(0.55 / 0.45)]) <= 1.0
 
 
@@ -107,4 +107,4 @@ def test_an_action_of_no_bounded_ratio_is_paid_at_an_order_or_not_at_all():
 
     found = tariff(curve, epsilon=1.0, delta=1e-5)
     assert found.accountant == "renyi"
-    assert found.budget >= found.prices[0]
+    assert found.budget >= found.charges[0]

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from palmatch.report.frontier_figure import frontier_figure, words
 from palmatch.report.style import PRIVATE, REGION_ONLY, save_both
 from palmatch.studies.compare import Row
-from palmatch.studies.frontier import Frontier, Line, Price, Spread
+from palmatch.studies.frontier import Frontier, Line, LossParts, Spread
 
 EPSILONS = (0.5, 1.0, 8.0)
 
@@ -127,15 +127,15 @@ def test_one_budget_and_one_run_can_be_drawn() -> None:
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        (Price("palma", 2.0, False, Spread(0.1, 0.01)), "what privacy and doing without a centre cost together."),
-        (Price("hungarian-once", 2.0, True, Spread(0.1, 0.01)), "10.0 ± 1.0 % of the optimum: what privacy costs."),
+        (LossParts("palma", 2.0, False, Spread(0.1, 0.01)), "what privacy and doing without a centre cost together."),
+        (LossParts("hungarian-once", 2.0, True, Spread(0.1, 0.01)), "10.0 ± 1.0 % of the optimum: what privacy costs."),
         (
-            Price("once", 2.0, False, Spread(0.1, 0.01), Spread(0.12, 0.01), Spread(-0.02, 0.01)),
+            LossParts("once", 2.0, False, Spread(0.1, 0.01), Spread(0.12, 0.01), Spread(-0.02, 0.01)),
             "12.0 ± 1.0 %; the difference, -2.0 ± 1.0 %, is what doing without a centre costs.",
         ),
     ],
 )
-def test_the_sentence_claims_no_more_than_was_played(told: Price, said: str) -> None:
+def test_the_sentence_claims_no_more_than_was_played(told: LossParts, said: str) -> None:
     sentence = words(told).replace("\N{NO-BREAK SPACE}", " ")
     assert sentence.startswith("At ε = 2, ")
     assert sentence.endswith(said)

@@ -1,4 +1,4 @@
-"""The frontier is what `compare` finds at each budget, with flat methods played once, and its prices add up."""
+"""The frontier is what `compare` finds at each budget, with flat methods played once, and what is lost adds up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from palmatch.errors import InputError
 from palmatch.methods import Method, Settings, Workspace
 from palmatch.rounds.draws import stream
 from palmatch.studies import compare as study
-from palmatch.studies.frontier import Frontier, Line, frontier, price
+from palmatch.studies.frontier import Frontier, Line, frontier, lost_at
 
 EPSILONS = (0.5, 2.0)
 
@@ -81,7 +81,7 @@ def test_runs_that_draw_their_own_problem_are_each_measured_against_its_own_opti
 
 def test_what_privacy_and_the_missing_centre_cost_adds_up_to_what_is_lost(found: Frontier) -> None:
     for epsilon in EPSILONS:
-        told = price(found, epsilon)
+        told = lost_at(found, epsilon)
         assert told.epsilon == epsilon
         assert told.privacy is not None
         assert told.no_centre is not None
@@ -90,17 +90,17 @@ def test_what_privacy_and_the_missing_centre_cost_adds_up_to_what_is_lost(found:
         assert (told.loss.mean, told.loss.sd) == pytest.approx((row.loss_mean, row.loss_sd))
 
 
-def test_the_missing_centre_is_priced_run_by_run(found: Frontier) -> None:
+def test_what_is_lost_without_a_centre_is_found_run_by_run(found: Frontier) -> None:
     with_centre, without = (line(found, method).runs[1] for method in ("hungarian-once", "once"))
     differences = [one.loss - other.loss for one, other in zip(without, with_centre, strict=True)]
-    told = price(found, 2.0)
+    told = lost_at(found, 2.0)
     assert told.no_centre is not None
     assert told.no_centre.sd == pytest.approx(np.std(differences, ddof=1))
 
 
 @pytest.mark.parametrize(("asked", "nearest"), [(0.99, 0.5), (1.01, 2.0), (100.0, 2.0), (0.01, 0.5)])
 def test_the_budget_that_is_spoken_of_is_the_nearest_in_ratio(found: Frontier, asked: float, nearest: float) -> None:
-    assert price(found, asked).epsilon == nearest
+    assert lost_at(found, asked).epsilon == nearest
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,10 @@ def test_the_budget_that_is_spoken_of_is_the_nearest_in_ratio(found: Frontier, a
         (["random", "hungarian-once"], "hungarian-once", True),
     ],
 )
-def test_the_price_is_that_of_once_or_else_of_a_method_without_a_centre(
+def test_the_loss_is_that_of_once_or_else_of_a_method_without_a_centre(
     methods: list[str], spoken: str, centralised: bool
 ) -> None:
-    told = price(frontier(town(), methods, epsilons=(1.0,), runs=1, seed=0))
+    told = lost_at(frontier(town(), methods, epsilons=(1.0,), runs=1, seed=0))
     assert (told.method, told.centralised) == (spoken, centralised)
     assert (told.privacy is None) == (spoken != "once")
 

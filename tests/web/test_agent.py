@@ -113,7 +113,7 @@ class Traffic:
             body = json.loads(base64.b64decode(frame["packet"]["body"])) if "packet" in frame else None
             size = len(text) if body else 0
             messages.add((frame["op"], kind, size, json.dumps(without_keys("", body), sort_keys=True)))
-        return {asked for asked in self.asked if "/api/price" not in asked[1]}, messages
+        return {asked for asked in self.asked if "/api/losses" not in asked[1]}, messages
 
 
 def test_given_the_same_report_what_a_page_sends_does_not_depend_on_where_in_its_square_it_is(browser, served) -> None:

@@ -131,16 +131,16 @@ def test_a_key_that_is_too_long_is_refused_before_all_of_it_is_read() -> None:
 def test_a_point_of_the_chart_that_no_page_waits_for_is_not_computed(monkeypatch) -> None:
     computed: list[Any] = []
     explorer = Explorer()
-    monkeypatch.setattr("palmatch.web.server._priced", lambda choice: computed.append(choice) or {})
+    monkeypatch.setattr("palmatch.web.server._chart_losses", lambda choice: computed.append(choice) or {})
     explorer._background, explorer._worker = ThreadPoolExecutor(1), None
     gone = [{"type": "http.disconnect"}]
-    scope = {"type": "http", "method": "GET", "path": "/api/price", "query_string": b"hour=4", "headers": []}
+    scope = {"type": "http", "method": "GET", "path": "/api/losses", "query_string": b"hour=4", "headers": []}
 
     async def ask(messages: list[Any]) -> int:
         async def receive() -> Any:
             return messages[0] if messages else await asyncio.Event().wait()
 
-        return (await explorer._price(Request(scope, receive))).status_code
+        return (await explorer._losses(Request(scope, receive))).status_code
 
     assert run(ask(gone)) == 503
     assert computed == []

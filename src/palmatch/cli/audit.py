@@ -123,7 +123,7 @@ def _tell(problem: Problem, found: Audit, pictures: list[Path]) -> None:
     if found.belief is None:
         show.say("There is no picture of beliefs: it needs a map, known likelihoods and an ε above 0.")
     show.say(_NOT_TO_BE_PUBLISHED)
-    show.say_notes(problem.notes)
+    show.say_notes(problem)
     for note in found.notes:
         show.say(f"Note: {note}")
     show.say(f"Pictures: {', '.join(str(path) for path in pictures)}")

@@ -127,7 +127,7 @@ def _tell(results: Sequence[Comparison], runs: int, settings: Settings, seed: in
     show.say(show.FROM_THE_TRUTH)
     if _private_methods(results):
         show.say(f"Not to be published: {show.PRIVATE_EPSILON}")
-    show.say_notes(dict.fromkeys(note for result in results for note in result.problem.notes))
+    show.say_notes(*(result.problem for result in results))
 
 
 def tell_limit(points: Sequence[LimitPoint]) -> None:
@@ -158,6 +158,7 @@ def figures(results: Sequence[Comparison], seed: int | None) -> dict[str, object
             "seed": seed,
             "simulation": seed is not None,
             "notes": problem.notes,
+            "public_notes": problem.public_notes,
         },
         "not_to_be_published": ["rows", "fairness", "problem.notes", "problem.seed"],
         "epsilon_not_to_be_published": _private_methods(results),

@@ -20,7 +20,7 @@ from palmatch.methods import Settings
 from palmatch.problem import Problem
 from palmatch.report.frontier_figure import frontier_figure, words
 from palmatch.report.style import save_both
-from palmatch.studies.frontier import EPSILONS, SHOWN, Frontier, Line, price
+from palmatch.studies.frontier import EPSILONS, SHOWN, Frontier, Line, lost_at
 from palmatch.studies.frontier import frontier as find_frontier
 from palmatch.studies.limit_points import LIMIT
 
@@ -107,11 +107,11 @@ def _tell(found: Frontier, where: str, delta: float, picture: Path, seed: int | 
     show.say_seeded(seed)
     for first, last in _blocks(found):
         _show(found, first, last)
-    show.say(words(price(found)))
+    show.say(words(lost_at(found)))
     if found.limit:
         tell_limit(found.limit)
     show.say(show.FROM_THE_TRUTH)
-    show.say_notes(found.problem.notes)
+    show.say_notes(found.problem)
     for note in _own_budgets(found.problem):
         show.say(f"Note: {note}")
     show.say(f"Look at {picture}.")
@@ -161,10 +161,10 @@ def _own_budgets(problem: Problem) -> list[str]:
 
 def figures(found: Frontier, seed: int | None) -> dict[str, object]:
     """Return the frontier as plain data, for JSON: as of `compare`; ε is null where a method does not look at it."""
-    told = price(found)
+    told = lost_at(found)
     return compare_figures([found.comparison], seed) | {
         "epsilons": found.epsilons,
         "centralised": [line.method for line in found.lines if line.centralised],
-        "not_to_be_published": ["rows", "price", "problem.notes", "problem.seed"],
-        "price": asdict(told) | {"words": words(told)},
+        "not_to_be_published": ["rows", "lost", "problem.notes", "problem.seed"],
+        "lost": asdict(told) | {"words": words(told)},
     }

@@ -243,7 +243,7 @@ def with_fixed(problem: Problem, pairs: Pairs) -> Problem:
         "up room, and not part of the welfare."
     )
     seats = Seats(left[1], left[0], problem.conflicts)
-    return replace(problem, seats=seats, notes=(*problem.notes, note))
+    return replace(problem, seats=seats, public_notes=(*problem.public_notes, note))
 
 
 def _papers(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:

@@ -158,7 +158,7 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, f
     show.say(show.FROM_THE_TRUTH)
     if not matching.epsilon_is_public:
         show.say(f"Not to be published: {show.PRIVATE_EPSILON}")
-    show.say_notes(problem.notes)
+    show.say_notes(problem)
     if str(out) != "-":
         show.say(f"Pairs are in {out}.")
 
@@ -183,6 +183,7 @@ def _figures(
             "units": int(problem.demand.sum()),
             "conflicts": len(problem.conflicts),
             "notes": problem.notes,
+            "public_notes": problem.public_notes,
         },
         "method": matching.method,
         "seed": seed,

@@ -41,7 +41,7 @@ def command(
         _tell_reports(plans)
         show.show_actions(plans)
         _tell_actions(plans, settings)
-        show.say_notes(problem.notes)
+        show.say_notes(problem)
 
 
 def _tell_reports(plans: tuple[RegionPlan, ...]) -> None:

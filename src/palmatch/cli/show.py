@@ -42,9 +42,11 @@ FROM_THE_TRUTH = "Not to be published: welfare, losses and fairness are computed
 PRIVATE_EPSILON = "ε of single agents, which `published` computes from their own utilities."
 
 
-def say_notes(notes: Iterable[str]) -> None:
-    """Print what a problem notes about its agents: how many of them were changed, or are like none of the types."""
-    for note in notes:
+def say_notes(*problems: Problem) -> None:
+    """Print what problems note: about public records, and, not to be published, about what their agents truly are."""
+    for note in dict.fromkeys(note for problem in problems for note in problem.public_notes):
+        say(f"Note: {note}")
+    for note in dict.fromkeys(note for problem in problems for note in problem.notes):
         say(f"Not to be published: {note}")
 
 
@@ -208,7 +210,8 @@ def show_table(names: Sequence[str], rows: Iterable[Sequence[str]], *, left: int
     `wrap`, and where not even one more column has room, the first ones are folded.
     """
     lines = [[spelt(cell) for cell in row] for row in (names, *rows)]
-    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    columns_of_cells = zip(*lines, strict=True)
+    widths = [max(cell_len(part) for cell in column for part in cell.split("\n")) for column in columns_of_cells]
     parts = [range(left, len(names))] if wrap else _parts(widths, left)
     for part in parts:
         columns = [*range(left), *part]

@@ -34,7 +34,7 @@ class Tile:
     ----------
     agents, resources:
         Their numbers in the whole game, by their numbers in the tile.
-    public, prices, private, names, budget:
+    public, charges, private, names, budget:
         What `rounds.kernel` takes, for this tile's regions and agents.
     border:
         The tile's resources that other tiles play too, ascending.
@@ -46,7 +46,7 @@ class Tile:
     resources: IntArray
     public: tuple[np.ndarray, ...]
     rules: tuple[int, int, float, int]
-    prices: tuple[IntArray, IntArray, IntArray]
+    charges: tuple[IntArray, IntArray, IntArray]
     private: Private
     names: Keys
     budget: IntArray
@@ -195,7 +195,7 @@ def _tile(
         resources=resources,
         public=tables.arrays,
         rules=astuple(rules),
-        prices=(allowance.first[regions], allowance.selection[ranks], allowance.backoff[entries]),
+        charges=(allowance.first[regions], allowance.selection[ranks], allowance.backoff[entries]),
         private=_own(private, agents, resources).arrays(None),
         names=names[agents],
         budget=allowance.budget[agents],
@@ -227,7 +227,7 @@ def begin(tile: Tile) -> TileState:
         (0, count),
         tile.names,
         tile.rules,
-        tile.prices,
+        tile.charges,
         tile.public,
         tile.private,
         tile.budget,
@@ -257,7 +257,7 @@ def play_round(tile: Tile, state: TileState, others: Sequence[Attempts]) -> Tile
     agents = tuple(column.copy() for column in state.agents)
     playing = len(active)
     kernel.act(
-        active, (0, playing), tile.names, tile.rules, tile.prices, tile.public, tile.private, tile.budget, agents,
+        active, (0, playing), tile.names, tile.rules, tile.charges, tile.public, tile.private, tile.budget, agents,
         (words, full), step, tile.largest_set, trace_buffers(0),
     )  # fmt: skip
     active = active[: kernel.keep(active, (0, playing), tile.public, agents, words, cursor)]

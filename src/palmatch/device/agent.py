@@ -29,7 +29,7 @@ def system_draw(step: int, purpose: int) -> int:  # noqa: ARG001 - a live draw i
 
 @dataclass(frozen=True, slots=True)
 class RegionTables:
-    """What is public about one region, prices in units included; see `rounds.tables.PublicTables` for each."""
+    """What is public about one region, charges in units included; see `rounds.tables.PublicTables` for each."""
 
     resources: Sequence[int]
     offsets: Sequence[int]
@@ -173,7 +173,7 @@ class Agent:
             weights = [0] * (stop - start)
             fill_weights(self.own, self.region.entries, start, stop, weights)
             return start + pick(weights, value)
-        # Only without budget: a look that is charged has the chances that its price was computed from.
+        # Only without budget: a look that is charged has the chances that its charge was computed from.
         if self.exhausted and self.rules.spent_backoff > 0:
             return self._next_unheld(value, held)
         return self._noise(value, self.rank)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from palmatch.device.charges import RoundsTable
 from palmatch.device.grid import Partition
-from palmatch.device.prices import RoundsTable
 from palmatch.device.report import ReportTable
 
 VERSION = 1

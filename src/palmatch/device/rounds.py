@@ -12,8 +12,8 @@ from dataclasses import astuple, replace
 from typing import Literal
 
 from palmatch.device.agent import UNIT, Agent, AgentState, Draw, system_draw
+from palmatch.device.charges import RoundsTable, budget_units, check_rounds_table
 from palmatch.device.ledger import BudgetExhausted
-from palmatch.device.prices import RoundsTable, budget_units, check_rounds_table
 from palmatch.device.records import Bulletin, Claim, Handover, Message, Result
 from palmatch.device.report import ReportTable
 from palmatch.device.state import Machine, Owner, Store, system_offset

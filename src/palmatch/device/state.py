@@ -16,10 +16,10 @@ from typing import Literal, Protocol
 
 from palmatch.device.agent import Draw, system_draw
 from palmatch.device.bid import best_bid, call_number
+from palmatch.device.charges import RoundsTable
 from palmatch.device.grid import Partition, Place
 from palmatch.device.ledger import units_of
 from palmatch.device.listed import check_listed
-from palmatch.device.prices import RoundsTable
 from palmatch.device.records import (
     VERSION,
     Bid,

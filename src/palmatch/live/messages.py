@@ -252,7 +252,7 @@ class Channel(Message, frozen=True):
 
 
 class RoundsTable(Message, frozen=True):
-    """PALMA's public tables of a region, as `palmatch.device.prices` names them; utilities row by row."""
+    """PALMA's public tables of a region, as `palmatch.device.charges` names them; utilities row by row."""
 
     utilities: Floats
     offsets: Indices

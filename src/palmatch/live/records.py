@@ -11,9 +11,9 @@ from functools import lru_cache
 from msgspec import UNSET
 
 from palmatch.device import records as r
+from palmatch.device.charges import RoundsTable
 from palmatch.device.grid import Partition
 from palmatch.device.listed import Listed
-from palmatch.device.prices import RoundsTable
 from palmatch.device.report import Earlier, ReportTable
 from palmatch.errors import ProtocolError
 from palmatch.live import messages as m

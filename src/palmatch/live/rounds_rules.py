@@ -17,7 +17,7 @@ from palmatch.rounds.game import region_tables
 
 
 class RoundsRules(MethodRules):
-    """`palma` with pure accounts, whose prices a device can check: a lone claim of something free holds it."""
+    """`palma` with pure accounts, whose charges a device can check: a lone claim of something free holds it."""
 
     def tables(self, crowd: Crowd) -> Mapping[tuple[str, int], m.Table]:
         """Return PALMA's tables."""

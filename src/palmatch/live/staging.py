@@ -111,7 +111,7 @@ class Plan:
         per_device = {"report": 0.02, "bids": 0.006, "rounds": 0.007}[self.protocol]
         slot = max(1.0 if self.protocol == "report" else 0.4, per_device * self.agents) * (1 + 2 * self.faults)
         joining = 3.0 + 0.02 * self.agents * (1 + 10 * self.faults)
-        # In `rounds` devices check prices, which takes some tenths of a second for each region.
+        # In `rounds` devices check charges, which takes some tenths of a second for each region.
         preparing = 3.0 + (0.06 * self.agents if self.protocol == "rounds" else 0.0)
         return Schedule(joining, preparing, slot, 1 if self.protocol == "report" else 400)
 

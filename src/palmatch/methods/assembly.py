@@ -1,6 +1,6 @@
 """The one place where a game of rounds is put together: public tables, what agents act on, rules, and an allowance.
 
-Methods, the cluster, studies and the live board consume a `PreparedGame`; nothing else pairs tables with prices. An
+Methods, the cluster, studies and the live board consume a `PreparedGame`; nothing else pairs tables with charges. An
 allowance is made by an `Accounting`, which sees public tables and budgets; only the paper's own sees private utilities.
 """
 
@@ -57,7 +57,7 @@ class Accounting(Protocol):
     def allowance(
         self, workspace: Workspace, policy: Policy, noise: list[PublicPlay], public: PublicTables
     ) -> Allowance:
-        """Return what each agent may spend, and the price of every action."""
+        """Return what each agent may spend, and the charge of every action."""
         ...
 
 
@@ -72,7 +72,7 @@ class PreparedGame:
     own:
         What each agent acts on: private to it.
     policy, rules, allowance:
-        The policy and its public numbers, prices of actions and budgets.
+        The policy and its public numbers, charges of actions and budgets.
     """
 
     public: PublicTables
@@ -129,7 +129,7 @@ class Free:
     def allowance(
         self,
         workspace: Workspace,
-        policy: Policy,  # noqa: ARG002 - nothing is priced
+        policy: Policy,  # noqa: ARG002 - nothing is charged
         noise: list[PublicPlay],  # noqa: ARG002
         public: PublicTables,
     ) -> Allowance:
@@ -164,7 +164,7 @@ class PublishedAccounting:
 
 @dataclass(frozen=True, slots=True)
 class SoundAccounting:
-    """Public prices, the same for all agents of a region; `run` computes accounts elsewhere, if given."""
+    """Public charges, the same for all agents of a region; `run` computes accounts elsewhere, if given."""
 
     settings: Settings
     run: Runner | None = None

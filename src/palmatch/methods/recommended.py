@@ -1,6 +1,6 @@
 """Channels of the limit as reports: a report that recommends a resource, by the best channels at public prices.
 
-The limit's linear program (`privacy.limit_program`) sets one price for each resource in all regions together; the
+The limit's linear program (`privacy.limit_program`) sets one dual price for each resource in all regions together; the
 channels that come with it meet capacity in expectation, and bidding or a centre resolves what chance leaves contested.
 Everything here is computed from public knowledge. What a report may reveal is `policies.channel`'s business alone.
 """

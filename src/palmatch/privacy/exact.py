@@ -61,7 +61,7 @@ _EARLY_RANKS = 8
 # What may be cut off the tails of a composed distribution at each action, as a part of δ: it counts as given away.
 _CUT = 1e-6
 
-# Prices are rounded up and budgets down by some 1e-9: a little more than T units are worth T actions, and not T + 1.
+# Charges are rounded up and budgets down by some 1e-9: a little more than T units are worth T actions, and not T + 1.
 _A_LITTLE_MORE = 1 + 1e-6
 
 

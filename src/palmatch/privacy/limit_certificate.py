@@ -2,7 +2,7 @@
 
 Utilities are rounded up, a prior is known to within one unit for each type, and e^ε is replaced by a rational number
 that is not below it. All are whole numbers, so that `check` is exact: for every group and resource it compares two
-integers. docs/limit.md proves that the bound then holds. This module must not know how prices and multipliers were
+integers. docs/limit.md proves that the bound then holds. This module must not know how dual prices and multipliers were
 found.
 """
 
@@ -68,7 +68,7 @@ class GroupProof:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Certificate:
-    """Prices and multipliers that prove `bound`: no method with this guarantee has a larger expected welfare.
+    """Dual prices and multipliers that prove `bound`: no method with this guarantee has a larger expected welfare.
 
     `prices` are multiples of 1 / `UNIT`, one for each resource; `capacities` say how many agents may hold each.
     """

@@ -1,9 +1,9 @@
 """The limit of a large program in parts: groups that do not compete for any resource are solved apart.
 
 Every part may take all that its groups list, as if there were no others. Parts that together take more of a resource
-than there is become one part, until none do: then their channels meet capacity together, and the largest price of each
-resource in any of them bounds the whole program. Nothing rests on the split: both bounds of the result are computed on
-the whole program.
+than there is become one part, until none do: then their channels meet capacity together, and the largest dual price of
+each resource in any of them bounds the whole program. Nothing rests on the split: both bounds of the result are
+computed on the whole program.
 """
 
 from __future__ import annotations

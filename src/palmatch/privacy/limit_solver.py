@@ -1,6 +1,6 @@
-"""Prices and multipliers that bound the welfare of every private method, and channels that come close to the bound.
+"""Dual prices and multipliers that bound the welfare of every private method, and channels that come close to it.
 
-The saddle point of Σ w (Σ_j C(u - λ - p) + λ) + Σ capacity·p over channels C, multipliers λ >= 0 and prices p >= 0 is
+The saddle point of Σ w (Σ_j C(u - λ - p) + λ) + Σ capacity·p over channels C, multipliers λ >= 0, dual prices p >= 0 is
 approached by a primal-dual gradient method with averages, restarts and step sizes from the moves themselves (Chambolle
 and Pock 2011; Applegate et al. 2021). Any prices and multipliers are repaired into a valid upper bound and any channels
 into a feasible lower one, so the gap between them is known at every moment and nothing rests on convergence.

@@ -1,8 +1,8 @@
 """What an observer may conclude: how likely each possible type of a region makes what an agent was seen to do.
 
-Everything here follows from public tables, public prices and one agent's rows of a `Trace`, or its report; no real
+Everything here follows from public tables, public charges and one agent's rows of a `Trace`, or its report; no real
 agent's utilities are known. Chances are those of `policies.published.mixed`, the function that the player draws by and
-that the accountant prices, and those by which `policies.channel.report` draws.
+that the accountant charges, and those by which `policies.channel.report` draws.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_CELLS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class Charges:
     """Units for each action of a region: the first pick, a selection at each rank set, a back-off at each entry."""
 
     first: int
@@ -46,9 +46,9 @@ class Actions:
         Which choice it was: with E entries in all rank sets, e stands for selecting entry e, E + e for backing off
         from it, 2 E + e for staying.
     units:
-        The price of each choice.
+        The charge of each choice.
     unread:
-        The price of the first choice that is in no rank set of its turn, after which nothing is read; None if all are.
+        The charge of the first choice that is in no rank set of its turn, after which nothing is read; None if all are.
     """
 
     cells: IntArray
@@ -61,7 +61,7 @@ class Actions:
     def paid(self, budget: int) -> int:
         """Return how many of the choices, from the first on, a budget pays for; the others are noise.
 
-        It is a prefix, because exhaustion is latched, and any observer can tell it, because prices are public.
+        It is a prefix, because exhaustion is latched, and any observer can tell it, because charges are public.
         """
         return bisect_right(list(accumulate(self.units.tolist())), budget) if budget > 0 else 0
 
@@ -75,12 +75,12 @@ class Actions:
 class Reader:
     """Reads the choices of a region's agents off a trace."""
 
-    def __init__(self, region: Neighbourhood, prices: Prices) -> None:
+    def __init__(self, region: Neighbourhood, charges: Charges) -> None:
         self._ranks = region.ranks
         self._entries = len(region.entries)
-        self._first = prices.first
-        self._selection = np.asarray(prices.selection, dtype=np.int64)
-        self._backoff = np.asarray(prices.backoff, dtype=np.int64)
+        self._first = charges.first
+        self._selection = np.asarray(charges.selection, dtype=np.int64)
+        self._backoff = np.asarray(charges.backoff, dtype=np.int64)
         # An entry is found by its rank and its resource, through one sorted list of both.
         self._stride = int(region.resources.max()) + 1
         rank = np.repeat(np.arange(region.ranks), np.diff(region.offsets))

@@ -1,7 +1,7 @@
-"""Accounts that hold: public prices for every action, the first pick included, the same for every agent in a region.
+"""Accounts that hold: public charges for every action, the first pick included, the same for every agent in a region.
 
 An account says what each action costs in a currency of its own and how much of it a budget (ε, δ) is worth. It is
-chosen for a region before any agent plays, from public knowledge only. Prices are rounded up and budgets down to whole
+chosen for a region before any agent plays, from public knowledge only. Charges are rounded up and budgets down to whole
 units, so that what the rounds add up is never less than what was spent. `docs/privacy.md` has the proofs.
 """
 
@@ -35,10 +35,10 @@ ORDERS: tuple[float, ...] = (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 4
 
 UNIT = 2.0**-32
 
-# Floating-point costs are off by some 1e-14 of themselves; this much is added to every price.
+# Floating-point costs are off by some 1e-14 of themselves; this much is added to every charge.
 _SLACK = 1e-9
 
-# Regions whose prices one thread rounds at a time.
+# Regions whose charges one thread rounds at a time.
 _PARTS_AT_A_TIME = 16
 
 
@@ -183,7 +183,7 @@ class BestOf:
     """The account that buys the most actions on a usual course: of Rényi costs, of pure log-ratios, or of both.
 
     "exact" is not tried: it needs an extra and buys less on a usual course, since a fixed number of actions makes
-    every one as dear as the dearest, while "renyi" and "pure" charge each its own price.
+    every one as dear as the dearest, while "renyi" and "pure" charge each what it costs.
     """
 
     name: str
@@ -294,7 +294,7 @@ def region_account(
 def sound_allowance(
     accounts: Sequence[Account], region_of_agent: IntArray, epsilon: FloatArray, *, delta: float
 ) -> Allowance:
-    """Return every agent's allowance: prices in whole units, budgets in whole units.
+    """Return every agent's allowance: charges in whole units, budgets in whole units.
 
     Parameters
     ----------
@@ -335,12 +335,12 @@ def sound_allowance(
 
 
 def rounded_up(costs: FloatArray) -> IntArray:
-    """Return prices in whole units: never less than the costs."""
-    if not (costs >= 0).all():  # also false for NaN, which would become a negative price
+    """Return charges in whole units: never less than the costs."""
+    if not (costs >= 0).all():  # also false for NaN, which would become a negative charge
         raise InputError(f"Expected costs of at least 0 from the cost curve, got {costs[~(costs >= 0)][0]}.")
     # One unit more: types whose chances differ as integers, but no longer as floating-point numbers, are not free.
     units = costs * (1 + _SLACK)
-    # In place: there are very many prices.
+    # In place: there are very many charges.
     units /= UNIT
     np.ceil(units, out=units)
     units += 1
@@ -348,7 +348,7 @@ def rounded_up(costs: FloatArray) -> IntArray:
 
 
 def _all_rounded_up(parts: Sequence[FloatArray]) -> IntArray:
-    """Return `rounded_up` of all parts, one after the other: some at a time, since there are very many prices."""
+    """Return `rounded_up` of all parts, one after the other: some at a time, since there are very many charges."""
     ends = np.cumsum([len(part) for part in parts])
     units = np.empty(ends[-1], dtype=np.int64)
 

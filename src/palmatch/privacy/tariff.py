@@ -1,6 +1,6 @@
 """An account for a mechanism of one's own: a cost curve per order in, whole units out.
 
-A mechanism on something private says what each kind of action costs at each order, and gets prices and a
+A mechanism on something private says what each kind of action costs at each order, and gets charges and a
 budget to count with, O(1) an action. Nothing in here knows what the actions are.
 """
 
@@ -27,16 +27,16 @@ class Tariff:
     ----------
     accountant, order:
         "pure", or "renyi" with its fixed order λ.
-    prices, budget:
-        Units. While what was spent and the next price together are within the budget, act; once they are not, never act
-        on anything private again.
+    charges, budget:
+        Units. While what was spent and the next charge together are within the budget, act; once they are not, never
+        act on anything private again.
     epsilon, delta:
         What then holds for the whole course of actions; δ is 0 for "pure".
     """
 
     accountant: str
     order: float
-    prices: tuple[int, ...]
+    charges: tuple[int, ...]
     budget: int
     epsilon: float
     delta: float
@@ -78,10 +78,10 @@ def tariff(
     ...         return [np.log(0.55 / 0.45)]
     ...     return [np.log(0.55 * (0.55 / 0.45) ** order + 0.45 * (0.45 / 0.55) ** order)]
     >>> found = tariff(answers, epsilon=1.0, delta=1e-5)
-    >>> found.accountant, found.budget // found.prices[0]
+    >>> found.accountant, found.budget // found.charges[0]
     ('pure', 4)
     >>> found = tariff(answers, epsilon=4.0, delta=1e-5)
-    >>> found.accountant, found.order, found.budget // found.prices[0]
+    >>> found.accountant, found.order, found.budget // found.charges[0]
     ('renyi', 8, 22)
     """
     check_budget(np.array([epsilon]), order=1.0, delta=delta)
@@ -106,7 +106,7 @@ def tariff(
     return Tariff(
         accountant=chosen.name,
         order=chosen.order,
-        prices=tuple(rounded_up(chosen.costs.selection).tolist()),
+        charges=tuple(rounded_up(chosen.costs.selection).tolist()),
         budget=int(rounded_down(np.array([worth[best]]))[0]),
         epsilon=epsilon,
         delta=0.0 if chosen.pure else delta,

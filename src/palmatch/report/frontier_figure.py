@@ -30,7 +30,7 @@ from palmatch.report.style import (
     styled,
 )
 from palmatch.studies.compare import Row
-from palmatch.studies.frontier import Frontier, Line, Price, Spread, price
+from palmatch.studies.frontier import Frontier, Line, LossParts, Spread, lost_at
 from palmatch.studies.limit_points import LIMIT
 
 _DASHED = (0, (4.0, 1.8))
@@ -51,7 +51,7 @@ def frontier_figure(found: Frontier, where: str) -> Figure:
     spread = f"mean of {runs} runs, bands are one standard deviation" if runs > 1 else "one run"
     if found.limit_rows:
         spread += ", agents drawn anew from the public prior in each"
-    told = f"{where}; {spread}. {words(price(found))}"
+    told = f"{where}; {spread}. {words(lost_at(found))}"
     handles = kind_handles(kinds.values())
     handles.append(Line2D([], [], color=FAINT_INK, lw=1.6, ls="-", label="solid: agents decide, in rounds"))
     handles.append(Line2D([], [], color=FAINT_INK, lw=1.6, ls=_DASHED, label="dashed: a centre decides"))
@@ -127,7 +127,7 @@ def _draw(axes: Axes, line: Line, kind: Kind, marker: str, epsilons: tuple[float
     )  # fmt: skip
 
 
-def words(told: Price) -> str:
+def words(told: LossParts) -> str:
     """Say in a sentence what is lost at one budget, and what for."""
     start = f"At ε = {told.epsilon:g}, {told.method} loses {_amount(told.loss)} of the optimum"
     if told.privacy is None or told.no_centre is None:

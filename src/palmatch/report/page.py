@@ -60,7 +60,7 @@ def write_report(
             f"There is no {headline!r} among the compared methods ({', '.join(comparison.runs)}): "
             "compare it too, or choose another headline."
         )
-    place, notes = made_folder(Path(folder)), (*notes, *comparison.problem.notes)
+    place, notes = made_folder(Path(folder)), (*notes, *comparison.problem.public_notes, *comparison.problem.notes)
     on_map = isinstance(comparison.problem.domain, City)
     exhibits = (
         *([_maps(place, comparison, headline, outline)] if on_map else []),

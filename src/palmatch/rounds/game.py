@@ -135,13 +135,13 @@ class Game:
         self.active = np.arange(self.agents, dtype=np.int32)
         self.public = (region, *public.arrays[1:])
         self.rules = astuple(rules)
-        self.prices = (allowance.first, allowance.selection, allowance.backoff)
+        self.charges = (allowance.first, allowance.selection, allowance.backoff)
         self.private = private.arrays(self.order, threads=self.threads)
         self.names, self.budget, self.largest_set = names, budget, public.largest_set
         first_picks = kernel.first_picks if self.agents > _FEW_PICKS else _few_first_picks
         self._spread(
             lambda *some: first_picks(
-                some, self.names, self.rules, self.prices, self.public, self.private, self.budget, self.state,
+                some, self.names, self.rules, self.charges, self.public, self.private, self.budget, self.state,
                 self.largest_set,
             ),
             self.agents,
@@ -163,7 +163,7 @@ class Game:
 
     def _steps_on_one_thread(self, until: int, trace: tuple[np.ndarray, ...]) -> None:
         self.step, count, actions = kernel.play(
-            self.names, self.rules, self.prices, self.public, self.private, self.budget, self.state,
+            self.names, self.rules, self.charges, self.public, self.private, self.budget, self.state,
             (self.words, self.full, self.cursor), self.active, (self.step, until), self.largest_set, trace,
         )  # fmt: skip
         self.active = self.active[:count]
@@ -202,7 +202,7 @@ class Game:
         self._spread(lambda *some: kernel.contest(active, some, state, words, step), len(active))
         self._spread(
             lambda *some: kernel.act(
-                active, some, self.names, self.rules, self.prices, public, self.private, self.budget, state,
+                active, some, self.names, self.rules, self.charges, public, self.private, self.budget, state,
                 (words, self.full), step, self.largest_set, none,
             ),
             len(active),

@@ -85,10 +85,10 @@ def new_scratch(largest_set):  # type: ignore[no-untyped-def]  # compiled
 
 
 @numba.njit(cache=True, nogil=True)
-def first_picks(some, names, rules, prices, public, private, budget, state, largest_set):  # type: ignore[no-untyped-def]  # compiled
+def first_picks(some, names, rules, charges, public, private, budget, state, largest_set):  # type: ignore[no-untyped-def]  # compiled
     """Draw the first strategy of agents some[0] to some[1] - 1 from P_S at s = 1 (Alg. 1, line 1)."""
     truth_selection, _, _, _ = rules
-    first_units, _, _ = prices
+    first_units, _, _ = charges
     region_of_agent, resource_start, resources, rank_start, entry_start, entries, below, guide, _ = public
     entry, _, mode, spent, actions, exhausted, _, at = state
     values, weights, places = new_scratch(largest_set)
@@ -197,10 +197,10 @@ def contest(active, some, state, words, step):  # type: ignore[no-untyped-def]  
 
 
 @numba.njit(cache=True, nogil=True)
-def act(active, some, names, rules, prices, public, private, budget, state, board, step, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
+def act(active, some, names, rules, charges, public, private, budget, state, board, step, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
     """Let agents active[some[0]:some[1]] act, once all attempts of the step are marked. Order does not matter."""
     truth_selection, truth_backoff, gamma, spent_backoff = rules
-    _, selection_units, backoff_units = prices
+    _, selection_units, backoff_units = charges
     region_of_agent, resource_start, resources, rank_start, entry_start, entries, below, guide, backoff = public
     entry, rank, mode, spent, actions, exhausted, who, at = state
     words, full = board
@@ -293,7 +293,7 @@ def act(active, some, names, rules, prices, public, private, budget, state, boar
 
 
 @numba.njit(cache=True, nogil=True)
-def play(names, rules, prices, public, private, budget, state, board, active, steps, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
+def play(names, rules, charges, public, private, budget, state, board, active, steps, largest_set, trace):  # type: ignore[no-untyped-def]  # compiled
     """Play from one step up to another, or until no agent is active; return (next step, active agents, actions)."""
     trace_step, trace_agent, trace_resource, trace_outcome = trace
     words, full, cursor = board
@@ -303,7 +303,7 @@ def play(names, rules, prices, public, private, budget, state, board, active, st
         mark(active, (0, count), state, words, step)
         rest = (trace_step[rows:], trace_agent[rows:], trace_resource[rows:], trace_outcome[rows:])
         held = (words, full)
-        act(active, (0, count), names, rules, prices, public, private, budget, state, held, step, largest_set, rest)
+        act(active, (0, count), names, rules, charges, public, private, budget, state, held, step, largest_set, rest)
         rows += count
         count = keep(active, (0, count), public, state, words, cursor)
         step += 1

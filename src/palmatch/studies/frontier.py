@@ -111,7 +111,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class LossParts:
     """What a method loses at one budget, as fractions of the optimum, with spreads over the runs.
 
     `privacy` is what a centre loses that sees the same reports, and `no_centre` what is lost on top of that, run by
@@ -212,14 +212,14 @@ def _line(method: str, rows: Sequence[Row], played: Sequence[Sequence[Run]]) -> 
     return Line(method, not _spends(method), tuple(row for row, _ in chosen), tuple(runs for _, runs in chosen))
 
 
-def price(found: Frontier, epsilon: float = SPOKEN) -> Price:
+def lost_at(found: Frontier, epsilon: float = SPOKEN) -> LossParts:
     """Return what `once`, or else the first method that looks at its budget, loses near a budget, and why."""
     at = min(range(len(found.epsilons)), key=lambda number: abs(log(found.epsilons[number] / epsilon)))
     spending = {line.method: line for line in found.lines if not line.flat}
     without_centre = [line for line in spending.values() if not line.centralised]
     line = spending.get("once") or next(iter(without_centre or spending.values()))
     losses = _losses(line, at)
-    told = Price(line.method, found.epsilons[at], line.centralised, _spread(losses))
+    told = LossParts(line.method, found.epsilons[at], line.centralised, _spread(losses))
     if line.method != "once" or "hungarian-once" not in spending:
         return told
     centre = _losses(spending["hungarian-once"], at)

@@ -71,11 +71,11 @@ class Bound:
         What the certificate proves, and what channels reach that meet capacity in expectation. The value of the linear
         program is between the two.
     prices:
-        The price of each resource that proves it.
+        The dual price of each resource's capacity, which proves it.
     certificate:
         For `palmatch.limit.check`.
     solution:
-        Prices, multipliers and channels as floating-point numbers.
+        Dual prices, multipliers and channels as floating-point numbers.
     seconds:
         How long it took.
 

@@ -200,7 +200,7 @@ class Scenes:
     def __init__(self, source: Source | None = None) -> None:
         self.source = source or Source()
         self._scenes: Kept[Scene] = Kept(_MOST_SCENES)
-        self._prices: Kept[dict[str, Any]] = Kept(len(EPSILONS) * _MOST_SCENES)
+        self._kept_losses: Kept[dict[str, Any]] = Kept(len(EPSILONS) * _MOST_SCENES)
 
     def scene(self, choice: Choice) -> Scene:
         """Return the scene of a choice; method and ε do not change it."""
@@ -246,14 +246,14 @@ class Scenes:
         matching = ready.play(choice.seed)
         return _figures(scene, matching), packed(matching)
 
-    def price(self, choice: Choice) -> dict[str, Any]:
+    def losses(self, choice: Choice) -> dict[str, Any]:
         """Return what the methods of the chart lose with this ε, and the least that any could; it takes seconds.
 
         As the limit does, this is about crowds drawn from the public prior: as many agents in the same squares.
         """
-        return self._prices.get(replace(choice, method=""), lambda: self._price(choice))
+        return self._kept_losses.get(replace(choice, method=""), lambda: self._compute_losses(choice))
 
-    def _price(self, choice: Choice) -> dict[str, Any]:
+    def _compute_losses(self, choice: Choice) -> dict[str, Any]:
         problem = self.scene(choice).problem
         if problem.agents * problem.resources > CHART_PAIRS:
             raise InputError(f"The chart is for at most {CHART_PAIRS:,} pairs of agents and vehicles.")

@@ -91,7 +91,7 @@ class Explorer:
     def __init__(self, scenes: Scenes | None = None, *, hub: str | None = None, games: LiveGames | None = None) -> None:
         self.scenes, self.hub, self.games = scenes or Scenes(), hub, games
         self._background: ProcessPoolExecutor | None = None
-        self._one_price = asyncio.Lock()
+        self._one_chart = asyncio.Lock()
 
     def close(self) -> None:
         """End the process in the background, if there is one."""
@@ -121,7 +121,7 @@ class Explorer:
             Route("/api/about", self._about),
             Route("/api/map", self._map),
             Route("/api/play", self._play),
-            Route("/api/price", self._price),
+            Route("/api/losses", self._losses),
             Route("/device.mjs", self._device),
             Mount("/static", StaticFiles(directory=str(static_folder()))),
         ]
@@ -167,7 +167,7 @@ class Explorer:
     async def _map(self, request: Request) -> Response:
         return await _answered(lambda choice: asyncio.to_thread(self.scenes.map, choice), request)
 
-    async def _price(self, request: Request) -> Response:
+    async def _losses(self, request: Request) -> Response:
         """Compute a point of the chart in a process of its own, so that games are not slowed by it."""
         if self._background is None:
             self._background = ProcessPoolExecutor(
@@ -175,11 +175,11 @@ class Explorer:
             )
             self._worker = self._background.submit(os.getpid)
         loop, background = asyncio.get_running_loop(), self._background
-        async with self._one_price:
+        async with self._one_chart:
             # A visitor that has moved on waits for other points, which are not to wait for these.
             if await request.is_disconnected():
                 return Response(status_code=503, headers=HEADERS)
-            return await _answered(lambda choice: loop.run_in_executor(background, _priced, choice), request)
+            return await _answered(lambda choice: loop.run_in_executor(background, _chart_losses, choice), request)
 
     async def _play(self, request: Request) -> Response:
         return await _answered(lambda choice: asyncio.to_thread(self.scenes.play, choice), request)
@@ -212,5 +212,5 @@ def _begin(source: Source) -> None:
     _scenes = Scenes(source)
 
 
-def _priced(choice: Choice) -> dict[str, Any]:
-    return _scenes.price(choice)
+def _chart_losses(choice: Choice) -> dict[str, Any]:
+    return _scenes.losses(choice)

@@ -24,7 +24,7 @@ from palmatch.policies.published import Policy
 from palmatch.privacy.accountants import affordable_actions
 from palmatch.privacy.costs import action_costs, largest_own_costs
 from palmatch.privacy.posterior import (
-    Prices,
+    Charges,
     Reader,
     log_chances,
     region_log_likelihoods,
@@ -93,7 +93,7 @@ def _law_of_rounds(public: Workspace, game: PreparedGame, target: int, settings:
         costs = largest_own_costs(region, noise[number], game.policy, region.utilities, settings.order)
         mine = np.full(len(costs), budgets(problem, settings)[target])
         budget = affordable_actions(costs, mine, order=settings.order, delta=settings.delta)
-    reader = Reader(region, Prices(tables.first_units, tables.selection_units, tables.backoff_units))
+    reader = Reader(region, Charges(tables.first_units, tables.selection_units, tables.backoff_units))
     return RoundsLaw(target, region, noise[number], game.policy, budget, reader, int(problem.demand[target]))
 
 

@@ -19,7 +19,7 @@ let views = [];
 let playing = null;
 let asked = 0;
 let told = null;
-let pricing = new AbortController();
+let computing = new AbortController();
 
 // --- controls ---------------------------------------------------------------------------------------------------
 
@@ -108,8 +108,8 @@ function change(part) {
 
 async function load() {
   const number = ++asked;
-  pricing.abort();
-  pricing = new AbortController();
+  computing.abort();
+  computing = new AbortController();
   showControls();
   clearTimeout(told);
   history.replaceState(null, "", toAddress(state));
@@ -125,7 +125,7 @@ async function load() {
     map = found;
     showMaps(games);
     at("status").textContent = `${whole(map.agents.length)} agents, ${whole(map.vehicles.length)} vehicles, ${whole(map.squares.length)} squares.`;
-    computePrices(number);
+    computeLosses(number);
     focus = views[0].canvas.focus;
     show(state.round >= 0 ? state.round : longest() + 1);
   } catch (error) {
@@ -310,7 +310,7 @@ function stop() {
 // --- the frontier ---------------------------------------------------------------------------------------------------
 
 // The point of today's ε first, then those around it; computed in the background, and kept by the server.
-async function computePrices(number) {
+async function computeLosses(number) {
   const { methods, epsilons } = facts.chart;
   const lines = methods.map((line) => ({ ...line, loss: {} }));
   const order = [...epsilons].sort((one, two) => Math.abs(Math.log(one / state.epsilon)) - Math.abs(Math.log(two / state.epsilon)));
@@ -322,7 +322,7 @@ async function computePrices(number) {
   for (const [place, epsilon] of order.entries()) {
     at("frontier-note").textContent = `Being computed: ${place} of ${order.length} budgets are there.`;
     try {
-      const found = await server.price({ ...state, epsilon }, pricing.signal);
+      const found = await server.losses({ ...state, epsilon }, computing.signal);
       if (number !== asked) return;
       for (const line of lines) line.loss[epsilon] = found.loss[line.method];
       at("chart").replaceChildren(chart(epsilons, lines), legendTable(epsilons, lines));
@@ -331,7 +331,7 @@ async function computePrices(number) {
       return;
     }
   }
-  at("frontier-note").textContent = "Mean of four simulated games at each ε, with agents drawn anew in their squares (the public prior). The shaded area is proved to be out of reach of every method with this guarantee. Figures of the true agents are not to be published; these are not.";
+  at("frontier-note").textContent = "Mean of four simulated games at each ε, with agents drawn anew in their squares (the public prior). The shaded area is proved to be out of reach of every method with this guarantee, in expectation over such agents: a single game, as on the map, can lose less than the limit. The chart does not follow from the true places, and may be published.";
 }
 
 // --- what leaves the page -------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ async function asked(address, signal) {
 
 export const about = async () => (await asked("/api/about")).json();
 export const map = async (state) => (await asked(`/api/map?${query(state, state.method)}`)).json();
-export const price = async (state, signal) => (await asked(`/api/price?${query(state, state.method)}`, signal)).json();
+export const losses = async (state, signal) => (await asked(`/api/losses?${query(state, state.method)}`, signal)).json();
 
 /** A game: its figures, each agent's vehicle, and its steps as typed arrays. */
 export async function play(state, method) {

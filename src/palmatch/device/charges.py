@@ -1,7 +1,7 @@
-"""PALMA's tables as a device gets them, and the check that no action in them is priced below what it tells.
+"""PALMA's tables as a device gets them, and the check that no action in them is charged below what it tells.
 
-Prices come from a board that no party trusts. Whatever utilities a table states, a device acts on the row of its own
-grid point; so it suffices that every price covers the largest log-ratio of chances between any two rows, which for one
+Charges come from a board that no party trusts. Whatever utilities a table states, a device acts on the row of its own
+grid point; so it suffices that every charge covers the largest log-ratio of chances between any two rows, which for one
 entry is that between the largest and the smallest chance: no pair of rows has to be looked at.
 """
 
@@ -19,10 +19,10 @@ from palmatch.device.listed import Listed
 from palmatch.device.report import exponential_below
 from palmatch.errors import Refused
 
-# Prices and budgets are whole numbers over 2^32, in ε.
+# Charges and budgets are whole numbers over 2^32, in ε.
 UNIT_BITS = 32
 _BITS = 160
-_LARGEST_PRICE = 60 << UNIT_BITS
+_LARGEST_CHARGE = 60 << UNIT_BITS
 _MOST_ENTRIES, _MOST_UTILITIES = 1 << 22, 1 << 25
 # As in the batch: what floating-point costs may be off by is taken from a budget.
 _SLACK = 1e-9
@@ -99,12 +99,12 @@ def check_rounds_table(table: RoundsTable, *, epsilon: float, spots: int) -> Non
         raise Refused("epsilon", f"The table is for ε = {table.epsilon}, expected ε = {epsilon}.")
     _check_layout(table, spots)
     _check_numbers(table)
-    _check_prices(_Priced(*(getattr(table, field.name) for field in fields(_Priced))))
+    _check_charges(_Charged(*(getattr(table, field.name) for field in fields(_Charged))))
 
 
 @dataclass(frozen=True, slots=True)
-class _Priced:
-    """What prices and what they have to cover follow from; the same in all games with the same resources and counts."""
+class _Charged:
+    """What charges and what they have to cover follow from: the same in all games with equal resources and counts."""
 
     utilities: tuple[tuple[float, ...], ...]
     offsets: tuple[int, ...]
@@ -120,15 +120,15 @@ class _Priced:
 
 # By content: that every number is of its type was checked before, so that what is equal is the same.
 @lru_cache(maxsize=64)
-def _check_prices(table: _Priced) -> None:
-    """Refuse a price that is below what it stands for."""
+def _check_charges(table: _Charged) -> None:
+    """Refuse a charge that is below what it stands for."""
     for rank, (start, stop) in enumerate(pairwise(table.offsets)):
         if not _covers(table.selection_units[rank], _selection_extremes(table, start, stop)):
-            raise Refused("price", f"A selection from rank set {rank + 1} tells more than its price.")
+            raise Refused("charge", f"A selection from rank set {rank + 1} tells more than its charge.")
     for rank in range(len(table.offsets) - 1):
         for entry, extremes in _backoff_extremes(table, rank):
             if not _covers(table.backoff_units[entry], extremes):
-                raise Refused("price", f"A back-off in rank set {rank + 1} tells more than its price.")
+                raise Refused("charge", f"A back-off in rank set {rank + 1} tells more than its charge.")
 
 
 def _check_layout(table: RoundsTable, spots: int) -> None:
@@ -163,7 +163,7 @@ def _check_numbers(table: RoundsTable) -> None:
     if any(sum(table.selection[start:stop]) != GRID for start, stop in pairwise(table.offsets)):
         raise Refused("sum", "The chances of a rank set do not sum to 2^53.")
     if not all(_is_whole(units) and units >= 0 for units in chain(table.selection_units, table.backoff_units)):
-        raise Refused("price", "A price is not a whole number of at least 0.")
+        raise Refused("charge", "A charge is not a whole number of at least 0.")
     values = chain.from_iterable(table.utilities)
     if not all(isinstance(value, float) and isfinite(value) and 0 < value <= 1 for value in values):
         raise Refused("value", "A utility is not a number above 0 and up to 1.")
@@ -171,7 +171,7 @@ def _check_numbers(table: RoundsTable) -> None:
         raise Refused("value", "Gamma is not a number between 0 and 1.")
 
 
-def _selection_extremes(table: _Priced, start: int, stop: int) -> list[tuple[int, int]]:
+def _selection_extremes(table: _Charged, start: int, stop: int) -> list[tuple[int, int]]:
     """Return the smallest and the largest chance of any row, over 2^106, for each entry of a rank set."""
     weights = [0] * (stop - start)
     low, high = [GRID] * len(weights), [0] * len(weights)
@@ -185,7 +185,7 @@ def _selection_extremes(table: _Priced, start: int, stop: int) -> list[tuple[int
     ]
 
 
-def _backoff_extremes(table: _Priced, rank: int) -> list[tuple[int, list[tuple[int, int]]]]:
+def _backoff_extremes(table: _Charged, rank: int) -> list[tuple[int, list[tuple[int, int]]]]:
     """Return for each entry of a rank set the extremes over 2^106 of backing off and of not backing off."""
     start, stop = table.offsets[rank], table.offsets[rank + 1]
     following = rank + 1 if rank + 2 < len(table.offsets) else 0
@@ -205,8 +205,8 @@ def _backoff_extremes(table: _Priced, rank: int) -> list[tuple[int, list[tuple[i
 
 
 def _covers(units: int, extremes: Sequence[tuple[int, int]]) -> bool:
-    """Tell, in whole numbers, whether e^price is at least every ratio of a largest to a smallest chance."""
-    bound = exponential_below(min(units, _LARGEST_PRICE) << (_BITS - UNIT_BITS))
+    """Tell, in whole numbers, whether e^charge is at least every ratio of a largest to a smallest chance."""
+    bound = exponential_below(min(units, _LARGEST_CHARGE) << (_BITS - UNIT_BITS))
     return all(high << _BITS <= bound * low for low, high in extremes)
 
 
