@@ -52,8 +52,9 @@ def observe(matching: Matching, target: int) -> Observation:
     own = np.zeros(0, dtype=np.bool_) if trace is None else trace.agent == target
     stated = hash((matching.guarantee, _figures(matching)))
     mine, theirs = (0, 0) if trace is None else (_rows(trace, own), _rows(trace, ~own))
-    mine_of = matching.units[:, 0] == target
-    held, others_hold = (hash(matching.units[rows].tobytes()) for rows in (mine_of, ~mine_of))
+    units = matching.units
+    mine_of = units[:, 0] == target
+    held, others_hold = (hash(units[rows].tobytes()) for rows in (mine_of, ~mine_of))
     steps = () if trace is None else _steps(trace, own)
     prefixes = refined(*steps[:_PREFIXES])
     chains = (
@@ -62,7 +63,7 @@ def observe(matching: Matching, target: int) -> Observation:
         refined(matching.rounds, others_hold, theirs),
         refined(stated, mine, held, others_hold, matching.rounds, theirs),
     )
-    return Observation(chains, steps, _numbers(matching, target))
+    return Observation(chains, steps, _numbers(matching, units, target))
 
 
 def refined(*parts: int) -> tuple[int, ...]:
@@ -98,13 +99,13 @@ def _steps(trace: Trace, own: NDArray[np.bool_]) -> tuple[int, ...]:
     return tuple(symbols)
 
 
-def _numbers(matching: Matching, target: int) -> FloatArray:
+def _numbers(matching: Matching, units: IntArray, target: int) -> FloatArray:
     """Return counts that a linear test can weigh."""
     agents, resources = len(matching.resource_of), len(matching.resource_ids)
     parts: list[np.ndarray] = [np.array([matching.rounds, matching.filled])]
     if matching.epsilon_is_public:
         parts.append(np.array([matching.epsilon[target], matching.charged[target], matching.charged.sum()]))
-    holder, held = matching.units.T
+    holder, held = units.T
     if agents * resources <= _MOST_COLUMNS:
         parts.append(np.bincount(holder * resources + held, minlength=agents * resources))
     else:
