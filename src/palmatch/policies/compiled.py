@@ -27,7 +27,9 @@ backoff_weight = numba.njit(cache=True, nogil=True)(distribution.backoff_weight)
 def selection_weights(utilities: FloatArray, entries: IntArray, offsets: IntArray) -> IntArray:
     """Return for each row of utilities the integer weights over each rank set (rows x all entries)."""
     many = len(utilities) * len(entries) > _FEW
-    table: IntArray = (_selection_weights if many else _small_selection_weights)(utilities, entries, offsets)
+    # Of one layout: for another it would be compiled once more.
+    rows = np.ascontiguousarray(utilities)
+    table: IntArray = (_selection_weights if many else _small_selection_weights)(rows, entries, offsets)
     return table
 
 
