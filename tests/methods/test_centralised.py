@@ -48,10 +48,6 @@ def hungarian_region(problem: pm.Problem, *, seed: int) -> pm.Matching:
     return pm.match(problem, "hungarian-region", seed=seed)
 
 
-def random(problem: pm.Problem, *, seed: int) -> pm.Matching:
-    return pm.match(problem, "random", seed=seed)
-
-
 def as_problem(utilities: FloatArray, resource_ids: list[str] | None = None) -> pm.Problem:
     return pm.table.problem(utilities, ["x"] * len(utilities), {"x": utilities}, resource_ids=resource_ids)
 
@@ -124,7 +120,8 @@ def test_the_region_optimum_is_the_best_for_the_representatives(agents: int, res
 def test_which_agent_of_a_region_gets_a_resource_is_random() -> None:
     utilities = np.array([[0.9, 0.5, 0.1]] * 3)
     problem = as_problem(utilities)
-    found = Counter(tuple(hungarian_region(problem, seed=seed).resource_of.tolist()) for seed in range(3000))
+    ready = pm.prepare(pm.Workspace(problem), "hungarian-region")
+    found = Counter(tuple(ready.play(seed).resource_of.tolist()) for seed in range(3000))
     assert set(found) == set(permutations(range(3)))
     assert chisquare(list(found.values())).pvalue > NEVER
 
@@ -153,7 +150,8 @@ def test_greedy_reaches_half_of_the_optimum(utilities: FloatArray) -> None:
 @pytest.mark.parametrize(("agents", "resources"), [(3, 3), (2, 4), (4, 2)])
 def test_random_gives_every_matching_the_same_probability(agents: int, resources: int) -> None:
     problem = as_problem(np.full((agents, resources), 0.5))
-    found = Counter(tuple(random(problem, seed=seed).resource_of.tolist()) for seed in range(6000))
+    ready = pm.prepare(pm.Workspace(problem), "random")
+    found = Counter(tuple(ready.play(seed).resource_of.tolist()) for seed in range(6000))
     if agents <= resources:
         expected = set(permutations(range(resources), agents))
     else:
@@ -166,7 +164,8 @@ def test_random_gives_every_matching_the_same_probability(agents: int, resources
 def test_a_random_matching_does_not_depend_on_equal_names() -> None:
     ids = list("abcd")
     problem = pm.table.problem(np.full((4, 4), 0.5), ["x"] * 4, {"x": [[0.5] * 4]}, agent_ids=ids, resource_ids=ids)
-    same = [int((random(problem, seed=seed).resource_of == np.arange(4)).sum()) for seed in range(3000)]
+    ready = pm.prepare(pm.Workspace(problem), "random")
+    same = [int((ready.play(seed).resource_of == np.arange(4)).sum()) for seed in range(3000)]
     # Fixed points of a random permutation have mean 1 and variance 1: this is five and a half standard deviations.
     assert abs(np.mean(same) - 1) < 5.5 / np.sqrt(3000)
 

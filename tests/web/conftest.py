@@ -107,9 +107,7 @@ class Visit:
         self.address = address
         self.wrong: list[str] = []
         self.asked: list[str] = []
-        self.page.on(
-            "console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None
-        )
+        self.page.on("console", self._said)
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
 
