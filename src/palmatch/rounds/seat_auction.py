@@ -27,7 +27,7 @@ from palmatch.rounds.auction import Calls, Sale, ValueLists, numbered, sell
 from palmatch.rounds.draws import SELECTION, Keys, compiled_mix, counter
 from palmatch.rounds.exchange import exchange
 from palmatch.rounds.recording import TraceParts
-from palmatch.rounds.seat_board import close, place_bid, post
+from palmatch.rounds.seat_board import TAKEN, close, place_bid, post
 from palmatch.rounds.seat_lists import best_entries, known_of, look
 from palmatch.rounds.seats import Players, is_barred, limits_of, players_of
 from palmatch.rounds.tables import stable_order, starts
@@ -82,7 +82,7 @@ def sell_seats(
     # Partners are resources like any other.
     players = players_of(replace(seats, mutual=False).of(agent_at))
     table = (lists.list_of[agent_at], lists.start, numbers, lists.values)
-    known, counts = known_of(lists, int(seats.demand.max(initial=0))), np.zeros(6, dtype=np.int64)
+    known, counts = known_of(lists, int(seats.demand.max(initial=0))), np.zeros(7, dtype=np.int64)
     bidding, queues, holds, wants = _agents(players, rows, table, known, names[agent_at], counts)
     total, scratch = len(players.owner), _scratch(players, bidding[4][3])
     prices, sold_for = np.where(room[rows] > 0, opening[rows], np.inf), np.full(len(rows), np.nan)
@@ -91,14 +91,14 @@ def sell_seats(
     calls, seen = Calls(step, patience, most_rounds, trace), TraceParts()
 
     def bid(_waiting: int, step: float, rounds: int, until: int) -> tuple[int, int]:
-        buffers = seen.room(int(wants.sum()) if trace else 0)
+        buffers = seen.room(total - int(counts[TAKEN]) if trace else 0)
         rounds = bid_for_seats(bidding, board, holds, wants, queues, scratch, step, rounds, until, buffers)
         if trace:
             led = _led(buffers, players.first, holds)
             at, wanted, offers = buffers
             seen.add((agent_at[at], np.where(wanted < 0, -1, rows[wanted]), offers), rounds, led)
         if progress is not None:
-            progress(total - int(wants.sum()), total)
+            progress(int(counts[TAKEN]), total)
         return rounds, int(counts[_SINGLE] + counts[_MEMBERS])
 
     for call in count():
@@ -106,9 +106,9 @@ def sell_seats(
         if call < 2:
             _all_wait(bidding[4], queues, wants)
         # A call in which no agent can bid takes a round all the same.
-        calls.play(int(counts[_SINGLE] + counts[_MEMBERS]) or int(wants.any()), bid)
+        calls.play(int(counts[_SINGLE] + counts[_MEMBERS]) or int(counts[TAKEN] < total), bid)
         sold = close(board, sold_for)
-        if not wants.any() or (call > 0 and sold == 0):
+        if counts[TAKEN] == total or (call > 0 and sold == 0):
             break
         if call == 0:
             prices[left[: len(prices)] > 0], known[1][:] = 0.0, np.inf

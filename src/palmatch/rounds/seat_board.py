@@ -8,9 +8,9 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-# Where in the counts of an auction it says how many resources hold a bid of this call, and how many took one in this
-# round.
-TOUCHED, CHANGED = 4, 5
+# Where in the counts of an auction it says how many resources hold a bid of this call, how many took one in this round,
+# and how many seats are taken in all calls together.
+TOUCHED, CHANGED, TAKEN = 4, 5, 6
 
 
 # Arrays are passed one by one to what is called for every bid: to take them out of a tuple costs more than the rest.
@@ -26,6 +26,7 @@ def place_bid(  # type: ignore[no-untyped-def]  # compiled
             touched[counts[TOUCHED]] = resource
             counts[TOUCHED] += 1
         used[resource] += 1
+        counts[TAKEN] += 1
         put(amounts, drawn, by, seat, used[resource], used[resource] - 1, offer, chance, agent)
     else:
         if offer < amounts[seat] or (offer == amounts[seat] and chance >= drawn[seat]):
