@@ -134,6 +134,15 @@ class Narrowing(Protocol):
 
 
 @runtime_checkable
+class Listing(Protocol):
+    """An optional protocol of a domain in which most resources are worth the same to all types of a region."""
+
+    def listed(self, region: Region) -> tuple[IntArray, FloatArray]:
+        """Return some columns, and the utilities of `types_of(region)` in them; then that of every other resource."""
+        ...
+
+
+@runtime_checkable
 class Crowded(Protocol):
     """An optional protocol of a domain: answers for very many agents at once, without an object for each of them."""
 
@@ -241,10 +250,14 @@ class Mutual(Protocol):
 
 def checked_utility(domain: Domain, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
     """Return the domain's utilities, refusing anything outside (0, 1]."""
-    table = domain.utility(types, columns)
+    return checked(domain.utility(types, columns), columns)
+
+
+def checked(table: FloatArray, columns: IntArray | None = None) -> FloatArray:
+    """Return utilities, refusing anything outside (0, 1]."""
     if table.size and not (table.min() > 0.0 and table.max() <= 1.0):  # also false for NaN
         row, column = np.argwhere(~((table > 0.0) & (table <= 1.0)))[0]
-        resource = column if columns is None else columns[column]
+        resource = column if columns is None or column == len(columns) else columns[column]
         raise InputError(
             f"Expected utilities in (0, 1], got {kind(table[row, column])} for row {row} and resource {resource}: "
             "scale the utilities, and give a small positive one to what is hardly wanted."

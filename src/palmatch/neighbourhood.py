@@ -14,6 +14,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from palmatch.domain import Listing, checked
 from palmatch.problem import FloatArray, IntArray, Narrowing, Problem, Region, checked_utility
 
 # Past this many ranks one sort of everything is faster than keeping the best ones while reading.
@@ -54,6 +55,40 @@ class Neighbourhood:
     def rank_set(self, rank: int) -> IntArray:
         """Return R_s for s = rank + 1, as positions in `resources`."""
         return self.entries[self.offsets[rank] : self.offsets[rank + 1]]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Neighbourhood):
+    """A region whose resources are those that its types list; there are no rank sets.
+
+    The last column of `utilities`, and of what is computed from them, stands for each of the other resources, which are
+    worth the same to all types. `by_id` are all resources by public id.
+    """
+
+    by_id: IntArray
+
+
+def listed_neighbourhoods(problem: Problem, domain: Listing) -> tuple[Listed, ...]:
+    """Return what is public about every region in which there is an agent, without a column for each resource."""
+    by_id, none = np.argsort(problem.resource_order), np.empty(0, dtype=np.int64)
+    tables = []
+    for region in problem.regions:
+        columns, utilities = domain.listed(region)
+        order = np.argsort(problem.resource_order[columns])
+        in_order = checked(np.ascontiguousarray(utilities[:, np.append(order, len(columns))]), columns[order])
+        types, middle = problem.domain.types_of(region), problem.domain.representative(region)
+        tables.append(Listed(region, columns[order], types, in_order, middle, none, none, by_id))
+    return tuple(tables)
+
+
+def spread_columns(region: Neighbourhood, most: int) -> FloatArray:
+    """Return the utilities for at most so many of the region's resources, as far from each other as can be."""
+    if not isinstance(region, Listed):
+        return np.ascontiguousarray(region.utilities[:, :: -(-region.utilities.shape[1] // most)])
+    chosen = region.by_id[:: -(-len(region.by_id) // most)]
+    place = np.full(len(region.by_id), len(region.resources), dtype=np.int64)
+    place[region.resources] = np.arange(len(region.resources))
+    return np.ascontiguousarray(region.utilities[:, place[chosen]])
 
 
 def kept(region: Neighbourhood) -> Neighbourhood:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ from scipy.sparse import csr_array
 
 import palmatch as pm
 from palmatch.data.scores import Scores, as_utility
-from palmatch.data.tables import Types
+from palmatch.data.tables import ListedRows, Types
 from palmatch.errors import InputError
+from palmatch.methods.reports import lists_suffice
 from palmatch.methods.workspace import Workspace
+from palmatch.neighbourhood import listed_neighbourhoods
 from palmatch.rounds.tables import nearest_types
 from palmatch.testing import check_problem
 
@@ -63,6 +66,36 @@ def test_every_method_does_the_same_as_on_the_whole_table(method: str, limits: d
     assert one.utility == pytest.approx(other.utility, abs=0)
     assert np.array_equal(one.epsilon, other.epsilon)
     assert one.guarantee.uncovered == other.guarantee.uncovered
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 3.0])
+@pytest.mark.parametrize("conflicts", [[], [("~User_0", "p0"), ("~User_3", "p5")]])
+def test_bids_on_lists_are_those_on_the_whole_table(conflicts: list[tuple[str, str]], epsilon: float) -> None:
+    told, types, regions = made_up(users=300, papers=230)
+    # Most papers are listed by no type of a region, and what is left of them is wanted all the same.
+    narrow = types.utilities.copy()
+    narrow[:5, 40:], narrow[5:, :120] = as_utility(0.0, (0, 1)), as_utility(0.0, (0, 1))
+    parts = (told, replace(types, utilities=narrow), regions)
+    limits: dict[str, Any] = {"capacity": 2, "demand": 2, "conflicts": conflicts}
+    listed, table = pm.scores.problem(*parts, **limits), whole(*parts, **limits)
+    assert lists_suffice(listed)
+    assert not lists_suffice(table)
+    assert all(len(region.resources) <= 110 for region in listed_neighbourhoods(listed, listed.domain))
+    one, other = (pm.match(problem, "once", seed=4, epsilon=epsilon) for problem in (listed, table))
+    assert one.pairs == other.pairs
+    assert one.utility == pytest.approx(other.utility, abs=0)
+
+
+def test_types_that_a_file_lists_are_those_of_a_whole_table() -> None:
+    _, types, _ = made_up(papers=30)
+    table, rest = types.whole, float(as_utility(0.0, (0, 1)))
+    row, column = np.nonzero(table != rest)
+    listed = ListedRows(table.shape, np.searchsorted(row, np.arange(11)), column, table[row, column], rest)
+    assert np.array_equal(listed.whole, table)
+    for rows in (np.arange(5), np.array([7, 2, 9])):
+        for value in (rest, 0.5):
+            one, other = listed.block(rows, value), replace(types, utilities=table).block(rows, value)
+            assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
 
 
 def test_the_domain_keeps_the_rules_and_names_agents_that_are_no_possible_type() -> None:

@@ -172,6 +172,39 @@ def test_what_a_list_keeps_for_its_agents_changes_no_bid(demand: int) -> None:
     assert sorted(bid) == sorted(plain_sale(lists, seats, 0.05, names))
 
 
+def with_rest(seed: int) -> tuple[ValueLists, Seats]:
+    """Return lists that name some resources, worth more and less than the others or as much, and limits."""
+    chance = np.random.default_rng(seed)
+    agents, resources, number = 40, 60, int(chance.integers(1, 9))
+    by_id, named = chance.permutation(resources), chance.random((number, resources)) < chance.choice([0.0, 0.1, 0.6])
+    values = chance.integers(1, 9, (number, resources)) / 8
+    lists = ValueLists(
+        chance.integers(number, size=agents), np.concatenate(([0], np.cumsum(named.sum(axis=1)))),
+        np.tile(by_id, (number, 1))[named], values[named], chance.integers(1, 5, number) / 8, by_id,
+    )  # fmt: skip
+    excluded = np.argwhere(chance.random((agents, resources)) < chance.choice([0.0, 0.3]))
+    return lists, Seats(chance.integers(0, 3, resources), chance.integers(0, 4, agents), excluded)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_a_list_does_not_name_is_bid_for_as_if_it_were_named(seed: int) -> None:
+    lists, seats = with_rest(seed)
+    chance, names = np.random.default_rng(seed), streams(1, keys_of([str(n) for n in range(40)]))
+    opening = chance.integers(0, 4, 60) / 8
+    for prices, patience in ((np.zeros(60), None), (opening, None), (opening, 3)):
+        one, other = (
+            sell_seats(some, prices, 0.05, seats=seats, names=names, patience=patience, trace=True, fill=True)
+            for some in (lists, lists.whole)
+        )
+        assert np.array_equal(one.resource_of, other.resource_of)
+        assert np.array_equal(one.prices, other.prices)
+        assert all(np.array_equal(getattr(one.trace, n), getattr(other.trace, n)) for n in ("step", "agent", "offer"))
+    told = sell_seats(lists, np.zeros(60), 0.05, seats=seats, names=names, trace=True).trace
+    assert told is not None
+    bid = zip(*(getattr(told, name).tolist() for name in ("step", "agent", "resource", "offer")), strict=True)
+    assert sorted(bid) == sorted(plain_sale(lists.whole, seats, 0.05, names))
+
+
 def crowded(seed: int) -> pm.Problem:
     """Return a problem with few seats, many conflicts and values that may be the same."""
     chance = np.random.default_rng(seed)

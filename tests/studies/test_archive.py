@@ -111,7 +111,7 @@ def test_what_is_written_is_read_again_with_its_source(tmp_path: Path) -> None:
         again = read_types(tmp_path / name, resource_ids=papers)
         assert again.regions == found.regions
         assert again.representative.tolist() == found.representative.tolist()
-        assert again.utilities == pytest.approx(as_utility(found.scores, (0, 1)))
+        assert again.whole == pytest.approx(as_utility(found.scores, (0, 1)))
         assert again.origin.startswith("last.csv (SHA-256 ")
 
 

@@ -66,6 +66,47 @@ class Table:
     resources: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ListedRows:
+    """Rows of utilities of which most are the same: row n has `values[start[n]:start[n + 1]]` in these `columns`.
+
+    Every other entry of the `shape` is `rest`.
+    """
+
+    shape: tuple[int, int]
+    start: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    values: NDArray[np.float64]
+    rest: float
+
+    def block(self, rows: NDArray[np.int64], rest: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return what `block` returns."""
+        if self.rest != rest:
+            return block(self.whole[rows], rest)
+        sizes = np.diff(self.start)[rows]
+        entries = np.arange(sizes.sum()) + np.repeat(self.start[rows] - np.cumsum(sizes) + sizes, sizes)
+        own, place = self.columns[entries], np.full(self.shape[1], -1, dtype=np.int64)
+        place[own] = 0
+        columns = np.flatnonzero(place == 0)
+        place[columns] = np.arange(len(columns))
+        table = np.full((len(rows), len(columns) + 1), rest)
+        table[np.repeat(np.arange(len(rows)), sizes), place[own]] = self.values[entries]
+        return columns, table
+
+    @property
+    def whole(self) -> NDArray[np.float64]:
+        """All entries, as an array."""
+        table = np.full(self.shape, self.rest)
+        table[np.repeat(np.arange(self.shape[0]), np.diff(self.start)), self.columns] = self.values
+        return table
+
+
+def block(rows: NDArray[np.float64], rest: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the columns in which any row is not `rest`, and the rows in these columns, with `rest` as a last one."""
+    columns = np.flatnonzero((rows != rest).any(axis=0))
+    return columns, np.column_stack((rows[:, columns], np.full(len(rows), rest)))
+
+
 @dataclass(frozen=True, slots=True)
 class Types:
     """What is public about the regions: each type that may live there, and what it would want.
@@ -79,7 +120,7 @@ class Types:
     representative
         True for exactly one type a region, shape (T,).
     utilities
-        Values in (0, 1], shape (T, R), the columns in the order of the resource ids.
+        Values in (0, 1], shape (T, R), the columns in the order of the resource ids: an array, or what a file lists.
     derived
         From which public records regions and types were derived; empty where the file does not say.
     """
@@ -87,7 +128,7 @@ class Types:
     source: str
     regions: tuple[str, ...]
     representative: NDArray[np.bool_]
-    utilities: NDArray[np.float64]
+    utilities: NDArray[np.float64] | ListedRows
     derived: str = ""
 
     @property
@@ -98,7 +139,19 @@ class Types:
     @property
     def by_region(self) -> dict[str, NDArray[np.float64]]:
         """The types of each region."""
-        return {name: self.utilities[rows] for name, rows in self.rows.items()}
+        whole = self.whole
+        return {name: whole[rows] for name, rows in self.rows.items()}
+
+    @property
+    def whole(self) -> NDArray[np.float64]:
+        """The utilities as an array."""
+        return self.utilities.whole if isinstance(self.utilities, ListedRows) else self.utilities
+
+    def block(self, rows: NDArray[np.int64], rest: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return `block` of some types."""
+        if isinstance(self.utilities, ListedRows):
+            return self.utilities.block(rows, rest)
+        return block(self.utilities[rows], rest)
 
     @property
     def representatives(self) -> dict[str, int]:
@@ -174,23 +227,31 @@ def _listed_types(sheet: Sheet, regions: pl.Series, resource_ids: Sequence[str],
     expected = f"a score from {bounds[0]:g} to {bounds[1]:g}"
     scores = numbers(sheet, value, expected=expected, public=True)
     refuse(sheet, value, where=~((scores >= bounds[0]) & (scores <= bounds[1])), expected=expected, public=True)
-    pair, size = place * len(resource_ids) + paper, len(every) * len(resource_ids)
-    told = np.zeros(size, dtype=np.bool_)
-    told[pair] = True
-    if np.count_nonzero(told) < len(pair):
-        again = ~pl.Series(pair).is_first_distinct().to_numpy()
-        refuse(
-            sheet, column, where=again, expected="each paper once a type", advice="keep one of the rows", public=True
-        )
-    utilities = np.full(size, float(as_utility(UNLISTED, bounds)))
-    utilities[pair] = as_utility(scores, bounds)
+    pair = place * len(resource_ids) + paper
+    order = None if (pair[1:] > pair[:-1]).all() else np.argsort(pair, kind="stable")
+    if order is not None:
+        pair = pair[order]
+        if (pair[1:] == pair[:-1]).any():
+            again = ~pl.Series(place * len(resource_ids) + paper).is_first_distinct().to_numpy()
+            refuse(
+                sheet, column, where=again, expected="each paper once a type", advice="keep one of the rows",
+                public=True,
+            )  # fmt: skip
+        paper, scores = paper[order], scores[order]
+    utilities = ListedRows(
+        shape=(len(every), len(resource_ids)),
+        start=np.concatenate(([0], np.cumsum(np.bincount(place, minlength=len(every))))).astype(np.int64),
+        columns=paper,
+        values=as_utility(scores, bounds),
+        rest=float(as_utility(UNLISTED, bounds)),
+    )
     first = np.flatnonzero(new)[np.unique(kind_of_run, return_index=True)[1]]
     begins = Sheet(sheet.source, sheet.heading, sheet.names, tuple(c[first] for c in sheet.columns), None)
     return Types(
         source=sheet.source,
         regions=tuple(every["region"].to_list()),
         representative=_representatives(begins, tuple(every["region"].to_list())),
-        utilities=utilities.reshape(len(every), len(resource_ids)),
+        utilities=utilities,
         derived=_derived(sheet),
     )
 

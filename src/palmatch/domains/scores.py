@@ -11,17 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numba
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from palmatch.data.files import listed
 from palmatch.data.scores import Range, Scores, as_utility
 from palmatch.data.tables import Types
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem
-
-# Distances of so many agents to all possible types of their region are computed at a time.
-_AT_A_TIME = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,35 +30,50 @@ class ScoreTable:
     ----------
     regions, start:
         Region g has the possible types `start[g]` to `start[g + 1] - 1`.
-    possible:
-        Utilities of all possible types, shape (types, papers).
+    columns, possible:
+        The papers that any of a region's types lists, and the utilities of its types for them; in the last column
+        `unlisted`.
     representatives:
         Which of its types stands for each region.
     own:
         Each agent's utilities of the papers for which it has a score, sparse, shape (agents, papers): private. Agent n
-        has the row number `len(possible) + n`.
+        has the row number `start[-1] + n`.
     unlisted:
         The utility of a paper for which a user has no score.
     """
 
     regions: tuple[str, ...]
     start: tuple[int, ...]
-    possible: FloatArray
+    columns: tuple[IntArray, ...]
+    possible: tuple[FloatArray, ...]
     representatives: tuple[int, ...]
     own: Any
     unlisted: float
 
     def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
         """Return the utilities of possible types and of agents."""
-        row = types[:, 1].astype(np.int64)
-        chosen = np.arange(self.possible.shape[1]) if columns is None else columns
-        table = np.empty((len(row), len(chosen)))
-        public = row < len(self.possible)
-        table[public] = self.possible[np.ix_(row[public], chosen)]
+        chosen = np.arange(self.own.shape[1]) if columns is None else columns
+        table = np.empty((len(types), len(chosen)))
+        row, public = types[:, 1].astype(np.int64), types[:, 1] < self.start[-1]
+        for number in np.unique(types[public, 0]).astype(np.int64).tolist():
+            some = np.flatnonzero(public & (types[:, 0] == number))
+            rows = self.possible[number][row[some] - self.start[number]]
+            table[some] = rows[:, self._place(number)[chosen]]
         if not public.all():
-            own = self.own[row[~public] - len(self.possible)][:, chosen].toarray()
+            own = self.own[row[~public] - self.start[-1]][:, chosen].toarray()
             table[~public] = np.where(own == 0.0, self.unlisted, own)
         return table
+
+    def _place(self, number: int) -> IntArray:
+        """Return the column of each paper in a region's table."""
+        place = np.full(self.own.shape[1], len(self.columns[number]), dtype=np.int64)
+        place[self.columns[number]] = np.arange(len(self.columns[number]))
+        return place
+
+    def listed(self, region: Region) -> tuple[IntArray, FloatArray]:
+        """Return the papers that any possible type of a region lists, and utilities; in the last column of others."""
+        number = self.regions.index(str(region))
+        return self.columns[number], self.possible[number]
 
     def region_of(self, types: FloatArray) -> Sequence[Region]:
         """Return the name of each type's region."""
@@ -84,13 +97,12 @@ class ScoreTable:
     def utility_of_pairs(self, types: FloatArray, columns: IntArray) -> FloatArray:
         """Return the utility of one paper to each type."""
         row = types[:, 1].astype(np.int64)
-        gained, public = np.empty(len(row)), row < len(self.possible)
-        gained[public] = self.possible[row[public], columns[public]]
-        if not public.all():
-            picked: Any = self.own[row[~public] - len(self.possible), columns[~public]]
-            # An array, or, in newer versions of scipy, a sparse one.
-            own = np.asarray(picked.toarray() if hasattr(picked, "toarray") else picked).ravel()
-            gained[~public] = np.where(own == 0.0, self.unlisted, own)
+        gained, public = np.empty(len(row)), row < self.start[-1]
+        for number in np.unique(types[public, 0]).astype(np.int64).tolist():
+            some = np.flatnonzero(public & (types[:, 0] == number))
+            gained[some] = self.possible[number][row[some] - self.start[number], self._place(number)[columns[some]]]
+        own = np.flatnonzero(~public)
+        _entries(row[own] - self.start[-1], columns[own], *_parts(self.own), self.unlisted, own, gained)
         return gained
 
     def nearest(self, region: Region, types: FloatArray) -> IntArray:
@@ -100,18 +112,73 @@ class ScoreTable:
         treats every agent as a possible type of its region, so that its guarantee holds for agents with any scores.
         """
         number = self.regions.index(str(region))
-        above = self.possible[self.start[number] : self.start[number + 1]] - self.unlisted
+        above = self.possible[number] - self.unlisted
         row, found = types[:, 1].astype(np.int64), np.empty(len(types), dtype=np.int64)
-        public = row < len(self.possible)
+        public = row < self.start[-1]
         found[public] = row[public] - self.start[number]
-        agents, columns, squares = np.flatnonzero(~public), np.ascontiguousarray(above.T), (above**2).sum(axis=1)
-        for block in np.array_split(agents, max(1, -(-len(agents) // _AT_A_TIME))):
-            # |a - t|² = |a|² - 2 a·t + |t|², in which |a|² is the same for all t.
-            own = self.own[row[block] - len(self.possible)]
-            own.data = own.data - self.unlisted
-            apart = squares - 2 * (own @ columns)
-            found[block] = np.argmin(apart, axis=1)
+        agents, squares = np.flatnonzero(~public), (above**2).sum(axis=1)
+        _nearest(
+            row[agents] - self.start[-1], *_parts(self.own), self.unlisted, self._place(number),
+            np.ascontiguousarray(above.T), squares, agents, found,
+        )  # fmt: skip
         return found
+
+
+def _parts(rows: Any) -> tuple[NDArray[Any], NDArray[Any], FloatArray]:
+    return rows.indptr, rows.indices, rows.data
+
+
+@numba.njit(cache=True, nogil=True)
+def _entries(rows, columns, start, papers, values, unlisted, places, gained):  # type: ignore[no-untyped-def]  # compiled
+    """Write the utility of one paper for each of some rows; of a row, papers are in ascending order."""
+    for index in range(len(rows)):
+        low, end = start[rows[index]], start[rows[index] + 1]
+        high = end
+        while low < high:
+            middle = (low + high) // 2
+            if papers[middle] < columns[index]:
+                low = middle + 1
+            else:
+                high = middle
+        gained[places[index]] = values[low] if low < end and papers[low] == columns[index] else unlisted
+
+
+@numba.njit(cache=True, nogil=True)
+def _nearest(rows, start, papers, values, unlisted, place, above, squares, places, found):  # type: ignore[no-untyped-def]  # compiled
+    """Write which type is nearest to each of some rows: |a - t|² = |a|² - 2 a·t + |t|², and |a|² is the same for all t.
+
+    `above` has a row for each paper that a type lists, and one of zeros for all others: what types are worth above
+    `unlisted`.
+    """
+    product = np.empty(above.shape[1])
+    for index in range(len(rows)):
+        product[:] = 0.0
+        for entry in range(start[rows[index]], start[rows[index] + 1]):
+            column, more = place[papers[entry]], values[entry] - unlisted
+            for kind in range(len(product)):
+                product[kind] += more * above[column, kind]
+        best = 0
+        for kind in range(1, len(product)):
+            if squares[kind] - 2 * product[kind] < squares[best] - 2 * product[best]:
+                best = kind
+        found[places[index]] = best
+
+
+@numba.njit(cache=True, nogil=True)
+def _differs(start, papers, values, unlisted, place, table, near, members, result):  # type: ignore[no-untyped-def]  # compiled
+    """Write which of some rows are not exactly those of a table that are near them."""
+    lengths = np.zeros(len(table), dtype=np.int64)
+    for kind in range(len(table)):
+        for column in range(table.shape[1]):
+            lengths[kind] += table[kind, column] != unlisted
+    for index in range(len(members)):
+        agent, kind, listed = members[index], near[index], 0
+        for entry in range(start[agent], start[agent + 1]):
+            there = table[kind, place[papers[entry]]]
+            result[agent] |= there != values[entry]
+            listed += there != unlisted
+        # A type may also have papers that its agent has no score for.
+        result[agent] |= listed != lengths[kind]
 
 
 def problem(
@@ -177,20 +244,22 @@ def problem(
     if types.utilities.shape[1] != len(scores.papers):
         raise InputError(f"{types.source} has {types.utilities.shape[1]} papers, {scores.source} {len(scores.papers)}.")
     rows_of, representatives = types.rows, types.representatives
-    names, order = tuple(rows_of), np.concatenate(list(rows_of.values()))
-    in_order = bool((np.diff(order) > 0).all())
+    names, unlisted = tuple(rows_of), float(as_utility(0.0, bounds))
+    blocks = [types.block(rows, unlisted) for rows in rows_of.values()]
     own = scores.rows.tocsr(copy=True)
+    own.sum_duplicates()
     own.data = as_utility(own.data, bounds)
     domain = ScoreTable(
         regions=names,
         start=(0, *np.cumsum([len(rows) for rows in rows_of.values()]).tolist()),
-        possible=types.utilities if in_order else types.utilities[order],
+        columns=tuple(columns for columns, _ in blocks),
+        possible=tuple(table for _, table in blocks),
         representatives=tuple(representatives[name] for name in names),
         own=own,
-        unlisted=float(as_utility(0.0, bounds)),
+        unlisted=unlisted,
     )
     number = _regions_of(scores, names, regions, types.source)
-    rows = len(domain.possible) + np.arange(len(scores.users))
+    rows = domain.start[-1] + np.arange(len(scores.users))
     own_types = np.column_stack((number, rows)).astype(np.float64)
     if isinstance(demand, Mapping):
         demand = np.array([demand.get(user, np.nan) for user in scores.users], dtype=np.float64)
@@ -231,31 +300,27 @@ def _regions_of(scores: Scores, names: tuple[str, ...], regions: Mapping[str, st
             )
         return np.zeros(len(scores.users), dtype=np.int64)
     place = {name: number for number, name in enumerate(names)}
-    lost = [user for user in scores.users if user not in regions]
+    own = list(map(regions.get, scores.users))
+    lost = [user for user, region in zip(scores.users, own, strict=True) if region is None] if None in own else []
     if lost:
         raise InputError(
             f"Found no region for {len(lost):,} of {len(scores.users):,} reviewers ({listed(lost, limit=3)}), expected "
             "one for each; add the public region that each of them declares. It is never computed from scores."
         )
-    strange = sorted({regions[user] for user in scores.users} - set(names))
+    strange = sorted(set(map(str, own)) - set(names))
     if strange:
         raise InputError(f"Found reviewers in {listed(strange)}, of which {source} has no types; correct the region.")
-    return np.array([place[regions[user]] for user in scores.users], dtype=np.int64)
+    return np.array([place[str(region)] for region in own], dtype=np.int64)
 
 
 def _not_among(domain: ScoreTable, types: FloatArray) -> list[int]:
     """Return the agents whose utilities are not exactly those of the nearest possible type."""
-    regions, index = domain.grouped(types)
-    near = np.empty(len(types), dtype=np.int64)
-    for number, region in enumerate(regions):
-        members = np.flatnonzero(index == number)
-        near[members] = domain.types_of(region)[domain.nearest(region, types[members]), 1]
-    entries = domain.own.tocoo()
-    agent, paper = entries.coords
-    there = domain.possible[near[agent], paper]
-    differing = np.bincount(agent[there != entries.data], minlength=len(types))
-    # A type may also have papers that its agent has no score for.
-    listed_there = np.bincount(agent[there != domain.unlisted], minlength=len(types))
-    other = (domain.possible != domain.unlisted).sum(axis=1)[near] - listed_there
-    found: list[int] = np.flatnonzero(differing + other).tolist()
+    differs = np.zeros(len(types), dtype=np.bool_)
+    for number, region in enumerate(domain.regions):
+        members = np.flatnonzero(types[:, 0] == number)
+        near = domain.nearest(region, types[members])
+        _differs(
+            *_parts(domain.own), domain.unlisted, domain._place(number), domain.possible[number], near, members, differs
+        )
+    found: list[int] = np.flatnonzero(differs).tolist()
     return found

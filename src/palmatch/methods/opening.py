@@ -11,16 +11,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from palmatch.crowd.responses import means, squares_among
+from palmatch.domain import Listing
 from palmatch.errors import InputError
 from palmatch.methods.assembly import Runner
 from palmatch.methods.workspace import Workspace
-from palmatch.neighbourhood import Neighbourhood
+from palmatch.neighbourhood import Listed, Neighbourhood, listed_neighbourhoods
 from palmatch.policies.cells import mean
 from palmatch.problem import Expecting, ExpectingAll, FloatArray, IntArray, Problem, Region
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import Keys, streams
 from palmatch.rounds.seat_auction import sell_units
-from palmatch.rounds.tables import starts
+from palmatch.rounds.tables import members_of, starts
 from palmatch.threads import both, spread
 
 # Opening prices come from a sale among agents that know only their region: none waits for it, so it can be finer.
@@ -37,9 +38,17 @@ def prior_of(problem: Problem, region: Neighbourhood) -> FloatArray:
     return priors_of(problem, (region,))[0]
 
 
-def regions_and_priors(workspace: Workspace) -> tuple[tuple[Neighbourhood, ...], list[FloatArray]]:
-    """Return the public tables of every region, and its `prior_of`; at the same time where neither needs the other."""
+def regions_and_priors(
+    workspace: Workspace, *, listed: bool = False
+) -> tuple[tuple[Neighbourhood, ...], list[FloatArray]]:
+    """Return the public tables of every region, and its `prior_of`; at the same time where neither needs the other.
+
+    With `listed`, without a column for each resource where the domain lists few.
+    """
     problem = workspace.problem
+    if listed and isinstance(lister := problem.domain, Listing):
+        regions = listed_neighbourhoods(problem, lister)
+        return regions, priors_of(problem, regions)
     if workspace.located is not None and isinstance(domain := problem.domain, ExpectingAll):
         return both(lambda: workspace.regions, lambda: _all_priors(domain, problem.regions))
     return workspace.regions, priors_of(problem, workspace.regions)
@@ -93,12 +102,7 @@ def opening_prices(
 ) -> tuple[FloatArray, list[IntArray]]:
     """Sell everything to agents that know only their region; return the prices, and what each region then holds."""
     means = region_means(regions, priors, run=run)
-    table = ValueLists(
-        list_of=problem.region_index,
-        start=np.concatenate(([0], np.cumsum([len(mean) for mean in means]))).astype(np.int64),
-        resources=np.concatenate([region.resources for region in regions]),
-        values=np.concatenate(means),
-    )
+    table = lists_of(problem.region_index, regions, [mean[None] for mean in means])
     # A town's sale ends by itself; that of a crowd is cut off, so that it takes seconds and not hours.
     patience = min(max(4_000_000 // problem.agents, 100), 10_000)
     # A public constant in place of randomness: every device can compute the same prices.
@@ -115,8 +119,25 @@ def opening_prices(
     return sale.prices, np.split(places, np.searchsorted(own, table.start[1:-1]))
 
 
+def lists_of(list_of: IntArray, regions: Sequence[Neighbourhood], values: Sequence[FloatArray]) -> ValueLists:
+    """Return the lists of regions, each with a list for every row of its values."""
+    named = [region.resources for region, own in zip(regions, values, strict=True) for _ in range(len(own))]
+    listed = [region for region in regions if isinstance(region, Listed)]
+    rest, by_id = None, None
+    if listed:
+        rest, by_id = np.concatenate([own[:, -1] for own in values]), listed[0].by_id
+        values = [own[:, :-1] for own in values]
+    start = starts([len(some) for some in named])
+    resources, worth = both(
+        lambda: np.concatenate(named), lambda: np.concatenate([own.ravel() for own in values]), items=int(start[-1])
+    )
+    return ValueLists(list_of, start, resources, worth, rest, by_id)
+
+
 def seats_wanted(problem: Problem, regions: tuple[Neighbourhood, ...], units: IntArray) -> list[IntArray]:
     """Return what each region holds, as positions among its resources, one for every unit."""
+    if any(isinstance(region, Listed) for region in regions):
+        return _listed_wanted(problem, regions, units)
     first = starts([len(region.resources) for region in regions])
     owner = np.repeat(np.arange(len(regions)), np.diff(first))
     listed = owner * problem.resources + np.concatenate([region.resources for region in regions])
@@ -127,6 +148,16 @@ def seats_wanted(problem: Problem, regions: tuple[Neighbourhood, ...], units: In
     times[entry] = count
     places = np.repeat(np.arange(len(listed)) - first[owner], times)
     return np.split(places, starts(times)[first[1:-1]])
+
+
+def _listed_wanted(problem: Problem, regions: tuple[Neighbourhood, ...], units: IntArray) -> list[IntArray]:
+    """Return what each region holds, by public id; the last column for what its types do not list."""
+    order, wanted = problem.resource_order, []
+    for region, members in zip(regions, members_of(problem.region_index[units[:, 0]], len(regions)), strict=True):
+        own, held = order[region.resources], np.sort(order[units[members, 1]])
+        found = np.searchsorted(own, held)
+        wanted.append(np.where(np.append(own, -1)[found] == held, found, len(own)))
+    return wanted
 
 
 def in_parts(

@@ -15,13 +15,14 @@ from typing import TypeAlias
 import numpy as np
 
 from palmatch.crowd.responses import responses, squares_among
+from palmatch.domain import Listing
 from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, no_privacy, partition_in_words, pldp_statement
 from palmatch.matching import Guarantee, Matching, Trace
 from palmatch.methods.ascent import ascended_channels, worth_ascending
 from palmatch.methods.assembly import Runner
 from palmatch.methods.centralised import refuse_too_large, shuffled_assign
 from palmatch.methods.centre_on_reports import MOST_RESOURCES, listed_worth, matched_on
-from palmatch.methods.opening import in_parts, opening_prices, regions_and_priors
+from palmatch.methods.opening import in_parts, lists_of, opening_prices, regions_and_priors
 from palmatch.methods.pairs import bid_for_partners, mutual_worth, partner_channels, worth_of_reports
 from palmatch.methods.recommended import MOST_AGENTS, affordable, better_on_made_up, program_of, recommended_channels
 from palmatch.methods.registry import Play, Prepare
@@ -86,22 +87,38 @@ class Reporting:
 
 
 def reporting(
-    workspace: Workspace, settings: Settings, *, recommend: bool = True, run: Runner | None = None
+    workspace: Workspace,
+    settings: Settings,
+    *,
+    recommend: bool = True,
+    listed: bool = False,
+    run: Runner | None = None,
 ) -> Reporting:
     """Choose channels and opening prices from public knowledge, and find each agent's cell; once for a workspace.
 
     With `recommend`, the channels of the limit are tried as well where that takes seconds. `run` computes what is
-    public of each region elsewhere; agents' types stay here.
+    public of each region elsewhere; agents' types stay here. With `listed`, a plan that can only be bid with has no
+    column for each resource where it need not.
     """
-    key = (budgets(workspace.problem, settings).tobytes(), settings.step, recommend)
+    listed = listed and lists_suffice(workspace.problem)
+    key = (budgets(workspace.problem, settings).tobytes(), settings.step, recommend, listed)
     if key not in workspace.plans:
         known: Reporting | None = workspace.public_plans.get(key)
         own = (
-            _reporting(workspace, settings, recommend, run) if known is None else _with_cells(known, workspace.problem)
+            _reporting(workspace, settings, recommend, listed, run)
+            if known is None
+            else _with_cells(known, workspace.problem)
         )
         workspace.plans[key] = workspace.public_plans[key] = own
     plan: Reporting = workspace.plans[key]
     return plan
+
+
+def lists_suffice(problem: Problem) -> bool:
+    """Say whether agents bid with what their region's types list, and one value for the rest."""
+    with_seats = problem.seats is not None and not problem.pairs and problem.ranks == problem.resources
+    # The limit's channels, which few agents have, need a column for each resource.
+    return with_seats and isinstance(problem.domain, Listing) and int(problem.demand.sum()) > MOST_AGENTS
 
 
 def _with_cells(plan: Reporting, problem: Problem) -> Reporting:
@@ -109,9 +126,11 @@ def _with_cells(plan: Reporting, problem: Problem) -> Reporting:
     return replace(plan, cell=cells_of(problem, list(plan.channels), plan.region_of_channel, plan.channel_of))
 
 
-def _reporting(workspace: Workspace, settings: Settings, recommend: bool, run: Runner | None) -> Reporting:
+def _reporting(
+    workspace: Workspace, settings: Settings, recommend: bool, listed: bool, run: Runner | None
+) -> Reporting:
     problem = workspace.problem
-    (regions, priors), keys = both(lambda: regions_and_priors(workspace), lambda: workspace.keys)
+    (regions, priors), keys = both(lambda: regions_and_priors(workspace, listed=listed), lambda: workspace.keys)
     opening, wanted = opening_prices(problem, regions, priors, keys, run=run)
     places, budget, of_agent = groups_of(problem, settings)
     crowds = np.bincount(problem.region_index, minlength=len(regions))
@@ -240,21 +259,9 @@ def told(plan: Reporting, draw: IntArray) -> IntArray:
 
 def value_lists(plan: Reporting, reported: IntArray) -> ValueLists:
     """Return what the agents bid with: a list for each channel and report."""
-    first = np.concatenate(([0], np.cumsum([channel.reports for channel in plan.channels])))
-    pairs = list(zip(plan.channels, plan.region_of_channel, strict=True))
-    named = [region.resources for channel, region in pairs for _ in range(channel.reports)]
-    start = starts([len(some) for some in named])
-    resources, values = both(
-        lambda: np.concatenate(named),
-        lambda: np.concatenate([channel.values.ravel() for channel, _ in pairs]),
-        items=int(start[-1]),
-    )
-    return ValueLists(
-        list_of=first[plan.channel_of] + reported,
-        start=start,
-        resources=resources,
-        values=values,
-    )
+    first = starts([channel.reports for channel in plan.channels])
+    values = [channel.values for channel in plan.channels]
+    return lists_of(first[plan.channel_of] + reported, plan.region_of_channel, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +281,8 @@ def on_reports(settle: Settle) -> Prepare:
     """Return the method in which each agent draws one report and `settle` does the rest."""
 
     def prepare(workspace: Workspace, settings: Settings, trace: bool) -> Play:
-        return play_reports(workspace, settings, reporting(workspace, settings), settle, trace)
+        plan = reporting(workspace, settings, listed=settle is bids)
+        return play_reports(workspace, settings, plan, settle, trace)
 
     return prepare
 

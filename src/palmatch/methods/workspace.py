@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from palmatch.rounds.tables import Own, OwnTables, PublicTables, own_tables, pub
 
 # Is told (part of the work, done, total) from time to time.
 StageProgress = Callable[[str, int, int], None]
+
+# Budgets, step, whether the limit's channels are tried, and whether lists suffice: what a plan of reports depends on.
+PlanKey: TypeAlias = tuple[bytes, float | None, bool, bool]
 
 
 def of_stage(progress: StageProgress | None, what: str) -> Progress | None:
@@ -102,8 +105,10 @@ class Workspace:
     _sets: crowd_sets.Sets | None = field(default=None, init=False)
     # What methods of one report have in common, by budgets; `methods.reports` fills it. Workspaces that differ
     # in types alone share `public_plans`, of which only what is public is used.
-    plans: dict[tuple[bytes, float | None, bool], Any] = field(default_factory=dict, init=False, repr=False)
-    public_plans: dict[tuple[bytes, float | None, bool], Any] = field(default_factory=dict, init=False, repr=False)
+    plans: dict[PlanKey, Any] = field(default_factory=dict, init=False, repr=False)
+    public_plans: dict[tuple[bytes, float | None, bool, bool], Any] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     # Games of rounds that were put together, with their settings; `methods.palma` fills it.
     games: list[tuple[Any, Settings, Any]] = field(default_factory=list, init=False, repr=False)

@@ -17,7 +17,7 @@ import scipy
 
 from palmatch.device.distribution import GRID
 from palmatch.device.report import SMALLEST
-from palmatch.neighbourhood import Neighbourhood, kept
+from palmatch.neighbourhood import Neighbourhood, kept, spread_columns
 from palmatch.policies.assignment import assignments
 from palmatch.policies.cells import averages, clusters, nearest_centre
 from palmatch.policies.channel import Channel, enforce_epsilon, nothing_told, randomised_response, report
@@ -67,7 +67,7 @@ def silent(region: Neighbourhood, *, prior: FloatArray | None = None) -> Channel
 
 def response(region: Neighbourhood, count: int, epsilon: float, *, prior: FloatArray | None = None) -> Channel:
     """Return randomised response over `count` cells of similar types."""
-    cells = similar_cells(region.utilities, count, _weight(region, prior))
+    cells = similar_cells(spread_columns(region, MOST_COLUMNS), count, _weight(region, prior))
     return channel_for(region, cells, randomised_response(int(cells.max()) + 1, epsilon), prior=prior)
 
 

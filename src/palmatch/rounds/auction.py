@@ -46,13 +46,35 @@ Bids: TypeAlias = tuple[IntArray, FloatArray, IntArray, IntArray]
 class ValueLists:
     """What agents act on: agent n has the list number `list_of[n]`, which other agents may have as well.
 
-    On list i the resources `resources[start[i]:start[i + 1]]` are worth `values[...]`; ascending by public id.
+    On list i the resources `resources[start[i]:start[i + 1]]` are worth `values[...]`; ascending by public id. Lists
+    with a `rest` are as long as there are resources: each one that list i does not name is worth `rest[i]`, and `by_id`
+    are all resources by public id. Auctions with seats take such lists as they are, others take `whole`.
     """
 
     list_of: IntArray
     start: IntArray
     resources: IntArray
     values: FloatArray
+    rest: FloatArray | None = None
+    by_id: IntArray | None = None
+
+    @property
+    def whole(self) -> ValueLists:
+        """The same lists with every resource named."""
+        if self.rest is None or self.by_id is None:
+            return self
+        lists, count = len(self.rest), len(self.by_id)
+        values = np.repeat(self.rest, count)
+        owner = np.repeat(np.arange(lists), np.diff(self.start))
+        values[owner * count + inverse(self.by_id)[self.resources]] = self.values
+        return ValueLists(self.list_of, np.arange(lists + 1) * count, np.tile(self.by_id, lists), values)
+
+
+def inverse(order: IntArray) -> IntArray:
+    """Return the place of each number in an order of all of them."""
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return place
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,8 +132,19 @@ def _mix_array(values: Keys) -> Keys:
 @numba.njit(cache=True, nogil=True)
 def compiled_mix(value):  # type: ignore[no-untyped-def]  # compiled
     """Return `mix` of a uint64."""
+    return mixed_last(mixed_before_last(value))
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def mixed_before_last(value):  # type: ignore[no-untyped-def]  # compiled
+    """Return `mix` of a uint64 but for its last step."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(_FIRST)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(_SECOND)
+    return (value ^ (value >> np.uint64(27))) * np.uint64(_SECOND)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def mixed_last(value):  # type: ignore[no-untyped-def]  # compiled
+    """Return what the last step of `mix` makes of a uint64: its 31 highest bits stay."""
     return value ^ (value >> np.uint64(31))
 
 

@@ -34,9 +34,10 @@ def exchange(
     """
     seats = players.seats
     room = np.minimum(seats.capacity, int((seats.demand > 0).sum()))
-    open_units = min(int(wants.sum()), int(room.sum() - (holds >= 0).sum()))
-    if open_units == 0 or not (fill or len(seats.conflicts)):
+    filled, most = int((holds >= 0).sum()), min(int(seats.demand.sum()), int(room.sum()))
+    if filled == most or not (len(seats.conflicts) or (fill and filled < LEAST_FILLED * most)):
         return
+    lists = lists.whole
     order = np.argsort(draws(names, 0, SELECTION), kind="stable")
     table, limits = (lists.list_of, lists.start, lists.resources, lists.values), players.limits
     board = (*_seated(order, players.first, holds, starts(room)), room)
@@ -44,7 +45,7 @@ def exchange(
         _exchange(table, limits, board, holds, wants, order)
         if int((lists.start[lists.list_of + 1] - lists.start[lists.list_of]).sum()) <= _FEW_ENTRIES:
             _chains(table, limits, board, holds, wants, order, _LONGEST)
-    filled, most = int(board[2].sum()), min(int(seats.demand.sum()), int(room.sum()))
+    filled = int(board[2].sum())
     if fill and filled < LEAST_FILLED * most:
         start, slots, used, _ = board
         tried = (start, slots.copy(), used.copy(), room)

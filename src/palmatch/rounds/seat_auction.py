@@ -23,18 +23,21 @@ from numpy.typing import NDArray
 from palmatch.errors import InputError
 from palmatch.matching import Outcome
 from palmatch.problem import FloatArray, IntArray, Problem
-from palmatch.rounds.auction import Calls, Sale, ValueLists, numbered, sell
-from palmatch.rounds.draws import SELECTION, Keys, compiled_mix, counter
+from palmatch.rounds.auction import Calls, Sale, ValueLists, inverse, numbered, sell
+from palmatch.rounds.draws import SELECTION, Keys, compiled_mix, counter, mixed_before_last, mixed_last
 from palmatch.rounds.exchange import exchange
 from palmatch.rounds.recording import TraceParts
 from palmatch.rounds.seat_board import TAKEN, close, place_bid, post
-from palmatch.rounds.seat_lists import best_entries, known_of, look
+from palmatch.rounds.seat_lists import best_resources, known_of, look
 from palmatch.rounds.seats import Players, is_barred, limits_of, players_of
 from palmatch.rounds.tables import stable_order, starts
 from palmatch.seats import Seats
 
 # Up to so many bids of a group are found by insertion, which is sooner than sorting all.
 _SEVERAL = 32
+
+# The bits of a draw that its last step may change.
+_LOW_BITS = np.uint64((1 << 33) - 1)
 
 # Seats that bids are kept for, over all resources: more would take gigabytes.
 _MOST_SEATS = 100_000_000
@@ -78,10 +81,10 @@ def sell_seats(
     if room.sum() > _MOST_SEATS:
         raise InputError(f"Capacities come to {room.sum():,} seats, more than {_MOST_SEATS:,}: choose smaller ones.")
     # Agents stand in the order of lists, and resources in that in which lists name them, as in `rounds.auction.sell`.
-    agent_at, (numbers, rows) = stable_order(lists.list_of), numbered(lists.resources, len(opening))
+    agent_at, (numbers, rows, rest) = stable_order(lists.list_of), _numbered(lists, len(opening))
     # Partners are resources like any other.
     players = players_of(replace(seats, mutual=False).of(agent_at))
-    table = (lists.list_of[agent_at], lists.start, numbers, lists.values)
+    table = (lists.list_of[agent_at], lists.start, numbers, lists.values, rest)
     known, counts = known_of(lists, int(seats.demand.max(initial=0))), np.zeros(7, dtype=np.int64)
     bidding, queues, holds, wants = _agents(players, rows, table, known, names[agent_at], counts)
     total, scratch = len(players.owner), _scratch(players, bidding[4][3])
@@ -116,6 +119,13 @@ def sell_seats(
     posted[rows] = np.where(np.isnan(sold_for), 0.0, sold_for)
     units = _exchanged(lists, players_of(seats), agent_at, np.where(holds < 0, -1, rows[holds]), names, fill=fill)
     return Sale(units, posted, calls.rounds, seen.trace() if trace else None)
+
+
+def _numbered(lists: ValueLists, count: int) -> tuple[NDArray[np.int32], IntArray, FloatArray]:
+    """Return what `numbered` returns of the whole lists, and what each list's rest is worth: -1 where it has none."""
+    if lists.rest is None or lists.by_id is None:
+        return *numbered(lists.resources, count), np.full(len(lists.start) - 1, -1.0)
+    return inverse(lists.by_id).astype(np.int32)[lists.resources], lists.by_id, lists.rest
 
 
 def _exchanged(
@@ -251,9 +261,13 @@ def smallest(streams, most, rounds, chances, places):  # type: ignore[no-untyped
         places[:count] = np.argsort(chances[:count])
         chances[:count] = np.sort(chances[:count])
         return min(most, count)
-    kept = 0
+    kept, highest = 0, ~np.uint64(0)
     for place in range(count):
-        chance = np.int64(compiled_mix(streams[place] ^ common) >> np.uint64(11))
+        # A draw's last step leaves its 31 highest bits as they are, and they nearly always say that it is too large.
+        before = mixed_before_last(streams[place] ^ common)
+        if before > highest:
+            continue
+        chance = np.int64(mixed_last(before) >> np.uint64(11))
         if kept == most and chance >= chances[kept - 1]:
             continue
         slot = min(kept, most - 1)
@@ -262,6 +276,8 @@ def smallest(streams, most, rounds, chances, places):  # type: ignore[no-untyped
             slot -= 1
         chances[slot], places[slot] = chance, place
         kept = min(kept + 1, most)
+        if kept == most:
+            highest = (np.uint64(chances[kept - 1]) << np.uint64(11)) | _LOW_BITS
     return kept
 
 
@@ -276,7 +292,7 @@ def bid_in_groups(bidding, board, holds, wants, queues, step, rounds, room):  # 
     members, waiting, active, _, following, queued, counts, streams = queues
     chances, places, won = room
     seat_start, left, used, (amounts, drawn, by), _, touched, _, changed, is_changed = board
-    _, _, _, _, gains, found, _, (best, prices) = known
+    _, _, _, _, gains, found, _, (best, prices), _ = known
     for index in range(counts[_GROUPS]):
         group = active[index]
         number, wanted, start = list_of[group], demand[group], first[group]
@@ -334,9 +350,9 @@ def leave(members, streams, start, end, places, several):  # type: ignore[no-unt
 def bid_alone(bidding, prices, holds, wants, agents, step, best, bids):  # type: ignore[no-untyped-def]  # compiled
     """Write the bids of agents one by one, each for the best of what is open to it; return how many there are."""
     _, table, limits, known, _ = bidding
-    _, others, _, _, worth, found, _, (resources, asked) = known
-    (list_of, _, named, _), (_, conflict_start, conflicts, first, _, _) = table, limits
-    gains, entries, posted = best
+    _, others, _, _, worth, found, _, (resources, asked), _ = known
+    list_of, (_, conflict_start, conflicts, first, _, _) = table[0], limits
+    gains, wished, posted = best
     bidders, chosen, offers = bids
     made = 0
     for agent in agents:
@@ -345,19 +361,18 @@ def bid_alone(bidding, prices, holds, wants, agents, step, best, bids):  # type:
             resource = resources[number, place]
             if is_barred(conflict_start, conflicts, first, holds, agent, resource):
                 continue
-            gains[kept], entries[kept], posted[kept] = worth[number, place], resource, asked[number, place]
+            gains[kept], wished[kept], posted[kept] = worth[number, place], resource, asked[number, place]
             kept += 1
             if kept > wanted:
                 break
         if kept <= wanted and others[number] >= 0.0:
-            kept = best_entries(table, limits, holds, prices, agent, wanted, gains, entries)
+            kept = best_resources(table, limits, holds, prices, agent, wanted, gains, wished)
             for place in range(kept):
-                entries[place] = named[entries[place]]
-                posted[place] = prices[entries[place]]
+                posted[place] = prices[wished[place]]
         # Going without is worth nothing, so that no agent bids more than something is worth to it.
         second = gains[wanted] if kept > wanted else 0.0
         for place in range(min(kept, wanted)):
-            bidders[made], chosen[made] = agent, entries[place]
+            bidders[made], chosen[made] = agent, wished[place]
             offers[made] = posted[place] + (gains[place] - second) + step
             made += 1
     return made
@@ -383,7 +398,7 @@ def place_bids(board, first, holds, wants, queues, names, bids, made, rounds):  
 @numba.njit(cache=True)
 def lists_of(bidding, queues, rounds):  # type: ignore[no-untyped-def]  # compiled
     """Return the lists of all that wait, each once."""
-    _, (list_of, _, _, _), _, (_, _, _, _, _, _, looked, _), (_, list_of_group, _, _, _) = bidding
+    _, (list_of, _, _, _, _), _, (_, _, _, _, _, _, looked, _, _), (_, list_of_group, _, _, _) = bidding
     _, _, active, queue, _, _, counts, _ = queues
     numbers, count = np.empty(min(counts[_SINGLE] + counts[_GROUPS], len(looked)), np.int64), 0
     for index in range(counts[_SINGLE] + counts[_GROUPS]):

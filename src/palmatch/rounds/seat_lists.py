@@ -27,30 +27,38 @@ def known_of(lists: ValueLists, most: int) -> Arrays:
 
     That is some of its entries, with the most that any other was worth when all were looked at (infinite for nothing
     known) and the first that was worth it; then, for a round, the best entries after prices, what they are worth, and
-    their resources and prices.
+    their resources and prices; and resources and values of those that are known.
+
+    An entry is its place in the table, or, in a list with a rest, the number of its resource: either ascends by id.
     """
     number = len(lists.start) - 1
     deep = min(max(most + _SPARE, len(lists.resources) // (_SHARE * number)), _DEEPEST)
     entries, ranked = (np.full((number, deep), -1, dtype=np.int64) for _ in range(2))
     others_at, found, looked = (np.zeros(number, dtype=np.int64) for _ in range(3))
-    offered = (np.empty((number, deep), dtype=np.int32), np.empty((number, deep)))
-    return entries, np.full(number, np.inf), others_at, ranked, np.empty((number, deep)), found, looked, offered
+    offered, worth = ((np.empty((number, deep), dtype=np.int32), np.empty((number, deep))) for _ in range(2))
+    return entries, np.full(number, np.inf), others_at, ranked, np.empty((number, deep)), found, looked, offered, worth
 
 
 @numba.njit(cache=True)
-def best_entries(table, limits, holds, prices, agent, wanted, gains, entries):  # type: ignore[no-untyped-def]  # compiled
-    """Write an agent's best entries after prices, one more than it wants, best first; return how many there are."""
-    list_of, start, resources, values = table
-    kept = 0
-    for entry in range(start[list_of[agent]], start[list_of[agent] + 1]):
-        gain = values[entry] - prices[resources[entry]]
-        if gain < 0.0 or (kept > wanted and gain <= gains[wanted]) or barred(limits, holds, agent, resources[entry]):
+def best_resources(table, limits, holds, prices, agent, wanted, gains, chosen):  # type: ignore[no-untyped-def]  # compiled
+    """Write an agent's best resources after prices, one more than it wants, best first; return how many there are."""
+    list_of, start, resources, values, rest = table
+    number, kept = list_of[agent], 0
+    here, end = start[number], start[number + 1]
+    others = rest[number]
+    for count in range(len(prices) if others >= 0.0 else end - here):
+        resource, value = np.int64(count), others
+        if others < 0.0 or (here < end and resources[here] == count):
+            resource, value = np.int64(resources[here]), values[here]
+            here += 1
+        gain = value - prices[resource]
+        if gain < 0.0 or (kept > wanted and gain <= gains[wanted]) or barred(limits, holds, agent, resource):
             continue
         place = kept if kept <= wanted else wanted
         while place > 0 and gains[place - 1] < gain:
-            gains[place], entries[place] = gains[place - 1], entries[place - 1]
+            gains[place], chosen[place] = gains[place - 1], chosen[place - 1]
             place -= 1
-        gains[place], entries[place] = gain, entry
+        gains[place], chosen[place] = gain, resource
         kept = min(kept + 1, wanted + 1)
     return kept
 
@@ -59,19 +67,20 @@ def best_entries(table, limits, holds, prices, agent, wanted, gains, entries):  
 def look(numbers, table, prices, need, known):  # type: ignore[no-untyped-def]  # compiled
     """Find best entries after prices, best first, of some lists: at least `need` of each, or all that are worth it.
 
-    Prices only rise, so that no other entry is worth more than the best of the others was when all were looked at.
+    Prices only rise, so that no other entry is worth more than the best of the others was when all were looked at. A
+    list's rest is looked at only where what it names does not say which entries are best.
     """
-    _, _, resources, values = table
-    entries, others, others_at, ranked, gains, found, _, (wanted, asked) = known
+    rest = table[4]
+    entries, others, others_at, ranked, gains, found, _, (wanted, asked), (resources, values) = known
     for number in numbers:
         kept = 0
-        for attempt in range(2):
+        for attempt in range(3):
             limit, limit_at, kept = others[number], others_at[number], 0
             for place in range(entries.shape[1] if limit < np.inf else 0):
                 entry = entries[number, place]
                 if entry < 0:
                     break
-                gain = values[entry] - prices[resources[entry]]
+                gain = values[number, place] - prices[resources[number, place]]
                 if gain < 0.0 or gain < limit or (gain == limit and entry > limit_at):
                     continue
                 slot = kept
@@ -80,31 +89,41 @@ def look(numbers, table, prices, need, known):  # type: ignore[no-untyped-def]  
                     or (gains[number, slot - 1] == gain and ranked[number, slot - 1] > entry)
                 ):
                     gains[number, slot], ranked[number, slot] = gains[number, slot - 1], ranked[number, slot - 1]
+                    wanted[number, slot] = wanted[number, slot - 1]
                     slot -= 1
                 gains[number, slot], ranked[number, slot] = gain, entry
+                wanted[number, slot] = resources[number, place]
                 kept += 1
-            if kept >= need or limit < 0.0:
+            if kept >= need or limit < 0.0 or (attempt == 1 and rest[number] < 0.0):
                 break
-            if attempt == 0:
-                shorten(table, prices, number, known)
+            if attempt < 2:
+                shorten(table, prices, number, known, attempt == 1)
         found[number] = kept
         # Side by side, for all agents of the list.
         for place in range(kept):
-            wanted[number, place] = resources[ranked[number, place]]
             asked[number, place] = prices[wanted[number, place]]
 
 
 @numba.njit(cache=True)
-def shorten(table, prices, number, known):  # type: ignore[no-untyped-def]  # compiled
-    """Keep the entries of a list that are worth most now; of the others, the most that any is worth, and the first."""
-    _, start, resources, values = table
-    entries, others, others_at, _, gains, _, _, _ = known
+def shorten(table, prices, number, known, with_rest):  # type: ignore[no-untyped-def]  # compiled
+    """Keep the entries of a list that are worth most now; of the others, the most that any is worth, and the first.
+
+    Without its rest, all of that counts among the others, as if it were free.
+    """
+    _, start, resources, values, rest = table
+    entries, others, others_at, _, gains, _, _, _, (kept_resources, kept_values) = known
     kept, deep = 0, entries.shape[1]
     # The heap of a resource's bids serves here too: of equal gains, later entries give way.
     best, at_best = gains[number], entries[number]
     others[number], others_at[number] = -1.0, -1
-    for entry in range(start[number], start[number + 1]):
-        gain = values[entry] - prices[resources[entry]]
+    here, end, value = start[number], start[number + 1], rest[number]
+    by_number = value >= 0.0
+    for place in range(len(prices) if with_rest else end - here):
+        resource, worth = np.int64(place), value
+        if not with_rest or (here < end and resources[here] == place):
+            resource, worth = np.int64(resources[here]), values[here]
+            here += 1
+        gain, entry = worth - prices[resource], resource if by_number else here - 1
         if gain < 0.0:
             continue
         if kept < deep:
@@ -122,3 +141,13 @@ def shorten(table, prices, number, known):  # type: ignore[no-untyped-def]  # co
         lowest, at = best[0], at_best[0]
         put(best, at_best, at_best, 0, last, 0, best[last], at_best[last], at_best[last])
         best[last], at_best[last] = lowest, at
+    for place in range(kept):
+        entry, begin = at_best[place], start[number]
+        if by_number:
+            begin += np.searchsorted(resources[begin:end], entry)
+            kept_resources[number, place] = entry
+            kept_values[number, place] = values[begin] if begin < end and resources[begin] == entry else value
+        else:
+            kept_resources[number, place], kept_values[number, place] = resources[entry], values[entry]
+    if by_number and not with_rest and value >= others[number]:
+        others[number], others_at[number] = value, -1
