@@ -34,7 +34,7 @@ TEXT_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 QUOTED_CELL = r'"(?:[^"]|"")*"'
 # Characters of a text that are split into lines at a time, bytes in which cells are counted at a time, and bytes in
 # which the first line is looked for.
-_SPLIT_AT_A_TIME, _COUNTED_AT_A_TIME, _BEGINNING = 1 << 26, 1 << 24, 1 << 16
+_SPLIT_AT_A_TIME, _COUNTED_AT_A_TIME, _BEGINNING = 1 << 26, 1 << 19, 1 << 16
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 PARQUET_MAGIC = b"PAR1"
@@ -236,7 +236,7 @@ def _text_sheet(source: str, text: bytes, *, header: bool) -> Sheet:
     line number after it, so the shape is settled here first and polars only cuts what is known to be regular.
     """
     text = text.rstrip(b"\n")
-    separator = _separator_of(text.lstrip(b" \n").partition(b"\n")[0].decode())
+    separator = _separator_of(_first_line(text).decode())
     shape = _regular_shape(text, separator.encode())
     if shape is None:
         text, numbers, width = _checked_lines(source, text.decode(), separator)
@@ -250,12 +250,20 @@ def _text_sheet(source: str, text: bytes, *, header: bool) -> Sheet:
     return with_header(bare) if header else bare
 
 
+def _first_line(text: bytes) -> bytes:
+    """Return the first line that is not blank, without its leading spaces."""
+    begin = next((found.start() for found in re.finditer(rb"[^ \n]", text)), len(text))
+    end = text.find(b"\n", begin)
+    return text[begin:] if end < 0 else text[begin:end]
+
+
 def _regular_shape(text: bytes, separator: bytes) -> tuple[int, int] | None:
     """Return rows and columns of a text without quotes whose lines all have as many cells, two or more.
 
     None for any other text: `_checked_lines` says what there is about it.
     """
-    cuts = text.partition(b"\n")[0].count(separator)
+    end = text.find(b"\n")
+    cuts = text.count(separator, 0, len(text) if end < 0 else end)
     if cuts == 0 or b'"' in text:
         return None
     rows, begin = 0, 0
@@ -277,10 +285,14 @@ def _is_trimmed(text: bytes, separator: bytes) -> bool:
     """Say whether no cell can have spaces around it or a control character in it; False where that is not known."""
     if not text.isascii() or b"\x7f" in text or b'"' in text:
         return False
-    low = np.count_nonzero(np.frombuffer(text, dtype=np.uint8) < ord(" "))
+    letters = np.frombuffer(text, dtype=np.uint8)
+    low = sum(
+        np.count_nonzero(letters[begin : begin + _COUNTED_AT_A_TIME] < ord(" "))
+        for begin in range(0, len(letters), _COUNTED_AT_A_TIME)
+    )
     tabs = text.count(b"\t") if separator == b"\t" else 0
     edges = (b" \n", b"\n ", separator + b" ", b" " + separator)
-    spaced = b" " in (text[:1], text[-1:]) or any(edge in text for edge in edges)
+    spaced = b" " in text and (b" " in (text[:1], text[-1:]) or any(edge in text for edge in edges))
     return low == text.count(b"\n") + tabs and not spaced
 
 
