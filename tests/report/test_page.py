@@ -160,6 +160,17 @@ def test_a_method_without_privacy_guarantees_none_and_has_no_histogram(tmp_path:
     assert [path.name for path in written] == ["report.html", "loss.png", "served.png"]
 
 
+def test_every_method_is_told_how_evenly_it_serves(tmp_path: Path) -> None:
+    rows = [[0.9, 0.3], [0.3, 0.9]]
+    problem = pm.table.problem(rows, ["here"] * 2, {"here": rows}, agent_ids=["`a`", "`<i>`"])
+    comparison = compare(problem, ["hungarian", "random"], runs=1, seed=0)
+    text, _ = report(tmp_path, comparison, headline="hungarian", notes=("See `match` and `<i>`.",))
+    evenly = text.partition("<h3>How evenly all are served</h3>")[2].partition("</table>")[0]
+    assert evenly.index("hungarian") < evenly.index("random")
+    assert "0.90 / 0.90" in evenly
+    assert "See <code>match</code> and <code>&lt;i&gt;</code>." in text
+
+
 def test_a_method_without_a_budget_guarantees_everything_but_the_region(night: Comparison) -> None:
     assert any("nothing is learnt about an agent beyond its region" in line for line in summary(night, "noise"))
 

@@ -6,11 +6,13 @@ The one template and the one way to write a figure. What a page says is not know
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from palmatch.data.whole import write_whole
@@ -110,6 +112,7 @@ def write_page(folder: Path, page: Page) -> list[Path]:
     template = files("palmatch.report").joinpath("page.html.jinja").read_text(encoding="utf-8")
     # Ids, titles and commands come from outside: everything is escaped, and a missing name is an error.
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["with_code"] = _with_code
     text = environment.from_string(template).render(
         title=page.title, source=page.source, summary=page.summary, sections=page.sections, nothing=NOTHING
     )
@@ -117,6 +120,11 @@ def write_page(folder: Path, page: Page) -> list[Path]:
     write_whole(path, text)
     exhibits = [exhibit for section in page.sections for exhibit in section.exhibits]
     return [path, *(shown.path for exhibit in exhibits for shown in exhibit.pictures)]
+
+
+def _with_code(text: str) -> Markup:
+    """Return a text, escaped, with what is between backticks as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def picture(folder: Path, name: str, figure: Figure, alternative: str, *, svg: bool = False) -> Picture:

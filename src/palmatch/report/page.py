@@ -72,7 +72,7 @@ def write_report(
     sections = (
         words.guarantee_section(comparison.runs[headline][0].matching.guarantee),
         Section("In pictures", exhibits=exhibits),
-        Section("In figures", tables=(words.table(comparison, headline),)),
+        Section("In figures", tables=(words.table(comparison, headline), words.fairness_table(comparison, headline))),
         *([Section("Notes", items=notes)] if notes else []),
         Section("To do it again", command=command, settings=words.settings_in_words(comparison, settings, seed)),
     )

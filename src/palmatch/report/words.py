@@ -19,6 +19,7 @@ from palmatch.report.names import Words, words_of
 from palmatch.report.phrases import counted, percent
 from palmatch.report.style import REGION_ONLY, help_of, kind_of
 from palmatch.studies.compare import Comparison, Row
+from palmatch.studies.fairness import fairness
 from palmatch.studies.limit_points import LIMIT
 
 # More names than this say no more than their number does.
@@ -164,6 +165,27 @@ def table(comparison: Comparison, headline: str) -> Table:
         )
     columns = ("method", "welfare lost, %", "ε, median / largest", "matched", "rounds")
     return Table(columns, rows, remark)
+
+
+def fairness_table(comparison: Comparison, headline: str) -> Table:
+    """Return how evenly each method serves both sides in its first run, in the order of `table`."""
+    problem, rows = comparison.problem, []
+    words = words_of(problem)
+    for row in sorted(comparison.rows, key=lambda row: (row.loss_mean, row.method)):
+        if row.method not in comparison.runs:
+            continue
+        found, kind = fairness(problem, comparison.runs[row.method][0].matching), kind_of(row.method, row.epsilon_max)
+        cells = [Cell(row.method, "", kind.colour, kind.words)]
+        for side in (found.agents,) if problem.pairs else (found.resources, found.agents):
+            cells += [Cell(f"{side.least:.2f} / {side.mean:.2f}"), Cell(f"{side.gini:.2f} / {percent(side.below)}")]
+        rows.append(html.Row(tuple(cells), row.method == headline))
+    sides = [words.agent[1]] if problem.pairs else [words.resource[1], words.agent[1]]
+    columns = [f"{side}: {what}" for side in sides for what in ("least / mean", "Gini / low")]
+    remark = (
+        "Of the first run. Least and mean are the utility of the worst served and of all. The Gini coefficient is 0 "
+        "where all have the same. Low is the share that has less than half the mean."
+    )
+    return Table(("method", *columns), tuple(rows), remark, "How evenly all are served")
 
 
 def _line(row: Row, problem: Problem, *, chief: bool) -> html.Row:
