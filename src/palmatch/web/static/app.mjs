@@ -331,7 +331,7 @@ async function computeLosses(number) {
       return;
     }
   }
-  at("frontier-note").textContent = "Mean of four simulated games at each ε, with agents drawn anew in their squares (the public prior). The shaded area is proved to be out of reach of every method with this guarantee, in expectation over such agents: a single game, as on the map, can lose less than the limit. The chart does not follow from the true places, and may be published.";
+  at("frontier-note").textContent = "Mean of four simulated games at each ε, with agents drawn anew in their squares (the public prior). The shaded area is proved to be out of reach of every method with this guarantee, in expectation over such agents: a single game, as on the map, or the mean of four, can lose less than the limit. The chart does not follow from the true places, and may be published.";
 }
 
 // --- what leaves the page -------------------------------------------------------------------------------------------
