@@ -53,7 +53,7 @@ def _tell_reports(plans: tuple[RegionPlan, ...]) -> None:
     if silent:
         show.say(
             f"In {silent:,} of {show.counted(len(plans), 'region')} there is a single report: no report would improve "
-            "the matching there, so that agents reveal nothing and spend nothing."
+            "the matching there, so that agents reveal their region alone and spend nothing."
         )
 
 
