@@ -136,7 +136,9 @@ def test_results_are_as_wide_as_columns_say(town: Path, columns: int, monkeypatc
         told = run(*words, folder=town)
         assert told.returncode == 0, told.stderr
         widest = max(map(len, told.stdout.splitlines()))
-        assert columns - 12 < widest <= columns, words
+        assert widest <= columns, words
+        # The room that there is is used, where there is enough to say.
+        assert words[0] != "plan" or widest > columns - 12
         assert "\N{HORIZONTAL ELLIPSIS}" not in told.stdout
 
 
@@ -145,7 +147,7 @@ def test_plan_begins_with_what_the_default_method_offers(town: Path) -> None:
     assert re.search(r"^ region +agents +types +ε +reports +fitting *$", told.splitlines()[2])
     assert told.index("The default method, `once`") < told.index("The paper's rounds")
     # On 80 columns both tables are whole.
-    assert told.count(" region ") == 2
+    assert sum(line.startswith(" region ") for line in told.splitlines()) == 2
 
 
 def test_json_is_written_although_the_reader_of_the_table_has_gone(town: Path) -> None:
