@@ -14,7 +14,8 @@ from palmatch.domains.surroundings import Surroundings
 from palmatch.methods import b_matching, palma
 from palmatch.policies import compiled
 from palmatch.policies.turns import opening_step
-from palmatch.rounds import game, kernel
+from palmatch.rounds import auction, game, kernel
+from palmatch.rounds.draws import streams
 from palmatch.rounds.turns import opening_steps
 
 # Utilities and alternatives, at the ends of their ranges too.
@@ -98,3 +99,47 @@ def test_utilities_of_pairs_are_those_of_the_table():
         table = distance.utility_table(types, places, np.arange(20), alpha)
         pairs = distance.utility_of_pairs(types, places, columns, alpha)
         np.testing.assert_array_equal(pairs, table[np.arange(50), columns])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
+def test_bidding_does_not_depend_on_whether_lists_are_few(seed, coarse, trace):
+    chance = np.random.default_rng(seed)
+    agents, resources, kinds = (int(most) for most in chance.integers(1, (40, 60, 30)))
+    sizes = chance.integers(0, resources + 1, kinds)
+    listed = [np.sort(chance.choice(resources, size, replace=False)) for size in sizes]
+    values = chance.random(sum(map(len, listed)))
+    lists = auction.ValueLists(
+        chance.integers(0, kinds, agents),
+        np.concatenate(([0], np.cumsum(sizes))),
+        np.concatenate(listed),
+        # Equal ones: the first of them is wanted.
+        np.round(values, 1) if coarse else values,
+    )
+    opening = np.round(chance.uniform(0.0, 1.2, resources), 1) * chance.integers(0, 2)
+    names, sales = streams(seed, chance.integers(0, 2**63, agents).astype(np.uint64)), []
+    for few in (10**9, -1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(auction, "_FEW", few)
+            patch.setattr(auction, "_few_bid", auction.bid_alone)
+            sales.append(auction.sell(lists, opening, 0.02, names=names, patience=15, trace=trace))
+    one, other = sales
+    np.testing.assert_array_equal(one.resource_of, other.resource_of)
+    assert one.prices.tobytes() == other.prices.tobytes()
+    assert one.rounds == other.rounds
+    if trace:
+        for column in ("step", "agent", "resource", "outcome", "offer"):
+            np.testing.assert_array_equal(getattr(one.trace, column), getattr(other.trace, column))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 8), max_size=40))
+def test_numbers_of_resources_do_not_depend_on_whether_lists_are_few(resources):
+    column, found = np.array(resources, dtype=np.int64), []
+    for few in (10**9, -1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(auction, "_FEW", few)
+            found.append(auction.numbered(column, 9))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
+from pathlib import Path
+from time import thread_time
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -25,14 +26,32 @@ def plain(function: Any, *callees: Any, **instead: Callable[..., Any]) -> Functi
     return made[0]
 
 
-def compiled_later(first: Callable[..., Result], then: Callable[..., Result], *, calls: int) -> Callable[..., Result]:
-    """Return a function that calls one of two that return the same: `first` so many times, and `then` from there on.
+def compiled_later(
+    first: Callable[..., Result], then: Callable[..., Result], *, seconds: float
+) -> Callable[..., Result]:
+    """Return a function that calls one of two that return the same: `first` for so many seconds, then always `then`.
 
-    What is done a few times in a process is done before `then` would be compiled.
+    What takes little time in a process is done before `then` would be compiled; where numba has kept it on the disk,
+    it is used at once. Seconds are of processor time; which call is the first to be compiled depends on them, and no
+    result does.
     """
-    numbers = count()
+    left: float | None = None
 
     def either(*arguments: Any) -> Result:
-        return (first if next(numbers) < calls else then)(*arguments)
+        nonlocal left
+        if left is None:
+            left = 0.0 if _is_kept(then) else seconds
+        if left <= 0.0:
+            return then(*arguments)
+        before = thread_time()
+        result = first(*arguments)
+        left -= thread_time() - before
+        return result
 
     return either
+
+
+def _is_kept(function: Any) -> bool:
+    """Tell whether there is a compiled form of a function in numba's folder for it."""
+    stats = getattr(function, "stats", None)
+    return stats is not None and any(Path(stats.cache_path).glob(f"*.{function.py_func.__qualname__}-*.nbi"))

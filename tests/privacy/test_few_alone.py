@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
+from palmatch import plain
 from palmatch.device.distribution import GRID
-from palmatch.plain import compiled_later
 from palmatch.policies.compiled import backoff_weights, selection_weights
 from palmatch.privacy import few_accounts, few_alone, few_types, ranges
 from palmatch.privacy.sound import ACCOUNTANTS, BestOf
@@ -90,9 +92,18 @@ def test_a_screen_that_keeps_only_part_of_the_pairs_costs_less(monkeypatch):
     assert (costs[1] < costs[0]).any()
 
 
-def test_compiling_waits_until_something_was_done_often_enough():
-    done = []
-    either = compiled_later(lambda: done.append("plain"), lambda: done.append("compiled"), calls=2)
+def test_compiling_waits_until_enough_time_was_taken(monkeypatch):
+    done, clock = [], iter(range(100))
+    monkeypatch.setattr(plain, "thread_time", lambda: float(next(clock)))
+    either = plain.compiled_later(lambda: done.append("plain"), lambda: done.append("compiled"), seconds=2.0)
     for _ in range(4):
         either()
     assert done == ["plain", "plain", "compiled", "compiled"]
+
+
+def test_what_was_compiled_before_is_used_at_once(tmp_path):
+    (tmp_path / "module.then-12.py311.nbi").touch()
+    for name, expected in (("then", "compiled"), ("other", "plain")):
+        kept = Mock(return_value="compiled")
+        kept.stats.cache_path, kept.py_func.__qualname__ = tmp_path, name
+        assert plain.compiled_later(lambda: "plain", kept, seconds=100.0)() == expected

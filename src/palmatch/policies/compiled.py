@@ -14,8 +14,9 @@ from palmatch.device.distribution import GRID
 from palmatch.plain import compiled_later
 from palmatch.problem import FloatArray, IntArray
 
-# Tables of so few numbers are made by numpy; those of selections, of which the accounts take thousands, so many times.
-_FEW, _BEFORE_COMPILING = 100_000, 5000
+# Tables of so few numbers are made by numpy; those of selections, of which the accounts take thousands, for so many
+# seconds of processor time.
+_FEW, _BEFORE_COMPILING = 100_000, 1.5
 
 # Inlined: otherwise numba counts references to the arrays in every call, which are as many as truthful picks.
 fill_weights = numba.njit(cache=True, nogil=True, inline="always")(distribution.fill_weights)
@@ -85,7 +86,7 @@ def _selection_weights(utilities, entries, offsets):  # type: ignore[no-untyped-
     return table
 
 
-_small_selection_weights = compiled_later(_few_selection_weights, _selection_weights, calls=_BEFORE_COMPILING)
+_small_selection_weights = compiled_later(_few_selection_weights, _selection_weights, seconds=_BEFORE_COMPILING)
 
 
 @numba.njit(cache=True, nogil=True)

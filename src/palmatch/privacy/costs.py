@@ -47,14 +47,14 @@ _TILE = 16
 # Up to so many types all pairs are faster than bounds.
 FEW_TYPES = 400
 
-# Some hundred regions are done before the ranges of their types are compiled.
-_BEFORE_COMPILING = 200
+# numpy finds the ranges of a region's types for so many seconds of processor time before that is compiled.
+_BEFORE_COMPILING = 3.0
 
 # Bounds are floating-point numbers too; this is far above what their rounding can take from them.
 _BOUND_SLACK = 1e-9
 
-backoff_extremes = compiled_later(few_alone.backoff_extremes, ranges.backoff_extremes, calls=_BEFORE_COMPILING)
-_selection_range = compiled_later(few_alone.selection_range, ranges.selection_range, calls=_BEFORE_COMPILING)
+backoff_extremes = compiled_later(few_alone.backoff_extremes, ranges.backoff_extremes, seconds=_BEFORE_COMPILING)
+_selection_range = compiled_later(few_alone.selection_range, ranges.selection_range, seconds=_BEFORE_COMPILING)
 
 
 def largest_own_costs(

@@ -36,10 +36,18 @@ def _logarithms(values: FloatArray) -> FloatArray:
 
 def set_sums(table: FloatArray, entries: IntArray, offsets: IntArray) -> tuple[FloatArray, FloatArray]:
     """Return for each rank set and type the sum of utilities, and `device.distribution.expected_utility`."""
-    rows = table[entries]
-    squares, sets = rows * rows, list(pairwise(offsets.tolist()))
-    totals = np.array([_summed(rows[start:stop]) for start, stop in sets])
-    return totals, np.array([_summed(squares[start:stop]) for start, stop in sets]) / totals
+    rows, sizes = table[entries], np.diff(offsets)
+    largest_first = np.argsort(-sizes, kind="stable")
+    first, sizes = offsets[:-1][largest_first], sizes[largest_first]
+    totals, squares = rows[first], rows[first] ** 2
+    # One entry of every set that has so many, and then the next one.
+    for place in range(1, int(sizes[0])):
+        some = slice(0, int(np.searchsorted(-sizes, -place)))
+        more = rows[first[some] + place]
+        totals[some] += more
+        squares[some] += more * more
+    in_order = np.argsort(largest_first)
+    return totals[in_order], squares[in_order] / totals[in_order]
 
 
 def weights_of(table: FloatArray, totals: FloatArray, entries: IntArray, offsets: IntArray) -> IntArray:

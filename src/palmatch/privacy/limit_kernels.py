@@ -16,10 +16,10 @@ from palmatch.problem import FloatArray, IntArray
 # A ratio above this is none: the columns are then only kept from being negative.
 UNBOUNDED = 1e12
 
-_NEWTON_STEPS = 60
+NEWTON_STEPS = 60
 
 # What a slack has to be above 0, as a share of what it is made of: far more than rounding.
-_ROOM = 1e-9
+ROOM = 1e-9
 
 
 class Layout(NamedTuple):
@@ -87,7 +87,7 @@ def root_of(wanted, weight, ratio, delta, least, high):  # type: ignore[no-untyp
     the root. (With a ratio of 1 an entry changes as much from below as from above; without δ that is one piece.)
     """
     low, known, last_change, last_part = 0.0, high < np.inf, -1.0, -1.0
-    for _ in range(_NEWTON_STEPS):
+    for _ in range(NEWTON_STEPS):
         slope, change, part, most = 0.0, 0.0, 0.0, ratio * least + delta
         for x in range(len(wanted)):
             if wanted[x] < least:
@@ -260,7 +260,7 @@ def mark_doubtful(layout, reference, slacks, multipliers, prices, doubtful):  # 
             fallen[group] += ratio * layout.weight[x] * max(old_multipliers[x] - multipliers[x], 0.0)
             share[group] += ratio * layout.weight[x]
             most = max(most, max(multipliers[x], old_multipliers[x]))
-        spare[group] = _ROOM * share[group] * most
+        spare[group] = ROOM * share[group] * most
     count = 0
     for k in range(len(doubtful)):
         group, j = layout.group[k], layout.resource[k]

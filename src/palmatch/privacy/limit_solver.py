@@ -15,21 +15,9 @@ from math import exp, inf, isinf, log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.privacy.limit_kernels import (
-    Layout,
-    copy_columns,
-    distance,
-    dot,
-    dual_step,
-    excess,
-    fill_rows,
-    fill_slacks,
-    keep_within,
-    mark_doubtful,
-    primal_step,
-    raises,
-    sums,
-)
+from palmatch.plain import compiled_later
+from palmatch.privacy import limit_alone, limit_kernels
+from palmatch.privacy.limit_kernels import Layout, excess, fill_rows
 from palmatch.privacy.limit_program import Group, Program, channels_of, layout_of, make_program, rows_of
 from palmatch.problem import FloatArray
 
@@ -55,6 +43,17 @@ _CHECK = 4
 # Slacks are computed anew when so many columns of zeros, as a share of all columns, were looked at since the last time:
 # that has then taken as long.
 _LOOKED_AT = 0.25
+
+# numpy does each of these for about as long as compiling it takes.
+_BEFORE_COMPILING = {"primal_step": 2.5}
+
+copy_columns, distance, dot, dual_step, fill_slacks, keep_within, mark_doubtful, primal_step, raises, sums = (
+    compiled_later(getattr(limit_alone, name), getattr(limit_kernels, name), seconds=_BEFORE_COMPILING.get(name, 0.6))
+    for name in (
+        "copy_columns", "distance", "dot", "dual_step", "fill_slacks", "keep_within", "mark_doubtful", "primal_step",
+        "raises", "sums",
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)

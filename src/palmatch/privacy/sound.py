@@ -174,8 +174,8 @@ def _compiled_account(region: tuple[Any, ...], *terms: Any) -> int:
     return place
 
 
-# Some hundred regions are done before their account is compiled.
-_best_account = compiled_later(few_alone.best_account, _compiled_account, calls=200)
+# numpy makes accounts for so many seconds of processor time before that is compiled.
+_best_account = compiled_later(few_alone.best_account, _compiled_account, seconds=8.0)
 
 
 @dataclass(frozen=True, slots=True)

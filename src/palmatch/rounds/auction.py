@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from palmatch.device import bid as device_bid
 from palmatch.errors import DidNotConverge
 from palmatch.matching import Outcome, Trace
+from palmatch.plain import compiled_later, plain
 from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds.draws import SELECTION, Keys, compiled_mix, counter
 from palmatch.rounds.recording import TraceParts
@@ -29,6 +30,9 @@ _ROUNDS_AT_ONCE = 64
 
 # From so many lists on several threads look at them, so many at a time.
 _MANY_LISTS, _LISTS_AT_A_TIME = 4096, 512
+
+# Lists of so few values in all are bid with before bidding is compiled, for about as long as compiling takes.
+_FEW, _BEFORE_COMPILING = 50_000, 1.5
 
 # Resources of a list that are looked at first.
 SHORT = 16
@@ -162,7 +166,7 @@ def sell(
     for call in count():
         # No agent waits yet: those who did when the last call ended are free.
         crowd[3][:], crowd[5][:] = 0, 0
-        go_on(bidding, crowd, free)
+        (go_on if len(lists.values) > _FEW else go_on_alone)(bidding, crowd, free)
         calls.play(len(free), bid)
         is_sold = holder[unsold] >= 0
         sold, unsold = unsold[is_sold], unsold[~is_sold]
@@ -178,9 +182,24 @@ def sell(
     return Sale(resource_of, posted, calls.rounds, seen.trace() if trace else None)
 
 
-@numba.njit(cache=True, nogil=True)
-def numbered(resources, count):  # type: ignore[no-untyped-def]  # compiled
+def numbered(resources: IntArray, count: int) -> tuple[SmallArray, IntArray]:
     """Return the resources of all lists by numbers in the order in which they come, and which resource has which."""
+    found: tuple[SmallArray, IntArray] = (_numbered if len(resources) > _FEW else _few_numbered)(resources, count)
+    return found
+
+
+def _few_numbered(resources: IntArray, count: int) -> tuple[SmallArray, IntArray]:
+    """Return what `_numbered` returns, before it is compiled."""
+    places, first = np.arange(len(resources)), np.full(count, len(resources))
+    # Of several places the first, which is written last.
+    first[resources[::-1]] = places[::-1]
+    rows, number = np.argsort(first, kind="stable"), np.empty(count, dtype=np.int32)
+    number[rows] = np.arange(count)
+    return number[resources], rows
+
+
+@numba.njit(cache=True, nogil=True)
+def _numbered(resources, count):  # type: ignore[no-untyped-def]  # compiled
     number, rows = np.full(count, -1, dtype=np.int32), np.empty(count, dtype=np.int64)
     numbers, known = np.empty(len(resources), dtype=np.int32), 0
     for place in range(len(resources)):
@@ -239,7 +258,8 @@ def _bid_until(  # type: ignore[no-untyped-def]  # what the compiled rounds take
             threads=threads,
         )
         waiting = go_on(bidding, crowd, np.concatenate(parts))
-    rounds, waiting = bid(bidding, crowd, board, waiting, step, rounds, until, buffers)
+    play = bid if len(bidding[2][2]) > _FEW else _few_bid
+    rounds, waiting = play(bidding, crowd, board, waiting, step, rounds, until, buffers)
     return rounds, waiting
 
 
@@ -397,3 +417,21 @@ def bid(bidding, crowd, board, waiting, step, rounds, until, trace):  # type: ig
         look((0, crowd[5][0]), bidding, crowd, board[0], step, rounds)
         waiting = go_on(bidding, crowd, settle((0, len(board[0])), bidding, crowd, board, trace))
     return rounds, waiting
+
+
+def look_alone(table: Any, prices: FloatArray, number: int, step: float, _: Few) -> tuple[int, float]:
+    """Return the `best_bid` of a list from all of its resources at once."""
+    start, resources, values = table
+    here = slice(start[number], start[number + 1])
+    gains = values[here] - prices[resources[here]]
+    place = int(gains.argmax()) if len(gains) else -1
+    if place < 0 or gains[place] < 0.0:
+        return -1, 0.0
+    best, wanted = gains[place], resources[here][place]
+    gains[place] = 0.0
+    return int(wanted), float(prices[wanted] + (best - max(gains.max(), 0.0)) + step)
+
+
+go_on_alone = plain(go_on)
+bid_alone = plain(bid, look, settle, go_on, _look=look_alone)
+_few_bid = compiled_later(bid_alone, bid, seconds=_BEFORE_COMPILING)

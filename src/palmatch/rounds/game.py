@@ -35,10 +35,11 @@ FEW = 20_000
 # A piece of work below this is done before another thread has begun.
 _LEAST_PIECE = 256
 
-# First picks of so few agents, and so many calls for them, are done before those of crowds are compiled.
-_FEW_PICKS, _BEFORE_COMPILING = 500, 2000
+# First picks of so few agents are made in Python, for so many seconds of processor time, before those of crowds are
+# compiled.
+_FEW_PICKS, _BEFORE_COMPILING = 500, 2.0
 
-_few_first_picks = compiled_later(kernel.first_picks_alone, kernel.first_picks, calls=_BEFORE_COMPILING)
+_few_first_picks = compiled_later(kernel.first_picks_alone, kernel.first_picks, seconds=_BEFORE_COMPILING)
 
 
 @dataclass(frozen=True, slots=True)
