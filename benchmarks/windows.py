@@ -32,22 +32,24 @@ def main() -> None:
         for edge in map(int, arguments.edges.split(",")):
             limits(arguments.trips, arguments.at, edge, arguments.crowds)
         return
-    methods = arguments.methods.split(",")
+    methods, edges = arguments.methods.split(","), [int(edge) for edge in arguments.edges.split(",")]
     for origin in origins(arguments.origins):
-        losses: dict[tuple[str, int], list[float]] = {}
+        losses: dict[tuple[str, int], list[FloatArray]] = {}
         rounds = dict.fromkeys(methods, 0)
         for at in arguments.at:
             batch = window(arguments.trips, at)
-            for edge in EDGES:
+            for edge in edges:
                 problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=edge, origin=origin)
                 result = compare(problem, methods, runs=arguments.runs, seed=0)
                 for row in result.rows:
-                    losses.setdefault((row.method, edge), []).append(row.loss_mean)
+                    losses.setdefault((row.method, edge), []).append(
+                        np.array([1 - run.matching.welfare / run.optimum for run in result.runs[row.method]])
+                    )
                     most = max(run.matching.rounds for run in result.runs[row.method])
                     rounds[row.method] = max(rounds[row.method], most)
                 told = ", ".join(f"{r.method} {100 * r.loss_mean:.1f} ± {100 * r.loss_sd:.1f}" for r in result.rows)
                 print(f"{at} {problem.agents} agents, {edge} m: {told}", flush=True)
-        table(losses, rounds, origin)
+        table(losses, edges, rounds, origin)
 
 
 def limits(trips: Path, times: list[datetime], edge: int, crowds: int) -> None:
@@ -81,23 +83,34 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=32)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--limit", action="store_true", help="play drawn crowds, with the limit beside them")
-    parser.add_argument("--edges", default=",".join(map(str, EDGES)), help="with --limit")
+    parser.add_argument("--edges", default=",".join(map(str, EDGES)))
     parser.add_argument("--crowds", type=int, default=100, help="crowds of each window with --limit")
     parser.add_argument("--origins", type=int, default=0, help="count squares from this many random places")
     return parser.parse_args()
 
 
-def table(losses: dict[tuple[str, int], list[float]], rounds: dict[str, int], origin: tuple[float, float]) -> None:
+def table(
+    losses: dict[tuple[str, int], list[FloatArray]],
+    edges: list[int],
+    rounds: dict[str, int],
+    origin: tuple[float, float],
+) -> None:
+    """Print means over windows, and shares of the first method's loss with 95 % intervals of chance in the windows."""
     print(
         f"\nsquares from {origin[0]:.4f}, {origin[1]:.4f}: mean over the windows, in %, as a share of the first, rounds"
     )
-    print("| edge in m | " + " | ".join(map(str, EDGES)) + " | most rounds |")
-    print("|---" * (len(EDGES) + 2) + "|")
+    print("| edge in m | " + " | ".join(map(str, edges)) + " | most rounds |")
+    print("|---" * (len(edges) + 2) + "|")
     first = next(iter(rounds))
     for method, most in rounds.items():
-        means = [float(np.mean(losses[method, edge])) for edge in EDGES]
-        shares = [mean / float(np.mean(losses[first, edge])) for mean, edge in zip(means, EDGES, strict=True)]
-        cells = [f"{100 * mean:.1f} ({share:.3f})" for mean, share in zip(means, shares, strict=True)]
+        cells = []
+        for edge in edges:
+            lost, least = np.array(losses[method, edge]), np.array(losses[first, edge])
+            share = lost.mean() / least.mean()
+            # Windows are fixed; runs of both methods have the same seeds.
+            errors = (lost - share * least).std(axis=1, ddof=1) / np.sqrt(lost.shape[1])
+            width = 1.96 * np.sqrt((errors**2).sum()) / len(lost) / least.mean()
+            cells.append(f"{100 * lost.mean():.2f} ({share:.3f} ± {width:.3f})")
         print(" | ".join(("| " + method, *cells, str(most))) + " |", flush=True)
 
 
