@@ -13,6 +13,7 @@ import numpy as np
 
 import frozen
 import palmatch as pm
+from palmatch import plain
 from palmatch.data.crowd import crowd
 
 # From 10,000 agents on, tables of regions are built by other functions.
@@ -72,10 +73,16 @@ PARTS = (
 )
 
 
+def prepare() -> None:
+    """Compile at the first use, and sooner."""
+    plain.waiting = False
+    # A compiler makes many objects: looking for cycles as often as usual takes a seventh of its time.
+    gc.set_threshold(50_000)
+
+
 def main() -> None:
     """Compile in two processes: the linters, which run beside them, are done long before."""
-    # A compiler makes many objects: looking for cycles as often as usual takes a seventh of its time.
-    with ProcessPoolExecutor(2, get_context("spawn"), gc.set_threshold, (50_000,)) as processes:
+    with ProcessPoolExecutor(2, get_context("spawn"), prepare) as processes:
         for part in [processes.submit(*part) for part in PARTS]:
             part.result()
 

@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
+# Without it everything is compiled at its first use, as a program that compiles for others wants it.
+waiting = True
+
 
 def plain(function: Any, *callees: Any, **instead: Callable[..., Any]) -> FunctionType:
     """Return what a compiled function was compiled from; `callees` are plain in it and in each other too.
@@ -40,7 +43,7 @@ def compiled_later(
     def either(*arguments: Any) -> Result:
         nonlocal left
         if left is None:
-            left = 0.0 if _is_kept(then) else seconds
+            left = seconds if waiting and not _is_kept(then) else 0.0
         if left <= 0.0:
             return then(*arguments)
         before = thread_time()

@@ -72,9 +72,9 @@ def test_a_threshold_after_a_report_depends_on_the_report_alone(monkeypatch):
     plan = once.reporting(workspace, pm.Settings(epsilon=2.0))
     drawn = once.drawn(plan, workspace.randomness(1))
     monkeypatch.setattr(once, "drawn", lambda *_: drawn)
-    monkeypatch.setattr(once, "reporting", lambda *_: plan)
+    monkeypatch.setattr(once, "reporting", lambda *_, **__: plan)
     here = pm.prepare(workspace, "once-threshold").play(1)
-    monkeypatch.setattr(once, "reporting", lambda *_: replace(plan, cell=np.zeros_like(plan.cell)))
+    monkeypatch.setattr(once, "reporting", lambda *_, **__: replace(plan, cell=np.zeros_like(plan.cell)))
     there = pm.prepare(workspace, "once-threshold").play(1)
     assert here.resource_of.tolist() == there.resource_of.tolist()
 
