@@ -107,3 +107,8 @@ def test_what_was_compiled_before_is_used_at_once(tmp_path):
         kept = Mock(return_value="compiled")
         kept.stats.cache_path, kept.py_func.__qualname__ = tmp_path, name
         assert plain.compiled_later(lambda: "plain", kept, seconds=100.0)() == expected
+
+
+def test_a_cost_beyond_all_numbers_is_infinite_and_no_warning():
+    chances = np.array([[0.5, 0.5], [0.5, 1e-9]])
+    assert few_alone.cost_of_pair(chances, 2, 192.0) == np.inf

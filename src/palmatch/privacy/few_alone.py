@@ -165,7 +165,9 @@ def fill_coin_costs(
 def cost_of_pair(chances: FloatArray, count: int, order: float) -> float:
     """Return the cost of a selection for one pair of types over so many entries."""
     first, second = chances[:, :count]
-    return log(max(float(_summed(first * power(first / second, order))), 1.0))
+    # At large orders this may be infinite, as in compiled code, and the order is then not chosen.
+    with np.errstate(over="ignore", under="ignore"):
+        return log(max(float(_summed(first * power(first / second, order))), 1.0))
 
 
 def ratio_of_pair(chances: FloatArray, count: int) -> float:
