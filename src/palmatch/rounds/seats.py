@@ -113,8 +113,22 @@ def is_barred(conflict_start, conflicts, first, holds, agent, resource):  # type
 
 @numba.njit(cache=True, nogil=True)
 def closed(limits, holds, taken, agent, resource):  # type: ignore[no-untyped-def]  # compiled
-    """Say whether an agent cannot get a seat any more: all are taken, or the pair is barred."""
+    """Say whether an agent cannot get a seat any more: all are taken, or the pair is barred.
+
+    Where `limits` are None every resource has one seat, and every agent one player and no conflict: the branches that
+    are for others are then not even compiled.
+    """
+    if limits is None:
+        return taken[resource] > 0
     return taken[resource] >= limits[0][resource] or barred(limits, holds, agent, resource)
+
+
+@numba.njit(cache=True, nogil=True)
+def seats_of(limits, resource):  # type: ignore[no-untyped-def]  # compiled
+    """Return how many seats a resource has."""
+    if limits is None:
+        return 1
+    return limits[0][resource]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -122,11 +136,12 @@ def settle(step, active, count, owner, attempting, at, limits, holds, board, res
     """Give seats to those who attempt, and write into `result` what came of it, for `count` players in their order.
 
     `board` is (taken, attempted_at, attempts, by): seats taken, the step of the last attempts at each resource, how
-    many there were, and the last agent among them.
+    many there were, and the last agent among them. For `limits` that are None see `closed`.
     """
     taken, attempted_at, attempts, by = board
-    number, agent_of = limits[4], limits[5]
-    mutual = len(number) > 0
+    mutual = False
+    if limits is not None:
+        mutual = len(limits[4]) > 0
     for index in range(count):
         player = active[index]
         result[player] = NOTHING
@@ -140,16 +155,16 @@ def settle(step, active, count, owner, attempting, at, limits, holds, board, res
         attempts[resource] = attempts[resource] + 1 if attempted_at[resource] == step else 1
         attempted_at[resource], by[resource] = step, agent
         result[player] = COLLIDED
-        if mutual:
-            own = number[agent]
+        if limits is not None and mutual:
+            own = limits[4][agent]
             attempts[own] = attempts[own] + 1 if attempted_at[own] == step else 1
             attempted_at[own] = step
-    if mutual:
-        settle_pairs(active, count, attempting, at, number, agent_of, holds, board, result)
+    if limits is not None and mutual:
+        settle_pairs(active, count, attempting, at, limits[4], limits[5], holds, board, result)
         return
     for index in range(count):
         player = active[index]
-        if result[player] == COLLIDED and attempts[at[player]] <= limits[0][at[player]] - taken[at[player]]:
+        if result[player] == COLLIDED and attempts[at[player]] <= seats_of(limits, at[player]) - taken[at[player]]:
             result[player] = WON
     for index in range(count):
         player = active[index]

@@ -122,6 +122,7 @@ def take_turns(
     mode = np.where(at_once, ATTEMPTS, LOOKS).astype(np.int8)
     state = (np.arange(count), entry, entry.copy(), mode, np.zeros(count, dtype=np.int8))
     game = (players.streams(names), players.owner, list_of, lists.start, lists.resources)
+    limits = None if seats is None else players.limits
     board, step, active, seen = new_board(resources), 0, count, TraceParts()
     while active:
         if step >= most_steps:
@@ -130,7 +131,7 @@ def take_turns(
         buffers = seen.room(active if trace else 0)
         outcome = np.zeros(len(buffers[0]), dtype=np.int64)
         step, active = play_turns(
-            game, (opens, chances), players.limits, board, state, holds, active, step, until, (*buffers[:2], outcome)
+            game, (opens, chances), limits, board, state, holds, active, step, until, (*buffers[:2], outcome)
         )
         if trace:
             seen.add(buffers, step, outcome)
