@@ -128,10 +128,8 @@ def lists_of(list_of: IntArray, regions: Sequence[Neighbourhood], values: Sequen
         rest, by_id = np.concatenate([own[:, -1] for own in values]), listed[0].by_id
         values = [own[:, :-1] for own in values]
     start = starts([len(some) for some in named])
-    resources, worth = both(
-        lambda: np.concatenate(named), lambda: np.concatenate([own.ravel() for own in values]), items=int(start[-1])
-    )
-    return ValueLists(list_of, start, resources, worth, rest, by_id)
+    worth = np.concatenate([own.ravel() for own in values])
+    return ValueLists(list_of, start, np.concatenate(named), worth, rest, by_id)
 
 
 def seats_wanted(problem: Problem, regions: tuple[Neighbourhood, ...], units: IntArray) -> list[IntArray]:
