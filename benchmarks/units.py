@@ -2,8 +2,8 @@
 
     python -m benchmarks.units 1e5
 
-Processor time of whole processes, files in, files out. Mobility: `once` for agents and vehicles one to one; for sites
-of 4 plugs; for agents that want 2 of resources with 3 seats; the unit is one query of scipy's k-d tree for the 20
+Processor time of whole processes, Parquet in, Parquet out. Mobility: `once` for agents and vehicles one to one; for
+sites of 4 plugs; for agents that want 2 of resources with 3 seats; the unit is one query of scipy's k-d tree for the 20
 nearest of as many agents as there are units. Scores: reviewers of 2 papers each and papers of 3 reviewers each; the
 unit is OR-tools' min-cost flow on the pairs with a score, the solver alone and without privacy (extra `bench`).
 """
@@ -83,9 +83,9 @@ def conference(folder: Path, units: int) -> tuple[np.ndarray, np.ndarray, np.nda
     reviewers, papers = units // 2, units // 3
     subject_of, topic_of = chance.integers(SUBJECTS, size=papers), chance.integers(TOPICS, size=papers)
     own_subject, own_topic = chance.integers(SUBJECTS, size=reviewers), chance.integers(TOPICS, size=reviewers)
-    pl.DataFrame({"id": [f"p{n}" for n in range(papers)]}).write_csv(folder / "papers.csv")
+    pl.DataFrame({"id": [f"p{n}" for n in range(papers)]}).write_parquet(folder / "papers.parquet")
     names = pl.DataFrame({"user": [f"u{n}" for n in range(reviewers)], "region": [f"s{n}" for n in own_subject]})
-    names.write_csv(folder / "regions.csv", include_header=False)
+    names.write_parquet(folder / "regions.parquet")
     of_subject = [np.flatnonzero(subject_of == subject) for subject in range(SUBJECTS)]
     types = [
         pl.DataFrame(
@@ -98,7 +98,7 @@ def conference(folder: Path, units: int) -> tuple[np.ndarray, np.ndarray, np.nda
         for subject in range(SUBJECTS)
         for topic in range(TOPICS)
     ]  # fmt: skip
-    pl.concat(types).write_csv(folder / "types.csv")
+    pl.concat(types).write_parquet(folder / "types.parquet")
     rows = []
     for subject in range(SUBJECTS):
         of_topic = [of_subject[subject][topic_of[of_subject[subject]] == topic] for topic in range(TOPICS)]
@@ -109,8 +109,8 @@ def conference(folder: Path, units: int) -> tuple[np.ndarray, np.ndarray, np.nda
     pairs = np.unique(np.concatenate(rows), axis=0)
     same = topic_of[pairs[:, 1]] == own_topic[pairs[:, 0]]
     score = np.clip(np.where(same, 0.8, 0.3) + chance.normal(0, 0.1, len(pairs)), 0.01, 1).round(3)
-    table = {"p": [f"p{n}" for n in pairs[:, 1]], "u": [f"u{n}" for n in pairs[:, 0]], "s": score}
-    pl.DataFrame(table).write_csv(folder / "scores.csv", include_header=False)
+    table = {"paper": [f"p{n}" for n in pairs[:, 1]], "user": [f"u{n}" for n in pairs[:, 0]], "score": score}
+    pl.DataFrame(table).write_parquet(folder / "scores.parquet")
     return pairs[:, 0], pairs[:, 1], score
 
 
@@ -133,8 +133,9 @@ def scores(folder: Path, units: int) -> None:
     unit = process_time() - begun
     total = 2 * reviewers - solver.optimal_cost() / _COST
     print(f"OR-tools' min-cost flow on {len(paper):,} scores: {unit:.1f} s, {total / units:.3f} of a score a unit")
-    words = [str(folder / name) for name in ("scores.csv", "papers.csv")]
-    words += ["--domain", "table", "--types", str(folder / "types.csv"), "--regions", str(folder / "regions.csv")]
+    words = [str(folder / name) for name in ("scores.parquet", "papers.parquet")]
+    words += ["--domain", "table", "--types", str(folder / "types.parquet")]
+    words += ["--regions", str(folder / "regions.parquet")]
     words += ["--capacity", "3", "--demand", "2", "--out", str(folder / "pairs.parquet")]
     seconds, size, told = spent(folder, *words)
     print(
