@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from palmatch.cli import options, show
+from palmatch.cli.outputs import check_outputs
 from palmatch.data import portal as portals
 from palmatch.data.files import write_rows
 from palmatch.data.tlc import read_trips, window
@@ -58,7 +59,10 @@ def taxi(
     json: options.Json = None,
 ) -> None:
     """Fetch the trips of the windows and of the minutes before them."""
-    _check_out(out)
+    # Before anything is downloaded; - is refused as well, since the file is read again.
+    if out.suffix.lower() != ".csv":
+        raise InputError(f"Expected a file that ends in .csv, got --out {out}; choose another name.")
+    check_outputs(out=out, json=json)
     if no_cache and cache is not None:
         raise InputError(f"Expected --cache or --no-cache, got both (--cache {cache}); leave one out.")
     ats = moments(day, at)
@@ -92,14 +96,6 @@ def _clock(text: str) -> time:
         except ValueError:
             continue
     raise InputError(f"Expected a time of day such as 08:00:00, got --at {text!r}; the day is for --date.")
-
-
-def _check_out(out: Path) -> None:
-    # Found out before any answer is waited for.
-    if out.suffix.lower() != ".csv":
-        raise InputError(f"Expected a file that ends in .csv, got --out {out}; choose another name.")
-    if not out.parent.is_dir():
-        raise InputError(f"{out} cannot be written: the folder {out.parent} does not exist; create it first.")
 
 
 def _requests(out: Path, ats: list[datetime], *, seconds: float) -> tuple[dict[str, int], list[str]]:

@@ -47,9 +47,7 @@ _README: Final = (
 
 
 def command(
-    trips: Annotated[
-        Path | None, typer.Option("--trips", help="Taxi trips with coordinates (CSV, .gz, .zip, Parquet).")
-    ] = None,
+    trips: options.Trips = None,
     date: Annotated[
         str | None, typer.Option("--date", help="The day, as 2016-01-15; the file's first unless given.")
     ] = None,

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from palmatch.cli import options, show
 from palmatch.data.points import check_not_swapped, read_points
 from palmatch.errors import InputError
-
-if TYPE_CHECKING:
-    from palmatch.web.scenes import Source
 
 HELP = "Open the explorer in the browser: watch games round by round, move sliders, compare methods."
 EXAMPLES = (
@@ -55,7 +52,7 @@ def command(
         raise InputError("--at goes with --trips FILE: the page itself has a slider for the synthetic city's hour.")
     if trips is not None and agents is not None:
         raise InputError("Give either agents and vehicles or --trips, not both.")
-    source = Source() if trips is None else _half_minute(trips, at)
+    source = Source() if trips is None else Source.of_trips(trips, None if at is None else options.moment(at))
     if agents is not None and vehicles is not None:
         agent_points, cars = read_points(agents, role="agents"), read_points(vehicles, role="resources")
         check_not_swapped(agent_points, cars)
@@ -81,10 +78,3 @@ def command(
             await bus.stop()
 
     asyncio.run(serve())
-
-
-def _half_minute(trips: Path, at: str | None) -> Source:
-    """Return agents and vehicles of a half minute of taxi records."""
-    from palmatch.web.scenes import Source
-
-    return Source.of_trips(trips, None if at is None else options.moment(at))

@@ -14,7 +14,6 @@ from palmatch.cli.compare import figures as compare_figures
 from palmatch.cli.compare import tell_limit
 from palmatch.cli.inputs import given_or_synthetic
 from palmatch.cli.outputs import check_outputs, folder_for
-from palmatch.cli.streams import spelt
 from palmatch.matching import in_words
 from palmatch.methods import Settings
 from palmatch.problem import Problem
@@ -33,9 +32,6 @@ EXAMPLES = (
     "from the public prior.\n\n"
     "Without files it is played on a synthetic city, or with --domain papers on a synthetic conference."
 )
-
-# Letters between two columns of a table, and at its two edges.
-_GAP, _EDGES = 3, 2
 
 _METHODS = ",".join(SHOWN)
 _BUDGETS = ",".join(f"{epsilon:g}" for epsilon in EPSILONS)
@@ -105,8 +101,7 @@ def _tell(found: Frontier, where: str, delta: float, picture: Path, seed: int | 
     show.say(where)
     show.say(f"Loss in % against the optimum, mean and spread of {show.counted(runs, 'run')}, δ = {in_words(delta)}")
     show.say_seeded(seed)
-    for first, last in _blocks(found):
-        _show(found, first, last)
+    _show(found)
     show.say(words(lost_at(found)))
     if found.limit:
         tell_limit(found.limit)
@@ -117,40 +112,20 @@ def _tell(found: Frontier, where: str, delta: float, picture: Path, seed: int | 
     show.say(f"Look at {picture}.")
 
 
-def _blocks(found: Frontier) -> list[tuple[int, int]]:
-    """Return from which to before which budget each table goes, so that none is wider than 80 columns."""
-    name = max(len("method"), *(len(line.method) for line in found.lines))
-    room = show.width() - _EDGES - name - _GAP - len(spelt("any ε"))
-    blocks, first, used = [], 0, 0
-    for number, epsilon in enumerate(found.epsilons):
-        cells = [_cell(line, number) for line in found.lines if not line.flat]
-        width = _GAP + max(len(part) for text in (_budget(epsilon), *cells) for part in text.split("\n"))
-        if used + width > room and number > first:
-            blocks.append((first, number))
-            first, used = number, 0
-        used += width
-    return [*blocks, (first, len(found.epsilons))]
-
-
-def _budget(epsilon: float) -> str:
-    return spelt(f"ε {in_words(epsilon)}")
-
-
 def _cell(line: Line, number: int) -> str:
     row = line.rows[number]
-    return spelt(f"{100 * row.loss_mean:.1f}\n±{100 * row.loss_sd:.1f}")
+    return f"{100 * row.loss_mean:.1f}\n±{100 * row.loss_sd:.1f}"
 
 
-def _show(found: Frontier, first: int, last: int) -> None:
-    """Print the lines at some of the budgets; a flat one has its figure in a column of its own."""
+def _show(found: Frontier) -> None:
+    """Print the lines over the budgets; a flat one has its figure in the last column, which every part has."""
     rows = []
     for line in found.lines:
-        played = ["" if line.flat else _cell(line, number) for number in range(first, last)]
+        played = ["" if line.flat else _cell(line, number) for number in range(len(found.epsilons))]
         rows.append((line.method, *played, _cell(line, 0) if line.flat else ""))
     if found.limit_rows:
-        least = [f"{100 * row.loss_mean:.1f}" for row in found.limit_rows[first:last]]
-        rows.append((f"{LIMIT} ≥", *least, ""))
-    show.show_table(("method", *map(_budget, found.epsilons[first:last]), "any ε"), rows)
+        rows.append((f"{LIMIT} ≥", *(f"{100 * row.loss_mean:.1f}" for row in found.limit_rows), ""))
+    show.show_table(("method", *(f"ε {in_words(epsilon)}" for epsilon in found.epsilons), "any ε"), rows, right=1)
 
 
 def _own_budgets(problem: Problem) -> list[str]:

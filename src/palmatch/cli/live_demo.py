@@ -12,7 +12,6 @@ from palmatch.live.demo import Played
 from palmatch.live.guarantee import on_the_wire
 from palmatch.live.rules import method_of
 from palmatch.live.staging import Plan
-from palmatch.matching import Guarantee
 from palmatch.methods.recommended import LARGEST_PROGRAM
 from palmatch.studies.limit import limit
 
@@ -41,7 +40,7 @@ def figures(plan: Plan, played: Played) -> dict[str, Any]:
         "faults": plan.faults,
         "deaths": played.deaths,
         "failed": list(played.failed),
-        "guarantee": asdict(_guarantee(plan.protocol, plan.epsilon, plan.seed)),
+        "guarantee": asdict(on_the_wire(plan.protocol, plan.epsilon, seeded=plan.seed is not None)),
         "not_to_be_published": ["loss", "seed"],
     }
 
@@ -79,7 +78,7 @@ def tell(plan: Plan, played: Played) -> None:
         show.say(f"Not played to the end: {line}", indent="  ")
     if played.blind:
         show.say(f"The board's process could not open {plan.out / 'agents.csv'}: it tried, and was refused.")
-    show.show_guarantee(_guarantee(plan.protocol, plan.epsilon, plan.seed))
+    show.show_guarantee(on_the_wire(plan.protocol, plan.epsilon, seeded=plan.seed is not None))
     show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is synthetic.")
     show.say(f"The files are agents.csv, vehicles.csv and pairs.csv in {plan.out}.")
     if plan.seed is not None and not plan.faults:
@@ -94,8 +93,3 @@ def _as_batch(plan: Plan) -> str:
     chosen = f"--method {method_of(plan.protocol).name}{pure} --edge {plan.edge:g} --epsilon {plan.epsilon:g}"
     chosen += f" --demand {plan.demand}" if plan.demand > 1 else ""
     return f"palmatch match {files} {chosen} --seed {plan.seed} --out pairs.csv"
-
-
-def _guarantee(protocol: str, epsilon: float, seed: int | None) -> Guarantee:
-
-    return on_the_wire(protocol, epsilon, seeded=seed is not None)

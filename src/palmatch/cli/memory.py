@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from math import comb
 from pathlib import Path
 
 from palmatch.domains import mobility
+from palmatch.domains.papers import types_of_region
 from palmatch.errors import InputError
 from palmatch.problem import Problem
 
@@ -82,14 +82,10 @@ def check_areas(areas: int, *, named: int, agents: int, papers: int) -> None:
     # An area that is a reviewer's primary one is a region: all sets of areas that its reviewers may have, and what each
     # paper is worth to each of them.
     row = 8 * papers * min(named, agents)
-    most = max(count for count in range(1, areas + 1) if count == 1 or row * _types(count, named) <= usable())
-    types = _types(areas, named)
+    most = max(count for count in range(1, areas + 1) if count == 1 or row * types_of_region(count, named) <= usable())
+    types = types_of_region(areas, named)
     _refuse(
         row * types,
         f"With --areas {areas} of {named} a region has {types:,} possible reviewers, whose utilities take up to",
         f"choose at most {most}" if most < areas else "match fewer papers at a time",
     )
-
-
-def _types(areas: int, named: int) -> int:
-    return sum(comb(named - 1, further) for further in range(areas))

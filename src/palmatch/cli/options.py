@@ -166,6 +166,9 @@ DataSeed: TypeAlias = Annotated[
     ),
 ]
 Runs: TypeAlias = Annotated[int, option("--runs", "Runs of each method.", COMMON)]
+Trips: TypeAlias = Annotated[
+    Path | None, typer.Option("--trips", help="Taxi trips with coordinates (CSV, .gz, .zip, Parquet).")
+]
 Json: TypeAlias = Annotated[Path | None, option("--json", "Write the figures as JSON; - for the output.", COMMON)]
 
 

@@ -81,9 +81,7 @@ _PAPERS = _Study("papers", "Paper assignment", reproduce_papers, PAPERS, "areas"
 @options.sharing
 def mobility(
     *,
-    trips: Annotated[
-        Path | None, typer.Option("--trips", help="Taxi trips with coordinates (CSV, .gz, .zip, Parquet).")
-    ] = None,
+    trips: options.Trips = None,
     at: Annotated[
         list[str] | None,
         typer.Option("--at", help='When a batch begins, as "2016-01-15 08:00:00"; more than once for more.'),

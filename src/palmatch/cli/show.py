@@ -203,18 +203,21 @@ def _show_losses(rows: Sequence[Row], sizes: Sequence[tuple[float | None, int | 
     show_table(names, lines)
 
 
-def show_table(names: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, wrap: bool = False) -> None:
+def show_table(
+    names: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, right: int = 0, wrap: bool = False
+) -> None:
     """Print rows of text under their headings, the first column(s) to the left and the others to the right.
 
-    Where there is too little room the other columns go on in further tables, each with the first one(s) again; with
-    `wrap`, and where not even one more column has room, the first ones are folded.
+    Where there is too little room the other columns go on in further tables, each with the first `left` and the last
+    `right` ones again; with `wrap`, and where not even one more column has room, the first ones are folded.
     """
     lines = [[spelt(cell) for cell in row] for row in (names, *rows)]
     columns_of_cells = zip(*lines, strict=True)
     widths = [max(cell_len(part) for cell in column for part in cell.split("\n")) for column in columns_of_cells]
-    parts = [range(left, len(names))] if wrap else _parts(widths, left)
+    ends = range(len(names) - right, len(names))
+    parts = [range(left, len(names) - right)] if wrap else _parts(widths, left, ends)
     for part in parts:
-        columns = [*range(left), *part]
+        columns = [*range(left), *part, *ends]
         room = _room(widths, columns)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
         for column in columns:
@@ -233,12 +236,12 @@ def _room(widths: Sequence[int], columns: Sequence[int]) -> int:
     return sum(widths[column] for column in columns) + 3 * len(columns) - 1
 
 
-def _parts(widths: Sequence[int], left: int) -> list[range]:
-    """Return which columns beside the first ones are in which table, so that each fits, or has one more column."""
+def _parts(widths: Sequence[int], left: int, ends: range) -> list[range]:
+    """Return which of the other columns are in which table, so that each fits, or has one of them."""
     parts, start = [], left
-    while start < len(widths):
+    while start < ends.start:
         end = start + 1
-        while end < len(widths) and _room(widths, [*range(left), *range(start, end + 1)]) <= width():
+        while end < ends.start and _room(widths, [*range(left), *range(start, end + 1), *ends]) <= width():
             end += 1
         parts.append(range(start, end))
         start = end

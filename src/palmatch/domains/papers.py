@@ -269,11 +269,16 @@ def _as_area(region: Region) -> Area:
     return region
 
 
+def types_of_region(areas: int, named: int) -> int:
+    """Return how many possible reviewers a region has, with at most so many of the named areas each."""
+    return sum(comb(named - 1, further) for further in range(areas))
+
+
 def _checked_secondary(areas: int, named: int) -> int:
     """Return m of the paper: how many areas besides the primary one a possible reviewer may have."""
     if not 1 <= areas <= named:
         raise InputError(f"Expected areas from 1 to {named}, as many as there are, got areas={areas}.")
-    types = sum(comb(named - 1, size) for size in range(areas))
+    types = types_of_region(areas, named)
     if types > _MOST_TYPES:
         raise InputError(
             f"With areas={areas} of {named} a region has {types:,} possible reviewers, more than "

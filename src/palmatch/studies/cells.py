@@ -46,7 +46,7 @@ _SHOWS = frozenset({"cli", "live", "report", "web"})
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Call):
     """A part of a study that is computed at once.
 
     Attributes
@@ -54,15 +54,11 @@ class Cell:
     name:
         What it is, in a few words; no two cells of a folder share one.
     work, arguments:
-        A function at the top level of a module, so that another process can call it, and what it is given. The answer
-        depends on the arguments alone.
+        As of any call; the answer is a data frame that depends on the arguments alone.
     weight:
         About how long it takes, in any unit that all cells share.
     """
 
-    name: str
-    work: Callable[..., pl.DataFrame]
-    arguments: tuple[object, ...]
     weight: float = 1.0
 
     @property
@@ -205,8 +201,7 @@ def _compute_here(folder: Path, todo: Sequence[Cell]) -> Generator[Cell, None, N
 
 def _compute_there(folder: Path, todo: Sequence[Cell], cluster: Cluster) -> Generator[Cell, None, None]:
     """Let a cluster compute the cells, and write each the moment it comes back; yield each that is done."""
-    calls = [Call(cell.name, cell.work, cell.arguments) for cell in todo]
-    with closing(answers(cluster, calls)) as found:
+    with closing(answers(cluster, todo)) as found:
         for number, rows in found:
             write_rows(folder / todo[number].file_name, rows)
             yield todo[number]

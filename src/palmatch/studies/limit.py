@@ -396,9 +396,7 @@ def _usable(start: Solution | None, program: Program) -> Solution | None:
     return start if same else None
 
 
-def _checked(capacities: ArrayLike | None, resources: int) -> IntArray:
-    if capacities is None:
-        return np.ones(resources, dtype=np.int64)
+def _checked(capacities: ArrayLike, resources: int) -> IntArray:
     values = np.asarray(capacities)
     numbers = values.shape == (resources,) and values.dtype.kind in "iuf" and bool(np.isfinite(values).all())
     if not numbers or not ((values >= 0) & (values == np.floor(values))).all():

@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import comb
 from pathlib import Path
 from typing import Final, Literal
 
@@ -110,7 +109,7 @@ def types_of(records: Records, areas: int) -> int:
     """Return how many possible reviewers a region has."""
     if not 1 <= areas <= len(records.areas):
         raise InputError(f"Expected from 1 to {len(records.areas)} areas, got {areas}.")
-    return sum(comb(len(records.areas) - 1, further) for further in range(areas))
+    return papers.types_of_region(areas, len(records.areas))
 
 
 def settings_of(records: Records, *, runs: int, seed: int | None, version: str) -> dict[str, Setting]:
