@@ -23,7 +23,7 @@ from palmatch.methods import Settings, Workspace
 from palmatch.methods.reports import bids, cells_of, centre, drawn, reporting
 from palmatch.problem import FloatArray
 from palmatch.rounds.draws import stream
-from palmatch.studies.limit import Town, estimate
+from palmatch.studies.limit import PublicKnowledge, estimate
 from palmatch.studies.reproduce_papers import from_files, problem_of
 
 METHODS = {"hungarian-once": centre, "once": bids}
@@ -52,7 +52,7 @@ def play(
     seed: int = 7,
 ) -> Played:
     """Play crowds drawn from the prior; `others` are methods that are prepared anew for every crowd."""
-    town, workspace = Town.of(problem), Workspace(problem)
+    town, workspace = PublicKnowledge.of(problem), Workspace(problem)
     bound = pm.limit(problem, epsilon, crowds=0, gap=gap).bounds[0].certified if limit else np.nan
     settings = Settings(epsilon=epsilon)
     plan = reporting(workspace, settings)

@@ -2,9 +2,9 @@
 
     python -m benchmarks.priors [--edges 3000,4000] [--seeds 200,201,202,203] [--runs 16]
 
-The requests of a synthetic city have a density of their own, and the prior knows the vehicles only. A prior is a bell
-around each vehicle and a share that is spread evenly; "density" is the true density of the requests,
-which is not known in practice.
+The requests of a synthetic city have a density of their own, and the prior knows the vehicles only. A prior is a
+Gaussian kernel at each vehicle and a share that is spread evenly; "density" is the true density of the requests, which
+is not known in practice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from palmatch.domains import mobility
 from palmatch.domains.surroundings import PublicPlaces
 from palmatch.studies.compare import compare
 
-# (how wide bells are, as a multiple; the share that is spread evenly)
+# (how wide kernels are, as a multiple; the share that is spread evenly)
 PRIORS = {
     "as it is": (1.0, 0.1),
     "0.3 evenly": (1.0, 0.3),

@@ -28,7 +28,7 @@ from palmatch.methods import Settings, Workspace, prepare
 from palmatch.methods import lists as turns
 from palmatch.methods import reports as once
 from palmatch.methods.centralised import optimal_welfare
-from palmatch.report.style import DASHES, FAINT_INK, INK, MARGIN, legend_above, save, sheet, styled
+from palmatch.report.style import DASHES, FAINT_INK, INK, MARGIN, canvas, legend_above, save, styled
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import streams
 from palmatch.rounds.turns import Turns, best_first, constant, take_turns
@@ -141,7 +141,7 @@ def growth(sizes: Sequence[int], interest: int | None) -> list[Line]:
 def rounds_figure(everything: Sequence[Line], bounded: Sequence[Line]) -> Figure:
     """Draw rounds against agents, all resources considered above, 20 below."""
     plot, gap = (4.4, 2.0), 0.75
-    figure, whole = sheet(
+    figure, whole = canvas(
         "Why the published rounds stall",
         "The back-off probability is mostly 0.95: the last rivals leave together, go down their lists in the same "
         f"steps and meet again. Rounds until no agent has anything left to do: median and range of {GAMES} games",

@@ -15,7 +15,8 @@ import palmatch as pm
 from naive import by_public_id
 from palmatch.errors import InputError
 from palmatch.guarantee import no_privacy
-from palmatch.problem import Domain, FloatArray, IntArray, Narrowing, Region, checked_utility
+from palmatch.domain import Narrowing
+from palmatch.problem import Domain, FloatArray, IntArray, Region, checked_utility
 from palmatch.testing import check_problem
 
 # A busy machine is not a failure.

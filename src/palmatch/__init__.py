@@ -11,11 +11,12 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from palmatch import data
+    from palmatch.domain import Domain, Partition, Utility
     from palmatch.domains import mobility, pairs, papers, scores, table
     from palmatch.errors import DidNotConverge, InputError, PalmatchError
     from palmatch.matching import Guarantee, Matching, Outcome, Trace
     from palmatch.methods import METHODS, Method, PreparedMethod, Settings, Workspace, match, prepare, register
-    from palmatch.problem import Domain, Partition, Problem, Utility, make_problem
+    from palmatch.problem import Problem, make_problem
     from palmatch.studies.audit import audit
     from palmatch.studies.compare import compare
     from palmatch.studies.fairness import fairness
@@ -28,6 +29,7 @@ __version__ = "0.2.0"
 # Where public names are defined; names that are modules themselves under a home with a trailing dot.
 _HOMES = {
     "palmatch.": ("data",),
+    "palmatch.domain": ("Domain", "Partition", "Utility"),
     "palmatch.domains.": ("mobility", "pairs", "papers", "scores", "table"),
     "palmatch.errors": ("DidNotConverge", "InputError", "PalmatchError"),
     "palmatch.matching": ("Guarantee", "Matching", "Outcome", "Trace"),
@@ -41,7 +43,7 @@ _HOMES = {
         "prepare",
         "register",
     ),
-    "palmatch.problem": ("Domain", "Partition", "Problem", "Utility", "make_problem"),
+    "palmatch.problem": ("Problem", "make_problem"),
     "palmatch.studies.audit": ("audit",),
     "palmatch.studies.compare": ("compare",),
     "palmatch.studies.fairness": ("fairness",),

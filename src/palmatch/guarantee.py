@@ -119,30 +119,19 @@ def with_disclosure(guarantee: Guarantee, disclosure: Disclosure | None) -> Guar
 
 def with_limits(guarantee: Guarantee) -> Guarantee:
     """Return the guarantee where there are capacities, demands or conflicts: all of them are public."""
-    if guarantee.notion == "none":
-        return guarantee
-    return replace(
-        guarantee,
-        assumptions=(
-            *guarantee.assumptions,
-            "Capacities, demands, conflicts and pairs that are matched beforehand are public and do not depend on what "
-            "is private: a conflict that follows from a private type has to be part of the public region.",
-        ),
-        not_covered=(*guarantee.not_covered, "What an agent's demand and its conflicts tell about it."),
+    told = (
+        "Capacities, demands, conflicts and pairs that are matched beforehand are public and do not depend on what "
+        "is private: a conflict that follows from a private type has to be part of the public region."
     )
+    return _with(guarantee, told, not_covered=("What an agent's demand and its conflicts tell about it.",))
 
 
 def with_partners(guarantee: Guarantee) -> Guarantee:
     """Return the guarantee where agents are matched with each other: partners are observers like any other."""
-    if guarantee.notion == "none":
-        return guarantee
-    return replace(
+    return _with(
         guarantee,
-        assumptions=(
-            *guarantee.assumptions,
-            "Regions of all agents and conflicts between them are public, and do not depend on what is private.",
-            "An agent that another agent's attempt makes its partner accepts it whatever its own type.",
-        ),
+        "Regions of all agents and conflicts between them are public, and do not depend on what is private.",
+        "An agent that another agent's attempt makes its partner accepts it whatever its own type.",
         applies_to=f"{guarantee.applies_to}; also where it is another agent's partner, and against that partner",
     )
 
@@ -153,24 +142,34 @@ def with_source(guarantee: Guarantee, source: str) -> Guarantee:
     An agent's region is part of what is public. Types that were computed from the agents of this matching would tell
     about them, and no accountant would see it.
     """
-    if not source or guarantee.notion == "none":
-        return guarantee
     told = (
         f"Regions and possible types come from {source}, which is public and has not been computed from what is "
         "private to the agents of this matching; an agent's region is a public attribute of it."
     )
-    return replace(guarantee, assumptions=(*guarantee.assumptions, told))
+    return _with(guarantee, told) if source else guarantee
 
 
 def with_prior(guarantee: Guarantee, source: str) -> Guarantee:
     """Return the guarantee where the public prior was computed from data: they are public and not protected."""
-    if not source or guarantee.notion == "none":
-        return guarantee
     told = (
         f"Whoever is in {source}: the public prior was computed from it, what it holds counts as public, and nothing "
         "here protects it."
     )
-    return replace(guarantee, not_covered=(*guarantee.not_covered, told))
+    return _with(guarantee, not_covered=(told,)) if source else guarantee
+
+
+def _with(
+    guarantee: Guarantee, *assumptions: str, not_covered: tuple[str, ...] = (), applies_to: str = ""
+) -> Guarantee:
+    """Return a guarantee under further assumptions; one that guarantees nothing stays as it is."""
+    if guarantee.notion == "none":
+        return guarantee
+    return replace(
+        guarantee,
+        assumptions=(*guarantee.assumptions, *assumptions),
+        not_covered=(*guarantee.not_covered, *not_covered),
+        applies_to=applies_to or guarantee.applies_to,
+    )
 
 
 def no_privacy(what: str) -> Guarantee:

@@ -14,8 +14,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.domain import Listing, checked
-from palmatch.problem import FloatArray, IntArray, Narrowing, Problem, Region, checked_utility
+from palmatch.domain import Listing, Narrowing, checked
+from palmatch.problem import FloatArray, IntArray, Problem, Region, checked_utility
 
 # Past this many ranks one sort of everything is faster than keeping the best ones while reading.
 _FEW_RANKS = 48

@@ -15,49 +15,21 @@ from numpy.typing import ArrayLike
 from palmatch.conformance import check_domain
 from palmatch.data.cells import DistinctIds
 from palmatch.data.frames import Library
-from palmatch.domain import (
-    Crowded,
-    Domain,
-    Expecting,
-    ExpectingAll,
-    FloatArray,
-    IntArray,
-    Located,
-    Mutual,
-    Narrowing,
-    Partition,
-    Region,
-    Snapping,
-    Utility,
-    checked_utility,
-)
+from palmatch.domain import Crowded
+from palmatch.domain import Domain as Domain
+from palmatch.domain import Expecting as Expecting
+from palmatch.domain import ExpectingAll as ExpectingAll
+from palmatch.domain import FloatArray as FloatArray
+from palmatch.domain import IntArray as IntArray
+from palmatch.domain import Located as Located
+from palmatch.domain import Mutual as Mutual
+from palmatch.domain import Region as Region
+from palmatch.domain import Snapping as Snapping
+from palmatch.domain import checked_utility as checked_utility
 from palmatch.errors import InputError
 from palmatch.guarantee import Disclosure
 from palmatch.seats import Seats, seats_of
 from palmatch.threads import both, spread
-
-__all__ = [
-    "Crowded",
-    "Domain",
-    "Expecting",
-    "ExpectingAll",
-    "FloatArray",
-    "IntArray",
-    "Located",
-    "Mutual",
-    "Narrowing",
-    "Partition",
-    "Problem",
-    "Region",
-    "Snapping",
-    "Utility",
-    "checked_utility",
-    "for_all_agents",
-    "make_problem",
-    "refuse_pairs",
-    "refuse_seats",
-    "single_type",
-]
 
 # Units that one thread scores at a time.
 _UNITS_AT_A_TIME = 1 << 16

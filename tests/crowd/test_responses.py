@@ -61,14 +61,14 @@ def test_agents_draw_the_reports_of_their_own_cells():
 
 
 @pytest.mark.parametrize("far", [0.0, 1e7])
-def test_bells_are_those_of_all_places_within_reach(far):
+def test_sums_of_gaussians_are_those_of_all_places_within_reach(far):
     chance = np.random.default_rng(4)
     places = np.vstack((chance.uniform(-2000, 2000, (400, 2)), [[far, -far]]))
     places = places[np.argsort(places[:, 0])]
     axis, width, reach = np.array([0.0, 100.0, 250.0]), 90.0, 600.0
     offsets = np.vstack(([(east, north) for east in axis for north in axis], [(125.0, 125.0)]))
     corners = chance.uniform(-3000, 3000, (150, 2))
-    found = Surroundings.of(places, reach).bells(corners, offsets, axis, width)
+    found = Surroundings.of(places, reach).gaussian_sums(corners, offsets, axis, width)
     for corner, row in zip(corners, found, strict=True):
         near = places[((places - corner - 125.0) ** 2).sum(axis=1) <= reach**2]
         squared = ((corner + offsets)[:, None, :] - near[None]) ** 2

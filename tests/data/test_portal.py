@@ -22,7 +22,7 @@ import pytest
 
 from palmatch.data import socrata
 from palmatch.data.files import write_rows
-from palmatch.data.portal import COLUMNS, YEARS, Download, Patience, PortalError, cache_folder, download, spans_of
+from palmatch.data.portal import COLUMNS, YEARS, Download, PortalError, RetryPolicy, cache_folder, download, spans_of
 from palmatch.data.tlc import read_trips, window
 from palmatch.errors import InputError, PalmatchError
 
@@ -238,8 +238,8 @@ def fetch(server: FakePortal, waits: list[float], monkeypatch: pytest.MonkeyPatc
 
     def run(*ats: datetime, **options: Any) -> Download:
         # Long enough that a busy machine is never taken for a slow portal.
-        patience = Patience(attempts=4, silence=20, sleep=waits.append, jitter=lambda: 0.5)
-        defaults: dict[str, Any] = {"page_rows": 40, "patience": patience}
+        retry = RetryPolicy(attempts=4, silence=20, sleep=waits.append, jitter=lambda: 0.5)
+        defaults: dict[str, Any] = {"page_rows": 40, "retry": retry}
         return download(ats or (EIGHT,), **(defaults | options))
 
     return run
@@ -460,7 +460,7 @@ def test_an_answer_that_takes_too_long_is_not_waited_for(
     fetch: Fetch, server: FakePortal, waits: list[float], trouble: Trouble, limits: dict[str, Any]
 ) -> None:
     server.script = [None, None, trouble]
-    found = fetch(patience=Patience(**limits, sleep=waits.append))
+    found = fetch(retry=RetryPolicy(**limits, sleep=waits.append))
     assert found.trips == five_minutes()
     assert len(waits) >= 1
     assert "no whole answer in time" in found.notes[0]
@@ -485,9 +485,9 @@ def test_trouble_with_the_first_questions_only_costs_time_too(fetch: Fetch, serv
 
 def test_waits_grow_and_stay_below_the_longest(fetch: Fetch, server: FakePortal, waits: list[float]) -> None:
     server.always = status(500)
-    patience = Patience(attempts=9, longest_wait=10, sleep=waits.append, jitter=lambda: 0.0)
+    retry = RetryPolicy(attempts=9, longest_wait=10, sleep=waits.append, jitter=lambda: 0.0)
     with pytest.raises(PortalError, match="at the last of 9 attempts"):
-        fetch(patience=patience)
+        fetch(retry=retry)
     assert waits == [0.5, 1, 2, 4, 5, 5, 5, 5]
 
 
@@ -685,7 +685,7 @@ def test_stopping_at_any_moment_leaves_a_usable_folder(fetch: Fetch, server: Fak
 
     server.script = [None, None, None, status(500)]
     with pytest.raises(KeyboardInterrupt):
-        fetch(cache=tmp_path, patience=Patience(sleep=stop))
+        fetch(cache=tmp_path, retry=RetryPolicy(sleep=stop))
     assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".part")]
     server.seen.clear()
     assert fetch(cache=tmp_path).trips == five_minutes()

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from palmatch.data.scores import (
-    _look_up,
     as_utility,
     is_score_file,
     places_of,
@@ -137,30 +136,10 @@ def test_limits_and_regions_of_users_are_read_once_each(tmp_path: Path) -> None:
         read_regions(written(tmp_path, "twice.csv", "ana,x\nana,y\n"))
 
 
-def test_names_are_found_by_their_hash_as_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_found_where_they_stand() -> None:
     chance = np.random.default_rng(0)
     known = [f"p{n}" for n in chance.permutation(500)]
     names = pl.Series([f"p{n}" for n in chance.integers(0, 600, 3000)])
     expected = [known.index(name) if name in known else -1 for name in names]
     assert places_of(names, known).tolist() == expected
-    monkeypatch.setattr("palmatch.data.scores._MANY", 0)
-    assert places_of(names, known).tolist() == expected
     assert places_of(names, []).tolist() == [-1] * 3000
-
-    def all_alike(known: np.ndarray, wanted: np.ndarray, places: np.ndarray) -> bool:
-        places[:] = 0
-        return True
-
-    # Where different names have one hash, what it says is not believed.
-    monkeypatch.setattr("palmatch.data.scores._look_up", all_alike)
-    assert places_of(names, known).tolist() == expected
-    monkeypatch.setattr("palmatch.data.scores._look_up", lambda *_: False)
-    assert places_of(names, known).tolist() == expected
-
-
-def test_equal_hashes_of_known_names_are_noticed() -> None:
-    places = np.empty(2, dtype=np.int64)
-    known = np.array([7, 23, 39], dtype=np.uint64)
-    assert _look_up(known, np.array([39, 8], dtype=np.uint64), places)
-    assert places.tolist() == [2, -1]
-    assert not _look_up(np.array([7, 23, 7], dtype=np.uint64), known, np.empty(3, dtype=np.int64))

@@ -298,11 +298,11 @@ def test_the_prior_is_high_near_vehicles_or_near_the_places_that_the_caller_give
     told = pm.mobility.problem(somewhere, cars, edge=4000, likely=[(40.7531, -73.9812)] * 3).domain
     region = pm.mobility.problem(somewhere, cars, edge=4000).regions[0]
     types = city.types_of(region)[:, :2]
-    # The naive sum of bells, over all vehicles.
+    # The naive sum of Gaussians, over all vehicles.
     squared = ((types[:, None] - city.vehicles[None]) ** 2).sum(axis=2)
     fifth = np.median(np.sort(np.hypot(*(city.vehicles[:, None] - city.vehicles[None]).T), axis=0)[5])
-    bells = np.exp(-squared / (2 * (fifth / 2) ** 2)).sum(axis=1)
-    np.testing.assert_allclose(city.prior(region), 0.1 / len(types) + 0.9 * bells / bells.sum(), rtol=1e-3)
+    sums = np.exp(-squared / (2 * (fifth / 2) ** 2)).sum(axis=1)
+    np.testing.assert_allclose(city.prior(region), 0.1 / len(types) + 0.9 * sums / sums.sum(), rtol=1e-3)
     assert city.prior(region).sum() == pytest.approx(1.0)
     expected = told.metres(np.array([40.7531]), np.array([-73.9812]))[0]
     assert np.abs(types[told.prior(region).argmax()] - expected).max() <= 50.0

@@ -16,13 +16,13 @@ from palmatch.methods.recommended import recommended_channels
 from palmatch.methods.reports import reporting
 from palmatch.policies.channel import keeps
 from palmatch.privacy.limit_program import Group, make_program
-from palmatch.studies.limit import Town
+from palmatch.studies.limit import PublicKnowledge
 
 
 @pytest.fixture(scope="module")
 def town():
     night = pm.data.city.batch(3.0)
-    return Town.of(pm.mobility.problem(night.requests, night.vehicles, edge=8000, spacing=1000))
+    return PublicKnowledge.of(pm.mobility.problem(night.requests, night.vehicles, edge=8000, spacing=1000))
 
 
 def _channels(town, program):

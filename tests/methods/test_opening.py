@@ -27,7 +27,7 @@ from palmatch.methods.reports import (
 from palmatch.policies.channel import Channel, marginal, randomised_response
 from palmatch.rounds.auction import sell
 from palmatch.rounds.draws import MADE_UP, draw, keys_of, stream, streams
-from palmatch.studies.limit import Town
+from palmatch.studies.limit import PublicKnowledge
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_prices_are_the_least_that_any_synthetic_crowd_pays(night):
 
 def test_bids_come_nearer_to_a_centre(night, monkeypatch):
     """On 60 crowds at ε = 8 the difference to the centre falls; all of it is fixed by seeds."""
-    base, town = Workspace(night), Town.of(night)
+    base, town = Workspace(night), PublicKnowledge.of(night)
     plan = reporting(base, Settings(epsilon=8.0))
     monkeypatch.setattr(reports, "TELLS_MUCH", np.inf)
     before = reporting(Workspace(night), Settings(epsilon=8.0))

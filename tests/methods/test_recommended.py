@@ -16,13 +16,13 @@ from palmatch.methods.reports import FEW_AGENTS, FINE_STEP, STEP, reporting
 from palmatch.policies.channel import keeps
 from palmatch.policies.once import silent
 from palmatch.privacy.limit_solver import solve
-from palmatch.studies.limit import Town
+from palmatch.studies.limit import PublicKnowledge
 
 
 @pytest.fixture(scope="module")
 def town():
     night = pm.data.city.batch(5.0)
-    return Town.of(pm.mobility.problem(night.requests, night.vehicles, edge=4000, spacing=500))
+    return PublicKnowledge.of(pm.mobility.problem(night.requests, night.vehicles, edge=4000, spacing=500))
 
 
 def _channels(town, program):

@@ -14,7 +14,7 @@ from palmatch.methods import Settings, Workspace, prepare
 from palmatch.methods.opening import prior_of
 from palmatch.privacy.limit_certificate import to_json
 from palmatch.studies import limit as study
-from palmatch.studies.limit import Town, estimate
+from palmatch.studies.limit import PublicKnowledge, estimate
 
 CROWDS = 16
 
@@ -28,7 +28,7 @@ def _at_least(welfare):
 @pytest.fixture(scope="module")
 def town():
     night = pm.data.city.batch(5.0)
-    return Town.of(pm.mobility.problem(night.requests, night.vehicles, edge=4000, spacing=1000))
+    return PublicKnowledge.of(pm.mobility.problem(night.requests, night.vehicles, edge=4000, spacing=1000))
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_what_is_on_no_list_is_bounded_too(method):
     base = Workspace(problem)
     welfare = [
         prepare(base.with_types(crowd), method, settings=Settings(epsilon=0.5)).play(number).welfare
-        for number, crowd in enumerate(Town.of(problem).crowds(60, 3))
+        for number, crowd in enumerate(PublicKnowledge.of(problem).crowds(60, 3))
     ]
     assert _at_least(welfare) <= bound
 
@@ -83,8 +83,8 @@ def test_a_bound_over_lists_only_is_exceeded_by_a_centre(monkeypatch):
     problem = _narrow()
     base = Workspace(problem)
     priors = tuple(prior_of(problem, region) for region in base.regions)
-    listed = Town(problem, base.regions, priors, np.ones(6, dtype=np.int64))
-    monkeypatch.setattr(Town, "of", lambda *_: listed)
+    listed = PublicKnowledge(problem, base.regions, priors, np.ones(6, dtype=np.int64))
+    monkeypatch.setattr(PublicKnowledge, "of", lambda *_: listed)
     with pytest.raises(AssertionError):
         test_what_is_on_no_list_is_bounded_too("hungarian-once")
 

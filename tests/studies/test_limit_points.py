@@ -12,7 +12,7 @@ import palmatch as pm
 from palmatch.methods import Workspace, prepare
 from palmatch.studies import limit_points as module
 from palmatch.studies.frontier import frontier
-from palmatch.studies.limit import Town
+from palmatch.studies.limit import PublicKnowledge
 from palmatch.studies.limit_points import LIMIT, limit_points
 
 
@@ -43,7 +43,7 @@ def test_figures_are_those_of_the_limit_and_are_computed_once(problem, cache, mo
 
 
 def test_other_types_of_the_same_agents_have_the_same_limit_and_other_public_data_another(problem, cache):
-    (crowd,) = Town.of(problem).crowds(1, 3)
+    (crowd,) = PublicKnowledge.of(problem).crowds(1, 3)
     assert not np.array_equal(crowd.types, problem.types)
     limit_points(problem, [1.0], crowds=5)
     limit_points(crowd, [1.0], crowds=5)
@@ -69,7 +69,7 @@ def test_one_program_with_other_optima_has_other_figures(cache):
     optima = set()
     for problem in problems:
         (point,) = limit_points(problem, [1.0], crowds=20)
-        assert point.optimum == Town.of(problem).optimum(20, 0)
+        assert point.optimum == PublicKnowledge.of(problem).optimum(20, 0)
         optima.add(point.optimum.mean)
     assert len(optima) == len(list(cache.iterdir())) == 4
 
@@ -99,7 +99,7 @@ def test_a_comparison_with_the_limit_plays_agents_drawn_from_the_prior(problem):
 def test_the_preparation_is_shared_between_crowds_and_changes_nothing(problem):
     base = Workspace(problem)
     first = prepare(base, "once")
-    for crowd in Town.of(problem).crowds(2, 5):
+    for crowd in PublicKnowledge.of(problem).crowds(2, 5):
         shared = prepare(base.with_types(crowd), "once").play(1)
         alone = pm.match(crowd, "once", seed=1)
         np.testing.assert_array_equal(shared.resource_of, alone.resource_of)

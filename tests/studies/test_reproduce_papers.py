@@ -133,8 +133,8 @@ def test_one_reviewer_gets_a_contested_paper_where_a_reading_says_so(records: st
     st.integers(1, 30),
     st.integers(0, 10**6),
 )
-def test_random_draws_give_no_resource_twice(lots: readings.Lots, agents: int, resources: int, seed: int) -> None:
-    resource_of = readings.draw_lots(lots, agents, resources, chance=np.random.default_rng(seed))
+def test_random_draws_give_no_resource_twice(lots: readings.RandomRule, agents: int, resources: int, seed: int) -> None:
+    resource_of = readings.random_assignment(lots, agents, resources, chance=np.random.default_rng(seed))
     held = resource_of[resource_of >= 0]
     assert len(resource_of) == agents
     assert len(set(held)) == len(held)

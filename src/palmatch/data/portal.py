@@ -21,25 +21,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from palmatch.data.socrata import Answer, Passing, Patience, PortalError, Progress, SocrataClient
+from palmatch.data.socrata import Answer, Progress, SocrataClient, TransientFailure
+from palmatch.data.socrata import PortalError as PortalError
+from palmatch.data.socrata import RetryPolicy as RetryPolicy
 from palmatch.data.tlc_schema import DROPOFF_TIME, NAMES, PICKUP_TIME, POSITIONS
 from palmatch.errors import InputError
-
-__all__ = [
-    "COLUMNS",
-    "DATASET",
-    "PAGE_ROWS",
-    "PORTAL",
-    "YEARS",
-    "Download",
-    "Patience",
-    "PortalError",
-    "Progress",
-    "Span",
-    "cache_folder",
-    "download",
-    "spans_of",
-]
 
 PORTAL: Final = "https://data.cityofnewyork.us"
 DATASET: Final = "uacg-pexx"
@@ -121,7 +107,7 @@ def download(
     cache: Path | None = None,
     page_rows: int = PAGE_ROWS,
     progress: Progress | None = None,
-    patience: Patience | None = None,
+    retry: RetryPolicy | None = None,
 ) -> Download:
     """Ask the portal for the trips of some windows, and of the minutes before them that leave free vehicles.
 
@@ -143,14 +129,14 @@ def download(
         How many rows to ask for at a time.
     progress : callable, optional
         Called with what is being fetched, rows so far and rows in all.
-    patience : Patience, optional
+    retry : RetryPolicy, optional
         How long to wait and how often to ask again.
     """
     if not 1 <= page_rows <= 50_000:
         raise InputError(f"Expected 1 to 50,000 rows a page, got page_rows={page_rows}.")
     spans = spans_of(ats, seconds=seconds, before=before, dataset=dataset)
     base = _base(portal)
-    client = SocrataClient(base, dataset, cache, patience or Patience(), progress or (lambda *_: None), _token(base))
+    client = SocrataClient(base, dataset, cache, retry or RetryPolicy(), progress or (lambda *_: None), _token(base))
     names = client.ask(
         "csv", {"$limit": "1"}, partial(_read_columns, source=client.name), what="the names of its columns"
     )
@@ -274,7 +260,7 @@ class _Paging:
     def _read_page(self, body: bytes, *, least: int, what: str) -> list[tuple[str, Row]]:
         records = _read_json_rows(body)
         if len(records) < least:
-            raise Passing(f"a page of {len(records):,} rows instead of {least:,}")
+            raise TransientFailure(f"a page of {len(records):,} rows instead of {least:,}")
         try:
             if len(records) > self.page_rows:
                 raise ValueError(f"{len(records):,} rows, expected at most {self.page_rows:,}; use another portal")
@@ -322,11 +308,11 @@ def _read_columns(body: bytes, *, source: str) -> dict[str, str]:
     """Return what each of `COLUMNS` is called, from the header of a CSV, which names empty columns too."""
     text = body.decode("utf-8", errors="replace").lstrip("\ufeff \r\n")
     if not text or text.startswith("<"):
-        raise Passing("a web page instead of rows" if text else "an empty answer")
+        raise TransientFailure("a web page instead of rows" if text else "an empty answer")
     try:
         found = [name.strip().lower().replace(" ", "_") for name in next(csv.reader(text.splitlines()[:1]))]
     except csv.Error:
-        raise Passing("an answer that is no CSV") from None
+        raise TransientFailure("an answer that is no CSV") from None
     names = {role: next((name for name in known if name in found), "") for role, known in COLUMNS.items()}
     missing = [" or ".join(COLUMNS[role]) for role, name in names.items() if not name]
     if missing:
@@ -341,20 +327,20 @@ def _read_columns(body: bytes, *, source: str) -> dict[str, str]:
 def _read_count(body: bytes) -> int:
     values = [value for row in _read_json_rows(body) for value in row.values()]
     if len(values) != 1 or not re.fullmatch(r"\d{1,12}", str(values[0]), re.ASCII):
-        raise Passing("something else than a count")
+        raise TransientFailure("something else than a count")
     return int(str(values[0]))
 
 
 def _read_json_rows(body: bytes) -> list[dict[str, Any]]:
     if body.lstrip()[:1] == b"<":
-        raise Passing("a web page instead of rows")
+        raise TransientFailure("a web page instead of rows")
     try:
         # Numbers stay text, so that not a digit changes on the way.
         rows = json.loads(body, parse_float=str, parse_int=str)
     except (ValueError, RecursionError):
-        raise Passing("an answer that is no whole JSON") from None
+        raise TransientFailure("an answer that is no whole JSON") from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise Passing("JSON that is no list of rows")
+        raise TransientFailure("JSON that is no list of rows")
     return rows
 
 

@@ -14,7 +14,6 @@ from functools import reduce
 from operator import add
 from typing import Any, TypeAlias
 
-import numba
 import numpy as np
 import polars as pl
 import scipy
@@ -32,9 +31,6 @@ UNLISTED = 0.0
 MATRIX_SUFFIX = ".in"
 # The utility of the lowest score: what is hardly wanted is still better than going without.
 FLOOR = 0.01
-
-# From so many names on, compiled code that looks them up is sooner loaded than a join is made.
-_MANY = 100_000
 
 SCORE_COLUMNS = ("paper", "user", "score")
 _CONSTRAINTS = ("paper", "user", "constraint")
@@ -227,44 +223,10 @@ def places_of(names: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:
     """Return the place of each name among `known`, which has each name once; -1 where it is not there."""
     ids, begins = pl.Series("name", known, dtype=pl.String), _begins(names)
     some = names.filter(begins).alias("name")
-    places = _places_by_hash(some, ids) if len(some) >= _MANY else None
-    if places is None:
-        numbered = pl.DataFrame({"name": ids, "place": pl.int_range(len(ids), eager=True)})
-        found = some.to_frame().join(numbered, on="name", how="left", maintain_order="left")
-        places = found["place"].fill_null(-1).to_numpy().astype(np.int64)
+    numbered = pl.DataFrame({"name": ids, "place": pl.int_range(len(ids), eager=True)})
+    found = some.to_frame().join(numbered, on="name", how="left", maintain_order="left")
+    places = found["place"].fill_null(-1).to_numpy().astype(np.int64)
     return places if len(places) == len(names) else places[np.cumsum(begins.to_numpy()) - 1]
-
-
-def _places_by_hash(names: pl.Series, known: pl.Series) -> NDArray[np.int64] | None:
-    """Return the place of each name, sooner than a join does; None where two names have the same hash."""
-    places = np.full(len(names), -1, dtype=np.int64)
-    if len(known) == 0 or not _look_up(known.hash().to_numpy(), names.hash().to_numpy(), places):
-        return None
-    there = pl.Series(places)
-    same = (known.gather(there.set(there < 0, None)) == names).fill_null(True)
-    return places if same.all() else None
-
-
-@numba.njit(cache=True)
-def _look_up(known, wanted, places):  # type: ignore[no-untyped-def]  # compiled
-    """Write the place of each number among the known ones; return False where those are not all different."""
-    size = 16
-    while size < 2 * len(known):
-        size *= 2
-    at, last = np.full(size, -1, dtype=np.int32), np.uint64(size - 1)
-    for place in range(len(known)):
-        slot = known[place] & last
-        while at[slot] >= 0:
-            if known[at[slot]] == known[place]:
-                return False
-            slot = (slot + np.uint64(1)) & last
-        at[slot] = place
-    for index in range(len(wanted)):
-        slot = wanted[index] & last
-        while at[slot] >= 0 and known[at[slot]] != wanted[index]:
-            slot = (slot + np.uint64(1)) & last
-        places[index] = at[slot]
-    return True
 
 
 def _begins(names: pl.Series) -> pl.Series:

@@ -1,7 +1,7 @@
 """One dataset of a portal, asked until it answers: limits, cut connections, and a folder in which answers are kept.
 
 Knows addresses, waiting and checksums. It may not know what an answer says: the caller brings the function that
-reads it, and refuses with `Passing` what may be better next time.
+reads it, and raises `TransientFailure` where asking again may help.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class PortalError(PalmatchError, RuntimeError):
     """The portal gave no usable answer; the message says what came instead and what to do."""
 
 
-class Passing(Exception):
-    """An answer that may be a better one next time."""
+class TransientFailure(Exception):
+    """A failure after which asking again may help."""
 
     def __init__(self, reason: str, wait: float = 0.0) -> None:
         super().__init__(reason)
@@ -48,7 +48,7 @@ class Passing(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """How long to wait for an answer, and how often to ask again.
 
     Attributes
@@ -85,7 +85,7 @@ class SocrataClient:
     base: str
     dataset: str
     cache: Path | None
-    patience: Patience
+    retry: RetryPolicy
     progress: Progress
     token: str = field(repr=False)
     asked: int = 0
@@ -103,7 +103,7 @@ class SocrataClient:
         return f"{self.base}/resource/{self.dataset}.{form}?{urlencode(question)}"
 
     def ask(self, form: str, question: Mapping[str, str], read: Callable[[bytes], Answer], *, what: str) -> Answer:
-        """Return what `read` makes of the answer, which it refuses with `Passing` where asking again may help."""
+        """Return what `read` makes of the answer; it raises `TransientFailure` where asking again may help."""
         address = self.address(form, question)
         kept = self._kept(address, read)
         if kept is not None:
@@ -127,14 +127,14 @@ class SocrataClient:
             try:
                 body = self._once(address, what=what)
                 return body, read(body)
-            except Passing as trouble:
+            except TransientFailure as trouble:
                 self.troubles[str(trouble)] += 1
-                if attempt >= self.patience.attempts or trouble.wait > self.patience.longest_wait:
+                if attempt >= self.retry.attempts or trouble.wait > self.retry.longest_wait:
                     raise PortalError(self._gave_up(trouble, attempt, what=what)) from trouble
-                seconds = self.patience.wait(attempt, trouble.wait)
+                seconds = self.retry.wait(attempt, trouble.wait)
                 waiting = f"waiting {seconds:.0f} s ({trouble})"
             self.progress(waiting, 0, 1)
-            self.patience.sleep(seconds)
+            self.retry.sleep(seconds)
             self.progress(waiting, 1, 1)
 
     def _once(self, address: str, *, what: str) -> bytes:
@@ -143,10 +143,10 @@ class SocrataClient:
             # Not a plain header: those follow a redirection to wherever it leads.
             request.add_unredirected_header("X-App-Token", self.token)
         try:
-            until = time.monotonic() + self.patience.answer
-            with urllib.request.build_opener().open(request, timeout=self.patience.silence) as response:
+            until = time.monotonic() + self.retry.answer
+            with urllib.request.build_opener().open(request, timeout=self.retry.silence) as response:
                 if response.status == http.HTTPStatus.ACCEPTED:
-                    raise Passing("202, still being prepared", _asked_wait(response.headers))
+                    raise TransientFailure("202, still being prepared", _asked_wait(response.headers))
                 return _body(response, until=until)
         except urllib.error.HTTPError as error:
             with error:
@@ -157,7 +157,7 @@ class SocrataClient:
     def _refusal(self, error: urllib.error.HTTPError, *, what: str) -> Exception:
         said = f"{error.code} {error.reason}"
         if error.code in (408, 429) or error.code >= 500:
-            return Passing(said, _asked_wait(error.headers))
+            return TransientFailure(said, _asked_wait(error.headers))
         with suppress(OSError, ValueError, LookupError, TypeError, RecursionError, http.client.HTTPException):
             words = " ".join(str(json.loads(error.read(1 << 16))["message"]).split())
             said += f" ({(words.replace(self.token, '...') if self.token else words)[:200]})"
@@ -174,13 +174,13 @@ class SocrataClient:
             reason = cause.verify_message
             return PortalError(f"{self.name}: its certificate cannot be trusted ({reason}); check clock and proxy.")
         if isinstance(cause, TimeoutError):
-            return Passing("no whole answer in time")
+            return TransientFailure("no whole answer in time")
         if isinstance(cause, http.client.HTTPException | ConnectionResetError | BrokenPipeError):
-            return Passing("a cut connection")
-        return Passing(f"no connection: {getattr(cause, 'strerror', None) or cause}")
+            return TransientFailure("a cut connection")
+        return TransientFailure(f"no connection: {getattr(cause, 'strerror', None) or cause}")
 
-    def _gave_up(self, trouble: Passing, attempt: int, *, what: str) -> str:
-        if trouble.wait > self.patience.longest_wait:
+    def _gave_up(self, trouble: TransientFailure, attempt: int, *, what: str) -> str:
+        if trouble.wait > self.retry.longest_wait:
             last = f"{trouble} and the wish to wait {trouble.wait:,.0f} seconds; try again then"
         else:
             last = f"{trouble} at the last of {attempt} attempts; check the connection and try again later"
@@ -197,15 +197,15 @@ class SocrataClient:
     def _kept(self, address: str, read: Callable[[bytes], Answer]) -> Answer | None:
         if self.cache is None:
             return None
-        page, seal = self._files(address, self.cache)
+        page, checksum = self._files(address, self.cache)
         try:
-            body, expected = page.read_bytes(), seal.read_bytes()
-            if expected == _seal(address, body):
+            body, expected = page.read_bytes(), checksum.read_bytes()
+            if expected == _checksum(address, body):
                 return read(body)
             reason = "it does not fit its checksum"
         except FileNotFoundError:
             return None
-        except (OSError, Passing) as error:
+        except (OSError, TransientFailure) as error:
             reason = str(error)
         self.notes.append(f"{page} was damaged ({reason}) and was fetched again.")
         return None
@@ -213,12 +213,12 @@ class SocrataClient:
     def _keep(self, address: str, body: bytes) -> None:
         if self.cache is None:
             return
-        page, seal = self._files(address, self.cache)
+        page, checksum = self._files(address, self.cache)
         try:
             page.parent.mkdir(parents=True, exist_ok=True)
-            # The seal comes last: a page without one counts as not there.
+            # The checksum comes last: a page without one counts as not there.
             write_whole(page, body)
-            write_whole(seal, _seal(address, body))
+            write_whole(checksum, _checksum(address, body))
         except (OSError, InputError) as error:
             reason = getattr(error.__cause__ or error, "strerror", None) or error
             self.notes.append(f"Answers could not be kept in {self.cache} ({reason}); a cut download begins anew.")
@@ -232,9 +232,9 @@ class SocrataClient:
                     path.unlink(missing_ok=True)
 
 
-def _seal(address: str, body: bytes) -> bytes:
-    seal = {"address": address, "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}
-    return (json.dumps(seal, indent=2) + "\n").encode()
+def _checksum(address: str, body: bytes) -> bytes:
+    checksum = {"address": address, "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}
+    return (json.dumps(checksum, indent=2) + "\n").encode()
 
 
 def _asked_wait(headers: Message) -> float:
@@ -255,7 +255,7 @@ def _body(response: http.client.HTTPResponse, *, until: float) -> bytes:
         if time.monotonic() > until:
             raise TimeoutError
         if len(body) > _LARGEST:
-            raise Passing(f"an answer of more than {_LARGEST:,} bytes")
+            raise TransientFailure(f"an answer of more than {_LARGEST:,} bytes")
     announced = response.headers.get("Content-Length") or ""
     if announced.isdecimal() and len(body) < int(announced):
         raise http.client.IncompleteRead(b"")

@@ -15,31 +15,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.data.manhattan import manhattan
+from palmatch.data.manhattan import manhattan as manhattan
 from palmatch.data.tlc_gaps import gap_warnings, room_after
-from palmatch.data.tlc_trips import (
-    BEGINNING,
-    Degrees,
-    Times,
-    Trips,
-    in_new_york,
-    moment,
-    read_spans,
-    read_trips,
-)
+from palmatch.data.tlc_trips import BEGINNING, Degrees, Times, moment, read_spans
+from palmatch.data.tlc_trips import Trips as Trips
+from palmatch.data.tlc_trips import in_new_york as in_new_york
+from palmatch.data.tlc_trips import read_trips as read_trips
 from palmatch.errors import InputError
-
-__all__ = [
-    "Trips",
-    "Window",
-    "in_new_york",
-    "manhattan",
-    "read_trips",
-    "requests_per_minute",
-    "window",
-    "window_starts",
-    "windows",
-]
 
 # How far back to look for the trips before a window. The first is enough for any minute of a complete month; the
 # others are for files with gaps, where each wider look costs another pass.

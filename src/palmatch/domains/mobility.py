@@ -35,8 +35,8 @@ LARGEST_RADIUS = 1_000_000.0
 # several because `published` then comes near earlier figures on one real window; README says so beside its results.
 ORIGIN = (41.0, -74.0)
 
-# How many widths away a bell still counts; what share of agents may stand anywhere.
-_BELL, _EVEN = 4.0, 0.1
+# How many standard deviations of the Gaussian kernel count; what share of agents may stand anywhere.
+_KERNEL_REACH, _EVEN = 4.0, 0.1
 
 # Places that one thread does at a time.
 _AT_A_TIME = 1 << 15
@@ -159,7 +159,7 @@ class City:
     def prior(self, region: Region) -> FloatArray:
         """Return how likely agents are to stand at each possible place: near vehicles, or near what `likely` holds.
 
-        A bell around each of these places, half as wide as their fifth nearest is away, and a tenth spread evenly.
+        A Gaussian kernel at each place, its standard deviation half the distance of the fifth nearest; a tenth uniform.
         """
         return self.priors((region,))[0]
 
@@ -176,8 +176,8 @@ class City:
         result: list[FloatArray] = [np.empty(0)] * len(squares)
         for edge in np.unique(edges).tolist():
             same = np.flatnonzero(edges == edge)
-            around = Surroundings.of(places.ranked, edge * 0.75 + _BELL * width)
-            weights = around.bells(corners[same], _offsets(edge, self.spacing), self.axis(edge), width)
+            around = Surroundings.of(places.ranked, edge * 0.75 + _KERNEL_REACH * width)
+            weights = around.gaussian_sums(corners[same], _offsets(edge, self.spacing), self.axis(edge), width)
             even, total = 1.0 / weights.shape[1], weights.sum(axis=1, keepdims=True)
             nowhere = total < 1e-12
             share = np.where(nowhere, even, _EVEN * even + (1 - _EVEN) * weights / np.where(nowhere, 1.0, total))
@@ -309,7 +309,7 @@ def problem(
     city = City(parked, float(alpha), float(spacing), latitude, longitude, origin, guess, source)
     return make_problem(
         city,
-        _side_by_side(places, edges, squares, spots),
+        np.column_stack((places, edges, squares, spots)),
         agent_ids=agent_points.ids,
         resource_ids=cars.ids,
         epsilon=_budgets(agent_points, epsilon),
@@ -321,19 +321,6 @@ def problem(
         demand=given_or(agent_points.units, demand),
         conflicts=conflicts,
     )
-
-
-def _side_by_side(places: FloatArray, edges: FloatArray, squares: FloatArray, spots: IntArray) -> FloatArray:
-    """Return the types: what `np.column_stack` makes of their parts."""
-    types = np.empty((len(edges), 6))
-
-    def fill(first: int, last: int) -> None:
-        some = slice(first, last)
-        types[some, :2], types[some, 2], types[some, 3:5] = places[some], edges[some], squares[some]
-        types[some, 5] = spots[some]
-
-    spread(fill, len(types), at_a_time=_AT_A_TIME)
-    return types
 
 
 def _narrow(edges: FloatArray, spacing: float) -> tuple[str, ...]:

@@ -37,8 +37,6 @@ _GRID = _compiled(
     grid.centre_is_on_grid,
     grid.spot_of,
 )
-# From so many places on each row of squares is looked up rather than computed.
-_MANY = 10_000
 
 # Places that one thread does at a time.
 _AT_A_TIME = 1 << 15
@@ -81,13 +79,6 @@ def spots_of(
 
 def metres_per_degree_east(rows: FloatArray, edges: FloatArray | float, latitude: float) -> FloatArray:
     """Return the length of a degree of longitude along the middle of each row of squares."""
-    if np.size(rows) > _MANY and np.isfinite(rows).all() and np.ptp(edges) == 0 and np.ptp(rows) < np.size(rows):
-        # Every row of squares once; a row is a whole number.
-        first, edge = rows.min(), np.asarray(edges).ravel()[:1]
-        every = np.arange(first, rows.max() + 1)
-        table = metres_per_degree_east(every, np.resize(edge, len(every)), latitude)
-        looked_up: FloatArray = table[(rows - first).astype(np.int64)]
-        return looked_up
     shape = np.broadcast_shapes(np.shape(rows), np.shape(edges))
     # Copies: what is broadcast cannot be told from what may be written to.
     rows, edges = (np.array(np.broadcast_to(part, shape), dtype=np.float64) for part in (rows, edges))

@@ -1,7 +1,7 @@
-"""Public places around the squares of a city, compiled: the bells that a prior sums up, for all squares in one pass.
+"""Public places around the squares of a city, compiled: the sums of Gaussians that make a prior, for all squares.
 
-Places are dealt into cells as wide as one looks around a square. Sums are taken from west to east, so that nothing
-depends on the order of a file or on threads. Nothing in here knows an agent.
+Places are sorted into cells as wide as the distance up to which they count. Sums are taken from west to east, so that
+nothing depends on the order of a file or on threads. Nothing in here knows an agent.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Surroundings:
 
     @classmethod
     def of(cls, places: FloatArray, reach: float) -> Surroundings:
-        """Deal places, given from west to east, into cells."""
+        """Sort places, given from west to east, into cells."""
         low, high = (np.array([extreme(column) for column in places.T]) for extreme in (np.min, np.max))
         most, size = max(_CELLS_EACH * len(places), _FEW_CELLS), reach
         # A few places far away must not make very many cells.
@@ -107,7 +107,7 @@ class Surroundings:
         by_cell = np.argsort(cell, kind="stable")
         return cls(places, reach, low, float(size), int(columns), int(rows), start, by_cell)
 
-    def bells(self, corners: FloatArray, offsets: FloatArray, axis: FloatArray, width: float) -> FloatArray:
+    def gaussian_sums(self, corners: FloatArray, offsets: FloatArray, axis: FloatArray, width: float) -> FloatArray:
         """Return for each possible place of each square the sum over places of exp(-(distance / width)^2 / 2).
 
         Parameters
@@ -120,7 +120,7 @@ class Surroundings:
         weights = np.empty((len(corners), len(offsets)))
         cells = (self.corner, self.size, self.columns, self.rows, self.cell_start, self.by_cell)
         grid = (offsets, axis, width)
-        fill = fill_bells if len(corners) > _FEW else _fill_few_bells
+        fill = fill_sums if len(corners) > _FEW else _fill_few_sums
         spread(
             lambda *some: fill(some, corners, self.places, self.reach, cells, grid, weights),
             len(corners),
@@ -130,7 +130,7 @@ class Surroundings:
 
 
 @numba.njit(cache=True, nogil=True)
-def fill_bells(some, corners, places, reach, cells, grid, weights):  # type: ignore[no-untyped-def]  # compiled
+def fill_sums(some, corners, places, reach, cells, grid, weights):  # type: ignore[no-untyped-def]  # compiled
     """Write the sums of some squares."""
     offsets, axis, width = grid
     found = np.empty(len(places), dtype=np.int64)
@@ -143,7 +143,7 @@ def fill_bells(some, corners, places, reach, cells, grid, weights):  # type: ign
         for number in range(count):
             away[0, number] = places[near[number], 0] - east
             away[1, number] = places[near[number], 1] - north
-        _sum_bells(away, offsets, axis, width, weights[square])
+        _sum_gaussians(away, offsets, axis, width, weights[square])
 
 
 @numba.njit(cache=True, nogil=True)
@@ -185,9 +185,9 @@ def _around(east, north, places, reach, cells, found):  # type: ignore[no-untype
 
 
 @numba.njit(cache=True, nogil=True)
-def _sum_bells(away, offsets, axis, width, weight):  # type: ignore[no-untyped-def]  # compiled
+def _sum_gaussians(away, offsets, axis, width, weight):  # type: ignore[no-untyped-def]  # compiled
     scale, points, count = -0.5 / (width * width), len(axis), away.shape[1]
-    # A bell is the product of one along each axis.
+    # A Gaussian in the plane is the product of one along each axis.
     along = np.empty((2, count, points))
     for side in range(2):
         for place in range(count):
@@ -206,8 +206,10 @@ def _sum_bells(away, offsets, axis, width, weight):  # type: ignore[no-untyped-d
             weight[row] += exponential(scale * (east * east + north * north))
 
 
-def _sum_few_bells(away: FloatArray, offsets: FloatArray, axis: FloatArray, width: float, weight: FloatArray) -> None:
-    """Do what `_sum_bells` does, in numpy."""
+def _sum_few_gaussians(
+    away: FloatArray, offsets: FloatArray, axis: FloatArray, width: float, weight: FloatArray
+) -> None:
+    """Do what `_sum_gaussians` does, in numpy."""
     scale, points, count = -0.5 / (width * width), len(axis), away.shape[1]
     weight[:] = 0.0
     if count == 0:
@@ -220,4 +222,4 @@ def _sum_few_bells(away: FloatArray, offsets: FloatArray, axis: FloatArray, widt
     weight[points * points :] = np.add.accumulate(others, axis=1)[:, -1]
 
 
-_fill_few_bells = plain(fill_bells, _around, _sort, _sum_bells=_sum_few_bells)
+_fill_few_sums = plain(fill_sums, _around, _sort, _sum_gaussians=_sum_few_gaussians)

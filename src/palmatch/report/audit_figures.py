@@ -31,9 +31,9 @@ from palmatch.report.style import (
     RESOURCE,
     SHORE,
     WIDTH,
+    canvas,
     dashes_of,
     legend_above,
-    sheet,
     styled,
 )
 from palmatch.studies.audit import Attack, Belief
@@ -58,7 +58,7 @@ def belief_maps(belief: Belief, *others: Belief) -> Figure:
     watched = [one.watched / one.prior for one in (belief, *others)]
     ratios = [belief.prior / belief.prior, *watched, belief.reported / belief.prior]
     width = len(ratios) * _PANEL + (len(ratios) - 1) * _GAP
-    figure, whole = sheet(
+    figure, whole = canvas(
         "What an attacker believes",
         _told((belief, *others), watched, ratios[-1]),
         plot=(width, _PANEL + 0.5),
@@ -188,7 +188,7 @@ def roc_curves(attacks: Sequence[Attack]) -> Figure:
     """Draw how often each test is right against how often it is wrong, and what the guarantee allows."""
     claimed, delta = attacks[0].claimed, attacks[0].delta
     size = 3.4
-    figure, axes = sheet(
+    figure, axes = canvas(
         "How well two types are told apart",
         _told_apart(attacks[0]),
         plot=(size, size),

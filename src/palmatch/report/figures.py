@@ -37,12 +37,12 @@ from palmatch.report.style import (
     RESOURCE,
     SHORE,
     Kind,
+    canvas,
     dashes_of,
     epsilon_bars,
     kind_handles,
     kind_of,
     legend_above,
-    sheet,
     styled,
 )
 from palmatch.studies.compare import Row, Run, all_epsilons
@@ -66,7 +66,7 @@ def match_map(problem: Problem, matching: Matching, *, outline: ArrayLike | None
     everything = np.vstack((places.agents, places.vehicles, places.corners.reshape(-1, 2)))
     origin, extent = everything.min(axis=0), np.ptp(everything, axis=0)
     seen = places.seen_from(origin)
-    figure, axes = _map_sheet(extent, matching, _ways(seen.agents, seen.vehicles, matching.resource_of))
+    figure, axes = _map_canvas(extent, matching, _ways(seen.agents, seen.vehicles, matching.resource_of))
     draw_land(axes, seen.shore)
     _draw_regions(axes, seen.corners, crowded=len(seen.corners) > 1500)
     _draw_pairs(axes, seen.agents, seen.vehicles, matching.resource_of)
@@ -81,7 +81,7 @@ def _ways(agents: FloatArray, vehicles: FloatArray, resource_of: IntArray) -> Fl
     return apart
 
 
-def _map_sheet(extent: FloatArray, matching: Matching, ways: FloatArray) -> tuple[Figure, Axes]:
+def _map_canvas(extent: FloatArray, matching: Matching, ways: FloatArray) -> tuple[Figure, Axes]:
     scale = min(_LARGEST_MAP[0] / extent[0], _LARGEST_MAP[1] / extent[1])
     plot = (max(scale * extent[0], _SMALLEST_MAP[0]), max(scale * extent[1], _SMALLEST_MAP[1]))
     without = len(matching.resource_of) - matching.matched
@@ -94,7 +94,7 @@ def _map_sheet(extent: FloatArray, matching: Matching, ways: FloatArray) -> tupl
     ]
     told = _told(len(matching.resource_of), without, ways)
     legend = 0.02 + 0.17 * (3 if without else 2)
-    figure, axes = sheet(f"Matched pairs: {matching.method}", told, plot=plot, left=0.5, legend=legend)
+    figure, axes = canvas(f"Matched pairs: {matching.method}", told, plot=plot, left=0.5, legend=legend)
     legend_above(figure, axes, handles, columns=2)
     return figure, axes
 
@@ -121,7 +121,7 @@ def _draw_regions(axes: Axes, corners: FloatArray, *, crowded: bool) -> None:
 
 def _draw_pairs(axes: Axes, agents: FloatArray, vehicles: FloatArray, resource_of: IntArray) -> None:
     matched = resource_of >= 0
-    # The more pairs, the lighter each of them, down to a haze that still shows where ways are long.
+    # The more pairs, the lighter each of them, so that long distances stay visible among many.
     weight = float(np.clip((200 / max(1, len(agents))) ** 0.5, 0.12, 1.0))
     ways = np.stack((agents[matched], vehicles[resource_of[matched]]), axis=1)
     axes.add_collection(
@@ -143,7 +143,7 @@ def loss_bars(rows: Sequence[Row]) -> Figure:
     runs = max(row.runs for row in rows if row.method != LIMIT)
     spread = f"mean of {runs} runs; whiskers are one standard deviation" if runs > 1 else "one run"
     handles = kind_handles(kinds)
-    figure, axes = sheet(
+    figure, axes = canvas(
         "Welfare lost against the optimum",
         spread,
         plot=(NARROW - 2 * MARGIN - 0.06, _ROW * len(ranked)),
@@ -195,7 +195,7 @@ def epsilon_histogram(runs: Sequence[Run], budget: float) -> Figure:
     public = all(run.matching.epsilon_is_public for run in runs)
     whose = "" if public else "; an agent's own figure depends on what is private to it: not to be published"
     count = f"{counted(len(figures), 'figure')} from {counted(len(runs), 'run')}"
-    figure, axes = sheet(
+    figure, axes = canvas(
         f"What it cost each agent in ε: {runs[0].matching.method}",
         count + whose,
         plot=(NARROW - 0.55 - 0.3, 2.4),
@@ -232,7 +232,7 @@ def rounds_curve(matchings: Mapping[str, Matching]) -> Figure:
     ranked = sorted(ends, key=lambda method: (int(ends[method].max()), method))
     kinds = [kind_of(method, matchings[method].guarantee.epsilon) for method in ranked]
     longest = max(2, *(int(steps.max()) for steps in ends.values()))
-    figure, axes = sheet(
+    figure, axes = canvas(
         "How fast agents are served",
         "agents that hold a resource or have none left to attempt; one run each",
         plot=(NARROW - 0.55 - 0.2, 2.9),
@@ -275,7 +275,7 @@ def _last_steps(method: str, matching: Matching) -> IntArray:
 def served_curves(found: Mapping[str, Fairness], words: Words) -> Figure:
     """Draw the utilities of both sides in ascending order: how evenly each method serves them."""
     kinds = [kind_of(method, 1.0 if METHODS.find(method).private else np.inf) for method in found]
-    figure, axes = sheet(
+    figure, axes = canvas(
         "How evenly all are served",
         f"utility from the worst served to the best served; {words.resource[1]} solid, {words.agent[1]} dotted",
         plot=(NARROW - 0.55 - 0.2, 2.9),

@@ -20,13 +20,13 @@ from palmatch.report.style import (
     SHORE,
     WIDTH,
     Kind,
+    canvas,
     kind_handles,
     kind_of,
     legend_above,
     markers_of,
     name_ends,
     names_width,
-    sheet,
     styled,
 )
 from palmatch.studies.compare import Row
@@ -55,7 +55,7 @@ def frontier_figure(found: Frontier, where: str) -> Figure:
     handles = kind_handles(kinds.values())
     handles.append(Line2D([], [], color=FAINT_INK, lw=1.6, ls="-", label="solid: agents decide, in rounds"))
     handles.append(Line2D([], [], color=FAINT_INK, lw=1.6, ls=_DASHED, label="dashed: a centre decides"))
-    figure, axes = sheet(
+    figure, axes = canvas(
         "What privacy costs: welfare lost over the budget",
         told,
         plot=(WIDTH + 0.6 - 0.5 - names - MARGIN, max(3.6, 0.32 * len(found.lines))),

@@ -32,6 +32,7 @@ from palmatch.report.style import (
     SHORE,
     WIDTH,
     Kind,
+    canvas,
     dashes_of,
     epsilon_bars,
     kind_handles,
@@ -40,7 +41,6 @@ from palmatch.report.style import (
     name_ends,
     names_width,
     panels,
-    sheet,
     styled,
 )
 from palmatch.studies.reproduce_mobility import Day
@@ -91,7 +91,7 @@ def region_map(problem: Problem, name: str, *, outline: ArrayLike | None = None)
     told += f"; beyond the frame: {beyond} of {counted(len(seen.vehicles), 'vehicle')}" if beyond else ""
     scale = min(_MAP[0] / extent[0], _MAP[1] / extent[1])
     size = (max(3.4, scale * extent[0]), scale * extent[1])
-    figure, axes = sheet("Regions on the map", told, plot=size, left=0.5, legend=0.38)
+    figure, axes = canvas("Regions on the map", told, plot=size, left=0.5, legend=0.38)
     draw_land(axes, seen.shore)
     _draw_map(axes, seen)
     map_axes(axes, extent)
@@ -162,7 +162,7 @@ def loss_lines(lines: Sequence[Line], marks: Sequence[Mark], *, told: str, acros
     if marks:
         stated = "open: what the paper states"
         handles.append(Line2D([], [], ls="", marker="o", ms=5, mfc="white", mec=INK, label=stated))
-    figure, axes = sheet(
+    figure, axes = canvas(
         "Welfare lost over the size of the regions", told, plot=(WIDTH - 0.5 - names, max(3.7, 0.25 * len(lines))),
         left=0.5, right=names, legend=0.02 + 0.17 * len(handles),
     )  # fmt: skip
@@ -217,7 +217,7 @@ def _ticks(axes: Axes, lines: Sequence[Line]) -> None:
 @styled
 def epsilon_lines(spent: Sequence[Spent], *, marks: Sequence[Mark], told: str, across: str) -> Figure:
     """Draw the largest ε of any agent and the mean median, with the range of the medians."""
-    figure, axes = sheet(
+    figure, axes = canvas(
         "ε of an agent over the size of the regions", told, plot=(WIDTH - 0.5 - 0.3, 2.9), left=0.5, right=0.3,
         legend=0.19,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""How the figures look: palette, type, and the sheet that every figure is drawn on.
+"""How the figures look: palette, type, and the canvas that every figure is drawn on.
 
 Kinds of privacy are known by their colour; what a figure shows is not known here.
 """
@@ -148,7 +148,7 @@ def save_both(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:
     return png, svg
 
 
-def sheet(
+def canvas(
     title: str,
     subtitle: str,
     *,
@@ -180,13 +180,11 @@ def sheet(
     return figure, axes
 
 
-def panels(
-    title: str, told: str, count: int, *, height: float, columns: int = 1, left: float = 0.55, right: float = 0.2
-) -> tuple[Figure, list[Axes]]:
-    """Return a sheet with panels of this height in inches, in rows, with space for a title above each."""
-    rows, gap, above, below = -(-count // columns), 0.25, 0.3, 0.42
+def panels(title: str, told: str, count: int, *, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
+    """Return a canvas with panels of this height in inches, in rows, with space for a title above each."""
+    rows, gap, above, below, left, right = -(-count // columns), 0.25, 0.3, 0.42, 0.55, 0.2
     whole = WIDTH - left - right
-    figure, frame = sheet(
+    figure, frame = canvas(
         title, told, plot=(whole, rows * (height + above + below)), left=left, right=right, bottom=0.1
     )
     box, (wide, high) = frame.get_position(), figure.get_size_inches()

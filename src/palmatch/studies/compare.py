@@ -19,7 +19,7 @@ from palmatch.methods import METHODS, PreparedMethod, Settings, StageProgress, W
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, Problem
 from palmatch.rounds.draws import Randomness, stream
-from palmatch.studies.limit import Town
+from palmatch.studies.limit import PublicKnowledge
 from palmatch.studies.limit_points import LIMIT, LimitPoint, limit_points
 
 # A problem, or the problem of each run where a run draws its own (primary areas, say).
@@ -256,7 +256,7 @@ def _workspaces(
         problem = Workspace(problem)
     if redraw:
         first = problem if isinstance(problem, Workspace) else Workspace(problem(seeds[0]))
-        for own, crowd in zip(seeds, Town.of(first.problem).crowds(len(seeds), seed), strict=True):
+        for own, crowd in zip(seeds, PublicKnowledge.of(first.problem).crowds(len(seeds), seed), strict=True):
             yield first.with_types(crowd), [own]
     elif isinstance(problem, Workspace):
         yield problem, list(seeds)

@@ -203,12 +203,12 @@ class _Limit:
         if not budgets or not crowds >= 0:
             raise InputError(f"Expected at least one epsilon and crowds of at least 0, got crowds={crowds}.")
         refuse_pairs(problem, "The limit")
-        town = Town.of(problem, capacities, progress)
-        optimum = town.optimum(crowds, seed, progress)
+        known = PublicKnowledge.of(problem, capacities, progress)
+        optimum = known.optimum(crowds, seed, progress)
         bounds: list[Bound] = []
         for value in budgets:
             start = bounds[-1].solution if bounds else None
-            bounds.append(_bound(town, value, delta, optimum, gap, start, progress))
+            bounds.append(_bound(known, value, delta, optimum, gap, start, progress))
         return Limit(tuple(bounds), optimum)
 
     @staticmethod
@@ -247,14 +247,14 @@ class _Limit:
         """
         if problem is None:
             return check(certificate)
-        return check(certificate, Town.of(problem, capacities).program(epsilon, delta))
+        return check(certificate, PublicKnowledge.of(problem, capacities).program(epsilon, delta))
 
 
 limit = _Limit()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Town:
+class PublicKnowledge:
     """What the public knows of a problem: regions, priors, how many agents are where, and how much there is to hold."""
 
     problem: Problem
@@ -263,7 +263,9 @@ class Town:
     capacities: IntArray
 
     @classmethod
-    def of(cls, problem: Problem, capacities: ArrayLike | None = None, progress: StageProgress | None = None) -> Town:
+    def of(
+        cls, problem: Problem, capacities: ArrayLike | None = None, progress: StageProgress | None = None
+    ) -> PublicKnowledge:
         """Collect it.
 
         All resources count, whatever the bound on the interest: a centre, or `once` when it fills units, hands out some
@@ -357,7 +359,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def _bound(
-    town: Town,
+    known: PublicKnowledge,
     epsilon: float,
     delta: float,
     optimum: Estimate,
@@ -366,7 +368,7 @@ def _bound(
     progress: StageProgress | None,
 ) -> Bound:
     began = perf_counter()
-    program = town.program(epsilon, delta)
+    program = known.program(epsilon, delta)
     stage = of_stage(progress, f"limit at ε = {epsilon:g}")
     if sum(group.utilities.size for group in program.groups) > LARGEST_WHOLE:
         found = solve_in_parts(program, gap=gap, progress=stage)
@@ -396,7 +398,7 @@ def _usable(start: Solution | None, program: Program) -> Solution | None:
     return start if same else None
 
 
-def _checked(capacities: ArrayLike, resources: int) -> IntArray:
+def _checked(capacities: Any, resources: int) -> IntArray:
     values = np.asarray(capacities)
     numbers = values.shape == (resources,) and values.dtype.kind in "iuf" and bool(np.isfinite(values).all())
     if not numbers or not ((values >= 0) & (values == np.floor(values))).all():

@@ -24,11 +24,14 @@ from palmatch.privacy.limit_program import Program
 from palmatch.privacy.limit_solver import GAP
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.studies.cells import code_digest
-from palmatch.studies.limit import CROWDS, Bound, Estimate, Town, limit
+from palmatch.studies.limit import CROWDS, Bound, Estimate, PublicKnowledge, limit
 
 # What the limit is called among the methods of a comparison, and its line of words there.
 LIMIT = "limit"
 HELP = "no ε-PLDP method can do better, with or without a centre"
+
+# Of the drawn crowds, so that figures can be kept.
+_SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +54,6 @@ def limit_points(
     *,
     delta: float = 0.0,
     crowds: int = CROWDS,
-    seed: int = 0,
-    folder: Path | None = None,
     progress: StageProgress | None = None,
 ) -> tuple[LimitPoint, ...]:
     """Return the limit at each ε for a problem's public data: from the cache, or computed and put there.
@@ -63,10 +64,8 @@ def limit_points(
         Its regions, how many agents are in each, budgets, resources and prior count; the agents' types do not.
     epsilons, delta:
         Budgets of agents that bring none of their own, and δ.
-    crowds, seed:
+    crowds:
         Crowds drawn from the prior to estimate the expected optimum.
-    folder:
-        For the cache; `limit` in the folder that PALMATCH_CACHE or XDG_CACHE_HOME name unless given.
     progress:
         Is called with (what, done, total) from time to time.
 
@@ -79,13 +78,13 @@ def limit_points(
     >>> low.loss > high.loss > 0
     True
     """
-    town = Town.of(problem, progress=progress)
-    paths = [path_of(problem, town.program(value, delta), crowds, seed, folder) for value in epsilons]
+    public = PublicKnowledge.of(problem, progress=progress)
+    paths = [path_of(problem, public.program(value, delta), crowds) for value in epsilons]
     known = [_read(path) for path in paths]
     missing = [value for value, point in zip(epsilons, known, strict=True) if point is None]
     fresh: Iterator[LimitPoint] = iter(())
     if missing:
-        found = limit(problem, missing, delta=delta, crowds=crowds, seed=seed, progress=progress)
+        found = limit(problem, missing, delta=delta, crowds=crowds, seed=_SEED, progress=progress)
         fresh = iter([_point(bound, found.optimum) for bound in found.bounds])
     points = tuple(point or next(fresh) for point in known)
     for path, point, before in zip(paths, points, known, strict=True):
@@ -102,14 +101,13 @@ def _point(bound: Bound, optimum: Estimate) -> LimitPoint:
     return LimitPoint(**shared, optimum=optimum)
 
 
-def path_of(problem: Problem, program: Program, crowds: int, seed: int, folder: Path | None = None) -> Path | None:
+def path_of(problem: Problem, program: Program, crowds: int) -> Path | None:
     """Return where the figures of a problem's program are kept, or None where there is no home for them."""
-    if folder is None:
-        try:
-            folder = cache_folder() / LIMIT
-        except InputError:
-            return None
-    digest = hashlib.sha256(f"{code_digest()} {GAP!r} {program.delta!r} {crowds} {seed}".encode())
+    try:
+        folder = cache_folder() / LIMIT
+    except InputError:
+        return None
+    digest = hashlib.sha256(f"{code_digest()} {GAP!r} {program.delta!r} {crowds} {_SEED}".encode())
     # One program can have several optima: which agents want several units, or conflict with some resource, matters to
     # the optimum alone.
     parts: list[FloatArray | IntArray] = [program.capacities, problem.region_index, problem.demand]

@@ -30,7 +30,7 @@ from palmatch.studies.reproduce_papers import Ready, Records, prepare_published,
 Contest: TypeAlias = Literal["none", "one", "in turn"]
 Charge: TypeAlias = Literal["all", "seen", "collisions", "looks"]
 Neighbours: TypeAlias = Literal["all", "exactly", "present"]
-Lots: TypeAlias = Literal["pairs", "collide", "one of them", "as many", "edges"]
+RandomRule: TypeAlias = Literal["pairs", "collide", "one of them", "as many", "edges"]
 
 # Stands for 0, since a utility has to be positive; far below anything that could matter.
 NOTHING: Final = 1e-9
@@ -67,7 +67,7 @@ class Reading:
         ζ_S.
     acted_on:
         Whether welfare and optimum are those of the areas that reviewers act on, not of all that they have.
-    lots:
+    random_rule:
         What "random" means: shuffled pairs; each reviewer draws a paper, and a contested one goes to none, or to one
         of them; as many reviewers as papers draw one each; or as many edges are drawn and kept if both ends are free.
     areas:
@@ -88,7 +88,7 @@ class Reading:
     charge: Charge = "all"
     truth_selection: float = 0.1
     acted_on: bool = False
-    lots: Lots = "pairs"
+    random_rule: RandomRule = "pairs"
     areas: tuple[int, ...] = (3,)
 
 
@@ -120,10 +120,10 @@ READINGS: Final[tuple[Reading, ...]] = (
     Reading("only what is seen is charged", "signals are “an attempt … or a back-off”", charge="seen"),
     Reading("only collisions are charged", "a look could be free", charge="collisions"),
     Reading("only looks are charged", "a back-off could be free", charge="looks"),
-    Reading("random: a contested paper is lost", "each reviewer draws a paper", lots="collide"),
-    Reading("random: one of several gets it", "each reviewer draws a paper", lots="one of them"),
-    Reading("random: 73 reviewers draw", "as many reviewers as papers draw one each", lots="as many"),
-    Reading("random: 73 edges", "“picking edges randomly in a fully connected bipartite graph”", lots="edges"),
+    Reading("random: a contested paper is lost", "each reviewer draws a paper", random_rule="collide"),
+    Reading("random: one of several gets it", "each reviewer draws a paper", random_rule="one of them"),
+    Reading("random: 73 reviewers draw", "as many reviewers as papers draw one each", random_rule="as many"),
+    Reading("random: 73 edges", "“picking edges randomly in a fully connected bipartite graph”", random_rule="edges"),
     Reading("interest in 4, rest worthless, in turn", _JOINT, interest=4, worthless_beyond=True, contest="in turn",
             areas=(3, 4, 5)),
     Reading("interest in 3, rest worthless, in turn", _JOINT, interest=3, worthless_beyond=True, contest="in turn",
@@ -199,13 +199,13 @@ def _one_run(records: Records, reading: Reading, areas: int, run: int, seed: int
     epsilon = epsilon_from_cost(cost_of(spent, ready.costs), order=settings.order, delta=settings.delta)
     got = resource_of >= 0
     unless_lost = np.where(got, epsilon, log(1 / settings.delta) / settings.order)
-    lot = draw_lots(reading.lots, *table.shape, chance=np.random.default_rng([own, 1]))
+    by_chance = random_assignment(reading.random_rule, *table.shape, chance=np.random.default_rng([own, 1]))
     return {
         "reading": reading.name,
         "areas": areas,
         "run": run,
         "loss": 1.0 - _welfare(table, resource_of) / best,
-        "random": 1.0 - _welfare(table, lot) / best,
+        "random": 1.0 - _welfare(table, by_chance) / best,
         "median_all": float(np.median(epsilon)),
         "median_matched": float(np.median(epsilon[got])),
         "above_all": float((epsilon > 0.75).mean()),
@@ -248,7 +248,7 @@ def _play(workspace: Workspace, ready: Ready, reading: Reading, seed: int) -> tu
 
 
 def play_agents(workspace: Workspace, ready: Ready, reading: Reading, seed: int) -> tuple[IntArray, IntArray]:
-    """Play with one `Agent` object each, in a world that may answer them otherwise than the compiled one does."""
+    """Play with one `Agent` object each, in an environment whose rules may differ from the compiled one's."""
     rules = rules_of(ready.policy)
     regions = [
         region_tables(ready.game.public, ready.game.allowance, number) for number in range(len(workspace.regions))
@@ -263,19 +263,21 @@ def play_agents(workspace: Workspace, ready: Ready, reading: Reading, seed: int)
         )
         for agent, name in enumerate(streams(seed, workspace.keys))
     ]
-    world = _World(reading.contest, free_if_taken=reading.charge == "seen", chance=np.random.default_rng([seed, 2]))
+    game = _Environment(
+        reading.contest, free_if_taken=reading.charge == "seen", chance=np.random.default_rng([seed, 2])
+    )
     step, active = 0, list(range(len(players)))
     while active:
         step += 1
-        world.step(players, active, step)
+        game.step(players, active, step)
         active = [
-            n for n in active if players[n].held is None and not world.held.issuperset(players[n].region.resources)
+            n for n in active if players[n].held is None and not game.held.issuperset(players[n].region.resources)
         ]
     resource_of = np.array([-1 if player.held is None else player.held for player in players])
     return resource_of, np.array([player.spent for player in players])
 
 
-class _World:
+class _Environment:
     """What answers the agents: who holds what, and who gets a contested paper."""
 
     def __init__(self, contest: Contest, *, free_if_taken: bool, chance: np.random.Generator) -> None:
@@ -320,34 +322,27 @@ class _World:
         return rivals[int(self.chance.integers(len(rivals)))] if self.contest == "one" else None
 
 
-def draw_lots(lots: Lots, agents: int, resources: int, *, chance: np.random.Generator) -> IntArray:
-    """Return an assignment by lot, -1 for agents without a resource."""
+def random_assignment(rule: RandomRule, agents: int, resources: int, *, chance: np.random.Generator) -> IntArray:
+    """Return a random assignment, -1 for agents without a resource."""
     resource_of = np.full(agents, -1, dtype=np.int64)
     pairs = min(agents, resources)
-    if lots == "pairs":
+    if rule == "pairs":
         resource_of[chance.permutation(agents)[:pairs]] = chance.permutation(resources)[:pairs]
-    elif lots == "edges":
+    elif rule == "edges":
         edges = chance.permutation(agents * resources)[:pairs]
         for agent, resource in zip(edges // resources, edges % resources, strict=True):
             if resource_of[agent] < 0 and resource not in resource_of:
                 resource_of[agent] = resource
     else:
-        drawers = chance.permutation(agents)[: pairs if lots == "as many" else agents]
+        drawers = chance.permutation(agents)[: pairs if rule == "as many" else agents]
         drawn = chance.integers(resources, size=len(drawers))
         values, first, counts = np.unique(drawn, return_index=True, return_counts=True)
-        kept = counts == 1 if lots == "collide" else counts >= 1
+        kept = counts == 1 if rule == "collide" else counts >= 1
         resource_of[drawers[first[kept]]] = values[kept]
     return resource_of
 
 
-def cells(
-    records: Records,
-    *,
-    runs: int,
-    seed: int,
-    readings: Sequence[Reading] = READINGS,
-    areas: Sequence[int] | None = None,
-) -> list[Cell]:
+def cells(records: Records, *, runs: int, seed: int, areas: Sequence[int]) -> list[Cell]:
     """Return the cells of all readings: some runs of one reading at one number of areas."""
     return [
         Cell(
@@ -357,20 +352,20 @@ def cells(
             # Bounded interests leave few rank sets, and few of them take long.
             weight=_RUNS_IN_A_CELL * (50.0 + types_of(records, most) * (1.0 if reading.interest is None else 0.2)),
         )
-        for reading in readings
+        for reading in READINGS
         for most in reading.areas
-        if areas is None or most in areas
+        if most in areas
         for first in range(0, runs, _RUNS_IN_A_CELL)
     ]
 
 
-def tried(rows: pl.DataFrame, readings: Sequence[Reading] = READINGS) -> pl.DataFrame:
+def tried(rows: pl.DataFrame) -> pl.DataFrame:
     """Return what came of each reading at each number of areas: means over the runs, and spreads of the losses.
 
     The medians and shares above 0.75 of an agent's ε are given for all agents and for the matched; the share also for
     all agents if those without a paper count as charged nothing.
     """
-    why = {reading.name: reading.why for reading in readings}
+    why = {reading.name: reading.why for reading in READINGS}
     spread = pl.col("loss", "random").std().fill_null(0.0).name.suffix("_spread")
     means = pl.all().exclude("run", "matched").mean()
     return rows.group_by("reading", "areas", maintain_order=True).agg(means, spread, runs=pl.len()).with_columns(
