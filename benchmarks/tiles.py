@@ -16,7 +16,7 @@ import numpy as np
 
 import palmatch as pm
 from palmatch.cluster.connection import connected
-from palmatch.cluster.game import Here, OnCluster, simulate_on_tiles
+from palmatch.cluster.game import InProcess, OnCluster, simulate_on_tiles
 from palmatch.cluster.tiles import attempts, begin, cut, tiles_of
 from palmatch.guarantee import region_only
 from palmatch.methods.workspace import Workspace
@@ -68,7 +68,7 @@ def main(agents: int, tiles: int, cluster: str) -> None:
             (one.resources.nbytes + one.several.nbytes) * len(tile.neighbours)
             for tile, one in zip(parts, told, strict=True)
         )
-        states = Here().play(parts, states, 1)
+        states = InProcess().play(parts, states, 1)
     print(f"attempts told in rounds 1, 2, 6, 21: {[told_counts[turn] for turn in (0, 1, 5, 20)]}")
     print(f"bytes told in {ROUNDS} rounds: {told_bytes / 1e6:.2f} MB")
     simulate(*game, names=names, threads=1)

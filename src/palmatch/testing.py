@@ -67,10 +67,10 @@ def _check_choices(problem: Problem) -> None:
         problem.interest is None or (isinstance(problem.interest, int) and problem.interest >= 1),
         f"Expected interest to be None or a whole number of at least 1, got interest={problem.interest!r}.",
     )
-    strangers = problem.uncovered
+    uncovered = problem.uncovered
     require(
-        len(set(strangers)) == len(strangers) and all(0 <= row < problem.agents for row in strangers),
-        f"Expected uncovered to name rows of agents, each once, got {strangers!r}.",
+        len(set(uncovered)) == len(uncovered) and all(0 <= row < problem.agents for row in uncovered),
+        f"Expected uncovered to name rows of agents, each once, got {uncovered!r}.",
     )
 
 

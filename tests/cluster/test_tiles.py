@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmatch.cluster.game import Here, simulate_on_tiles
+from palmatch.cluster.game import InProcess, simulate_on_tiles
 from palmatch.cluster.tiles import Tile, attempts, begin, cut, play_round, tiles_of
 from palmatch.errors import DidNotConverge, InputError
 from palmatch.rounds import kernel
@@ -72,7 +72,7 @@ def test_only_attempts_on_border_resources_are_told() -> None:
             wanted = {resource: tried.count(resource) > 1 for resource in tried if resource in others}
             assert dict(zip(message.resources.tolist(), message.several.tolist(), strict=True)) == wanted
             told_at_all += len(wanted)
-        states = Here().play(tiles, states, 1)
+        states = InProcess().play(tiles, states, 1)
     assert told_at_all > 0
 
 

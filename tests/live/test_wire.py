@@ -27,7 +27,7 @@ from palmatch.live.player import Player
 from palmatch.live.topics import Topic
 from palmatch.live.transport.exchange import Seen
 from palmatch.live.transport.memory import MemoryBroker, VirtualLoop, apart, run_virtual
-from palmatch.studies.audit.wire import Stage, WireAttack, attack_wire
+from palmatch.studies.audit.wire import AuditSetup, WireAttack, attack_wire
 from palmatch.studies.audit.wire import attack as attack_module
 from palmatch.studies.audit.wire.attack import worst_pair
 from palmatch.studies.audit.wire.capture import observe_wire
@@ -93,14 +93,14 @@ class Unpadded(Player):
 
 
 def attacked(protocol: Any, player: type[Player], epsilon: float = PLANTED, games: int = GAMES) -> WireAttack:
-    stage = Stage(protocol, epsilon=epsilon, seed=3, player=player)
-    Pondering.slow_at = worst_pair(stage)[0]
-    return attack_wire(stage, games=games)
+    setup = AuditSetup(protocol, epsilon=epsilon, seed=3, player=player)
+    Pondering.slow_at = worst_pair(setup)[0]
+    return attack_wire(setup, games=games)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_all_traffic_of_many_games_tells_no_more_than_epsilon(protocol: Any) -> None:
-    attack = attack_wire(Stage(protocol, epsilon=EPSILON, seed=3), games=GAMES if protocol == "report" else 40)
+    attack = attack_wire(AuditSetup(protocol, epsilon=EPSILON, seed=3), games=GAMES if protocol == "report" else 40)
     assert not attack.broken, attack.verdict
 
 
@@ -136,9 +136,9 @@ def test_a_device_that_leaves_as_soon_as_it_has_decided_is_caught(
 
 
 def test_another_process_plays_the_same_games_and_calls_what_it_sees_the_same() -> None:
-    stage = Stage("bids", epsilon=EPSILON, seed=3)
-    spots = worst_pair(stage)
-    seen = [attack_module._virtual(stage, spots, 8, processes, None) for processes in (1, 2)]
+    setup = AuditSetup("bids", epsilon=EPSILON, seed=3)
+    spots = worst_pair(setup)
+    seen = [attack_module._virtual(setup, spots, 8, processes, None) for processes in (1, 2)]
     # What the target said, to the last bid; times depend on how long devices compute.
     first, second = ([game.steps for side in sides for game in side] for sides in seen)
     assert len(first) == 16
@@ -189,8 +189,8 @@ def test_what_one_device_computes_delays_no_other() -> None:
 def test_games_over_a_broker_are_captured_with_all_that_a_device_sends(network: Any) -> None:
     if network == "mqtt" and MOSQUITTO is None:
         pytest.skip("Mosquitto is not installed (apt-get install mosquitto)")
-    stage = Stage("report", epsilon=EPSILON)
-    captured = asyncio.run(stage.real(worst_pair(stage)[0], network))
+    setup = AuditSetup("report", epsilon=EPSILON)
+    captured = asyncio.run(setup.real(worst_pair(setup)[0], network))
     own = [one for one in captured.packets if one.client == captured.target]
     sent = [one.topic.split("/")[3] for one in own if one.op == "publish"]
     # On a busy machine a copy may leave before the board has said that it has heard the first one.

@@ -12,11 +12,11 @@ import pytest
 from palmatch.report.html import NOTHING
 from palmatch.report.mobility_page import mobility_page, write_mobility
 from palmatch.report.papers_page import write_papers
-from palmatch.report.reproduction import Told, number_line, within
+from palmatch.report.reproduction import Provenance, number_line, within
 from palmatch.studies import paper_readings, reproduce_mobility, reproduce_papers
 from palmatch.studies.published_numbers import MOBILITY, PAPERS, Beside, Own, beside
 
-TOLD = Told(runs=2, seed=7, command="palmatch reproduce mobility --trips 'my trips.csv'", version="1.2")
+TOLD = Provenance(runs=2, seed=7, command="palmatch reproduce mobility --trips 'my trips.csv'", version="1.2")
 
 
 def few(records: reproduce_mobility.Records) -> reproduce_mobility.Records:

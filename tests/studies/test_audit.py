@@ -281,11 +281,11 @@ def test_the_worst_pair_is_the_one_whose_choices_differ_most(monkeypatch):
     assert set(law.worst_pair()) == {17, 41}
 
 
-def test_the_most_telling_region_is_chosen_from_public_knowledge():
+def test_the_most_distinguishable_region_is_chosen_from_public_knowledge():
     types = {"dull": [[0.5, 0.5], [0.5, 0.4]], "telling": [[0.9, 0.1], [0.1, 0.9]]}
     problem = pm.table.problem([[0.5, 0.5], [0.9, 0.1], [0.1, 0.9]], ["dull", "telling", "telling"], types)
-    assert analytic.most_telling(problem, "palma", Settings()) == 1
-    assert analytic.most_telling(problem, "random", Settings()) is None
+    assert analytic.most_distinguishable(problem, "palma", Settings()) == 1
+    assert analytic.most_distinguishable(problem, "random", Settings()) is None
 
 
 # Beliefs about a place.
@@ -294,7 +294,7 @@ def test_the_most_telling_region_is_chosen_from_public_knowledge():
 @pytest.mark.parametrize(("method", "epsilon"), [("palma", 0.5), ("once", 0.5), ("once", 2.0)])
 def test_beliefs_after_watching_stay_within_the_guarantee(night, method, epsilon):
     settings = Settings(epsilon=epsilon, accountant="pure")
-    target = analytic.most_telling(night, method, settings)
+    target = analytic.most_distinguishable(night, method, settings)
     for seed in range(3):
         found = belief(night, method, target, settings=settings, seed=seed)
         for chances in (found.prior, found.watched, found.reported):

@@ -16,8 +16,8 @@ from palmatch.device.budget import UNIT_BITS
 from palmatch.errors import InputError
 from palmatch.methods import METHODS, Settings, Workspace
 from palmatch.studies.day import Played, play_day, summary, true_figures
-from palmatch.studies.day_area import Area, lots, metres_between
-from palmatch.studies.day_batch import OUTCOMES, pose
+from palmatch.studies.day_area import Area, metres_between, public_draws
+from palmatch.studies.day_batch import OUTCOMES, pseudonymised
 from palmatch.studies.day_methods import Memory, drawn, play_other, play_reports, playable
 from palmatch.studies.day_plan import Plan, charged_batches, check, guarantee
 from palmatch.studies.day_state import (
@@ -152,7 +152,7 @@ def naive_day(trips: DayTrips, plan: Plan) -> list[tuple[int, ...]]:
                 grid = [corner(*there, right / 10, up / 10) for up in range(11) for right in range(11)]
                 inside = [point for point in grid if city.inside(*point)]
                 if inside:
-                    lot = int(lots(np.array([vehicle["number"]]), number)[0])
+                    lot = int(public_draws(np.array([vehicle["number"]]), number)[0])
                     end = inside[lot % len(inside)]
                     vehicle["free_at"] = leaves + max(metres(middle, end), 2000 / 3) / plan.speed
                     vehicle["place"] = end
@@ -215,7 +215,10 @@ def agents_at(places: list[tuple[float, float]]) -> Agents:
 def test_ids_last_for_one_batch(trips: DayTrips) -> None:
     agents = agents_at([(40.75, -73.98), (40.76, -73.97), (40.74, -73.99)])
     places, free = trips.stands(5, AREA), np.arange(5)
-    posed = [pose(agents, np.full(3, UNIT), places, free, SHORT, AREA, key=drawn(1, batch).key) for batch in range(4)]
+    posed = [
+        pseudonymised(agents, np.full(3, UNIT), places, free, SHORT, AREA, key=drawn(1, batch).key)
+        for batch in range(4)
+    ]
     ids = [name for one in posed for name in (*one.problem.agent_ids, *one.problem.resource_ids)]
     assert len(set(ids)) == len(ids) == 4 * 8
     for one in posed:
@@ -240,7 +243,7 @@ def test_an_agent_that_has_nothing_left_is_matched_by_its_region_alone(trips: Da
     outcomes = []
     for place in (here, there):
         offer = np.array([0, UNIT, UNIT, 0])
-        posed = pose(agents_at([place, *others]), offer, places, free, SHORT, AREA, key=b"key")
+        posed = pseudonymised(agents_at([place, *others]), offer, places, free, SHORT, AREA, key=b"key")
         results = []
         for seed in range(5):
             workspace, settings, draws = Workspace(posed.problem), Settings(epsilon=0.0), drawn(seed, 2)
@@ -273,7 +276,7 @@ def test_a_vehicle_that_leaves_the_service_area_comes_back_to_its_stand() -> Non
 def test_a_vehicle_stands_in_the_service_area_in_the_square_of_the_destination() -> None:
     ends = AREA.squares(np.array([(40.7549, -73.9840), (40.7008, -74.0140), (40.8700, -73.9120)]))
     for batch in range(20):
-        places = AREA.stands(ends, lots(np.arange(3), batch))
+        places = AREA.stands(ends, public_draws(np.arange(3), batch))
         np.testing.assert_array_equal(AREA.squares(places + 1e-9 * (AREA.centres(ends) - places)), ends)
         assert city.inside(places[:, 0], places[:, 1]).all()
     beyond = AREA.squares(np.array([(40.65, -73.95)]))

@@ -26,7 +26,7 @@ from palmatch.rounds import draws
 from palmatch.studies import day_batch, day_state
 from palmatch.studies.day import play_day, summary
 from palmatch.studies.day_area import Area, metres_between
-from palmatch.studies.day_batch import play_batch, pose
+from palmatch.studies.day_batch import play_batch, pseudonymised
 from palmatch.studies.day_methods import Memory, play_reports, with_stored
 from palmatch.studies.day_plan import Plan, guarantee
 from palmatch.studies.day_state import State, arrivals, fresh
@@ -49,15 +49,15 @@ def places_around(place: tuple[float, float], count: int = 7) -> list[tuple[floa
 
 
 class Observer:
-    """Records what the public sees of every batch: the posed problem without types, and the reports that are drawn."""
+    """Records what the public sees of every batch: the problem under one-time ids without types, and drawn reports."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.seen: list[Any] = []
         self.reports: list[tuple[int, ...]] = []
-        pose_it, draw_it = day_batch.pose, once.drawn
+        pseudonymise, draw_it = day_batch.pseudonymised, once.drawn
 
-        def posing(*args: Any, **kwargs: Any) -> day_batch.Posed:
-            posed = pose_it(*args, **kwargs)
+        def pseudonymising(*args: Any, **kwargs: Any) -> day_batch.PseudonymousBatch:
+            posed = pseudonymise(*args, **kwargs)
             problem = posed.problem
             vehicles = problem.domain.vehicles.tobytes()  # type: ignore[attr-defined]
             public = (problem.agent_ids, problem.resource_ids, problem.regions, problem.region_index.tobytes())
@@ -69,7 +69,7 @@ class Observer:
             self.reports.append(tuple(found.tolist()))
             return found
 
-        patch.setattr(day_batch, "pose", posing)
+        patch.setattr(day_batch, "pseudonymised", pseudonymising)
         patch.setattr(once, "drawn", drawing)
 
 
@@ -257,7 +257,7 @@ def test_the_values_of_a_stored_report_are_its_posterior_means_for_the_vehicles_
 ) -> None:
     state = states[-1]
     agents = state.agents
-    posed = pose(
+    posed = pseudonymised(
         agents, np.zeros(len(agents), dtype=np.int64), state.fleet.stand, np.arange(80), SCARCE, AREA, key=b"k"
     )
     workspace = Workspace(posed.problem)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from palmatch.cli import show
-from palmatch.studies.audit.wire import Stage, attack_wire
+from palmatch.studies.audit.wire import AuditSetup, attack_wire
 
 
 def audit(
@@ -25,10 +25,10 @@ def audit(
     found = []
     for network, count in (("memory", games), (transport, real)):
         if count:
-            stage = Stage(protocol, epsilon=epsilon, seed=seed)  # type: ignore[arg-type]
+            setup = AuditSetup(protocol, epsilon=epsilon, seed=seed)  # type: ignore[arg-type]
             with show.progress_bar("games") as progress:
                 told = partial(progress, network)
-                found.append(attack_wire(stage, games=count, processes=processes, network=network, progress=told))  # type: ignore[arg-type]
+                found.append(attack_wire(setup, games=count, processes=processes, network=network, progress=told))  # type: ignore[arg-type]
     if show.write_json(json, {"attacks": [asdict(one) | {"broken": one.broken} for one in found], "seed": seed}):
         for attack in found:
             show.say(f"{attack.verdict} (the best test: {attack.test}).")

@@ -191,15 +191,15 @@ async def serve_resource(keys_file: Path, trust_file: Path, most: int | None, wh
 async def serve_issuer(folder: Path, listening: tuple[str, int, list[str | None]], where: Network) -> None:
     """Give tokens until stopped."""
     signer = Signer(load_secret(folder / "issuer.key"))
-    trust, books = load_trust(folder / "trust.json"), Issuer(folder / "issuer.db", signer)
-    books.follow(folder / "members.txt")
+    trust, issuer = load_trust(folder / "trust.json"), Issuer(folder / "issuer.db", signer)
+    issuer.follow(folder / "members.txt")
     transport = await _connected(where, "issuer", Credentials("issuer", signer))
     host, port, (certificate, key) = listening
     server = Hub(trust)
     address = await server.start(
-        host, port, certificate=certificate, key=key, routes=[books.route()], allow_plain=where.allow_plain
+        host, port, certificate=certificate, key=key, routes=[issuer.route()], allow_plain=where.allow_plain
     )
-    await Announcer(transport, books, trust).start()
+    await Announcer(transport, issuer, trust).start()
     show.say(f"Tokens are at {re.sub('^ws', 'http', address).rsplit('/', 1)[0]}/token.")
     await asyncio.Event().wait()
 

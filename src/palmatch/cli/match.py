@@ -121,7 +121,7 @@ def command(
         lambda: fairness(problem, matching, threshold=threshold),
     )
     if str(out) == "-":
-        show.step_aside()
+        show.results_to_stderr()
     best = optimal_welfare(problem) if score or _is_cheap(problem) else None
     if show.write_json(json, _figures(problem, matching, best, seed, fair)):
         _tell(problem, matching, best, out, fair)

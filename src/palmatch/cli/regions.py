@@ -45,7 +45,7 @@ def command(
     problem = inputs_of(agents, resources, chosen).problem(chosen.size(edge, areas), None)
     rows = _rows(problem)
     if out is not None and not show.write_json(out, squares(problem)):
-        show.step_aside()
+        show.results_to_stderr()
     if show.write_json(json, {"regions": rows}):
         show.say(show.size_of(problem))
         show.show_table(

@@ -20,7 +20,7 @@ from palmatch.cluster.connection import perhaps_connected
 from palmatch.errors import InputError
 from palmatch.report.mobility_page import write_mobility
 from palmatch.report.papers_page import write_papers
-from palmatch.report.reproduction import Told, number_line
+from palmatch.report.reproduction import Provenance, number_line
 from palmatch.studies import cells, paper_readings, reproduce_mobility, reproduce_papers
 from palmatch.studies.published_numbers import MOBILITY, PAPERS, Beside, Published, beside
 from palmatch.studies.reproduced import loss_rows
@@ -138,7 +138,7 @@ def papers(
     words += ["--data-seed", str(chosen.data_seed)] if papers is None and chosen.data_seed else []
     words += ["--areas", ",".join(map(str, sizes)), *(["--readings"] if readings else [])]
 
-    def page(rows: pl.DataFrame, told: Told, play: _Play) -> Path:
+    def page(rows: pl.DataFrame, told: Provenance, play: _Play) -> Path:
         own = cells.study_seed(out / "cells", chosen.seed)
         tries = paper_readings.cells(records, runs=told.runs, seed=own, areas=sizes) if readings else None
         return write_papers(out, records, rows, told, readings=None if tries is None else play(tries))[0]
@@ -153,7 +153,7 @@ def _reproduce(
     words: Sequence[str],
     out: Path,
     chosen: StudyOptions,
-    write_page: Callable[[pl.DataFrame, Told, _Play], Path],
+    write_page: Callable[[pl.DataFrame, Provenance, _Play], Path],
 ) -> None:
     """Play a test-case, write its page, and tell its numbers beside the paper's."""
     runs, seed = chosen.runs if chosen.runs is not None else study.few if chosen.quick else 32, chosen.seed
@@ -163,7 +163,7 @@ def _reproduce(
     cells.write_rows(out / "results.parquet", rows)
     command = ["palmatch", "reproduce", study.name, *words, "--runs", str(runs)]
     command += [] if seed is None else ["--seed", str(seed)]
-    told = Told(runs=runs, seed=seed, command=shlex.join(command), version=palmatch.__version__)
+    told = Provenance(runs=runs, seed=seed, command=shlex.join(command), version=palmatch.__version__)
     page = write_page(rows, told, play)
     numbers = beside(study.published, study.module.own_numbers(rows, records))
     losses = loss_rows(study.module.losses(rows), study.size)
@@ -208,7 +208,7 @@ def _play(
         raise typer.Exit(130) from None
 
 
-def figures(numbers: Sequence[Beside], losses: Sequence[dict[str, object]], told: Told) -> dict[str, Any]:
+def figures(numbers: Sequence[Beside], losses: Sequence[dict[str, object]], told: Provenance) -> dict[str, Any]:
     """Return the numbers as plain data, for JSON; what is missing is null."""
     return {
         "command": told.command,

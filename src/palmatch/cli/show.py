@@ -55,7 +55,7 @@ class _Told:
     """What is told where: set by the options of one run of the command."""
 
     quiet: bool = False
-    aside: bool = False
+    to_stderr: bool = False
     compiling: bool = False
 
 
@@ -64,12 +64,12 @@ _told = _Told()
 
 def be_quiet(wanted: bool) -> None:
     """Print no results, or do; and put them on the standard output."""
-    _told.quiet, _told.aside, _told.compiling = wanted, False, False
+    _told.quiet, _told.to_stderr, _told.compiling = wanted, False, False
 
 
-def step_aside() -> None:
+def results_to_stderr() -> None:
     """Print results on the standard error: the output is taken by data."""
-    _told.aside = True
+    _told.to_stderr = True
 
 
 def width() -> int:
@@ -82,7 +82,7 @@ def width() -> int:
 
 def out() -> Console:
     """Return the console for results: plain where it is no terminal."""
-    stream = sys.stderr if _told.aside else sys.stdout
+    stream = sys.stderr if _told.to_stderr else sys.stdout
     return Console(
         file=stream, width=width(), highlight=False, markup=False, emoji=False, quiet=_told.quiet, legacy_windows=False
     )

@@ -148,7 +148,7 @@ def _remote(distributed: Any, name: str) -> Any:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Keep Dask's own chatter about workers that come and go out of the user's sight."""
+    """Silence Dask's log messages about workers that come and go."""
     logger = logging.getLogger("distributed")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -45,8 +45,8 @@ class Player(Protocol):
         ...
 
 
-class Here:
-    """Plays tile after tile in this process: the twin that a cluster is held against."""
+class InProcess:
+    """Plays tile after tile in this process: the reference for what a cluster gives."""
 
     def play(self, tiles: Sequence[Tile], states: Sequence[TileState], rounds: int) -> list[TileState]:
         """Play some rounds."""
@@ -168,7 +168,7 @@ def simulate_on_tiles(
     if len(tile_of_region) != len(public.resource_start) - 1:
         raise InputError(f"Expected a tile for each of {len(public.resource_start) - 1} regions.")
     tiles = cut(public, private, rules, allowance, names=names, tile_of_region=tile_of_region)
-    states, chosen, total = [begin(tile) for tile in tiles], player or Here(), len(names)
+    states, chosen, total = [begin(tile) for tile in tiles], player or InProcess(), len(names)
     while (left := _active(states)) > max(few, 0) and states[0].step <= most_steps:
         states = chosen.play(tiles, states, min(block, most_steps + 1 - states[0].step))
         if progress is not None:

@@ -4,7 +4,7 @@ A resource that is played from more than one tile is a border resource. Once a r
 tells its neighbours which border resources were attempted, and whether by several; an agent alone on one holds it for
 good, so that nothing else has to be told. The rules of the game are those of `rounds.kernel`, phase by phase; draws are
 keyed by agent and step; so the matching and the charges are those of `rounds.game.simulate`, bit for bit. Nothing in
-here knows of machines: a round of a tile is a function from a state and some words to a state and some words.
+here knows of machines: a round of a tile is a function from a state and messages to a state and a message.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def begin(tile: Tile) -> TileState:
     """Draw each agent's first strategy, and mark what is attempted first."""
     count = len(tile.agents)
     agents = fresh_state(count)
-    # Words name agents by their numbers in the whole game.
+    # The marks name agents by their numbers in the whole game.
     agents[_WHO][:] = tile.agents
     kernel.first_picks(
         (0, count),
@@ -253,7 +253,7 @@ def play_round(tile: Tile, state: TileState, others: Sequence[Attempts]) -> Tile
     step, words, active = state.step, state.words.copy(), state.active.copy()
     cursor, full = state.cursor.copy(), state.full.copy()
     for told in others:
-        _hear(tile, words, told, step)
+        _receive(tile, words, told, step)
     agents = tuple(column.copy() for column in state.agents)
     playing = len(active)
     kernel.act(
@@ -266,8 +266,8 @@ def play_round(tile: Tile, state: TileState, others: Sequence[Attempts]) -> Tile
     return TileState(step + 1, last, state.actions + playing, agents, words, cursor, full, active)
 
 
-def _hear(tile: Tile, words: IntArray, told: Attempts, step: int) -> None:
-    """Write what another tile attempted into one's own words."""
+def _receive(tile: Tile, words: IntArray, told: Attempts, step: int) -> None:
+    """Write what another tile attempted into this tile's own marks (`words`)."""
     known = np.isin(told.resources, tile.border, assume_unique=True)
     here = np.searchsorted(tile.resources, told.resources[known])
     # An agent that is alone on a resource holds it for good; here it is then held from elsewhere.

@@ -60,18 +60,18 @@ SHARE_BEYOND_THE_SHORE: Final = 0.06
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class DailyProfile:
     """How much one kind of place sends and receives at 0, 3, 6, 9, 12, 15, 18 and 21 hours."""
 
     requests: tuple[float, ...]
     dropoffs: tuple[float, ...]
 
 
-HOMES: Final = Pulse((1.0, 0.7, 3.0, 2.8, 1.3, 1.1, 1.1, 1.0), (2.6, 2.6, 0.7, 0.6, 0.9, 1.2, 2.0, 2.5))
-OFFICES: Final = Pulse((0.5, 0.3, 0.5, 1.1, 2.0, 2.2, 2.8, 1.8), (0.2, 0.2, 2.2, 3.0, 2.0, 1.6, 0.8, 0.4))
-EVENINGS: Final = Pulse((3.0, 4.0, 0.5, 0.3, 0.7, 0.9, 1.3, 2.3), (1.4, 1.0, 0.3, 0.3, 1.0, 1.1, 2.6, 2.0))
-STATIONS: Final = Pulse((1.0, 0.5, 2.0, 2.2, 1.4, 1.3, 1.4, 1.2), (0.5, 0.6, 2.2, 1.5, 1.3, 1.8, 2.2, 1.0))
-PULSES: Final = (HOMES, OFFICES, EVENINGS, STATIONS)
+HOMES: Final = DailyProfile((1.0, 0.7, 3.0, 2.8, 1.3, 1.1, 1.1, 1.0), (2.6, 2.6, 0.7, 0.6, 0.9, 1.2, 2.0, 2.5))
+OFFICES: Final = DailyProfile((0.5, 0.3, 0.5, 1.1, 2.0, 2.2, 2.8, 1.8), (0.2, 0.2, 2.2, 3.0, 2.0, 1.6, 0.8, 0.4))
+EVENINGS: Final = DailyProfile((3.0, 4.0, 0.5, 0.3, 0.7, 0.9, 1.3, 2.3), (1.4, 1.0, 0.3, 0.3, 1.0, 1.1, 2.6, 2.0))
+STATIONS: Final = DailyProfile((1.0, 0.5, 2.0, 2.2, 1.4, 1.3, 1.4, 1.2), (0.5, 0.6, 2.2, 1.5, 1.3, 1.8, 2.2, 1.0))
+PROFILES: Final = (HOMES, OFFICES, EVENINGS, STATIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ class Area:
 
     def weight(self, of: Literal["requests", "dropoffs"], hour: float) -> float:
         """Return the weight of this area among the requests, or the drop-offs, at an hour of the day."""
-        amounts = zip((self.homes, self.offices, self.evenings, self.stations), PULSES, strict=True)
-        return sum(amount * _at_hour(getattr(pulse, of), hour) for amount, pulse in amounts)
+        amounts = zip((self.homes, self.offices, self.evenings, self.stations), PROFILES, strict=True)
+        return sum(amount * _at_hour(getattr(profile, of), hour) for amount, profile in amounts)
 
 
 AREAS: Final = (

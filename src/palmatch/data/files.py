@@ -40,8 +40,8 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 PARQUET_MAGIC = b"PAR1"
 GZIP_MAGIC = b"\x1f\x8b"
 
-# What is often renamed to .csv by mistake, by the first bytes that give it away.
-DISGUISES = {
+# Formats whose files are often renamed to .csv by mistake, by their first bytes (magic numbers).
+OTHER_FORMATS = {
     b"PK\x03\x04": "is an Excel workbook or a zip archive, not text; save the sheet as CSV (UTF-8)",
     b"\xd0\xcf\x11\xe0": "is an old Excel workbook, not text; save the sheet as CSV (UTF-8)",
     GZIP_MAGIC: "is compressed with gzip; give it a name that ends in .csv.gz",
@@ -198,7 +198,7 @@ def _uncompressed(source: str, raw: bytes) -> bytes:
 
 def _text_of(source: str, raw: bytes) -> bytes:
     """Return the file's text, in UTF-8, with line feeds between its lines, whichever of three line ends it uses."""
-    for magic, complaint in DISGUISES.items():
+    for magic, complaint in OTHER_FORMATS.items():
         if raw.startswith(magic):
             raise InputError(f"{source} {complaint}.")
     raw = raw.removeprefix(BYTE_ORDER_MARK).replace(b"\r\n", b"\n").replace(b"\r", b"\n")

@@ -175,10 +175,10 @@ def problem(
         need_primary(own)
         need_primary(other)
     chance = None if seed is None else np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 0x9A9E5])))
-    primary = _primaries(marks, own.primary, _tickets(own, chance))
-    paper_first = _primaries(paper_marks, other.primary, _tickets(other, chance))
-    tickets = _tickets(own, chance)
-    kept = marks if surplus == "keep" else _without_surplus(marks, primary, secondary, tickets)
+    primary = _primaries(marks, own.primary, _random_numbers(own, chance))
+    paper_first = _primaries(paper_marks, other.primary, _random_numbers(other, chance))
+    numbers = _random_numbers(own, chance)
+    kept = marks if surplus == "keep" else _without_surplus(marks, primary, secondary, numbers)
     too_many = np.flatnonzero(marks.sum(axis=1) > areas)
     return make_problem(
         Conference(_vectors(paper_marks, paper_first), named, secondary),
@@ -247,7 +247,7 @@ def _of_draw(most: int, *, seeded: bool) -> Disclosure:
     """
     chance = "from a seed that can be known, so this is a simulation" if seeded else "secretly"
     return Disclosure(
-        # A little more than ln k: two of k tickets, which have 53 bits, are the same now and then.
+        # A little more than ln k: two of k random numbers, which have 53 bits, can be equal.
         epsilon=float(np.log(most)) + 1e-9 if most > 1 else 0.0,
         reason=f"the draw of a public primary area from up to {most} private areas (ln {most})",
         assumption=f"Primary areas were drawn {chance}, and once: another draw for the same reviewer costs ln k again.",
@@ -299,7 +299,7 @@ def _checked_marks(marks: ArrayLike, what: str) -> NDArray[np.uint8]:
     return table.astype(np.uint8)
 
 
-def _tickets(labels: Labels, chance: np.random.Generator | None) -> FloatArray:
+def _random_numbers(labels: Labels, chance: np.random.Generator | None) -> FloatArray:
     """Return a random number for every mark, which depends on a row's id and not on its place in the file.
 
     Without a generator each is the operating system's: from those that primary areas show of one generator, its others
@@ -311,26 +311,26 @@ def _tickets(labels: Labels, chance: np.random.Generator | None) -> FloatArray:
         fresh: FloatArray = (bits >> np.uint64(11)) / GRID
         return fresh
     order = np.argsort(np.array(labels.ids), kind="stable") if labels.ids else np.arange(len(labels.marks))
-    tickets = np.empty(shape)
-    tickets[order] = chance.random(shape)
-    return tickets
+    numbers = np.empty(shape)
+    numbers[order] = chance.random(shape)
+    return numbers
 
 
-def _primaries(marks: NDArray[np.uint8], given: IntArray | None, tickets: FloatArray) -> IntArray:
+def _primaries(marks: NDArray[np.uint8], given: IntArray | None, numbers: FloatArray) -> IntArray:
     """Return the given primary areas, or a uniformly drawn area of each row."""
     if given is not None:
         return given
-    drawn: IntArray = np.where(marks == 1, tickets, -1.0).argmax(axis=1)
+    drawn: IntArray = np.where(marks == 1, numbers, -1.0).argmax(axis=1)
     return drawn
 
 
 def _without_surplus(
-    marks: NDArray[np.uint8], primary: IntArray, secondary: int, tickets: FloatArray
+    marks: NDArray[np.uint8], primary: IntArray, secondary: int, numbers: FloatArray
 ) -> NDArray[np.uint8]:
     """Return marks with at most `secondary` areas besides the primary one, kept at random."""
-    ticket = np.where(marks == 1, tickets, 2.0)
-    ticket[np.arange(len(marks)), primary] = -1.0
-    order = ticket.argsort(axis=1).argsort(axis=1)
+    priority = np.where(marks == 1, numbers, 2.0)
+    priority[np.arange(len(marks)), primary] = -1.0
+    order = priority.argsort(axis=1).argsort(axis=1)
     return np.where(order <= secondary, marks, 0).astype(np.uint8)
 
 

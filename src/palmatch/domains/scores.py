@@ -263,7 +263,7 @@ def problem(
     own_types = np.column_stack((number, rows)).astype(np.float64)
     if isinstance(demand, Mapping):
         demand = np.array([demand.get(user, np.nan) for user in scores.users], dtype=np.float64)
-    strangers = _not_among(domain, own_types)
+    uncovered = _not_among(domain, own_types)
     return make_problem(
         domain,
         own_types,
@@ -271,8 +271,8 @@ def problem(
         resource_ids=scores.papers,
         interest=interest,
         epsilon=for_all_agents(epsilon, len(rows)),
-        uncovered=strangers,
-        notes=(*notes, *_notes(len(strangers), len(rows))),
+        uncovered=uncovered,
+        notes=(*notes, *_notes(len(uncovered), len(rows))),
         check=False,
         capacity=capacity,
         demand=demand,
@@ -281,11 +281,11 @@ def problem(
     )
 
 
-def _notes(strangers: int, agents: int) -> tuple[str, ...]:
-    if not strangers:
+def _notes(uncovered: int, agents: int) -> tuple[str, ...]:
+    if not uncovered:
         return ()
     return (
-        f"{strangers:,} of {agents:,} reviewers have scores that are not among their region's possible types: methods "
+        f"{uncovered:,} of {agents:,} reviewers have scores that are not among their region's possible types: methods "
         "that act as the nearest possible type (once, palma) cover them, others (published) do not.",
     )
 

@@ -161,8 +161,8 @@ def covering(problem: Problem) -> Problem:
     """Return the problem with a note of the agents whose utilities are not among their region's possible types."""
     domain, types = problem.domain, problem.types
     assert isinstance(domain, Table)
-    strangers = _not_among(types[:, 1:], types[:, 0].astype(np.int64), domain.possible)
-    return replace(problem, uncovered=tuple(strangers), notes=_notes(len(strangers), problem.agents))
+    uncovered = _not_among(types[:, 1:], types[:, 0].astype(np.int64), domain.possible)
+    return replace(problem, uncovered=tuple(uncovered), notes=_notes(len(uncovered), problem.agents))
 
 
 def _agents_of(frame: Any, resource_ids: Sequence[str] | None) -> Rows:
@@ -193,11 +193,11 @@ def numbers_of(values: Any, what: str) -> FloatArray:
         raise InputError(f"In {what}: expected numbers, got something else.") from None
 
 
-def _notes(strangers: int, agents: int) -> tuple[str, ...]:
-    if not strangers:
+def _notes(uncovered: int, agents: int) -> tuple[str, ...]:
+    if not uncovered:
         return ()
     return (
-        f"{strangers} of {agents} agents have utilities that are not among their region's possible types: methods that "
+        f"{uncovered} of {agents} agents have utilities that are not among their region's possible types: methods that "
         "act as the nearest possible type (once, palma) cover them, others (published) do not.",
     )
 

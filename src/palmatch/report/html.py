@@ -61,7 +61,7 @@ class Row:
     """A row of a table."""
 
     cells: tuple[Cell, ...]
-    chief: bool = False
+    headline: bool = False
 
 
 @dataclass(frozen=True, slots=True)

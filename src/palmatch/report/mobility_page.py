@@ -14,8 +14,8 @@ from palmatch.report.html import Exhibit, Page, Table, picture, text_row, write_
 from palmatch.report.paper_figures import Mark
 from palmatch.report.phrases import counted, percent
 from palmatch.report.reproduction import (
+    Provenance,
     Sizes,
-    Told,
     epsilon_exhibit,
     listed,
     loss_exhibit,
@@ -31,12 +31,12 @@ from palmatch.studies.reproduced import Loss, Spent
 _SIZES = Sizes("edge of a square region (metres)", lambda edge: f"ℓ = {edge:g} m")
 
 
-def write_mobility(folder: Path, records: Records, rows: pl.DataFrame, told: Told) -> list[Path]:
+def write_mobility(folder: Path, records: Records, rows: pl.DataFrame, told: Provenance) -> list[Path]:
     """Write `report.html` and its figures into the folder; return the page first, then the pictures in PNG."""
     return write_page(folder, mobility_page(folder, records, rows, told))
 
 
-def mobility_page(folder: Path, records: Records, rows: pl.DataFrame, told: Told) -> Page:
+def mobility_page(folder: Path, records: Records, rows: pl.DataFrame, told: Provenance) -> Page:
     """Draw the figures and return all that the page says."""
     lost, spent = losses(rows), spendings(rows)
     full = [x for x in spent if x.epsilon == spent[0].epsilon]

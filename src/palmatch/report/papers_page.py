@@ -12,8 +12,8 @@ from palmatch.report.html import Exhibit, Table, text_row, write_page
 from palmatch.report.paper_figures import Mark
 from palmatch.report.phrases import counted, percent
 from palmatch.report.reproduction import (
+    Provenance,
     Sizes,
-    Told,
     epsilon_exhibit,
     listed,
     loss_exhibit,
@@ -31,7 +31,7 @@ _SIZES = Sizes("most areas of a possible reviewer", lambda areas: counted(round(
 
 
 def write_papers(
-    folder: Path, records: Records, rows: pl.DataFrame, told: Told, *, readings: pl.DataFrame | None = None
+    folder: Path, records: Records, rows: pl.DataFrame, told: Provenance, *, readings: pl.DataFrame | None = None
 ) -> list[Path]:
     """Write `report.html` and its figures into the folder; return the page first, then the pictures in PNG."""
     lost, spent = losses(rows), spendings(rows)

@@ -33,7 +33,7 @@ _BOUNDS = ("unlimited", "noise")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Provenance:
     """What a page says about the call that made it."""
 
     runs: int
@@ -77,7 +77,7 @@ def study_page(
     left_out: Sequence[str],
     notes: tuple[str, ...],
     settings: tuple[tuple[str, str], ...],
-    told: Told,
+    told: Provenance,
 ) -> Page:
     """Return the page of a study; sentences that are empty are left out."""
     absent = [number.published.what for number in numbers if number.own is None]
@@ -173,7 +173,7 @@ def listed(values: Sequence[object]) -> str:
 
 
 def settings_of(
-    source: str, told: Told, truth_selection: str, *more: tuple[str, str], utility: str
+    source: str, told: Provenance, truth_selection: str, *more: tuple[str, str], utility: str
 ) -> tuple[tuple[str, str], ...]:
     """Return every public number of a study in words."""
     default = Settings()

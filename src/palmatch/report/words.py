@@ -90,7 +90,7 @@ def _served(row: Row, problem: Problem, words: Words) -> str:
     return f"gave {_mean(row.matched_mean)} of {counted(problem.agents, *words.agent)} a {words.resource[0]}"
 
 
-def _references(comparison: Comparison, chief: Row, words: Words) -> list[str]:
+def _references(comparison: Comparison, headline: Row, words: Words) -> list[str]:
     """Say what no method at all would lose, and what the best method without any budget loses."""
     told = []
     least = _rows(comparison).get(LIMIT)
@@ -100,12 +100,12 @@ def _references(comparison: Comparison, chief: Row, words: Words) -> list[str]:
             "public prior, as they were drawn anew for every run here."
         )
     lot = _rows(comparison).get("random")
-    if lot is not None and lot is not chief:
+    if lot is not None and lot is not headline:
         told.append(f"Handing out the {words.resource[1]} by lot loses {percent(lot.loss_mean)}.")
     free = [
         row
         for row in comparison.rows
-        if row not in (lot, chief, least) and kind_of(row.method, row.epsilon_max) is REGION_ONLY
+        if row not in (lot, headline, least) and kind_of(row.method, row.epsilon_max) is REGION_ONLY
     ]
     if free:
         best = min(free, key=lambda row: row.loss_mean)
@@ -152,7 +152,7 @@ def _uncovered(guarantee: Guarantee) -> str:
 def table(comparison: Comparison, headline: str) -> Table:
     """Return the rows of a comparison, the least loss first."""
     ranked = sorted(comparison.rows, key=lambda row: (row.loss_mean, row.method))
-    rows = tuple(_line(row, comparison.problem, chief=row.method == headline) for row in ranked)
+    rows = tuple(_line(row, comparison.problem, headline=row.method == headline) for row in ranked)
     private = [name for name, runs in comparison.runs.items() if runs and not runs[0].matching.epsilon_is_public]
     remark = (
         "Welfare lost is the part of the optimum's total utility that is missing: the mean over the runs ± one "
@@ -188,7 +188,7 @@ def fairness_table(comparison: Comparison, headline: str) -> Table:
     return Table(("method", *columns), tuple(rows), remark, "How evenly all are served")
 
 
-def _line(row: Row, problem: Problem, *, chief: bool) -> html.Row:
+def _line(row: Row, problem: Problem, *, headline: bool) -> html.Row:
     kind = kind_of(row.method, row.epsilon_max)
     spread = f"± {100 * row.loss_sd:.1f}" if row.loss_sd > 0 else ""
     cells = (
@@ -198,7 +198,7 @@ def _line(row: Row, problem: Problem, *, chief: bool) -> html.Row:
         Cell(NOTHING if row.method == LIMIT else f"{_mean(row.matched_mean)} of {problem.agents:,}"),
         Cell(f"{row.rounds_mean:,.0f}" if row.rounds_mean else NOTHING),
     )
-    return html.Row(cells, chief)
+    return html.Row(cells, headline)
 
 
 def _epsilon(row: Row) -> str:

@@ -1,1 +1,1 @@
-"""Many runs, with spread: methods held against each other on the same problems."""
+"""Repeated runs of methods on the same problems, with means and standard deviations."""

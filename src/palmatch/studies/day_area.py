@@ -59,15 +59,15 @@ class Area:
         """Return the centre of each square."""
         return np.array([_known(self, *square)[0] for square in squares.tolist()]).reshape(-1, 2)
 
-    def stands(self, squares: FloatArray, lots: IntArray) -> FloatArray:
+    def stands(self, squares: FloatArray, numbers: IntArray) -> FloatArray:
         """Return a point of each square in the service area, or the centre of one that is not served.
 
-        Vehicles that all stood in the centre would be alike to every agent; `lots`, public numbers, spread them.
+        Vehicles that all stood in the centre would be alike to every agent; public `numbers` spread them.
         """
         found = [_known(self, *square) for square in squares.tolist()]
         chosen = [
-            points[1 + lot % (len(points) - 1)] if len(points) > 1 else points[0]
-            for points, lot in zip(found, lots.tolist(), strict=True)
+            points[1 + number % (len(points) - 1)] if len(points) > 1 else points[0]
+            for points, number in zip(found, numbers.tolist(), strict=True)
         ]
         return np.array(chosen).reshape(-1, 2)
 
@@ -86,8 +86,8 @@ class Area:
         return _even_places(self.made_up)
 
 
-def lots(vehicles: IntArray, batch: int) -> IntArray:
-    """Return a public number for each vehicle that is sent off in a batch."""
+def public_draws(vehicles: IntArray, batch: int) -> IntArray:
+    """Return a public pseudorandom number for each vehicle that is sent off in a batch."""
     return draws(streams(0, vehicles.astype(np.uint64)), batch, SELECTION)
 
 

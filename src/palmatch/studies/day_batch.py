@@ -62,7 +62,7 @@ OUTCOMES: Final = ("matched", "gave up", "waiting")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Posed:
+class PseudonymousBatch:
     """A batch as it is seen from outside: a problem under one-time ids, and, private, what its rows stand for."""
 
     problem: Problem
@@ -153,37 +153,37 @@ def _matched(
     """Match the agents of a state to the vehicles that stand free."""
     offer = offers(state.agents, units=plan.share, memoises=plan.memoises)
     draws = ahead or drawn(plan.seed, state.batch)
-    posed = pose(state.agents, offer, state.fleet.place, free, plan, area, key=draws.key)
+    batch = pseudonymised(state.agents, offer, state.fleet.place, free, plan, area, key=draws.key)
     lap("problem")
-    ended = _played(posed, state, offer, plan, draws, keep)
+    ended = _played(batch, state, offer, plan, draws, keep)
     lap("matching")
-    worth = day_truth.worth(posed.problem, ended.resource_of)
+    worth = day_truth.worth(batch.problem, ended.resource_of)
     lap("optimum")
-    agents, charged = _remembered(state.agents, posed, ended, offer)
+    agents, charged = _remembered(state.agents, batch, ended, offer)
     vehicle_of, got = np.full(len(agents), -1, dtype=np.int64), np.flatnonzero(ended.resource_of >= 0)
-    vehicle_of[posed.agent_of[got]] = posed.vehicle_of[ended.resource_of[got]]
+    vehicle_of[batch.agent_of[got]] = batch.vehicle_of[ended.resource_of[got]]
     return _Found(agents, ended.memory.channels, vehicle_of, int(charged.sum()), ended.rounds, worth)
 
 
 def _played(
-    posed: Posed, state: State, offer: IntArray, plan: Plan, draws: Drawn, keep: Callable[[Drawn], None]
+    batch: PseudonymousBatch, state: State, offer: IntArray, plan: Plan, draws: Drawn, keep: Callable[[Drawn], None]
 ) -> Ended:
-    workspace, settings = Workspace(posed.problem), Settings(epsilon=0.0, delta=plan.delta)
-    agents = state.agents.only(posed.agent_of)
+    workspace, settings = Workspace(batch.problem), Settings(epsilon=0.0, delta=plan.delta)
+    agents = state.agents.only(batch.agent_of)
     memory = Memory(agents.channel, agents.report, state.channels)
     if plan.facts.settle is not None:
         ended = play_reports(workspace, plan.method, settings, draws, memory, seed=plan.seed, keep=keep)
         return ended if plan.memoises else replace(ended, memory=memory)
     resource_of, rounds = play_other(workspace, plan.method, settings, draws, seed=plan.seed)
     # An agent with a share to act on is charged for it, whatever it did: the charge must not tell.
-    return Ended(resource_of, rounds, (offer[posed.agent_of] > 0).astype(np.int64), memory)
+    return Ended(resource_of, rounds, (offer[batch.agent_of] > 0).astype(np.int64), memory)
 
 
-def _remembered(agents: Agents, posed: Posed, ended: Ended, offer: IntArray) -> tuple[Agents, IntArray]:
+def _remembered(agents: Agents, batch: PseudonymousBatch, ended: Ended, offer: IntArray) -> tuple[Agents, IntArray]:
     """Return the agents after a batch, with what they spent and stored, and which of them were charged."""
     charged, channel, report = (np.empty(len(agents), dtype=np.int64) for _ in range(3))
-    charged[posed.agent_of] = ended.charged
-    channel[posed.agent_of], report[posed.agent_of] = ended.memory.channel, ended.memory.report
+    charged[batch.agent_of] = ended.charged
+    channel[batch.agent_of], report[batch.agent_of] = ended.memory.channel, ended.memory.report
     after = replace(
         agents,
         left=agents.left - charged * offer,
@@ -195,21 +195,21 @@ def _remembered(agents: Agents, posed: Posed, ended: Ended, offer: IntArray) -> 
     return after, charged
 
 
-def pose(
+def pseudonymised(
     agents: Agents, offer: IntArray, places: FloatArray, free: IntArray, plan: Plan, area: Area, *, key: bytes
-) -> Posed:
+) -> PseudonymousBatch:
     """Put agents and free vehicles under ids of this batch alone, in the order of these ids."""
     agent_of, names = _shuffled(agents.number, kind="agent", key=key)
-    vehicle_of, plates = _shuffled(free, kind="vehicle", key=key)
+    vehicle_of, vehicle_ids = _shuffled(free, kind="vehicle", key=key)
     problem = mobility.problem(
         _points("agents", names, agents.place[agent_of]),
-        _points("vehicles", plates, places[free[vehicle_of]]),
+        _points("vehicles", vehicle_ids, places[free[vehicle_of]]),
         edge=plan.edge,
         interest=plan.interest,
         epsilon=np.ldexp(offer[agent_of].astype(np.float64), -UNIT_BITS),
         likely=area.likely(),
     )
-    return Posed(problem, agent_of, free[vehicle_of])
+    return PseudonymousBatch(problem, agent_of, free[vehicle_of])
 
 
 def _shuffled(numbers: IntArray, *, kind: str, key: bytes) -> tuple[IntArray, tuple[str, ...]]:

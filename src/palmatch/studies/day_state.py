@@ -24,10 +24,10 @@ import polars as pl
 
 from palmatch.device.budget import UNIT_BITS
 from palmatch.problem import FloatArray, IntArray
-from palmatch.studies.day_area import Area, lots, metres_between
+from palmatch.studies.day_area import Area, metres_between, public_draws
 
-# What is left of a budget below this is not worth a report.
-_CRUMB = 1 << (UNIT_BITS - 20)
+# A remainder of a budget that is smaller than this is not spent on a report.
+_LEAST_SHARE = 1 << (UNIT_BITS - 20)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,7 +174,7 @@ def offers(agents: Agents, *, units: int, memoises: bool) -> IntArray:
     """
     offer = np.minimum(agents.left, units)
     done = (agents.channel >= 0) if memoises else np.zeros(len(agents), dtype=np.bool_)
-    return np.where((offer < _CRUMB) | done, 0, offer)
+    return np.where((offer < _LEAST_SHARE) | done, 0, offer)
 
 
 def send(
@@ -197,7 +197,7 @@ def send(
     reach = area.farthest(fleet.place[vehicles], square) / speed
     leaves = now + np.ceil(reach / batch_seconds) * batch_seconds
     known, served = np.isfinite(to[:, 0]), area.serves(to)
-    last = np.where(known[:, None], area.stands(to, lots(vehicles, batch)), area.centres(square))
+    last = np.where(known[:, None], area.stands(to, public_draws(vehicles, batch)), area.centres(square))
     ride = np.where(known, area.ride(square, last), 0.0) / speed
     home = np.where(served, 0.0, metres_between(last, fleet.stand[vehicles]) / speed)
     place, free_at = fleet.place.copy(), fleet.free_at.copy()

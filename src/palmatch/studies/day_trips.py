@@ -25,7 +25,7 @@ from palmatch.data.whole import made_folder, write_whole
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray
 from palmatch.studies.cells import write_rows
-from palmatch.studies.day_area import Area, lots
+from palmatch.studies.day_area import Area, public_draws
 
 HOUR: Final = 3600.0
 DAY: Final = 24 * HOUR
@@ -103,7 +103,7 @@ class DayTrips:
             raise InputError(
                 f"{self.about.source}: no trip of {self.about.date} ends in a square of Manhattan; choose another day."
             )
-        return area.stands(np.resize(ends, (count, 2)), lots(np.arange(count), 0))
+        return area.stands(np.resize(ends, (count, 2)), public_draws(np.arange(count), 0))
 
     def under_way(self, area: Area, *, speed: float) -> int:
         """Return the most trips that are under way at once, from a request to the end of the ride, by public times."""

@@ -14,7 +14,7 @@ from palmatch.errors import InputError
 from palmatch.matching import Matching
 from palmatch.problem import FloatArray, Problem
 
-# A side's sorted utilities are told at every per cent: as many figures for a crowd as for a village.
+# Sorted utilities of a side are given at every per cent: as many figures for any number of agents.
 _POINTS = 101
 
 

@@ -21,8 +21,8 @@ from palmatch.studies.limit_points import LIMIT, LimitPoint, limit_points
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 SHOWN = ("once", "palma", "published", "noise", "hungarian-once", "hungarian-region")
 
-# The budget that the words are about, or the one on the frontier that is nearest to it in ratio.
-SPOKEN = 1.0
+# The ε of the summary sentence; the frontier's budget that is nearest to it in ratio is taken.
+SUMMARY_EPSILON = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def _line(method: str, rows: Sequence[Row], played: Sequence[Sequence[Run]]) -> 
     return Line(method, not _spends(method), tuple(row for row, _ in chosen), tuple(runs for _, runs in chosen))
 
 
-def lost_at(found: Frontier, epsilon: float = SPOKEN) -> LossParts:
+def lost_at(found: Frontier, epsilon: float = SUMMARY_EPSILON) -> LossParts:
     """Return what `once`, or else the first method that looks at its budget, loses near a budget, and why."""
     at = min(range(len(found.epsilons)), key=lambda number: abs(log(found.epsilons[number] / epsilon)))
     spending = {line.method: line for line in found.lines if not line.flat}

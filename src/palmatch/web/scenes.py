@@ -49,7 +49,7 @@ _RUNS, CHART_PAIRS = 4, 1_000_000
 Value = TypeVar("Value")
 
 
-class Kept(Generic[Value]):
+class Cache(Generic[Value]):
     """The last few results, by their arguments; each is computed once, also when it is asked for twice at a time."""
 
     def __init__(self, most: int) -> None:
@@ -190,7 +190,7 @@ class Scene:
     problem: Problem
     workspace: Workspace
     optimum: float | None
-    games: Kept[PreparedMethod] = field(default_factory=lambda: Kept(_MOST_GAMES))
+    games: Cache[PreparedMethod] = field(default_factory=lambda: Cache(_MOST_GAMES))
     lock: Lock = field(default_factory=Lock)
 
 
@@ -199,8 +199,8 @@ class Scenes:
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source or Source()
-        self._scenes: Kept[Scene] = Kept(_MOST_SCENES)
-        self._kept_losses: Kept[dict[str, Any]] = Kept(len(EPSILONS) * _MOST_SCENES)
+        self._scenes: Cache[Scene] = Cache(_MOST_SCENES)
+        self._kept_losses: Cache[dict[str, Any]] = Cache(len(EPSILONS) * _MOST_SCENES)
 
     def scene(self, choice: Choice) -> Scene:
         """Return the scene of a choice; method and ε do not change it."""

@@ -1,8 +1,8 @@
 """The second stage of an audit: an attacker who knows the mechanism and every public table, and computes likelihoods.
 
-It is handed what was seen and what is public: its tables are made from a problem in which the target is its region's
-representative, so that no private cell or utility of the target can reach it. It explains nothing away: what the
-mechanism's law gives probability zero is counted as impossible, and that breaks the claim.
+It is given what was seen and what is public: its tables are made from a problem in which the target is its region's
+representative, so that no private cell or utility of the target can reach it. An observation of probability zero under
+the mechanism is counted as impossible, and refutes the claim.
 """
 
 from __future__ import annotations
@@ -339,7 +339,7 @@ def worst_report(plan: Reporting, budget: FloatArray) -> tuple[float, bool]:
     return largest, broken
 
 
-def most_telling(problem: Problem, method: str, settings: Settings) -> int | None:
+def most_distinguishable(problem: Problem, method: str, settings: Settings) -> int | None:
     """Return an agent of the region whose types are told apart best, by public knowledge; None if there is none."""
     facts, workspace = METHODS.find(method), Workspace(problem)
     if facts.settle is not None:

@@ -16,7 +16,7 @@ from palmatch.studies.audit.analytic import (
     ReportLaw,
     attack_by_likelihood,
     law_of,
-    most_telling,
+    most_distinguishable,
     streams_repeat,
     worst_report,
 )
@@ -208,7 +208,7 @@ def audit(
 def _target(problem: Problem, method: str, agent: int | None, settings: Settings) -> int:
     if agent is not None:
         return agent
-    found = most_telling(problem, method, settings) if METHODS.find(method).spends else None
+    found = most_distinguishable(problem, method, settings) if METHODS.find(method).spends else None
     return most_varied(problem) if found is None else found
 
 

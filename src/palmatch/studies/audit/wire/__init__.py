@@ -6,6 +6,6 @@ one.
 """
 
 from palmatch.studies.audit.wire.attack import WireAttack, attack_wire
-from palmatch.studies.audit.wire.games import Stage
+from palmatch.studies.audit.wire.games import AuditSetup
 
-__all__ = ["Stage", "WireAttack", "attack_wire"]
+__all__ = ["AuditSetup", "WireAttack", "attack_wire"]

@@ -24,7 +24,7 @@ from palmatch.studies.audit.blackbox.attack import Claim, Progress, measured
 from palmatch.studies.audit.blackbox.bound import Bound, check_games, flagged_from
 from palmatch.studies.audit.blackbox.observation import Observation
 from palmatch.studies.audit.wire.capture import CHAINS, observe_wire
-from palmatch.studies.audit.wire.games import VIRTUAL, Captured, Stage
+from palmatch.studies.audit.wire.games import VIRTUAL, AuditSetup, Captured
 from palmatch.studies.audit.wire.networks import Network
 from palmatch.threads import end_with_parent
 
@@ -77,7 +77,7 @@ class WireAttack:
 
 
 def attack_wire(
-    stage: Stage,
+    setup: AuditSetup,
     *,
     games: int,
     network: Network = "memory",
@@ -90,14 +90,14 @@ def attack_wire(
     Games in memory are played by so many processes; for one seed they are the same, but for how long devices compute.
     """
     check_games(games, error)
-    spots, claim = worst_pair(stage), Claim(stage.epsilon, 0.0)
+    spots, claim = worst_pair(setup), Claim(setup.epsilon, 0.0)
     if network == "memory":
-        seen = _virtual(stage, spots, games, processes, progress)
+        seen = _virtual(setup, spots, games, processes, progress)
     else:
-        seen = asyncio.run(_real(stage, spots, games, network, progress))
+        seen = asyncio.run(_real(setup, spots, games, network, progress))
     test, _, _, bound = measured(*seen, claim, error, names=CHAINS)
     return WireAttack(
-        protocol=stage.protocol,
+        protocol=setup.protocol,
         network=network,
         spots=spots,
         test=test,
@@ -108,15 +108,15 @@ def attack_wire(
     )
 
 
-def worst_pair(stage: Stage) -> tuple[int, int]:
+def worst_pair(setup: AuditSetup) -> tuple[int, int]:
     """Return two grid points that some report tells apart best, as the public table says; two corners for rounds."""
-    tags = tuple(device.tag("audit") for device in stage.devices)
-    crowd = Crowd("audit", bytes(32), (0.0, stage.epsilon), {(stage.region, 1): tags}, bytes(32))
-    message = stage.opening(VIRTUAL).rules.tables(crowd)[stage.region, 1]
-    topic = Topic("audit", "table", table_name(stage.region, 1))
+    tags = tuple(device.tag("audit") for device in setup.devices)
+    crowd = Crowd("audit", bytes(32), (0.0, setup.epsilon), {(setup.region, 1): tags}, bytes(32))
+    message = setup.opening(VIRTUAL).rules.tables(crowd)[setup.region, 1]
+    topic = Topic("audit", "table", table_name(setup.region, 1))
     table = table_record(Envelope(topic, message, body_of(message), bytes(64)))
     if not isinstance(table, ReportTable):
-        return 0, stage.grid.spots - 1
+        return 0, setup.grid.spots - 1
     chances = np.log(np.array(table.chances, dtype=np.float64))
     pairs = list(combinations(range(len(chances)), 2))
     apart = [float(np.abs(chances[one] - chances[two]).max()) for one, two in pairs]
@@ -125,12 +125,12 @@ def worst_pair(stage: Stage) -> tuple[int, int]:
 
 
 def _virtual(
-    stage: Stage, spots: tuple[int, int], games: int, processes: int, progress: Progress | None
+    setup: AuditSetup, spots: tuple[int, int], games: int, processes: int, progress: Progress | None
 ) -> tuple[list[Observation], list[Observation]]:
     """Play games in batches, each with draws of its own, so that it does not matter which process plays which."""
     seen: tuple[list[Observation], list[Observation]] = ([], [])
     sizes = [min(_BATCH, 2 * games - first) for first in range(0, 2 * games, _BATCH)]
-    play = partial(_played, stage, spots)
+    play = partial(_played, setup, spots)
     # spawn, on every system: a fork of a process in which numba has threads may never come back.
     with ExitStack() as stack:
         if processes > 1:
@@ -150,20 +150,20 @@ def _virtual(
     return seen
 
 
-def _played(stage: Stage, spots: tuple[int, int], number: int, games: int) -> list[Observation]:
+def _played(setup: AuditSetup, spots: tuple[int, int], number: int, games: int) -> list[Observation]:
     """Play one batch: both places by turns."""
-    stage.draw_anew(number)
-    return [observe_wire(stage.virtual(spots[game % 2])) for game in range(games)]
+    setup.draw_anew(number)
+    return [observe_wire(setup.virtual(spots[game % 2])) for game in range(games)]
 
 
 async def _real(
-    stage: Stage, spots: tuple[int, int], games: int, network: Network, progress: Progress | None
+    setup: AuditSetup, spots: tuple[int, int], games: int, network: Network, progress: Progress | None
 ) -> tuple[list[Observation], list[Observation]]:
     seen: tuple[list[Observation], list[Observation]] = ([], [])
     # Both places in every batch of games, so that what else the machine does meanwhile tells nothing.
     for number in range(0, 2 * games, _AT_ONCE):
         sides = [place % 2 for place in range(number, min(number + _AT_ONCE, 2 * games))]
-        captured: Sequence[Captured] = await asyncio.gather(*(stage.real(spots[side], network) for side in sides))
+        captured: Sequence[Captured] = await asyncio.gather(*(setup.real(spots[side], network) for side in sides))
         for side, one in zip(sides, captured, strict=True):
             seen[side].append(observe_wire(one))
         _tell(progress, number + len(sides), 2 * games)

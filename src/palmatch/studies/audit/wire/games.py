@@ -78,7 +78,7 @@ VIRTUAL = Times(2.0, 0.5, 2.0)
 REAL = Times(0.8, 0.3, 0.8)
 
 
-class Stage:
+class AuditSetup:
     """What is the same in all games.
 
     Parameters
