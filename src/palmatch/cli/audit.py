@@ -9,6 +9,7 @@ import typer
 
 from palmatch.cli import options, show
 from palmatch.cli.inputs import inputs_of
+from palmatch.cli.options import option
 from palmatch.cli.outputs import check_outputs, folder_for
 from palmatch.errors import InputError
 from palmatch.methods import METHODS, Settings
@@ -41,19 +42,18 @@ def command(
     agents: options.Agents,
     resources: options.Resources = None,
     chosen: options.ProblemOptions,
-    out: Annotated[Path, typer.Option("--out", help="The folder for the pictures.")] = Path("audit"),
+    out: Annotated[Path, option("--out", "The folder for the pictures.")] = Path("audit"),
     method: Annotated[str, options.one_method(_AUDITED)] = "once",
     agent: Annotated[
-        str | None, typer.Option("--agent", help="The agent to watch; one of the most telling region unless given.")
+        str | None, option("--agent", "The agent to watch; one of the most telling region unless given.")
     ] = None,
     games: Annotated[
-        int | None, typer.Option("--games", help=f"Games with either type in each attack; {GAMES} unless given.")
+        int | None, option("--games", f"Games with either type in each attack; {GAMES} unless given.")
     ] = None,
     resolution: Annotated[
-        float | None,
-        typer.Option("--resolution", help="In place of --games: the smallest ε to be flagged with 95 % power."),
+        float | None, option("--resolution", "In place of --games: the smallest ε to be flagged with 95 % power.")
     ] = None,
-    confidence: Annotated[float, typer.Option("--confidence", help="Confidence in the measured ε.")] = 1 - 1e-6,
+    confidence: Annotated[float, option("--confidence", "Confidence in the measured ε.")] = 1 - 1e-6,
     edge: options.Edge = 1000.0,
     areas: options.Areas = 3,
     budget: options.BudgetOptions,

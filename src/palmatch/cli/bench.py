@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from palmatch.cli import options, show
+from palmatch.cli.options import option
 from palmatch.cli.outputs import check_outputs
 from palmatch.errors import InputError
 from palmatch.studies import bench
@@ -26,7 +27,7 @@ def command(
     threads: Annotated[str, typer.Option(help="Numbers of threads, with commas.")] = "1",
     flow: Annotated[int, typer.Option(help="Agents for OR-tools' min-cost flow beside `once`; 0 for none.")] = 0,
     dense: Annotated[int, typer.Option(help="Agents for scipy's assignment beside `once`; 0 for none.")] = 0,
-    live: Annotated[bool, typer.Option("--live", help="Measure live games instead; needs palmatch[live].")] = False,
+    live: Annotated[bool, option("--live", "Measure live games instead; needs palmatch[live].")] = False,
     agents: Annotated[int, typer.Option(help="Devices of a live game, each with a connection.", min=2)] = 10_000,
     transport: Annotated[str, typer.Option(help="Transports of live games: hub, mqtt, with commas.")] = "hub,mqtt",
     protocol: Annotated[str, typer.Option(help="Protocols of live games: report, bids, with commas.")] = "report",

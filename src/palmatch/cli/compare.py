@@ -9,10 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from palmatch.cli import options, show
 from palmatch.cli.inputs import inputs_of
+from palmatch.cli.options import option
 from palmatch.cli.outputs import check_outputs, folder_for
 from palmatch.errors import InputError
 from palmatch.matching import Matching, in_words
@@ -48,8 +47,7 @@ def command(
     runs: options.Runs = 32,
     budget: options.BudgetOptions,
     page: Annotated[
-        Path | None,
-        typer.Option("--page", help="A folder for report.html: losses and how evenly all are served, in figures."),
+        Path | None, option("--page", "A folder for report.html: losses and how evenly all are served, in figures.")
     ] = None,
     json: options.Json = None,
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from palmatch.cli import options, show
+from palmatch.cli.options import option
 from palmatch.cli.outputs import check_outputs
 from palmatch.data import portal as portals
 from palmatch.data.files import write_rows
@@ -37,25 +38,22 @@ def _words() -> None:
 
 @app.command("taxi", help=TAXI_HELP, epilog=EXAMPLES)
 def taxi(
-    day: Annotated[str, typer.Option("--date", help="Day, as YYYY-MM-DD; 2016-01-01 to 2016-06-30.")],
-    at: Annotated[list[str], typer.Option("--at", help="When a window begins, as HH:MM:SS; more than once for more.")],
-    out: Annotated[Path, typer.Option("--out", help="Where the trips go: .csv.")],
-    seconds: Annotated[float, typer.Option("--seconds", help="How long a window lasts.")] = 30.0,
+    day: Annotated[str, option("--date", "Day, as YYYY-MM-DD; 2016-01-01 to 2016-06-30.")],
+    at: Annotated[list[str], option("--at", "When a window begins, as HH:MM:SS; more than once for more.")],
+    out: Annotated[Path, option("--out", "Where the trips go: .csv.")],
+    seconds: Annotated[float, option("--seconds", "How long a window lasts.")] = 30.0,
     before: Annotated[
-        float | None,
-        typer.Option("--before", help="Minutes before each window, for vehicles; 5, or twice a longer window."),
+        float | None, option("--before", "Minutes before each window, for vehicles; 5, or twice a longer window.")
     ] = None,
-    dataset: Annotated[
-        str, typer.Option("--dataset", help="The portal's dataset; --date has to be in it.")
-    ] = portals.DATASET,
+    dataset: Annotated[str, option("--dataset", "The portal's dataset; --date has to be in it.")] = portals.DATASET,
     portal: Annotated[
-        str | None, typer.Option("--portal", help=f"Address of the portal or a mirror; {portals.PORTAL} unless given.")
+        str | None, option("--portal", f"Address of the portal or a mirror; {portals.PORTAL} unless given.")
     ] = None,
     cache: Annotated[
-        Path | None, typer.Option("--cache", help="Folder that keeps answers; ~/.cache/palmatch unless given.")
+        Path | None, option("--cache", "Folder that keeps answers; ~/.cache/palmatch unless given.")
     ] = None,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Ask for everything anew, keep nothing.")] = False,
-    page: Annotated[int, typer.Option("--page", help="Rows to ask for at a time.")] = portals.PAGE_ROWS,
+    no_cache: Annotated[bool, option("--no-cache", "Ask for everything anew, keep nothing.")] = False,
+    page: Annotated[int, option("--page", "Rows to ask for at a time.")] = portals.PAGE_ROWS,
     json: options.Json = None,
 ) -> None:
     """Fetch the trips of the windows and of the minutes before them."""

@@ -15,6 +15,7 @@ import typer
 
 import palmatch
 from palmatch.cli import options, show
+from palmatch.cli.options import option
 from palmatch.cli.outputs import check_outputs
 from palmatch.data.whole import made_folder, write_whole
 from palmatch.errors import InputError
@@ -48,37 +49,30 @@ _README: Final = (
 
 def command(
     trips: options.Trips = None,
-    date: Annotated[
-        str | None, typer.Option("--date", help="The day, as 2016-01-15; the file's first unless given.")
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", help="The folder for the results.")] = Path("day"),
+    date: Annotated[str | None, option("--date", "The day, as 2016-01-15; the file's first unless given.")] = None,
+    out: Annotated[Path, option("--out", "The folder for the results.")] = Path("day"),
     method: Annotated[str, typer.Option("--method", "--policy", help="The method of every batch.")] = "once",
-    batch: Annotated[float, typer.Option("--batch", help="Seconds of a batch.")] = 30.0,
+    batch: Annotated[float, option("--batch", "Seconds of a batch.")] = 30.0,
     edge: options.Edge = 1000.0,
-    epsilon: Annotated[float, typer.Option("--epsilon", help="What an agent spends in a batch.")] = 1.0,
-    budget: Annotated[
-        float, typer.Option("--budget-per-day", help="What an agent may spend in the day; then ε = 0.")
-    ] = 1.0,
+    epsilon: Annotated[float, option("--epsilon", "What an agent spends in a batch.")] = 1.0,
+    budget: Annotated[float, option("--budget-per-day", "What an agent may spend in the day; then ε = 0.")] = 1.0,
     waiting: Annotated[
         str,
-        typer.Option(
+        option(
             "--waiting",
-            help="Match a waiting agent by its stored report (memoised), or anew until its budget is spent and then by "
+            "Match a waiting agent by its stored report (memoised), or anew until its budget is spent and then by "
             "its region (region).",
         ),
     ] = "memoised",
     delta: options.Delta = 1e-5,
     vehicles: Annotated[
-        int | None,
-        typer.Option("--vehicles", help="How many; 1.1 times the trips that are under way at once unless given."),
+        int | None, option("--vehicles", "How many; 1.1 times the trips that are under way at once unless given.")
     ] = None,
-    patience: Annotated[float, typer.Option("--patience", help="Minutes after which an agent gives up.")] = 10.0,
-    speed: Annotated[float, typer.Option("--speed", help="Kilometres an hour along the streets.")] = 18.0,
-    interest: Annotated[
-        int, typer.Option("--interest", help="Nearest vehicles that each possible type considers.")
-    ] = 20,
-    start: Annotated[str, typer.Option("--start", help="Time of the first batch, as 08:00.")] = "00:00",
-    end: Annotated[str, typer.Option("--end", help="Time at which the last batch ends, as 24:00.")] = "24:00",
+    patience: Annotated[float, option("--patience", "Minutes after which an agent gives up.")] = 10.0,
+    speed: Annotated[float, option("--speed", "Kilometres an hour along the streets.")] = 18.0,
+    interest: Annotated[int, option("--interest", "Nearest vehicles that each possible type considers.")] = 20,
+    start: Annotated[str, option("--start", "Time of the first batch, as 08:00.")] = "00:00",
+    end: Annotated[str, option("--end", "Time at which the last batch ends, as 24:00.")] = "24:00",
     seed: options.SecretSeed = None,
     json: options.Json = None,
 ) -> None:

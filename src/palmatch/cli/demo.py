@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from palmatch.cli import options, show
 from palmatch.cli.compare import figures as compare_figures
 from palmatch.cli.compare import tell_limit
+from palmatch.cli.options import option
 from palmatch.cli.outputs import check_outputs, folder_for
 from palmatch.data import city
 from palmatch.data.files import write_rows
@@ -29,20 +28,19 @@ _WATCHED = ("once", "palma", "published", "noise", "alma")
 
 
 def command(
-    out: Annotated[Path, typer.Option("--out", help="The folder for report.html and its pictures.")] = Path("demo"),
+    out: Annotated[Path, option("--out", "The folder for report.html and its pictures.")] = Path("demo"),
     seed: options.SecretSeed = None,
     data_seed: options.DataSeed = 0,
-    hour: Annotated[float, typer.Option("--hour", help="Hour of the day: 5, 8, 11, 19, or any other.")] = 8.0,
+    hour: Annotated[float, option("--hour", "Hour of the day: 5, 8, 11, 19, or any other.")] = 8.0,
     edge: options.Edge = 1000.0,
     runs: options.Runs = 32,
     epsilon: options.Epsilon = 1.0,
     delta: options.Delta = 1e-5,
     limit: Annotated[
-        bool,
-        typer.Option("--limit", help="Add what no private method can beat; every run then draws its own agents."),
+        bool, option("--limit", "Add what no private method can beat; every run then draws its own agents.")
     ] = False,
     all_methods: Annotated[
-        bool, typer.Option("--all", help="Play also methods that plan anew in every run, which takes much longer.")
+        bool, option("--all", "Play also methods that plan anew in every run, which takes much longer.")
     ] = False,
     json: options.Json = None,
 ) -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 import palmatch
 from palmatch.cli import show
+from palmatch.cli.options import option
 from palmatch.cli.outputs import folder_for
 from palmatch.data.whole import write_whole
 from palmatch.errors import InputError
@@ -21,9 +20,7 @@ EXAMPLES = "Example: palmatch examples --out examples\n\nREADME.md in the folder
 
 
 def command(
-    out: Annotated[Path, typer.Option("--out", help="The folder, which must not exist yet or be empty.")] = Path(
-        "examples"
-    ),
+    out: Annotated[Path, option("--out", "The folder, which must not exist yet or be empty.")] = Path("examples"),
 ) -> None:
     """Copy the examples."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from palmatch.cli import options, show
+from palmatch.cli.options import option
 from palmatch.data.points import check_not_swapped, read_points
 from palmatch.errors import InputError
 
@@ -23,18 +24,17 @@ EXAMPLES = (
 def command(
     agents: Annotated[Path | None, typer.Argument(help="Agents (id, lat, lon); a synthetic city unless given.")] = None,
     vehicles: Annotated[Path | None, typer.Argument(help="Vehicles, in the same form.")] = None,
-    trips: Annotated[Path | None, typer.Option("--trips", help="Taxi trips with coordinates instead.")] = None,
+    trips: Annotated[Path | None, option("--trips", "Taxi trips with coordinates instead.")] = None,
     at: Annotated[
-        str | None, typer.Option("--at", help="Which half minute of --trips; its first complete one unless given.")
+        str | None, option("--at", "Which half minute of --trips; its first complete one unless given.")
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="The port; any free one for 0.", min=0, max=65535)] = 8765,
+    host: Annotated[str, option("--host", "The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option("--port", "The port; any free one for 0.", min=0, max=65535)] = 8765,
     allow_plain: Annotated[
-        bool,
-        typer.Option("--allow-plain", help="Let --host be other than this machine: positions then travel without TLS."),
+        bool, option("--allow-plain", "Let --host be other than this machine: positions then travel without TLS.")
     ] = False,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
-    hub: Annotated[str | None, typer.Option("--hub", help="Watch a running board by its address.")] = None,
+    no_open: Annotated[bool, option("--no-open", "Do not open a browser.")] = False,
+    hub: Annotated[str | None, option("--hub", "Watch a running board by its address.")] = None,
 ) -> None:
     """Serve the page until Ctrl-C."""
     try:

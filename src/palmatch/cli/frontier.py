@@ -13,6 +13,7 @@ from palmatch.cli import options, show
 from palmatch.cli.compare import figures as compare_figures
 from palmatch.cli.compare import tell_limit
 from palmatch.cli.inputs import given_or_synthetic
+from palmatch.cli.options import option
 from palmatch.cli.outputs import check_outputs, folder_for
 from palmatch.matching import in_words
 from palmatch.methods import Settings
@@ -47,16 +48,14 @@ def command(
     chosen: options.ProblemOptions,
     edge: options.Edge = 1000.0,
     areas: options.Areas = 3,
-    epsilons: Annotated[
-        str, typer.Option("--epsilons", help="Values of ε with commas between them.", rich_help_panel=options.COMMON)
-    ] = _BUDGETS,
+    epsilons: Annotated[str, option("--epsilons", "Values of ε with commas between them.", options.COMMON)] = _BUDGETS,
     methods: Annotated[str, options.methods_option(_METHODS)] = _METHODS,
     runs: options.Runs = 8,
     delta: options.Delta = 1e-5,
     accountant: options.AccountantName = options.AUTO,
     seed: options.SecretSeed = None,
     data_seed: options.DataSeed = 0,
-    out: Annotated[Path, typer.Option("--out", help="The folder for frontier.png and frontier.svg.")] = Path(NAME),
+    out: Annotated[Path, option("--out", "The folder for frontier.png and frontier.svg.")] = Path(NAME),
     json: options.Json = None,
 ) -> None:
     """Find the frontier."""

@@ -13,6 +13,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from palmatch.cli import options, show
+from palmatch.cli.options import option
 from palmatch.cli.outputs import check_outputs
 from palmatch.device.ledger import Entry, Summary, epsilon_of, reopen
 from palmatch.errors import InputError
@@ -51,9 +52,7 @@ class MatchingLine:
 @app.command("show", help=SHOW_HELP, epilog=EXAMPLES)
 def show_ledger(
     file: File,
-    everything: Annotated[
-        bool, typer.Option("--all", help=f"All matchings, not only the {_MATCHINGS} newest.")
-    ] = False,
+    everything: Annotated[bool, option("--all", f"All matchings, not only the {_MATCHINGS} newest.")] = False,
     json: options.Json = None,
 ) -> None:
     """Show a ledger."""

@@ -11,6 +11,7 @@ import typer
 
 from palmatch.cli import options, show
 from palmatch.cli.inputs import given_or_synthetic
+from palmatch.cli.options import option
 from palmatch.cli.outputs import check_outputs
 from palmatch.privacy.limit_certificate import to_json
 from palmatch.problem import Problem
@@ -35,10 +36,10 @@ def command(
     chosen: options.ProblemOptions,
     edge: options.Edges = "1000",
     areas: options.AreasList = "3",
-    epsilon: Annotated[str, typer.Option("--epsilon", help="Budgets with commas between them.")] = "1",
-    delta: Annotated[float, typer.Option("--delta", help="Failure probability that methods may have.")] = 0.0,
+    epsilon: Annotated[str, option("--epsilon", "Budgets with commas between them.")] = "1",
+    delta: Annotated[float, option("--delta", "Failure probability that methods may have.")] = 0.0,
     crowds: Annotated[
-        int, typer.Option("--crowds", help="Crowds drawn from the prior to estimate the expected optimum.", min=0)
+        int, option("--crowds", "Crowds drawn from the prior to estimate the expected optimum.", min=0)
     ] = CROWDS,
     seed: options.SecretSeed = None,
     data_seed: options.DataSeed = 0,

@@ -17,6 +17,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from palmatch.cli import options, show
+from palmatch.cli.options import option
 from palmatch.cli.outputs import check_outputs, folder_for
 from palmatch.errors import InputError
 
@@ -42,28 +43,21 @@ class Transports(StrEnum):
 
 
 Protocol: TypeAlias = Annotated[
-    Protocols,
-    typer.Option("--protocol", help="One report each (hungarian-once), bids (once), or rounds (palma)."),
+    Protocols, option("--protocol", "One report each (hungarian-once), bids (once), or rounds (palma).")
 ]
-Trust: TypeAlias = Annotated[
-    Path, typer.Option("--trust", help="The operator's trust file.", show_default=False, dir_okay=False)
-]
-HubAddress: TypeAlias = Annotated[str, typer.Option("--hub", help="A hub, ws:// or wss://.", show_default=False)]
-Broker: TypeAlias = Annotated[
-    str, typer.Option("--broker", help="An MQTT broker, mqtt:// or mqtts://.", show_default=False)
-]
+Trust: TypeAlias = Annotated[Path, option("--trust", "The operator's trust file.", show_default=False, dir_okay=False)]
+HubAddress: TypeAlias = Annotated[str, option("--hub", "A hub, ws:// or wss://.", show_default=False)]
+Broker: TypeAlias = Annotated[str, option("--broker", "An MQTT broker, mqtt:// or mqtts://.", show_default=False)]
 Passwords: TypeAlias = Annotated[
-    Path | None, typer.Option("--passwords", help="The file of passwords that goes with a broker.", show_default=False)
+    Path | None, option("--passwords", "The file of passwords that goes with a broker.", show_default=False)
 ]
-AllowPlain: TypeAlias = Annotated[
-    bool, typer.Option("--allow-plain", help="Allow connections without TLS to other machines.")
-]
+AllowPlain: TypeAlias = Annotated[bool, option("--allow-plain", "Allow connections without TLS to other machines.")]
 Demand: TypeAlias = Annotated[
-    int, typer.Option("--demand", help="How many different resources a device wants at most: public.", min=1, max=255)
+    int, option("--demand", "How many different resources a device wants at most: public.", min=1, max=255)
 ]
 Folder: TypeAlias = Annotated[Path, typer.Argument(help="The folder of the operator's keys.", show_default=False)]
-Certificate: TypeAlias = Annotated[Path | None, typer.Option("--certificate", help="PEM file for TLS.")]
-Key: TypeAlias = Annotated[Path | None, typer.Option("--key", help="PEM file of the certificate's key.")]
+Certificate: TypeAlias = Annotated[Path | None, option("--certificate", "PEM file for TLS.")]
+Key: TypeAlias = Annotated[Path | None, option("--key", "PEM file of the certificate's key.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,17 +77,16 @@ class Network:
 )
 def demo(
     protocol: Protocol = Protocols.report,
-    transport: Annotated[Transports, typer.Option("--transport", help="The hub, or Mosquitto.")] = Transports.hub,
-    agents: Annotated[int, typer.Option("--agents", help="How many devices.", min=1)] = 150,
+    transport: Annotated[Transports, option("--transport", "The hub, or Mosquitto.")] = Transports.hub,
+    agents: Annotated[int, option("--agents", "How many devices.", min=1)] = 150,
     faults: Annotated[
-        float,
-        typer.Option("--faults", help="Chance that a packet is lost, late, doubled; that a device dies.", max=0.5),
+        float, option("--faults", "Chance that a packet is lost, late, doubled; that a device dies.", max=0.5)
     ] = 0.0,
     edge: options.Edge = 1000.0,
-    epsilon: Annotated[float, typer.Option("--epsilon", help="ε of every device.", min=0)] = 1.0,
+    epsilon: Annotated[float, option("--epsilon", "ε of every device.", min=0)] = 1.0,
     demand: Demand = 1,
     seed: options.SecretSeed = None,
-    out: Annotated[Path, typer.Option("--out", help="The folder for agents, vehicles and pairs.")] = Path("live-demo"),
+    out: Annotated[Path, option("--out", "The folder for agents, vehicles and pairs.")] = Path("live-demo"),
     json: options.Json = None,
 ) -> None:
     """Play the demo."""
@@ -120,17 +113,11 @@ def demo(
 )
 def audit(
     protocol: Protocol = Protocols.report,
-    games: Annotated[
-        int, typer.Option("--games", help="Games with either place, in memory with a virtual clock.", min=0)
-    ] = 1000,
-    real: Annotated[
-        int, typer.Option("--real", help="Games with either place over a broker on the loopback.", min=0)
-    ] = 0,
-    transport: Annotated[Transports, typer.Option("--transport", help="That broker: a hub, or Mosquitto.")] = (
-        Transports.hub
-    ),
-    epsilon: Annotated[float, typer.Option("--epsilon", help="ε of every device.", min=0)] = 1.0,
-    processes: Annotated[int, typer.Option("--processes", help="Processes that play games in memory.", min=1)] = 1,
+    games: Annotated[int, option("--games", "Games with either place, in memory with a virtual clock.", min=0)] = 1000,
+    real: Annotated[int, option("--real", "Games with either place over a broker on the loopback.", min=0)] = 0,
+    transport: Annotated[Transports, option("--transport", "That broker: a hub, or Mosquitto.")] = (Transports.hub),
+    epsilon: Annotated[float, option("--epsilon", "ε of every device.", min=0)] = 1.0,
+    processes: Annotated[int, option("--processes", "Processes that play games in memory.", min=1)] = 1,
     seed: options.SecretSeed = None,
     json: options.Json = None,
 ) -> None:
@@ -163,16 +150,15 @@ def audit(
 def operator(
     folder: Folder,
     resources: Annotated[
-        Path | None, typer.Option("--resources", help="CSV, Parquet or GBFS; for new keys.", show_default=False)
+        Path | None, option("--resources", "CSV, Parquet or GBFS; for new keys.", show_default=False)
     ] = None,
     edge: options.Edge = 1000.0,
     spacing: options.Spacing = 100.0,
     origin: options.Origin = options.ORIGIN,
-    member: Annotated[list[str] | None, typer.Option("--member", help="A member's name; repeat it.")] = None,
-    witness: Annotated[list[str] | None, typer.Option("--witness", help="A witness's name; repeat it.")] = None,
+    member: Annotated[list[str] | None, option("--member", "A member's name; repeat it.")] = None,
+    witness: Annotated[list[str] | None, option("--witness", "A witness's name; repeat it.")] = None,
     add_member: Annotated[
-        list[str] | None,
-        typer.Option("--add-member", help="A further member of an operator that has keys; repeat it."),
+        list[str] | None, option("--add-member", "A further member of an operator that has keys; repeat it.")
     ] = None,
 ) -> None:
     """Write keys."""
@@ -205,35 +191,30 @@ def operator(
 def board(
     folder: Folder,
     resources: Annotated[
-        Path | None, typer.Option("--resources", help="CSV, Parquet or GBFS vehicle_status.json; read for each game.")
+        Path | None, option("--resources", "CSV, Parquet or GBFS vehicle_status.json; read for each game.")
     ] = None,
     protocol: Protocol = Protocols.report,
-    every: Annotated[str, typer.Option("--every", help="From one opening to the next.")] = "30s",
-    joining: Annotated[str, typer.Option("--joining", help="How long devices can join.")] = "10s",
-    slot: Annotated[
-        str, typer.Option("--slot", help="Length of a slot; unless given, 5s, or longer for many resources.")
-    ] = "",
-    slots: Annotated[int, typer.Option("--slots", help="Most slots of a game of bids or rounds.", min=1)] = 200,
-    epsilon: Annotated[str, typer.Option("--epsilon", help="The ε that devices may have.")] = "0,0.5,1,2,4",
-    demand: Annotated[
-        int, typer.Option("--demand", help="How many different resources a device may want.", min=1, max=255)
-    ] = 1,
+    every: Annotated[str, option("--every", "From one opening to the next.")] = "30s",
+    joining: Annotated[str, option("--joining", "How long devices can join.")] = "10s",
+    slot: Annotated[str, option("--slot", "Length of a slot; unless given, 5s, or longer for many resources.")] = "",
+    slots: Annotated[int, option("--slots", "Most slots of a game of bids or rounds.", min=1)] = 200,
+    epsilon: Annotated[str, option("--epsilon", "The ε that devices may have.")] = "0,0.5,1,2,4",
+    demand: Annotated[int, option("--demand", "How many different resources a device may want.", min=1, max=255)] = 1,
     interest: Annotated[
-        int | None, typer.Option("--interest", help="Nearest resources that count for an agent; all of them.", min=1)
+        int | None, option("--interest", "Nearest resources that count for an agent; all of them.", min=1)
     ] = None,
-    games: Annotated[int | None, typer.Option("--games", help="Stop after so many games.", min=1)] = None,
-    hold: Annotated[str, typer.Option("--hold", help="How long a matched resource is not offered again.")] = "15m",
-    grace: Annotated[str, typer.Option("--grace", help="The same, if it never got a hand-over.")] = "1m",
-    host: Annotated[str, typer.Option("--host", help="Where the hub listens.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="The hub's port, or the broker's for its configuration.")] = 8765,
+    games: Annotated[int | None, option("--games", "Stop after so many games.", min=1)] = None,
+    hold: Annotated[str, option("--hold", "How long a matched resource is not offered again.")] = "15m",
+    grace: Annotated[str, option("--grace", "The same, if it never got a hand-over.")] = "1m",
+    host: Annotated[str, option("--host", "Where the hub listens.")] = "127.0.0.1",
+    port: Annotated[int, option("--port", "The hub's port, or the broker's for its configuration.")] = 8765,
     certificate: Certificate = None,
     key: Key = None,
     broker: Broker = "",
     passwords: Passwords = None,
     allow_plain: AllowPlain = False,
     write_mosquitto_conf: Annotated[
-        Path | None,
-        typer.Option("--write-mosquitto-conf", help="Write a broker's configuration into a folder, and stop."),
+        Path | None, option("--write-mosquitto-conf", "Write a broker's configuration into a folder, and stop.")
     ] = None,
 ) -> None:
     """Run the board."""
@@ -275,31 +256,26 @@ def board(
 def device(
     at: Annotated[
         str,
-        typer.Option(
-            "--at",
-            help="LAT,LON in degrees, or - or @FILE to read them: other users see command lines.",
-            show_default=False,
+        option(
+            "--at", "LAT,LON in degrees, or - or @FILE to read them: other users see command lines.", show_default=False
         ),
     ],
-    ledger: Annotated[Path, typer.Option("--ledger", help="Where the budget is kept.", show_default=False)],
+    ledger: Annotated[Path, option("--ledger", "Where the budget is kept.", show_default=False)],
     trust: Trust,
-    member: Annotated[Path, typer.Option("--member", help="The key that the issuer knows.", show_default=False)],
-    epsilon: Annotated[float, typer.Option("--epsilon", help="ε of this request (rounds: of each game).", min=0)] = 1.0,
+    member: Annotated[Path, option("--member", "The key that the issuer knows.", show_default=False)],
+    epsilon: Annotated[float, option("--epsilon", "ε of this request (rounds: of each game).", min=0)] = 1.0,
     demand: Demand = 1,
-    budget: Annotated[float, typer.Option("--budget", help="ε of a lifetime, for a new ledger.", min=0)] = 10.0,
+    budget: Annotated[float, option("--budget", "ε of a lifetime, for a new ledger.", min=0)] = 10.0,
     request: Annotated[
-        str, typer.Option("--request", help="A name for this wish; its one report is paid once (rounds: every game).")
+        str, option("--request", "A name for this wish; its one report is paid once (rounds: every game).")
     ] = "",
-    games: Annotated[int, typer.Option("--games", help="Wait for a match over so many games.", min=1)] = 1,
-    cancel: Annotated[str, typer.Option("--cancel", help="Give back what it got in this game, and stop.")] = "",
-    patience: Annotated[str, typer.Option("--patience", help="How long to wait for a game.")] = "2m",
-    leave: Annotated[bool, typer.Option("--leave", help="Without budget, leave instead of playing ε = 0.")] = False,
-    witness: Annotated[list[str] | None, typer.Option("--witness", help="A witness to ask; repeat it.")] = None,
+    games: Annotated[int, option("--games", "Wait for a match over so many games.", min=1)] = 1,
+    cancel: Annotated[str, option("--cancel", "Give back what it got in this game, and stop.")] = "",
+    patience: Annotated[str, option("--patience", "How long to wait for a game.")] = "2m",
+    leave: Annotated[bool, option("--leave", "Without budget, leave instead of playing ε = 0.")] = False,
+    witness: Annotated[list[str] | None, option("--witness", "A witness to ask; repeat it.")] = None,
     issuer: Annotated[
-        str,
-        typer.Option(
-            "--issuer", help="The address that the issuer prints, http(s)://HOST/token; the hub's own unless given."
-        ),
+        str, option("--issuer", "The address that the issuer prints, http(s)://HOST/token; the hub's own unless given.")
     ] = "",
     hub: HubAddress = "",
     broker: Broker = "",
@@ -330,7 +306,7 @@ def resource(
     keys: Annotated[Path, typer.Argument(help="The gateway's keys, from the operator.", show_default=False)],
     trust: Trust,
     where: Network,
-    arrivals: Annotated[int | None, typer.Option("--arrivals", help="Stop after so many.", min=1)] = None,
+    arrivals: Annotated[int | None, option("--arrivals", "Stop after so many.", min=1)] = None,
 ) -> None:
     """Serve resources."""
     need_extra()
@@ -348,8 +324,8 @@ def resource(
 def issuer_command(
     *,
     folder: Folder,
-    host: Annotated[str, typer.Option("--host", help="Where it listens.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="Its port.")] = 8766,
+    host: Annotated[str, option("--host", "Where it listens.")] = "127.0.0.1",
+    port: Annotated[int, option("--port", "Its port.")] = 8766,
     certificate: Certificate = None,
     key: Key = None,
     where: Network,

@@ -7,10 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from palmatch.cli import options, show
 from palmatch.cli.inputs import inputs_of
+from palmatch.cli.options import option
 from palmatch.cli.outputs import check_outputs
 from palmatch.cluster.connection import perhaps_connected
 from palmatch.cluster.match import check_tiled, check_units, match_on_tiles
@@ -51,46 +50,27 @@ def command(
     *,
     agents: options.Agents,
     resources: options.Resources = None,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            help="Where the pairs go: .csv, .parquet, .json (openreview-matcher); - for CSV.",
-        ),
-    ],
+    out: Annotated[Path, option("--out", "Where the pairs go: .csv, .parquet, .json (openreview-matcher); - for CSV.")],
     chosen: options.ProblemOptions,
     method: Annotated[str, options.one_method(", ".join(METHODS))] = "once",
     edge: options.Edge = 1000.0,
     areas: options.Areas = 3,
     budget: options.BudgetOptions,
     cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster",
-            help="A Dask scheduler's address, or local:N (once, palma).",
-            rich_help_panel=options.CLUSTER,
-        ),
+        str | None, option("--cluster", "A Dask scheduler's address, or local:N (once, palma).", options.CLUSTER)
     ] = None,
-    tiles: Annotated[
-        int | None,
-        typer.Option("--tiles", help="Tiles for the cluster; 8 unless given.", rich_help_panel=options.CLUSTER),
-    ] = None,
+    tiles: Annotated[int | None, option("--tiles", "Tiles for the cluster; 8 unless given.", options.CLUSTER)] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(
+        option(
             "--threshold",
-            help="Utility below which an agent or resource counts as badly served; half the mean unless given.",
-            rich_help_panel=options.COMMON,
+            "Utility below which an agent or resource counts as badly served; half the mean unless given.",
+            options.COMMON,
             min=0.0,
         ),
     ] = None,
     score: Annotated[
-        bool,
-        typer.Option(
-            "--score",
-            help="Tell the loss against the optimum also where finding that takes long.",
-            rich_help_panel=options.COMMON,
-        ),
+        bool, option("--score", "Tell the loss against the optimum also where finding that takes long.", options.COMMON)
     ] = False,
     json: options.Json = None,
 ) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import typer
 
 from palmatch.cli import options, show
 from palmatch.cli.inputs import inputs_of
+from palmatch.cli.options import option
 from palmatch.cli.outputs import check_outputs
 from palmatch.domains import mobility
 from palmatch.errors import InputError
@@ -31,10 +31,7 @@ def command(
     edge: options.Edge = 1000.0,
     areas: options.Areas = 3,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", help="Where the squares go: .geojson; - for the output.", rich_help_panel=options.MOBILITY
-        ),
+        Path | None, option("--out", "Where the squares go: .geojson; - for the output.", options.MOBILITY)
     ] = None,
     json: options.Json = None,
 ) -> None:

@@ -15,6 +15,7 @@ import typer
 import palmatch
 from palmatch.cli import options, show
 from palmatch.cli.memory import check_areas
+from palmatch.cli.options import option
 from palmatch.cli.outputs import check_outputs
 from palmatch.cluster.connection import perhaps_connected
 from palmatch.errors import InputError
@@ -48,15 +49,15 @@ _Play: TypeAlias = Callable[[Sequence[cells.Cell]], pl.DataFrame]
 class StudyOptions:
     """How much of a study is played, by what, and where its numbers go."""
 
-    runs: Annotated[int | None, options.option("--runs", "Runs of each method; the paper's 32 unless given.")] = None
-    quick: Annotated[bool, options.option("--quick", "Fewer runs: about two minutes on two processors.")] = False
+    runs: Annotated[int | None, option("--runs", "Runs of each method; the paper's 32 unless given.")] = None
+    quick: Annotated[bool, option("--quick", "Fewer runs: about two minutes on two processors.")] = False
     seed: options.SecretSeed = None
     data_seed: options.DataSeed = 0
     processes: Annotated[
-        int | None, options.option("--processes", "Processes to use; one for each processor unless given.", min=1)
+        int | None, option("--processes", "Processes to use; one for each processor unless given.", min=1)
     ] = None
     cluster: Annotated[
-        str | None, options.option("--cluster", "A Dask scheduler's address, or local:N, in place of --processes.")
+        str | None, option("--cluster", "A Dask scheduler's address, or local:N, in place of --processes.")
     ] = None
     json: options.Json = None
 
@@ -83,15 +84,14 @@ def mobility(
     *,
     trips: options.Trips = None,
     at: Annotated[
-        list[str] | None,
-        typer.Option("--at", help='When a batch begins, as "2016-01-15 08:00:00"; more than once for more.'),
+        list[str] | None, option("--at", 'When a batch begins, as "2016-01-15 08:00:00"; more than once for more.')
     ] = None,
     edges: Annotated[
-        str, typer.Option("--edges", help="Edges of the square regions in metres, with commas.")
+        str, option("--edges", "Edges of the square regions in metres, with commas.")
     ] = "1000,2000,3000,4000",
-    seconds: Annotated[float, typer.Option("--seconds", help="How long a batch lasts.")] = 30.0,
+    seconds: Annotated[float, option("--seconds", "How long a batch lasts.")] = 30.0,
     origin: options.Origin = options.ORIGIN,
-    out: Annotated[Path, typer.Option("--out", help="The folder for report.html.")] = Path("reproduce-mobility"),
+    out: Annotated[Path, option("--out", "The folder for report.html.")] = Path("reproduce-mobility"),
     chosen: StudyOptions,
 ) -> None:
     """Play the first test-case."""
@@ -118,13 +118,13 @@ def mobility(
 @options.sharing
 def papers(
     *,
-    papers: Annotated[Path | None, typer.Option("--papers", help="Papers: id and 0/1 areas (CSV or Parquet).")] = None,
-    reviewers: Annotated[Path | None, typer.Option("--reviewers", help="Reviewers, in the same form.")] = None,
-    areas: Annotated[str, typer.Option("--areas", help="Most areas of a possible reviewer, with commas.")] = "3,4,5",
+    papers: Annotated[Path | None, option("--papers", "Papers: id and 0/1 areas (CSV or Parquet).")] = None,
+    reviewers: Annotated[Path | None, option("--reviewers", "Reviewers, in the same form.")] = None,
+    areas: Annotated[str, option("--areas", "Most areas of a possible reviewer, with commas.")] = "3,4,5",
     readings: Annotated[
-        bool, typer.Option("--readings", help="Try also what else the paper may have meant, one reading at a time.")
+        bool, option("--readings", "Try also what else the paper may have meant, one reading at a time.")
     ] = False,
-    out: Annotated[Path, typer.Option("--out", help="The folder for report.html.")] = Path("reproduce-papers"),
+    out: Annotated[Path, option("--out", "The folder for report.html.")] = Path("reproduce-papers"),
     chosen: StudyOptions,
 ) -> None:
     """Play the second test-case."""

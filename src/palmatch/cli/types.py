@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from palmatch.cli import options, show
+from palmatch.cli.options import option
 from palmatch.cli.outputs import check_outputs
 from palmatch.data.cells import identifiers
 from palmatch.data.files import read_sheet, with_header, write_rows
@@ -32,31 +33,21 @@ def command(
     ],
     source: Annotated[
         Path,
-        typer.Option(
+        option(
             "--from",
-            help="Public records: scores `paper,user,score` without a header, or a taxonomy with topic, parent.",
-            rich_help_panel=_PUBLIC,
+            "Public records: scores `paper,user,score` without a header, or a taxonomy with topic, parent.",
+            _PUBLIC,
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Where types go: .csv or .parquet, for match --types.")],
+    out: Annotated[Path, option("--out", "Where types go: .csv or .parquet, for match --types.")],
     archive_papers: Annotated[
-        Path | None,
-        typer.Option(
-            "--archive-papers",
-            help="The archive's own papers, if they are others: id and topic.",
-            rich_help_panel=_PUBLIC,
-        ),
+        Path | None, option("--archive-papers", "The archive's own papers, if they are others: id and topic.", _PUBLIC)
     ] = None,
-    regions: Annotated[
-        int, typer.Option("--regions", help="How many regions an archive makes.", min=1, rich_help_panel=_PUBLIC)
-    ] = 1,
-    most_types: Annotated[
-        int, typer.Option("--types", help="Most types of a region of an archive.", min=1, rich_help_panel=_PUBLIC)
-    ] = 64,
+    regions: Annotated[int, option("--regions", "How many regions an archive makes.", _PUBLIC, min=1)] = 1,
+    most_types: Annotated[int, option("--types", "Most types of a region of an archive.", _PUBLIC, min=1)] = 64,
     bounds: options.ScoreRange = "0,1",
     users_out: Annotated[
-        Path | None,
-        typer.Option("--users-out", help="Where the regions of the archive's users go: user, region."),
+        Path | None, option("--users-out", "Where the regions of the archive's users go: user, region.")
     ] = None,
 ) -> None:
     """Derive regions and possible types."""
