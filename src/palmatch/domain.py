@@ -6,7 +6,7 @@ Nothing in here knows of agents' ids, of problems or of matchings.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from palmatch.errors import InputError
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 Region: TypeAlias = Hashable
+Kind = TypeVar("Kind")
 
 
 @runtime_checkable
@@ -246,6 +247,13 @@ class Mutual(Protocol):
     def between(self, types: FloatArray, partners: FloatArray) -> FloatArray:
         """Return what a partner of each type (columns) is worth to an agent of each type (rows): 0 or more."""
         ...
+
+
+def of_kind(region: Region, kind: type[Kind]) -> Kind:
+    """Return a region, which has to be of a domain's own kind."""
+    if not isinstance(region, kind):
+        raise TypeError(f"Expected a region of the kind {kind.__name__}, got {region!r}.")
+    return region
 
 
 def checked_utility(domain: Domain, types: FloatArray, columns: IntArray | None = None) -> FloatArray:

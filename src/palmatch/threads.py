@@ -32,13 +32,17 @@ _TAKEN_AT_A_TIME = 1 << 16
 _FEWEST_BESIDE = 10_000
 
 
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def usual_threads() -> int:
     """Return how many processors this process may use, or fewer, if the environment says so."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = os.environ.get(LIMIT, str(processors))
+    limit = os.environ.get(LIMIT, str(processors()))
     if not (limit.isascii() and limit.isdigit() and int(limit) > 0):
         raise InputError(f"Expected a number of threads in {LIMIT}, found {limit!r}.")
-    return min(processors, int(limit))
+    return min(processors(), int(limit))
 
 
 def end_with_parent() -> None:

@@ -112,7 +112,11 @@ def _live(protocol: str, transport: str, agents: int, seconds: float, seed: int,
     transports = _chosen(transport, ("hub", "mqtt"), "--transport")
     check_outputs(json=json)
     with show.progress_bar("live") as progress:
-        runs = measured(protocols, transports, agents=agents, seconds=seconds, seed=seed, progress=progress)
+        runs = [
+            measured(one, over, agents=agents, seconds=seconds, seed=seed, progress=progress)
+            for one in protocols
+            for over in transports
+        ]
     if show.write_json(json, {"runs": [run.content for run in runs], "not_to_be_published": []}):
         tell(runs)
 

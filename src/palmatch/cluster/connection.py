@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,14 +81,9 @@ def connected(name: str) -> Iterator[Cluster]:
                 client.close(timeout=PATIENCE)
 
 
-@contextmanager
-def perhaps_connected(name: str | None) -> Iterator[Cluster | None]:
+def perhaps_connected(name: str | None) -> AbstractContextManager[Cluster | None]:
     """Find a cluster, if there is one to be found: nothing for no name."""
-    if name is None:
-        yield None
-        return
-    with connected(name) as cluster:
-        yield cluster
+    return nullcontext() if name is None else connected(name)
 
 
 def lost_to_the_cluster() -> tuple[type[BaseException], ...]:

@@ -20,6 +20,7 @@ from palmatch.data.cells import identifiers_or_numbers
 from palmatch.data.frames import is_frame, library_of, sheet_of, sheet_of_numbers
 from palmatch.data.points import Points, check_not_swapped, points_of
 from palmatch.device.grid import METRES_PER_DEGREE, Partition, spot_position
+from palmatch.domain import of_kind
 from palmatch.domains.distance import FLAT, utility_of_pairs, utility_table
 from palmatch.domains.squares import metres_per_degree_east, spots_of
 from palmatch.domains.surroundings import PublicPlaces, Surroundings
@@ -121,14 +122,14 @@ class City:
 
     def grid(self, region: Region) -> FloatArray:
         """Return (latitude, longitude) of a square's grid points as devices know them, one for each of `types_of`."""
-        square = _as_square(region)
+        square = of_kind(region, Square)
         partition = self.partition(square.edge)
         points = [spot_position(partition, square.column, square.row, spot) for spot in range(partition.spots)]
         return np.array(points)
 
     def types_of(self, region: Region) -> FloatArray:
         """Return the grid of a square: every `spacing` metres, its far edges and its centre included."""
-        square = _as_square(region)
+        square = of_kind(region, Square)
         offsets = _offsets(square.edge, self.spacing)
         types = np.empty((len(offsets), 6))
         types[:, :2], types[:, 2:5], types[:, 5] = offsets + self.corner(square), square, np.arange(len(offsets))
@@ -136,7 +137,7 @@ class City:
 
     def representative(self, region: Region) -> int:
         """Return the row of the centre."""
-        square = _as_square(region)
+        square = of_kind(region, Square)
         axis = self.axis(square.edge)
         middle = np.flatnonzero(axis == square.edge / 2)
         return int(middle[0]) * (len(axis) + 1) if len(middle) else len(axis) ** 2
@@ -147,7 +148,7 @@ class City:
         Every agent in the square is within `edge` of its centre (Manhattan), so the interest-th nearest vehicle of
         any agent is within (that of the centre) + edge of them, which is within that + 2 edge of the centre.
         """
-        square = _as_square(region)
+        square = of_kind(region, Square)
         centre = self.corner(square) + square.edge / 2
         distances, _ = self.known.tree.query(centre, k=[interest], p=1)
         # Utilities of different distances may round to the same number; what ties must not be lost.
@@ -167,7 +168,7 @@ class City:
         """Return the `prior` of each of many squares."""
         places = self.known if self.likely is None else self.likely
         width = max(places.apart / 2, self.spacing)
-        squares = [_as_square(region) for region in regions]
+        squares = [of_kind(region, Square) for region in regions]
         known = _known_corners(self.latitude, self.longitude, self.origin)
         if not known.keys() >= set(squares):
             self.corners(np.array(squares, dtype=np.float64))
@@ -347,12 +348,6 @@ def _budgets(agent_points: Points, epsilon: ArrayLike | None) -> FloatArray | No
     if epsilon is None:
         return agent_points.epsilon
     return for_all_agents(epsilon, len(agent_points.ids))
-
-
-def _as_square(region: Region) -> Square:
-    if not isinstance(region, Square):
-        raise TypeError(f"Expected a Square, got {region!r}.")
-    return region
 
 
 @lru_cache(maxsize=8)

@@ -18,6 +18,7 @@ from palmatch.data.cells import identifiers_or_numbers
 from palmatch.data.frames import is_frame, library_of, sheet_of, sheet_of_numbers
 from palmatch.data.points import Points, trips_of
 from palmatch.data.tables import Table as Rows
+from palmatch.domain import of_kind
 from palmatch.domains import table as tables
 from palmatch.domains.mobility import ORIGIN, City, Square, bounds_of, check_origin, metres_of, middle_of, squares_of
 from palmatch.domains.squares import spots_of
@@ -85,18 +86,18 @@ class Rides:
 
     def types_of(self, region: Region) -> FloatArray:
         """Return every possible origin with every possible destination."""
-        origin, destination = (self.city.types_of(square) for square in _as_trip(region))
+        origin, destination = (self.city.types_of(square) for square in of_kind(region, Trip))
         return np.hstack((np.repeat(origin, len(destination), axis=0), np.tile(destination, (len(origin), 1))))
 
     def representative(self, region: Region) -> int:
         """Return the trip from centre to centre."""
-        trip = _as_trip(region)
+        trip = of_kind(region, Trip)
         origin, destination = (self.city.representative(square) for square in trip)
         return origin * len(self.city.types_of(trip.destination)) + destination
 
     def nearest(self, region: Region, types: FloatArray) -> IntArray:
         """Return which row of `types_of(region)` is nearest to each type, at either end by the rule of devices."""
-        count = len(self.city.types_of(_as_trip(region).destination))
+        count = len(self.city.types_of(of_kind(region, Trip).destination))
         return self.city.spots(types[:, :6]) * count + self.city.spots(types[:, 6:])
 
 
@@ -229,12 +230,6 @@ def _saved(trips, others):  # type: ignore[no-untyped-def]  # compiled
             if together < length + own:
                 saved[row, column] = 1.0 - together / (length + own)
     return saved
-
-
-def _as_trip(region: Region) -> Trip:
-    if not isinstance(region, Trip):
-        raise TypeError(f"Expected a Trip, got {region!r}.")
-    return region
 
 
 def table(

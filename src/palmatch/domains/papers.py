@@ -22,6 +22,7 @@ from palmatch.data.cells import find_column, identifiers_or_numbers
 from palmatch.data.frames import is_frame, library_of, sheet_of
 from palmatch.data.labels import Labels, check_same_areas, labels_of, need_primary
 from palmatch.device.distribution import GRID
+from palmatch.domain import of_kind
 from palmatch.errors import InputError
 from palmatch.guarantee import Disclosure
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem, single_type
@@ -71,7 +72,7 @@ class Conference:
 
     def types_of(self, region: Region) -> FloatArray:
         """Return every label set with this primary area and at most `secondary` further ones, the bare one first."""
-        primary = _as_area(region).number
+        primary = of_kind(region, Area).number
         others = [number for number in range(len(self.areas)) if number != primary]
         extras = [chosen for size in range(self.secondary + 1) for chosen in combinations(others, size)]
         types = np.full((len(extras), len(self.areas)), OTHER)
@@ -82,7 +83,7 @@ class Conference:
 
     def representative(self, region: Region) -> int:
         """Return the row of the bare primary area."""
-        _as_area(region)
+        of_kind(region, Area)
         return 0
 
 
@@ -261,12 +262,6 @@ def _notes(too_many: int, all_agents: int, areas: int, surplus: str) -> tuple[st
     if surplus == "keep":
         return (f"{whom}: they act on all of them, and only methods that act as the nearest possible type cover them.",)
     return (f"{whom}: they act on {areas} of them, drawn at random, and the guarantee covers them.",)
-
-
-def _as_area(region: Region) -> Area:
-    if not isinstance(region, Area):
-        raise TypeError(f"Expected an Area, got {region!r}.")
-    return region
 
 
 def types_of_region(areas: int, named: int) -> int:

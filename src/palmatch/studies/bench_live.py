@@ -8,7 +8,7 @@ system has a file system for that, since devices have disks of their own. Nothin
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -93,29 +93,18 @@ class LiveRun:
 
 
 def measured(
-    protocols: Sequence[Literal["report", "bids"]],
-    transports: Sequence[Literal["hub", "mqtt"]],
+    protocol: Literal["report", "bids"],
+    transport: Literal["hub", "mqtt"],
     *,
     agents: int,
     seconds: float,
     seed: int,
     progress: Progress | None = None,
-) -> list[LiveRun]:
-    """Play a game by each protocol over each transport."""
-    pairs = [(protocol, transport) for protocol in protocols for transport in transports]
-    return [_run(protocol, transport, agents, seconds, seed, progress) for protocol, transport in pairs]
-
-
-def _run(
-    protocol: Literal["report", "bids"],
-    transport: Literal["hub", "mqtt"],
-    agents: int,
-    seconds: float,
-    seed: int,
-    progress: Progress | None,
 ) -> LiveRun:
+    """Play a game by a protocol over a transport."""
     load = os.getloadavg()[0]
-    times = _bids_schedule(agents, load) if protocol == "bids" else _report_schedule(seconds)
+    shares = (_JOINING * seconds, _PREPARING * seconds, _REPORTING * seconds)
+    times = _bids_schedule(agents, load) if protocol == "bids" else Schedule(*shares, 1)
     with TemporaryDirectory(prefix="palmatch-bench-") as folder:
         plan = Plan(
             protocol, transport, agents, 0.0, EDGE, EPSILON, seed, Path(folder),
@@ -124,10 +113,6 @@ def _run(
         work = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
         played = play(plan, progress, work=work)
     return _figures(plan, played, seconds, load)
-
-
-def _report_schedule(seconds: float) -> Schedule:
-    return Schedule(_JOINING * seconds, _PREPARING * seconds, _REPORTING * seconds, 1)
 
 
 def _bids_schedule(agents: int, load: float) -> Schedule:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import re
 import secrets
 import signal
@@ -32,6 +31,7 @@ from palmatch.cluster.connection import Cluster
 from palmatch.cluster.study import Call, answers
 from palmatch.data.whole import made_folder, write_whole
 from palmatch.errors import InputError, PalmatchError
+from palmatch.threads import processors
 
 Setting: TypeAlias = str | int | float
 
@@ -68,13 +68,6 @@ class Cell(Call):
         return f"{letters}-{hashlib.sha256(self.name.encode()).hexdigest()[:8]}.parquet"
 
 
-def all_processors() -> int:
-    """Return how many processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def run_cells(
     folder: Path,
     cells: Sequence[Cell],
@@ -104,7 +97,7 @@ def run_cells(
     todo = [cell for cell in cells if not _is_done(folder / cell.file_name)]
     # The longest first, so that the last processor is not left alone with one of them.
     todo.sort(key=lambda cell: -cell.weight)
-    workers, tell = min(processes or all_processors(), len(todo)), progress or (lambda *_: None)
+    workers, tell = min(processes or processors(), len(todo)), progress or (lambda *_: None)
     tell(len(cells) - len(todo), len(cells))
     if cluster is not None:
         computed = _compute_there(folder, todo, cluster)
