@@ -89,8 +89,7 @@ def test_bids_on_lists_are_those_on_the_whole_table(conflicts: list[tuple[str, s
 def test_types_that_a_file_lists_are_those_of_a_whole_table() -> None:
     _, types, _ = made_up(papers=30)
     table, rest = types.whole, float(as_utility(0.0, (0, 1)))
-    row, column = np.nonzero(table != rest)
-    listed = ListedRows(table.shape, np.searchsorted(row, np.arange(11)), column, table[row, column], rest)
+    listed = replace(types, utilities=ListedRows(csr_array(np.where(table == rest, 0.0, table)), rest))
     assert np.array_equal(listed.whole, table)
     for rows in (np.arange(5), np.array([7, 2, 9])):
         for value in (rest, 0.5):

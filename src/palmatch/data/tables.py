@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
+import scipy
 from numpy.typing import NDArray
 
 from palmatch.data.cells import (
@@ -68,43 +70,22 @@ class Table:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListedRows:
-    """Rows of utilities of which most are the same: row n has `values[start[n]:start[n + 1]]` in these `columns`.
+    """Rows of utilities of which most are the same: what the sparse `rows` do not store is worth `rest`."""
 
-    Every other entry of the `shape` is `rest`.
-    """
-
-    shape: tuple[int, int]
-    start: NDArray[np.int64]
-    columns: NDArray[np.int64]
-    values: NDArray[np.float64]
+    rows: Any
     rest: float
 
-    def block(self, rows: NDArray[np.int64], rest: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return what `block` returns."""
-        if self.rest != rest:
-            return block(self.whole[rows], rest)
-        sizes = np.diff(self.start)[rows]
-        entries = np.arange(sizes.sum()) + np.repeat(self.start[rows] - np.cumsum(sizes) + sizes, sizes)
-        own, place = self.columns[entries], np.full(self.shape[1], -1, dtype=np.int64)
-        place[own] = 0
-        columns = np.flatnonzero(place == 0)
-        place[columns] = np.arange(len(columns))
-        table = np.full((len(rows), len(columns) + 1), rest)
-        table[np.repeat(np.arange(len(rows)), sizes), place[own]] = self.values[entries]
-        return columns, table
-
     @property
-    def whole(self) -> NDArray[np.float64]:
-        """All entries, as an array."""
-        table = np.full(self.shape, self.rest)
-        table[np.repeat(np.arange(self.shape[0]), np.diff(self.start)), self.columns] = self.values
-        return table
+    def shape(self) -> tuple[int, int]:
+        """How many rows and columns there are."""
+        rows, columns = self.rows.shape
+        return rows, columns
 
 
-def block(rows: NDArray[np.float64], rest: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the columns in which any row is not `rest`, and the rows in these columns, with `rest` as a last one."""
-    columns = np.flatnonzero((rows != rest).any(axis=0))
-    return columns, np.column_stack((rows[:, columns], np.full(len(rows), rest)))
+def _filled(rows: Any, rest: float) -> NDArray[np.float64]:
+    table: NDArray[np.float64] = rows.toarray()
+    table[table == 0.0] = rest
+    return table
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +126,21 @@ class Types:
     @property
     def whole(self) -> NDArray[np.float64]:
         """The utilities as an array."""
-        return self.utilities.whole if isinstance(self.utilities, ListedRows) else self.utilities
+        given = self.utilities
+        return _filled(given.rows, given.rest) if isinstance(given, ListedRows) else given
 
     def block(self, rows: NDArray[np.int64], rest: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return `block` of some types."""
-        if isinstance(self.utilities, ListedRows):
-            return self.utilities.block(rows, rest)
-        return block(self.utilities[rows], rest)
+        """Return columns outside of which some types are worth `rest`, and their utilities in them, then `rest`."""
+        given = self.utilities
+        if isinstance(given, ListedRows) and given.rest == rest:
+            listed = given.rows[rows]
+            columns = np.unique(listed.indices).astype(np.int64)
+            table = _filled(listed[:, columns], rest)
+        else:
+            table = self.whole[rows]
+            columns = np.flatnonzero((table != rest).any(axis=0))
+            table = table[:, columns]
+        return columns, np.column_stack((table, np.full(len(rows), rest)))
 
     @property
     def representatives(self) -> dict[str, int]:
@@ -228,30 +217,19 @@ def _listed_types(sheet: Sheet, regions: pl.Series, resource_ids: Sequence[str],
     scores = numbers(sheet, value, expected=expected, public=True)
     refuse(sheet, value, where=~((scores >= bounds[0]) & (scores <= bounds[1])), expected=expected, public=True)
     pair = place * len(resource_ids) + paper
-    order = None if (pair[1:] > pair[:-1]).all() else np.argsort(pair, kind="stable")
-    if order is not None:
-        pair = pair[order]
-        if (pair[1:] == pair[:-1]).any():
-            again = ~pl.Series(place * len(resource_ids) + paper).is_first_distinct().to_numpy()
-            refuse(
-                sheet, column, where=again, expected="each paper once a type", advice="keep one of the rows",
-                public=True,
-            )  # fmt: skip
-        paper, scores = paper[order], scores[order]
-    utilities = ListedRows(
-        shape=(len(every), len(resource_ids)),
-        start=np.concatenate(([0], np.cumsum(np.bincount(place, minlength=len(every))))).astype(np.int64),
-        columns=paper,
-        values=as_utility(scores, bounds),
-        rest=float(as_utility(UNLISTED, bounds)),
-    )
+    if not (pair[1:] > pair[:-1]).all():
+        again = ~pl.Series(pair).is_first_distinct().to_numpy()
+        expected = "each paper once a type"
+        refuse(sheet, column, where=again, expected=expected, advice="keep one of the rows", public=True)
+    shape = (len(every), len(resource_ids))
+    listed = scipy.sparse.csr_array((as_utility(scores, bounds), (place, paper)), shape=shape)
     first = np.flatnonzero(new)[np.unique(kind_of_run, return_index=True)[1]]
     begins = Sheet(sheet.source, sheet.heading, sheet.names, tuple(c[first] for c in sheet.columns), None)
     return Types(
         source=sheet.source,
         regions=tuple(every["region"].to_list()),
         representative=_representatives(begins, tuple(every["region"].to_list())),
-        utilities=utilities,
+        utilities=ListedRows(listed, float(as_utility(UNLISTED, bounds))),
         derived=_derived(sheet),
     )
 
