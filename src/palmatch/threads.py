@@ -60,14 +60,14 @@ def end_with_parent() -> None:
 def spread(
     work: Callable[[int, int], Piece], total: int, *, at_a_time: int, threads: int | None = None
 ) -> Sequence[Piece]:
-    """Return `work(start, stop)` of all pieces of range(total), in order; who is done takes the next piece."""
+    """Return `work(start, stop)` of all pieces of range(total), in order; a thread that is done takes the next one."""
     cuts = [*range(0, total, at_a_time), total]
     pieces = len(cuts) - 1
     results: list[Piece | None] = [None] * pieces
-    tickets = count()
+    numbers = count()
 
     def until_none_is_left() -> None:
-        while (number := next(tickets)) < pieces:
+        while (number := next(numbers)) < pieces:
             results[number] = work(cuts[number], cuts[number + 1])
 
     workers = min(usual_threads() if threads is None else threads, pieces)

@@ -33,7 +33,7 @@ def _stop_at_once(_number: int, _frame: FrameType | None) -> None:
 
 
 def _while_starting() -> Any:
-    """Let Ctrl-C end the process at once: a library that is half imported may not survive an exception."""
+    """Let Ctrl-C end the process at once: an exception may leave a library half imported."""
     usual = signal.getsignal(signal.SIGINT)
     if usual is not signal.default_int_handler:
         # Ignored (nohup), or handled by the program that we are part of.
@@ -96,12 +96,12 @@ def _end(line: str, status: int) -> None:
 
 
 def _drop_output() -> None:
-    """Let what is still in the buffer go nowhere, or the interpreter would complain about it on its way out."""
+    """Discard what is still in the buffer, or the interpreter would report it when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run() -> None:
-    """Run the subcommand, and hand out every letter while a failure can still be told."""
+    """Run the subcommand, and flush the output while a failure can still be reported."""
     from palmatch.cli.app import app
 
     try:

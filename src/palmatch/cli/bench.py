@@ -36,6 +36,7 @@ def command(
     json: options.Json = None,
 ) -> None:
     """Measure."""
+    check_outputs(json=json)
     if live:
         _live(protocol, transport, agents, seconds, data_seed, json)
         return
@@ -110,7 +111,6 @@ def _live(protocol: str, transport: str, agents: int, seconds: float, seed: int,
 
     protocols = _chosen(protocol, ("report", "bids"), "--protocol")
     transports = _chosen(transport, ("hub", "mqtt"), "--transport")
-    check_outputs(json=json)
     with show.progress_bar("live") as progress:
         runs = [
             measured(one, over, agents=agents, seconds=seconds, seed=seed, progress=progress)

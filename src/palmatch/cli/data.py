@@ -33,7 +33,7 @@ app = typer.Typer(name=NAME, help=HELP, no_args_is_help=True, add_completion=Fal
 
 @app.callback()
 def _words() -> None:
-    """Keep `taxi` a word of its own while it is the only one."""
+    """Keep `taxi` a subcommand of its own while it is the only one."""
 
 
 @app.command("taxi", help=TAXI_HELP, epilog=EXAMPLES)

@@ -1,4 +1,4 @@
-"""The options that several words share, each written once."""
+"""The options that several subcommands share, each written once."""
 
 from __future__ import annotations
 

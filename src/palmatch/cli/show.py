@@ -51,25 +51,25 @@ def say_notes(*problems: Problem) -> None:
 
 
 @dataclass(slots=True)
-class _Told:
-    """What is told where: set by the options of one run of the command."""
+class _Output:
+    """Which output is written, and where: set by the options of one run of the command."""
 
     quiet: bool = False
     to_stderr: bool = False
     compiling: bool = False
 
 
-_told = _Told()
+_output = _Output()
 
 
 def be_quiet(wanted: bool) -> None:
     """Print no results, or do; and put them on the standard output."""
-    _told.quiet, _told.to_stderr, _told.compiling = wanted, False, False
+    _output.quiet, _output.to_stderr, _output.compiling = wanted, False, False
 
 
 def results_to_stderr() -> None:
     """Print results on the standard error: the output is taken by data."""
-    _told.to_stderr = True
+    _output.to_stderr = True
 
 
 def width() -> int:
@@ -82,9 +82,15 @@ def width() -> int:
 
 def out() -> Console:
     """Return the console for results: plain where it is no terminal."""
-    stream = sys.stderr if _told.to_stderr else sys.stdout
+    stream = sys.stderr if _output.to_stderr else sys.stdout
     return Console(
-        file=stream, width=width(), highlight=False, markup=False, emoji=False, quiet=_told.quiet, legacy_windows=False
+        file=stream,
+        width=width(),
+        highlight=False,
+        markup=False,
+        emoji=False,
+        quiet=_output.quiet,
+        legacy_windows=False,
     )
 
 
@@ -106,7 +112,7 @@ def progress_bar(title: str) -> Iterator[StageProgress]:
         TimeRemainingColumn(compact=True),
         console=Console(stderr=True),
         transient=True,
-        disable=_told.quiet or not sys.stderr.isatty(),
+        disable=_output.quiet or not sys.stderr.isatty(),
     )
     tasks: dict[str, TaskID] = {}
 
@@ -123,8 +129,8 @@ def progress_bar(title: str) -> Iterator[StageProgress]:
 
 def announce_compiling() -> None:
     """Say on a terminal that the first run on a machine takes longer, and why."""
-    if sys.stderr.isatty() and not _told.quiet and not _told.compiling and not _kernels_are_kept():
-        _told.compiling = True
+    if sys.stderr.isatty() and not _output.quiet and not _output.compiling and not _kernels_are_kept():
+        _output.compiling = True
         sys.stderr.write("palmatch: compiling kernels for the first time; this takes up to a minute, once.\n")
 
 

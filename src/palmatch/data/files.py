@@ -387,7 +387,7 @@ def _parquet_sheet(source: str, raw: bytes) -> Sheet:
 
 
 def _guarded(source: str, read: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-    """Run one polars reader; whatever it stumbles over becomes a sentence, its panics included."""
+    """Run one polars reader; any error of it, panics included, becomes one sentence."""
     try:
         return read()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:

@@ -35,17 +35,7 @@ _OUTLINE: Final = (
 
 
 def manhattan(latitude: ArrayLike, longitude: ArrayLike) -> NDArray[np.bool_]:
-    """Say which places are on the island of Manhattan.
-
-    Parameters
-    ----------
-    latitude, longitude : array_like
-        Degrees, of one shape (or shapes that broadcast). NaN is nowhere, so it is not in Manhattan.
-
-    Returns
-    -------
-    ndarray of bool
-        Of the same shape.
+    """Say which places, given in degrees, are on the island of Manhattan; a place that is not a number is not.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """New York's yellow-taxi trips: when and where taxis were asked for, and where they became free.
 
-Reads the TLC's trip records of 2009 to June 2016 as they are found in the wild and cuts the paper's windows out of
-a month in bounded memory. It knows nothing of utilities, regions or privacy: what comes out are times and degrees.
+Reads the TLC's trip records of 2009 to June 2016, as published and as others have copied them, and cuts the paper's
+windows out of a month in bounded memory. It knows nothing of utilities, regions or privacy.
 """
 
 from __future__ import annotations

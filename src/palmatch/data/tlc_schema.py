@@ -55,20 +55,7 @@ def roles_in(header: Sequence[str]) -> int:
 
 
 def columns_of(header: Sequence[str], *, source: str) -> dict[str, int]:
-    """Find which column of a header plays which role.
-
-    Parameters
-    ----------
-    header : sequence of str
-        The names as they stand in the file, in any case, with stray spaces and quotation marks.
-    source : str
-        The file, for the error's sentence.
-
-    Returns
-    -------
-    dict of str to int
-        Role to column index; `DROPOFF_TIME` may be absent, everything else is there.
-    """
+    """Return the column of each role, whatever the case and the quotes of its name; `DROPOFF_TIME` may be absent."""
     names = [_plain(name) for name in header]
     columns: dict[str, int] = {}
     for index, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""What the page of the mobility study tells: the paper's figures and numbers, ours, and where they part."""
+"""What the page of the mobility study tells: the paper's figures and numbers, ours, and where they differ."""
 
 from __future__ import annotations
 

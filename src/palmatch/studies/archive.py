@@ -151,7 +151,7 @@ def from_scores(
     chosen, of_type, standing = [], [], []
     for number, label in enumerate(labels):
         members = np.flatnonzero(cell == number)
-        types = members[_middles(compared[members], most_types)]
+        types = members[_medoids(compared[members], most_types)]
         middle = compared[members].mean(axis=0)
         chosen += types.tolist()
         of_type += [label] * len(types)
@@ -192,8 +192,8 @@ def _cells(rows: FloatArray, count: int) -> IntArray:
     return nearest_centre(rows, clusters(rows, min(count, different), np.ones(len(rows))))
 
 
-def _middles(rows: FloatArray, most: int) -> IntArray:
-    """Return rows that stand for all of them: each different one, or the middle ones of `most` groups."""
+def _medoids(rows: FloatArray, most: int) -> IntArray:
+    """Return rows that stand for all of them: each different one, or the medoids of `most` clusters."""
     different = np.sort(np.unique(rows, axis=0, return_index=True)[1])
     if len(different) <= most:
         return different

@@ -1,4 +1,4 @@
-"""Work that survives: a study is cut into cells, and each is a Parquet file of its own the moment it is done.
+"""Resumable work: a study is cut into cells, and each is written as a Parquet file as soon as it is done.
 
 Ctrl-C, a kill or a power cut lose at most the cells under way; the same call goes on from there, and a folder with
 cells of other settings is refused. Nothing in here knows what a cell computes.

@@ -58,16 +58,7 @@ def limit_points(
 ) -> tuple[LimitPoint, ...]:
     """Return the limit at each ε for a problem's public data: from the cache, or computed and put there.
 
-    Parameters
-    ----------
-    problem:
-        Its regions, how many agents are in each, budgets, resources and prior count; the agents' types do not.
-    epsilons, delta:
-        Budgets of agents that bring none of their own, and δ.
-    crowds:
-        Crowds drawn from the prior to estimate the expected optimum.
-    progress:
-        Is called with (what, done, total) from time to time.
+    Budgets are those of agents that bring none of their own; the agents' types do not count.
 
     Examples
     --------

@@ -88,12 +88,12 @@ def stress_problem(problem: Problem, target: int) -> Problem:
     if problem.pairs:
         return _among_representatives(problem, target)
     region = problem.regions[int(problem.region_index[target])]
-    star = problem.domain.types_of(region)[problem.domain.representative(region)]
+    representative = problem.domain.types_of(region)[problem.domain.representative(region)]
     rivals = min(_RIVALS_EACH * int(problem.capacity.sum()), _MOST_RIVALS)
     name = problem.agent_ids[target]
     return _with_agents(
         problem,
-        np.vstack((problem.types[target], np.tile(star, (rivals, 1)))),
+        np.vstack((problem.types[target], np.tile(representative, (rivals, 1)))),
         [name, *(f"rival {n} of {name}" for n in range(1, rivals + 1))],
         np.append(problem.epsilon[target], np.full(rivals, np.nan)),
         [target] * (1 + rivals),
@@ -102,10 +102,10 @@ def stress_problem(problem: Problem, target: int) -> Problem:
 
 
 def _among_representatives(problem: Problem, target: int) -> Problem:
-    stars = np.array(
+    representatives = np.array(
         [problem.domain.types_of(region)[problem.domain.representative(region)] for region in problem.regions]
     )
-    types = stars[problem.region_index]
+    types = representatives[problem.region_index]
     types[target] = problem.types[target]
     return replace(problem, types=types, truth=types, uncovered=(target,) if target in problem.uncovered else ())
 
