@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import palmatch as pm
 from naive import by_public_id
+from palmatch.domain import Narrowing
 from palmatch.errors import InputError
 from palmatch.guarantee import no_privacy
-from palmatch.domain import Narrowing
 from palmatch.problem import Domain, FloatArray, IntArray, Region, checked_utility
 from palmatch.testing import check_problem
 
