@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmatch.cli import show
+from palmatch.report.phrases import epsilon_text
 from running import run
 
 PALMATCH = Path(sys.executable).with_name("palmatch")
@@ -72,15 +73,25 @@ def test_commands_with_figures_from_the_truth_say_that_they_are_not_to_be_publis
         assert json.loads((tmp_path / "figures.json").read_text())["not_to_be_published"], words
 
 
+def test_a_column_that_is_not_used_is_named_so_that_a_misspelt_budget_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "agents.csv").write_text("id,lat,lon,epsilonn\na,40.75,-73.99,0.1\nb,40.75,-73.98,0.1\n")
+    (tmp_path / "cars.csv").write_text("id,lat,lon,colour\nc,40.75,-73.985,red\nd,40.751,-73.99,blue\n")
+    told = " ".join(run("match", "agents.csv", "cars.csv", "--out", "pairs.csv", folder=tmp_path).stdout.split())
+    assert "Note: Not used of agents.csv: 'epsilonn'." in told
+    assert "Note: Not used of cars.csv: 'colour'." in told
+    assert "0.1" not in told
+    assert "blue" not in told
+
+
 def test_an_epsilon_in_a_table_is_rounded_up() -> None:
-    assert [show._epsilon(value) for value in (1.0, 0.1, 1.0000004, 1.004, 0.0)] == [
+    assert [epsilon_text(value) for value in (1.0, 0.1, 1.0000004, 1.004, 0.0)] == [
         "1.00",
         "0.10",
         "1.01",
         "1.01",
         "0.00",
     ]
-    assert show._epsilon(float("inf")) == "none"
+    assert epsilon_text(float("inf")) == "none"
 
 
 _ANY = st.recursive(

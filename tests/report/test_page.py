@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,6 +21,11 @@ METHODS = ("published", "noise", "hungarian", "random")
 def night() -> Comparison:
     batch = pm.data.city.batch(5.0, seed=3)
     return compare(pm.mobility.problem(batch.requests, batch.vehicles), METHODS, runs=2, seed=0, edge=1000)
+
+
+def test_an_epsilon_on_the_page_is_never_below_what_it_is(night: Comparison, tmp_path: Path) -> None:
+    row = replace(night.rows[0], epsilon_median=0.6210001, epsilon_max=1.004)
+    assert "0.63 / 1.01" in report(tmp_path, replace(night, rows=[row, *night.rows[1:]]))[0]
 
 
 def report(folder: Path, comparison: Comparison, **changes: object) -> tuple[str, list[Path]]:

@@ -58,7 +58,6 @@ class Inputs:
 
     problem: Callable[[float, int | None], Problem]
     draws: bool = False
-    ignored: tuple[str, ...] = ()
     fixed: tuple[tuple[str, str], ...] = ()
 
     def problems(self, size: float, seed: int | None) -> Problem | Callable[[int | None], Problem]:
@@ -149,7 +148,7 @@ def _mobility(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Li
     requests, vehicles = both(
         lambda: read_points(agents, role="agents"), lambda: read_points(resources, role="resources")
     )
-    return replace(_on_map(requests, vehicles, chosen, limits), ignored=requests.ignored)
+    return _on_map(requests, vehicles, chosen, limits)
 
 
 def _on_map(
@@ -189,7 +188,7 @@ def _rides(agents: Path, chosen: ProblemOptions, excluded: Sequence[tuple[str, s
         )
         return found if chosen.interest is not None else check_types(found)
 
-    return Inputs(problem, ignored=trips[0].ignored)
+    return Inputs(problem)
 
 
 def _mutual(agents: Path, chosen: ProblemOptions, excluded: Sequence[tuple[str, str]]) -> Inputs:

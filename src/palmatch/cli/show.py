@@ -27,6 +27,7 @@ from palmatch.matching import Guarantee, in_words
 from palmatch.methods import METHODS, StageProgress
 from palmatch.problem import Problem
 from palmatch.report.phrases import counted as counted
+from palmatch.report.phrases import epsilon_text
 
 if TYPE_CHECKING:
     # Their records alone: what computes them takes longer to load than most subcommands to run.
@@ -178,8 +179,8 @@ def show_rows(rows: Sequence[Row]) -> None:
             # Rounded first, since the optimum's loss of next to nothing may be a negative zero.
             f"{round(100 * row.loss_mean, 1) + 0.0:.1f}",
             f"{100 * row.loss_sd:.1f}",
-            _epsilon(row.epsilon_median),
-            _epsilon(row.epsilon_max),
+            epsilon_text(row.epsilon_median),
+            epsilon_text(row.epsilon_max),
             f"{row.matched_mean:,.1f}".removesuffix(".0") if row.matched_mean >= 0 else "-",
             f"{row.rounds_mean:,.0f}" if row.rounds_mean else "-",
         )
@@ -282,7 +283,7 @@ def show_actions(plans: Sequence[RegionPlan]) -> None:
             "any" if line.unlimited else f"{line.actions:,}",
             f"{line.selection_cost:.3g}",
             f"{line.backoff_cost:.3g}",
-            _epsilon(line.worst_epsilon, 3),
+            epsilon_text(line.worst_epsilon, 3),
         )
         for line in plans
     ]
@@ -307,14 +308,6 @@ def show_guarantee(guarantee: Guarantee) -> None:
     if guarantee.uncovered:
         listed = ", ".join(guarantee.uncovered[:10]) + (", ..." if len(guarantee.uncovered) > 10 else "")
         say(f"  Agents to whom it does not apply ({len(guarantee.uncovered)}): {listed}", indent="    ")
-
-
-def _epsilon(value: float, digits: int = 2) -> str:
-    """Return an ε with so many decimals, rounded up."""
-    if math.isinf(value):
-        return "none"
-    short = f"{value:.{digits}f}"
-    return short if float(short) >= value else f"{float(short) + 10**-digits:.{digits}f}"
 
 
 def write_json(path: Path | None, content: Mapping[str, Any]) -> bool:

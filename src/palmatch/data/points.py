@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pyproj import Geod
 
 from palmatch.data.cells import epsilons, find_column, identifiers, need_column, numbers, refuse, unit_counts
-from palmatch.data.files import FilePath, Sheet, read_sheet
+from palmatch.data.files import FilePath, Sheet, listed, read_sheet
 from palmatch.errors import InputError
 
 LATITUDE = "a latitude in degrees between -90 and 90"
@@ -61,6 +61,11 @@ class Points:
     epsilon: NDArray[np.float64] | None
     ignored: tuple[str, ...]
     units: NDArray[np.float64] | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know about the file: a misspelt name of an optional column shows here."""
+        return (f"Not used of {self.source}: {listed(self.ignored)}.",) if self.ignored else ()
 
 
 def read_points(path: FilePath, *, role: Literal["agents", "resources"]) -> Points:

@@ -8,7 +8,7 @@ included, and the one in the centre represents it (Sec. "Test-Case 1" of the pap
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -308,7 +308,7 @@ def problem(
         guess = PublicPlaces(metres_of(_as_points(likely, "likely", "resources"), latitude, longitude))
     source = "" if likely is None else likely.source if isinstance(likely, Points) else "the given likely places"
     city = City(parked, float(alpha), float(spacing), latitude, longitude, origin, guess, source)
-    return make_problem(
+    problem = make_problem(
         city,
         np.column_stack((places, edges, squares, spots)),
         agent_ids=agent_points.ids,
@@ -322,6 +322,7 @@ def problem(
         demand=given_or(agent_points.units, demand),
         conflicts=conflicts,
     )
+    return replace(problem, public_notes=(*agent_points.notes, *cars.notes))
 
 
 def _narrow(edges: FloatArray, spacing: float) -> tuple[str, ...]:

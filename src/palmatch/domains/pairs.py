@@ -173,7 +173,7 @@ def rides(
         library=library_of(trips),
         check=False,
     )
-    return replace(problem, seats=pair_seats(problem.agent_ids, conflicts))
+    return replace(problem, seats=pair_seats(problem.agent_ids, conflicts), public_notes=starts.notes)
 
 
 def _ends_of(trips: Any) -> tuple[Points, Points]:

@@ -1,6 +1,8 @@
-"""Numbers in words, for pages and the terminal; imports nothing, so that a command that draws nothing starts fast."""
+"""Numbers in words, for pages and the terminal; it imports little, so that a command that draws nothing starts fast."""
 
 from __future__ import annotations
+
+from math import isinf
 
 
 def percent(fraction: float) -> str:
@@ -11,3 +13,11 @@ def percent(fraction: float) -> str:
 def counted(number: float, what: str, plural: str | None = None) -> str:
     """Return a number of things in words: 1 agent, 2 agents; `plural` where an s does not make it."""
     return f"{number:,} {what if number == 1 else plural or f'{what}s'}"
+
+
+def epsilon_text(value: float, digits: int = 2) -> str:
+    """Return an ε with so many decimals, never below what it is."""
+    if isinf(value):
+        return "none"
+    short = f"{value:.{digits}f}"
+    return short if float(short) >= value else f"{float(short) + 10**-digits:.{digits}f}"

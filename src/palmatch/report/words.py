@@ -16,7 +16,7 @@ from palmatch.problem import Problem
 from palmatch.report import html
 from palmatch.report.html import NOTHING, Cell, Section, Table
 from palmatch.report.names import Words, words_of
-from palmatch.report.phrases import counted, percent
+from palmatch.report.phrases import counted, epsilon_text, percent
 from palmatch.report.style import REGION_ONLY, help_of, kind_of
 from palmatch.studies.compare import Comparison, Row
 from palmatch.studies.fairness import fairness
@@ -205,7 +205,8 @@ def _epsilon(row: Row) -> str:
     if not (isfinite(row.epsilon_median) and isfinite(row.epsilon_max)):
         return "none"
     median, largest = (
-        f"{value:g}" if value == round(value) else f"{value:.2f}" for value in (row.epsilon_median, row.epsilon_max)
+        f"{value:g}" if value == round(value) else epsilon_text(value)
+        for value in (row.epsilon_median, row.epsilon_max)
     )
     return largest if median == largest else f"{median} / {largest}"
 
