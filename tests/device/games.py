@@ -47,7 +47,9 @@ class MemoryStore:
         self.values: dict[str, str] = {}
         self.charges: list[int] = []
 
-    def charge(self, units: int, *, matching: str, purpose: str, keep: Any = None) -> None:  # noqa: ARG002
+    def charge(self, units: int, *, matching: str, purpose: str, keep: Any = None, once: bool = False) -> None:  # noqa: ARG002
+        if once and not self.values.keys().isdisjoint(keep or {}):
+            raise Refused("kept", "charged already")
         if self.spent + units > self.lifetime:
             raise BudgetExhausted(
                 "lifetime", spent=self.spent, requested=units, remaining=max(0, self.lifetime - self.spent)

@@ -150,17 +150,50 @@ def reports_of_restarts(kind: type, times: int = 20) -> set[int]:
     return found if len(store.charges) == 1 else {*found, -len(store.charges)}
 
 
+class Careless:
+    """A planted bug: a store that charges for a request however often it is asked to."""
+
+    def __init__(self, store: Any) -> None:
+        self.inner = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def charge(self, units: int, *, once: bool = False, **facts: Any) -> None:
+        assert once
+        self.inner.charge(units, **facts)
+
+
 class DrawsAgain(ReportMachine):
     """A planted bug: what is kept of a request is forgotten at a restart."""
 
     def __init__(self, *args: Any, **facts: Any) -> None:
         super().__init__(*args, **facts)
-        self._kept = None
+        self._kept, self.store = None, Careless(self.store)
 
 
 def test_a_report_is_drawn_and_charged_once_however_often_the_device_restarts() -> None:
     assert len(reports_of_restarts(ReportMachine)) == 1
     assert len(reports_of_restarts(DrawsAgain)) > 1
+
+
+def reports_at_once(first: Any, second: Any) -> set[int]:
+    """What two programs of one owner report that have both begun before either of them draws."""
+    chances = iter((0, GRID - 1))
+    machines = [started(store=store, draw=lambda _step, _purpose: next(chances)) for store in (first, second)]
+    for machine in machines:
+        told(machine, *until_table()[:2])
+    return {message.report for machine in machines for message in told(machine, (TABLE, "t1"))}
+
+
+def test_two_programs_of_one_owner_draw_one_report_and_pay_for_it_once(tmp_path: Path) -> None:
+    facts: dict[str, Any] = {"agent": "alice", "lifetime": units_of(10.0)}
+    with Ledger(tmp_path / "a", **facts) as first, Ledger(tmp_path / "a", **facts) as second:
+        assert len(reports_at_once(first, second)) == 1
+        assert first.spent() == units_of(1.0)
+    with Ledger(tmp_path / "b", **facts) as first, Ledger(tmp_path / "b", **facts) as second:
+        assert len(reports_at_once(Careless(first), Careless(second))) == 2
+        assert first.spent() == units_of(2.0)
 
 
 def test_a_restart_from_a_real_ledger_sends_the_same_report(tmp_path: Path) -> None:
@@ -394,3 +427,14 @@ def test_when_a_message_leaves_does_not_depend_on_what_was_decided() -> None:
         sends = machine.receive(record, digest)
         assert len(drawn) == number + 1
         assert all(send.offset == number / 100 for send in sends)
+
+
+@pytest.mark.parametrize("sequence", [101, 2**40])
+def test_a_board_cannot_keep_a_device_busy_after_the_announced_end_of_a_game(sequence: int) -> None:
+    machine = started(BidMachine)
+    told(machine, *until_table("bids"))
+    bulletin = Bulletin("g", PLACE.region, sequence, "", (None, None), call=sequence, prices=(0.0, 0.0))
+    with pytest.raises(Refused, match="announced end"):
+        machine.receive(bulletin, "b")
+    last = replace(bulletin, sequence=100, call=100)
+    assert isinstance(told(machine, (last, "b"))[0], Bid)

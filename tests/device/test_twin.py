@@ -37,6 +37,7 @@ from .games import (
     unlisted,
 )
 from .test_listed import NAMES, oversized
+from .test_machines import OWNER, PLACE, until_table
 
 NODE = shutil.which("node")
 MODULE = Path(palmatch.device.__file__).with_name("device.mjs")
@@ -100,7 +101,7 @@ def test_tables_are_accepted_and_refused_alike(tmp_path):
             table = spoiled(random, table)
         cases.append(["check", record_json(table), epsilon, 9])
         expected.append(outcome(lambda t=table, e=epsilon: check_table(t, epsilon=e, spots=9)))
-        wanted = random.choice([epsilon, random.uniform(0, 50), random.random() * 1e-9, 5e-324])
+        wanted = random.choice([epsilon, random.uniform(0, 50), random.random() * 1e-9, 5e-324, -0.0])
         cases.append(["power", wanted])
         expected.append(str(power_below(wanted)[0]))
     told = Counter(next(iter(one.values())) for one in expected if isinstance(one, dict))
@@ -162,6 +163,19 @@ def test_a_stored_report_is_for_its_own_place_alone(tmp_path):
     kept = [json.dumps([region, spot, "d", 3]) for region, spot in (("0,-28", 7), ("0,-28", 8), ("1,-28", 7))]
     found = in_node([["again", owner, one] for one in kept], tmp_path)
     assert found == [{"value": {"channel": "d", "report": 3}}, {"input": True}, {"input": True}]
+
+
+def test_two_tabs_of_one_owner_draw_one_report_and_pay_for_it_once(tmp_path):
+    """And a planted bug is found: a ledger that charges for a request however often it is asked to."""
+    owner = asdict(OWNER) | {"place": asdict(PLACE)}
+    records = [[record_json(record), digest] for record, digest in until_table()]
+    case = ["together", {"owner": owner, "lifetime": units_of(5.0), "draws": [0, GRID - 1], "records": records}]
+    assert in_node([case], tmp_path) == [[[0, 0], units_of(4.0)]]
+    text, check = MODULE.read_text(), "once && Object"
+    assert text.count(check) == 1
+    careless = tmp_path / "careless.mjs"
+    careless.write_text(text.replace(check, "false && Object"))
+    assert in_node([case], tmp_path, careless) == [[[0, 1], units_of(3.0)]]
 
 
 def test_reports_bids_and_charges_are_the_same(tmp_path):

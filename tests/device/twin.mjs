@@ -28,6 +28,18 @@ async function session({ machine, owner, lifetime, draw, records, restarts }) {
   return [told, await ledger.remaining(), await ledger.kept(`request ${owner.request}`)];
 }
 
+/** What two tabs report that have both begun before either of them draws, and what is left. */
+async function together({ owner, lifetime, draws, records }) {
+  const ledger = device.memoryLedger(lifetime);
+  const tabs = await Promise.all(draws.map((draw) => device.ReportMachine.start(owner, ledger, { draw: () => draw })));
+  const told = [];
+  for (const [record, digest] of records) {
+    const sends = await Promise.all(tabs.map((tab) => tab.receive(record, digest)));
+    told.push(...sends.flat().filter(({ message }) => message.kind === "report").map(({ message }) => message.report));
+  }
+  return [told, await ledger.remaining()];
+}
+
 /** What comes of a proof, null if it is an error, and how many hashes were computed for it. */
 async function hashes(resources, proof, root) {
   const digest = crypto.subtle.digest;
@@ -66,6 +78,7 @@ const kinds = {
     return outcome(async () => (await device.ReportMachine.start(owner, ledger)).drawn);
   },
   session: ([game]) => session(game),
+  together: ([game]) => together(game),
 };
 
 const results = [];

@@ -222,7 +222,8 @@ function fixedPoint(value) {
   const view = new DataView(new ArrayBuffer(8));
   view.setFloat64(0, value);
   const bits = view.getBigUint64(0);
-  const exponent = bits >> 52n;
+  // Without the sign: -0 is 0, and passes for a number of at least 0.
+  const exponent = (bits >> 52n) & 2047n;
   const mantissa = (bits & ((1n << 52n) - 1n)) | (exponent === 0n ? 0n : 1n << 52n);
   const shift = BITS + (exponent === 0n ? 1n : exponent) - 1075n;
   return shift >= 0n ? mantissa << shift : mantissa >> -shift;
@@ -464,6 +465,15 @@ export function unitsOf(epsilon) {
 
 const ONCE = ["open", "roster", "table"];
 
+/** The report that a request has drawn already. */
+function keptReport(kept, place) {
+  const [region, spot, channel, report] = JSON.parse(kept);
+  if (region !== place.region || spot !== place.spot) {
+    throw new RangeError("The request was made from another place; make a new request.");
+  }
+  return { channel, report };
+}
+
 /**
  * A device in a game of `report`. `owner` has request, place, partition, spots, epsilon, tag, when_spent and demand (1
  * unless given: how many resources it wants); `store` has charge, kept, pin and remaining (`openLedger` makes one); `draw` gives a number in [0, 2^53), `offset` one in [0, 1).
@@ -475,13 +485,7 @@ export class ReportMachine {
     const { edge, spacing, latitude, longitude } = owner.partition;
     await store.pin("partition", JSON.stringify([edge, spacing, latitude, longitude]));
     const kept = await store.kept(`request ${owner.request}`);
-    if (kept !== null) {
-      const [region, spot, channel, report] = JSON.parse(kept);
-      if (region !== owner.place.region || spot !== owner.place.spot) {
-        throw new RangeError("The request was made from another place; make a new request.");
-      }
-      machine.drawn = { channel, report };
-    }
+    if (kept !== null) machine.drawn = keptReport(kept, owner.place);
     return machine;
   }
 
@@ -595,7 +599,14 @@ export class ReportMachine {
     const { request, place } = this.owner;
     const report = drawReport(table.chances[table.cell_of[place.spot]], this.draw());
     const kept = JSON.stringify([place.region, place.spot, digest, report]);
-    await this.store.charge(unitsOf(this.epsilon), table.game, "report", { [`request ${request}`]: kept });
+    const name = `request ${request}`;
+    try {
+      await this.store.charge(unitsOf(this.epsilon), table.game, "report", { [name]: kept }, true);
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      // Another tab of the same owner was faster: its report is that of the request, and is paid.
+      return keptReport(await this.store.kept(name), place);
+    }
     return { channel: digest, report };
   }
 
@@ -679,6 +690,9 @@ export class BidMachine extends ReportMachine {
     if (!(record.call >= 0 && record.call <= record.sequence)) {
       throw new Refused("sequence", "The bulletin's call is out of range.");
     }
+    if (record.sequence > this.inGame(record.game).slots) {
+      throw new Refused("sequence", `Bulletin ${record.sequence} is after the announced end of game ${record.game}.`);
+    }
     if (this.last === null) return;
     const before = this.last.record;
     if (record.sequence === before.sequence + 1 && record.previous !== this.last.digest) {
@@ -742,8 +756,12 @@ export class Ledger {
     Object.assign(this, { lifetime, transact });
   }
 
-  charge(units, matching, purpose, keep = {}) {
+  /** Write a charge and what is kept with it; with `once`, refuse a name that another tab has charged for meanwhile. */
+  charge(units, matching, purpose, keep = {}, once = false) {
     return this.transact((state) => {
+      if (once && Object.keys(keep).some((name) => name in state.kept)) {
+        throw new Refused("kept", "Another tab has charged for this already.");
+      }
       if (!(isWhole(units) && units >= 0)) throw new RangeError("Expected a charge in whole units.");
       const limit = Math.min(this.lifetime, state.lifetime ?? this.lifetime);
       if (state.spent + units > limit) {

@@ -190,7 +190,15 @@ class Ledger:
         """Let go of the file; every receipt stays valid."""
         self._file.close()
 
-    def charge(self, units: int, *, matching: str, purpose: str, keep: Mapping[str, str] | None = None) -> Receipt:
+    def charge(
+        self,
+        units: int,
+        *,
+        matching: str,
+        purpose: str,
+        keep: Mapping[str, str] | None = None,
+        once: bool = False,
+    ) -> Receipt:
         """Record a charge and, once it is on the disk, give the permission to act.
 
         A refusal is not final, since a smaller charge may still pass: a policy whose proof needs exhaustion to be final
@@ -205,6 +213,8 @@ class Ledger:
         keep:
             What has to be remembered with the act, by name: charge and values are on the disk, or neither is. A name
             that is known already gets the new value.
+        once:
+            Refuse a name that is known already: another program has charged for it meanwhile.
 
         Returns
         -------
@@ -213,8 +223,8 @@ class Ledger:
 
         Raises
         ------
-        BudgetExhausted, LedgerError
-            After either, do not act.
+        BudgetExhausted, LedgerError, Refused
+            After any of them, do not act; nothing was charged.
         """
         units = whole(units, "units")
         _text(matching, "matching")
@@ -223,6 +233,8 @@ class Ledger:
             tip = self._file.tip()
             now = max(tip.time, self._now())
             standing = self._standing(tip, now)
+            if once and any(self._file.kept(name) is not None for name in keep or {}):
+                raise Refused("kept", f"{self._file.path}: another program has charged for this already.")
             for limit, (spent, remaining) in standing.items():
                 if units > remaining:
                     raise BudgetExhausted(limit, spent=spent, requested=units, remaining=remaining)

@@ -55,10 +55,14 @@ class RoundsMachine(Machine):
         """How many of their actions were charged."""
         return sum(unit.actions for unit in self.units)
 
-    def _accept(self, record: ReportTable | RoundsTable, digest: str) -> tuple[Message, ...]:
+    def _check_table(self, record: ReportTable | RoundsTable) -> None:
         if not isinstance(record, RoundsTable):
             raise Refused("protocol", "Expected a table of rounds.")
         check_rounds_table(record, epsilon=self.epsilon, spots=self.owner.spots)
+        record.region_tables()
+
+    def _accept(self, record: ReportTable | RoundsTable, digest: str) -> tuple[Message, ...]:
+        assert isinstance(record, RoundsTable)
         self.table, self._bases = record, tuple(map(base_of, record.resources))
         kept = self._resumed(digest)
         if kept is not None:
@@ -138,6 +142,7 @@ class RoundsMachine(Machine):
         resources = len(self.table.resources)
         if record.region != self.table.region or not len(record.holders) == len(record.attempted) == resources:
             raise Refused("shape", "The bulletin does not have one holder and one bit for each resource.")
+        self._check_horizon(record)
         if (
             self._last is not None
             and record.sequence == self._last[0].sequence + 1

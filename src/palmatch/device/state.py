@@ -49,8 +49,19 @@ ROUNDING = 1e-9
 class Store(Protocol):
     """What a machine needs of a ledger."""
 
-    def charge(self, units: int, *, matching: str, purpose: str, keep: Mapping[str, str] | None = None) -> object:
-        """Write a charge and what is to be remembered with it; return only when both are on the disk."""
+    def charge(
+        self,
+        units: int,
+        *,
+        matching: str,
+        purpose: str,
+        keep: Mapping[str, str] | None = None,
+        once: bool = False,
+    ) -> object:
+        """Write a charge and what is to be remembered with it; return only when both are on the disk.
+
+        With `once` a name that is remembered already is Refused, and nothing is charged.
+        """
 
     def kept(self, name: str) -> str | None:
         """Return what is remembered."""
@@ -196,19 +207,32 @@ class Machine:
             raise Refused("roster", f"The roster of game {game.game} has another demand of this agent.")
         self._count, self._demands = mine[0], record.demands
 
-    def _given(self, record: ReportTable | RoundsTable, digest: str) -> tuple[Message, ...]:
+    def prepare(self, record: ReportTable | RoundsTable, digest: str) -> None:
+        """Check a table without acting on it: what that takes is public, and `receive` need not take it again."""
         game = self._in_game(record.game)
         if self._count is None:
             raise Refused("roster", f"A table of game {game.game} came before its roster.")
         if digest != self._count.table or record.region != self.owner.place.region:
             raise Refused("hash", f"The table of game {game.game} is not the one that its roster announced.")
         check_listed(record.resources, record.listed, game.resources)
+        self._check_table(record)
+
+    def _given(self, record: ReportTable | RoundsTable, digest: str) -> tuple[Message, ...]:
+        self.prepare(record, digest)
         return self._accept(record, digest)
 
     def _in_game(self, name: str) -> Open:
         if self._open is None or self._open.game != name:
             raise Refused("game", f"A record of game {name}, which this device did not join.")
         return self._open
+
+    def _check_horizon(self, record: Bulletin) -> None:
+        """Refuse a bulletin after the announced end: a game without an end has no bound on anything."""
+        if record.sequence > self._in_game(record.game).slots:
+            raise Refused("sequence", f"Bulletin {record.sequence} is after the announced end of game {record.game}.")
+
+    def _check_table(self, record: ReportTable | RoundsTable) -> None:
+        raise NotImplementedError
 
     def _accept(self, record: ReportTable | RoundsTable, digest: str) -> tuple[Message, ...]:
         raise NotImplementedError
@@ -229,10 +253,13 @@ class ReportMachine(Machine):
     values: tuple[float, ...]
     table: ReportTable
 
-    def _accept(self, record: ReportTable | RoundsTable, digest: str) -> tuple[Message, ...]:
+    def _check_table(self, record: ReportTable | RoundsTable) -> None:
         if not isinstance(record, ReportTable):
             raise Refused("protocol", "Expected a table of reports.")
         check_table(record, epsilon=self.epsilon, spots=self.owner.spots)
+
+    def _accept(self, record: ReportTable | RoundsTable, digest: str) -> tuple[Message, ...]:
+        assert isinstance(record, ReportTable)
         if self._kept is None and self.epsilon > 0:
             self._kept = self._drawn(record, digest)
         self.table = record
@@ -248,7 +275,14 @@ class ReportMachine(Machine):
         report = draw_report(table.chances[table.cell_of[owner.place.spot]], self._draw(0, REPORT))
         facts = [owner.place.region, owner.place.spot, digest, report]
         keep = {_name(owner): json.dumps(facts, separators=(",", ":"))}
-        self.store.charge(units_of(self.epsilon), matching=table.game, purpose="report", keep=keep)
+        try:
+            self.store.charge(units_of(self.epsilon), matching=table.game, purpose="report", keep=keep, once=True)
+        except Refused:
+            # Another program of the same owner was faster: its report is that of the request, and is paid.
+            kept = _kept_request(self.store, owner)
+            if kept is None:
+                raise
+            return kept
         return digest, report
 
     def _values(self, table: ReportTable, digest: str) -> tuple[float, ...]:
@@ -334,6 +368,7 @@ class BidMachine(ReportMachine):
             raise Refused("price", "A price is not a number of at least 0.")
         if not 0 <= record.call <= record.sequence:
             raise Refused("sequence", "The bulletin's call is out of range.")
+        self._check_horizon(record)
         if self._last is None:
             return
         before, digest = self._last

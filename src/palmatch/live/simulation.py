@@ -35,7 +35,15 @@ class MemoryStore:
         self._left = units
         self._kept: dict[str, str] = {}
 
-    def charge(self, units: int, *, matching: str, purpose: str, keep: Mapping[str, str] | None = None) -> None:  # noqa: ARG002 - its books are not read
+    def charge(
+        self,
+        units: int,
+        *,
+        matching: str,  # noqa: ARG002 - its books are not read
+        purpose: str,  # noqa: ARG002
+        keep: Mapping[str, str] | None = None,
+        once: bool = False,  # noqa: ARG002 - no other program knows it
+    ) -> None:
         """Count a charge, and keep what goes with it."""
         self._left -= units
         self._kept |= keep or {}
