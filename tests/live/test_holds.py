@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Bus, Join, MemoryBus
+from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Bus, Join, MemoryBus, certified
 from live.listening import clock
 from palmatch.data.points import Points
 from palmatch.device.ledger import Ledger, units_of
@@ -132,3 +132,43 @@ def test_an_agent_can_cancel_its_own_match_and_no_other(memory_folder: Path, iss
         assert len(holds.names()) == 1
 
     play_one_game(MemoryBus(), memory_folder, issuer, then=then)
+
+
+def test_a_board_that_starts_again_offers_nothing_that_is_held(memory_folder: Path, issuer: rsa.RSAPrivateKey) -> None:
+    async def then(holds: Holds, devices: list[tuple[Device, object, Wish]]) -> None:
+        journal = holds._journal
+        assert journal is not None
+        again = Holds(holds.transport, TRUST, hold=900, grace=100, clock=clock)
+        again.restore(journal)
+        await again.start()
+        # Also after the time of grace: which resources have answered was lost with the board.
+        await asyncio.sleep(200)
+        assert again.names() == set(FLEET[:2])
+        device, transport, _ = devices[0]
+        await device.cancel(transport, game_name(1))  # type: ignore[arg-type]
+        await asyncio.sleep(1)
+        assert len(again.names()) == len(journal.held()) == 1
+        await asyncio.sleep(800)
+        assert again.names() == set()
+        assert journal.held() == []
+
+    play_one_game(MemoryBus(), memory_folder, issuer, then=then)
+
+
+def test_a_resource_that_answers_for_games_without_end_is_remembered_for_a_few() -> None:
+    async def main(join: Join) -> None:
+        holds, resource = (
+            Holds(await join("board"), TRUST, hold=900, grace=100, clock=clock),
+            await join("resource", "v1"),
+        )
+        await holds.start()
+        await resource.publish(Topic("g", "resource", "v1"), certified("v1"))
+        for number in range(100):
+            topic = Topic(f"game-{number}", "answer", "v1")
+            answer = m.Answer(tag=bytes(8), status="Accepted")
+            await resource.publish(topic, KEYS["v1"].packet(topic, answer))
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(1)
+        assert holds._early == {"v1": [(f"game-{number}", bytes(8)) for number in range(92, 100)]}
+
+    MemoryBus().run(main)

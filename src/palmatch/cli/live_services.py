@@ -84,6 +84,7 @@ async def serve_board(
         transport = hub.local(Access("board"))
     games, hold, grace = limits
     holds = Holds(transport, trust, hold=hold, grace=grace)
+    holds.restore(journal)
     try:
         await holds.start()
         await run_board(

@@ -25,7 +25,7 @@ from palmatch.errors import ProtocolError, TransportError
 from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode
-from palmatch.live.journal import Journal
+from palmatch.live.journal import Held, Journal
 from palmatch.live.keys import Signer, tag_of, verify
 from palmatch.live.listing import ListTree
 from palmatch.live.metrics import Metrics
@@ -211,14 +211,15 @@ class Board:
         if tag in game.joins:
             return False
         verify(envelope, join.key)
+        # Before anything else: to look for a region takes much longer, and any client can name one.
+        if not tokens.is_valid(game.opening.issuer, game.name, join.key, join.token):
+            raise ProtocolError("The token is not valid for this game and key.")
         if join.epsilon_class >= len(game.opening.classes):
             raise ProtocolError("There is no such ε class in this game.")
         if m.demand_of(join) > m.demand_of(game.opening):
             raise ProtocolError("The demand is above what this game gives to an agent.")
         if not game.rules.has_region(join.region):
             raise ProtocolError("There is no such region.")
-        if not tokens.is_valid(game.opening.issuer, game.name, join.key, join.token):
-            raise ProtocolError("The token is not valid for this game and key.")
         if game.agents is not None and len(game.joins) >= game.agents:
             raise ProtocolError(f"The game is full: at most {game.agents:,} agents can be matched in it.")
         game.joins[tag], game.keys[tag] = join, join.key
@@ -393,6 +394,8 @@ class Board:
         await self._flush()
         # Over only once the broker has it: what was written to a socket may still be lost with the process.
         await self._insist(lambda: self.transport.fence(game.name, self.signer))
+        for name, tag in outcome.holders.items():
+            self.journal.hold(Held(game.name, name, tag, game.keys[tag], self._clock()))
         self.journal.finish(game.name)
         self.journal.commit()
         self.metrics.add("palmatch_games_total", 1, outcome="finished")

@@ -22,6 +22,7 @@ from palmatch.errors import InputError, ProtocolError
 from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.codec import body_of, read_body, signed_bytes
+from palmatch.live.journal import keep_private
 from palmatch.live.keys import Signer, signed_by
 from palmatch.live.topics import Topic
 
@@ -45,11 +46,13 @@ class Issuer:
     def __init__(self, path: Path, signer: Signer) -> None:
         self.signer = signer
         try:
+            # It holds the keys of games, with which tokens can be made, and which members asked for one.
+            keep_private(path)
             self._books = sqlite3.connect(path, isolation_level=None)
             self._books.execute("PRAGMA journal_mode = WAL")
             self._books.execute("PRAGMA synchronous = FULL")
             self._books.executescript(_TABLES)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise InputError(f"{path}: cannot be used as the issuer's journal: {error}.") from None
         self._keys: dict[str, rsa.RSAPrivateKey] = {}
         # A list of members that may grow, and what it was like when it was read.
@@ -115,15 +118,24 @@ class Issuer:
                 raise ProtocolError("The request is not by a registered member.")
         if not self._books.execute("SELECT 1 FROM game WHERE name = ?", (request.game,)).fetchone():
             raise ProtocolError("There is no such game.")
-        row = (request.game, request.member, request.blinded)
-        signed = tokens.blind_sign(self._private(request.game), request.blinded)
-        # The first request is the one that counts, also if two come at once.
-        self._books.execute("INSERT OR IGNORE INTO token VALUES (?, ?, ?, ?)", (*row, signed))
-        found = self._books.execute("SELECT blinded, signature FROM token WHERE game = ? AND member = ?", row[:2])
-        blinded, signed = found.fetchone()
-        if blinded != request.blinded:
+        row = (request.game, request.member)
+        found = self._token(*row)
+        if found is None:
+            # To sign takes milliseconds, which a member can have once in a game.
+            signed = tokens.blind_sign(self._private(request.game), request.blinded)
+            # The first request is the one that counts, also if two come at once.
+            self._books.execute("INSERT OR IGNORE INTO token VALUES (?, ?, ?, ?)", (*row, request.blinded, signed))
+            found = self._token(*row)
+        assert found is not None
+        if found[0] != request.blinded:
             raise ProtocolError("This member has had its token for this game.")
-        return m.TokenReply(blind_signature=signed)
+        return m.TokenReply(blind_signature=found[1])
+
+    def _token(self, game: str, member: bytes) -> tuple[bytes, bytes] | None:
+        """Return what a member had signed in a game, and the signature."""
+        query = "SELECT blinded, signature FROM token WHERE game = ? AND member = ?"
+        found: tuple[bytes, bytes] | None = self._books.execute(query, (game, member)).fetchone()
+        return found
 
     def linked_token(self, game: str, key: bytes) -> m.Token:
         """Return a token that was not blinded: for measurements, in which thousands are needed at once."""

@@ -6,6 +6,7 @@ the bus, but for the randomness of a game until its roster is published.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ CREATE TABLE IF NOT EXISTS told (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS told_in ON told (game, slot, number);
 CREATE TABLE IF NOT EXISTS closed (game TEXT NOT NULL, slot INTEGER NOT NULL, PRIMARY KEY (game, slot)) STRICT;
+CREATE TABLE IF NOT EXISTS held (
+    game TEXT NOT NULL, name TEXT NOT NULL, tag BLOB NOT NULL, key BLOB NOT NULL, since REAL NOT NULL,
+    PRIMARY KEY (game, name)
+) STRICT;
 """
 
 
@@ -40,11 +45,31 @@ class Begun:
     over: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A resource that an agent got in a game, the agent's one-time key and its tag, and since when."""
+
+    game: str
+    name: str
+    tag: bytes
+    key: bytes
+    since: float
+
+
+def keep_private(path: Path) -> None:
+    """Let its owner alone read a database, whether it is there or not; SQLite's files beside it get the same rights."""
+    if str(path) != ":memory:":
+        os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600))
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o600)
+
+
 class Journal:
     """One board's journal. Nothing counts until `commit`, which is one fsync."""
 
     def __init__(self, path: Path) -> None:
         try:
+            keep_private(path)
             self._books = sqlite3.connect(path, timeout=1.0)
             self._books.execute("PRAGMA journal_mode = WAL")
             self._books.execute("PRAGMA synchronous = FULL")
@@ -53,7 +78,7 @@ class Journal:
             self._books.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._books.execute("BEGIN IMMEDIATE")
             self._books.commit()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise InputError(f"{path}: cannot be used as a board's journal: {error}.") from None
 
     def close(self) -> None:
@@ -131,6 +156,19 @@ class Journal:
         """Tell whether a slot is closed; that of the joins is -1."""
         found = self._books.execute("SELECT 1 FROM closed WHERE game = ? AND slot = ?", (game, slot))
         return found.fetchone() is not None
+
+    def hold(self, held: Held) -> None:
+        """Note that a resource is held."""
+        row = (held.game, held.name, held.tag, held.key, held.since)
+        self._books.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?)", row)
+
+    def release(self, game: str, name: str) -> None:
+        """Note that a resource is free again."""
+        self._books.execute("DELETE FROM held WHERE game = ? AND name = ?", (game, name))
+
+    def held(self) -> list[Held]:
+        """Return what is held."""
+        return [Held(*row) for row in self._books.execute("SELECT game, name, tag, key, since FROM held")]
 
     def forget(self, game: str) -> None:
         """Drop what was said and told in a game that is over; its name stays, so that it is never opened again."""
