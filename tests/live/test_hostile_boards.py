@@ -60,6 +60,8 @@ class Lie:
     protocol: str = "report"
     # A lie about what follows the report comes after its charge; then no position must leave.
     charged: bool = False
+    # Whether the device has joined when it is found out.
+    joined: bool = True
 
 
 def in_channel(**changes: Any) -> Alter:
@@ -101,7 +103,7 @@ LIES = {
     "another partition": Lie(
         "open", "partition", lambda said: change(said, partition=change(said.partition, origin=(40.7, -74.002)))
     ),
-    "another opening for witnesses": Lie("open", "told a witness another open", told=with_(slots=7)),
+    "another opening for witnesses": Lie("open", "told a witness another open", told=with_(slots=7), joined=False),
     "another demand": Lie("members", "another demand", with_(demands=b"\2")),
     "resource that is not on the list": Lie("table", UNLISTED, with_(resources=OTHERS)),
     "another list": Lie("open", UNLISTED, with_(resources=bytes(32))),
@@ -212,4 +214,4 @@ def test_a_board_that_lies_is_refused_before_anything_is_charged_or_at_least_get
         assert re.search(lie.answer, said), f"{name}: {said}"
         assert spent == (units_of(1.0) if lie.charged else 0), name
         assert "handover" not in kinds, name
-        assert lie.charged or kinds <= {"join"}, name
+        assert lie.charged or kinds <= ({"join"} if lie.joined else set()), name

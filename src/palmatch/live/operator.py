@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET
 
 from palmatch.errors import InputError
 from palmatch.live import messages as m
@@ -51,6 +52,7 @@ def write_keys(
         issuer=secrets["issuer"].public,
         partition=partition,
         witnesses=tuple(key.public for key in watching.values()),
+        witness_names=tuple(watching) or UNSET,
     )
     save_trust(folder / "trust.json", secrets["operator"], trust)
     return trust

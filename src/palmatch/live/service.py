@@ -264,4 +264,6 @@ async def run_witness(witness: Witness, transports: Sequence[Transport], every: 
     await witness.watch(transports)
     while True:
         await asyncio.sleep(every)
-        await witness.publish(transports)
+        # Without a broker, with the next second.
+        with suppress(TransportError):
+            await witness.publish(transports)

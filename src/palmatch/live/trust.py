@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from palmatch.errors import InputError, ProtocolError
 from palmatch.live import messages as m
@@ -30,6 +31,8 @@ class Trust(m.Message, frozen=True):
     issuer: m.Key
     partition: m.Partition
     witnesses: tuple[m.Key, ...] = ()
+    # Their names, in the same order: a witness speaks under its own.
+    witness_names: tuple[m.Name, ...] | UnsetType = UNSET
 
     def board_says(self, envelope: Envelope, kind: type[_Kind]) -> _Kind:
         """Return a statement of the board."""
@@ -45,6 +48,13 @@ class Trust(m.Message, frozen=True):
         if opening.partition != self.partition:
             raise ProtocolError("The board's partition is not the one in the trust file: do not play.")
         return opening
+
+    def witness_keys(self, name: str) -> tuple[bytes, ...]:
+        """Return the keys that the head of the witness of this name may be signed by; any where none has a name."""
+        if self.witness_names is UNSET:
+            return self.witnesses
+        known = dict(zip(self.witness_names, self.witnesses, strict=False))
+        return (known[name],) if name in known else ()
 
     def certified(self, envelope: Envelope, now: int) -> m.Certificate:
         """Return a resource's keys, on the operator's word; `now` is in milliseconds since 1970."""

@@ -20,6 +20,8 @@ from palmatch.live.transport.base import Transport
 
 _LOG = logging.getLogger(__name__)
 
+# Games of which heads are published; a board keeps as many on the broker.
+_MOST_GAMES = 12
 # What the board says to all; tables and transcripts are bound by the hashes in these.
 STATEMENTS = ("open", "resources", "roster", "tables", "bulletin", "result")
 _MOST_CONFLICTS = 1000
@@ -139,6 +141,8 @@ class Witness:
     async def publish(self, transports: Iterable[Transport]) -> None:
         """Publish the head of every game on these transports."""
         listed = list(transports)
+        while len(self.games) > _MOST_GAMES:
+            await self.forget(next(iter(self.games)), listed)
         for game, watch in self.games.items():
             self._published[game] = self._published.get(game, -1) + 1
             topic = Topic(game, "head", self.name)
@@ -146,10 +150,12 @@ class Witness:
             for transport in listed:
                 await transport.publish(topic, packet)
 
-    def forget(self, game: str) -> None:
-        """Drop a game that is over."""
+    async def forget(self, game: str, transports: Iterable[Transport]) -> None:
+        """Drop an old game, and have the brokers forget its head."""
         self.games.pop(game, None)
         self._published.pop(game, None)
+        for transport in transports:
+            await transport.clear(Topic(game, "head", self.name))
 
 
 def place_of(topic: Topic) -> str:

@@ -145,7 +145,7 @@ class Hub:
             said.role == "issuer" and said.key == self.trust.issuer
         ):
             return Access(said.role)
-        if said.role == "witness" and said.key in self.trust.witnesses:
+        if said.role == "witness" and said.key in self.trust.witness_keys(said.name):
             return Access("witness", (said.name,))
         if said.role == "resource":
             return Access("resource", await self._all_certified(said))
