@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from palmatch.device.report import ReportTable
 from palmatch.device.state import BidMachine, ReportMachine
 from palmatch.errors import InputError, ProtocolError
 from palmatch.live import messages as m
+from palmatch.live import player as player_module
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.codec import decode
@@ -28,6 +30,7 @@ from palmatch.live.keys import Signer, verify
 from palmatch.live.packing import pack
 from palmatch.live.player import Player
 from palmatch.live.records import bulletin_record, table_record
+from palmatch.live.terms import Regional, Said
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Transport
 from palmatch.live.transport.exchange import Seen
@@ -169,7 +172,25 @@ class Leaking(Player):
         super()._later(topic, message, offset, max(began, self._clock()), window, **more)
 
 
-def bid_times(folder: Path, issuer: rsa.RSAPrivateKey, thinking: float, kind: type[Player]) -> list[float]:
+class Patient(BidRules):
+    """A game that goes on to its last slot, whoever bids."""
+
+    def close(self, slot: int, said: Sequence[Said]) -> tuple[Mapping[str, Regional], bool]:
+        return super().close(slot, said)[0], False
+
+
+class Hasty(Player):
+    """A planted bug: a device that goes by the board's slot alone, however short it is."""
+
+    def _later(self, *given: Any, **more: Any) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(player_module, "LEAST_MARGIN", 1e-9)
+            super()._later(*given, **more)
+
+
+def bid_times(
+    folder: Path, issuer: rsa.RSAPrivateKey, thinking: float, kind: type[Player], slot: float = 0.8
+) -> list[float]:
     """Return when a device's bids reach the broker after the bulletin, if it takes this long to decide on them."""
 
     class Slow(BidMachine):
@@ -182,7 +203,7 @@ def bid_times(folder: Path, issuer: rsa.RSAPrivateKey, thinking: float, kind: ty
             return sends
 
     seen: list[float] = []
-    own = folder / f"{thinking}{kind.__name__}"
+    own = folder / f"{thinking}{kind.__name__}{slot}"
     own.mkdir()
 
     async def main() -> None:
@@ -203,7 +224,7 @@ def bid_times(folder: Path, issuer: rsa.RSAPrivateKey, thinking: float, kind: ty
         made.machine._offset = lambda: 0.5
         device = kind(made.transport, TRUST, GAME, made.identity, made.machine, made.position, clock=clock)
         # The game has started when the first bulletin comes, so that the window begins with the bulletin.
-        rules = replace(opening(issuer, BidRules(), "bids", 5), preparing=0.0)
+        rules = replace(opening(issuer, Patient(), "bids", 200 if slot < 0.1 else 5), preparing=0.0, slot=slot)
         game = asyncio.create_task(board.play(GAME, rules))
         await device.play()
         await game
@@ -221,6 +242,25 @@ def test_when_a_message_leaves_does_not_depend_on_how_long_the_device_thought(
     assert len(fast) == 1
     assert fast == pytest.approx(slow, abs=1e-6)
     assert bid_times(memory_folder, issuer, 0.1, Leaking)[0] > fast[0] + 0.05
+
+
+def test_a_board_with_slots_too_short_to_decide_in_does_not_see_how_long_a_device_thought(
+    memory_folder: Path, issuer: rsa.RSAPrivateKey
+) -> None:
+    fast, slow = (bid_times(memory_folder, issuer, thinking, Player, slot=0.001) for thinking in (0.0, 0.04))
+    assert len(fast) == 1
+    assert fast == pytest.approx(slow, abs=1e-6)
+    fast, slow = (bid_times(memory_folder, issuer, thinking, Hasty, slot=0.001) for thinking in (0.0, 0.04))
+    assert slow[0] > fast[0] + 0.03
+
+
+def test_a_device_that_thinks_longer_than_its_time_is_late_by_whole_margins(
+    memory_folder: Path, issuer: rsa.RSAPrivateKey
+) -> None:
+    # With an offset of a half a bid leaves after 0.32 s of a slot of 0.8 s, whose margin is 0.08 s.
+    [at], [late], [later] = (bid_times(memory_folder, issuer, thinking, Player) for thinking in (0.0, 0.33, 0.39))
+    assert late == pytest.approx(later, abs=1e-6)
+    assert late == pytest.approx(at + 0.08, abs=1e-6)
 
 
 def sent_copies(folder: Path, issuer: rsa.RSAPrivateKey, lost: str, board_key: Signer) -> dict[str, int]:

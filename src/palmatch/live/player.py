@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import ceil
 
 from palmatch.device import records as r
 from palmatch.device.state import Machine
@@ -37,7 +38,7 @@ from palmatch.live.retained import Retained
 from palmatch.live.topics import Topic, table_name
 from palmatch.live.transport.base import Transport
 from palmatch.live.trust import Trust, expect
-from palmatch.live.windows import COPIES, MARGIN, ONCE, Share
+from palmatch.live.windows import COPIES, LEAST_MARGIN, MARGIN, ONCE, Share
 from palmatch.live.witness import Watch
 
 # The sequence numbers by which the board says whose messages it has heard.
@@ -50,6 +51,10 @@ _NEXT = {
     "bids": "bidding slot by slot",
     "rounds": "claiming slot by slot",
 }
+# Bulletins that wait to be read; beyond that the oldest is dropped, as if it had been lost.
+_MOST_BULLETINS = 64
+# How long a witness may take to show that it has seen the opening once tables are there, and how often it is asked.
+_HEAD_PATIENCE, _HEAD_SECONDS = 30.0, 0.5
 # A board that says nothing for so long is gone.
 _SILENCE_SECONDS = 600.0
 
@@ -115,7 +120,7 @@ class Player:
         self._roster: Envelope
         self._members: Envelope
         self._sending: set[asyncio.Task[None]] = set()
-        self._came: asyncio.Queue[bytes] = asyncio.Queue()
+        self._came: asyncio.Queue[bytes] = asyncio.Queue(_MOST_BULLETINS)
         # When the window of the last decision began; what the device does by its own clock is counted from there.
         self._began = 0.0
 
@@ -126,6 +131,8 @@ class Player:
             opened = await self._statement("open", _DAY)
             opening = self.trust.opened(opened)
             await self._check_issuer(opening)
+            # Also before it joins: with an opening for this device alone its token would tell whose it is.
+            await self._compare(max(opening.joins_close / 1000 - self._clock(), 0.0) / 2)
             began = self._clock()
             joined = self._take(open_record(opened), opened.hash.hex())
             if not joined:
@@ -176,30 +183,51 @@ class Player:
     async def _tables(self, opened: Envelope, opening: m.Open, number: int) -> list[r.Send]:
         """Take roster and table; what the machine returns is sent in the first slot, and hand-overs are returned."""
         tables = await self._statement("tables", 600, quiet=max(opening.start / 1000 - self._clock(), 0.0) / 2)
-        await self._compare()
+        await self._compare(_HEAD_PATIENCE)
         record, digest = roster_record(opened, self._roster, tables, self._members)
         self._take(record, digest)
         region = self.machine.owner.place.region
         table = await self._statement("table", 60, table_name(region, number))
         if opening.protocol != "report":
             await self._ask_bulletins()
+        # Before the window begins: to look through a table can take longer than the margin.
+        found, digest = table_record(table), table.hash.hex()
+        self.machine.prepare(found, digest)
         began = self._began = max(opening.start / 1000, self._clock())
         # A table that came late leaves less of the slot of the reports; half of one at least, to decide and write in.
         left = max(opening.start / 1000 + opening.slot - began, opening.slot / 2)
-        sends = self._take(table_record(table), table.hash.hex())
-        return self._say(sends, began, left)
+        return self._say(self._take(found, digest), began, left)
 
-    async def _compare(self) -> None:
-        """Compare what the board said with what the witnesses were told."""
+    async def _compare(self, patience: float) -> None:
+        """Compare what the board said with what the witnesses were told; each speaks with a key of its own."""
+        heard: set[bytes] = set()
         for name in self.witnesses:
-            topic = Topic(self.played.game, "head", name)
-            packet = await self.transport.value(topic, 30)
+            head, key = await self._head(name, patience)
+            if key in heard:
+                raise ProtocolError("The heads of two witnesses are signed by one of them: do not play.")
+            heard.add(key)
+            self._watch.compare(head)
+
+    async def _head(self, name: str, patience: float) -> tuple[m.Head, bytes]:
+        """Return the head of a witness that has seen the opening, or the last one in time, and the key behind it."""
+        topic, until = Topic(self.played.game, "head", name), self._clock() + patience
+        found: tuple[m.Head, bytes] | None = None
+        while (left := until - self._clock()) > 0:
+            packet = await self.transport.value(topic, left)
             if packet is None:
-                raise Refused("witness", f"The witness {name} says nothing about game {self.played.game}.")
+                break
             envelope = decode(topic, packet)
-            if not any(_is_by(envelope, key) for key in self.trust.witnesses):
-                raise ProtocolError("The head of a witness is not signed by a witness of the trust file.")
-            self._watch.compare(expect(envelope, m.Head))
+            head = expect(envelope, m.Head)
+            key = next((key for key in self.trust.witness_keys(name) if _is_by(envelope, key)), None)
+            if key is None:
+                raise ProtocolError(f"The head of the witness {name} is not signed by its key in the trust file.")
+            found = head, key
+            if any(statement.topic == "open" for statement in head.statements):
+                break
+            await asyncio.sleep(_HEAD_SECONDS)
+        if found is None:
+            raise Refused("witness", f"The witness {name} says nothing about game {self.played.game}.")
+        return found
 
     async def _reported(self, opened: Envelope, opening: m.Open) -> None:
         """Wait for the result of the reports, have it checked, and hand over."""
@@ -233,7 +261,10 @@ class Player:
             self._began = max(opening.start / 1000, self._clock())
             sends = self._take(bulletin_record(envelope), envelope.hash.hex())
             handovers += self._say(sends, self._began, opening.slot)
-        await asyncio.sleep(max(self._began + MARGIN * opening.slot - self._clock(), 0.0))
+            # Not before that has left: the next decision would delay it by as long as it takes.
+            if self._sending:
+                await asyncio.wait(self._sending)
+        await asyncio.sleep(max(self._began + _margin(opening.slot) - self._clock(), 0.0))
         await self._end_bulletins()
         if handovers:
             await self._statement("result", opening.slot * opening.slots + _SILENCE_SECONDS)
@@ -254,6 +285,8 @@ class Player:
             await self.transport.unsubscribe(self._bulletins, self._bulletin_came)
 
     def _bulletin_came(self, _: str, packet: bytes) -> None:
+        if self._came.full():
+            self._came.get_nowait()
         self._came.put_nowait(packet)
 
     async def _hand_over(self, sends: Sequence[r.Send]) -> None:
@@ -328,10 +361,16 @@ class Player:
         shares: Sequence[Share],
         sequence: int,
     ) -> None:
-        """Send in each share of a window that began at a time, at the offset that the machine drew, until heard."""
+        """Send in each share of a window that began at a time, at the offset that the machine drew, until heard.
+
+        A device that took so long that the time is over is late by whole margins: no more than their number shows.
+        """
         packet = self.identity.signer.packet(topic, message)
-        zero = asyncio.get_running_loop().time() + began - self._clock()
-        times = [zero + window * (first + offset * (last - first)) for first, last in shares]
+        now, margin, least = asyncio.get_running_loop().time(), _margin(window), LEAST_MARGIN * (1 + offset)
+        zero = now + began - self._clock()
+        times = [zero + max(window * (first + offset * (last - first)), least) for first, last in shares]
+        late = margin * max(ceil((now - times[0]) / margin), 0)
+        times = [when + late for when in times]
         task = asyncio.create_task(self._send(topic, packet, times, sequence))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
@@ -373,6 +412,11 @@ class Player:
         if self._watch.conflicts:
             raise ProtocolError("The board contradicts itself: do not play.")
         return envelope
+
+
+def _margin(window: float) -> float:
+    """Return how many seconds of a window a device has to decide in; nothing leaves within them."""
+    return max(MARGIN * window, LEAST_MARGIN)
 
 
 def topics_of(game: str, region: str) -> list[Topic]:

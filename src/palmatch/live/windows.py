@@ -8,6 +8,8 @@ from __future__ import annotations
 # A window begins with a margin in which the device decides and writes: a message that had to wait for that would tell
 # how long it took. What is sent last still arrives.
 MARGIN, _LAST = 0.1, 0.7
+# Seconds that a device takes in any case, however short a slot the board announces.
+LEAST_MARGIN = 0.05
 
 Share = tuple[float, float]
 
