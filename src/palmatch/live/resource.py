@@ -215,8 +215,15 @@ class Gateway:
         envelope = decode(where, packet)
         message, name, game = expect(envelope, m.Handover), envelope.topic.name, envelope.topic.game
         assert name is not None
+        # Any device can name a game; certificates are shown only in those that the board or the issuer has announced.
+        if game not in self._games:
+            return
         verify(envelope, message.key)
         tag = tag_of(game, message.key)
+        if game in self._holders and self._holders[game].get(name) != tag:
+            # Where this agent is does not concern a resource that serves another one.
+            self._spawn(self._answer(game, name, tag, accepted=False))
+            return
         position = open_position(self._opener, envelope.topic, tag, message.sealed)
         if game in self._holders:
             self._received(game, name, tag, position)

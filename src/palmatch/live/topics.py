@@ -25,6 +25,8 @@ LARGEST = 4 * 1024 * _KIB
 _PADDED, _PADDED_JOIN = 512, 1024
 # Names of which the topics are remembered: bids have one for each resource.
 _NAMES = 65_536
+# Longer than any topic of the table; what is longer is never remembered, since any client can say it.
+LONGEST = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class Topic:
     def parse(text: str) -> Topic:
         """Read a topic; raise ProtocolError for any that the table does not have."""
         parts = text.split("/", 5)
-        if len(text) > 1024 or not 4 <= len(parts) <= 5 or parts[:2] != _PREFIX.split("/"):
+        if len(text) > LONGEST or not 4 <= len(parts) <= 5 or parts[:2] != _PREFIX.split("/"):
             raise ProtocolError(f"Expected a topic {_PREFIX}/GAME/KIND or {_PREFIX}/GAME/KIND/NAME.")
         topic = Topic(unquote(parts[2]), parts[3], unquote(parts[4]) if len(parts) == 5 else None)
         if str(topic) != text:
@@ -158,9 +160,13 @@ def matches(pattern: str, topic: str) -> bool:
     return len(wanted) == len(found)
 
 
-@lru_cache(maxsize=_NAMES)
 def patterns_of(topic: str) -> tuple[str, ...]:
     """Return every allowed pattern that receives a topic: a role may leave open the game, the name, or both."""
+    return _patterns_of(topic) if len(topic) <= LONGEST else (topic,)
+
+
+@lru_cache(maxsize=_NAMES)
+def _patterns_of(topic: str) -> tuple[str, ...]:
     parts = topic.split("/")
     if not 4 <= len(parts) <= 5:
         return (topic,)

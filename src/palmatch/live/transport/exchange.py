@@ -14,7 +14,7 @@ from typing import Literal
 
 from palmatch.errors import ProtocolError
 from palmatch.live.metrics import Metrics
-from palmatch.live.topics import Role, Topic, matches, patterns_of, readable
+from palmatch.live.topics import LONGEST, Role, Topic, matches, patterns_of, readable
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,7 +49,8 @@ class Access:
 
     def may_subscribe(self, pattern: str) -> bool:
         """Tell whether every topic that the pattern receives may be read: it, or a wider one, is allowed."""
-        return "#" not in pattern and not self._readable.isdisjoint(patterns_of(pattern))
+        allowed = len(pattern) <= LONGEST and "#" not in pattern
+        return allowed and not self._readable.isdisjoint(patterns_of(pattern))
 
 
 # What any connection may do that has not shown a key.

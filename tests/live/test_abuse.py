@@ -1,0 +1,215 @@
+"""What any client, or one party that lies, can cost the others before it has shown a right to anything."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Bus, Join, MemoryBus
+from live.examples import MESSAGES
+from live.listening import clock
+from live.small_game import GAME, ReportRules, announce, opening, player
+from palmatch.device.state import ReportMachine
+from palmatch.errors import ProtocolError
+from palmatch.live import messages as m
+from palmatch.live import tokens
+from palmatch.live.board import Board
+from palmatch.live.issuer import Issuer, token_request
+from palmatch.live.journal import Journal
+from palmatch.live.keys import Signer, seal_position, tag_of
+from palmatch.live.resource import Gateway
+from palmatch.live.topics import Topic
+from palmatch.live.transport.exchange import DEVICE, Exchange
+from palmatch.live.trust import Trust
+from palmatch.live.witness import Witness
+
+
+def test_a_join_without_a_token_costs_the_board_no_look_for_its_region(
+    memory_folder: Path, issuer: rsa.RSAPrivateKey
+) -> None:
+    looked: list[str] = []
+
+    class Counting(ReportRules):
+        def has_region(self, region: str) -> bool:
+            looked.append(region)
+            return super().has_region(region)
+
+    async def main(join: Join) -> None:
+        journal = Journal(memory_folder / "board.db")
+        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
+        game = asyncio.create_task(board.play(GAME, opening(issuer, Counting(), "report", 1)))
+        hostile, topic = await join(), Topic(GAME, "join")
+        await asyncio.sleep(0.5)
+        forged = m.Token(prefix=bytes(32), signature=bytes(256))
+        for number in range(20):
+            thief = Signer.fresh()
+            content = m.Join(token=forged, key=thief.public, region=f"{number},0", epsilon_class=1)
+            await hostile.publish(topic, thief.packet(topic, content))
+        await asyncio.sleep(0.5)
+        assert looked == []
+        assert board.metrics.value("palmatch_refused_total", reason="join") == 20
+        game.cancel()
+        await asyncio.gather(game, return_exceptions=True)
+        journal.close()
+
+    MemoryBus().run(main)
+
+
+def test_hand_overs_in_games_that_no_party_opened_are_not_kept(bus: Bus) -> None:
+    async def main(join: Join) -> None:
+        gateway = Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, lambda _: None)
+        await gateway.start()
+        board, hostile, thief = await join("board"), await join(), Signer.fresh()
+        await board.publish(Topic(GAME, "open"), KEYS["board"].packet(Topic(GAME, "open"), MESSAGES["open"]))
+        assert await hostile.value(Topic(GAME, "resource", FLEET[0]), 10) is not None
+        for name in (GAME, *(f"no-{number}" for number in range(30))):
+            topic = Topic(name, "handover", FLEET[0])
+            sealed = seal_position(FLEET_KEYS.opener.public, topic, tag_of(name, thief.public), 40.7, -74.0)
+            await hostile.publish(topic, thief.packet(topic, m.Handover(key=thief.public, sealed=sealed)))
+            await asyncio.sleep(0.03)
+        await asyncio.sleep(0.5)
+        assert list(gateway._early) == [(GAME, FLEET[0])]
+
+    bus.run(main)
+
+
+def test_a_resource_opens_no_hand_over_of_an_agent_that_it_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(join: Join) -> None:
+        gateway = Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, lambda _: None)
+        await gateway.serve(GAME)
+        gateway._holders[GAME] = {FLEET[0]: tag_of(GAME, Signer.fresh().public)}
+        monkeypatch.setattr("palmatch.live.resource.open_position", opened.append)
+        hostile, thief, topic = await join(), Signer.fresh(), Topic(GAME, "handover", FLEET[0])
+        answers: list[bytes] = []
+        await hostile.subscribe(Topic(GAME, "answer", FLEET[0]), lambda _, packet: answers.append(packet))
+        sealed = seal_position(FLEET_KEYS.opener.public, topic, tag_of(GAME, thief.public), 40.7, -74.0)
+        await hostile.publish(topic, thief.packet(topic, m.Handover(key=thief.public, sealed=sealed)))
+        await asyncio.sleep(1)
+        assert len(answers) == 1
+
+    opened: list[Any] = []
+    MemoryBus().run(main)
+    assert opened == []
+
+
+def test_long_patterns_are_refused_and_nothing_of_them_is_remembered() -> None:
+    port = Exchange().attach(DEVICE, lambda *_: None)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(40):
+            for pattern in (f"{number}" * 200_000, f"pm/1/{number}{'x' * 200_000}/open"):
+                with pytest.raises(ProtocolError, match="may not read"):
+                    port.subscribe(pattern)
+        assert tracemalloc.get_traced_memory()[0] - before < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_journals_of_board_and_issuer_are_for_their_owner_alone(tmp_path: Path) -> None:
+    readable = tmp_path / "old.db"
+    readable.touch(mode=0o644)
+    books: list[Any] = [Journal(tmp_path / "board.db"), Issuer(tmp_path / "issuer.db", KEYS["issuer"])]
+    books.append(Issuer(readable, KEYS["issuer"]))
+    books[1].key("g")
+    files = list(tmp_path.iterdir())
+    assert len(files) >= 3
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    for one in books:
+        one.close()
+
+
+def test_a_member_makes_the_issuer_sign_once_a_game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    member, issuer = Signer.fresh(), Issuer(tmp_path / "issuer.db", KEYS["issuer"])
+    issuer.register([member.public])
+    signed: list[bytes] = []
+    sign: Callable[..., bytes] = tokens.blind_sign
+
+    def counted(key: rsa.RSAPrivateKey, blinded: bytes) -> bytes:
+        signed.append(blinded)
+        return sign(key, blinded)
+
+    monkeypatch.setattr(tokens, "blind_sign", counted)
+    first, second = (tokens.request(issuer.key("g"), "g", bytes([number]) * 32).blinded for number in range(2))
+    for _ in range(5):
+        data = token_request(member, "g", first)
+        issuer.answer(data[64:], data[:64])
+        data = token_request(member, "g", second)
+        with pytest.raises(ProtocolError, match="has had its token"):
+            issuer.answer(data[64:], data[:64])
+    assert signed == [first]
+    issuer.close()
+
+
+# --- witnesses -------------------------------------------------------------------------------------------------------
+
+OTHER = Signer.fresh()
+
+
+def trusting(*, named: bool) -> Trust:
+    """Two witnesses, w and v; without names in the trust file any of the keys may be that of any witness."""
+    more: dict[str, Any] = {"witness_names": ("w", "v")} if named else {}
+    return Trust(
+        operator=TRUST.operator,
+        board=TRUST.board,
+        issuer=TRUST.issuer,
+        partition=TRUST.partition,
+        witnesses=(KEYS["w"].public, OTHER.public),
+        **more,
+    )
+
+
+@pytest.mark.parametrize(("named", "asked"), [(True, ("w",)), (True, ("w", "v")), (False, ("w", "v"))])
+def test_a_witness_that_lies_cannot_speak_for_another_one(
+    memory_folder: Path, issuer: rsa.RSAPrivateKey, named: bool, asked: tuple[str, ...]
+) -> None:
+    """The second witness and the broker are the board's; the first would have told of another opening."""
+
+    async def main(join: Join) -> None:
+        journal = Journal(memory_folder / "board.db")
+        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
+        await announce(join, issuer)
+        device, ledger = await player(await join(), memory_folder, 0, issuer, ReportMachine, witnesses=asked)
+        device.trust = trusting(named=named)
+        lying = Witness("v", OTHER, KEYS["board"].public)
+        await lying.watch([await join("witness", "v")])
+        game = asyncio.create_task(board.play(GAME, opening(issuer, ReportRules(), "report", 1)))
+        playing = asyncio.create_task(device.play())
+        for name in ("v", "w"):
+            transport = await join("witness", name)
+            while GAME not in lying.games:
+                await asyncio.sleep(0.05)
+            lying.name = name
+            await lying.publish([transport])
+        with pytest.raises(ProtocolError, match="signed by"):
+            await playing
+        assert device.played.sent == 0
+        assert ledger.spent() == 0
+        game.cancel()
+        await asyncio.gather(game, return_exceptions=True)
+        ledger.close()
+        journal.close()
+
+    MemoryBus().run(main)
+
+
+def test_a_witness_that_lives_long_remembers_no_more_games_than_a_board(bus: Bus) -> None:
+    async def main(join: Join) -> None:
+        witness, transport, device = Witness("w", KEYS["w"], TRUST.board), await join("witness", "w"), await join()
+        for number in range(40):
+            topic = Topic(f"game-{number}", "open")
+            witness.receive(str(topic), KEYS["board"].packet(topic, MESSAGES["open"]))
+            if number % 10 == 9:
+                await witness.publish([transport])
+        assert list(witness.games) == [f"game-{number}" for number in range(28, 40)]
+        assert await device.value(Topic("game-39", "head", "w"), 5) is not None
+        assert await device.value(Topic("game-27", "head", "w"), 1) is None
+
+    bus.run(main)
