@@ -141,10 +141,15 @@ def audit(
 
 @app.command(
     "operator",
-    help="Make the keys of all parties and the trust file that devices are given; or, later, the keys of more members.",
+    help=(
+        "Make the keys of all parties and the trust file that devices are given; or, later, add or remove members, "
+        "certify new resources of a list, or remove some. Each of these changes nothing else."
+    ),
     epilog=(
         "Example: palmatch live operator keys --resources vehicles.csv --member alice\n\n"
-        "Example: palmatch live operator keys --add-member bob"
+        "Example: palmatch live operator keys --add-member bob\n\n"
+        "Example: palmatch live operator keys --certify vehicles.csv\n\n"
+        "Example: palmatch live operator keys --remove-resource v7"
     ),
 )
 def operator(
@@ -160,27 +165,51 @@ def operator(
     add_member: Annotated[
         list[str] | None, option("--add-member", "A further member of an operator that has keys; repeat it.")
     ] = None,
+    remove_member: Annotated[
+        list[str] | None,
+        typer.Option("--remove-member", help="A member, by its name in the folder or its public key; repeat it."),
+    ] = None,
+    certify: Annotated[
+        Path | None,
+        typer.Option(
+            "--certify",
+            help="A resource list: certify those without a certificate, or with one that ends within 90 days.",
+            show_default=False,
+        ),
+    ] = None,
+    valid: Annotated[int, typer.Option("--valid", help="Days that new certificates are valid for.", min=1)] = 366,
+    remove_resource: Annotated[
+        list[str] | None,
+        typer.Option("--remove-resource", help="A resource whose certificates count no longer; repeat it."),
+    ] = None,
 ) -> None:
     """Write keys."""
     need_extra()
+    from palmatch.cli import live_operator as keys
     from palmatch.live import messages as m
-    from palmatch.live.operator import add_members, write_keys
-    from palmatch.live.service import read_resources
 
+    changes = {
+        "--add-member": add_member,
+        "--remove-member": remove_member,
+        "--certify": certify,
+        "--remove-resource": remove_resource,
+    }
+    given = [name for name, value in changes.items() if value]
+    if given and (len(given) > 1 or resources or member or witness):
+        raise InputError(f"{given[0]} changes nothing else: leave out all other options that make or change keys.")
     if add_member:
-        if resources or member or witness:
-            raise InputError("--add-member changes nothing else: leave out --resources, --member and --witness.")
-        add_members(folder, add_member)
-        files = " and ".join(str(folder / f"member-{name}.key") for name in add_member)
-        show.say(f"{files}: made, and listed in {folder / 'members.txt'}. The issuer of this folder needs no restart.")
-        return
-    if resources is None:
+        keys.add(folder, add_member)
+    elif remove_member:
+        keys.remove(folder, remove_member)
+    elif certify is not None:
+        keys.certify_listed(folder, certify, valid)
+    elif remove_resource:
+        keys.remove_certified(folder, remove_resource)
+    elif resources is None:
         raise InputError("New keys need a resource list: --resources FILE (--add-member NAME adds to keys that exist).")
-    names = read_resources(resources).ids
-    partition = m.Partition(edge=edge, origin=options.place(origin), spacing=spacing)
-    write_keys(folder, partition, names, members=member or (), witnesses=witness or ())
-    counts = (show.counted(len(found), name) for found, name in ((names, "resource"), (member or (), "member")))
-    show.say(f"Keys for {' and '.join(counts)} are in {folder}. Give devices trust.json; keep operator.key offline.")
+    else:
+        partition = m.Partition(edge=edge, origin=options.place(origin), spacing=spacing)
+        keys.make(folder, resources, partition, member or (), witness or ())
 
 
 @app.command(

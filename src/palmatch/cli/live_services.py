@@ -6,17 +6,21 @@ Imports the whole runtime, and is therefore itself imported only when a subcomma
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
+from collections import deque
 from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from palmatch.cli import show
 from palmatch.cli.live import Network
+from palmatch.data.points import Points
 from palmatch.device.budget import epsilon_text
 from palmatch.device.ledger import Ledger, reopen, units_of
-from palmatch.errors import InputError
+from palmatch.errors import InputError, TransportError
 from palmatch.live import loop
 from palmatch.live.board import Board
 from palmatch.live.client import Device, Wish, issuer_at
@@ -28,15 +32,24 @@ from palmatch.live.keys import Signer, load_secret
 from palmatch.live.logs import set_up
 from palmatch.live.maps import Map
 from palmatch.live.metrics import Metrics
-from palmatch.live.mosquitto import Mosquitto
+from palmatch.live.mosquitto import Mosquitto, read_passwords
 from palmatch.live.records import partition_record
-from palmatch.live.resource import Arrival, Gateway, load_gateway
+from palmatch.live.resource import Arrival, Gateway, GatewayKeys, load_gateway
 from palmatch.live.rules import refuse_demand
-from palmatch.live.service import Announcer, Schedule, read_resources, run_board, run_witness
+from palmatch.live.service import Announcer, Schedule, read_resources, run_board, run_witness, without
 from palmatch.live.transport import Access, Credentials, Hub, Transport, connect
-from palmatch.live.trust import load_trust
+from palmatch.live.trust import Trust, TrustFile, load_trust, stamp_of
 from palmatch.live.usage import allow_files
 from palmatch.live.witness import Witness
+
+_LOG = logging.getLogger(__name__)
+
+# What a certificate takes in the message with which a gateway shows all of them.
+_CERTIFICATE = 1024
+# How often a gateway looks whether its keys have changed.
+_LOOK_SECONDS = 1.0
+# Arrivals that are not told again when a gateway has begun anew.
+_REMEMBERED = 10_000
 
 
 async def _connected(where: Network, user: str, credentials: Credentials | None = None) -> Transport:
@@ -58,7 +71,8 @@ async def serve_board(
     where: Network,
 ) -> None:
     """Open games until told to stop; without a broker, also serve the hub and the issuer."""
-    trust, signer = load_trust(folder / "trust.json"), Signer(load_secret(folder / "board.key"))
+    trusted, signer = TrustFile(folder / "trust.json"), Signer(load_secret(folder / "board.key"))
+    trust = trusted.trust
     # What is wrong with the list is said before anything listens; games read it again.
     listed = read_resources(resources)
     place = Map(partition_record(trust.partition), listed, interest=schedule.interest)
@@ -69,7 +83,8 @@ async def serve_board(
     if where.broker:
         transport = await _connected(where, "board")
     else:
-        hub = Hub(trust, largest=2**20)
+        # A gateway shows the certificates of all its resources in one message.
+        hub = Hub(trust, largest=max(2**20, _CERTIFICATE * len(listed.ids)))
         metrics = hub.exchange.metrics
         routes = []
         if (folder / "issuer.key").exists():
@@ -85,12 +100,20 @@ async def serve_board(
     games, hold, grace = limits
     holds = Holds(transport, trust, hold=hold, grace=grace)
     holds.restore(journal)
+
+    def offered() -> Points:
+        """Read the list of the next game, and what the operator has removed."""
+        holds.trust = trusted.latest()
+        if hub is not None:
+            hub.trust = holds.trust
+        return without(read_resources(resources), holds.removed())
+
     try:
         await holds.start()
         await run_board(
             Board(transport, signer, journal, metrics=metrics),
             trust,
-            lambda: read_resources(resources),
+            offered,
             schedule,
             games=games,
             holds=holds,
@@ -173,20 +196,40 @@ def _got(played: Any) -> str:
 
 async def serve_resource(keys_file: Path, trust_file: Path, most: int | None, where: Network) -> None:
     """Print the position that was sealed to each resource."""
-    keys, trust = load_gateway(keys_file), load_trust(trust_file)
-    credentials = Credentials("resource", keys.signer, certificates=tuple(keys.certificates.values()))
-    transport = await _connected(where, "gateway", credentials)
+    trust, read = load_trust(trust_file), stamp_of(keys_file)
     coming: asyncio.Queue[Arrival] = asyncio.Queue()
-    await Gateway(transport, trust, keys, coming.put_nowait).start()
-    show.say(f"Serving {show.counted(len(keys.certificates), 'resource')}.")
+    transport = await _serving(load_gateway(keys_file), trust, where, coming)
+    told: deque[tuple[str, str]] = deque(maxlen=_REMEMBERED)
     served = 0
     while most is None or served < most:
-        arrival = await coming.get()
-        served += 1
-        show.say(f"{arrival.game}: {arrival.resource} goes to {arrival.position[0]:.6f},{arrival.position[1]:.6f}")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_SECONDS):
+                arrival = await coming.get()
+                # A gateway with new certificates begins anew, and devices hand over until they have an answer.
+                if (arrival.game, arrival.resource) not in told:
+                    served += 1
+                    told.append((arrival.game, arrival.resource))
+                    at = f"{arrival.position[0]:.6f},{arrival.position[1]:.6f}"
+                    show.say(f"{arrival.game}: {arrival.resource} goes to {at}")
+        if (found := stamp_of(keys_file)) != read:
+            read = found
+            try:
+                transport, before = await _serving(load_gateway(keys_file), trust, where, coming), transport
+                await before.close()
+            except (InputError, TransportError) as error:
+                _LOG.warning("gateway keys", extra={"reason": str(error)})
     # The answer to the last one is still to be sent.
     await asyncio.sleep(0.5)
     await transport.close()
+
+
+async def _serving(keys: GatewayKeys, trust: Trust, where: Network, coming: asyncio.Queue[Arrival]) -> Transport:
+    """Serve the resources that have a certificate, on a connection of their own: its rights are those it began with."""
+    credentials = Credentials("resource", keys.signer, certificates=tuple(keys.certificates.values()))
+    transport = await _connected(where, "gateway", credentials)
+    await Gateway(transport, trust, keys, coming.put_nowait).start()
+    show.say(f"Serving {show.counted(len(keys.certificates), 'resource')}.")
+    return transport
 
 
 async def serve_issuer(folder: Path, listening: tuple[str, int, list[str | None]], where: Network) -> None:
@@ -223,10 +266,7 @@ def _password(path: Path | None, user: str) -> str:
     """Return a user's password, from the file that goes with the broker's configuration."""
     if path is None:
         raise InputError("A broker asks for a password: name the file that was written with its configuration.")
-    try:
-        known = dict(line.split(" ", 1) for line in path.read_text().splitlines())
-    except (OSError, ValueError):
-        raise InputError(f"{path}: expected lines of a user and a password.") from None
+    known = read_passwords(path)
     if user not in known:
         raise InputError(f"{path}: found no user {user!r}; write the broker's configuration again.")
     return known[user]

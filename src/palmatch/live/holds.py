@@ -53,7 +53,8 @@ class Holds:
     ) -> None:
         self.transport, self.trust, self.hold, self.grace, self._clock = transport, trust, hold, grace, clock
         self._held: dict[tuple[str, str], _Hold] = {}
-        self._signing: dict[str, bytes] = {}
+        # By resource: the newest certificate that it has shown.
+        self._shown: dict[str, m.Certificate] = {}
         self._early: dict[str, list[tuple[str, bytes]]] = {}
         self._journal: Journal | None = None
 
@@ -88,6 +89,11 @@ class Holds:
                 self._release(key)
         return {name for _, name in self._held}
 
+    def removed(self) -> set[str]:
+        """Return the resources that the operator has removed, but for those that have shown a later certificate."""
+        until = self.trust.removals
+        return {name for name, end in until.items() if name not in self._shown or self._shown[name].until <= end}
+
     def _release(self, key: tuple[str, str]) -> None:
         del self._held[key]
         if self._journal is not None:
@@ -96,14 +102,16 @@ class Holds:
     def _certified(self, where: str, packet: bytes) -> None:
         envelope = decode(where, packet)
         found = self.trust.certified(envelope, int(self._clock() * 1000))
-        self._signing[found.name] = found.signing
+        known = self._shown.get(found.name)
+        if known is None or found.until >= known.until:
+            self._shown[found.name] = found
 
     def _answered(self, where: str, packet: bytes) -> None:
         envelope = decode(where, packet)
         answer, game, name = envelope.message, envelope.topic.game, envelope.topic.name or ""
-        if not isinstance(answer, m.Answer) or name not in self._signing:
+        if not isinstance(answer, m.Answer) or name not in self._shown:
             raise ProtocolError("The answer is by a resource that has shown no certificate.")
-        verify(envelope, self._signing[name])
+        verify(envelope, self._shown[name].signing)
         known, accepted = self._held.get((game, name)), answer.status == "Accepted"
         if known is None and accepted:
             others = [one for one in self._early.get(name, ()) if one != (game, answer.tag)]

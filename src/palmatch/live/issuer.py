@@ -25,6 +25,7 @@ from palmatch.live.codec import body_of, read_body, signed_bytes
 from palmatch.live.journal import keep_private
 from palmatch.live.keys import Signer, signed_by
 from palmatch.live.topics import Topic
+from palmatch.live.trust import stamp_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,9 +56,9 @@ class Issuer:
         except (sqlite3.Error, OSError) as error:
             raise InputError(f"{path}: cannot be used as the issuer's journal: {error}.") from None
         self._keys: dict[str, rsa.RSAPrivateKey] = {}
-        # A list of members that may grow, and what it was like when it was read.
+        # A list of members that may change, and what it was like when it was read.
         self._list: Path | None = None
-        self._read: tuple[int, int] | None = None
+        self._read: tuple[int, int, int] | None = None
 
     def close(self) -> None:
         """Close the journal."""
@@ -65,27 +66,33 @@ class Issuer:
 
     def register(self, members: Iterable[bytes]) -> None:
         """Add members by their lasting keys."""
+        self._write("INSERT OR IGNORE INTO member VALUES (?)", members)
+
+    def _write(self, statement: str, members: Iterable[bytes], first: str = "SELECT 1") -> None:
         rows = [(key,) for key in members]
         if any(len(key) != m.KEY for (key,) in rows):
             raise InputError(f"Expected keys of {m.KEY} bytes.")
+        # One transaction: all of them, or none.
+        self._books.execute("BEGIN")
         with self._books:
-            self._books.executemany("INSERT OR IGNORE INTO member VALUES (?)", rows)
+            self._books.execute(first)
+            self._books.executemany(statement, rows)
 
     def follow(self, path: Path) -> None:
-        """Register the members of a list: now, and whenever it has changed and one asks that is not registered."""
+        """Have the members be those of a list: now, and whenever it has changed and a member asks for a token."""
         self._list = path
         self._read_list()
 
     def _read_list(self) -> None:
         if self._list is None:
             return
-        try:
-            found = self._list.stat()
-        except OSError as error:
-            raise InputError(f"{self._list}: cannot read the list of members: {error.strerror}.") from None
-        if self._read != (found.st_mtime_ns, found.st_size):
-            self.register(read_members(self._list))
-            self._read = (found.st_mtime_ns, found.st_size)
+        found = stamp_of(self._list)
+        if found is None:
+            raise InputError(f"{self._list}: cannot read the list of members.")
+        if self._read != found:
+            # A key that is no longer on the list is that of no member any more.
+            self._write("INSERT INTO member VALUES (?)", set(read_members(self._list)), "DELETE FROM member")
+            self._read = found
 
     def _is_member(self, key: bytes) -> bool:
         return self._books.execute("SELECT 1 FROM member WHERE key = ?", (key,)).fetchone() is not None
@@ -109,13 +116,12 @@ class Issuer:
         assert isinstance(request, m.TokenRequest)
         if not signed_by(request.member, signature, signed_bytes(_CONTEXT, body)):
             raise ProtocolError("The request is not signed by the member that it names.")
+        try:
+            self._read_list()
+        except InputError as error:
+            _LOG.warning("members", extra={"reason": str(error)})
         if not self._is_member(request.member):
-            try:
-                self._read_list()
-            except InputError as error:
-                _LOG.warning("members", extra={"reason": str(error)})
-            if not self._is_member(request.member):
-                raise ProtocolError("The request is not by a registered member.")
+            raise ProtocolError("The request is not by a registered member.")
         if not self._books.execute("SELECT 1 FROM game WHERE name = ?", (request.game,)).fetchone():
             raise ProtocolError("There is no such game.")
         row = (request.game, request.member)

@@ -65,12 +65,14 @@ class Mosquitto:
     run_as: str = ""
 
     def write(self, folder: Path) -> dict[str, str]:
-        """Write mosquitto.conf, its access list and its users into a folder; return the new passwords by user."""
+        """Write mosquitto.conf, its access list and its users into a folder; return the passwords by user."""
         self._check()
         folder.mkdir(parents=True, exist_ok=True)
         # Mosquitto may be started anywhere.
         folder = folder.resolve()
-        passwords = {user: secrets.token_urlsafe(24) for user in self.users()}
+        # Written again, for new resources, passwords that parties have stay as they are.
+        known = read_passwords(folder / "passwords") if (folder / "passwords").exists() else {}
+        passwords = {user: known.get(user) or secrets.token_urlsafe(24) for user in self.users()}
         _write(folder / "users", "".join(f"{user}:{_hashed(word)}\n" for user, word in passwords.items()), 0o600)
         _write(folder / "access", self.access(), 0o600)
         _write(folder / "mosquitto.conf", self.configuration(folder), 0o644)
@@ -183,6 +185,14 @@ def running(folder: Path, gateways: Mapping[str, tuple[str, ...]]) -> Iterator[R
         finally:
             broker.stdin.close()
             broker.wait()
+
+
+def read_passwords(path: Path) -> dict[str, str]:
+    """Return the passwords of a file that was written with a configuration, by user."""
+    try:
+        return dict(line.split(" ", 1) for line in path.read_text().splitlines())
+    except (OSError, ValueError):
+        raise InputError(f"{path}: expected lines of a user and a password.") from None
 
 
 def _await_broker(broker: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -1,13 +1,14 @@
 """The operator's keys: an offline key that signs the others, written once into a folder.
 
 Devices are given `trust.json`, the board `board.key`, the issuer `issuer.key` and `members.txt`, the resources
-`gateway.json`, a witness and a member their own key. `operator.key` is needed again only for new resources; a new
-member needs a line in `members.txt` and none of the keys.
+`gateway.json`, a witness and a member their own key. `operator.key` is needed again only to certify resources and to
+remove them; a member comes and goes with a line in `members.txt`, which needs none of the keys.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,12 +16,17 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
+from palmatch.data.whole import write_whole
+from palmatch.device.units import base_of
 from palmatch.errors import InputError
 from palmatch.live import messages as m
 from palmatch.live.issuer import read_members
-from palmatch.live.keys import Signer, save_secret
-from palmatch.live.resource import new_gateway
-from palmatch.live.trust import Trust, save_trust
+from palmatch.live.keys import Signer, load_secret, save_secret
+from palmatch.live.resource import GatewayKeys, certificates_of, certified, load_gateway, new_gateway
+from palmatch.live.trust import Removed, Trust, load_trust, save_trust
+
+# Certificates that end within this time are renewed.
+_RENEWED = 90 * 24 * 3600 * 1000
 
 
 def write_keys(
@@ -74,3 +80,72 @@ def add_members(folder: Path, names: Sequence[str]) -> None:
         file.write("\n" + "".join(f"{key.public.hex()}\n" for key in files.values()))
     for path, key in files.items():
         save_secret(path, key.secret)
+
+
+def remove_members(folder: Path, names: Sequence[str]) -> None:
+    """Take members off the list that the issuer reads, by their names in this folder or by their public keys."""
+    listed = folder / "members.txt"
+    known = read_members(listed)
+    gone = [_member_key(folder, name) for name in names]
+    for name, key in zip(names, gone, strict=True):
+        if key not in known:
+            raise InputError(f"{listed}: found no key of {name}; nothing was changed.")
+    write_whole(listed, "".join(f"{key.hex()}\n" for key in known if key not in gone))
+
+
+def _member_key(folder: Path, name: str) -> bytes:
+    if re.fullmatch("[0-9a-f]{64}", name):
+        return bytes.fromhex(name)
+    return Signer(load_secret(folder / f"member-{name}.key")).public
+
+
+def certify(folder: Path, names: Sequence[str], valid: int) -> list[str]:
+    """Certify the resources that have no certificate, or one that ends soon; return their names.
+
+    `valid` is in milliseconds. Keys stay as they are; where there are none of a gateway, new ones are made.
+    """
+    operator, trust, path = *_operator(folder), folder / "gateway.json"
+    now = int(time.time() * 1000)
+    gateway = load_gateway(path) if path.exists() else new_gateway(operator, (), now)
+    ends = {name: found.until for name, found in certificates_of(gateway).items()}
+    wanted = [name for name in names if ends.get(name, 0) < now + _RENEWED]
+    for name in wanted:
+        if trust.removals.get(name, -1) >= now + valid:
+            raise InputError(f"{name} was removed: a new certificate has to be valid for longer than the old one.")
+    more = certified(operator, gateway, wanted, now + valid)
+    _save_gateway(path, msgspec.structs.replace(gateway, certificates={**gateway.certificates, **more}))
+    return wanted
+
+
+def remove_resources(folder: Path, names: Sequence[str]) -> list[str]:
+    """Write a trust file by which certificates of these resources are not valid, and take them from the gateway's.
+
+    The name of a resource stands for all of its seats.
+    """
+    operator, trust, path = *_operator(folder), folder / "gateway.json"
+    gateway = load_gateway(path)
+    found = certificates_of(gateway)
+    for name in names:
+        if not any(name in (one, base_of(one)) for one in found):
+            raise InputError(f"{path}: found no certificate of {name}; nothing was changed.")
+    gone = [one for one in found if one in names or base_of(one) in names]
+    now = int(time.time() * 1000)
+    until = {name: end for name, end in trust.removals.items() if end >= now}
+    until |= {name: max(found[name].until, until.get(name, 0)) for name in gone}
+    removed = tuple(Removed(name=name, until=end) for name, end in sorted(until.items()))
+    # First what devices refuse: a gateway that still has a certificate is of no use to it.
+    save_trust(folder / "trust.json", operator, msgspec.structs.replace(trust, removed=removed))
+    rest = {name: packet for name, packet in gateway.certificates.items() if name not in gone}
+    _save_gateway(path, msgspec.structs.replace(gateway, certificates=rest))
+    return gone
+
+
+def _operator(folder: Path) -> tuple[Signer, Trust]:
+    if not (folder / "operator.key").exists():
+        raise InputError(f"{folder} has no operator.key, which this needs: run it where the operator's key is kept.")
+    operator = Signer(load_secret(folder / "operator.key"))
+    return operator, load_trust(folder / "trust.json", operator.public)
+
+
+def _save_gateway(path: Path, gateway: GatewayKeys) -> None:
+    write_whole(path, msgspec.json.encode(gateway) + b"\n", private=True)

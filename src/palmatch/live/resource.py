@@ -68,16 +68,25 @@ class GatewayKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def new_gateway(operator: Signer, names: Sequence[str], now: int, valid: int = _YEAR) -> GatewayKeys:
     """Return fresh keys for a gateway, certified for these resources; times are in milliseconds."""
-    signer, opener = Signer.fresh(), Opener.fresh()
-    packets = {
-        name: certificate(
-            operator,
-            "any",
-            m.Certificate(name=name, signing=signer.public, sealing=opener.public, until=now + valid),
-        )
+    gateway = GatewayKeys(Signer.fresh().secret, Opener.fresh().secret, {})
+    return msgspec.structs.replace(gateway, certificates=certified(operator, gateway, names, now + valid))
+
+
+def certified(operator: Signer, gateway: GatewayKeys, names: Sequence[str], until: int) -> dict[str, bytes]:
+    """Return the operator's certificates that resources are served with a gateway's keys."""
+    signing, sealing = gateway.signer.public, gateway.opener.public
+    return {
+        name: certificate(operator, "any", m.Certificate(name=name, signing=signing, sealing=sealing, until=until))
         for name in names
     }
-    return GatewayKeys(signer.secret, opener.secret, packets)
+
+
+def certificates_of(gateway: GatewayKeys) -> dict[str, m.Certificate]:
+    """Return what a gateway's certificates say."""
+    return {
+        name: expect(decode(Topic("any", "resource", name), packet), m.Certificate)
+        for name, packet in gateway.certificates.items()
+    }
 
 
 def load_gateway(path: Path) -> GatewayKeys:

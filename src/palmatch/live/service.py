@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,13 +163,18 @@ def _stated(journal: Journal, game: str) -> Points | None:
 
 def _free(listed: Points, holds: Holds | None) -> Points | None:
     """Return the resources that are not held; None if all of them are."""
-    held = set() if holds is None else holds.names()
-    free = np.array([name not in held for name in listed.ids])
-    if not free.any():
+    free = without(listed, set() if holds is None else holds.names())
+    if not free.ids:
         _LOG.info("every resource is held")
         return None
-    names = tuple(name for name in listed.ids if name not in held)
-    return Points(listed.source, names, listed.latitude[free], listed.longitude[free], None, None, ())
+    return free
+
+
+def without(listed: Points, names: Set[str]) -> Points:
+    """Return the resources but for some."""
+    rest = np.array([name not in names for name in listed.ids], dtype=np.bool_)
+    found = tuple(name for name in listed.ids if name not in names)
+    return Points(listed.source, found, listed.latitude[rest], listed.longitude[rest], None, None, ())
 
 
 async def _opening(board: Board, trust: Trust, name: str, resources: Points, schedule: Schedule) -> Opening:

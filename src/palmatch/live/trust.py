@@ -5,22 +5,33 @@ The file is JSON, signed by the operator. Whatever a board says that is not in l
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
+from palmatch.data.whole import write_whole
 from palmatch.errors import InputError, ProtocolError
 from palmatch.live import messages as m
 from palmatch.live.codec import Envelope, body_of, signed_bytes
 from palmatch.live.keys import Signer, signed_by, verify
 from palmatch.live.topics import Topic
 
+_LOG = logging.getLogger(__name__)
+
 _CONTEXT = "trust"
 CERTIFICATE = "certificate"
 
 _Kind = TypeVar("_Kind", bound=m.Message)
+
+
+class Removed(m.Message, frozen=True):
+    """A resource that the operator has removed: its certificates that end by this time are no longer valid."""
+
+    name: m.Name
+    until: m.Instant
 
 
 class Trust(m.Message, frozen=True):
@@ -33,6 +44,7 @@ class Trust(m.Message, frozen=True):
     witnesses: tuple[m.Key, ...] = ()
     # Their names, in the same order: a witness speaks under its own.
     witness_names: tuple[m.Name, ...] | UnsetType = UNSET
+    removed: Annotated[tuple[Removed, ...], Meta(max_length=m.MANY)] | UnsetType = UNSET
 
     def board_says(self, envelope: Envelope, kind: type[_Kind]) -> _Kind:
         """Return a statement of the board."""
@@ -63,7 +75,20 @@ class Trust(m.Message, frozen=True):
             raise ProtocolError("The certificate is another resource's.")
         if certificate.until < now:
             raise ProtocolError("The resource's certificate has expired.")
+        if self.has_removed(certificate):
+            raise ProtocolError("The operator has removed this resource.")
         return certificate
+
+    @property
+    def removals(self) -> dict[str, int]:
+        """Until when the certificates of each removed resource are not valid."""
+        return {} if self.removed is UNSET else {one.name: one.until for one in self.removed}
+
+    def has_removed(self, certificate: m.Certificate) -> bool:
+        """Tell whether a certificate is that of a resource that was removed, and not one that it got later."""
+        if self.removed is UNSET:
+            return False
+        return any(one.name == certificate.name and certificate.until <= one.until for one in self.removed)
 
 
 class _File(m.Message, frozen=True):
@@ -81,7 +106,7 @@ def save_trust(path: Path, operator: Signer, trust: Trust) -> None:
     if trust.operator != operator.public:
         raise InputError("The trust file names another operator than the key that signs it.")
     signed = _File(trust=trust, signature=operator.sign(_CONTEXT, body_of(trust)))
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(signed)) + b"\n")
+    write_whole(path, msgspec.json.format(msgspec.json.encode(signed)) + b"\n")
 
 
 def load_trust(path: Path, operator: bytes | None = None) -> Trust:
@@ -98,6 +123,39 @@ def load_trust(path: Path, operator: bytes | None = None) -> Trust:
     if not signed_by(trust.operator, content.signature, signed_bytes(_CONTEXT, body_of(trust))):
         raise InputError(f"{path}: the operator's signature does not fit; get the file again.")
     return trust
+
+
+class TrustFile:
+    """A trust file of a service that runs on: what the operator has removed since is read from it again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.trust = path, load_trust(path)
+        self._read = stamp_of(path)
+
+    def latest(self) -> Trust:
+        """Return what the file says now; one that is broken, or differs in more than what is removed, changes nothing.
+
+        Devices know the keys and the partition of the file that they were given: those of a running service stay.
+        """
+        if (found := stamp_of(self.path)) != self._read:
+            self._read = found
+            try:
+                trust = load_trust(self.path, self.trust.operator)
+                if msgspec.structs.replace(trust, removed=self.trust.removed) != self.trust:
+                    raise InputError(f"{self.path}: found other keys or another partition; start the service again.")
+                self.trust = trust
+            except InputError as error:
+                _LOG.warning("trust file", extra={"reason": str(error)})
+        return self.trust
+
+
+def stamp_of(path: Path) -> tuple[int, int, int] | None:
+    """Return what tells a file that was written again from the one before; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def expect(envelope: Envelope, kind: type[_Kind]) -> _Kind:

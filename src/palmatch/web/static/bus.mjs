@@ -260,7 +260,8 @@ export class Player {
     const done = await Promise.allSettled(sends.map(async ({ message: { resource } }) => {
       this.resources.push(resource);
       const found = await this.statement("resource", 60, { name: resource, key: this.trust.operator, context: "certificate" });
-      if (found.message.name !== resource || found.message.until < Date.now()) throw new Error("The resource's certificate is not valid.");
+      const gone = (this.trust.removed ?? []).some(({ name, until }) => name === resource && found.message.until <= until);
+      if (gone || found.message.name !== resource || found.message.until < Date.now()) throw new Error("The resource's certificate is not valid.");
       const topic = topicOf(this.game, "handover", resource);
       const sealed = await sealPosition(found.message.sealing, topic, this.tag, ...this.position);
       this.told("handover", { resource });
