@@ -241,7 +241,7 @@ class Ledger:
             row = {"kind": "charged", "time": now, "matching": matching, "purpose": purpose}
             entry = self._file.append(tip, **row, units=units, spent=tip.spent + units)
             for name, value in (keep or {}).items():
-                self._file.keep(_text(name, "name"), value, entry)
+                self._file.keep(_text(name, "name"), value, entry, new=once)
         self._file.confirm(entry)
         left = min(remaining for _, remaining in standing.values()) - units
         return Receipt(entry.number, now, matching, purpose, units, left, entry.digest)

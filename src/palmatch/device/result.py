@@ -45,11 +45,20 @@ def check_result(
         (tag, demand) of the region's agents that want more than one resource, by the roster.
     """
     ours = _lines_of(result, table, slack)
-    mine = [line for line in result.assigned if line.tag == tag]
+    mine = lines_by_tag(result).get(tag, ())
     if not mine or not ours.issuperset(mine):
         raise Refused("result", "The result does not name this device.")
     _check_lines(result, table, channel, agents, slack, demands)
-    return mine
+    return list(mine)
+
+
+@lru_cache(maxsize=256)
+def lines_by_tag(result: Result) -> dict[str, tuple[Assigned, ...]]:
+    """Return the lines of each agent of a result, in its order."""
+    found: dict[str, list[Assigned]] = {}
+    for line in result.assigned:
+        found.setdefault(line.tag, []).append(line)
+    return {tag: tuple(lines) for tag, lines in found.items()}
 
 
 # What is the same for all agents of a table is looked at once in a process: a result is equal to itself alone.

@@ -36,7 +36,7 @@ from palmatch.device.records import (
     Send,
 )
 from palmatch.device.report import ReportTable, check_table, draw_report
-from palmatch.device.result import MOST_SLACK, check_result
+from palmatch.device.result import MOST_SLACK, check_result, lines_by_tag
 from palmatch.device.units import base_of, best_bids
 from palmatch.errors import InputError, Refused
 
@@ -305,7 +305,7 @@ class ReportMachine(Machine):
         game = self._in_game(record.game)
         if self._count is None or not hasattr(self, "table"):
             raise Refused("result", f"A result of game {game.game} came before its table.")
-        if not any(line.tag == self.owner.tag for line in record.assigned):
+        if self.owner.tag not in lines_by_tag(record):
             # The report has not arrived: the device goes without, and nothing more is told.
             self.done = True
             return ()

@@ -434,10 +434,9 @@ class Board:
         """Sign a statement and write it down, to be published after the next commit; what was said stays as it was."""
         place = (str(topic), message.sequence if isinstance(message, m.Bulletin) else 0)
         if place not in self._statements:
-            packet = self.signer.packet(topic, message)
+            packet, self._statements[place] = self.signer.said(topic, message)
             self.journal.say(topic, packet)
             self._pending.append((topic, packet))
-            self._statements[place] = decode(topic, packet)
         return self._statements[place]
 
     async def _flush(self) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import ceil
 
 from palmatch.device import records as r
@@ -419,10 +420,11 @@ def _margin(window: float) -> float:
     return max(MARGIN * window, LEAST_MARGIN)
 
 
-def topics_of(game: str, region: str) -> list[Topic]:
+@lru_cache(maxsize=256)
+def topics_of(game: str, region: str) -> tuple[Topic, ...]:
     """Return what a device of a region has to read in any game, to be subscribed to before the game is opened."""
     common = [Topic(game, kind) for kind in ("open", "issuer", "roster", "tables", "result")]
-    return [*common, *(Topic(game, kind, region) for kind in ("heard", "members", "transcript"))]
+    return (*common, *(Topic(game, kind, region) for kind in ("heard", "members", "transcript")))
 
 
 def _is_by(envelope: Envelope, key: bytes) -> bool:

@@ -33,6 +33,9 @@ class Retained:
 
     async def value(self, topic: Topic, patience: float, *, quiet: float = 0.0) -> bytes:
         """Return a packet; for the first `quiet` seconds it cannot be there yet, and is not asked for again."""
+        known = self._found.get(str(topic))
+        if known is not None and known.done():
+            return known.result()
         await self.watch(topic)
         found, loop = self._found[str(topic)], asyncio.get_running_loop()
         until, delay = loop.time() + patience, quiet + _SHORTEST_SECONDS
