@@ -96,15 +96,17 @@ def best(members: list[tuple[Signer, m.Token]]) -> dict[bytes, str]:
 
 
 class Inbox:
-    """What the board says of whom it has heard."""
+    """What the board says of whom it has heard, and when."""
 
     def __init__(self) -> None:
         self.messages: list[m.Heard] = []
+        self.times: list[float] = []
 
     def __call__(self, topic: str, packet: bytes) -> None:
         message = decode(topic, packet).message
         assert isinstance(message, m.Heard)
         self.messages.append(message)
+        self.times.append(asyncio.get_running_loop().time())
 
 
 def test_a_game_goes_from_its_opening_to_a_result_that_can_be_checked(
@@ -146,8 +148,9 @@ def test_reports_end_with_the_last_agent_of_the_roster_or_with_their_slot(
 ) -> None:
     async def main() -> float:
         broker = MemoryBroker(0)
-        heard = Inbox()
+        heard, other = Inbox(), Inbox()
         await broker.connect().subscribe(Topic(GAME, "heard", "a"), heard)
+        await broker.connect().subscribe(Topic(GAME, "heard", "b"), other)
         tasks = [
             asyncio.create_task(device(broker.connect(), number, *member))
             for number, member in enumerate(members[silent:])
@@ -164,6 +167,9 @@ def test_reports_end_with_the_last_agent_of_the_roster_or_with_their_slot(
         # Devices that were heard are told so before the matching begins.
         last = heard.messages[-1]
         assert (last.sequence, len(last.tags)) == (1, 8 * 3)
+        # Those of a region from which all reports have come are told so at once, and once.
+        [when] = [when for message, when in zip(other.messages, other.times, strict=True) if message.sequence == 1]
+        assert when < 5
         for task in tasks:
             task.cancel()
         journal.close()

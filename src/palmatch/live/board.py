@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -25,12 +24,13 @@ from palmatch.errors import ProtocolError, TransportError
 from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode
+from palmatch.live.game import JOINING, Game, members_of, said_of
 from palmatch.live.journal import Held, Journal
 from palmatch.live.keys import Signer, tag_of, verify
 from palmatch.live.listing import ListTree
 from palmatch.live.metrics import Metrics
 from palmatch.live.packing import pack
-from palmatch.live.terms import Crowd, Opening, Regional, Rules, Said
+from palmatch.live.terms import Crowd, Opening, Regional
 from palmatch.live.topics import Topic, table_name
 from palmatch.live.transcripts import transcripts
 from palmatch.live.transport.base import Transport
@@ -41,7 +41,6 @@ _LOG = logging.getLogger(__name__)
 
 _Value = TypeVar("_Value")
 
-_JOINING = -1
 # What a game goes through, each with the time of its end in the metrics.
 PHASES = ("joined", "prepared", "told", "published")
 _KIND = {"report": "report", "bids": "bid", "rounds": "claim"}
@@ -49,42 +48,6 @@ _KIND = {"report": "report", "bids": "bid", "rounds": "claim"}
 _COMMIT_SECONDS = 0.1
 # Between two attempts at a broker that is away, beside what the transport itself waits for it.
 _AGAIN_SECONDS = 0.2
-
-
-@dataclass(slots=True)
-class _Game:
-    """A game under way."""
-
-    name: str
-    opening: m.Open
-    opened: bytes
-    tree: ListTree
-    rules: Rules
-    # The most that may join, if there is a bound; and when the game was opened, or resumed.
-    agents: int | None
-    began: float
-    keys: dict[bytes, bytes] = field(default_factory=dict)
-    joins: dict[bytes, m.Join] = field(default_factory=dict)
-    slot: int = _JOINING
-    accepting: bool = False
-    # What each tag has spoken for in this slot, or at all for a report.
-    spoken: dict[bytes, set[str | None]] = field(default_factory=dict)
-    # What was accepted in this slot: the packets, whose copies need no look, and what they say.
-    heard: set[bytes] = field(default_factory=set)
-    said: list[Said] = field(default_factory=list)
-    # Set when something was accepted that is not in the journal for good yet.
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-    # How many of a slot and region devices were told that they were heard.
-    acknowledged: dict[tuple[int, str], int] = field(default_factory=dict)
-    roster: bytes = b""
-    # The last bulletin of each region: its number and hash.
-    chain: dict[str, tuple[int, bytes]] = field(default_factory=dict)
-    tables: dict[tuple[str, int], tuple[bytes, m.Table]] = field(default_factory=dict)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every agent of the roster has reported."""
-        return self.opening.protocol == "report" and self.slot >= 0 and len(self.spoken) == len(self.joins)
 
 
 class Board:
@@ -110,7 +73,7 @@ class Board:
         self._threads = threads
         self._statements: dict[tuple[str, int], Envelope] = {}
         self._pending: list[tuple[Topic, bytes]] = []
-        self._game: _Game | None = None
+        self._game: Game | None = None
         # Games whose result devices may still have to read.
         self._recent: deque[str] = deque(maxlen=2)
         self._republishing: set[asyncio.Task[None]] = set()
@@ -149,7 +112,7 @@ class Board:
             self._game = None
             self._pending.clear()
 
-    def _phase(self, game: _Game, name: str) -> None:
+    def _phase(self, game: Game, name: str) -> None:
         self.metrics.set("palmatch_phase_seconds", self._clock() - game.began, phase=name)
 
     async def forget(self, name: str) -> None:
@@ -163,13 +126,13 @@ class Board:
 
     # --- opening -----------------------------------------------------------------------------------------------
 
-    def _opened(self, name: str, randomness: bytes, opening: Opening) -> _Game:
+    def _opened(self, name: str, randomness: bytes, opening: Opening) -> Game:
         """Open a game, or read its opening from the journal."""
         tree = ListTree(opening.resources)
         known = self._statements.get((str(Topic(name, "open")), 0))
         if known is not None:
             assert isinstance(known.message, m.Open)
-            return _Game(name, known.message, known.hash, tree, opening.rules, opening.agents, self._clock())
+            return Game(name, known.message, known.hash, tree, opening.rules, opening.agents, self._clock())
         self._say(Topic(name, "resources"), opening.resources)
         joins_close = (began := self._clock()) + opening.joining
         content = m.Open(
@@ -191,20 +154,20 @@ class Board:
             commitment=hashlib.sha256(randomness).digest(),
         )
         said = self._say(Topic(name, "open"), content)
-        return _Game(name, content, said.hash, tree, opening.rules, opening.agents, began)
+        return Game(name, content, said.hash, tree, opening.rules, opening.agents, began)
 
     # --- joining -----------------------------------------------------------------------------------------------
 
-    async def _join(self, game: _Game) -> None:
-        for envelope in self.journal.told(game.name, _JOINING):
+    async def _join(self, game: Game) -> None:
+        for envelope in self.journal.told(game.name, JOINING):
             self._accept_join(game, envelope)
-        if self.journal.is_closed(game.name, _JOINING):
+        if self.journal.is_closed(game.name, JOINING):
             return
         game.accepting = True
         await self._listen(game, game.began, game.opening.joins_close / 1000)
         await self._closed(game)
 
-    def _accept_join(self, game: _Game, envelope: Envelope) -> bool:
+    def _accept_join(self, game: Game, envelope: Envelope) -> bool:
         join = envelope.message
         assert isinstance(join, m.Join)
         tag = tag_of(game.name, join.key)
@@ -227,9 +190,10 @@ class Board:
 
     # --- roster and tables ---------------------------------------------------------------------------------------
 
-    async def _prepare(self, game: _Game, randomness: bytes) -> None:
+    async def _prepare(self, game: Game, randomness: bytes) -> None:
         """Fix the roster, compute the tables from it, publish both."""
-        members = _members(game)
+        members = members_of(game)
+        game.missing.update(join.region for join in game.joins.values())
         roster = self._say_roster(game, members, randomness)
         game.roster = roster.hash
         await self._flush()
@@ -247,7 +211,7 @@ class Board:
         await self._flush()
 
     def _say_roster(
-        self, game: _Game, members: Mapping[tuple[str, int], tuple[bytes, ...]], randomness: bytes
+        self, game: Game, members: Mapping[tuple[str, int], tuple[bytes, ...]], randomness: bytes
     ) -> Envelope:
         counts = []
         for region in sorted({region for region, _ in members}):
@@ -269,7 +233,7 @@ class Board:
 
     # --- slots ---------------------------------------------------------------------------------------------------
 
-    async def _slot(self, game: _Game, slot: int) -> bool:
+    async def _slot(self, game: Game, slot: int) -> bool:
         """Collect what is told in a slot, close it, and publish what it came to; tell whether the game is over."""
         game.slot = slot
         game.heard.clear()
@@ -278,7 +242,7 @@ class Board:
             game.spoken.clear()
         for envelope in self.journal.told(game.name, slot):
             if self._accept(game, envelope):
-                game.said.append(_said(envelope))
+                game.said.append(said_of(envelope))
         if not self.journal.is_closed(game.name, slot):
             game.accepting = True
             # A slot lasts its whole length after the bulletin before it, also after a restart.
@@ -293,7 +257,7 @@ class Board:
         await self._publish_bulletins(game, slot + 1, regional, over)
         return over
 
-    async def _listen(self, game: _Game, began: float, until: float) -> None:
+    async def _listen(self, game: Game, began: float, until: float) -> None:
         """Wait for joins or reports, and say meanwhile whom the board has heard: those need not send again.
 
         Reports end with the last agent of the roster: no other report can count. When that one comes depends on
@@ -304,24 +268,21 @@ class Board:
             await self._acknowledge(game)
         await self._until(until, game)
 
-    async def _acknowledge(self, game: _Game) -> None:
+    async def _acknowledge(self, game: Game, only: set[str] | None = None) -> None:
         # Before it is said: what is lost with the board would not be sent again.
         self.journal.commit()
-        found: dict[str, list[bytes]] = {}
-        for tag in game.joins if game.slot == _JOINING else game.spoken:
-            found.setdefault(game.joins[tag].region, []).append(tag)
         # Without a broker devices send again.
         with suppress(TransportError):
-            for region, tags in sorted(found.items()):
+            for region, tags in sorted(game.heard_of(only).items()):
                 place = (game.slot, region)
                 if game.acknowledged.get(place) == len(tags):
                     continue
-                heard = m.Heard(region=region, sequence=game.slot - _JOINING, tags=b"".join(sorted(tags)))
+                heard = m.Heard(region=region, sequence=game.slot - JOINING, tags=b"".join(sorted(tags)))
                 topic = Topic(game.name, "heard", region)
                 await self.transport.publish(topic, self.signer.packet(topic, heard))
                 game.acknowledged[place] = len(tags)
 
-    async def _closed(self, game: _Game) -> None:
+    async def _closed(self, game: Game) -> None:
         """Close a slot: what the broker had received before the marker counts, and nothing else."""
         if not game.complete:
             await self._insist(lambda: self.transport.fence(game.name, self.signer))
@@ -329,7 +290,7 @@ class Board:
         self.journal.close_slot(game.name, game.slot)
         self.journal.commit()
 
-    def _accept(self, game: _Game, envelope: Envelope) -> bool:
+    def _accept(self, game: Game, envelope: Envelope) -> bool:
         """Check a report, bid or claim; tell whether it is new."""
         message = envelope.message
         assert isinstance(message, m.Report | m.Bid | m.Claim)
@@ -346,9 +307,11 @@ class Board:
         if isinstance(message, m.Report):
             self._check_report(game, message)
         game.spoken.setdefault(message.tag, set()).add(envelope.topic.name)
+        if isinstance(message, m.Report):
+            game.reported(message.tag)
         return True
 
-    def _check_report(self, game: _Game, message: m.Report) -> None:
+    def _check_report(self, game: Game, message: m.Report) -> None:
         join = game.joins[message.tag]
         found, table = game.tables[join.region, join.epsilon_class]
         if table.channel is None:
@@ -358,9 +321,7 @@ class Board:
         if message.report >= len(rows.get(message.channel, b"")) // max(width, 1):
             raise ProtocolError("There is no such report in the table that it names.")
 
-    async def _publish_bulletins(
-        self, game: _Game, sequence: int, regional: Mapping[str, Regional], over: bool
-    ) -> None:
+    async def _publish_bulletins(self, game: Game, sequence: int, regional: Mapping[str, Regional], over: bool) -> None:
         for region, part in sorted(regional.items()):
             content = m.Bulletin(
                 region=region,
@@ -377,7 +338,7 @@ class Board:
 
     # --- the end -------------------------------------------------------------------------------------------------
 
-    async def _finish(self, game: _Game) -> m.Result:
+    async def _finish(self, game: Game) -> m.Result:
         outcome = await self._computed(game.rules.outcome)
         listed = {region: table.resources for (region, _), (_, table) in game.tables.items()}
         parts = tuple(
@@ -415,9 +376,9 @@ class Board:
             return
         try:
             if isinstance(envelope.message, m.Join):
-                new = game.slot == _JOINING and self._accept_join(game, envelope)
+                new = game.slot == JOINING and self._accept_join(game, envelope)
             else:
-                new = game.slot != _JOINING and self._accept(game, envelope)
+                new = game.slot != JOINING and self._accept(game, envelope)
         except ProtocolError as error:
             _LOG.warning("refused", extra={"game": game.name, "kind": envelope.topic.kind, "reason": str(error)})
             self.metrics.add("palmatch_refused_total", 1, reason=envelope.topic.kind)
@@ -427,8 +388,8 @@ class Board:
             self.journal.hear(game.slot, envelope.topic, packet)
             game.heard.add(packet)
             game.news.set()
-            if game.slot != _JOINING:
-                game.said.append(_said(envelope))
+            if game.slot != JOINING:
+                game.said.append(said_of(envelope))
 
     def _say(self, topic: Topic, message: m.Message) -> Envelope:
         """Sign a statement and write it down, to be published after the next commit; what was said stays as it was."""
@@ -478,7 +439,7 @@ class Board:
     async def _computed(self, work: Callable[[], _Value]) -> _Value:
         return await asyncio.to_thread(work) if self._threads else work()
 
-    async def _until(self, when: float, game: _Game) -> None:
+    async def _until(self, when: float, game: Game) -> None:
         """Wait, and make what comes in last meanwhile; not for reports when all of them are here."""
         while (left := when - self._clock()) > 0 and not game.complete:
             game.news.clear()
@@ -487,16 +448,7 @@ class Board:
                     await game.news.wait()
             await asyncio.sleep(min(max(when - self._clock(), 0.0), _COMMIT_SECONDS))
             self.journal.commit()
-
-
-def _members(game: _Game) -> dict[tuple[str, int], tuple[bytes, ...]]:
-    found: dict[tuple[str, int], list[bytes]] = {}
-    for tag, join in sorted(game.joins.items()):
-        found.setdefault((join.region, join.epsilon_class), []).append(tag)
-    return {place: tuple(tags) for place, tags in found.items()}
-
-
-def _said(envelope: Envelope) -> Said:
-    message = envelope.message
-    assert isinstance(message, m.Report | m.Bid | m.Claim)
-    return Said(message.tag, message, envelope.topic.name)
+            if game.complete_regions and not game.complete:
+                # At once: where tables were late devices have less time, and would send again before the next share.
+                regions, game.complete_regions = game.complete_regions, set()
+                await self._acknowledge(game, regions)
