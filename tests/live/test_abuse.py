@@ -23,7 +23,7 @@ from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.issuer import Issuer, token_request
 from palmatch.live.journal import Journal
-from palmatch.live.keys import Signer, seal_position, tag_of
+from palmatch.live.keys import Signer, open_position, seal_position, tag_of
 from palmatch.live.resource import Gateway
 from palmatch.live.topics import Topic
 from palmatch.live.transport.exchange import DEVICE, Exchange
@@ -97,6 +97,35 @@ def test_a_resource_opens_no_hand_over_of_an_agent_that_it_does_not_serve(monkey
     opened: list[Any] = []
     MemoryBus().run(main)
     assert opened == []
+
+
+def test_a_hand_over_that_comes_again_and_again_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(join: Join) -> None:
+        arrivals: list[Any] = []
+        gateway = Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, arrivals.append)
+        await gateway.serve(GAME)
+        monkeypatch.setattr("palmatch.live.resource.open_position", counted)
+        device, own, topic = await join(), Signer.fresh(), Topic(GAME, "handover", FLEET[0])
+        answers: list[bytes] = []
+        await device.subscribe(Topic(GAME, "answer", FLEET[0]), lambda _, packet: answers.append(packet))
+        sealed = seal_position(FLEET_KEYS.opener.public, topic, tag_of(GAME, own.public), 40.7, -74.0)
+        packet = own.packet(topic, m.Handover(key=own.public, sealed=sealed))
+        for number in range(10):
+            if number == 5:
+                gateway._holders[GAME] = {FLEET[0]: tag_of(GAME, own.public)}
+            await device.publish(topic, packet)
+            await asyncio.sleep(0.5)
+        # Once before the result, and once after it; every one after it is answered.
+        assert (len(opened), len(arrivals), len(answers)) == (2, 1, 5)
+
+    opened: list[Any] = []
+    inner = open_position
+
+    def counted(*given: Any) -> Any:
+        opened.append(given)
+        return inner(*given)
+
+    MemoryBus().run(main)
 
 
 def test_long_patterns_are_refused_and_nothing_of_them_is_remembered() -> None:

@@ -36,6 +36,8 @@ _YEAR = 366 * 24 * 3600 * 1000
 _DAY_SECONDS = 86_400.0
 _QUIET_SECONDS = 5.0
 _MOST_EARLY = 8
+# Transcripts that a gateway reads at the same time.
+_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +215,14 @@ class Gateway:
 
         result = self.trust.board_says(await fetched(Topic(game, "result")), m.Result)
         found: dict[str, bytes] = {}
-        for named in result.transcripts:
-            transcript = await fetched(Topic(game, "transcript", named.region))
-            if transcript.hash != named.transcript:
-                raise ProtocolError("The transcript is not the one that the result names.")
-            found |= holders(expect(transcript, m.Transcript))
+        for start in range(0, len(result.transcripts), _AT_ONCE):
+            # Many at a time: one after the other would take as many times the way to the broker and back.
+            part = result.transcripts[start : start + _AT_ONCE]
+            said = await asyncio.gather(*(fetched(Topic(game, "transcript", named.region)) for named in part))
+            for named, transcript in zip(part, said, strict=True):
+                if transcript.hash != named.transcript:
+                    raise ProtocolError("The transcript is not the one that the result names.")
+                found |= holders(expect(transcript, m.Transcript))
         return {name: tag for name, tag in found.items() if name in self.keys.certificates}
 
     def _handed_over(self, where: str, packet: bytes) -> None:
@@ -227,11 +232,15 @@ class Gateway:
         # Any device can name a game; certificates are shown only in those that the board or the issuer has announced.
         if game not in self._games:
             return
-        verify(envelope, message.key)
         tag = tag_of(game, message.key)
-        if game in self._holders and self._holders[game].get(name) != tag:
-            # Where this agent is does not concern a resource that serves another one.
-            self._spawn(self._answer(game, name, tag, accepted=False))
+        if game not in self._holders and tag in self._early.get((game, name), ()):
+            # A device sends the same again until it is answered, which it is when the result is there.
+            return
+        verify(envelope, message.key)
+        accepted = self._holders.get(game, {}).get(name) == tag
+        if game in self._holders and (not accepted or (game, name) in self._served):
+            # Known already, or of an agent whose position does not concern this resource.
+            self._spawn(self._answer(game, name, tag, accepted=accepted))
             return
         position = open_position(self._opener, envelope.topic, tag, message.sealed)
         if game in self._holders:
