@@ -10,6 +10,7 @@ import re
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,9 +26,11 @@ import palmatch as pm
 from live.buses import TRUST
 from live.conftest import MOSQUITTO, RUN_AS, Broker, free_port
 from live.examples import MESSAGES, topic
+from palmatch import plain
 from palmatch.data.points import Points, read_points
 from palmatch.errors import InputError, TransportError
 from palmatch.live import messages as m
+from palmatch.live import parties
 from palmatch.live.codec import packet_of
 from palmatch.live.gbfs import read_vehicles
 from palmatch.live.keys import Signer
@@ -140,6 +143,15 @@ def test_a_board_that_could_read_the_positions_refuses(tmp_path: Path) -> None:
         _check_blind(str(tmp_path / "agents.csv"))
 
 
+def board_part() -> BoardPart:
+    names = tuple(f"v{number}" for number in range(20))
+    return BoardPart(
+        session=Session("ws://127.0.0.1:1/bus", TRUST, "g", None), secret=bytes(32), journal="", protocol="report",
+        names=names, at=tuple((40.75 + 0.0001 * number, -73.99) for number in range(20)), classes=(0.0, 1.0), ids=(),
+        secret_file="", joining=1.0, preparing=1.0, slot=1.0, slots=1, patient=True,
+    )  # fmt: skip
+
+
 def test_a_board_computes_tables_of_a_whole_crowd_before_it_opens_a_game(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has to be compiled for a crowd is, and how long its tables take is known before times are announced."""
     crowds: list[int] = []
@@ -150,16 +162,31 @@ def test_a_board_computes_tables_of_a_whole_crowd_before_it_opens_a_game(monkeyp
         return compute(self, crowd)
 
     monkeypatch.setattr(MethodRules, "tables", counted)
-    names = tuple(f"v{number}" for number in range(20))
-    part = BoardPart(
-        session=Session("ws://127.0.0.1:1/bus", TRUST, "g", 0), secret=bytes(32), journal="", protocol="report",
-        names=names, at=tuple((40.75 + 0.0001 * number, -73.99) for number in range(20)), classes=(0.0, 1.0), ids=(),
-        secret_file="", joining=1.0, preparing=1.0, slot=1.0, slots=1, patient=True,
-    )  # fmt: skip
+    part = board_part()
     place = Map(partition_record(TRUST.partition), _points(part))
     assert _warm_up(part, place) > 0
     # Measured the second time, when nothing is compiled any more.
     assert crowds == [2, 20, 20]
+
+
+def test_a_board_leaves_nothing_to_compile_for_when_its_rights_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As root in a new installation the demo ended when the board stored what it had compiled as another user."""
+    order: list[tuple[str, bool]] = []
+
+    async def arrived(*_: object) -> None:
+        pass
+
+    def dropped() -> None:
+        order.append(("rights dropped", plain.waiting))
+        raise InputError("far enough")
+
+    monkeypatch.setattr(plain, "waiting", True)
+    monkeypatch.setattr(parties, "_arrived", arrived)
+    monkeypatch.setattr(parties, "_warm_up", lambda *_: order.append(("warm-up", plain.waiting)))
+    monkeypatch.setattr(parties, "_drop_rights", dropped)
+    with pytest.raises(InputError, match="far enough"):
+        asyncio.run(parties.run_board(board_part(), threading.Event()))
+    assert order == [("warm-up", False), ("rights dropped", False)]
 
 
 def test_operator_board_resource_and_device_play_by_hand(tmp_path: Path) -> None:

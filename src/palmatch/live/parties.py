@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from palmatch import plain
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.errors import InputError, PalmatchError, TransportError
 from palmatch.live import messages as m
@@ -166,6 +167,8 @@ async def run_board(part: BoardPart, told: threading.Event) -> None:
     place = Map(partition_record(session.trust.partition), _points(part), interest=part.interest)
     simulation = None if session.seed is None else Simulation.of(session.seed, session.game, part.ids)
     transport = await _arrived(session, Credentials("board", Signer(part.secret)))
+    # Compiled later, it would be stored where a process without rights may not write.
+    plain.waiting = False
     tables = _warm_up(part, place)
     _drop_rights()
     _check_blind(part.secret_file)
