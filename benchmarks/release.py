@@ -28,7 +28,8 @@ SMOKE: tuple[tuple[str, ...], ...] = (
 )
 CUT = ("--method", "palma", "--interest", "20", "--cluster", "local:2", "--tiles", "2")
 EXTRAS = {
-    "live": ("live", "demo", "--agents", "12"),
+    # As many devices as for a reader: a board of fewer compiles less before it gives up the rights to store it.
+    "live": ("live", "demo"),
     "dask": ("match", "agents.csv", "vehicles.csv", *CUT, "--out", "tiled.csv"),
     "exact": (
         "match",
