@@ -28,7 +28,14 @@ EXAMPLES = (
     "PALMATCH_PORTAL names another portal, PALMATCH_CACHE another cache; SOCRATA_APP_TOKEN is sent along if set."
 )
 
-app = typer.Typer(name=NAME, help=HELP, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
+app = typer.Typer(
+    name=NAME,
+    help=HELP,
+    epilog="Example: palmatch data taxi --date 2016-01-15 --at 08:00:00 --out trips.csv",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
 
 
 @app.callback()

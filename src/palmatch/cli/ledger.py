@@ -36,7 +36,14 @@ _MATCHINGS = 20
 
 File: TypeAlias = Annotated[Path, typer.Argument(help="The ledger, as the agent keeps it.", show_default=False)]
 
-app = typer.Typer(name=NAME, help=HELP, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
+app = typer.Typer(
+    name=NAME,
+    help=HELP,
+    epilog="Example: palmatch ledger show alice.ledger",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,14 @@ from palmatch.errors import InputError
 NAME = "live"
 HELP = "Match live: every agent on its own device, over a network, with no server to trust."
 
-app = typer.Typer(name=NAME, help=HELP, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
+app = typer.Typer(
+    name=NAME,
+    help=HELP,
+    epilog="Start with: palmatch live demo",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
 
 
 class Protocols(StrEnum):

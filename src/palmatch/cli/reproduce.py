@@ -40,7 +40,14 @@ PAPERS_EXAMPLES = (
     "Without files it is played on a synthetic conference. A study that was stopped goes on with the same command."
 )
 
-app = typer.Typer(name=NAME, help=HELP, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown")
+app = typer.Typer(
+    name=NAME,
+    help=HELP,
+    epilog="Example: palmatch reproduce mobility --quick --out mobility",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
 # Plays cells of a study and returns their rows.
 _Play: TypeAlias = Callable[[Sequence[cells.Cell]], pl.DataFrame]
 
