@@ -111,7 +111,7 @@ def problem(
     Parameters
     ----------
     reviewers, papers:
-        0/1 marks, one row each, one column an area; or frames of polars, pandas or Arrow with these columns, named by
+        0/1 marks, one row each, one column for each area; or frames of polars, pandas or Arrow with these columns, named by
         their areas (and `id`, `primary`; reviewers also `epsilon`), or what `palmatch.data.labels.read_labels` returns.
     areas:
         The most areas, the primary one included, of a possible reviewer: `--areas` of the command.
@@ -285,7 +285,7 @@ def _checked_secondary(areas: int, named: int) -> int:
 def _checked_marks(marks: ArrayLike, what: str) -> NDArray[np.uint8]:
     table = np.asarray(marks)
     if table.ndim != 2 or table.size == 0:
-        raise InputError(f"{what}: expected one row each with one column an area, got shape {table.shape}.")
+        raise InputError(f"{what}: expected one row each with one column for each area, got shape {table.shape}.")
     if not np.isin(table, (0, 1)).all():
         raise InputError(f"{what}: expected marks 0 or 1, found something else.")
     bare = np.flatnonzero(table.sum(axis=1) == 0)
