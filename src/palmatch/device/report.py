@@ -123,6 +123,10 @@ def check_table(table: ReportTable, *, epsilon: float, spots: int) -> None:
     ... except Refused as error:
     ...     print(error.code)
     epsilon
+
+    References
+    ----------
+    P. Kairouz, S. Oh, P. Viswanath. Extremal mechanisms for local differential privacy. JMLR 17, 2016.
     """
     if not (isfinite(epsilon) and epsilon >= 0):
         raise InputError(f"Expected epsilon of at least 0, got epsilon={epsilon}.")
@@ -225,6 +229,10 @@ def draw_report(chances: Sequence[int], draw: int) -> int:
     >>> from palmatch.device.report import draw_report
     >>> draw_report((3 * GRID // 4, GRID // 4), 0), draw_report((3 * GRID // 4, GRID // 4), GRID - 1)
     (0, 1)
+
+    References
+    ----------
+    S. L. Warner. Randomized response: a survey technique for eliminating evasive answer bias. JASA 60(309), 1965.
     """
     return pick(chances, draw)
 
