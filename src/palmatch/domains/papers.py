@@ -111,8 +111,9 @@ def problem(
     Parameters
     ----------
     reviewers, papers:
-        0/1 marks, one row each, one column for each area; or frames of polars, pandas or Arrow with these columns, named by
-        their areas (and `id`, `primary`; reviewers also `epsilon`), or what `palmatch.data.labels.read_labels` returns.
+        0/1 marks, one row each, one column for each area; or frames of polars, pandas or Arrow with these columns,
+        named by their areas (and `id`, `primary`; reviewers also `epsilon`), or what `palmatch.data.labels.read_labels`
+        returns.
     areas:
         The most areas, the primary one included, of a possible reviewer: `--areas` of the command.
     draw_primary:
