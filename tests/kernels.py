@@ -75,7 +75,7 @@ PARTS = (
     (city, "palma"),
     (city, "once"),
     (large,),
-    (frozen.hashes,),
+    (frozen.hashes, (0,)),
 )
 
 

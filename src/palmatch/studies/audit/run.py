@@ -60,7 +60,7 @@ class Audit:
     >>> import palmatch as pm
     >>> rows = [[0.9, 0.3], [0.3, 0.9]]
     >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
-    >>> found = pm.audit(problem, "hungarian-once", games=400, seed=1)
+    >>> found = pm.audit(problem, "hungarian-once", games=40, seed=1)
     >>> found.broken, found.measured <= found.claim.epsilon
     (False, True)
     """
@@ -145,7 +145,7 @@ def audit(
     >>> import palmatch as pm
     >>> rows = [[0.9, 0.3], [0.3, 0.9]]
     >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
-    >>> found = pm.audit(problem, "hungarian-once", games=400, seed=1)
+    >>> found = pm.audit(problem, "hungarian-once", games=40, seed=1)
     >>> found.broken, found.claim.epsilon
     (False, 1.0)
 
