@@ -26,6 +26,7 @@ from .games import (
     ROOT,
     MemoryStore,
     chances_at_random,
+    fields_of,
     finite,
     game_at_random,
     outcome,
@@ -47,7 +48,7 @@ pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
 def in_node(cases: list[Any], folder: Path, module: Path = MODULE) -> list[Any]:
     """Let device.mjs do the cases."""
     assert NODE is not None
-    (folder / "cases.json").write_text(json.dumps(cases))
+    (folder / "cases.json").write_text(json.dumps(cases, default=fields_of))
     twin = Path(__file__).with_name("twin.mjs")
     command = [NODE, str(twin), str(module), str(folder / "cases.json"), str(folder / "results.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
