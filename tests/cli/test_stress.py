@@ -175,7 +175,7 @@ def test_json_is_written_although_the_reader_of_the_table_has_gone(town: Path) -
         ("compare", *files, "--runs", "1", "--methods", "random"),
         ("limit", *files, "--edge", "500", "--crowds", "2"),
         ("bench", "--no-files"),
-        ("audit", *files, "--games", "10"),
+        ("audit", *files, "--edge", "500", "--games", "8"),
     )
     commands = [(*some, "--json", f"{some[0]}.json") for some in words]
     ended = subprocess.run(
