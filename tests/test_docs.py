@@ -35,7 +35,7 @@ COMMANDS_PAGE = ROOT / "docs" / "commands.md"
 
 # What makes a command short enough for a test, in place of what the page has.
 SMALLER = {
-    "audit": "--games 8",
+    "audit": "--games 8 --edge 2000",
     "compare": "--runs 1",
     "day": "--start 05:00 --end 05:01 --out day",
     "demo": "--hour 5 --runs 1 --out demo",

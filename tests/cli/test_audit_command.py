@@ -12,7 +12,7 @@ from running import run
 
 
 def test_an_audit_says_what_was_measured_and_draws_what_is_believed(town):
-    result = run("audit", "agents.csv", "vehicles.csv", "--games", 40, "--agent", "a3", "--out", "one", folder=town)
+    result = run("audit", "agents.csv", "vehicles.csv", "--games", 8, "--agent", "a3", "--out", "one", folder=town)
     assert result.returncode == 0, result.stderr
     assert "as given: measured at least 0.00, stated at most 1: fine" in result.stdout
     assert "stress: measured at least" in result.stdout
@@ -36,13 +36,13 @@ def test_palma_is_audited_under_the_accountant_that_is_named(town, accountant, d
 
 
 def test_figures_of_an_audit_come_as_json(town):
-    words = ("audit", "agents.csv", "vehicles.csv", "--method", "published", "--games", 20, "--json", "-", "--seed", 0)
+    words = ("audit", "agents.csv", "vehicles.csv", "--method", "published", "--games", 8, "--json", "-", "--seed", 0)
     result = run(*words, "--out", "two", folder=town)
     content = json.loads(result.stdout)
     assert content["method"] == "published"
     assert content["broken"] is False
     for attack in content["attacks"]:
-        assert attack["games"] == 20
+        assert attack["games"] == 8
         assert attack["epsilon_measured"] <= attack["epsilon_claimed"] == 1.0
         assert attack["epsilon_flagged"] is None, "so few games flag nothing"
     assert content["not_to_be_published"] == ["attacks", "belief", "epsilon_measured", "violations", "seed"]

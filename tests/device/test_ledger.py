@@ -730,8 +730,8 @@ def test_processes_that_make_and_share_a_ledger_spend_all_of_it_and_no_more(tmp_
 
 
 @forks
-def test_a_process_killed_at_any_instant_never_acted_without_a_charge(tmp_path: Path) -> None:
-    assert int(run_alone("kill", tmp_path, KILLS, 2022)) > 0
+def test_a_process_killed_at_any_instant_never_acted_without_a_charge(memory_folder: Path) -> None:
+    assert int(run_alone("kill", memory_folder, KILLS, 2022)) > 0
 
 
 # A ledger that moves

@@ -26,6 +26,7 @@ from .games import (
     ROOT,
     MemoryStore,
     chances_at_random,
+    fields_of,
     finite,
     game_at_random,
     outcome,
@@ -47,7 +48,7 @@ pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
 def in_node(cases: list[Any], folder: Path, module: Path = MODULE) -> list[Any]:
     """Let device.mjs do the cases."""
     assert NODE is not None
-    (folder / "cases.json").write_text(json.dumps(cases))
+    (folder / "cases.json").write_text(json.dumps(cases, default=fields_of))
     twin = Path(__file__).with_name("twin.mjs")
     command = [NODE, str(twin), str(module), str(folder / "cases.json"), str(folder / "results.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -128,7 +129,8 @@ def test_a_browser_refuses_a_proof_that_is_too_large_before_it_hashes_any_of_it(
     """And a planted bug is found: a browser that does not look at sizes first."""
     good = shown(NAMES)
     assert good is not None
-    cases = [["hashes", names, asdict(proof), ROOT] for names, proof in oversized(NAMES, good).values()]
+    # One hash is one too many, and a careless browser would compute millions.
+    cases = [["hashes", names, asdict(proof), ROOT, 1] for names, proof in oversized(NAMES, good).values()]
     assert in_node(cases, tmp_path) == [[{"refused": "listed"}, 0]] * len(cases)
     [[accepted, count]] = in_node([["hashes", NAMES, asdict(good), ROOT]], tmp_path)
     assert accepted == {"value": None}

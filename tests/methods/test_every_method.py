@@ -185,7 +185,8 @@ def test_a_budget_of_zero_buys_nothing_whatever_delta_is() -> None:
 
 @pytest.mark.parametrize("method", [name for name, method in pm.METHODS.items() if method.private])
 def test_what_the_registry_says_of_a_guarantee_is_what_a_matching_says(method: str) -> None:
-    problem = pm.mobility.problem(places(20, 1) * [0.2, 1] + [32.6, 0], places(25, 2) * [0.2, 1] + [32.6, 0], edge=8000)
+    requests, cars = (places(count, seed) * [0.2, 1] + [32.6, 0] for count, seed in ((20, 1), (25, 2)))
+    problem = pm.mobility.problem(requests, cars, edge=8000, spacing=500)
     record, guarantee = pm.METHODS[method], pm.match(problem, method, epsilon=2.0, seed=1).guarantee
     assert guarantee.notion == record.notion
     assert (guarantee.epsilon > 0) == record.spends

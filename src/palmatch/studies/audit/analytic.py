@@ -34,7 +34,7 @@ from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.draws import Randomness
 from palmatch.rounds.game import region_tables
 from palmatch.rounds.tables import public_tables
-from palmatch.studies.audit.blackbox.attack import Attack, Claim, Progress, quiet, watched
+from palmatch.studies.audit.blackbox.attack import Attack, Claim, Progress, Watch, quiet, watched
 from palmatch.studies.audit.blackbox.bound import flagged_from, lower_bound
 from palmatch.studies.audit.blackbox.observation import digest
 from palmatch.studies.audit.blackbox.target import as_type
@@ -280,6 +280,7 @@ def attack_by_likelihood(
     settings: Settings,
     error: float,
     seed: int | None = None,
+    watch: Watch = watched,
     progress: Progress | None = None,
 ) -> Attack:
     """Play the optimal test between the two types that the law tells apart best, the draws of all others known."""
@@ -288,7 +289,7 @@ def attack_by_likelihood(
     world = int(chance.integers(1 << 62))
     ratios, charged, impossible = np.empty((2, games)), 0, 0
     with quiet():
-        stages = [watched(problem, method, target, law.region.types[row], settings) for row in pair]
+        stages = [watch(problem, method, target, law.region.types[row], settings) for row in pair]
         for number in range(2 * games):
             side, draw = number % 2, None if seed is None else int(chance.integers(1 << 62))
             draws = stages[side].chance(world, draw)

@@ -20,8 +20,8 @@ from palmatch.studies.audit.analytic import (
     streams_repeat,
     worst_report,
 )
-from palmatch.studies.audit.belief import Belief, ImpossibleGame, belief
-from palmatch.studies.audit.blackbox.attack import Attack, Claim, attack, check_audited, claim_of
+from palmatch.studies.audit.belief import Belief, ImpossibleGame, belief_by
+from palmatch.studies.audit.blackbox.attack import Attack, Claim, attack, check_audited, claim_of, remembering
 from palmatch.studies.audit.blackbox.bound import check_games, games_for
 from palmatch.studies.audit.blackbox.target import candidates, most_varied, neighbours_only, stress_problem
 
@@ -60,7 +60,7 @@ class Audit:
     >>> import palmatch as pm
     >>> rows = [[0.9, 0.3], [0.3, 0.9]]
     >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
-    >>> found = pm.audit(problem, "hungarian-once", games=400, seed=1)
+    >>> found = pm.audit(problem, "hungarian-once", games=40, seed=1)
     >>> found.broken, found.measured <= found.claim.epsilon
     (False, True)
     """
@@ -145,7 +145,7 @@ def audit(
     >>> import palmatch as pm
     >>> rows = [[0.9, 0.3], [0.3, 0.9]]
     >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
-    >>> found = pm.audit(problem, "hungarian-once", games=400, seed=1)
+    >>> found = pm.audit(problem, "hungarian-once", games=40, seed=1)
     >>> found.broken, found.claim.epsilon
     (False, 1.0)
 
@@ -175,10 +175,11 @@ def audit(
         ("others known", played, place, True),
         ("stress", stress_problem(problem, target), target if problem.pairs else 0, True),
     )
+    watch = remembering()
     attacks = [
         attack(
             crowd, method, row, types, crowd=words, claim=claim, games=games, known=known, settings=chosen, error=error,
-            seed=None if seed is None else seed + number, progress=of_stage(progress, words),
+            seed=None if seed is None else seed + number, watch=watch, progress=of_stage(progress, words),
         )
         for number, (words, crowd, row, known) in enumerate(crowds)
     ]  # fmt: skip
@@ -186,7 +187,7 @@ def audit(
         attacks.append(
             attack_by_likelihood(
                 law, played, method, place, claim=claim, games=games, settings=chosen, error=error,
-                seed=seed, progress=of_stage(progress, "exact likelihoods"),
+                seed=seed, watch=watch, progress=of_stage(progress, "exact likelihoods"),
             )
         )  # fmt: skip
     exact, violations = None, []
@@ -199,7 +200,7 @@ def audit(
     drawn = None
     if law is not None and isinstance(problem.domain, City) and claim.epsilon > 0:
         try:
-            drawn = belief(played, method, place, settings=chosen, seed=seed)
+            drawn = belief_by(law, played, method, place, claim=claim, settings=chosen, seed=seed, watch=watch)
         except ImpossibleGame as impossible:
             violations.append(str(impossible))
     return Audit(method, claim, tuple(attacks), exact, tuple(violations), drawn, tuple(notes))

@@ -124,6 +124,24 @@ def watched(problem: Problem, method: str, target: int, wanted: FloatArray, sett
     return Watched(prepare(workspace, method, settings=settings, trace=True), target)
 
 
+# Prepares a method with the target being of a given type, as `watched` does.
+Watch: TypeAlias = Callable[[Problem, str, int, FloatArray, Settings], Watched]
+
+
+def remembering() -> Watch:
+    """Return `watched` with a memory: attacks on the same crowd play the games that were prepared for the first one."""
+    known: dict[tuple[int, int, str, int, bytes], tuple[Problem, Settings, Watched]] = {}
+
+    def watch(problem: Problem, method: str, target: int, wanted: FloatArray, settings: Settings) -> Watched:
+        key = (id(problem), id(settings), method, target, wanted.tobytes())
+        if key not in known:
+            # Problem and settings are kept too: nothing else can then have their ids.
+            known[key] = problem, settings, watched(problem, method, target, wanted, settings)
+        return known[key][2]
+
+    return watch
+
+
 def check_audited(method: str) -> None:
     """Refuse methods that state no PLDP guarantee."""
     if METHODS.find(method).notion != "PLDP":
@@ -156,6 +174,7 @@ def attack(
     error: float,
     seed: int | None = None,
     worlds: int = _WORLDS,
+    watch: Watch = watched,
     progress: Progress | None = None,
 ) -> Attack:
     """Tell two of some types apart by everything that an observer sees.
@@ -169,9 +188,11 @@ def attack(
         one.
     games:
         Games with either type: a quarter teaches the tests, a quarter chooses one and its threshold, half measures.
+    watch:
+        Prepares the method for each type.
     """
     with quiet():
-        stages = [watched(problem, method, target, one.type, settings) for one in types]
+        stages = [watch(problem, method, target, one.type, settings) for one in types]
         chance = np.random.default_rng(seed)
         # Few games tell little: looking for the worst world must not take longer than they do.
         count = min(worlds, max(1, games // 10))
