@@ -34,6 +34,13 @@ def _logarithms(values: FloatArray) -> FloatArray:
     return np.array([log(value) for value in values.tolist()])
 
 
+def _powers(base: FloatArray, exponent: float) -> FloatArray:
+    """Return `power`; where the exponent is not whole by the C library, since numpy's bits differ among processors."""
+    if exponent == int(exponent):
+        return power(base, exponent)
+    return np.array([value**exponent for value in base.ravel()]).reshape(base.shape)
+
+
 def set_sums(table: FloatArray, entries: IntArray, offsets: IntArray) -> tuple[FloatArray, FloatArray]:
     """Return for each rank set and type the sum of utilities, and `device.distribution.expected_utility`."""
     rows, sizes = table[entries], np.diff(offsets)
@@ -112,7 +119,7 @@ def fill_selection_costs(
     weights, centre = weights_of(table[:, :types], totals[:, :types], entries, offsets), (noise / GRID)[:, None]
     chance = (share * weights + ((1.0 - share) * noise)[:, None]) / GRID
     with np.errstate(all="ignore"), one_thread():
-        powers = power(chance * (1.0 / centre), order)
+        powers = _powers(chance * (1.0 / centre), order)
         left, right = powers * chance, 1.0 / powers
         norms = np.maximum(left * left / centre, centre * right * right)
         sure = np.add.reduceat(norms, offsets[:-1]).max(axis=1) <= few_types.SURE
@@ -151,7 +158,7 @@ def fill_coin_costs(
         costs[:] = np.maximum(np.abs(_logarithms(heads)), np.abs(_logarithms(tails)))
         return
     with np.errstate(all="ignore"):
-        up, down = power(heads, order), power(tails, order)
+        up, down = _powers(heads, order), _powers(tails, order)
         moment = np.maximum(heads_one * up + tails_one * down, heads_two / up + tails_two / down)
     held = moment <= few_types.HELD
     costs[held] = _logarithms(np.maximum(moment[held], 1.0))
@@ -167,7 +174,7 @@ def cost_of_pair(chances: FloatArray, count: int, order: float) -> float:
     first, second = chances[:, :count]
     # At large orders this may be infinite, as in compiled code, and the order is then not chosen.
     with np.errstate(over="ignore", under="ignore"):
-        return log(max(float(_summed(first * power(first / second, order))), 1.0))
+        return log(max(float(_summed(first * _powers(first / second, order))), 1.0))
 
 
 def ratio_of_pair(chances: FloatArray, count: int) -> float:
