@@ -50,7 +50,7 @@ MATCH = ("match", *BOTH, "--policy", "greedy")
         ((*MATCH, "--out", "folder.csv"), "folder.csv is a directory, expected the name of a file"),
         ((*MATCH, "--out", "none/p.csv"), "none/p.csv cannot be written: the folder none does not exist"),
         ((*MATCH, "--out", "p.csv", "--json", "none/p.json"), "the folder none does not exist; create it first."),
-        (("match", *BOTH, "--policy", "all", "--out", "p.csv"), "There is no method 'all': choose one of once,"),
+        (("match", *BOTH, "--policy", "all", "--out", "p.csv"), "There is no method 'all': choose from once,"),
         (("match", *BOTH, "--policy", "once,noise", "--out", "p.csv"), "There is no method 'once,noise'"),
         (("compare", *BOTH, "--json", "agents.csv"), "agents.csv is read and would be written over"),
         (("compare", *BOTH, "--edge", "1000,1000"), "Expected different numbers with commas between them, got --edge"),

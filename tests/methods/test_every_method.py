@@ -137,6 +137,8 @@ def test_the_order_of_the_resources_in_a_file_does_not_change_the_matching(metho
 
 
 def test_an_unknown_method_is_named() -> None:
+    with pytest.raises(pm.InputError, match="Did you mean 'hungarian-once'"):
+        pm.METHODS.find("hungarian-onec")
     with pytest.raises(pm.InputError, match="There is no method 'oracle': choose from "):
         pm.match(town(1, 1), "oracle")
 

@@ -349,8 +349,7 @@ def methods_option(default: str) -> Any:
 
 def method(text: str) -> str:
     """Return the one method that --method names."""
-    if text not in METHODS:
-        raise InputError(f"There is no method {text!r}: choose one of {', '.join(METHODS)}.")
+    METHODS.find(text)
     return text
 
 
@@ -359,8 +358,7 @@ def methods(text: str, *, beside: Sequence[str] = ()) -> list[str]:
     names = list(METHODS) if text.strip() == "all" else [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in METHODS and name not in beside]
     if unknown or not names:
-        what = repr(unknown[0]) if unknown else "of no name"
-        raise InputError(f"There is no method {what}: choose from {', '.join((*METHODS, *beside))}.")
+        raise METHODS.unknown(unknown[0] if unknown else "", beside=beside)
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"Expected each method once, got {twice!r} twice in --methods={text!r}.")

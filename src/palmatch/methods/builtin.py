@@ -71,7 +71,7 @@ for _method in (
     ),
     Method(
         "noise-patient",
-        "down the list of the region's averages, giving way now and then (ε = 0)",
+        "down the list of the region's averages, constant back-off (ε = 0)",
         lists.on_averages(lists.patient),
         spends=False,
         reveals="the region",
@@ -93,7 +93,7 @@ for _method in (
     ),
     _own_list(
         "alma-patient",
-        "down one's own list, giving way now and then, no privacy",
+        "down one's own list, constant back-off, no privacy",
         lists.on_own_lists(lists.alma("patient")),
     ),
     _own_list(

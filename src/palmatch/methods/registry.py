@@ -6,8 +6,9 @@ There is no list of method names anywhere else. `register` adds a method; so doe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from palmatch.errors import InputError
@@ -218,7 +219,14 @@ class Registry(Mapping[str, Method]):
         """Return a method by its name, or by "module:name" where a `Method` is to be found there."""
         if name in self:
             return self[name]
-        raise InputError(f"There is no method {name!r}: choose from {', '.join(self)}.")
+        raise self.unknown(name)
+
+    def unknown(self, name: str, *, beside: Sequence[str] = ()) -> InputError:
+        """Return the error about a name that is no method's, with the nearest one; `beside` may be named as well."""
+        names = [*self, *beside]
+        near = get_close_matches(name, names, n=1)
+        meant = f" Did you mean {near[0]!r}?" if near else ""
+        return InputError(f"There is no method {name!r}: choose from {', '.join(names)}.{meant}")
 
 
 METHODS = Registry()

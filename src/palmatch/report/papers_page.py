@@ -85,8 +85,8 @@ def _summary(
     return (
         f"{len(records.reviewers.ids):,} reviewers were matched with {len(records.papers.ids):,} papers, one each, in "
         f"{runs} runs with primary areas drawn afresh.",
-        f"PALMA as published (ε = 1) lost {percent(low)} to {percent(high)} of the optimum's welfare, and handing the "
-        f"papers out by lot {percent(random.mean)}.",
+        f"PALMA as published (ε = 1) lost {percent(low)} to {percent(high)} of the optimum's welfare, and assigning "
+        f"papers at random {percent(random.mean)}.",
         f"A centre that knows nothing but every reviewer's primary area (ε = 0) lost {percent(region.mean)}.",
         within(numbers),
         f"The reviewers' median ε was {medians} ({of_matched} of "

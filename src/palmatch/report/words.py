@@ -75,7 +75,7 @@ def _guaranteed(guarantee: Guarantee) -> str:
     if guarantee.notion == "PLDP":
         return (
             "It guarantees that watching an agent tells little of what sets it apart within its region "
-            f"(PLDP, {numbers}; on what this rests is said below)."
+            f"(PLDP, {numbers}; its assumptions are below)."
         )
     return f"It guarantees {guarantee.notion} ({numbers})."
 
@@ -101,7 +101,7 @@ def _references(comparison: Comparison, headline: Row, words: Words) -> list[str
         )
     lot = _rows(comparison).get("random")
     if lot is not None and lot is not headline:
-        told.append(f"Handing out the {words.resource[1]} by lot loses {percent(lot.loss_mean)}.")
+        told.append(f"Assigning the {words.resource[1]} at random loses {percent(lot.loss_mean)}.")
     free = [
         row
         for row in comparison.rows

@@ -414,8 +414,10 @@ def bid(bidding, crowd, board, waiting, step, rounds, until, trace):  # type: ig
     """Play rounds of bidding; return (rounds played, agents that still want to bid)."""
     while waiting > 0 and rounds < until:
         rounds += 1
-        look((0, crowd[5][0]), bidding, crowd, board[0], step, rounds)
-        waiting = go_on(bidding, crowd, settle((0, len(board[0])), bidding, crowd, board, trace))
+        # Not the literal 0, for which numba compiles once more what several threads call.
+        first = np.int64(0)
+        look((first, crowd[5][0]), bidding, crowd, board[0], step, rounds)
+        waiting = go_on(bidding, crowd, settle((first, len(board[0])), bidding, crowd, board, trace))
     return rounds, waiting
 
 
