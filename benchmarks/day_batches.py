@@ -2,7 +2,8 @@
 
     python -m benchmarks.day_batches [BATCHES] [SEEDS]
 
-A first batch that loads the kernels is not counted. Loss is against each batch's full-information optimum.
+A day has thousands of batches, so that what they need is compiled in all but the first of them; here a first batch does
+it, and is not counted. Loss is against each batch's full-information optimum.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
 
+from palmatch import plain
 from palmatch.studies.day import play_day, true_figures
 from palmatch.studies.day_area import Area
 from palmatch.studies.day_plan import Plan
@@ -37,6 +39,7 @@ def measured(folder: Path, batches: int, seed: int) -> tuple[float, float, float
 
 def main() -> None:
     """Print a line for each seed."""
+    plain.waiting = False
     batches, seeds = map(int, (sys.argv[1:] + ["20", "1"][len(sys.argv) - 1 :])[:2])
     print("seed  processor s a batch  agents a batch  lost %  matched %")
     for seed in range(1, seeds + 1):

@@ -301,12 +301,12 @@ def play(names, rules, charges, public, private, budget, state, board, active, s
     rows, count = 0, len(active)
     while count > 0 and step < last_step:
         # Not the literal 0, for which numba compiles once more what several threads call.
-        everyone = (np.int64(0), count)
-        mark(active, everyone, state, words, step)
+        all_active = (np.int64(0), count)
+        mark(active, all_active, state, words, step)
         rest = (trace_step[rows:], trace_agent[rows:], trace_resource[rows:], trace_outcome[rows:])
         held = (words, full)
-        act(active, everyone, names, rules, charges, public, private, budget, state, held, step, largest_set, rest)
+        act(active, all_active, names, rules, charges, public, private, budget, state, held, step, largest_set, rest)
         rows += count
-        count = keep(active, everyone, public, state, words, cursor)
+        count = keep(active, all_active, public, state, words, cursor)
         step += 1
     return step, count, rows
