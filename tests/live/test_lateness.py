@@ -77,7 +77,7 @@ def issuer() -> rsa.RSAPrivateKey:
     return tokens.new_key()
 
 
-# In memory a slot takes 2 s, on a network 1 s. Tables do not come where one slot ends and the next begins, since devices
+# In memory a slot takes 2 s, on a network 1 s. Tables do not come where one slot ends and the next begins: devices
 # would then begin in different ones.
 @pytest.mark.parametrize(
     ("bus", "faulty", "more"),
