@@ -127,6 +127,7 @@ def lists(east, north, first, index, ranks, meaning, reach, block, table, values
     chosen, orders, distances = np.empty(1024, np.int64), np.empty(1024, np.int64), np.empty(1024)
     local_east, local_north = np.empty(1024), np.empty(1024)
     best, best_distance = np.empty(1024, dtype=np.int64), np.empty(1024)
+    places, few_orders = np.empty(1024, dtype=np.int64), np.empty(1024, dtype=np.int64)
     west, south, box_east, box_north, count, guess = np.inf, np.inf, -np.inf, -np.inf, 0, np.inf
     for place in range(start, stop):
         x, y = east[place], north[place]
@@ -140,6 +141,7 @@ def lists(east, north, first, index, ranks, meaning, reach, block, table, values
                 if count > len(chosen):
                     room = padded(2 * count)
                     chosen, orders, best = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
+                    places, few_orders = np.empty(room, np.int64), np.empty(room, np.int64)
                     distances, best_distance = np.empty(room), np.empty(room)
                     local_east, local_north = np.empty(room), np.empty(room)
                 for number in range(count):
@@ -156,6 +158,11 @@ def lists(east, north, first, index, ranks, meaning, reach, block, table, values
                     kept += distance <= guess + near
                 if kept >= ranks:
                     farthest = rank_few(distances, kept, ranks, guess, near, best, best_distance)
+                    if farthest == np.inf:
+                        for few in range(kept):
+                            few_orders[few] = orders[chosen[few]]
+                        farthest = nearest(distances, few_orders, kept, ranks, places, best, best_distance, meaning)
+                        farthest = farthest if farthest <= guess else np.inf
                     for rank in range(ranks):
                         best[rank] = chosen[best[rank]]
                 else:

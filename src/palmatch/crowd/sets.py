@@ -251,6 +251,7 @@ def mark(axis, corner, vehicles, ranks, meaning, reach, present):  # type: ignor
     room = padded(count)
     distances, sideways, norths = np.empty(room), np.empty(count), np.empty(count)
     back, chosen = np.empty(count, np.int64), np.empty(count, np.int64)
+    places, orders = np.empty(count, np.int64), np.empty(count, np.int64)
     best, best_distance = np.empty(room, dtype=np.int64), np.empty(room)
     # The largest distance on the list of each point of the column to the west, and on any of them.
     before, widest, farthest, settled_all = np.full(points, np.inf), np.inf, 0.0, True
@@ -288,6 +289,11 @@ def mark(axis, corner, vehicles, ranks, meaning, reach, present):  # type: ignor
                     few += distance <= guess + near
                 if few >= ranks:
                     here = rank_few(distances, few, ranks, guess, near, best, best_distance)
+                    if here == np.inf:
+                        for place in range(few):
+                            orders[place] = all_order[back[chosen[place]]]
+                        here = nearest(distances, orders, few, ranks, places, best, best_distance, meaning)
+                        here = here if here <= guess else np.inf
                 else:
                     guess = 1.15 * guess + 0.001 * axis[-1]
             if here < np.inf:
