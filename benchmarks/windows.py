@@ -3,6 +3,7 @@
     python -m benchmarks.windows --trips FILE --at "2016-01-29 09:19:30" [--at ...] [--runs 32]
     python -m benchmarks.windows ... --origins 8 --methods published    # squares from random places
     python -m benchmarks.windows ... --limit [--crowds 100]    # crowds drawn from the windows' priors
+    python -m benchmarks.windows ... --history before    # prior: requests of that day before the window, or all others
 
 The records are not part of the project; any TLC file with coordinates will do.
 """
@@ -17,7 +18,9 @@ import numpy as np
 
 import palmatch as pm
 from benchmarks.limit_ratios import play, ratio_of
+from palmatch.data.manhattan import manhattan
 from palmatch.data.tlc import window
+from palmatch.data.tlc_trips import read_spans
 from palmatch.domains.mobility import ORIGIN
 from palmatch.problem import FloatArray
 from palmatch.studies.compare import compare
@@ -39,7 +42,8 @@ def main() -> None:
         for at in arguments.at:
             batch = window(arguments.trips, at)
             for edge in edges:
-                problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=edge, origin=origin)
+                likely = history(arguments.trips, at, arguments.history) if arguments.history else None
+                problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=edge, origin=origin, likely=likely)
                 result = compare(problem, methods, runs=arguments.runs, seed=0)
                 for row in result.rows:
                     losses.setdefault((row.method, edge), []).append(
@@ -50,6 +54,16 @@ def main() -> None:
                 told = ", ".join(f"{r.method} {100 * r.loss_mean:.1f} ± {100 * r.loss_sd:.1f}" for r in result.rows)
                 print(f"{at} {problem.agents} agents, {edge} m: {told}", flush=True)
         table(losses, edges, rounds, origin)
+
+
+def history(file: Path, at: datetime, which: str) -> FloatArray:
+    """Return where requests of the day of a window began: those before it, or all but its own."""
+    midnight, begin = np.datetime64(at.date(), "us"), np.datetime64(at, "us")
+    trips = read_spans(file, [(midnight, midnight + np.timedelta64(1, "D"))])
+    counted = manhattan(trips.pickup_latitude, trips.pickup_longitude)
+    after = (trips.pickup_time >= begin + np.timedelta64(30, "s")) & (which == "others")
+    counted &= (trips.pickup_time < begin) | after
+    return np.column_stack((trips.pickup_latitude, trips.pickup_longitude))[counted]
 
 
 def limits(trips: Path, times: list[datetime], edge: int, crowds: int) -> None:
@@ -86,6 +100,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--edges", default=",".join(map(str, EDGES)))
     parser.add_argument("--crowds", type=int, default=100, help="crowds of each window with --limit")
     parser.add_argument("--origins", type=int, default=0, help="count squares from this many random places")
+    parser.add_argument("--history", choices=("before", "others"), help="a prior from other requests of that day")
     return parser.parse_args()
 
 
