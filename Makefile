@@ -61,7 +61,7 @@ bench: setup
 	$(BIN)/palmatch bench --files
 
 docs: setup
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html"
 
 # What a release has to pass: build, metadata, and the wheel alone in an empty environment.

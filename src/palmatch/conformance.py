@@ -35,6 +35,11 @@ def check_domain(domain: Domain, types: ArrayLike, *, resources: int | None = No
     >>> from palmatch.testing import check_domain
     >>> town = pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98), (40.71, -74.0)])
     >>> check_domain(town.domain, town.types)
+
+    References
+    ----------
+    - Page "Domains", [One of your own][].
+    - Page "The guarantee", [What is assumed][]: regions and possible types are public.
     """
     for name in ("utility", "region_of", "types_of", "representative"):
         require(callable(getattr(domain, name, None)), f"Expected the domain to have a method {name}, found none.")

@@ -30,6 +30,11 @@ class Utility(Protocol):
     >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
     >>> isinstance(problem.domain, pm.Utility)
     True
+
+    References
+    ----------
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "The Assignment Problem": the utility u_n(r).
+    - Page "Domains", [One of your own][].
     """
 
     def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
@@ -61,6 +66,12 @@ class Partition(Protocol):
     >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
     >>> len(problem.domain.types_of("here"))
     2
+
+    References
+    ----------
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Piecewise Local Differential Privacy (PLDP)": the function φ
+      of the definition.
+    - Page "Domains", [One of your own][].
     """
 
     def region_of(self, types: FloatArray) -> Sequence[Region]:
@@ -122,6 +133,12 @@ class Domain(Utility, Partition, Protocol):
     >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
     >>> isinstance(problem.domain, pm.Domain)
     True
+
+    References
+    ----------
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Elaborative Example on Neighborhoods".
+    - [PEP 544][]: a domain need not inherit from a protocol.
+    - Page "Domains", [One of your own][].
     """
 
 

@@ -18,6 +18,10 @@ class PalmatchError(Exception):
     ... except pm.PalmatchError as error:
     ...     print(type(error).__name__)
     InputError
+
+    References
+    ----------
+    Page "For engineers", [A batch, from Python][].
     """
 
 
@@ -29,6 +33,10 @@ class InputError(PalmatchError, ValueError):
     >>> import palmatch as pm
     >>> issubclass(pm.InputError, ValueError)
     True
+
+    References
+    ----------
+    Page "For engineers", [A batch, from Python][].
     """
 
 
@@ -44,6 +52,11 @@ class DidNotConverge(PalmatchError, RuntimeError):
     >>> import palmatch as pm
     >>> issubclass(pm.DidNotConverge, RuntimeError)
     True
+
+    References
+    ----------
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], App. "Convergence".
+    - Page "Back-off rules", [Why the published rounds stall][].
     """
 
 
@@ -70,6 +83,11 @@ class Refused(PalmatchError):
     >>> from palmatch.errors import Refused
     >>> Refused("ratio", "A report is too likely from one cell.").code
     'ratio'
+
+    References
+    ----------
+    - Page "For device developers", [What a device must do][].
+    - Page "The guarantee", [Live: which party learns what][].
     """
 
     def __init__(self, code: str, message: str) -> None:

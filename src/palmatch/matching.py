@@ -60,8 +60,11 @@ class Guarantee:
 
     References
     ----------
-    P. Danassis, A. Triastcyn, B. Faltings. A distributed differentially private algorithm for resource allocation in
-    unboundedly large settings. AAMAS 2022: the definition of PLDP.
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Piecewise Local Differential Privacy (PLDP)": the
+      definition.
+    - [Kasiviswanathan et al. (2011)][]: local differential privacy.
+    - [Andrés et al. (CCS 2013)][]: geo-indistinguishability.
+    - Page "The guarantee", [What is assumed][] and [Why it holds][].
     """
 
     epsilon: float
@@ -85,6 +88,11 @@ class Outcome(IntEnum):
     >>> import palmatch as pm
     >>> pm.Outcome.BACKS_OFF.name
     'BACKS_OFF'
+
+    References
+    ----------
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Learning Rule": attempts, collisions, back-offs and looks.
+    - [Bertsekas (1988)][]: bids.
     """
 
     HOLDS = 0  # attempted alone: the resource is its own from now on
@@ -120,6 +128,11 @@ class Trace:
     >>> trace = pm.match(problem, "once", seed=1, trace=True).trace
     >>> [pm.Outcome(outcome).name for outcome in trace.outcome]
     ['LEADS', 'LEADS']
+
+    References
+    ----------
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Privacy Accounting": the signals of an agent.
+    - Page "The guarantee", [Why it holds][]: what is observed.
     """
 
     step: NDArray[np.int64]
@@ -198,6 +211,11 @@ class Matching:
     >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
     >>> pm.match(problem, "hungarian").pairs
     [('0', '0'), ('1', '1')]
+
+    References
+    ----------
+    [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "The Assignment Problem", and "PALMA's Privacy Cost" for why an
+    ε that follows from an agent's own utilities is not published.
     """
 
     method: str

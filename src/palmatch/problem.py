@@ -86,6 +86,11 @@ class Problem:
     >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
     >>> problem.agents, problem.resources, problem.regions
     (2, 2, ('here',))
+
+    References
+    ----------
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "The Assignment Problem".
+    - [Bertsekas, Castañon (1989)][]: capacities and demands, as in the transportation problem.
     """
 
     domain: Domain
@@ -267,8 +272,10 @@ def make_problem(
         What "utility" and "region" mean.
     types:
         What each agent acts on, one row an agent.
-    resource_ids, agent_ids:
-        Public names; row numbers stand for agents that have none.
+    resource_ids:
+        Public names of the resources.
+    agent_ids:
+        Public names of the agents; row numbers unless given.
     truth:
         What each agent truly is, for scoring, where a domain had to change it; the same as `types` unless given.
     epsilon:
@@ -325,6 +332,11 @@ def make_problem(
     >>> problem = pm.make_problem(Line(), np.array([[0.2], [0.7]]), resource_ids=["A", "B", "C"])
     >>> problem.agents, problem.resources, len(problem.regions)
     (2, 3, 2)
+
+    References
+    ----------
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Elaborative Example on Neighborhoods".
+    - Page "Domains", [One of your own][].
     """
     types = np.ascontiguousarray(types, dtype=np.float64)
     if types.ndim != 2:

@@ -35,6 +35,11 @@ def check_problem(problem: Problem) -> None:
     >>> import palmatch as pm
     >>> from palmatch.testing import check_problem
     >>> check_problem(pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98), (40.71, -74.0)]))
+
+    References
+    ----------
+    - Page "Domains", [One of your own][].
+    - Page "The guarantee", [What is assumed][].
     """
     agents, resources = len(problem.agent_ids), len(problem.resource_ids)
     require(agents > 0 and resources > 0, f"Expected agents and resources, got {agents} and {resources}.")
@@ -112,6 +117,11 @@ def check_method(method: str | Method, problem: Problem, *, settings: Settings |
     >>> import palmatch as pm
     >>> from palmatch.testing import check_method
     >>> check_method("once", pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98), (40.71, -74.0)]))
+
+    References
+    ----------
+    - Page "For researchers", [Replace a part][].
+    - Page [The audit][]: attacks on what a method states, which this function does not make.
     """
     record = METHODS.find(method) if isinstance(method, str) else method
     chosen = settings or Settings()
@@ -190,6 +200,12 @@ def check_accountant(accountant: str | Accountant, problem: Problem, *, epsilon:
     >>> import palmatch as pm
     >>> from palmatch.testing import check_accountant
     >>> check_accountant("pure", pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98), (40.71, -74.0)]))
+
+    References
+    ----------
+    - Page "Accountants", [Charges][].
+    - Page "The guarantee", [An accountant for a mechanism of your own][].
+    - [Mironov (CSF 2017)][] and [Abadi et al. (CCS 2016)][]: accountants by divergences and moments.
     """
     chosen, workspace = accountant_named(accountant), Workspace(problem)
     policy = palma_policy(problem, Settings())

@@ -46,8 +46,8 @@ def best_bid(
 
     References
     ----------
-    D. P. Bertsekas. The auction algorithm: a distributed relaxation method for the assignment problem. Annals of
-    Operations Research 14, 1988.
+    - [Bertsekas (1988)][].
+    - Page "Channels", [After the report][].
     """
     best, second, wanted = -1.0, 0.0, -1
     for place in range(start, stop):

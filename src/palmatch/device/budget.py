@@ -36,6 +36,11 @@ class BudgetExhausted(PalmatchError):
     >>> from palmatch.device.ledger import BudgetExhausted, units_of
     >>> print(BudgetExhausted("lifetime", spent=units_of(9.5), requested=units_of(1), remaining=units_of(0.5)))
     The lifetime budget is exhausted: ε = 9.5 is spent and 0.5 remains, but 1 was requested.
+
+    References
+    ----------
+    - [Rogers et al. (NIPS 2016)][]: privacy filters.
+    - Page "The command", [ledger][].
     """
 
     def __init__(self, limit: LimitName, *, spent: int, requested: int, remaining: int) -> None:
@@ -69,6 +74,11 @@ class Limits:
     >>> from palmatch.device.ledger import Limits, units_of
     >>> Limits(lifetime=units_of(10), per_period=units_of(1)).period_seconds
     86400
+
+    References
+    ----------
+    - [Rogers et al. (NIPS 2016)][]: privacy filters.
+    - Page "The command", [ledger][].
     """
 
     lifetime: int
@@ -105,6 +115,11 @@ class Receipt:
     ...         receipt = ledger.charge(units_of(0.75), matching="monday", purpose="report")
     >>> receipt.matching, epsilon_of(receipt.units), epsilon_of(receipt.remaining)
     ('monday', 0.75, 9.25)
+
+    References
+    ----------
+    - [Haber, Stornetta (1991)][]: records chained by their digests.
+    - Page "The command", [ledger][].
     """
 
     number: int
@@ -134,6 +149,11 @@ def units_of(epsilon: float) -> int:
     >>> from palmatch.device.ledger import epsilon_of, units_of
     >>> epsilon_of(units_of(0.1)) >= 0.1
     True
+
+    References
+    ----------
+    - [Mironov (CCS 2012)][]: what rounding can do to a guarantee.
+    - Page "The guarantee", [Why it holds][]: rounding.
     """
     if not 0 <= epsilon < 2 ** (63 - UNIT_BITS):
         raise InputError(f"Expected epsilon in [0, 2**{63 - UNIT_BITS}), got epsilon={epsilon!r}.")
@@ -158,6 +178,10 @@ def epsilon_of(units: int) -> float:
     >>> from palmatch.device.ledger import epsilon_of, units_of
     >>> epsilon_of(units_of(0.75))
     0.75
+
+    References
+    ----------
+    Page "The guarantee", [Why it holds][]: rounding.
     """
     units = whole(units, "units")
     nearest = units / 2**UNIT_BITS

@@ -41,6 +41,12 @@ class Partition:
     >>> from palmatch.device.grid import Partition
     >>> Partition(edge=1000.0, spacing=500.0, latitude=41.0, longitude=-74.0).spots
     9
+
+    References
+    ----------
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Test-Case 1: Mobility-on-Demand", "Setting": fixed square
+      regions.
+    - Page "Piecewise local differential privacy", [Composition][]: why the partition is pinned.
     """
 
     edge: float
@@ -83,6 +89,11 @@ class Place:
     >>> partition = Partition(edge=1000.0, spacing=500.0, latitude=41.0, longitude=-74.0)
     >>> isinstance(locate(partition, 40.7484, -73.9857), Place)
     True
+
+    References
+    ----------
+    [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Elaborative Example on Neighborhoods": a region, and every
+    agent that could be in it.
     """
 
     region: str
@@ -114,6 +125,11 @@ def locate(partition: Partition, latitude: float, longitude: float) -> Place:
     >>> partition = Partition(edge=1000.0, spacing=500.0, latitude=41.0, longitude=-74.0)
     >>> locate(partition, 40.7484, -73.9857)
     Place(region='1,-28', spot=0)
+
+    References
+    ----------
+    - Page "For device developers", [What a device must do][], step 1.
+    - Page "The guarantee", [What is assumed][]: why an agent acts as the nearest possible type.
     """
     if not (abs(latitude) <= 90 and abs(longitude) <= 180):  # also false for NaN
         raise InputError("Expected a latitude between -90 and 90 and a longitude between -180 and 180.")

@@ -78,6 +78,10 @@ class Summary:
     ...         summary = ledger.summary()
     >>> summary.charges, epsilon_of(summary.by_matching["monday"])
     (1, 0.75)
+
+    References
+    ----------
+    Page "The command", [ledger][].
     """
 
     agent: str
@@ -153,6 +157,13 @@ class Ledger:
     ...         receipt = ledger.charge(units_of(0.75), matching="monday", purpose="report")
     ...         print(epsilon_of(ledger.spent()), epsilon_of(ledger.remaining()), ledger.verify(kept=receipt))
     0.75 9.25 2
+
+    References
+    ----------
+    - [Dwork, Roth (2014)][], Sec. 3.5: composition.
+    - [Rogers et al. (NIPS 2016)][]: privacy filters, which stop an agent before its budget is exceeded.
+    - [SQLite][]: what a commit withstands.
+    - Page "The command", [ledger][].
     """
 
     def __init__(

@@ -72,6 +72,12 @@ class ReportTable:
     ... )
     >>> len(table.values), len(table.resources)
     (2, 2)
+
+    References
+    ----------
+    - [Kairouz, Oh, Viswanath (JMLR 2016)][]: optimal tables for a given ε.
+    - [Mironov (CCS 2012)][]: why probabilities are integers.
+    - Page "Channels", [Which channel][] and [After the report][].
     """
 
     game: str
@@ -126,7 +132,8 @@ def check_table(table: ReportTable, *, epsilon: float, spots: int) -> None:
 
     References
     ----------
-    P. Kairouz, S. Oh, P. Viswanath. Extremal mechanisms for local differential privacy. JMLR 17, 2016.
+    - [Kasiviswanathan et al. (2011)][]: the inequality that is checked, of local differential privacy.
+    - Page "For device developers", [What a device must do][], step 2.
     """
     if not (isfinite(epsilon) and epsilon >= 0):
         raise InputError(f"Expected epsilon of at least 0, got epsilon={epsilon}.")
@@ -232,7 +239,8 @@ def draw_report(chances: Sequence[int], draw: int) -> int:
 
     References
     ----------
-    S. L. Warner. Randomized response: a survey technique for eliminating evasive answer bias. JASA 60(309), 1965.
+    - [Warner (1965)][]: randomised response.
+    - [Mironov (CCS 2012)][]: why the draw is an integer.
     """
     return pick(chances, draw)
 
@@ -250,6 +258,11 @@ def system_draw() -> int:
     >>> from palmatch.device.report import system_draw
     >>> 0 <= system_draw() < 2**53
     True
+
+    References
+    ----------
+    - [Garfinkel, Leclerc (WPES 2020)][]: which randomness differential privacy needs.
+    - Page "For device developers", [What a device must do][], step 4.
     """
     return secrets.randbelow(GRID)
 

@@ -57,8 +57,7 @@ def best_bids(
 
     References
     ----------
-    D. P. Bertsekas and D. A. Castañon. The auction algorithm for the transportation problem. Annals of Operations
-    Research 20, 1989.
+    [Bertsekas, Castañon (1989)][].
     """
     gains = [value - price for value, price in zip(values, prices, strict=True)]
     places = [place for place, base in enumerate(bases) if gains[place] >= 0.0 and base not in held]

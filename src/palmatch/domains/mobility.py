@@ -3,6 +3,11 @@
 Utility is exp(-d / alpha) of the Manhattan distance d in metres; regions are squares of edge `edge` on a grid that is
 fixed for the whole Earth; the possible agents of a square stand every `spacing` metres, its corners and its centre
 included, and the one in the centre represents it (Sec. "Test-Case 1" of the paper).
+
+References
+----------
+- [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Test-Case 1: Mobility-on-Demand".
+- Page "Domains", [Domains of the package][].
 """
 
 from __future__ import annotations
@@ -279,8 +284,8 @@ def problem(
 
     References
     ----------
-    P. Danassis, A. Triastcyn, B. Faltings. A distributed differentially private algorithm for resource allocation in
-    unboundedly large settings. AAMAS 2022: Test-Case 1.
+    [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Test-Case 1: Mobility-on-Demand": utilities, squares and
+    possible agents.
     """
     for name, value in (("edge", edge), ("alpha", alpha), ("spacing", spacing)):
         if not (np.isfinite(value) and value > 0):

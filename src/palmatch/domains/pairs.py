@@ -2,6 +2,12 @@
 
 A partner's type is private, so that `utility` values a partner by what is public of it. What a pair is truly worth is
 for scoring, and for methods that know both reports. Nothing in here knows how partners are found.
+
+References
+----------
+- [Danassis, Sakota, Filos-Ratsikas, Faltings (2022)][]: ALMA on general graphs.
+- [Edmonds (1965)][]: the maximum-weight matching of a general graph.
+- Page [Pairs among agents][pairs-among-agents-shared-rides-and-mutual-utilities].
 """
 
 from __future__ import annotations
@@ -147,8 +153,8 @@ def rides(
 
     References
     ----------
-    P. Danassis, A. Filos-Ratsikas, B. Faltings. Anytime heuristic for weighted matching through altruism-inspired
-    behavior. IJCAI 2019: ALMA, on general graphs.
+    - [Danassis, Sakota, Filos-Ratsikas, Faltings (2022)][]: shared rides as a matching of agents with each other.
+    - Page "Pairs among agents", [What is known of a partner][].
     """
     ends = _ends_of(trips)
     starts = ends[0]
@@ -251,9 +257,19 @@ def table(
     utilities:
         (N, N) in (0, 1]: what each agent (row) gets from each other (column), which need not be the same both ways; or
         a frame as `palmatch.table.problem` takes it, with a column for each agent. The diagonal is not read.
-    regions, types, representatives, agent_ids, interest, epsilon, source:
-        As in `palmatch.table.problem`, with agents in place of resources: `types` has for each region the rows that its
-        agents may have.
+    regions, agent_ids:
+        The public region of each agent, and its public name, as in `palmatch.table.problem`.
+    types:
+        For each region the rows that its agents may have, as in `palmatch.table.problem` with agents in place of
+        resources.
+    representatives:
+        Which row of `types` stands for each region; the first one unless given.
+    interest:
+        How many partners each possible type considers; all of them unless given.
+    epsilon:
+        Each agent's own budget, a public choice; NaN where the agent leaves it to the caller.
+    source:
+        From which public records regions and types come: the guarantee names it.
     conflicts:
         Pairs of ids that must not be matched: public.
 
@@ -272,8 +288,8 @@ def table(
 
     References
     ----------
-    P. Danassis, A. Filos-Ratsikas, B. Faltings. Anytime heuristic for weighted matching through altruism-inspired
-    behavior. IJCAI 2019: ALMA, on general graphs.
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "The Assignment Problem": PALMA applies to general graphs.
+    - Page "Pairs among agents", [What is known of a partner][].
     """
     if isinstance(utilities, Rows):
         agent_ids = utilities.ids

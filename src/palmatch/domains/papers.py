@@ -4,6 +4,11 @@ Each reviewer and each paper has a set of subject areas, one of them primary. Th
 the rest 0.1, and utility is the cosine of two such vectors. A region is a primary area;
 its possible agents are all sets of at most `secondary` further areas; the bare
 primary area represents it (Sec. "Test-Case 2" of the paper).
+
+References
+----------
+- [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Test-Case 2: Paper Assignment" and its appendix.
+- Page "Domains", [Domains of the package][].
 """
 
 from __future__ import annotations
@@ -157,8 +162,8 @@ def problem(
 
     References
     ----------
-    P. Danassis, A. Triastcyn, B. Faltings. A distributed differentially private algorithm for resource allocation in
-    unboundedly large settings. AAMAS 2022: Test-Case 2.
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Test-Case 2: Paper Assignment" and its appendix.
+    - [Karimzadehgan, Zhai, Belford (CIKM 2008)][]: reviewers and papers by areas.
     """
     own = _as_labels(reviewers, "reviewers", "agents", area_names, reviewer_ids, reviewer_primary)
     other = _as_labels(papers, "papers", "resources", area_names, paper_ids, paper_primary)

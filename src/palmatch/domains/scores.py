@@ -3,6 +3,11 @@
 A type is (number of its region, number of its row). Rows of possible types are public and come from elsewhere; an
 agent's own row is private, and is read only where that agent acts or is scored. What unlisted pairs are worth, and how
 a score becomes a utility, are public functions that no agent's scores enter.
+
+References
+----------
+- [openreview-matcher][] and [Xu, Jecmen, Song, Fang (NeurIPS 2023)][]: programs whose files are read.
+- Page [For programme chairs][for-programme-chairs-from-two-files-to-assignmentsjson].
 """
 
 from __future__ import annotations
@@ -211,9 +216,10 @@ def problem(
         How many papers each possible type considers; all of them unless given.
     epsilon:
         Each reviewer's own budget, a public choice; NaN where the reviewer leaves it to the caller.
-    capacity, demand:
-        How many reviewers a paper takes, and how many papers a reviewer: one number, or one each; demand also by id,
-        1 where an id is missing.
+    capacity:
+        How many reviewers a paper takes: one number, or one each.
+    demand:
+        How many papers a reviewer takes: one number, one each, or by id, 1 where an id is missing.
     conflicts:
         Pairs (reviewer id, paper id) that must not be matched: public.
     notes:
@@ -238,8 +244,8 @@ def problem(
 
     References
     ----------
-    Y. E. Xu, S. Jecmen, Z. Song, F. Fang. A one-size-fits-all approach to improving randomness in paper assignment.
-    NeurIPS 2023: perturbed maximization, one of the programs whose files are read.
+    - [openreview-matcher][] and [Xu, Jecmen, Song, Fang (NeurIPS 2023)][]: programs whose files are read.
+    - Page "For programme chairs", [What is public][2-what-is-public-regions-and-possible-types].
     """
     if types.utilities.shape[1] != len(scores.papers):
         raise InputError(f"{types.source} has {types.utilities.shape[1]} papers, {scores.source} {len(scores.papers)}.")

@@ -1,6 +1,11 @@
 """Utilities that come from elsewhere: a matrix, a region for every agent, and the possible types of each region.
 
 This domain knows nothing about what the numbers mean; it checks that they make a problem.
+
+References
+----------
+- [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Elaborative Example on Neighborhoods".
+- Page "Domains", [Domains of the package][].
 """
 
 from __future__ import annotations
@@ -108,8 +113,8 @@ def problem(
 
     References
     ----------
-    P. Danassis, A. Triastcyn, B. Faltings. A distributed differentially private algorithm for resource allocation in
-    unboundedly large settings. AAMAS 2022: regions, and what is protected inside them.
+    [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Elaborative Example on Neighborhoods": regions, possible
+    agents, representatives.
     """
     library = library_of(utilities)
     if isinstance(utilities, Rows) or is_frame(utilities):

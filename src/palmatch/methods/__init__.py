@@ -90,8 +90,10 @@ def match(
 
     References
     ----------
-    P. Danassis, A. Triastcyn, B. Faltings, "A Distributed Differentially Private Algorithm for Resource Allocation in
-    Unboundedly Large Settings", AAMAS 2022.
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "PALMA: A Privacy-Preserving Weighted Matching Algorithm":
+      `published` and `palma`.
+    - Page [Channels][]: `once`, the default.
+    - Page [Related mechanisms][]: the other methods, with their literature.
     """
     chosen = settings_of(settings, epsilon=epsilon, delta=delta)
     return prepare(Workspace(problem, progress), method, settings=chosen, trace=trace).play(seed)
@@ -138,6 +140,11 @@ def prepare(
     >>> ready = pm.prepare(workspace, "once", settings=pm.Settings(epsilon=0.5))
     >>> [ready.play(seed).matched for seed in (1, 2)]
     [17, 17]
+
+    References
+    ----------
+    - Page "Architecture", [Decisions][]: one assembler for all games, public and private records.
+    - Page "The guarantee", [What is assumed][]: rank sets, costs and channels follow from what is public.
     """
     chosen, found = settings or Settings(), METHODS.find(method)
     workspace = Workspace(workspace) if isinstance(workspace, Problem) else workspace

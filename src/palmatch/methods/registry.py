@@ -50,6 +50,11 @@ class PreparedMethod:
     >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
     >>> pm.prepare(problem, "hungarian-region").play().matched
     2
+
+    References
+    ----------
+    - Page "The guarantee", [What is assumed][]: fresh randomness, and why a seed makes a simulation.
+    - Page "Architecture", [Decisions][]: what a simulated draw depends on.
     """
 
     name: str
@@ -126,6 +131,11 @@ class Method:
     >>> once = pm.METHODS["once"]
     >>> once.notion, once.centre, once.has_delta
     ('PLDP', False, False)
+
+    References
+    ----------
+    - Page "For researchers", [Replace a part][]: a method of your own.
+    - Page [Related mechanisms][]: trust, guarantee and cost of methods.
     """
 
     name: str
@@ -161,6 +171,12 @@ class Registry(Mapping[str, Method]):
     >>> import palmatch as pm
     >>> pm.METHODS["once"].has_delta, pm.METHODS["hungarian"].private
     (False, False)
+
+    References
+    ----------
+    - [Danassis, Filos-Ratsikas, Faltings (IJCAI 2019)][]: ALMA, the method `alma`.
+    - Page [The command][]: every method with its guarantee.
+    - Page [Choosing a method][].
     """
 
     def __init__(self) -> None:
@@ -175,27 +191,7 @@ class Registry(Mapping[str, Method]):
         return self._methods
 
     def register(self, method: Method) -> Method:
-        """Add a method to the registry; the command and `palmatch.match` then find it by its name.
-
-        Parameters
-        ----------
-        method:
-            The record; its name must be new.
-
-        Returns
-        -------
-        Method
-            The same record.
-
-        Examples
-        --------
-        A registry of its own, so that the example leaves `palmatch.METHODS` as it is:
-
-        >>> import palmatch as pm
-        >>> registry = type(pm.METHODS)()
-        >>> registry.register(pm.METHODS["once"]).name in registry
-        True
-        """
+        """Add a method; `palmatch.register` does so to `palmatch.METHODS`."""
         if method.name in self._methods:
             raise InputError(f"There is a method {method.name!r} already: give yours another name.")
         self._methods[method.name] = method
@@ -216,7 +212,18 @@ class Registry(Mapping[str, Method]):
         return len(self._load())
 
     def find(self, name: str) -> Method:
-        """Return a method by its name, or by "module:name" where a `Method` is to be found there."""
+        """Return a method by its name, or by "module:name" where a `Method` is to be found there.
+
+        Parameters
+        ----------
+        name:
+            The name, or "module:name".
+
+        Returns
+        -------
+        Method
+            The record. An `InputError` names the nearest method where there is none of this name.
+        """
         if name in self:
             return self[name]
         raise self.unknown(name)
@@ -230,7 +237,36 @@ class Registry(Mapping[str, Method]):
 
 
 METHODS = Registry()
-register = METHODS.register
+
+
+def register(method: Method) -> Method:
+    """Add a method to the registry; the command and `palmatch.match` then find it by its name.
+
+    Parameters
+    ----------
+    method:
+        The record; its name must be new.
+
+    Returns
+    -------
+    Method
+        The same record.
+
+    Examples
+    --------
+    A registry of its own, so that the example leaves `palmatch.METHODS` as it is:
+
+    >>> import palmatch as pm
+    >>> registry = type(pm.METHODS)()
+    >>> registry.register(pm.METHODS["once"]).name in registry
+    True
+
+    References
+    ----------
+    - [Entry points][]: the other way to add a method, for packages.
+    - Page "For researchers", [Replace a part][].
+    """
+    return METHODS.register(method)
 
 
 def imported(name: str) -> Method:

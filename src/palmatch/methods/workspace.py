@@ -62,6 +62,12 @@ class Settings:
     >>> import palmatch as pm
     >>> pm.Settings(epsilon=0.5).delta
     1e-05
+
+    References
+    ----------
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Learning Rule" (ζ, γ, noise), "PALMA's Privacy Cost" (λ) and
+      "Evaluation" (the paper's numbers).
+    - Page [Accountants][].
     """
 
     epsilon: float = 1.0
@@ -95,6 +101,12 @@ class Workspace:
     >>> workspace = pm.Workspace(problem)
     >>> [pm.prepare(workspace, method).play().matched for method in ("hungarian", "hungarian-region")]
     [2, 2]
+
+    References
+    ----------
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Resource Selection Distribution": rank sets, the public
+      tables of a region.
+    - Page "Architecture", [Decisions][].
     """
 
     problem: Problem

@@ -142,7 +142,7 @@ def check(certificate: Certificate | Mapping[str, Any], program: Program | None 
 
     References
     ----------
-    docs/limit.md, Theorem.
+    Page "The limit", [Theorem][] and [The certificate][].
     """
     proof = certificate if isinstance(certificate, Certificate) else from_json(certificate)
     resources = len(proof.capacities)

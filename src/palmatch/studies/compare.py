@@ -49,6 +49,11 @@ class Run:
     >>> found = pm.compare(pm.mobility.problem(night.requests, night.vehicles), ["greedy"], runs=1)
     >>> [run.matching.matched for run in found.runs["greedy"]]
     [17]
+
+    References
+    ----------
+    - [Kuhn (1955)][] and [Crouse (2016)][]: the optimum of agents and resources.
+    - [Edmonds (1965)][]: the optimum of pairs among agents.
     """
 
     matching: Matching
@@ -95,6 +100,11 @@ class Row:
     >>> found = pm.compare(pm.mobility.problem(night.requests, night.vehicles), ["hungarian"], runs=1)
     >>> found.rows[0].method, round(found.rows[0].loss_mean, 6)
     ('hungarian', 0.0)
+
+    References
+    ----------
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Evaluation": mean welfare, mean of the median ε, largest ε.
+    - Page "The command", [compare][].
     """
 
     method: str
@@ -135,6 +145,11 @@ class Comparison:
     >>> found = pm.compare(pm.mobility.problem(night.requests, night.vehicles), ["greedy", "random"], runs=2)
     >>> [row.method for row in found.rows], len(found.runs["random"])
     (['greedy', 'random'], 2)
+
+    References
+    ----------
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Evaluation".
+    - Page "The command", [compare][].
     """
 
     problem: Problem
@@ -177,8 +192,10 @@ def compare(
         All public numbers at once, in place of `epsilon` and `delta`.
     seed:
         Repeats the comparison; without one every run's draws are fresh.
-    edge, areas:
+    edge:
         Only written into the rows, for tables over several sizes of region.
+    areas:
+        The same, for papers.
     progress:
         Is called with (what, done, total) from time to time.
 
@@ -195,6 +212,11 @@ def compare(
     >>> result = pm.compare(pm.mobility.problem(night.requests, night.vehicles), ["greedy", "random"], runs=4)
     >>> [row.method for row in result.rows], result.rows[0].loss_mean < result.rows[1].loss_mean
     (['greedy', 'random'], True)
+
+    References
+    ----------
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Evaluation" and "Baselines".
+    - Page "The command", [compare][].
     """
     chosen = settings_of(settings, epsilon=epsilon, delta=delta)
     check_played(methods, runs)

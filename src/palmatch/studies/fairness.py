@@ -43,6 +43,10 @@ class Served:
     >>> found = pm.fairness(problem, pm.match(problem, "hungarian"))
     >>> found.agents.least, found.agents.below
     (0.9, 0.0)
+
+    References
+    ----------
+    [Gini (1912)][]: `gini`.
     """
 
     worst: str
@@ -71,6 +75,10 @@ class Fairness:
     >>> found = pm.fairness(problem, pm.match(problem, "hungarian"))
     >>> found.resources.mean
     0.9
+
+    References
+    ----------
+    [Gini (1912)][]: the coefficient of either side.
     """
 
     agents: Served
@@ -82,8 +90,10 @@ def fairness(problem: Problem, matching: Matching, *, threshold: float | None = 
 
     Parameters
     ----------
-    problem, matching:
-        A problem, and a matching of it.
+    problem:
+        What was matched.
+    matching:
+        A matching of it.
     threshold:
         What counts as badly served, for both sides; half of each side's mean unless given.
 
@@ -102,7 +112,7 @@ def fairness(problem: Problem, matching: Matching, *, threshold: float | None = 
 
     References
     ----------
-    C. Gini. Variabilità e mutabilità. Bologna, 1912: the coefficient.
+    [Gini (1912)][]: the coefficient.
     """
     if threshold is not None and not threshold >= 0:
         raise InputError(f"Expected a threshold of at least 0, got threshold={threshold}.")

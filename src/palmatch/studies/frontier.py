@@ -46,6 +46,10 @@ class Line:
     >>> found = pm.frontier(problem, ["hungarian-geo-agents"], epsilons=[0.5, 8.0], runs=1)
     >>> found.lines[0].method, found.lines[0].flat, found.lines[0].centralised
     ('hungarian-geo-agents', False, True)
+
+    References
+    ----------
+    Page "The command", [frontier][].
     """
 
     method: str
@@ -83,6 +87,10 @@ class Frontier:
     >>> found = pm.frontier(problem, ["hungarian-geo-agents"], epsilons=[0.5, 8.0], runs=1)
     >>> found.epsilons, len(found.lines)
     ((0.5, 8.0), 1)
+
+    References
+    ----------
+    Page "The command", [frontier][].
     """
 
     problem: Problem
@@ -154,8 +162,10 @@ def frontier(
         All public numbers but ε.
     seed:
         Repeats the frontier; without one every run's draws are fresh.
-    edge, areas:
+    edge:
         Only written into the rows.
+    areas:
+        Only written into the rows, for papers.
     progress:
         Is called with (what, done, total) from time to time.
 
@@ -173,6 +183,11 @@ def frontier(
     >>> found = pm.frontier(problem, ["once", "random"], epsilons=[0.5, 8.0], runs=2)
     >>> [(line.method, len(line.rows)) for line in found.lines]
     [('once', 2), ('random', 1)]
+
+    References
+    ----------
+    - Page "The command", [frontier][].
+    - Page [The limit][the-limit-what-no-private-method-can-beat]: what no ε-PLDP method can beat.
     """
     chosen = settings or Settings()
     check_played(methods, runs)

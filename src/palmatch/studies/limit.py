@@ -86,6 +86,10 @@ class Bound:
     >>> found = pm.limit(pm.table.problem(rows, ["here"] * 2, {"here": rows}), 1.0, crowds=20)
     >>> found.bounds[0].reached <= found.bounds[0].certified
     True
+
+    References
+    ----------
+    Page "The limit", [Theorem][] (welfare, prices, multipliers) and [The certificate][].
     """
 
     epsilon: float
@@ -126,6 +130,10 @@ class Limit:
     >>> found = pm.limit(pm.table.problem(rows, ["here"] * 2, {"here": rows}), 1.0, crowds=20)
     >>> len(found.bounds), found.optimum.crowds
     (1, 20)
+
+    References
+    ----------
+    Page "The limit", [Assumptions][] and [Theorem][].
     """
 
     bounds: tuple[Bound, ...]
@@ -147,6 +155,11 @@ class _Limit:
     >>> found = pm.limit(pm.table.problem(rows, ["here"] * 2, {"here": rows}), 1.0, crowds=20)
     >>> 0 <= found.bounds[0].loss < 1
     True
+
+    References
+    ----------
+    - Page "The limit", [Theorem][] and [The certificate][].
+    - [Kairouz, Oh, Viswanath (JMLR 2016)][]: optimal channels as linear programs.
     """
 
     def __call__(
@@ -167,8 +180,10 @@ class _Limit:
         ----------
         problem:
             Its regions, how many agents are in each, budgets, resources and prior count; the agents' types do not.
-        epsilon, delta:
-            One budget or several, for agents that bring none of their own, and δ.
+        epsilon:
+            One budget or several, for agents that bring none of their own.
+        delta:
+            δ of the guarantee.
         capacities:
             How many agents may hold each resource; one unless given.
         crowds:
@@ -197,7 +212,7 @@ class _Limit:
 
         References
         ----------
-        The theorem and its proof are on the page "The limit" of the documentation.
+        Page "The limit", [Theorem][] with its proof, and [How it is computed][].
         """
         budgets = np.atleast_1d(np.asarray(epsilon, dtype=np.float64)).tolist()
         if not budgets or not crowds >= 0:
@@ -220,21 +235,27 @@ class _Limit:
         delta: float = 0.0,
         capacities: ArrayLike | None = None,
     ) -> Fraction:
-        """Return the bound that a certificate proves; see `palmatch.privacy.limit_certificate.check`.
+        """Return the bound that a certificate proves, in exact arithmetic.
 
         Parameters
         ----------
         certificate:
             Of a bound, or what was read back from its JSON.
-        problem, epsilon, delta, capacities:
-            What the certificate has to be about, as in the call that made it. Without a problem, the bound is about the
-            regions, agents, priors, utilities and capacities that the certificate itself states.
+        problem:
+            What the certificate has to be about. Without one, the bound is about the regions, agents, priors, utilities
+            and capacities that the certificate itself states.
+        epsilon:
+            The budget, as in the call that made it.
+        delta:
+            δ, as in that call.
+        capacities:
+            How many agents may hold each resource, as in that call.
 
         Returns
         -------
         Fraction
-            The expected welfare that no method exceeds, in exact arithmetic. An `InputError` says where a certificate
-            proves nothing, or less than it states, or something about another problem.
+            The expected welfare that no method exceeds. An `InputError` says where a certificate proves nothing, or
+            less than it states, or something about another problem.
 
         Examples
         --------
@@ -244,6 +265,10 @@ class _Limit:
         >>> bound = pm.limit(problem, 0.5, crowds=0).bounds[0]
         >>> float(pm.limit.check(bound.certificate, problem, 0.5)) <= bound.certified
         True
+
+        References
+        ----------
+        Page "The limit", [The certificate][].
         """
         if problem is None:
             return check(certificate)

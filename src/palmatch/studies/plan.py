@@ -59,6 +59,11 @@ class RegionPlan:
     >>> (found,) = pm.plan(pm.table.problem(rows, ["here"] * 2, {"here": rows}))
     >>> found.region, found.agents, found.types, found.epsilon
     ('here', 2, 2, 1.0)
+
+    References
+    ----------
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "PALMA's Privacy Cost".
+    - Page [Accountants][] for `bought`, page [Channels][] for `reports` and `fitting`.
     """
 
     region: str
@@ -117,7 +122,10 @@ def plan(
 
     References
     ----------
-    I. Mironov. Rényi differential privacy. CSF 2017.
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "PALMA's Privacy Cost": costs that are known before any agent
+      plays.
+    - [Mironov (CSF 2017)][] and [Feldman, Zrnic (NeurIPS 2021)][]: what Rényi divergences add up to.
+    - Page "The guarantee", [What a budget buys][].
     """
     chosen, workspace = settings_of(settings, epsilon=epsilon, delta=delta), Workspace(problem, progress)
     budget = budgets(problem, chosen)

@@ -63,6 +63,11 @@ class Audit:
     >>> found = pm.audit(problem, "hungarian-once", games=40, seed=1)
     >>> found.broken, found.measured <= found.claim.epsilon
     (False, True)
+
+    References
+    ----------
+    - [Bichsel et al. (S&P 2021)][]: lower bounds on ε from the rates of a test.
+    - Page "The audit", [What a run can show][].
     """
 
     method: str
@@ -151,8 +156,9 @@ def audit(
 
     References
     ----------
-    Bichsel, Steffen, Bogunovic, Vechev (2021): DP-Sniper: Black-Box Discovery of Differential Privacy Violations using
-    Classifiers. IEEE S&P.
+    - [Bichsel et al. (S&P 2021)][]: DP-Sniper, the black-box attack.
+    - [Clopper, Pearson (1934)][]: bounds on both rates.
+    - Page [The audit][].
     """
     chosen = settings_of(settings, epsilon=epsilon, delta=delta)
     check_audited(method)
