@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from live.buses import KEYS
 from live.conftest import free_port
 from live.examples import MESSAGES, topic
 from palmatch.errors import InputError, TransportError
+from palmatch.live import mosquitto
 from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.transport import Access, Hub, connect
 
@@ -116,3 +118,13 @@ def test_an_unsafe_configuration_is_not_written(tmp_path: Path, options: dict[st
     with pytest.raises(InputError, match=reason):
         Mosquitto(**options).write(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_port_of_a_broker_that_is_being_started_goes_to_no_other_program() -> None:
+    holder, port = mosquitto._reserved_port()
+    with holder, socket.socket() as other, socket.socket() as broker:
+        with pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        broker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        broker.bind(("127.0.0.1", port))
+        broker.listen()

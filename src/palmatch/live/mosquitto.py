@@ -169,7 +169,7 @@ def running(folder: Path, gateways: Mapping[str, tuple[str, ...]]) -> Iterator[R
     program = shutil.which("mosquitto") or shutil.which("mosquitto", path=_PLACES)
     if program is None:
         raise InputError("There is no mosquitto on this machine: apt-get install mosquitto, or use --transport hub.")
-    port = _free_port()
+    reserved, port = _reserved_port()
     settings = Mosquitto(port=port, gateways=gateways, run_as="root" if os.geteuid() == 0 else "")
     passwords = settings.write(folder)
     command = [sys.executable, "-I", guard.__file__, program, "-c", str(folder / "mosquitto.conf")]
@@ -179,8 +179,9 @@ def running(folder: Path, gateways: Mapping[str, tuple[str, ...]]) -> Iterator[R
     assert broker.stdout is not None
     with broker.stdin, broker.stdout:
         try:
-            pid = int(broker.stdout.readline() or 0)
-            _await_broker(broker, port, folder / "log")
+            with reserved:
+                pid = int(broker.stdout.readline() or 0)
+                _await_broker(broker, port, folder / "log")
             yield Running(f"mqtt://127.0.0.1:{port}", port, passwords, pid)
         finally:
             broker.stdin.close()
@@ -206,10 +207,15 @@ def _await_broker(broker: subprocess.Popen[bytes], port: int, log: Path) -> None
     raise TransportError(f"Mosquitto did not start: {log.read_text(errors='replace')[-200:].strip()}")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _reserved_port() -> tuple[socket.socket, int]:
+    """Return a free port and what keeps other programs from getting it, until a broker listens there.
+
+    A broker binds with the same option, which allows that while nobody listens.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    return holder, int(holder.getsockname()[1])
 
 
 def _rules(role: Role, names: tuple[str, ...]) -> list[str]:
