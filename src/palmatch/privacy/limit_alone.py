@@ -20,13 +20,14 @@ Marks = NDArray[np.bool_]
 class _Columns(NamedTuple):
     """Some columns of a layout, entry after entry: the column of each among these, and its places.
 
-    `table` is where an entry stands in a table of channels, `row` its type among all types, and `first` where each
-    column begins among these entries.
+    `table` is where an entry stands in the table of utilities, `place` in a table of channels (of columns that have a
+    place there), `row` its type among all types, and `first` where each column begins among these entries.
     """
 
     number: IntArray
     of: IntArray
     table: IntArray
+    place: IntArray
     row: IntArray
     first: IntArray
 
@@ -37,16 +38,17 @@ def _columns(layout: Layout, some: Marks) -> _Columns:
     counts = layout.rows[group + 1] - layout.rows[group]
     first = np.cumsum(counts) - counts
     of = np.repeat(np.arange(len(number)), counts)
-    place = np.arange(len(of)) - first[of]
-    return _Columns(number, of, layout.at[number][of] + place, layout.rows[group][of] + place, first)
+    entry = np.arange(len(of)) - first[of]
+    table, place, row = (begin[of] + entry for begin in (layout.at[number], layout.place[number], layout.rows[group]))
+    return _Columns(number, of, table, place, row, first)
 
 
 def _some_of(columns: _Columns, kept: Marks) -> tuple[_Columns, Marks]:
     """Return some of the columns, and which of all entries are theirs."""
     entries, counts = kept[columns.of], np.diff(np.append(columns.first, len(columns.of)))[kept]
     of = np.repeat(np.arange(len(counts)), counts)
-    own = _Columns(columns.number[kept], of, columns.table[entries], columns.row[entries], np.cumsum(counts) - counts)
-    return own, entries
+    table, place, row = (column[entries] for column in (columns.table, columns.place, columns.row))
+    return _Columns(columns.number[kept], of, table, place, row, np.cumsum(counts) - counts), entries
 
 
 def _summed(of: IntArray, values: FloatArray, count: int) -> FloatArray:
@@ -146,6 +148,15 @@ def _projected(
     return np.minimum(np.maximum(wanted, lowest[of]), highest[of]), least
 
 
+def _placed(layout: Layout, columns: _Columns) -> _Columns:
+    """Give the columns places that have none."""
+    counts, new = np.diff(np.append(columns.first, len(columns.of))), layout.place[columns.number] < 0
+    layout.place[columns.number[new]] = layout.taken[0] + np.cumsum(counts[new]) - counts[new]
+    layout.taken[0] += counts[new].sum()
+    entry = np.arange(len(columns.of)) - columns.first[columns.of]
+    return columns._replace(place=layout.place[columns.number][columns.of] + entry)
+
+
 def primal_step(
     layout: Layout, channels: FloatArray, minima: FloatArray, multipliers: FloatArray, prices: FloatArray, step: float,
     share: float, average: FloatArray, filled: FloatArray, used: FloatArray, doubtful: Marks, moving: Marks,
@@ -170,13 +181,14 @@ def primal_step(
         goal, ratio = goal[entries], ratio[kept]
     if len(columns.number) == 0:
         return 0.0
-    weight, old = layout.weight[columns.row], channels[columns.table]
+    columns = _placed(layout, columns)
+    weight, old = layout.weight[columns.row], channels[columns.place]
     goal = old + step * goal
     new, least = _projected(columns, goal, weight, ratio, layout.delta, minima[columns.number])
     moving[columns.number] = True
     moved, totals = _added(columns, weight * (new - old) ** 2, weight * new)
-    channels[columns.table] = new
-    average[columns.table] += share * new
+    channels[columns.place] = new
+    average[columns.place] += share * new
     filled[:] = _summed(columns.row, new, len(filled))
     used[:] = _summed(layout.resource[columns.number], totals, len(used))
     minima[columns.number] = np.where(totals == 0.0, -1.0, least)
@@ -222,8 +234,8 @@ def mark_doubtful(
 
 def copy_columns(layout: Layout, some: Marks, source: FloatArray, total: float, target: FloatArray) -> None:
     """Do what `limit_kernels.copy_columns` does."""
-    table = _columns(layout, some).table
-    target[table] = source[table] / total
+    place = _columns(layout, some).place
+    target[place] = source[place] / total
 
 
 def sums(
@@ -234,7 +246,7 @@ def sums(
     columns = _columns(layout, some)
     if len(columns.number) == 0:
         return
-    values = channels[columns.table]
+    values = channels[columns.place]
     filled[:] = _summed(columns.row, values, len(filled))
     used[:] = _summed(layout.resource[columns.number][columns.of], layout.weight[columns.row] * values, len(used))
     least, most = (extreme.reduceat(values, columns.first) for extreme in (np.minimum, np.maximum))
@@ -244,7 +256,7 @@ def sums(
 def distance(layout: Layout, some: Marks, one: FloatArray, other: FloatArray) -> float:
     """Return what `limit_kernels.distance` returns."""
     columns = _columns(layout, some)
-    squares = layout.weight[columns.row] * (one[columns.table] - other[columns.table]) ** 2
+    squares = layout.weight[columns.row] * (one[columns.place] - other[columns.place]) ** 2
     return float(np.sqrt(np.add.accumulate(squares)[-1])) if len(squares) else 0.0
 
 
@@ -290,12 +302,12 @@ def keep_within(
     own_filled, lowest = filled[columns.row], minima[columns.number][columns.of]
     full, room = own_filled * scale > 1.0, np.ones(len(columns.of))
     np.divide(1.0 - own_least * scale, (own_filled - own_least) * scale, out=room, where=full)
-    entry = scale * (lowest + np.maximum(room, 0.0) * (channels[columns.table] - lowest))
+    entry = scale * (lowest + np.maximum(room, 0.0) * (channels[columns.place] - lowest))
     used = _summed(resource[columns.of], layout.weight[columns.row] * entry, len(capacities))
     value = _summed(
         resource[columns.of], layout.weight[columns.row] * entry * layout.table[columns.table], len(capacities)
     )
     over = used > capacities
     share = np.divide(capacities, used, out=np.ones(len(used)), where=over)
-    kept[columns.table] = entry * share[resource][columns.of]
+    kept[columns.place] = entry * share[resource][columns.of]
     return float(np.add.accumulate(value * share)[-1])

@@ -31,6 +31,10 @@ class Layout(NamedTuple):
         Utilities, column by column: column k is `table[at[k] : at[k] + types of its group]`.
     at, group, resource:
         Where each column begins, its group, and its resource.
+    place:
+        Where each column begins in a table of channels; below 0 for one that has no place there yet, and is zeros.
+    taken:
+        One number: how many places are taken. Columns in use lie side by side, which processors read fastest.
     rows:
         Group g has the types `rows[g]` to `rows[g + 1]`.
     weight:
@@ -45,6 +49,8 @@ class Layout(NamedTuple):
     at: IntArray
     group: IntArray
     resource: IntArray
+    place: IntArray
+    taken: IntArray
     rows: IntArray
     weight: FloatArray
     ratio: FloatArray
@@ -166,7 +172,7 @@ def primal_step(layout, channels, minima, multipliers, prices, step, share, aver
         first, last, at, price = layout.rows[group], layout.rows[group + 1], layout.at[k], prices[layout.resource[k]]
         # Slices, whose places are counted from 0: then processors do several at a time.
         value, weight, cost = layout.table[at : at + last - first], layout.weight[first:last], multipliers[first:last]
-        old, goal, new = channels[at : at + last - first], wanted[: last - first], column[: last - first]
+        goal, new = wanted[: last - first], column[: last - first]
         for x in range(len(value)):
             goal[x] = value[x] - cost[x] - price
         if minima[k] < 0.0:
@@ -178,11 +184,16 @@ def primal_step(layout, channels, minima, multipliers, prices, step, share, aver
                     below -= weight[x] * goal[x]
             if above == 0.0 or (layout.delta == 0.0 and layout.ratio[group] * above <= below):
                 continue
+        if layout.place[k] < 0:
+            layout.place[k] = layout.taken[0]
+            layout.taken[0] += last - first
+        at = layout.place[k]
+        old, mean = channels[at : at + last - first], average[at : at + last - first]
         for x in range(len(value)):
             goal[x] = old[x] + step * goal[x]
         minima[k] = project(goal, weight, layout.ratio[group], layout.delta, minima[k], new)
         moving[k] = True
-        mean, row_sum, part = average[at : at + last - first], filled[first:last], parts[: last - first]
+        row_sum, part = filled[first:last], parts[: last - first]
         for x in range(len(value)):
             part[x] = weight[x] * (new[x] - old[x]) ** 2
         moved += added(part)
@@ -279,7 +290,7 @@ def copy_columns(layout, some, source, total, target):  # type: ignore[no-untype
     for k in range(len(some)):
         if some[k]:
             count = layout.rows[layout.group[k] + 1] - layout.rows[layout.group[k]]
-            for place in range(layout.at[k], layout.at[k] + count):
+            for place in range(layout.place[k], layout.place[k] + count):
                 target[place] = source[place] / total
 
 
@@ -295,7 +306,7 @@ def sums(layout, some, channels, minima, filled, used):  # type: ignore[no-untyp
         if not some[k]:
             minima[k] = -1.0
             continue
-        first, last, at = layout.rows[layout.group[k]], layout.rows[layout.group[k] + 1], layout.at[k]
+        first, last, at = layout.rows[layout.group[k]], layout.rows[layout.group[k] + 1], layout.place[k]
         least, most = np.inf, 0.0
         for x in range(first, last):
             value = channels[at + x - first]
@@ -312,7 +323,7 @@ def distance(layout, some, one, other):  # type: ignore[no-untyped-def]  # compi
     for k in range(len(layout.at)):
         if not some[k]:
             continue
-        first, last, at = layout.rows[layout.group[k]], layout.rows[layout.group[k] + 1], layout.at[k]
+        first, last, at = layout.rows[layout.group[k]], layout.rows[layout.group[k] + 1], layout.place[k]
         for x in range(first, last):
             total += layout.weight[x] * (one[at + x - first] - other[at + x - first]) ** 2
     return np.sqrt(total)
@@ -380,7 +391,7 @@ def keep_within(layout, channels, minima, filled, capacities, kept):  # type: ig
     used, value = np.zeros(len(capacities)), np.zeros(len(capacities))
     for k in range(len(layout.at)):
         group = layout.group[k]
-        first, last, at = layout.rows[group], layout.rows[group + 1], layout.at[k]
+        first, last, at, place = layout.rows[group], layout.rows[group + 1], layout.at[k], layout.place[k]
         if minima[k] < 0.0:
             continue
         scale = 1.0 / max(least[group], 1.0)
@@ -388,8 +399,8 @@ def keep_within(layout, channels, minima, filled, capacities, kept):  # type: ig
             room = 1.0
             if filled[x] * scale > 1.0:
                 room = max((1.0 - least[group] * scale) / ((filled[x] - least[group]) * scale), 0.0)
-            entry = scale * (minima[k] + room * (channels[at + x - first] - minima[k]))
-            kept[at + x - first] = entry
+            entry = scale * (minima[k] + room * (channels[place + x - first] - minima[k]))
+            kept[place + x - first] = entry
             used[layout.resource[k]] += layout.weight[x] * entry
             value[layout.resource[k]] += layout.weight[x] * entry * layout.table[at + x - first]
     welfare = 0.0
@@ -400,7 +411,7 @@ def keep_within(layout, channels, minima, filled, capacities, kept):  # type: ig
         if minima[k] >= 0.0 and used[j] > capacities[j]:
             first, last, share = layout.rows[layout.group[k]], layout.rows[layout.group[k] + 1], capacities[j] / used[j]
             for x in range(last - first):
-                kept[layout.at[k] + x] *= share
+                kept[layout.place[k] + x] *= share
     return welfare
 
 

@@ -80,11 +80,14 @@ def layout_of(program: Program) -> Layout:
     types = [int((group.prior > 0).sum()) for group in program.groups]
     size = [count * width for count, width in zip(types, columns, strict=True)]
     first = np.concatenate(([0], np.cumsum(size)))[:-1]
+    at = np.concatenate([f + t * np.arange(c) for f, t, c in zip(first, types, columns, strict=True)])
     return Layout(
         table=np.concatenate([group.utilities[group.prior > 0].T.ravel() for group in program.groups]),
-        at=np.concatenate([f + t * np.arange(c) for f, t, c in zip(first, types, columns, strict=True)]),
+        at=at,
         group=np.repeat(np.arange(len(columns)), columns),
         resource=np.concatenate([group.resources for group in program.groups]).astype(np.int64),
+        place=at,
+        taken=np.array([sum(size)]),
         rows=np.concatenate(([0], np.cumsum(types))).astype(np.int64),
         weight=np.concatenate([group.agents * group.prior[group.prior > 0] for group in program.groups]),
         ratio=np.array([group.ratio for group in program.groups]),
@@ -107,12 +110,14 @@ def channels_of(program: Program, layout: Layout, table: FloatArray) -> list[Flo
 
     A type that never occurs gets the smallest entry of every column, which keeps every constraint.
     """
-    result, at = [], 0
+    result, first = [], 0
     for number, group in enumerate(program.groups):
         count, width = int(layout.rows[number + 1] - layout.rows[number]), len(group.resources)
-        known = table[at : at + count * width].reshape(width, count).T
+        places = layout.place[first : first + width]
+        known = np.zeros((count, width))
+        known[:, places >= 0] = table[places[places >= 0] + np.arange(count)[:, None]]
         own = np.tile(known.min(axis=0), (len(group.prior), 1))
         own[group.prior > 0] = known
         result.append(own)
-        at += count * width
+        first += width
     return result

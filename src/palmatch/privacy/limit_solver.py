@@ -118,7 +118,9 @@ class _Search:
     """The iterate, the averages since the last restart, and the best bounds so far."""
 
     def __init__(self, program: Program, start: Solution | FloatArray | None) -> None:
-        self.program, self.layout = program, layout_of(program)
+        self.program, layout = program, layout_of(program)
+        # Channels have places of their own: most columns are never anything but zeros.
+        self.layout = layout._replace(place=np.full(len(layout.at), -1), taken=np.zeros(1, dtype=np.int64))
         types, resources = int(self.layout.rows[-1]), len(program.capacities)
         self.channels = np.zeros(len(self.layout.table))
         self.minima = np.full(len(self.layout.at), -1.0)
