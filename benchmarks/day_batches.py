@@ -1,8 +1,9 @@
 """Processor time of a batch of `palmatch day` with `once`, in the synthetic city from 8:00 on, and what it loses.
 
-    python -m benchmarks.day_batches [BATCHES] [SEEDS]
+    python -m benchmarks.day_batches [BATCHES] [VEHICLES ...]
 
-A day has thousands of batches, so that what they need is compiled in all but the first of them; here a first batch does
+The more vehicles are free, the more resources the channel of a square has to choose from; at first all of them are. A
+day has thousands of batches, so that what they need is compiled in all but the first of them; here a first batch does
 it, and is not counted. Loss is against each batch's full-information optimum.
 """
 
@@ -16,19 +17,17 @@ from time import process_time
 
 from palmatch import plain
 from palmatch.studies.day import play_day, true_figures
-from palmatch.studies.day_area import Area
 from palmatch.studies.day_plan import Plan
 from palmatch.studies.day_trips import trips_of_city
 
-EIGHT, SPARE = 8 * 3600.0, 1.1
+EIGHT = 8 * 3600.0
+BATCHES, VEHICLES = 4, (300, 700, 1500, 3000, 6000)
 
 
-def measured(folder: Path, batches: int, seed: int) -> tuple[float, float, float, float]:
+def measured(folder: Path, batches: int, vehicles: int) -> tuple[float, float, float, float]:
     """Return processor seconds a batch, agents a batch, the loss in per cent, and the share that is matched."""
-    plan = Plan(vehicles=1, start=EIGHT, end=EIGHT + 30.0 * batches, seed=seed)
-    trips = trips_of_city(folder / "trips", seed=seed, start=plan.start, end=plan.end)
-    under_way = trips.under_way(Area(plan.edge, made_up=True), speed=plan.speed)
-    plan = replace(plan, vehicles=max(1, round(SPARE * under_way)))
+    plan = Plan(vehicles=vehicles, start=EIGHT, end=EIGHT + 30.0 * batches, seed=1)
+    trips = trips_of_city(folder / "trips", seed=plan.seed, start=plan.start, end=plan.end)
     play_day(trips, replace(plan, end=EIGHT + plan.batch_seconds), folder / "first.db")
     before = process_time()
     played = play_day(trips, plan, folder / "day.db")
@@ -38,13 +37,14 @@ def measured(folder: Path, batches: int, seed: int) -> tuple[float, float, float
 
 
 def main() -> None:
-    """Print a line for each seed."""
+    """Print a line for each number of vehicles."""
     plain.waiting = False
-    batches, seeds = map(int, (sys.argv[1:] + ["20", "1"][len(sys.argv) - 1 :])[:2])
-    print("seed  processor s a batch  agents a batch  lost %  matched %")
-    for seed in range(1, seeds + 1):
+    batches, *vehicles = map(int, sys.argv[1:] or [BATCHES])
+    print("vehicles  processor s a batch  agents a batch  lost %  matched %")
+    for count in vehicles or VEHICLES:
         with TemporaryDirectory() as folder:
-            print("{:4}  {:19.3f}  {:14.1f}  {:6.2f}  {:9.1f}".format(seed, *measured(Path(folder), batches, seed)))
+            told = measured(Path(folder), batches, count)
+            print("{:8,}  {:19.3f}  {:14.1f}  {:6.2f}  {:9.1f}".format(count, *told))
 
 
 if __name__ == "__main__":
