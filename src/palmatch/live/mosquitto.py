@@ -210,7 +210,7 @@ def _await_broker(broker: subprocess.Popen[bytes], port: int, log: Path) -> None
 def _reserved_port() -> tuple[socket.socket, int]:
     """Return a free port and what keeps other programs from getting it, until a broker listens there.
 
-    A broker binds with the same option, which allows that while nobody listens.
+    A broker binds with the same option, which allows that while none listens.
     """
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
