@@ -3,7 +3,7 @@
     python -m benchmarks.windows --trips FILE --at "2016-01-29 09:19:30" [--at ...] [--runs 32]
     python -m benchmarks.windows ... --origins 8 --methods published    # squares from random places
     python -m benchmarks.windows ... --limit [--crowds 100]    # crowds drawn from the windows' priors
-    python -m benchmarks.windows ... --history before    # prior: requests of that day before the window, or all others
+    python -m benchmarks.windows ... --history    # prior: the file's requests of that day before its first window
 
 The records are not part of the project; any TLC file with coordinates will do.
 """
@@ -42,7 +42,7 @@ def main() -> None:
         for at in arguments.at:
             batch = window(arguments.trips, at)
             for edge in edges:
-                likely = history(arguments.trips, at, arguments.history) if arguments.history else None
+                likely = history(arguments.trips, at, arguments.at) if arguments.history else None
                 problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=edge, origin=origin, likely=likely)
                 result = compare(problem, methods, runs=arguments.runs, seed=0)
                 for row in result.rows:
@@ -56,13 +56,11 @@ def main() -> None:
         table(losses, edges, rounds, origin)
 
 
-def history(file: Path, at: datetime, which: str) -> FloatArray:
-    """Return where requests of the day of a window began: those before it, or all but its own."""
-    midnight, begin = np.datetime64(at.date(), "us"), np.datetime64(at, "us")
-    trips = read_spans(file, [(midnight, midnight + np.timedelta64(1, "D"))])
+def history(file: Path, at: datetime, times: list[datetime]) -> FloatArray:
+    """Return where requests of a day began before its first window: none of them is an agent of any window."""
+    midnight, first = np.datetime64(at.date(), "us"), min(time for time in times if time.date() == at.date())
+    trips = read_spans(file, [(midnight, np.datetime64(first, "us"))])
     counted = manhattan(trips.pickup_latitude, trips.pickup_longitude)
-    after = (trips.pickup_time >= begin + np.timedelta64(30, "s")) & (which == "others")
-    counted &= (trips.pickup_time < begin) | after
     return np.column_stack((trips.pickup_latitude, trips.pickup_longitude))[counted]
 
 
@@ -100,7 +98,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--edges", default=",".join(map(str, EDGES)))
     parser.add_argument("--crowds", type=int, default=100, help="crowds of each window with --limit")
     parser.add_argument("--origins", type=int, default=0, help="count squares from this many random places")
-    parser.add_argument("--history", choices=("before", "others"), help="a prior from other requests of that day")
+    parser.add_argument("--history", action="store_true", help="prior: requests before the first window of a day")
     return parser.parse_args()
 
 
