@@ -85,7 +85,8 @@ def sell_seats(
     # Partners are resources like any other.
     players = players_of(replace(seats, mutual=False).of(agent_at))
     table = (lists.list_of[agent_at], lists.start, numbers, lists.values, rest)
-    known, counts = known_of(lists, int(seats.demand.max(initial=0))), np.zeros(7, dtype=np.int64)
+    barred, counts = int(np.diff(seats.conflict_start).max(initial=0)), np.zeros(7, dtype=np.int64)
+    known = known_of(lists, int(seats.demand.max(initial=0)), barred)
     bidding, queues, holds, wants = _agents(players, rows, table, known, names[agent_at], counts)
     total, scratch = len(players.owner), _scratch(players, bidding[4][3])
     prices, sold_for = np.where(room[rows] > 0, opening[rows], np.inf), np.full(len(rows), np.nan)
