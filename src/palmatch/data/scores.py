@@ -128,9 +128,10 @@ def read_scores(
     files = [_read(path, bounds, checked=papers is None) for path in paths]
     users = DistinctIds(pl.concat([file.users for file in files]).unique().sort().to_list())
     known = pl.concat([file.every_paper for file in files]).unique().sort().to_list() if papers is None else papers
-    weighed = zip(files, shares / shares.sum(), strict=True)
-    parts = [share * _rows(file, users, known, listed_in) for file, share in weighed]
-    return Scores(", ".join(os.fspath(path) for path in paths), users, tuple(known), reduce(add, parts))
+    parts = [_rows(file, users, known, listed_in) for file in files]
+    weighed = (share * part for part, share in zip(parts, shares / shares.sum(), strict=True))
+    rows = parts[0] if len(parts) == 1 else reduce(add, weighed)
+    return Scores(", ".join(os.fspath(path) for path in paths), users, tuple(known), rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -135,7 +135,7 @@ class Types:
         given = self.utilities
         if isinstance(given, ListedRows) and given.rest == rest:
             listed = given.rows[rows]
-            columns = np.unique(listed.indices).astype(np.int64)
+            columns = np.flatnonzero(np.bincount(listed.indices))
             table = _filled(listed[:, columns], rest)
         else:
             table = self.whole[rows]
