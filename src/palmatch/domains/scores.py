@@ -315,10 +315,10 @@ def _regions_of(scores: Scores, names: tuple[str, ...], regions: Mapping[str, st
             f"Found no region for {len(lost):,} of {len(scores.users):,} reviewers ({listed(lost, limit=3)}), expected "
             "one for each; add the public region that each of them declares. It is never computed from scores."
         )
-    strange = sorted(set(map(str, own)) - set(names))
+    strange = sorted(set(map(str, set(own))) - set(names))
     if strange:
         raise InputError(f"Found reviewers in {listed(strange)}, of which {source} has no types; correct the region.")
-    return np.array([place[str(region)] for region in own], dtype=np.int64)
+    return np.array([place[region] for region in own if region is not None], dtype=np.int64)
 
 
 def _nearest_of_agents(domain: ScoreTable, types: FloatArray) -> tuple[IntArray, list[int]]:

@@ -133,7 +133,10 @@ def lists_of(list_of: IntArray, regions: Sequence[Neighbourhood], values: Sequen
         rest, by_id = np.concatenate([own[:, -1] for own in values]), listed[0].by_id
         values = [own[:, :-1] for own in values]
     start = starts([len(some) for some in named])
-    worth = np.concatenate([own.ravel() for own in values])
+    worth, done = np.empty(start[-1]), 0
+    for own in values:
+        worth[done : done + own.size].reshape(own.shape)[:] = own
+        done += own.size
     return ValueLists(list_of, start, np.concatenate(named), worth, rest, by_id)
 
 

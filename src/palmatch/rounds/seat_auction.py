@@ -39,6 +39,9 @@ _SEVERAL = 32
 # The bits of a draw that its last step may change.
 _LOW_BITS = np.uint64((1 << 33) - 1)
 
+# Calls of one round that are played before the next progress is told.
+_CALLS_AT_ONCE = 64
+
 # Seats that bids are kept for, over all resources: more would take gigabytes.
 _MOST_SEATS = 100_000_000
 
@@ -104,12 +107,12 @@ def sell_seats(
     total, scratch = len(players.owner), _scratch(players, bidding[4][3])
     prices, sold_for = np.where(room[rows] > 0, opening[rows], np.inf), np.full(len(rows), np.nan)
     board = _board(room[rows], prices, counts)
-    left = board[1]
+    left, auction = board[1], (bidding, board, holds, wants, queues, scratch)
     calls, seen = Calls(step, patience, most_rounds, trace), TraceParts()
 
     def bid(_waiting: int, step: float, rounds: int, until: int) -> tuple[int, int]:
         buffers = seen.room(total - int(counts[TAKEN]) if trace else 0)
-        rounds = bid_for_seats(bidding, board, holds, wants, queues, scratch, step, rounds, until, buffers)
+        rounds, _ = bid_for_seats(*auction, step, rounds, until, buffers, sold_for[:0])
         if trace:
             led = _led(buffers, players.first, holds)
             at, wanted, offers = buffers
@@ -118,13 +121,25 @@ def sell_seats(
             progress(int(counts[TAKEN]), total)
         return rounds, int(counts[_SINGLE] + counts[_MEMBERS])
 
+    def bid_in_short_calls() -> int:
+        """Play calls of one round each; return how many resources the last one sold."""
+        before, until = calls.rounds, min(calls.rounds + _CALLS_AT_ONCE, most_rounds)
+        calls.rounds, sold = bid_for_seats(*auction, calls.step, before, until, seen.room(0), sold_for)
+        calls.step *= 2.0 ** (calls.rounds - before)
+        if progress is not None:
+            progress(int(counts[TAKEN]), total)
+        return int(sold)
+
     for call in count():
         # Prices fall once, to nothing: from then on an agent for which nothing is worth its price waits for nothing.
         if call < 2:
             _all_wait(bidding[4], queues, wants)
-        # A call in which no agent can bid takes a round all the same.
-        calls.play(int(counts[_SINGLE] + counts[_MEMBERS]) or int(counts[TAKEN] < total), bid)
-        sold = close(board, sold_for)
+        if call > 1 and calls.patience == 1 and calls.rounds < most_rounds and not trace:
+            sold = bid_in_short_calls()
+        else:
+            # A call in which no agent can bid takes a round all the same.
+            calls.play(int(counts[_SINGLE] + counts[_MEMBERS]) or int(counts[TAKEN] < total), bid)
+            sold = close(board, sold_for)
         if counts[TAKEN] == total or (call > 0 and sold == 0):
             break
         if call == 0:
@@ -437,8 +452,12 @@ def lists_of(bidding, queues, rounds):  # type: ignore[no-untyped-def]  # compil
 
 
 @numba.njit(cache=True)
-def bid_for_seats(bidding, board, holds, wants, queues, scratch, step, rounds, until, trace):  # type: ignore[no-untyped-def]  # compiled
-    """Play rounds of bidding until none waits; return the rounds played."""
+def bid_for_seats(bidding, board, holds, wants, queues, scratch, step, rounds, until, trace, sold_for):  # type: ignore[no-untyped-def]  # compiled
+    """Play rounds of bidding until none waits; return the rounds played.
+
+    With `sold_for`, each round is a call: play until all is taken or a call sells nothing, and return also what the
+    last one sold.
+    """
     names, table, limits, known, groups = bidding
     prices, counts = board[4], board[6]
     _, waiting, active, queue, following, _, _, _ = queues
@@ -462,8 +481,12 @@ def bid_for_seats(bidding, board, holds, wants, queues, scratch, step, rounds, u
             still += waiting[active[index]] > 0
         counts[_GROUPS] = still
         wait(groups, queues, wants, following[: counts[_LOSERS]])
-        if rounds >= until or counts[_SINGLE] + counts[_MEMBERS] == 0:
-            return rounds
+        if len(sold_for):
+            sold, step = close(board, sold_for), 2 * step
+            if rounds >= until or sold == 0 or counts[TAKEN] == len(holds):
+                return rounds, sold
+        elif rounds >= until or counts[_SINGLE] + counts[_MEMBERS] == 0:
+            return rounds, 0
 
 
 @numba.njit(cache=True)
