@@ -205,7 +205,7 @@ def numbers(
         parsed = texts(sheet, column).cast(pl.Float64, strict=False)
     else:
         raise _wrong_kind(sheet, column, expected="numbers")
-    values = parsed.to_numpy().astype(np.float64, copy=False)
+    values = parsed.to_numpy().astype(np.float64)
     doubtful = np.isnan(values)
     # Wide tables have thousands of columns, nearly all of them without a doubtful cell to look into.
     if doubtful.any():

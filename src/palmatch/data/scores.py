@@ -253,7 +253,7 @@ def sparse_rows(
         small = np.int32 if max(len(values), *shape) < 1 << 31 else np.int64
         runs = scipy.sparse.csr_array((values, columns.astype(small), start.astype(small)), shape=shape)
         if runs.has_canonical_format:
-            return runs[np.argsort(row_of_run)]
+            return runs if (np.diff(row_of_run) > 0).all() else runs[np.argsort(row_of_run)]
     return scipy.sparse.csr_array((values, (np.repeat(row_of_run, lengths), columns)), shape=shape)
 
 
