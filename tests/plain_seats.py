@@ -122,7 +122,9 @@ def _choices(agent, demand, left, utilities, conflicts):  # type: ignore[no-unty
             yield after, float(utilities[agent, taken].sum())
 
 
-def plain_sale(lists: ValueLists, seats: Seats, step: float, names: Keys) -> list[tuple[int, int, int, float]]:
+def plain_sale(
+    lists: ValueLists, seats: Seats, step: float, names: Keys, *, draw_once: bool = False
+) -> list[tuple[int, int, int, float]]:
     """Return all bids (round, agent, resource, offer) of the auction with seats, by scanning every list."""
     agents, excluded = len(seats.demand), {tuple(pair) for pair in seats.conflicts.tolist()}
     held: list[set[int]] = [set() for _ in range(agents)]
@@ -146,7 +148,7 @@ def plain_sale(lists: ValueLists, seats: Seats, step: float, names: Keys) -> lis
             told += [(rounds, *bid) for bid in made]
             queue = []
             for agent, resource, offer in made:
-                chance = compiled_draw(names[agent], rounds, SELECTION)
+                chance = compiled_draw(names[agent], 0 if draw_once else rounds, SELECTION)
                 out = -1
                 if len(board[resource]) == left[resource]:
                     lowest = min(board[resource], key=lambda bid: (bid[0], -bid[1]))

@@ -143,3 +143,42 @@ def test_names_are_found_where_they_stand() -> None:
     expected = [known.index(name) if name in known else -1 for name in names]
     assert places_of(names, known).tolist() == expected
     assert places_of(names, []).tolist() == [-1] * 3000
+
+
+@pytest.mark.parametrize("spaces", ["", "  "])
+def test_the_order_of_rows_and_spaces_around_ids_change_no_score(tmp_path: Path, spaces: str) -> None:
+    chance = np.random.default_rng(1)
+    table = np.where(chance.random((20, 30)) < 0.4, chance.random((20, 30)).round(3), 0.0)
+    user, paper = np.nonzero(table)
+    papers = [f"p{n}" for n in range(30)]
+    for order in (np.arange(len(user)), np.argsort(-user, kind="stable"), chance.permutation(len(user))):
+        rows = {
+            "paper": [f"p{n}{spaces}" for n in paper[order]],
+            "user": [f"{spaces}u{n}" for n in user[order]],
+            "score": table[user[order], paper[order]],
+        }
+        pl.DataFrame(rows).write_parquet(tmp_path / "scores.parquet")
+        found = read_scores([tmp_path / "scores.parquet"], papers=papers, listed_in="papers.csv")
+        expected = np.array([table[int(name[1:])] for name in found.users])
+        assert np.array_equal(found.rows.toarray(), expected)
+
+
+@pytest.mark.parametrize(("row", "wrong"), [(4, ""), (4, None), (5, "u1\n")])
+def test_a_wrong_user_is_found_at_its_row_behind_runs_of_others(tmp_path: Path, row: int, wrong: str | None) -> None:
+    users = ["u1", "u1", "u1", "u2", "u2", "u3"]
+    users[row] = wrong  # type: ignore[call-overload]
+    path = tmp_path / "scores.parquet"
+    pl.DataFrame({"paper": [f"p{n}" for n in range(6)], "user": users, "score": 0.5}).write_parquet(path)
+    if wrong == "u1\n":
+        # A line break at the end is a space around an id.
+        assert read_scores([path]).users == ("u1", "u2")
+        return
+    with pytest.raises(InputError, match=f"row {row + 1}, column 'user': found an empty cell"):
+        read_scores([path])
+
+
+def test_a_pair_that_occurs_twice_is_found_in_one_run_and_in_two(tmp_path: Path) -> None:
+    for users, again in ((["u1", "u1", "u2"], 2), (["u1", "u2", "u1"], 3)):
+        pl.DataFrame({"paper": ["p1", "p1", "p1"], "user": users, "score": 0.5}).write_parquet(tmp_path / "s.parquet")
+        with pytest.raises(InputError, match=f"row {again}: found a score for the same paper and user as on row 1"):
+            read_scores([tmp_path / "s.parquet"], papers=["p1"], listed_in="papers.csv")

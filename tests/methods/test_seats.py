@@ -166,10 +166,7 @@ def test_what_a_list_keeps_for_its_agents_changes_no_bid(demand: int) -> None:
     seats = replace(seats, demand=np.full(12, demand), capacity=np.full(80, 1 + demand // 10))
     lists = ValueLists(np.arange(12) % 2, np.arange(3) * 80, np.tile(np.arange(80), 2), worth[:2].ravel())
     names = streams(1, keys_of([str(n) for n in range(12)]))
-    told = sell_seats(lists, np.zeros(80), 0.05, seats=seats, names=names, trace=True).trace
-    assert told is not None
-    bid = zip(*(getattr(told, name).tolist() for name in ("step", "agent", "resource", "offer")), strict=True)
-    assert sorted(bid) == sorted(plain_sale(lists, seats, 0.05, names))
+    assert told_bids(lists, seats, names) == sorted(plain_sale(lists, seats, 0.05, names))
 
 
 def with_rest(seed: int) -> tuple[ValueLists, Seats]:
@@ -186,6 +183,22 @@ def with_rest(seed: int) -> tuple[ValueLists, Seats]:
     return lists, Seats(chance.integers(0, 3, resources), chance.integers(0, 4, agents), excluded)
 
 
+def told_bids(lists: ValueLists, seats: Seats, names: np.ndarray, **options: bool) -> list[tuple[float, ...]]:
+    """Return all bids of an auction, in order."""
+    told = sell_seats(lists, np.zeros(len(seats.capacity)), 0.05, seats=seats, names=names, trace=True, **options).trace
+    assert told is not None
+    return sorted(zip(*(getattr(told, n).tolist() for n in ("step", "agent", "resource", "offer")), strict=True))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_agents_that_draw_once_bid_by_the_same_draws_in_all_rounds(seed: int) -> None:
+    lists, seats = with_rest(seed)
+    names = streams(2, keys_of([str(n) for n in range(40)]))
+    for some in (seats, replace(seats, conflicts=seats.conflicts[:0])):
+        expected = plain_sale(lists.whole, some, 0.05, names, draw_once=True)
+        assert told_bids(lists, some, names, draw_once=True) == sorted(expected)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_what_a_list_does_not_name_is_bid_for_as_if_it_were_named(seed: int) -> None:
     lists, seats = with_rest(seed)
@@ -199,10 +212,7 @@ def test_what_a_list_does_not_name_is_bid_for_as_if_it_were_named(seed: int) -> 
         assert np.array_equal(one.resource_of, other.resource_of)
         assert np.array_equal(one.prices, other.prices)
         assert all(np.array_equal(getattr(one.trace, n), getattr(other.trace, n)) for n in ("step", "agent", "offer"))
-    told = sell_seats(lists, np.zeros(60), 0.05, seats=seats, names=names, trace=True).trace
-    assert told is not None
-    bid = zip(*(getattr(told, name).tolist() for name in ("step", "agent", "resource", "offer")), strict=True)
-    assert sorted(bid) == sorted(plain_sale(lists.whole, seats, 0.05, names))
+    assert told_bids(lists, seats, names) == sorted(plain_sale(lists.whole, seats, 0.05, names))
 
 
 def crowded(seed: int) -> pm.Problem:

@@ -314,7 +314,9 @@ def _scores(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limi
     most = {} if chosen.max_papers is None else read_max_papers(chosen.max_papers)
     absent = sorted(set(most) - set(told.users)) if most else []
     notes = [f"{len(absent):,} users of {chosen.max_papers} have no scores, and are left out."] if absent else []
-    demand = np.array([most.get(user, np.nan) for user in told.users], dtype=np.float64)
+    demand = np.full(len(told.users), np.nan)
+    if most:
+        demand[:] = [most.get(user, np.nan) for user in told.users]
 
     def problem(_size: float, _seed: int | None) -> Problem:
         return scores.problem(

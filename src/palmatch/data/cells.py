@@ -7,6 +7,7 @@ where the cell is, what it holds and what it should hold. Which columns a file m
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,31 @@ def filled_series(sheet: Sheet, column: int, *, expected: str) -> pl.Series:
         sheet, column, where=odd, expected=f"{expected} without control characters", advice="take them out", public=True
     )
     return values
+
+
+def run_starts(sheet: Sheet, *columns: int) -> NDArray[np.int64]:
+    """Return the rows that differ in one of some columns from the row before: rows of one thing mostly follow."""
+    differs = np.zeros(len(sheet.columns[0]), dtype=np.bool_)
+    differs[:1] = True
+    for series in (sheet.columns[column] for column in columns):
+        differs |= series.ne_missing(series.shift(1)).to_numpy()
+    return np.flatnonzero(differs)
+
+
+def with_rows(sheet: Sheet, column: int, rows: NDArray[np.int64]) -> Sheet:
+    """Return a sheet of which one column has some rows only."""
+    some = (series[rows] if place == column else series for place, series in enumerate(sheet.columns))
+    return replace(sheet, columns=tuple(some))
+
+
+def filled_runs(sheet: Sheet, column: int, rows: NDArray[np.int64], *, expected: str) -> pl.Series:
+    """Return `filled_series` of some rows, each of which begins a run of rows with the same cell."""
+    try:
+        return filled_series(with_rows(sheet, column, rows), column, expected=expected)
+    except InputError:
+        # Which row is wrong, and how many more, is told from all of them.
+        filled_series(sheet, column, expected=expected)
+        raise
 
 
 def identifiers(sheet: Sheet) -> DistinctIds:

@@ -91,7 +91,7 @@ def read_sheet(path: FilePath, *, header: bool = True, begin: bool = False) -> S
     """Read a CSV (.csv, .tsv, also with .gz) or Parquet file whole, or say in one sentence why not.
 
     Without a header the first line of text is a row like any other, and columns are named by their place from 1. With
-    `begin`, text is read up to its first line that is not blank.
+    `begin`, text is read up to its first line that is not blank, and Parquet up to its first row.
     """
     source = os.fspath(path)
     if source == "-":
@@ -101,7 +101,7 @@ def read_sheet(path: FilePath, *, header: bool = True, begin: bool = False) -> S
     if not raw:
         raise InputError(f"{source} is empty; expected a line of column names and at least one row.")
     if kind.endswith(".parquet"):
-        return _parquet_sheet(source, raw)
+        return _parquet_sheet(source, raw, rows=1 if begin else None)
     if not kind.endswith(TEXT_SUFFIXES):
         raise InputError(f"{source} ends in none of .csv, .csv.gz, .tsv, .parquet; save it as one of these.")
     text = _text_of(source, _uncompressed(source, raw) if kind.endswith(".gz") else raw)
@@ -375,11 +375,11 @@ def _cut(source: str, body: bytes, shape: tuple[int, int], *, separator: str) ->
 # --- Parquet ----------------------------------------------------------------------------------------------
 
 
-def _parquet_sheet(source: str, raw: bytes) -> Sheet:
+def _parquet_sheet(source: str, raw: bytes, *, rows: int | None = None) -> Sheet:
     # A file without its footer has been cut off, and polars should not be asked to make sense of the rest.
     if len(raw) < 12 or not raw.startswith(PARQUET_MAGIC) or not raw.endswith(PARQUET_MAGIC):
         raise InputError(f"{source} is not a whole Parquet file; write it again, or name it .csv if it is text.")
-    frame = _guarded(source, lambda: pl.read_parquet(io.BytesIO(raw)))
+    frame = _guarded(source, lambda: pl.read_parquet(io.BytesIO(raw), n_rows=rows))
     if frame.width == 0 or frame.height == 0:
         raise InputError(f"{source} has {frame.width} columns but no rows; expected at least one row.")
     names = tuple(_clean(name) for name in frame.columns)

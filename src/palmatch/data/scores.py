@@ -19,7 +19,17 @@ import polars as pl
 import scipy
 from numpy.typing import NDArray
 
-from palmatch.data.cells import DistinctIds, complaint, filled_series, filled_texts, need_column, numbers, refuse
+from palmatch.data.cells import (
+    DistinctIds,
+    complaint,
+    filled_runs,
+    filled_series,
+    filled_texts,
+    need_column,
+    numbers,
+    refuse,
+    run_starts,
+)
 from palmatch.data.files import FilePath, Sheet, read_lines, read_sheet, with_header
 from palmatch.errors import InputError
 
@@ -115,42 +125,46 @@ def read_scores(
     shares = np.ones(len(paths)) if weights is None else np.asarray(weights, dtype=np.float64)
     if len(shares) != len(paths) or not ((shares > 0) & np.isfinite(shares)).all():
         raise InputError(f"Expected one weight above 0 for each of {len(paths)} files of scores, got {len(shares)}.")
-    files = [_read(path, bounds) for path in paths]
-    users = DistinctIds(pl.concat([file.every_user for file in files]).unique().sort().to_list())
+    files = [_read(path, bounds, checked=papers is None) for path in paths]
+    users = DistinctIds(pl.concat([file.users for file in files]).unique().sort().to_list())
     known = pl.concat([file.every_paper for file in files]).unique().sort().to_list() if papers is None else papers
-    weighed = zip(files, shares / shares.sum(), strict=True)
-    parts = [share * _rows(file, users, known, listed_in) for file, share in weighed]
-    return Scores(", ".join(os.fspath(path) for path in paths), users, tuple(known), reduce(add, parts))
+    parts = [_rows(file, users, known, listed_in) for file in files]
+    weighed = (share * part for part, share in zip(parts, shares / shares.sum(), strict=True))
+    rows = parts[0] if len(parts) == 1 else reduce(add, weighed)
+    return Scores(", ".join(os.fspath(path) for path in paths), users, tuple(known), rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _File:
-    """One file's scores, before ids are numbered: `papers[n]` and `users[n]` have the score `values[n]`.
+    """One file's scores, before ids are numbered: `papers[n]` has the score `values[n]`.
 
-    `every_user` and `every_paper` are the ids that the file mentions, perhaps several times; `sheet` is None for a
-    matrix, which has each once.
+    `users[n]` has the next `lengths[n]` scores, and perhaps others later. `every_paper` are the ids that the file
+    mentions, perhaps several times; `sheet` is None for a matrix.
     """
 
     source: str
     papers: pl.Series
     users: pl.Series
+    lengths: NDArray[np.int64]
     values: NDArray[np.float64]
     every_paper: pl.Series
-    every_user: pl.Series
     sheet: Sheet | None = None
 
 
-def _read(path: FilePath, bounds: Range) -> _File:
+def _read(path: FilePath, bounds: Range, *, checked: bool) -> _File:
+    """Read a file; ids of papers as they stand there, or checked."""
     source = os.fspath(path)
     if source.lower().endswith(MATRIX_SUFFIX):
         return _matrix(source, bounds)
     sheet = named_columns(read_sheet(path, header=False), SCORE_COLUMNS)
-    papers, users = (filled_series(sheet, column, expected="an id") for column in (0, 1))
+    papers = filled_series(sheet, 0, expected="an id") if checked else sheet.columns[0]
+    first = run_starts(sheet, 1)
+    users = filled_runs(sheet, 1, first, expected="an id")
     expected = f"a score from {bounds[0]:g} to {bounds[1]:g}"
     values = numbers(sheet, 2, expected=expected)
     outside = ~((values >= bounds[0]) & (values <= bounds[1]))
     refuse(sheet, 2, where=outside, expected=expected, advice="correct it, or say which range scores have")
-    return _File(source, papers, users, values, papers.filter(_begins(papers)), users.filter(_begins(users)), sheet)
+    return _File(source, papers, users, np.diff(first, append=len(values)), values, papers, sheet)
 
 
 def _matrix(source: str, bounds: Range) -> _File:
@@ -175,8 +189,9 @@ def _matrix(source: str, bounds: Range) -> _File:
             "correct it, or say which range scores have."
         )
     of_papers, of_users = (pl.Series(map(str, range(count)), dtype=pl.String) for count in (papers, users))
-    paper, user = np.nonzero(table)
-    return _File(source, of_papers[paper], of_users[user], table[paper, user], of_papers, of_users)
+    user, paper = np.nonzero(table.T)
+    lengths = np.bincount(user, minlength=users)
+    return _File(source, of_papers[paper], of_users, lengths, table[paper, user], of_papers)
 
 
 def _floats(source: str, line: str, number: int, count: int, expected: str) -> NDArray[np.float64]:
@@ -196,7 +211,11 @@ def _floats(source: str, line: str, number: int, count: int, expected: str) -> N
 
 def _rows(file: _File, users: Sequence[str], papers: Sequence[str], listed_in: str) -> Any:
     """Return a file's scores as a sparse table, refusing papers that there are not and pairs that occur twice."""
-    paper, user = places_of(file.papers, papers), places_of(file.users, users)
+    user = places_of(file.users, users)
+    if file.sheet is None:
+        paper = places_of(file.papers, papers)
+    else:
+        paper = known_places(file.sheet, 0, papers, expected="an id")
     strange = np.flatnonzero(paper < 0)
     if len(strange):
         if file.sheet is None:
@@ -206,9 +225,9 @@ def _rows(file: _File, users: Sequence[str], papers: Sequence[str], listed_in: s
             advice="add it there, or remove the row", public=True,
         )  # fmt: skip
     # Scores of a pair that occurs twice are added up.
-    rows: Any = scipy.sparse.csr_array((file.values, (user, paper)), shape=(len(users), len(papers)))
+    rows = sparse_rows(user, file.lengths, paper, file.values, shape=(len(users), len(papers)))
     if rows.nnz < len(paper) and file.sheet is not None:
-        pair = user * len(papers) + paper
+        pair = np.repeat(user, file.lengths) * len(papers) + paper
         second = int(np.flatnonzero(~pl.Series(pair).is_first_distinct().to_numpy())[0])
         first = int(np.flatnonzero(pair == pair[second])[0])
         raise InputError(
@@ -219,19 +238,39 @@ def _rows(file: _File, users: Sequence[str], papers: Sequence[str], listed_in: s
     return rows
 
 
+def sparse_rows(
+    row_of_run: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    columns: NDArray[np.int64],
+    values: NDArray[np.float64],
+    *,
+    shape: tuple[int, int],
+) -> Any:
+    """Return a sparse table of runs of entries, each of one row; what occurs twice is added up."""
+    start = np.append(0, np.cumsum(lengths))
+    if len(row_of_run) == shape[0] and not (np.bincount(row_of_run) > 1).any():
+        # One run for each row: where its columns ascend, only runs have to be sorted.
+        small = np.int32 if max(len(values), *shape) < 1 << 31 else np.int64
+        runs = scipy.sparse.csr_array((values, columns.astype(small), start.astype(small)), shape=shape)
+        if runs.has_canonical_format:
+            return runs if (np.diff(row_of_run) > 0).all() else runs[np.argsort(row_of_run)]
+    return scipy.sparse.csr_array((values, (np.repeat(row_of_run, lengths), columns)), shape=shape)
+
+
+def known_places(sheet: Sheet, column: int, known: Sequence[str], *, expected: str) -> NDArray[np.int64]:
+    """Return the place of each cell of a column among known ids; -1 where it is none of them."""
+    if sheet.columns[column].dtype == pl.String:
+        # Texts that are ids as they stand need not be trimmed and looked at.
+        places = places_of(sheet.columns[column], known)
+        if not (places < 0).any():
+            return places
+    return places_of(filled_series(sheet, column, expected=expected), known)
+
+
 def places_of(names: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:
     """Return the place of each name among `known`, which has each name once; -1 where it is not there."""
-    ids, begins = pl.Series("name", known, dtype=pl.String), _begins(names)
-    some = names.filter(begins).alias("name")
-    numbered = pl.DataFrame({"name": ids, "place": pl.int_range(len(ids), eager=True)})
-    found = some.to_frame().join(numbered, on="name", how="left", maintain_order="left")
-    places = found["place"].fill_null(-1).to_numpy().astype(np.int64)
-    return places if len(places) == len(names) else places[np.cumsum(begins.to_numpy()) - 1]
-
-
-def _begins(names: pl.Series) -> pl.Series:
-    """Return where a name differs from the one before it: rows of one user or paper mostly follow each other."""
-    return (names != names.shift(1)).fill_null(True)
+    found = names.cast(pl.Enum(known), strict=False).to_physical()
+    return found.cast(pl.Int64).fill_null(-1).to_numpy()
 
 
 # --- what belongs to it -----------------------------------------------------------------------------------

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import scipy
 from numpy.typing import NDArray
 
 from palmatch.data.cells import (
     epsilons,
-    filled_series,
+    filled_runs,
     filled_texts,
     find_column,
     identifiers,
@@ -25,11 +24,13 @@ from palmatch.data.cells import (
     need_column,
     numbers,
     refuse,
+    run_starts,
     texts,
     unit_counts,
+    with_rows,
 )
 from palmatch.data.files import FilePath, Sheet, listed, read_sheet
-from palmatch.data.scores import UNLISTED, Range, as_utility, places_of
+from palmatch.data.scores import UNLISTED, Range, as_utility, known_places, sparse_rows
 from palmatch.errors import InputError
 
 # What a table of agents may have besides a column for each resource.
@@ -134,7 +135,7 @@ class Types:
         given = self.utilities
         if isinstance(given, ListedRows) and given.rest == rest:
             listed = given.rows[rows]
-            columns = np.unique(listed.indices).astype(np.int64)
+            columns = np.flatnonzero(np.bincount(listed.indices))
             table = _filled(listed[:, columns], rest)
         else:
             table = self.whole[rows]
@@ -187,10 +188,9 @@ def read_types(path: FilePath, *, resource_ids: Sequence[str], bounds: Range = (
 def types_of(sheet: Sheet, *, resource_ids: Sequence[str], bounds: Range = (0.0, 1.0)) -> Types:
     """Check the columns of a file or frame and return the types."""
     region = need_column(sheet, "region")
-    regions = filled_series(sheet, region, expected="the name of a region")
     if {"type", "paper", "score"} <= {name.casefold() for name in sheet.names}:
-        return _listed_types(sheet, regions, resource_ids, bounds)
-    names = tuple(regions.to_list())
+        return _listed_types(sheet, region, resource_ids, bounds)
+    names = filled_texts(sheet, region, expected="the name of a region")
     return Types(
         source=sheet.source,
         regions=names,
@@ -200,30 +200,28 @@ def types_of(sheet: Sheet, *, resource_ids: Sequence[str], bounds: Range = (0.0,
     )
 
 
-def _listed_types(sheet: Sheet, regions: pl.Series, resource_ids: Sequence[str], bounds: Range) -> Types:
+def _listed_types(sheet: Sheet, region: int, resource_ids: Sequence[str], bounds: Range) -> Types:
     """Return types from a row for every score: in the order in which they begin."""
-    kinds = filled_series(sheet, need_column(sheet, "type"), expected="the name of a type")
-    # Rows of one type mostly follow each other, so that only the first of each such run is looked up.
-    new = ((regions != regions.shift(1)) | (kinds != kinds.shift(1))).fill_null(True).to_numpy()
-    named = pl.DataFrame({"region": regions.filter(new), "kind": kinds.filter(new)})
+    kind = need_column(sheet, "type")
+    runs = run_starts(sheet, region, kind)
+    regions = filled_runs(sheet, region, runs, expected="the name of a region")
+    named = pl.DataFrame({"region": regions, "kind": filled_runs(sheet, kind, runs, expected="the name of a type")})
     every = named.unique(maintain_order=True)
     owner = named.join(every.with_row_index("place"), on=["region", "kind"], maintain_order="left")["place"]
-    kind_of_run = owner.to_numpy().astype(np.int64)
-    place = kind_of_run[np.cumsum(new) - 1]
+    kind_of_run, lengths = owner.to_numpy().astype(np.int64), np.diff(runs, append=len(sheet.columns[0]))
     column, value = need_column(sheet, "paper"), need_column(sheet, "score")
-    paper = places_of(filled_series(sheet, column, expected="the id of a paper"), resource_ids)
+    paper = known_places(sheet, column, resource_ids, expected="the id of a paper")
     refuse(sheet, column, where=paper < 0, expected="the id of a resource", advice="remove the row", public=True)
     expected = f"a score from {bounds[0]:g} to {bounds[1]:g}"
     scores = numbers(sheet, value, expected=expected, public=True)
     refuse(sheet, value, where=~((scores >= bounds[0]) & (scores <= bounds[1])), expected=expected, public=True)
-    pair = place * len(resource_ids) + paper
-    if not (pair[1:] > pair[:-1]).all():
-        again = ~pl.Series(pair).is_first_distinct().to_numpy()
+    shape = (len(every), len(resource_ids))
+    listed = sparse_rows(kind_of_run, lengths, paper, as_utility(scores, bounds), shape=shape)
+    if listed.nnz < len(paper):
+        again = ~pl.Series(np.repeat(kind_of_run, lengths) * shape[1] + paper).is_first_distinct().to_numpy()
         expected = "each paper once a type"
         refuse(sheet, column, where=again, expected=expected, advice="keep one of the rows", public=True)
-    shape = (len(every), len(resource_ids))
-    listed = scipy.sparse.csr_array((as_utility(scores, bounds), (place, paper)), shape=shape)
-    first = np.flatnonzero(new)[np.unique(kind_of_run, return_index=True)[1]]
+    first = runs[np.unique(kind_of_run, return_index=True)[1]]
     begins = Sheet(sheet.source, sheet.heading, sheet.names, tuple(c[first] for c in sheet.columns), None)
     return Types(
         source=sheet.source,
@@ -239,10 +237,10 @@ def _derived(sheet: Sheet) -> str:
     column = find_column(sheet, "source")
     if column is None:
         return ""
-    told = texts(sheet, column)
-    refuse(
-        sheet, column, where=told != told[0], expected="the same on every row", advice="name one source", public=True
-    )
+    told = texts(with_rows(sheet, column, run_starts(sheet, column)), column)
+    if (told != told[0]).any():
+        where = texts(sheet, column) != told[0]
+        refuse(sheet, column, where=where, expected="the same on every row", advice="name one source", public=True)
     return str(told[0])
 
 

@@ -13,7 +13,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numba
@@ -45,6 +45,8 @@ class ScoreTable:
         has the row number `start[-1] + n`.
     unlisted:
         The utility of a paper for which a user has no score.
+    near:
+        The possible type of its region that is nearest to each agent, private; empty where it was not looked for.
     """
 
     regions: tuple[str, ...]
@@ -54,6 +56,7 @@ class ScoreTable:
     representatives: tuple[int, ...]
     own: Any
     unlisted: float
+    near: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
         """Return the utilities of possible types and of agents."""
@@ -117,14 +120,17 @@ class ScoreTable:
         treats every agent as a possible type of its region, so that its guarantee holds for agents with any scores.
         """
         number = self.regions.index(str(region))
-        above = self.possible[number] - self.unlisted
         row, found = types[:, 1].astype(np.int64), np.empty(len(types), dtype=np.int64)
         public = row < self.start[-1]
         found[public] = row[public] - self.start[number]
-        agents, squares = np.flatnonzero(~public), (above**2).sum(axis=1)
+        agents = np.flatnonzero(~public)
+        if len(self.near) and (types[agents, 0] == number).all():
+            found[agents] = self.near[row[agents] - self.start[-1]]
+            return found
+        above = self.possible[number] - self.unlisted
         _nearest(
             row[agents] - self.start[-1], *_parts(self.own), self.unlisted, self._place(number),
-            np.ascontiguousarray(above.T), squares, agents, found,
+            np.ascontiguousarray(above.T), (above**2).sum(axis=1), agents, found,
         )  # fmt: skip
         return found
 
@@ -252,9 +258,11 @@ def problem(
     rows_of, representatives = types.rows, types.representatives
     names, unlisted = tuple(rows_of), float(as_utility(0.0, bounds))
     blocks = [types.block(rows, unlisted) for rows in rows_of.values()]
-    own = scores.rows.tocsr(copy=True)
-    own.sum_duplicates()
-    own.data = as_utility(own.data, bounds)
+    own = scores.rows.tocsr()
+    if not own.has_canonical_format:
+        own = own.copy()
+        own.sum_duplicates()
+    own = type(own)((as_utility(own.data, bounds), own.indices, own.indptr), shape=own.shape)
     domain = ScoreTable(
         regions=names,
         start=(0, *np.cumsum([len(rows) for rows in rows_of.values()]).tolist()),
@@ -269,9 +277,9 @@ def problem(
     own_types = np.column_stack((number, rows)).astype(np.float64)
     if isinstance(demand, Mapping):
         demand = np.array([demand.get(user, np.nan) for user in scores.users], dtype=np.float64)
-    uncovered = _not_among(domain, own_types)
+    near, uncovered = _nearest_of_agents(domain, own_types)
     return make_problem(
-        domain,
+        replace(domain, near=near),
         own_types,
         agent_ids=scores.users,
         resource_ids=scores.papers,
@@ -313,20 +321,18 @@ def _regions_of(scores: Scores, names: tuple[str, ...], regions: Mapping[str, st
             f"Found no region for {len(lost):,} of {len(scores.users):,} reviewers ({listed(lost, limit=3)}), expected "
             "one for each; add the public region that each of them declares. It is never computed from scores."
         )
-    strange = sorted(set(map(str, own)) - set(names))
+    strange = sorted(set(map(str, set(own))) - set(names))
     if strange:
         raise InputError(f"Found reviewers in {listed(strange)}, of which {source} has no types; correct the region.")
-    return np.array([place[str(region)] for region in own], dtype=np.int64)
+    return np.array([place[region] for region in own if region is not None], dtype=np.int64)
 
 
-def _not_among(domain: ScoreTable, types: FloatArray) -> list[int]:
-    """Return the agents whose utilities are not exactly those of the nearest possible type."""
-    differs = np.zeros(len(types), dtype=np.bool_)
+def _nearest_of_agents(domain: ScoreTable, types: FloatArray) -> tuple[IntArray, list[int]]:
+    """Return the possible type that is nearest to each agent, and agents whose utilities are not exactly its own."""
+    near, differs = np.empty(len(types), dtype=np.int64), np.zeros(len(types), dtype=np.bool_)
     for number, region in enumerate(domain.regions):
         members = np.flatnonzero(types[:, 0] == number)
-        near = domain.nearest(region, types[members])
-        _differs(
-            *_parts(domain.own), domain.unlisted, domain._place(number), domain.possible[number], near, members, differs
-        )
-    found: list[int] = np.flatnonzero(differs).tolist()
-    return found
+        near[members] = domain.nearest(region, types[members])
+        place, table = domain._place(number), domain.possible[number]
+        _differs(*_parts(domain.own), domain.unlisted, place, table, near[members], members, differs)
+    return near, np.flatnonzero(differs).tolist()

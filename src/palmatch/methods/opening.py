@@ -27,6 +27,10 @@ from palmatch.threads import both, spread
 # Opening prices come from a sale among agents that know only their region: none waits for it, so it can be finer.
 OPENING_STEP = 0.01
 
+# Where regions have more agents than this, agents draw once in an opening sale with seats: it tells nothing of agents
+# but their regions, and drawing anew in each of thousands of rounds would take most of its time.
+_MANY_IN_A_REGION = 1000
+
 # Regions that one thread does at a time.
 _REGIONS_AT_A_TIME = 64
 
@@ -107,7 +111,8 @@ def opening_prices(
     patience = min(max(4_000_000 // problem.agents, 100), 10_000)
     # A public constant in place of randomness: every device can compute the same prices.
     names = streams(0, keys)
-    sale = sell_units(problem, table, np.zeros(problem.resources), OPENING_STEP, names=names, patience=patience)
+    free, once = np.zeros(problem.resources), problem.agents > _MANY_IN_A_REGION * len(regions)
+    sale = sell_units(problem, table, free, OPENING_STEP, names=names, patience=patience, draw_once=once)
     if problem.seats is not None:
         return sale.prices, seats_wanted(problem, regions, sale.resource_of)
     region_of_holder = np.full(problem.resources, -1, dtype=np.int64)
@@ -128,7 +133,10 @@ def lists_of(list_of: IntArray, regions: Sequence[Neighbourhood], values: Sequen
         rest, by_id = np.concatenate([own[:, -1] for own in values]), listed[0].by_id
         values = [own[:, :-1] for own in values]
     start = starts([len(some) for some in named])
-    worth = np.concatenate([own.ravel() for own in values])
+    worth, done = np.empty(start[-1]), 0
+    for own in values:
+        worth[done : done + own.size].reshape(own.shape)[:] = own
+        done += own.size
     return ValueLists(list_of, start, np.concatenate(named), worth, rest, by_id)
 
 

@@ -36,12 +36,11 @@ def make_matching(
     if problem.seats is None:
         resource_of, utility = found, problem.true_utility_of(found)
     else:
-        units = found[np.lexsort((found[:, 1], found[:, 0]))].astype(np.int64)
+        units = found[np.argsort(found[:, 0] * problem.resources + found[:, 1])].astype(np.int64)
         resource_of = np.full(problem.agents, -1, dtype=np.int64)
         # From the last to the first, so that the first one stays.
         resource_of[units[::-1, 0]] = units[::-1, 1]
-        utility = np.zeros(problem.agents)
-        np.add.at(utility, units[:, 0], problem.true_utility_of_units(units))
+        utility = np.bincount(units[:, 0], problem.true_utility_of_units(units), problem.agents).astype(np.float64)
     return Matching(
         method="",
         resource_of=resource_of,

@@ -81,8 +81,9 @@ def tailored(
     None if the solver finds no answer, so that another channel has to do.
     """
     weight = _weight(region, prior)
-    cells = similar_cells(region.utilities[:, wanted], min(_FINE_CELLS, len(region.types)), weight)
-    share, sums = per_cell(region.utilities[:, wanted], cells, weight)
+    utilities = region.utilities[:, wanted]
+    cells = similar_cells(utilities, min(_FINE_CELLS, len(region.types)), weight)
+    share, sums = per_cell(utilities, cells, weight)
     if not (share > 0).all():
         return None
     worth = sums / share[:, None]
@@ -220,7 +221,10 @@ def _candidates(crowd: Crowd, tailor: bool) -> Iterator[Channel]:
 
 
 def _assigned_by_scipy(costs: FloatArray, rows: IntArray) -> IntArray:
-    return np.array([scipy.optimize.linear_sum_assignment(costs[some]) for some in rows])
+    pairs = np.empty((len(rows), 2, min(rows.shape[1], costs.shape[1])), dtype=np.int64)
+    for place, some in enumerate(rows):
+        pairs[place, 0], pairs[place, 1] = scipy.optimize.linear_sum_assignment(costs[some])
+    return pairs
 
 
 def _tried(

@@ -24,7 +24,7 @@ from palmatch.errors import InputError
 from palmatch.matching import Outcome
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.rounds.auction import Calls, Sale, ValueLists, inverse, numbered, sell
-from palmatch.rounds.draws import SELECTION, Keys, compiled_mix, counter, mixed_before_last, mixed_last
+from palmatch.rounds.draws import SELECTION, Keys, compiled_mix, counter, draws, mixed_before_last, mixed_last
 from palmatch.rounds.exchange import exchange
 from palmatch.rounds.recording import TraceParts
 from palmatch.rounds.seat_board import TAKEN, close, place_bid, post
@@ -39,24 +39,34 @@ _SEVERAL = 32
 # The bits of a draw that its last step may change.
 _LOW_BITS = np.uint64((1 << 33) - 1)
 
+# Calls of one round that are played before the next progress is told.
+_CALLS_AT_ONCE = 64
+
 # Seats that bids are kept for, over all resources: more would take gigabytes.
 _MOST_SEATS = 100_000_000
 
 
 def sell_units(
-    problem: Problem, lists: ValueLists, opening: FloatArray, step: float, *, fill: bool = False, **rest: Any
+    problem: Problem,
+    lists: ValueLists,
+    opening: FloatArray,
+    step: float,
+    *,
+    fill: bool = False,
+    draw_once: bool = False,
+    **rest: Any,
 ) -> Sale:
     """Sell the resources of a problem; with several seats or units `resource_of` has a row (agent, resource) a unit."""
     if problem.seats is None:
         return sell(lists, opening, step, **rest)
-    return sell_seats(lists, opening, step, seats=problem.seats, fill=fill, **rest)
+    return sell_seats(lists, opening, step, seats=problem.seats, fill=fill, draw_once=draw_once, **rest)
 
 
 Arrays: TypeAlias = tuple[Any, ...]
 
 # What is counted, besides resources that hold or took a bid (`rounds.seat_board`): waiting agents that bid one by one,
-# waiting groups and their members, agents that lost in this round.
-_SINGLE, _GROUPS, _MEMBERS, _LOSERS = 0, 1, 2, 3
+# waiting groups and their members, agents that lost in this round; and whether agents draw once.
+_SINGLE, _GROUPS, _MEMBERS, _LOSERS, _ONCE = 0, 1, 2, 3, 7
 
 
 def sell_seats(
@@ -71,10 +81,12 @@ def sell_seats(
     trace: bool = False,
     progress: Callable[[int, int], None] | None = None,
     fill: bool = False,
+    draw_once: bool = False,
 ) -> Sale:
     """Let agents bid until none of them wants to; see `rounds.auction.sell` for calls, patience and public streams.
 
-    What is left open is closed by exchanges (`rounds.exchange`), with `fill` also where the lists lose by it.
+    What is left open is closed by exchanges (`rounds.exchange`), with `fill` also where the lists lose by it. Of equal
+    bids the smallest draws win: those of the round, or, with `draw_once`, the same ones in all rounds, which is sooner.
     """
     # More seats than agents are never taken.
     room = np.minimum(seats.capacity, int((seats.demand > 0).sum()))
@@ -82,20 +94,25 @@ def sell_seats(
         raise InputError(f"Capacities come to {room.sum():,} seats, more than {_MOST_SEATS:,}: choose smaller ones.")
     # Agents stand in the order of lists, and resources in that in which lists name them, as in `rounds.auction.sell`.
     agent_at, (numbers, rows, rest) = stable_order(lists.list_of), _numbered(lists, len(opening))
+    if draw_once:
+        # Then also in that of their draws, the smallest last: so does a group's queue.
+        agent_at = np.lexsort((-draws(names, 0, SELECTION), lists.list_of))
     # Partners are resources like any other.
     players = players_of(replace(seats, mutual=False).of(agent_at))
     table = (lists.list_of[agent_at], lists.start, numbers, lists.values, rest)
-    known, counts = known_of(lists, int(seats.demand.max(initial=0))), np.zeros(7, dtype=np.int64)
+    barred, counts = int(np.diff(seats.conflict_start).max(initial=0)), np.zeros(8, dtype=np.int64)
+    counts[_ONCE] = draw_once
+    known = known_of(lists, int(seats.demand.max(initial=0)), barred)
     bidding, queues, holds, wants = _agents(players, rows, table, known, names[agent_at], counts)
     total, scratch = len(players.owner), _scratch(players, bidding[4][3])
     prices, sold_for = np.where(room[rows] > 0, opening[rows], np.inf), np.full(len(rows), np.nan)
     board = _board(room[rows], prices, counts)
-    left = board[1]
+    left, auction = board[1], (bidding, board, holds, wants, queues, scratch)
     calls, seen = Calls(step, patience, most_rounds, trace), TraceParts()
 
     def bid(_waiting: int, step: float, rounds: int, until: int) -> tuple[int, int]:
         buffers = seen.room(total - int(counts[TAKEN]) if trace else 0)
-        rounds = bid_for_seats(bidding, board, holds, wants, queues, scratch, step, rounds, until, buffers)
+        rounds, _ = bid_for_seats(*auction, step, rounds, until, buffers, sold_for[:0])
         if trace:
             led = _led(buffers, players.first, holds)
             at, wanted, offers = buffers
@@ -104,13 +121,25 @@ def sell_seats(
             progress(int(counts[TAKEN]), total)
         return rounds, int(counts[_SINGLE] + counts[_MEMBERS])
 
+    def bid_in_short_calls() -> int:
+        """Play calls of one round each; return how many resources the last one sold."""
+        before, until = calls.rounds, min(calls.rounds + _CALLS_AT_ONCE, most_rounds)
+        calls.rounds, sold = bid_for_seats(*auction, calls.step, before, until, seen.room(0), sold_for)
+        calls.step *= 2.0 ** (calls.rounds - before)
+        if progress is not None:
+            progress(int(counts[TAKEN]), total)
+        return int(sold)
+
     for call in count():
         # Prices fall once, to nothing: from then on an agent for which nothing is worth its price waits for nothing.
         if call < 2:
             _all_wait(bidding[4], queues, wants)
-        # A call in which no agent can bid takes a round all the same.
-        calls.play(int(counts[_SINGLE] + counts[_MEMBERS]) or int(counts[TAKEN] < total), bid)
-        sold = close(board, sold_for)
+        if call > 1 and calls.patience == 1 and calls.rounds < most_rounds and not trace:
+            sold = bid_in_short_calls()
+        else:
+            # A call in which no agent can bid takes a round all the same.
+            calls.play(int(counts[_SINGLE] + counts[_MEMBERS]) or int(counts[TAKEN] < total), bid)
+            sold = close(board, sold_for)
         if counts[TAKEN] == total or (call > 0 and sold == 0):
             break
         if call == 0:
@@ -228,6 +257,9 @@ def wait(groups, queues, wants, agents):  # type: ignore[no-untyped-def]  # comp
             active[counts[_GROUPS]] = group
             counts[_GROUPS] += 1
         place = first[group] + waiting[group]
+        while counts[_ONCE] and place > first[group] and members[place - 1] > agent:
+            members[place], streams[place] = members[place - 1], streams[place - 1]
+            place -= 1
         members[place], streams[place] = agent, names[agent]
         waiting[group] += 1
         counts[_MEMBERS] += 1
@@ -253,8 +285,16 @@ def lose(following, queued, counts, agent, rounds):  # type: ignore[no-untyped-d
 
 @numba.njit(cache=True)
 def smallest(streams, most, rounds, chances, places):  # type: ignore[no-untyped-def]  # compiled
-    """Write the smallest draws from streams, ascending, and their places; return how many, at most `most`."""
+    """Write the smallest draws from streams, ascending, and their places; return how many, at most `most`.
+
+    Streams whose draws are the same in all rounds, which is round 0, stand in their order, the smallest last.
+    """
     count, common = len(streams), counter(rounds, SELECTION)
+    if rounds == 0:
+        for index in range(min(most, count)):
+            places[index] = count - 1 - index
+            chances[index] = np.int64(compiled_mix(streams[places[index]] ^ common) >> np.uint64(11))
+        return min(most, count)
     if most > _SEVERAL:
         for place in range(count):
             chances[place] = np.int64(compiled_mix(streams[place] ^ common) >> np.uint64(11))
@@ -304,7 +344,8 @@ def bid_in_groups(bidding, board, holds, wants, queues, step, rounds, room):  # 
         second = gains[number, wanted] if found[number] > wanted else 0.0
         for place in range(bids):
             most = max(most, left[best[number, place]])
-        several = smallest(streams[start : start + waiting[group]], most, rounds, chances, places)
+        drawn_in = 0 if counts[_ONCE] else rounds
+        several = smallest(streams[start : start + waiting[group]], most, drawn_in, chances, places)
         for bidder in range(several):
             won[bidder] = 0
         for place in range(bids):
@@ -384,7 +425,7 @@ def place_bids(board, first, holds, wants, queues, names, bids, made, rounds):  
     seat_start, left, used, (amounts, drawn, by), _, touched, counts, changed, is_changed = board
     following, queued = queues[4], queues[5]
     bidders, chosen, offers = bids
-    common = counter(rounds, SELECTION)
+    common = counter(0 if counts[_ONCE] else rounds, SELECTION)
     for index in range(made):
         agent = bidders[index]
         chance = np.int64(compiled_mix(names[agent] ^ common) >> np.uint64(11))
@@ -411,8 +452,12 @@ def lists_of(bidding, queues, rounds):  # type: ignore[no-untyped-def]  # compil
 
 
 @numba.njit(cache=True)
-def bid_for_seats(bidding, board, holds, wants, queues, scratch, step, rounds, until, trace):  # type: ignore[no-untyped-def]  # compiled
-    """Play rounds of bidding until none waits; return the rounds played."""
+def bid_for_seats(bidding, board, holds, wants, queues, scratch, step, rounds, until, trace, sold_for):  # type: ignore[no-untyped-def]  # compiled
+    """Play rounds of bidding until none waits; return the rounds played.
+
+    With `sold_for`, each round is a call: play until all is taken or a call sells nothing, and return also what the
+    last one sold.
+    """
     names, table, limits, known, groups = bidding
     prices, counts = board[4], board[6]
     _, waiting, active, queue, following, _, _, _ = queues
@@ -436,8 +481,12 @@ def bid_for_seats(bidding, board, holds, wants, queues, scratch, step, rounds, u
             still += waiting[active[index]] > 0
         counts[_GROUPS] = still
         wait(groups, queues, wants, following[: counts[_LOSERS]])
-        if rounds >= until or counts[_SINGLE] + counts[_MEMBERS] == 0:
-            return rounds
+        if len(sold_for):
+            sold, step = close(board, sold_for), 2 * step
+            if rounds >= until or sold == 0 or counts[TAKEN] == len(holds):
+                return rounds, sold
+        elif rounds >= until or counts[_SINGLE] + counts[_MEMBERS] == 0:
+            return rounds, 0
 
 
 @numba.njit(cache=True)

@@ -17,26 +17,31 @@ from palmatch.rounds.seats import barred
 
 # A list's best entries are kept for all its agents, while prices rise: a few more than any of them wants, or a share of
 # long lists, but not very many.
-_SPARE, _SHARE, _DEEPEST = 8, 64, 256
+_SPARE, _SHARE, _DEEPEST = 8, 16, 1024
 
 Arrays: TypeAlias = tuple[Any, ...]
 
 
-def known_of(lists: ValueLists, most: int) -> Arrays:
-    """Return room for what is known of each list.
+def known_of(lists: ValueLists, most: int, barred: int) -> Arrays:
+    """Return room for what is known of each list, whose agents want at most so many and have at most so many conflicts.
 
     That is some of its entries, with the most that any other was worth when all were looked at (infinite for nothing
     known) and the first that was worth it; then, for a round, the best entries after prices, what they are worth, and
-    their resources and prices; and resources and values of those that are known.
+    their resources and prices; and resources and values of those that are known, what they were worth when all were
+    looked at, best first, and where those begin that can still be worth it.
 
     An entry is its place in the table, or, in a list with a rest, the number of its resource: either ascends by id.
     """
     number = len(lists.start) - 1
     deep = min(max(most + _SPARE, len(lists.resources) // (_SHARE * number)), _DEEPEST)
-    entries, ranked = (np.full((number, deep), -1, dtype=np.int64) for _ in range(2))
-    others_at, found, looked = (np.zeros(number, dtype=np.int64) for _ in range(3))
-    offered, worth = ((np.empty((number, deep), dtype=np.int32), np.empty((number, deep))) for _ in range(2))
-    return entries, np.full(number, np.inf), others_at, ranked, np.empty((number, deep)), found, looked, offered, worth
+    # An agent is barred from what it holds and from its conflicts: as many as it wants are left of these, and one more.
+    few = min(most + 1 + barred, deep)
+    others_at, found, looked, begin = (np.zeros(number, dtype=np.int64) for _ in range(4))
+    entries, ranked = (np.full((number, size), -1, dtype=np.int64) for size in (deep, few))
+    offered, worth = ((np.empty((number, size), dtype=np.int32), np.empty((number, size))) for size in (few, deep))
+    gains, before = (np.empty((number, size)) for size in (few, deep))
+    others = np.full(number, np.inf)
+    return entries, others, others_at, ranked, gains, found, looked, offered, (*worth, before, begin)
 
 
 @numba.njit(cache=True)
@@ -67,33 +72,42 @@ def best_resources(table, limits, holds, prices, agent, wanted, gains, chosen): 
 def look(numbers, table, prices, need, known):  # type: ignore[no-untyped-def]  # compiled
     """Find best entries after prices, best first, of some lists: at least `need` of each, or all that are worth it.
 
-    Prices only rise, so that no other entry is worth more than the best of the others was when all were looked at. A
-    list's rest is looked at only where what it names does not say which entries are best.
+    Prices only rise, so that no other entry is worth more than the best of the others was when all were looked at, and
+    none that is known more than it was then itself. A list's rest is looked at only where what it names does not say
+    which entries are best.
     """
-    rest = table[4]
-    entries, others, others_at, ranked, gains, found, _, (wanted, asked), (resources, values) = known
+    rest, most = table[4], known[4].shape[1]
+    entries, others, others_at, ranked, gains, found, _, (wanted, asked), (resources, values, before, begin) = known
     for number in numbers:
         kept = 0
         for attempt in range(3):
             limit, limit_at, kept = others[number], others_at[number], 0
-            for place in range(entries.shape[1] if limit < np.inf else 0):
+            for place in range(begin[number], entries.shape[1] if limit < np.inf else 0):
                 entry = entries[number, place]
-                if entry < 0:
+                if entry < 0 or (
+                    kept == most
+                    and before[number, place] <= gains[number, most - 1]
+                    and (before[number, place] < gains[number, most - 1] or entry > ranked[number, most - 1])
+                ):
                     break
                 gain = values[number, place] - prices[resources[number, place]]
                 if gain < 0.0 or gain < limit or (gain == limit and entry > limit_at):
+                    begin[number] += begin[number] == place
                     continue
                 slot = kept
                 while slot > 0 and (
                     gains[number, slot - 1] < gain
                     or (gains[number, slot - 1] == gain and ranked[number, slot - 1] > entry)
                 ):
-                    gains[number, slot], ranked[number, slot] = gains[number, slot - 1], ranked[number, slot - 1]
-                    wanted[number, slot] = wanted[number, slot - 1]
                     slot -= 1
+                if slot == most:
+                    continue
+                kept = min(kept + 1, most)
+                for after in range(kept - 1, slot, -1):
+                    gains[number, after], ranked[number, after] = gains[number, after - 1], ranked[number, after - 1]
+                    wanted[number, after] = wanted[number, after - 1]
                 gains[number, slot], ranked[number, slot] = gain, entry
                 wanted[number, slot] = resources[number, place]
-                kept += 1
             if kept >= need or limit < 0.0 or (attempt == 1 and rest[number] < 0.0):
                 break
             if attempt < 2:
@@ -111,10 +125,10 @@ def shorten(table, prices, number, known, with_rest):  # type: ignore[no-untyped
     Without its rest, all of that counts among the others, as if it were free.
     """
     _, start, resources, values, rest = table
-    entries, others, others_at, _, gains, _, _, _, (kept_resources, kept_values) = known
-    kept, deep = 0, entries.shape[1]
+    entries, others, others_at, _, _, _, _, _, (kept_resources, kept_values, before, begin) = known
+    kept, deep, begin[number] = 0, entries.shape[1], 0
     # The heap of a resource's bids serves here too: of equal gains, later entries give way.
-    best, at_best = gains[number], entries[number]
+    best, at_best = before[number], entries[number]
     others[number], others_at[number] = -1.0, -1
     here, end, value = start[number], start[number + 1], rest[number]
     by_number = value >= 0.0
@@ -142,11 +156,11 @@ def shorten(table, prices, number, known, with_rest):  # type: ignore[no-untyped
         put(best, at_best, at_best, 0, last, 0, best[last], at_best[last], at_best[last])
         best[last], at_best[last] = lowest, at
     for place in range(kept):
-        entry, begin = at_best[place], start[number]
+        entry, here = at_best[place], start[number]
         if by_number:
-            begin += np.searchsorted(resources[begin:end], entry)
+            here += np.searchsorted(resources[here:end], entry)
             kept_resources[number, place] = entry
-            kept_values[number, place] = values[begin] if begin < end and resources[begin] == entry else value
+            kept_values[number, place] = values[here] if here < end and resources[here] == entry else value
         else:
             kept_resources[number, place], kept_values[number, place] = resources[entry], values[entry]
     if by_number and not with_rest and value >= others[number]:
