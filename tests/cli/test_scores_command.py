@@ -65,6 +65,26 @@ def test_the_types_among_the_examples_are_what_the_command_writes(folder: Path) 
     assert derived.items() <= declared.items()
 
 
+@pytest.mark.parametrize(("more", "scores"), [((), (0.9, 0.2)), (("--score-range=-1,1",), (-0.5, 0.25))])
+def test_assignments_have_the_representatives_scores_in_the_range_of_the_files(
+    tmp_path: Path, more: tuple[str, ...], scores: tuple[float, float]
+) -> None:
+    (tmp_path / "papers.csv").write_text("id\np1\np2\n")
+    (tmp_path / "archive.csv").write_text(f"p1,old,{scores[0]}\np2,old,{scores[1]}\n")
+    # Neither of the private scores is the representative's.
+    (tmp_path / "scores.csv").write_text("p1,ana,0.7\np2,ana,0.4\n")
+    derived = run("types", "papers.csv", "--from", "archive.csv", "--out", "types.csv", *more, folder=tmp_path)
+    assert derived.returncode == 0, derived.stderr
+    result = run(
+        "match", "scores.csv", "papers.csv", "--domain", "table", "--types", "types.csv", "--demand", 2,
+        "--out", "assignments.json", *more, folder=tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert json.loads((tmp_path / "assignments.json").read_text()) == {
+        paper: [{"aggregate_score": score, "user": "ana"}] for paper, score in zip(("p1", "p2"), scores, strict=True)
+    }
+
+
 def test_pairs_have_a_row_for_what_is_matched_beforehand(folder: Path) -> None:
     assert matched(folder, out="pairs.csv").returncode == 0
     rows = (folder / "pairs.csv").read_text().splitlines()

@@ -1,7 +1,8 @@
 """Assignments as openreview-matcher writes them: for each resource its agents, each with a score.
 
-The score of a reviewer is private. What is written as `aggregate_score` is what the representative of the reviewer's
-region would get from the paper, which is public.
+The score of a reviewer is private. What is written as `aggregate_score` is the score of the representative of the
+reviewer's region for the paper, which is public: in the range of the scores that were read. In domains without scores
+it is the representative's utility.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from palmatch.data.scores import as_score
+from palmatch.domains.scores import ScoreTable
 from palmatch.matching import Matching
 from palmatch.problem import Problem
 
@@ -33,7 +36,10 @@ def assignments(
     units = np.concatenate((matching.units, np.array(before, dtype=np.int64).reshape(-1, 2)))
     units = units[np.lexsort((units[:, 1], units[:, 0]))]
     found: dict[str, list[dict[str, object]]] = {name: [] for name in problem.resource_ids}
-    for (agent, resource), score in zip(units.tolist(), public.true_utility_of_units(units).tolist(), strict=True):
+    scores = public.true_utility_of_units(units)
+    if isinstance(domain, ScoreTable):
+        scores = as_score(scores, domain.bounds)
+    for (agent, resource), score in zip(units.tolist(), scores.tolist(), strict=True):
         found[problem.resource_ids[resource]].append({"aggregate_score": score, "user": problem.agent_ids[agent]})
     return {paper: users for paper, users in found.items() if users}
 
