@@ -92,6 +92,35 @@ def test_pairs_have_a_row_for_what_is_matched_beforehand(folder: Path) -> None:
     assert "~Kofi_Example1," not in rows
 
 
+def test_pairs_that_are_assigned_count_in_what_each_has_and_in_fairness(tmp_path: Path) -> None:
+    files = {
+        "papers": "id\np1\np2\n",
+        "types": "region,type,paper,score\nall,x,p1,0.5\nall,y,p2,0.5\n",
+        "scores": "p1,ana,0.5\np2,ana,0.5\np2,bo,0.5\n",
+        # Of p1's two seats one is assigned; bo must not have the other one.
+        "constraints": "p1,ana,1\np1,bo,-1\n",
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    words = ("scores.csv", "papers.csv", "--domain", "table", "--types", "types.csv", "--capacity", 2)
+    words = (*words, "--conflicts", "constraints.csv")
+    result = run("match", *words, "--out", "assignments.json", "--json", "told.json", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert json.loads((tmp_path / "assignments.json").read_text())["p1"] == [{"aggregate_score": 0.5, "user": "ana"}]
+    told = json.loads((tmp_path / "told.json").read_text())
+    lacking = {one["id"]: one for one in told["unfilled"]["resources"]}
+    assert lacking["p1"] == {"id": "p1", "wanted": 2, "got": 1, "eligible": 1, "reason": "conflicts"}
+    assert not told["unfilled"]["agents"]
+    for side, ids in (("resources", ("p1", "p2")), ("agents", ("ana", "bo"))):
+        assert told["fairness"][side]["worst"] in ids
+        assert told["fairness"][side]["least"] == pytest.approx(0.505)
+    shown = run("match", *words, "--out", "pairs.csv", folder=tmp_path)
+    assert "p1 has 1 of 2" in said(shown)
+    assert "without" not in said(shown).split("Papers:")[0].replace("without a conflict", "")
+    compared = run("compare", *words, "--methods", "once", "--runs", 1, "--json", "-", folder=tmp_path)
+    assert json.loads(compared.stdout)["fairness"][0]["resources"]["least"] == pytest.approx(0.505)
+
+
 def test_all_commands_take_the_same_files(folder: Path) -> None:
     words = "scores.csv papers.csv --domain table --types types.csv --regions regions.csv --capacity 3 --demand 2"
     for command in ("compare --runs 1 --methods once,hungarian", "plan", "regions"):

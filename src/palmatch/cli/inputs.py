@@ -53,12 +53,11 @@ class Inputs:
 
     `size` is the edge of the squares (mobility) or the number of areas (papers) and means nothing to a table; `seed`
     draws primary areas where the files name none (secretly if it is None), and `draws` says whether there is anything
-    to draw. `fixed` are pairs (agent, resource) that are matched beforehand: the problem has no room for them any more.
+    to draw.
     """
 
     problem: Callable[[float, int | None], Problem]
     draws: bool = False
-    fixed: tuple[tuple[str, str], ...] = ()
 
     def problems(self, size: float, seed: int | None) -> Problem | Callable[[int | None], Problem]:
         """Return the problem of all runs, or, where something is drawn, a function from a run's seed to its own."""
@@ -81,7 +80,7 @@ def inputs_of(agents: Path, resources: Path | None, chosen: ProblemOptions) -> I
     found = readers.get(chosen.domain, _plugin)(agents, resources, chosen, limits)
     if not pairs.fixed:
         return found
-    return replace(found, problem=lambda *size: with_fixed(found.problem(*size), pairs), fixed=pairs.fixed)
+    return replace(found, problem=lambda *size: with_assigned(found.problem(*size), pairs))
 
 
 def _partners(agents: Path, resources: Path | None, chosen: ProblemOptions) -> Inputs:
@@ -221,7 +220,7 @@ def _setting(text: str) -> tuple[str, float | str]:
         return name.strip(), value.strip()
 
 
-def with_fixed(problem: Problem, pairs: Pairs) -> Problem:
+def with_assigned(problem: Problem, pairs: Pairs) -> Problem:
     """Return a problem without the room that pairs take which are matched beforehand."""
     both = next((pair for pair in pairs.fixed if pair in set(pairs.conflicts)), None)
     if both is not None:
@@ -242,7 +241,9 @@ def with_fixed(problem: Problem, pairs: Pairs) -> Problem:
         f"The file of conflicts assigns {counted(len(set(pairs.fixed)), 'pair')} (constraint 1): in the output, taking "
         "up room, and not part of the welfare."
     )
-    seats = Seats(left[1], left[0], problem.conflicts)
+    places = [{name: place for place, name in enumerate(ids)} for ids in (problem.agent_ids, problem.resource_ids)]
+    rows = sorted((places[0][agent], places[1][resource]) for agent, resource in set(pairs.fixed))
+    seats = Seats(left[1], left[0], problem.conflicts, assigned=np.array(rows, dtype=np.int64).reshape(-1, 2))
     return replace(problem, seats=seats, public_notes=(*problem.public_notes, note))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
+
+import numpy as np
 
 from palmatch.cli import options, show
 from palmatch.cli.inputs import inputs_of
@@ -20,10 +21,10 @@ from palmatch.methods import METHODS, Workspace
 from palmatch.methods import match as match_problem
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import Problem
-from palmatch.report.assignments import assignments, with_pairs
+from palmatch.report.assignments import assignments, with_assigned
 from palmatch.report.units import fairness_lines, shortfall_lines
 from palmatch.studies.fairness import Fairness, fairness
-from palmatch.studies.shortfall import lacking_agents, lacking_resources
+from palmatch.studies.shortfall import every_unit, lacking_agents, lacking_resources
 from palmatch.threads import both
 
 HELP = "Match agents to resources, or with each other: files in, a file of pairs out."
@@ -97,7 +98,7 @@ def command(
                 workspace, method, settings=settings, seed=seed, tiles=tiles or _TILES, cluster=there
             )
     _, fair = both(
-        lambda: _write(out, problem, matching, inputs.fixed),
+        lambda: _write(out, problem, matching),
         lambda: fairness(problem, matching, threshold=threshold),
     )
     if str(out) == "-":
@@ -107,11 +108,11 @@ def command(
         _tell(problem, matching, best, out, fair)
 
 
-def _write(out: Path, problem: Problem, matching: Matching, fixed: Sequence[tuple[str, str]]) -> None:
+def _write(out: Path, problem: Problem, matching: Matching) -> None:
     if out.suffix.lower() == ".json":
-        show.write_json(out, assignments(problem, matching, fixed))
+        show.write_json(out, assignments(problem, matching))
     else:
-        write_rows(out, with_pairs(matching, fixed))
+        write_rows(out, with_assigned(problem, matching))
 
 
 def _is_cheap(problem: Problem) -> bool:
@@ -126,7 +127,8 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, f
     units = "" if problem.seats is None or problem.pairs else f" with {show.counted(matching.filled, 'unit')}"
     told = f"{matching.method}: {matching.matched:,} matched{units}{rounds}"
     show.say(f"{told}, welfare {matching.welfare:,.2f}{against}")
-    without = int((problem.demand > 0).sum()) - matching.matched
+    served = len(np.unique(every_unit(problem, matching)[:, 0]))
+    without = int((problem.whole_seats.demand > 0).sum()) - served
     if without:
         show.say(f"{show.counted(without, 'agent')} {'goes' if without == 1 else 'go'} without a {matching.other}.")
     if problem.seats is not None:

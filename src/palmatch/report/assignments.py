@@ -7,7 +7,6 @@ it is the representative's utility.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,23 +16,18 @@ from palmatch.data.scores import as_score
 from palmatch.domains.scores import ScoreTable
 from palmatch.matching import Matching
 from palmatch.problem import Problem
+from palmatch.studies.shortfall import every_unit
 
 
-def assignments(
-    problem: Problem, matching: Matching, fixed: Sequence[tuple[str, str]] = ()
-) -> dict[str, list[dict[str, object]]]:
+def assignments(problem: Problem, matching: Matching) -> dict[str, list[dict[str, object]]]:
     """Return {paper: [{"aggregate_score": public score, "user": reviewer}, ...]} for papers with reviewers, in order.
 
-    `fixed` are pairs (reviewer, paper) that were matched beforehand.
+    Pairs that were assigned beforehand are among them.
     """
     domain = problem.domain
     standing = np.array([domain.types_of(region)[domain.representative(region)] for region in problem.regions])
     public = replace(problem, types=standing[problem.region_index], truth=standing[problem.region_index])
-    agents, resources = (
-        {name: place for place, name in enumerate(ids)} for ids in (problem.agent_ids, problem.resource_ids)
-    )
-    before = [(agents[agent], resources[resource]) for agent, resource in dict.fromkeys(fixed)]
-    units = np.concatenate((matching.units, np.array(before, dtype=np.int64).reshape(-1, 2)))
+    units = every_unit(problem, matching)
     units = units[np.lexsort((units[:, 1], units[:, 0]))]
     found: dict[str, list[dict[str, object]]] = {name: [] for name in problem.resource_ids}
     scores = public.true_utility_of_units(units)
@@ -44,14 +38,12 @@ def assignments(
     return {paper: users for paper, users in found.items() if users}
 
 
-def with_pairs(
-    matching: Matching, fixed: Sequence[tuple[str, str]] = ()
-) -> dict[str, pl.Series] | dict[str, list[str | None]]:
-    """Return columns `agent` and `resource` of all units, with those that were matched beforehand at the end."""
-    if not fixed:
+def with_assigned(problem: Problem, matching: Matching) -> dict[str, pl.Series] | dict[str, list[str | None]]:
+    """Return columns `agent` and `resource` of all units, with those that were assigned beforehand at the end."""
+    if not len(problem.assigned):
         columns: dict[str, pl.Series] = matching.to_frame("polars").to_dict()
         return columns
-    before = list(dict.fromkeys(fixed))
+    before = [(problem.agent_ids[agent], problem.resource_ids[resource]) for agent, resource in problem.assigned]
     served = {agent for agent, _ in before}
     rows = [row for row in zip(*matching.columns(), strict=True) if row[1] is not None or row[0] not in served]
     agents, resources = zip(*rows, *before, strict=True)
