@@ -35,6 +35,7 @@ def test_one_agent_goes_without_and_one_run_is_no_runs(tmp_path: Path) -> None:
     (tmp_path / "cars.csv").write_text("id,lat,lon\nc,40.75,-73.985\n")
     told = run("match", "agents.csv", "cars.csv", "--policy", "greedy", "--out", "pairs.csv", folder=tmp_path).stdout
     assert "2 agents, 1 resource" in told
-    assert "1 agent goes without a resource." in told
+    assert "1 agent goes without a vehicle:" in told
+    assert " has 0 of 1: every vehicle is full (capacity)." in told
     told = run("compare", "agents.csv", "cars.csv", "--methods", "random", "--runs", 1, folder=tmp_path).stdout
     assert "1 run, " in told

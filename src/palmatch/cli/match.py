@@ -6,8 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
-
 from palmatch.cli import options, show
 from palmatch.cli.inputs import inputs_of
 from palmatch.cli.options import option
@@ -24,7 +22,7 @@ from palmatch.problem import Problem
 from palmatch.report.assignments import assignments, with_assigned
 from palmatch.report.units import fairness_lines, shortfall_lines
 from palmatch.studies.fairness import Fairness, fairness
-from palmatch.studies.shortfall import every_unit, lacking_agents, lacking_resources
+from palmatch.studies.shortfall import lacking_agents, lacking_resources
 from palmatch.threads import both
 
 HELP = "Match agents to resources, or with each other: files in, a file of pairs out."
@@ -127,15 +125,10 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, f
     units = "" if problem.seats is None or problem.pairs else f" with {show.counted(matching.filled, 'unit')}"
     told = f"{matching.method}: {matching.matched:,} matched{units}{rounds}"
     show.say(f"{told}, welfare {matching.welfare:,.2f}{against}")
-    served = len(np.unique(every_unit(problem, matching)[:, 0]))
-    without = int((problem.whole_seats.demand > 0).sum()) - served
-    if without:
-        show.say(f"{show.counted(without, 'agent')} {'goes' if without == 1 else 'go'} without a {matching.other}.")
-    if problem.seats is not None:
-        for line in [] if problem.pairs else shortfall_lines(problem, matching):
-            show.say(line, indent="    ")
-        for line in fairness_lines(problem, fair):
-            show.say(line, indent="    ")
+    for line in _without_partner(problem, matching) if problem.pairs else shortfall_lines(problem, matching):
+        show.say(line, indent="    ")
+    for line in [] if problem.seats is None else fairness_lines(problem, fair):
+        show.say(line, indent="    ")
     show.show_guarantee(matching.guarantee)
     show.say(show.FROM_THE_TRUTH)
     if not matching.epsilon_is_public:
@@ -143,6 +136,13 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, f
     show.say_notes(problem)
     if str(out) != "-":
         show.say(f"Pairs are in {out}.")
+
+
+def _without_partner(problem: Problem, matching: Matching) -> list[str]:
+    without = int((problem.demand > 0).sum()) - matching.matched
+    return (
+        [f"{show.counted(without, 'agent')} {'goes' if without == 1 else 'go'} without a partner."] if without else []
+    )
 
 
 def _unfilled(problem: Problem, matching: Matching) -> dict[str, object]:
