@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -128,11 +129,27 @@ def test_all_commands_take_the_same_files(folder: Path) -> None:
         assert result.returncode == 0, result.stderr
 
 
-def test_types_from_the_private_scores_themselves_are_refused(folder: Path) -> None:
-    assert run("types", "papers.csv", "--from", "scores.csv", "--out", "types.csv", folder=folder).returncode == 0
-    result = matched(folder)
+def reordered(text: str) -> str:
+    return "".join(reversed(text.splitlines(keepends=True)))
+
+
+def written_otherwise(text: str) -> str:
+    rows = [line.split(",") for line in text.splitlines()]
+    return "score,user,paper\n" + "".join(f"{float(score):.6f},{user},{paper}\n" for paper, user, score in rows)
+
+
+@pytest.mark.parametrize("change", [str, reordered, written_otherwise])
+@pytest.mark.parametrize("more", [(), ("--scores", "bids.csv")])
+def test_types_from_the_private_scores_themselves_are_refused(
+    folder: Path, change: Callable[[str], str], more: tuple[str, ...]
+) -> None:
+    (folder / "bids.csv").write_text("p1,~Lena_Example1,1\n")
+    (folder / "same.csv").write_text(change((folder / "scores.csv").read_text()))
+    assert run("types", "papers.csv", "--from", "same.csv", "--out", "types.csv", folder=folder).returncode == 0
+    result = matched(folder, *more)
     assert result.returncode == 2
-    assert "types.csv was derived from scores.csv, whose scores are private" in said(result)
+    assert "types.csv was derived from scores.csv, or from the same scores, which are private" in said(result)
+    assert not (folder / "assignments.json").exists()
 
 
 def test_two_files_of_scores_are_weighted(folder: Path) -> None:
