@@ -110,7 +110,11 @@ def test_agents_that_find_no_room_are_named_with_the_reason_within_80_columns(tm
     told = " ".join(more.stdout.split())
     assert "have 1 of 2: every other resource is full (capacity)." in told
     assert "--json has all of them." in told
-    assert all(len(line) <= 80 for line in (result.stdout + more.stdout).splitlines() if "worst served" not in line)
+    (tmp_path / "listed.csv").write_text("id,capacity\n" + "".join(f"{name},3\n" for name in names))
+    (tmp_path / "conflicts.csv").write_text("agent,resource\n" + "".join(f"{ids[-1]},{name}\n" for name in names))
+    worst = run(*words, "--conflicts", "conflicts.csv", folder=tmp_path)
+    assert f"Agents: worst served {'x' * 37}... with 0.00" in " ".join(worst.stdout.split())
+    assert max(map(len, (result.stdout + more.stdout + worst.stdout).splitlines())) <= 80
 
 
 def test_an_agent_without_any_unit_has_a_row_of_its_own(folder: Path) -> None:

@@ -83,8 +83,12 @@ def _sides(problem: Problem, of_agents: bool) -> tuple[tuple[str, str], tuple[st
     return (words.agent, words.resource) if of_agents else (words.resource, words.agent)
 
 
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
+
+
 def _these(group: Sequence[Shortfall]) -> str:
-    ids = [one.id if len(one.id) <= _LONGEST else f"{one.id[: _LONGEST - 3]}..." for one in group[:_NAMED]]
+    ids = [_short(one.id) for one in group[:_NAMED]]
     if len(group) > _NAMED:
         ids.append(f"{len(group) - _NAMED:,} more")
     named = ids[0] if len(ids) == 1 else f"{', '.join(ids[:-1])} and {ids[-1]}"
@@ -125,8 +129,8 @@ def _served(served: Served, names: tuple[str, str]) -> str:
     if not served.worst:
         return f"{names[1].capitalize()}: none has room for a unit"
     return (
-        f"{names[1].capitalize()}: worst served {served.worst} with {served.least:.2f}, mean {served.mean:.2f}, "
-        f"Gini {served.gini:.2f}, {percent(served.below)} below {served.threshold:.2f}"
+        f"{names[1].capitalize()}: worst served {_short(served.worst)} with {served.least:.2f}, "
+        f"mean {served.mean:.2f}, Gini {served.gini:.2f}, {percent(served.below)} below {served.threshold:.2f}"
     )
 
 
