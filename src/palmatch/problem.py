@@ -28,7 +28,7 @@ from palmatch.domain import Snapping as Snapping
 from palmatch.domain import checked_utility as checked_utility
 from palmatch.errors import InputError
 from palmatch.guarantee import Disclosure
-from palmatch.seats import Seats, seats_of
+from palmatch.seats import Seats, one_each, seats_of
 from palmatch.threads import both, spread
 
 # Units that one thread scores at a time.
@@ -158,6 +158,16 @@ class Problem:
     def conflicts(self) -> IntArray:
         """Excluded pairs (agent, resource), as row numbers."""
         return np.empty((0, 2), dtype=np.int64) if self.seats is None else self.seats.conflicts
+
+    @property
+    def assigned(self) -> IntArray:
+        """Pairs (agent, resource) that are matched beforehand, as row numbers: no method matches them again."""
+        return np.empty((0, 2), dtype=np.int64) if self.seats is None else self.seats.assigned
+
+    @property
+    def whole_seats(self) -> Seats:
+        """The limits before any pair was assigned."""
+        return one_each(self.agents, self.resources) if self.seats is None else self.seats.whole
 
     def true_utility(self, columns: IntArray | None = None) -> FloatArray:
         """Return what each agent truly gets from each resource (N x R, or N x columns), for scoring only.

@@ -7,7 +7,7 @@ what a resource is worth, or how units are found.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -36,12 +36,29 @@ class Seats:
     mutual:
         Whether the resources are the agents themselves, in the same order: an agent that has a partner is that
         partner's partner, and conflicts hold both ways.
+    assigned:
+        Pairs (agent, resource) that are matched beforehand, shape (M, 2): `capacity` and `demand` are what they leave,
+        and `conflicts` has them, since they are no longer to be had.
     """
 
     capacity: IntArray
     demand: IntArray
     conflicts: IntArray
     mutual: bool = False
+    assigned: IntArray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
+
+    @property
+    def whole(self) -> Seats:
+        """The limits before any pair was assigned."""
+        agents, resources = self.assigned.T
+        width = len(self.capacity)
+        fixed = np.isin(self.conflicts @ (width, 1), self.assigned @ (width, 1))
+        return Seats(
+            self.capacity + np.bincount(resources, minlength=width),
+            self.demand + np.bincount(agents, minlength=len(self.demand)),
+            self.conflicts[~fixed],
+            self.mutual,
+        )
 
     @property
     def conflict_start(self) -> IntArray:
@@ -60,7 +77,12 @@ class Seats:
         place[agents] = np.arange(len(agents))
         resources = self.conflicts[:, 1]
         moved = np.column_stack((place[self.conflicts[:, 0]], place[resources] if self.mutual else resources))
-        return replace(self, demand=self.demand[agents], conflicts=moved[np.lexsort((moved[:, 1], moved[:, 0]))])
+        return replace(
+            self,
+            demand=self.demand[agents],
+            conflicts=moved[np.lexsort((moved[:, 1], moved[:, 0]))],
+            assigned=np.column_stack((place[self.assigned[:, 0]], self.assigned[:, 1])),
+        )
 
     def allowed(self, agents: int, resources: int) -> NDArray[np.bool_]:
         """Return which pairs are not excluded, as a table; for methods that look at every pair."""

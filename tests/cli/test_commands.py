@@ -128,7 +128,7 @@ def test_reviewers_get_papers_and_those_without_one_are_listed(conference):
     pairs = pl.read_csv(conference / "pairs.csv")
     assert len(pairs) == 30
     assert pairs["resource"].null_count() == 18
-    assert "18 agents go without" in result.stdout
+    assert "18 reviewers go without a paper:" in result.stdout
 
 
 def test_a_table_of_utilities_is_matched(tmp_path):

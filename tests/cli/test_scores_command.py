@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,11 +66,60 @@ def test_the_types_among_the_examples_are_what_the_command_writes(folder: Path) 
     assert derived.items() <= declared.items()
 
 
+@pytest.mark.parametrize(("more", "scores"), [((), (0.9, 0.2)), (("--score-range=-1,1",), (-0.5, 0.25))])
+def test_assignments_have_the_representatives_scores_in_the_range_of_the_files(
+    tmp_path: Path, more: tuple[str, ...], scores: tuple[float, float]
+) -> None:
+    (tmp_path / "papers.csv").write_text("id\np1\np2\n")
+    (tmp_path / "archive.csv").write_text(f"p1,old,{scores[0]}\np2,old,{scores[1]}\n")
+    # Neither of the private scores is the representative's.
+    (tmp_path / "scores.csv").write_text("p1,ana,0.7\np2,ana,0.4\n")
+    derived = run("types", "papers.csv", "--from", "archive.csv", "--out", "types.csv", *more, folder=tmp_path)
+    assert derived.returncode == 0, derived.stderr
+    result = run(
+        "match", "scores.csv", "papers.csv", "--domain", "table", "--types", "types.csv", "--demand", 2,
+        "--out", "assignments.json", *more, folder=tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert json.loads((tmp_path / "assignments.json").read_text()) == {
+        paper: [{"aggregate_score": score, "user": "ana"}] for paper, score in zip(("p1", "p2"), scores, strict=True)
+    }
+
+
 def test_pairs_have_a_row_for_what_is_matched_beforehand(folder: Path) -> None:
     assert matched(folder, out="pairs.csv").returncode == 0
     rows = (folder / "pairs.csv").read_text().splitlines()
     assert rows.count("~Kofi_Example1,p9") == 1
     assert "~Kofi_Example1," not in rows
+
+
+def test_pairs_that_are_assigned_count_in_what_each_has_and_in_fairness(tmp_path: Path) -> None:
+    files = {
+        "papers": "id\np1\np2\n",
+        "types": "region,type,paper,score\nall,x,p1,0.5\nall,y,p2,0.5\n",
+        "scores": "p1,ana,0.5\np2,ana,0.5\np2,bo,0.5\n",
+        # Of p1's two seats one is assigned; bo must not have the other one.
+        "constraints": "p1,ana,1\np1,bo,-1\n",
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    words = ("scores.csv", "papers.csv", "--domain", "table", "--types", "types.csv", "--capacity", 2)
+    words = (*words, "--conflicts", "constraints.csv")
+    result = run("match", *words, "--out", "assignments.json", "--json", "told.json", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert json.loads((tmp_path / "assignments.json").read_text())["p1"] == [{"aggregate_score": 0.5, "user": "ana"}]
+    told = json.loads((tmp_path / "told.json").read_text())
+    lacking = {one["id"]: one for one in told["unfilled"]["resources"]}
+    assert lacking["p1"] == {"id": "p1", "wanted": 2, "got": 1, "eligible": 1, "reason": "conflicts"}
+    assert not told["unfilled"]["agents"]
+    for side, ids in (("resources", ("p1", "p2")), ("agents", ("ana", "bo"))):
+        assert told["fairness"][side]["worst"] in ids
+        assert told["fairness"][side]["least"] == pytest.approx(0.505)
+    shown = run("match", *words, "--out", "pairs.csv", folder=tmp_path)
+    assert "p1 has 1 of 2" in said(shown)
+    assert "without" not in said(shown).split("Papers:")[0].replace("without a conflict", "")
+    compared = run("compare", *words, "--methods", "once", "--runs", 1, "--json", "-", folder=tmp_path)
+    assert json.loads(compared.stdout)["fairness"][0]["resources"]["least"] == pytest.approx(0.505)
 
 
 def test_all_commands_take_the_same_files(folder: Path) -> None:
@@ -79,11 +129,27 @@ def test_all_commands_take_the_same_files(folder: Path) -> None:
         assert result.returncode == 0, result.stderr
 
 
-def test_types_from_the_private_scores_themselves_are_refused(folder: Path) -> None:
-    assert run("types", "papers.csv", "--from", "scores.csv", "--out", "types.csv", folder=folder).returncode == 0
-    result = matched(folder)
+def reordered(text: str) -> str:
+    return "".join(reversed(text.splitlines(keepends=True)))
+
+
+def written_otherwise(text: str) -> str:
+    rows = [line.split(",") for line in text.splitlines()]
+    return "score,user,paper\n" + "".join(f"{float(score):.6f},{user},{paper}\n" for paper, user, score in rows)
+
+
+@pytest.mark.parametrize("change", [str, reordered, written_otherwise])
+@pytest.mark.parametrize("more", [(), ("--scores", "bids.csv")])
+def test_types_from_the_private_scores_themselves_are_refused(
+    folder: Path, change: Callable[[str], str], more: tuple[str, ...]
+) -> None:
+    (folder / "bids.csv").write_text("p1,~Lena_Example1,1\n")
+    (folder / "same.csv").write_text(change((folder / "scores.csv").read_text()))
+    assert run("types", "papers.csv", "--from", "same.csv", "--out", "types.csv", folder=folder).returncode == 0
+    result = matched(folder, *more)
     assert result.returncode == 2
-    assert "types.csv was derived from scores.csv, whose scores are private" in said(result)
+    assert "types.csv was derived from scores.csv, or from the same scores, which are private" in said(result)
+    assert not (folder / "assignments.json").exists()
 
 
 def test_two_files_of_scores_are_weighted(folder: Path) -> None:

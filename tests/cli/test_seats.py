@@ -87,6 +87,36 @@ def test_papers_that_lack_reviewers_are_named_with_the_reason(folder: Path) -> N
     assert "Papers: worst served" in result.stdout
 
 
+def test_agents_that_find_no_room_are_named_with_the_reason_within_80_columns(tmp_path: Path) -> None:
+    ids = [f"agent-{number:02}" for number in range(16)] + ["x" * 100]
+    names = [f"r{number}" for number in range(7)]
+    rows = [",".join(f"{0.1 + (3 * agent + column) % 7 / 10:.1f}" for column in range(7)) for agent in range(17)]
+    (tmp_path / "listed.csv").write_text("id,capacity\n" + "".join(f"{name},2\n" for name in names))
+    for file, first in (("agents.csv", "id,region"), ("types.csv", "region")):
+        lines = [
+            f"{name},north,{row}" if file == "agents.csv" else f"north,{row}"
+            for name, row in zip(ids, rows, strict=True)
+        ]
+        (tmp_path / file).write_text("\n".join([f"{first},{','.join(names)}", *lines, ""]))
+    words = ("match", "agents.csv", "listed.csv", "--domain", "table", "--types", "types.csv", "--out", "pairs.csv")
+    result = run(*words, folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    without = [agent for agent, resource in pairs(tmp_path) if resource is None]
+    short = [name if len(name) < 40 else f"{name[:37]}..." for name in without]
+    told = " ".join(result.stdout.split())
+    assert "3 agents go without a resource:" in told
+    assert f"{short[0]}, {short[1]} and {short[2]} have 0 of 1: every resource is full (capacity)." in told
+    more = run(*words, "--demand", 2, folder=tmp_path)
+    told = " ".join(more.stdout.split())
+    assert "have 1 of 2: every other resource is full (capacity)." in told
+    assert "--json has all of them." in told
+    (tmp_path / "listed.csv").write_text("id,capacity\n" + "".join(f"{name},3\n" for name in names))
+    (tmp_path / "conflicts.csv").write_text("agent,resource\n" + "".join(f"{ids[-1]},{name}\n" for name in names))
+    worst = run(*words, "--conflicts", "conflicts.csv", folder=tmp_path)
+    assert f"Agents: worst served {'x' * 37}... with 0.00" in " ".join(worst.stdout.split())
+    assert max(map(len, (result.stdout + more.stdout + worst.stdout).splitlines())) <= 80
+
+
 def test_an_agent_without_any_unit_has_a_row_of_its_own(folder: Path) -> None:
     (folder / "conflicts.csv").write_text("agent,resource\na,x\na,y\n")
     result = run(
@@ -94,7 +124,7 @@ def test_an_agent_without_any_unit_has_a_row_of_its_own(folder: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert pairs(folder)[0] == ("a", None)
-    assert "1 agent goes without a resource." in result.stdout
+    assert "a has 0 of 2: conflicts leave it 0 vehicles." in result.stdout
 
 
 @pytest.mark.parametrize(

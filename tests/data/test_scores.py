@@ -7,8 +7,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from palmatch.data.scores import (
+    as_score,
     as_utility,
     is_score_file,
     places_of,
@@ -91,6 +94,15 @@ def test_the_range_of_scores_is_what_the_user_says(tmp_path: Path) -> None:
     found = read_scores([written(tmp_path, "bids.csv", "p1,u,-1\np2,u,1\n")], bounds=(-1, 1))
     assert as_utility(found.rows.toarray(), (-1, 1)).tolist() == [[0.01, 1.0]]
     assert as_utility(0.0, (-1, 1)) == pytest.approx(0.505)
+
+
+@given(st.integers(-1_000_000, 1_000_000), st.sampled_from([(0, 1), (-1, 1), (-3, 7), (0, 1e-6), (0, 1e6)]))
+def test_a_score_is_had_back_from_its_utility(place: int, bounds: tuple[float, float]) -> None:
+    low, high = bounds
+    score = round(low + (high - low) * (place + 1_000_000) / 2_000_000, 12)
+    assert as_score(as_utility(score, bounds), bounds) == pytest.approx(score, rel=1e-11, abs=1e-11 * (high - low))
+    short = round(low + (high - low) * (place % 101) / 100, 8)
+    assert as_score(as_utility(short, bounds), bounds) == short
 
 
 def test_the_matrix_of_perturbed_maximization_is_read_paper_by_paper(tmp_path: Path) -> None:

@@ -84,7 +84,10 @@ def test_papers_that_lack_reviewers_are_told_in_the_chairs_words() -> None:
     )
     matching = pm.match(problem, "hungarian")
     lines = shortfall_lines(problem, matching)
-    assert lines == ["1 paper lacks 1 reviewer:", "  2 has 1 of 2: conflicts leave it 1 reviewer."]
+    assert lines[:2] == ["1 paper lacks 1 reviewer:", "  2 has 1 of 2: conflicts leave it 1 reviewer."]
+    # The paper that has room is in conflict with the reviewers that have.
+    assert lines[2] == "1 reviewer has room for 1 more paper:"
+    assert lines[3].endswith(" has 1 of 2: every other paper without a conflict is full (capacity).")
     assert fairness_lines(problem, pm.fairness(problem, matching))[0].startswith("Papers: worst served 2 with ")
 
 
@@ -92,7 +95,7 @@ def test_agents_that_conflicts_leave_without_are_told_also_where_all_seats_are_t
     worth = [[0.9, 0.5], [0.5, 0.9], [0.9, 0.9]]
     problem = pm.table.problem(worth, ["a"] * 3, {"a": worth}, demand=1, conflicts=[("0", "0"), ("0", "1")])
     assert shortfall_lines(problem, pm.match(problem, "hungarian")) == [
-        "1 agent lacks 1 resource:",
+        "1 agent goes without a resource:",
         "  0 has 0 of 1: conflicts leave it 0 resources.",
     ]
     roomy = pm.table.problem(worth, ["a"] * 3, {"a": worth}, capacity=4, conflicts=[(str(n), "1") for n in range(3)])
@@ -100,6 +103,31 @@ def test_agents_that_conflicts_leave_without_are_told_also_where_all_seats_are_t
         "1 resource lacks 4 agents:",
         "  1 has 0 of 4: conflicts leave it 0 agents.",
     ]
+
+
+def test_the_reason_of_every_agent_that_lacks_something_is_told() -> None:
+    worth = [[0.9, 0.5], [0.9, 0.5], [0.9, 0.5]]
+
+    def told(method: str, **limits: object) -> list[str]:
+        problem = pm.table.problem(worth, ["a"] * 3, {"a": worth}, **limits)  # type: ignore[arg-type]
+        return shortfall_lines(problem, pm.match(problem, method, seed=1))
+
+    assert told("hungarian", demand=3, capacity=3) == [
+        "3 agents lack 3 resources:",
+        "  0, 1 and 2 have 2 of 3: only 2 resources have room (capacity).",
+    ]
+    assert told("hungarian", capacity=0) == [
+        "3 agents go without a resource:",
+        "  0, 1 and 2 have 0 of 1: no resource has room (capacity).",
+    ]
+    # All three consider the first resource only.
+    lines = told("once", interest=1, capacity=[1, 2])
+    assert lines[2] == "2 agents go without a resource:"
+    why = "some resources had room that the method did not use; each possible agent considers 1 resource (interest)."
+    assert lines[3].endswith(f" have 0 of 1: {why}")
+    one_each = told("hungarian")
+    assert one_each[0] == "1 agent goes without a resource:"
+    assert one_each[1].endswith(" has 0 of 1: every resource is full (capacity).")
 
 
 @pytest.mark.parametrize("nothing", [{"capacity": 0}, {"demand": 0}])

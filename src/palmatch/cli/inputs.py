@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ from palmatch.errors import InputError
 from palmatch.problem import Problem
 from palmatch.report.phrases import counted
 from palmatch.seats import Seats, given_or
-from palmatch.studies.archive import digest
+from palmatch.studies.archive import digest, scores_digest
 from palmatch.threads import both
 
 # Metres between the possible agents of a square unless given.
@@ -53,12 +54,11 @@ class Inputs:
 
     `size` is the edge of the squares (mobility) or the number of areas (papers) and means nothing to a table; `seed`
     draws primary areas where the files name none (secretly if it is None), and `draws` says whether there is anything
-    to draw. `fixed` are pairs (agent, resource) that are matched beforehand: the problem has no room for them any more.
+    to draw.
     """
 
     problem: Callable[[float, int | None], Problem]
     draws: bool = False
-    fixed: tuple[tuple[str, str], ...] = ()
 
     def problems(self, size: float, seed: int | None) -> Problem | Callable[[int | None], Problem]:
         """Return the problem of all runs, or, where something is drawn, a function from a run's seed to its own."""
@@ -81,7 +81,7 @@ def inputs_of(agents: Path, resources: Path | None, chosen: ProblemOptions) -> I
     found = readers.get(chosen.domain, _plugin)(agents, resources, chosen, limits)
     if not pairs.fixed:
         return found
-    return replace(found, problem=lambda *size: with_fixed(found.problem(*size), pairs), fixed=pairs.fixed)
+    return replace(found, problem=lambda *size: with_assigned(found.problem(*size), pairs))
 
 
 def _partners(agents: Path, resources: Path | None, chosen: ProblemOptions) -> Inputs:
@@ -221,7 +221,7 @@ def _setting(text: str) -> tuple[str, float | str]:
         return name.strip(), value.strip()
 
 
-def with_fixed(problem: Problem, pairs: Pairs) -> Problem:
+def with_assigned(problem: Problem, pairs: Pairs) -> Problem:
     """Return a problem without the room that pairs take which are matched beforehand."""
     both = next((pair for pair in pairs.fixed if pair in set(pairs.conflicts)), None)
     if both is not None:
@@ -242,7 +242,9 @@ def with_fixed(problem: Problem, pairs: Pairs) -> Problem:
         f"The file of conflicts assigns {counted(len(set(pairs.fixed)), 'pair')} (constraint 1): in the output, taking "
         "up room, and not part of the welfare."
     )
-    seats = Seats(left[1], left[0], problem.conflicts)
+    places = [{name: place for place, name in enumerate(ids)} for ids in (problem.agent_ids, problem.resource_ids)]
+    rows = sorted((places[0][agent], places[1][resource]) for agent, resource in set(pairs.fixed))
+    seats = Seats(left[1], left[0], problem.conflicts, assigned=np.array(rows, dtype=np.int64).reshape(-1, 2))
     return replace(problem, seats=seats, public_notes=(*problem.public_notes, note))
 
 
@@ -297,19 +299,29 @@ def _ids_and_types(
     return ids, unit_counts(sheet, "capacity"), read_types(types, resource_ids=ids, bounds=bounds)
 
 
+def _refuse_own(found: str, known: set[str], types: Path | None, file: Path) -> None:
+    """Refuse types that name the hash of a file of private scores, or of the scores in it, as their source."""
+    if found in known:
+        raise InputError(
+            f"{types} was derived from {file}, or from the same scores, which are private: possible types have to come "
+            "from public records; derive them from others."
+        )
+
+
 def _scores(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
     """Read scores as openreview-matcher and perturbed-maximization keep them."""
     bounds = score_range(chosen.score_range)
     ids, seats, possible = _ids_and_types(resources, chosen.types, bounds)
     files = [agents, *(chosen.scores or [])]
-    for file in files if re.search("[0-9a-f]{16}", possible.derived) else ():
-        if digest(file) in possible.derived:
-            raise InputError(
-                f"{chosen.types} was derived from {file}, whose scores are private: possible types have to come from "
-                "public records; derive them from others."
-            )
+    known = set(re.findall("[0-9a-f]{16}", possible.derived))
+    for file in files if known else ():
+        _refuse_own(digest(file), known, chosen.types, file)
     weights = None if chosen.weights is None else numbers(chosen.weights, "--weights")
-    told = read_scores(files, weights=weights, bounds=bounds, papers=ids, listed_in=str(resources))
+    read = partial(read_scores, bounds=bounds, papers=ids, listed_in=str(resources))
+    told = read(files, weights=weights)
+    for file in files if known else ():
+        alone = told if len(files) == 1 else read([file])
+        _refuse_own(scores_digest(alone), known, chosen.types, file)
     regions = None if chosen.regions is None else read_regions(chosen.regions)
     most = {} if chosen.max_papers is None else read_max_papers(chosen.max_papers)
     absent = sorted(set(most) - set(told.users)) if most else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +19,7 @@ from palmatch.methods import METHODS, Workspace
 from palmatch.methods import match as match_problem
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import Problem
-from palmatch.report.assignments import assignments, with_pairs
+from palmatch.report.assignments import assignments, with_assigned
 from palmatch.report.units import fairness_lines, shortfall_lines
 from palmatch.studies.fairness import Fairness, fairness
 from palmatch.studies.shortfall import lacking_agents, lacking_resources
@@ -97,7 +96,7 @@ def command(
                 workspace, method, settings=settings, seed=seed, tiles=tiles or _TILES, cluster=there
             )
     _, fair = both(
-        lambda: _write(out, problem, matching, inputs.fixed),
+        lambda: _write(out, problem, matching),
         lambda: fairness(problem, matching, threshold=threshold),
     )
     if str(out) == "-":
@@ -107,11 +106,11 @@ def command(
         _tell(problem, matching, best, out, fair)
 
 
-def _write(out: Path, problem: Problem, matching: Matching, fixed: Sequence[tuple[str, str]]) -> None:
+def _write(out: Path, problem: Problem, matching: Matching) -> None:
     if out.suffix.lower() == ".json":
-        show.write_json(out, assignments(problem, matching, fixed))
+        show.write_json(out, assignments(problem, matching))
     else:
-        write_rows(out, with_pairs(matching, fixed))
+        write_rows(out, with_assigned(problem, matching))
 
 
 def _is_cheap(problem: Problem) -> bool:
@@ -126,14 +125,10 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, f
     units = "" if problem.seats is None or problem.pairs else f" with {show.counted(matching.filled, 'unit')}"
     told = f"{matching.method}: {matching.matched:,} matched{units}{rounds}"
     show.say(f"{told}, welfare {matching.welfare:,.2f}{against}")
-    without = int((problem.demand > 0).sum()) - matching.matched
-    if without:
-        show.say(f"{show.counted(without, 'agent')} {'goes' if without == 1 else 'go'} without a {matching.other}.")
-    if problem.seats is not None:
-        for line in [] if problem.pairs else shortfall_lines(problem, matching):
-            show.say(line, indent="    ")
-        for line in fairness_lines(problem, fair):
-            show.say(line, indent="    ")
+    for line in _without_partner(problem, matching) if problem.pairs else shortfall_lines(problem, matching):
+        show.say(line, indent="    ")
+    for line in [] if problem.seats is None else fairness_lines(problem, fair):
+        show.say(line, indent="    ")
     show.show_guarantee(matching.guarantee)
     show.say(show.FROM_THE_TRUTH)
     if not matching.epsilon_is_public:
@@ -141,6 +136,13 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, f
     show.say_notes(problem)
     if str(out) != "-":
         show.say(f"Pairs are in {out}.")
+
+
+def _without_partner(problem: Problem, matching: Matching) -> list[str]:
+    without = int((problem.demand > 0).sum()) - matching.matched
+    return (
+        [f"{show.counted(without, 'agent')} {'goes' if without == 1 else 'go'} without a partner."] if without else []
+    )
 
 
 def _unfilled(problem: Problem, matching: Matching) -> dict[str, object]:

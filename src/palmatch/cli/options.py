@@ -95,7 +95,13 @@ ScoreRange: TypeAlias = Annotated[
     str, option("--score-range", "The smallest and largest score that there may be.", SCORES)
 ]
 Interest: TypeAlias = Annotated[
-    int | None, option("--interest", "How many resources each possible type considers; all unless given.", COMMON)
+    int | None,
+    option(
+        "--interest",
+        "How many resources each possible type considers; all unless given. With it fewer units may be filled than the "
+        "optimum fills.",
+        COMMON,
+    ),
 ]
 Capacity: TypeAlias = Annotated[
     int | None,

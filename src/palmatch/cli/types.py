@@ -12,7 +12,7 @@ from palmatch.cli.options import option
 from palmatch.cli.outputs import check_outputs
 from palmatch.data.cells import identifiers
 from palmatch.data.files import read_sheet, with_header, write_rows
-from palmatch.data.scores import MATRIX_SUFFIX, read_scores
+from palmatch.data.scores import MATRIX_SUFFIX, Scores, read_scores
 from palmatch.errors import InputError
 from palmatch.studies.archive import Derived, from_scores, from_taxonomy, is_taxonomy, named_source, topics_of
 
@@ -56,13 +56,16 @@ def command(
         check_outputs(papers, source, archive_papers, out, out=users_out)
     sheet = read_sheet(papers)
     ids, topics = identifiers(sheet), topics_of(sheet)
-    derived = _derived(papers, source, archive_papers, ids, topics, regions, most_types, options.score_range(bounds))
+    derived, archive = _derived(
+        papers, source, archive_papers, ids, topics, regions, most_types, options.score_range(bounds)
+    )
     if users_out is not None and not derived.region_of:
         raise InputError("--users-out goes with an archive of scores: a taxonomy has no users.")
-    write_rows(out, derived.columns(ids, named_source(source)))
+    named = named_source(source, archive)
+    write_rows(out, derived.columns(ids, named))
     if users_out is not None:
         write_rows(users_out, dict(zip(("user", "region"), zip(*derived.region_of.items(), strict=True), strict=True)))
-    _tell(derived, source, out, users_out)
+    _tell(derived, named, out, users_out)
 
 
 def _derived(
@@ -74,24 +77,26 @@ def _derived(
     regions: int,
     most_types: int,
     bounds: tuple[float, float],
-) -> Derived:
+) -> tuple[Derived, Scores | None]:
+    """Return regions and types, and the archive of scores that they come from, if it is one."""
     if source.suffix.lower() != MATRIX_SUFFIX:
         bare = read_sheet(source, header=False)
         sheet = with_header(bare) if bare.lines is None or len(bare.lines) > 1 else bare
         if is_taxonomy(sheet):
-            return from_taxonomy(sheet, _need_topics(papers, topics))
+            return from_taxonomy(sheet, _need_topics(papers, topics)), None
     if archive_papers is None:
         archive = read_scores([source], bounds=bounds, papers=ids, listed_in=f"{papers} (or give --archive-papers)")
-        return from_scores(archive, regions=regions, most_types=most_types)
+        return from_scores(archive, regions=regions, most_types=most_types), archive
     listed = read_sheet(archive_papers)
     archive = read_scores([source], bounds=bounds, papers=identifiers(listed), listed_in=str(archive_papers))
-    return from_scores(
+    derived = from_scores(
         archive,
         regions=regions,
         most_types=most_types,
         archive_topics=_need_topics(archive_papers, topics_of(listed)),
         topics=_need_topics(papers, topics),
     )
+    return derived, archive
 
 
 def _need_topics(path: Path, topics: tuple[tuple[str, ...], ...] | None) -> tuple[tuple[str, ...], ...]:
@@ -100,11 +105,10 @@ def _need_topics(path: Path, topics: tuple[tuple[str, ...], ...] | None) -> tupl
     return topics
 
 
-def _tell(derived: Derived, source: Path, out: Path, users_out: Path | None) -> None:
+def _tell(derived: Derived, source: str, out: Path, users_out: Path | None) -> None:
     names = list(dict.fromkeys(derived.regions))
     show.say(
-        f"{show.counted(len(names), 'region')} with {show.counted(len(derived.names), 'possible type')} from "
-        f"{named_source(source)}"
+        f"{show.counted(len(names), 'region')} with {show.counted(len(derived.names), 'possible type')} from {source}"
     )
     rows = [
         (name, f"{derived.regions.count(name):,}", f"{list(derived.region_of.values()).count(name):,}")

@@ -7,6 +7,7 @@ of similarities for each paper. What a score is used for is not known here; noth
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +42,8 @@ UNLISTED = 0.0
 MATRIX_SUFFIX = ".in"
 # The utility of the lowest score: what is hardly wanted is still better than going without.
 FLOOR = 0.01
+# A utility has about 16 digits, of which converting a score back and forth loses one or two.
+_DIGITS = 12
 
 SCORE_COLUMNS = ("paper", "user", "score")
 _CONSTRAINTS = ("paper", "user", "constraint")
@@ -70,6 +73,20 @@ def as_utility(scores: Any, bounds: Range) -> Any:
     """Return utilities in (0, 1] of scores: a public function of the score alone, the same for every user."""
     low, high = bounds
     return FLOOR + (1 - FLOOR) * (scores - low) / (high - low)
+
+
+def as_score(utilities: Any, bounds: Range) -> Any:
+    """Return the scores of which `as_utility` makes these utilities, to 12 digits of the range.
+
+    Examples
+    --------
+    >>> float(as_score(as_utility(-0.5, (-1, 1)), (-1, 1)))
+    -0.5
+    """
+    low, high = bounds
+    found = low + (high - low) * (utilities - FLOOR) / (1 - FLOOR)
+    # Adding 0.0 turns -0.0 into 0.0.
+    return np.round(found, _DIGITS - math.ceil(math.log10(high - low))) + 0.0
 
 
 def is_scores(sheet: Sheet) -> bool:

@@ -45,6 +45,8 @@ class ScoreTable:
         has the row number `start[-1] + n`.
     unlisted:
         The utility of a paper for which a user has no score.
+    bounds:
+        The smallest and largest score that there may be: public.
     near:
         The possible type of its region that is nearest to each agent, private; empty where it was not looked for.
     """
@@ -56,6 +58,7 @@ class ScoreTable:
     representatives: tuple[int, ...]
     own: Any
     unlisted: float
+    bounds: Range = (0.0, 1.0)
     near: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def utility(self, types: FloatArray, columns: IntArray | None = None) -> FloatArray:
@@ -271,6 +274,7 @@ def problem(
         representatives=tuple(representatives[name] for name in names),
         own=own,
         unlisted=unlisted,
+        bounds=bounds,
     )
     number = _regions_of(scores, names, regions, types.source)
     rows = domain.start[-1] + np.arange(len(scores.users))

@@ -14,51 +14,108 @@ from palmatch.report.phrases import counted, percent
 from palmatch.studies.fairness import Fairness, Served, fairness
 from palmatch.studies.shortfall import Shortfall, lacking_agents, lacking_resources
 
-# So many are named one by one; the JSON has all of them.
+# So many ids are named in a line, and so many lines are shown; the JSON has all of them.
 _NAMED = 5
+_LINES = 5
+# Longer ids are cut, so that a line stays within the width.
+_LONGEST = 40
 
 
 def shortfall_lines(problem: Problem, matching: Matching) -> list[str]:
     """Say what was left open, and why; nothing where all that could be wanted was given.
 
-    Of a conference it is the papers that lack reviewers; elsewhere the side that could have been served in full, and
-    of the other side what conflicts kept from being served.
+    It is the agents that have fewer resources than they want, and the resources with empty seats: all of them in a
+    conference and where seats are scarce, elsewhere those that conflicts leave empty. Ids, limits and the matching are
+    public, and so is all that is told of them.
     """
-    words, more = words_of(problem), int(problem.demand.sum() - problem.capacity.sum())
-    resources, agents = lacking_resources(problem, matching), lacking_agents(problem, matching)
-    if isinstance(problem.domain, Conference | ScoreTable):
-        return _told(resources, words.resource, words.agent)
-    if more < 0:
-        resources = _by_conflicts(resources)
-    else:
-        agents = _by_conflicts(agents)
-    return _told(resources, words.resource, words.agent) + _told(agents, words.agent, words.resource)
+    agents = _told(problem, lacking_agents(problem, matching), of_agents=True)
+    if problem.seats is None:
+        return agents
+    resources = lacking_resources(problem, matching)
+    if not _is_conference(problem) and problem.demand.sum() < problem.capacity.sum():
+        resources = tuple(one for one in resources if one.reason == "conflicts")
+    return _told(problem, resources, of_agents=False) + agents
 
 
-def _by_conflicts(lacking: Sequence[Shortfall]) -> tuple[Shortfall, ...]:
-    return tuple(one for one in lacking if one.reason == "conflicts")
+def _is_conference(problem: Problem) -> bool:
+    return isinstance(problem.domain, Conference | ScoreTable)
 
 
-def _told(lacking: Sequence[Shortfall], own: tuple[str, str], other: tuple[str, str]) -> list[str]:
+def _told(problem: Problem, lacking: Sequence[Shortfall], *, of_agents: bool) -> list[str]:
+    """Return a heading, and a line for those that have the same number for the same reason."""
     if not lacking:
         return []
-    missing = sum(one.wanted - one.got for one in lacking)
-    verb = "lacks" if len(lacking) == 1 else "lack"
-    lines = [f"{counted(len(lacking), *own)} {verb} {counted(missing, *other)}:"]
-    lines += [f"  {one.id} has {one.got:,} of {one.wanted:,}: {_why(one, own, other)}." for one in lacking[:_NAMED]]
-    if len(lacking) > _NAMED:
-        lines.append(f"  and {len(lacking) - _NAMED:,} more; --json has all of them.")
+    groups: dict[tuple[object, ...], list[Shortfall]] = {}
+    for one in lacking:
+        few = one.eligible if one.eligible < one.wanted else None
+        groups.setdefault((one.wanted, one.got, one.reason, few), []).append(one)
+    shown = list(groups.values())[:_LINES]
+    lines = [f"{_heading(problem, lacking, of_agents)}:"]
+    lines += [f"  {_these(group)}: {_why(problem, group, of_agents)}." for group in shown]
+    left = len(lacking) - sum(map(len, shown))
+    if left or any(len(group) > _NAMED for group in shown):
+        where = "--out" if problem.seats is None else "--json"
+        lines.append(f"  {f'and {left:,} more; ' if left else ''}{where} has all of them.")
     return lines
 
 
-def _why(one: Shortfall, own: tuple[str, str], other: tuple[str, str]) -> str:
+def _heading(problem: Problem, lacking: Sequence[Shortfall], of_agents: bool) -> str:
+    own, other = _sides(problem, of_agents)
+    many, missing = len(lacking), sum(one.wanted - one.got for one in lacking)
+    without = sum(one.got == 0 for one in lacking)
+    if of_agents and without == many:
+        return f"{counted(many, *own)} {'goes' if many == 1 else 'go'} without a {other[0]}"
+    if of_agents and _is_conference(problem):
+        # What a reviewer takes at most is no wish for so many.
+        told = f"{counted(many, *own)} {_have(many)} room for {missing:,} more {other[missing > 1]}"
+    else:
+        told = f"{counted(many, *own)} {'lacks' if many == 1 else 'lack'} {counted(missing, *other)}"
+    return f"{told}, {without:,} {_have(without)} none" if of_agents and without else told
+
+
+def _have(many: int) -> str:
+    return "has" if many == 1 else "have"
+
+
+def _sides(problem: Problem, of_agents: bool) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Return what one side is called, and the other side."""
+    words = words_of(problem)
+    return (words.agent, words.resource) if of_agents else (words.resource, words.agent)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
+
+
+def _these(group: Sequence[Shortfall]) -> str:
+    ids = [_short(one.id) for one in group[:_NAMED]]
+    if len(group) > _NAMED:
+        ids.append(f"{len(group) - _NAMED:,} more")
+    named = ids[0] if len(ids) == 1 else f"{', '.join(ids[:-1])} and {ids[-1]}"
+    return f"{named} {_have(len(group))} {group[0].got:,} of {group[0].wanted:,}"
+
+
+def _why(problem: Problem, group: Sequence[Shortfall], of_agents: bool) -> str:
+    """Return why those that have the same number for the same reason do not have more."""
+    one, (own, other) = group[0], _sides(problem, of_agents)
     if one.reason == "conflicts":
-        return f"conflicts leave it {counted(one.eligible, *other)}"
-    if one.reason == "demand":
-        return f"no other {other[0]} without a conflict has room for another {own[0]} (demand)"
-    if one.reason == "capacity":
-        return f"every other {other[0]} without a conflict is full (capacity)"
-    return f"some {other[1]} had room that the method did not use"
+        return f"conflicts leave {'it' if len(group) == 1 else 'each'} {counted(one.eligible, *other)}"
+    if one.reason == "method":
+        told = f"some {other[1]} had room that the method did not use"
+        return told if problem.interest is None else f"{told}; {_interest(problem)}"
+    if one.eligible < one.wanted:
+        there = f"only {counted(one.eligible, *other)} {_have(one.eligible)} room"
+        return f"{there if one.eligible else f'no {other[0]} has room'} ({one.reason})"
+    every = f"every{' other' if one.got else ''} {other[0]}"
+    if len(problem.whole_seats.conflicts):
+        every += " without a conflict"
+    return f"{every} {'is full' if of_agents else f'has all the {own[1]} that it takes'} ({one.reason})"
+
+
+def _interest(problem: Problem) -> str:
+    # Which ones an agent considers is private; how many is a public setting.
+    words = words_of(problem)
+    return f"each possible {words.agent[0]} considers {counted(problem.ranks, *words.resource)} (interest)"
 
 
 def fairness_lines(problem: Problem, found: Fairness) -> list[str]:
@@ -72,8 +129,8 @@ def _served(served: Served, names: tuple[str, str]) -> str:
     if not served.worst:
         return f"{names[1].capitalize()}: none has room for a unit"
     return (
-        f"{names[1].capitalize()}: worst served {served.worst} with {served.least:.2f}, mean {served.mean:.2f}, "
-        f"Gini {served.gini:.2f}, {percent(served.below)} below {served.threshold:.2f}"
+        f"{names[1].capitalize()}: worst served {_short(served.worst)} with {served.least:.2f}, "
+        f"mean {served.mean:.2f}, Gini {served.gini:.2f}, {percent(served.below)} below {served.threshold:.2f}"
     )
 
 

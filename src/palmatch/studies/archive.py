@@ -6,6 +6,7 @@ private to them. The records are named in what is written, and from there in the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -68,14 +69,38 @@ class Derived:
         }
 
 
-def named_source(path: FilePath) -> str:
-    """Return the name of a public record with the beginning of its SHA-256, by which it can be told from others."""
-    return f"{Path(path).name} (SHA-256 {digest(path)})"
+def named_source(path: FilePath, archive: Scores | None = None) -> str:
+    """Return the name of a public record with the beginning of its SHA-256, by which it can be told from others.
+
+    Of an archive of scores it has that of the scores as well, which is the same for files with the same scores.
+    """
+    scores = "" if archive is None else f"; of its scores {scores_digest(archive)}"
+    return f"{Path(path).name} (SHA-256 {digest(path)}{scores})"
 
 
 def digest(path: FilePath) -> str:
     """Return the beginning of a file's SHA-256."""
     return sha256(Path(path).read_bytes()).hexdigest()[:16]
+
+
+def scores_digest(scores: Scores) -> str:
+    """Return the beginning of the SHA-256 of all scores that are not 0, by user and paper, whatever their order was."""
+    rows = scores.rows.tocsr(copy=True)
+    rows.sum_duplicates()
+    rows.eliminate_zeros()
+    users = _by_id(scores.users, np.diff(rows.indptr) > 0)
+    papers = _by_id(scores.papers, np.bincount(rows.indices, minlength=rows.shape[1]) > 0)
+    rows = rows[users][:, papers]
+    rows.sort_indices()
+    ids = [[scores.users[place] for place in users], [scores.papers[place] for place in papers]]
+    found = sha256(json.dumps(ids).encode())
+    for part, kind in ((rows.indptr, "<i8"), (rows.indices, "<i8"), (rows.data, "<f8")):
+        found.update(np.ascontiguousarray(part, dtype=kind).data)
+    return found.hexdigest()[:16]
+
+
+def _by_id(ids: Sequence[str], some: NDArray[np.bool_]) -> IntArray:
+    return np.array(sorted(np.flatnonzero(some).tolist(), key=ids.__getitem__), dtype=np.int64)
 
 
 # --- topics -----------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ class Fairness:
 
 
 def fairness(problem: Problem, matching: Matching, *, threshold: float | None = None) -> Fairness:
-    """Return how evenly a matching serves agents and resources.
+    """Return how evenly a matching serves agents and resources, with pairs that are assigned beforehand.
 
     Parameters
     ----------
@@ -116,14 +116,17 @@ def fairness(problem: Problem, matching: Matching, *, threshold: float | None = 
     """
     if threshold is not None and not threshold >= 0:
         raise InputError(f"Expected a threshold of at least 0, got threshold={threshold}.")
-    units = matching.units
-    of_resources = np.zeros(problem.resources)
+    units, assigned, seats = matching.units, problem.assigned, problem.whole_seats
     # Of an agent with one resource it is known already.
     worth = matching.utility[units[:, 0]] if matching.several is None else problem.true_utility_of_units(units)
+    before = problem.true_utility_of_units(assigned)
+    of_agents, of_resources = matching.utility.copy(), np.zeros(problem.resources)
+    np.add.at(of_agents, assigned[:, 0], before)
     np.add.at(of_resources, units[:, 1], worth)
+    np.add.at(of_resources, assigned[:, 1], before)
     return Fairness(
-        agents=_served(matching.utility, problem.agent_ids, problem.demand > 0, threshold),
-        resources=_served(of_resources, problem.resource_ids, problem.capacity > 0, threshold),
+        agents=_served(of_agents, problem.agent_ids, seats.demand > 0, threshold),
+        resources=_served(of_resources, problem.resource_ids, seats.capacity > 0, threshold),
     )
 
 

@@ -1,6 +1,7 @@
 """What a matching left open, and why: conflicts, the agents' demand, the resources' capacity, or the method.
 
-Everything in here follows from the matching and from public limits, so that it may be published.
+Everything in here follows from the matching and from public limits, so that it may be published. Pairs that are
+assigned beforehand count like all others.
 """
 
 from __future__ import annotations
@@ -37,17 +38,23 @@ class Shortfall(NamedTuple):
     reason: Reason
 
 
+def every_unit(problem: Problem, matching: Matching) -> IntArray:
+    """Return the units (agent, resource) of a matching, and after them the pairs that were assigned beforehand."""
+    return np.concatenate((matching.units, problem.assigned))
+
+
 def lacking_resources(problem: Problem, matching: Matching) -> tuple[Shortfall, ...]:
     """Return the resources with empty seats, the emptiest first."""
-    units, conflicts = matching.units, problem.conflicts
+    units, seats = every_unit(problem, matching), problem.whole_seats
     return _lacking(
-        problem.resource_ids, problem.capacity, problem.demand, units[:, ::-1], conflicts[:, ::-1], "demand"
+        problem.resource_ids, seats.capacity, seats.demand, units[:, ::-1], seats.conflicts[:, ::-1], "demand"
     )
 
 
 def lacking_agents(problem: Problem, matching: Matching) -> tuple[Shortfall, ...]:
     """Return the agents with fewer resources than they want, the worst-served first."""
-    return _lacking(problem.agent_ids, problem.demand, problem.capacity, matching.units, problem.conflicts, "capacity")
+    units, seats = every_unit(problem, matching), problem.whole_seats
+    return _lacking(problem.agent_ids, seats.demand, seats.capacity, units, seats.conflicts, "capacity")
 
 
 def _lacking(
