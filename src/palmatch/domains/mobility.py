@@ -263,7 +263,7 @@ def problem(
     likely:
         Published places near which agents are likely to be, such as stations; the vehicles unless given. A good guess
         makes better matchings of `once`. It becomes public: give places of agents, earlier ones too, only if they are
-        published anyway. The guarantee says that it protects no agent in them, and names the file if they come from one.
+        published anyway. The guarantee says that it protects no agent in them, and names the file that they come from.
     capacity, demand:
         How many requests a vehicle takes and how many vehicles a request, for all or for each, where columns
         `capacity` and `demand` say nothing; 1 unless given.
