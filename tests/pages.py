@@ -47,7 +47,6 @@ IN_PROCESSES = re.compile(r"palmatch (live (operator|board|resource|device|issue
 
 # Commands that no test executes, and why. Their subcommands and options are checked.
 NOT_EXECUTED = {
-    r"palmatch data taxi ": "asks New York City's portal; tests/cli/test_data_command.py asks one of a few trips",
     r"palmatch bench --live ": "10,000 devices take minutes; tests/live/test_live_command.py has 40",
     r"palmatch bench .*--flow ": "takes minutes; tests/cli/test_bench_command.py has these options with 300 agents",
 }

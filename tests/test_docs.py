@@ -15,6 +15,7 @@ import shlex
 import shutil
 import tomllib
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,6 +39,7 @@ from pages import (
     write_trips,
 )
 from palmatch.cli.app import command_words, subcommand
+from portals import small_portal
 from running import run
 
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"
@@ -157,11 +159,24 @@ def test_the_python_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pyte
             exec(compile(block, str(page), "exec"), {"__name__": "docs"})
 
 
+@pytest.fixture
+def portal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """The portal of taxi trips, with trips about the four times of the paper."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with small_portal(*(datetime(2016, 1, 15, hour) for hour in (5, 8, 11, 19))) as address:
+        monkeypatch.setenv("PALMATCH_PORTAL", address)
+        monkeypatch.setenv("PALMATCH_CACHE", str(tmp_path / "cache"))
+        yield
+
+
 @pytest.mark.parametrize("line", HERE)
-def test_a_command_on_a_page_runs(line: str, folder: Path, tmp_path: Path) -> None:
+def test_a_command_on_a_page_runs(line: str, folder: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if "--cluster" in line:
         pytest.importorskip("distributed", reason="distributed is not installed: pip install 'palmatch[dask]'")
-    if line.startswith("reproduce "):
+    if line.startswith("data "):
+        request.getfixturevalue("portal")
+    if line.startswith(("data ", "reproduce ")):
         # Studies of different pages have folders of one name, and a study goes on only with its own settings.
         folder = shutil.copytree(folder, tmp_path / "examples")
     told = run(*shlex.split(line), folder=folder)
