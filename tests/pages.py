@@ -97,6 +97,12 @@ def runs_in_one_process(line: str) -> bool:
     return not reasons_against(line) and not IN_PROCESSES.match(line)
 
 
+_SHORT = list(dict.fromkeys(shortened(line) for _, line in COMMANDS if runs_in_one_process(line)))
+# Live games mostly wait: they are run beside the other tests of tests/live.
+LIVE = [line for line in _SHORT if line.startswith("live ")]
+OTHERS = [line for line in _SHORT if not line.startswith("live ")]
+
+
 def write_trips(path: Path) -> None:
     """Write taxi trips of the form that the pages ask for: one every second about each time that a page names."""
     lines = [line for _, line in COMMANDS if "--trips" in line]

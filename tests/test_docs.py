@@ -28,6 +28,7 @@ from pages import (
     IN_PROCESSES,
     INSTEAD,
     NOT_EXECUTED,
+    OTHERS,
     PAGES,
     ROOT,
     SMALLER,
@@ -35,7 +36,6 @@ from pages import (
     commands_of,
     reasons_against,
     runs_in_one_process,
-    shortened,
     write_trips,
 )
 from palmatch.cli.app import command_words, subcommand
@@ -43,7 +43,6 @@ from portals import small_portal
 from running import run
 
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"
-HERE = list(dict.fromkeys(shortened(line) for _, line in COMMANDS if runs_in_one_process(line)))
 
 
 # What the reference shows: each name, and its members where only some of them are shown.
@@ -170,7 +169,7 @@ def portal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("line", HERE)
+@pytest.mark.parametrize("line", OTHERS)
 def test_a_command_on_a_page_runs(line: str, folder: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if "--cluster" in line:
         pytest.importorskip("distributed", reason="distributed is not installed: pip install 'palmatch[dask]'")

@@ -14,7 +14,7 @@ import pytest
 
 from live.conftest import MOSQUITTO, RUN_AS, Broker, free_port
 from live.processes import line_of, started
-from pages import COMMANDS, IN_PROCESSES, README, ROOT, TIMES, replaced
+from pages import COMMANDS, IN_PROCESSES, LIVE, README, ROOT, TIMES, replaced
 from palmatch.live.mosquitto import Mosquitto
 from running import run
 
@@ -92,6 +92,12 @@ def test_the_game_with_mosquitto_is_played_as_it_is_written(tmp_path: Path, part
     line_of(script.start(parties, "live resource"), "Serving")
     is_matched(script.start(parties, "live device"))
     assert not script.left
+
+
+@pytest.mark.parametrize("line", LIVE)
+def test_a_live_command_on_a_page_runs(line: str, tmp_path: Path) -> None:
+    told = run(*shlex.split(line), folder=tmp_path)
+    assert (told.returncode, told.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("line", [line for _, line in COMMANDS if line.startswith("palmatch explore")])
