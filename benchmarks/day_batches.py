@@ -39,7 +39,7 @@ def measured(folder: Path, batches: int, vehicles: int) -> tuple[float, float, f
 def main() -> None:
     """Print a line for each number of vehicles."""
     plain.waiting = False
-    batches, *vehicles = map(int, sys.argv[1:] or [BATCHES])
+    batches, *vehicles = map(int, sys.argv[1:] or [str(BATCHES)])
     print("vehicles  processor s a batch  agents a batch  lost %  matched %")
     for count in vehicles or VEHICLES:
         with TemporaryDirectory() as folder:

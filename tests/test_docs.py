@@ -15,6 +15,7 @@ import shlex
 import shutil
 import tomllib
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,31 +23,26 @@ from typing import Any
 import pytest
 
 import palmatch as pm
+from pages import (
+    COMMANDS,
+    IN_PROCESSES,
+    INSTEAD,
+    NOT_EXECUTED,
+    OTHERS,
+    PAGES,
+    ROOT,
+    SMALLER,
+    TIMES,
+    commands_of,
+    reasons_against,
+    runs_in_one_process,
+    write_trips,
+)
 from palmatch.cli.app import command_words, subcommand
+from portals import small_portal
 from running import run
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"
-
-# What makes a command short enough for a test, in place of what the page has.
-SMALLER = {
-    "audit": "--games 8 --edge 2000",
-    "compare": "--runs 1",
-    "day": "--start 05:00 --end 05:01 --out day",
-    "demo": "--hour 5 --runs 1 --out demo",
-    "frontier": "--runs 1 --epsilons 1",
-    "limit": "--crowds 20 --edge 2000 --epsilon 1",
-}
-# Commands that need what a test has not: records that are not part of the project, other machines, minutes, a browser.
-# Their subcommands and options are checked instead.
-_ELSEWHERE = re.compile(
-    r"FILE|HOST|DIR|_tripdata|trips\.csv|alice\.ledger|--cluster"
-    r"|^palmatch (bench|reproduce|explore|live|data)\b"
-)
 
 
 # What the reference shows: each name, and its members where only some of them are shown.
@@ -135,36 +131,11 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def commands_of(page: Path) -> list[str]:
-    """Return the commands of a page, from fenced and indented blocks, with continued lines joined."""
-    text = re.sub(r" *\\\n\s*", " ", page.read_text())
-    fenced = "\n".join(re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL))
-    indented = "\n".join(re.findall(r"^ {4}(?=(?:time )?palmatch )(.*)$", text, flags=re.MULTILINE))
-    lines = [
-        line.removeprefix("time ").split("   #")[0].split("  #")[0].strip()
-        for line in (fenced + "\n" + indented).splitlines()
-    ]
-    return [line for line in lines if line.startswith("palmatch ")]
-
-
-COMMANDS = [(page, line) for page in PAGES for line in commands_of(page)]
-
-
-def shortened(line: str) -> str:
-    """Return a command with the options that make it short; commands that differ in these alone become one."""
-    words = shlex.split(line)[1:]
-    options = dict(zip(*[iter(shlex.split(SMALLER.get(words[0], "")))] * 2, strict=True))
-    kept = [word for word, before in zip(words, ["", *words], strict=False) if not {word, before} & set(options)]
-    return shlex.join([*kept, *(word for option in options.items() for word in option)])
-
-
-HERE = list(dict.fromkeys(shortened(line) for _, line in COMMANDS if not _ELSEWHERE.search(line)))
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("docs") / "examples"
     shutil.copytree(ROOT / "examples", place)
+    write_trips(place / "trips.csv")
     return place
 
 
@@ -187,13 +158,45 @@ def test_the_python_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pyte
             exec(compile(block, str(page), "exec"), {"__name__": "docs"})
 
 
-@pytest.mark.parametrize("line", HERE)
-def test_a_command_on_a_page_runs(line: str, folder: Path) -> None:
+@pytest.fixture
+def portal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """The portal of taxi trips, with trips about the four times of the paper."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with small_portal(*(datetime(2016, 1, 15, hour) for hour in (5, 8, 11, 19))) as address:
+        monkeypatch.setenv("PALMATCH_PORTAL", address)
+        monkeypatch.setenv("PALMATCH_CACHE", str(tmp_path / "cache"))
+        yield
+
+
+@pytest.mark.parametrize("line", OTHERS)
+def test_a_command_on_a_page_runs(line: str, folder: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if "--cluster" in line:
+        pytest.importorskip("distributed", reason="distributed is not installed: pip install 'palmatch[dask]'")
+    if line.startswith("data "):
+        request.getfixturevalue("portal")
+    if line.startswith(("data ", "reproduce ")):
+        # Studies of different pages have folders of one name, and a study goes on only with its own settings.
+        folder = shutil.copytree(folder, tmp_path / "examples")
     told = run(*shlex.split(line), folder=folder)
     assert (told.returncode, told.stderr) == (0, ""), told.stderr
 
 
-@pytest.mark.parametrize("line", list(dict.fromkeys(line for _, line in COMMANDS if _ELSEWHERE.search(line))))
+def test_every_command_is_executed_or_there_is_a_reason() -> None:
+    """A command that is new on a page is executed; an entry of a table that no page has any more is found."""
+    lines = [line for _, line in COMMANDS]
+    for line in lines:
+        ways = [runs_in_one_process(line), bool(IN_PROCESSES.match(line)), *map(bool, reasons_against(line))]
+        assert ways.count(True) == 1, line
+    for table in (NOT_EXECUTED, INSTEAD, TIMES):
+        for entry, words in table.items():
+            assert words, entry
+            assert any(re.search(entry, line) for line in lines), entry
+    for entry in SMALLER:
+        assert any(line.startswith(f"palmatch {entry}") for line in lines), entry
+
+
+@pytest.mark.parametrize("line", list(dict.fromkeys(line for _, line in COMMANDS if reasons_against(line))))
 def test_a_command_that_needs_more_has_options_that_exist(line: str) -> None:
     words = shlex.split(line)[1:]
     command = subcommand(words[0])

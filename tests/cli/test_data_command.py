@@ -5,69 +5,20 @@ from __future__ import annotations
 import json
 import re
 import socket
-import threading
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
 from palmatch.cli import data
-from palmatch.data.portal import COLUMNS, PortalError
+from palmatch.data.portal import PortalError
 from palmatch.data.tlc import window
 from palmatch.errors import InputError
+from portals import EIGHT, SmallPortal, small_portal
 from running import run as command
-
-EIGHT = datetime(2016, 1, 15, 8)
-
-
-def trips() -> list[dict[str, str]]:
-    """Return a trip in Manhattan every three seconds, from 7:50 to 8:10."""
-    times = [EIGHT + timedelta(seconds=second) for second in range(-600, 600, 3)]
-    places = {"pickup_longitude": "-73.9855", "pickup_latitude": "40.7580"}
-    ends = {"dropoff_longitude": "-73.9680", "dropoff_latitude": "40.7489"}
-    return [
-        {
-            ":id": f"row-{number:03d}",
-            "tpep_pickup_datetime": time.isoformat(timespec="milliseconds"),
-            "tpep_dropoff_datetime": (time + timedelta(minutes=5)).isoformat(timespec="milliseconds"),
-            **places,
-            **ends,
-        }
-        for number, time in enumerate(times)
-    ]
-
-
-class SmallPortal(BaseHTTPRequestHandler):
-    asked = 0
-
-    def do_GET(self) -> None:
-        type(self).asked += 1
-        address = urlsplit(self.path)
-        question = {name: values[0] for name, values in parse_qs(address.query).items()}
-        if "uacg-pexx" not in address.path:
-            self.send_error(404)
-            return
-        body = ",".join(COLUMNS) if address.path.endswith(".csv") else json.dumps(self.rows(question))
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def rows(self, question: dict[str, str]) -> list[dict[str, str]]:
-        start, end = re.findall(r"'(.+?)'", question["$where"])
-        found = [row for row in trips() if start <= row["tpep_pickup_datetime"] < end]
-        if question["$select"] == "count(*)":
-            return [{"count": str(len(found))}]
-        offset = int(question["$offset"])
-        return found[offset : offset + int(question["$limit"])]
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Keep the tests' output clean."""
 
 
 @pytest.fixture(autouse=True)
@@ -82,15 +33,10 @@ def portal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Sma
     for name in ("http_proxy", "https_proxy", "all_proxy", "socrata_app_token"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
-    with ThreadingHTTPServer(("127.0.0.1", 0), SmallPortal) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        monkeypatch.setenv("PALMATCH_PORTAL", f"http://127.0.0.1:{server.server_address[1]}")
+    with small_portal() as address:
+        monkeypatch.setenv("PALMATCH_PORTAL", address)
         monkeypatch.setenv("PALMATCH_CACHE", str(tmp_path / "cache"))
-        SmallPortal.asked = 0
         yield SmallPortal
-        server.shutdown()
-        thread.join()
 
 
 Run = Callable[..., Result]

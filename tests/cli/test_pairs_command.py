@@ -86,5 +86,7 @@ def test_a_file_of_pairs_is_not_what_openreview_takes(tmp_path):
     assert "JSON is for papers" in ended.stderr
 
 
-def test_the_limit_says_that_it_is_not_for_pairs():
-    assert "--pairs goes with match" in run("limit", TRIPS, "--pairs").stderr
+@pytest.mark.parametrize("command", ["limit", "frontier"])
+def test_what_is_not_for_pairs_does_not_offer_them(command):
+    assert "--pairs" not in run(command, "--help").stdout
+    assert "No such option: --pairs" in run(command, TRIPS, "--pairs").stderr

@@ -125,3 +125,10 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, words: tuple[str, ...], sente
     assert sentence in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "study/report.html").exists()
+
+
+def test_readings_without_a_size_that_they_are_about_are_refused_before_anything_is_played(tmp_path: Path) -> None:
+    refused = run("reproduce", "papers", "--readings", "--areas", 2, "--out", "study", folder=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--readings are of 3, 4 or 5 areas" in refused.stderr
+    assert not (tmp_path / "study").exists()

@@ -12,8 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ import palmatch as pm
 from live.buses import TRUST
 from live.conftest import MOSQUITTO, RUN_AS, Broker, free_port
 from live.examples import MESSAGES, topic
+from live.processes import line_of, party
 from palmatch import plain
 from palmatch.data.points import Points, read_points
 from palmatch.errors import InputError, TransportError
@@ -49,31 +49,6 @@ from running import run
 
 ROOT = Path(__file__).resolve().parents[2]
 VEHICLES = "id,lat,lon\nv1,40.7510,-73.9900\nv2,40.7520,-73.9910\n"
-
-
-@contextmanager
-def party(*words: object, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A subcommand in a process of its own, ended when the test is over."""
-    command = [sys.executable, "-c", "from palmatch.cli import main; main()", "live", *map(str, words)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def line_of(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
-    """Return the first line on the process's output that fits."""
-    assert process.stdout is not None
-    assert process.stderr is not None
-    for line in process.stdout:
-        if found := re.search(pattern, line):
-            return found
-    raise AssertionError(process.stderr.read())
 
 
 def pairs_of(path: Path) -> dict[str, str]:

@@ -16,7 +16,10 @@ from palmatch.privacy.limit_certificate import to_json
 from palmatch.studies import limit as study
 from palmatch.studies.limit import PublicKnowledge, estimate
 
-CROWDS = 16
+# The mean of 500 crowds is known to within about 2 % of the bound, at an error probability of 1e-7.
+CROWDS = 500
+# For methods that take 10 ms or more for a crowd; the mean is then known to within about 5 %.
+FEWER = {"palma": 80, "published": 80, "hungarian-waves": 80, "hungarian-exponential": 80}
 
 
 def _at_least(welfare):
@@ -36,15 +39,26 @@ def crowds(town):
     return list(town.crowds(CROWDS, seed=3))
 
 
+def _played(town, crowds, method, epsilon=1.0):
+    """Return a matching of each crowd; the public tables are those of all of them, and computed once."""
+    base, settings = Workspace(town.problem), Settings(epsilon=epsilon)
+    return [prepare(base.with_types(crowd), method, settings=settings).play(seed) for seed, crowd in enumerate(crowds)]
+
+
+def _bound(town, epsilon, delta=0.0):
+    return pm.limit(town.problem, epsilon, delta=delta, crowds=0).bounds[0].certified
+
+
 @pytest.mark.parametrize("method", list(pm.METHODS))
 def test_no_method_with_a_guarantee_beats_the_limit(town, crowds, method):
+    """That `published` does not is observed, not proved: the ε that it realises leaves out its first pick."""
     guarantee = pm.match(crowds[0], method, seed=0).guarantee
-    if guarantee.notion != "PLDP" or method == "published":
-        pytest.skip("states no guarantee inside a region that holds as written")
-    played = [pm.match(crowd, method, seed=number) for number, crowd in enumerate(crowds)]
-    worst = max(matching.guarantee.epsilon for matching in played)
-    bound = pm.limit(town.problem, worst, delta=guarantee.delta, crowds=0).bounds[0].certified
-    assert _at_least([matching.welfare for matching in played]) <= bound
+    if guarantee.notion != "PLDP":
+        pytest.skip("states no guarantee inside a region")
+    played = _played(town, crowds[: FEWER.get(method)], method)
+    worst = max(np.max(matching.epsilon) for matching in played)
+    assert worst <= max(matching.guarantee.epsilon for matching in played)
+    assert _at_least([matching.welfare for matching in played]) <= _bound(town, worst, guarantee.delta)
 
 
 def _narrow():
@@ -89,10 +103,19 @@ def test_a_bound_over_lists_only_is_exceeded_by_a_centre(monkeypatch):
         test_what_is_on_no_list_is_bounded_too("hungarian-once")
 
 
-def test_a_method_that_looks_at_the_truth_is_caught(town, crowds):
-    """The test above can fail: at ε = 0.5 the optimum is beyond the limit."""
-    bound = pm.limit(town.problem, 0.5, crowds=0).bounds[0].certified
-    assert _at_least([town.best(crowd) for crowd in crowds]) > bound
+@pytest.mark.parametrize(("method", "epsilon", "share"), [("hungarian-region", 0.0, 0.12), ("once", 1.0, 0.25)])
+def test_a_method_that_sometimes_looks_at_the_truth_is_caught(town, crowds, method, epsilon, share):
+    """A planted fault: in some games the matching is the full-information optimum, beyond what ε allows."""
+    looks = np.random.Generator(np.random.PCG64(5)).random(len(crowds)) < share
+    honest = [matching.welfare for matching in _played(town, crowds, method, epsilon)]
+    welfare = np.where(looks, [town.best(crowd) for crowd in crowds], honest)
+    assert _at_least(honest) <= _bound(town, epsilon) < _at_least(welfare)
+
+
+def test_a_method_that_spends_twice_what_it_states_is_caught(town, crowds):
+    """A planted fault: a method states ε = 1 and plays at ε = 2."""
+    welfare = [matching.welfare for matching in _played(town, crowds, "once", 2.0)]
+    assert _at_least(welfare) > _bound(town, 1.0)
 
 
 def test_own_budgets_replace_the_callers(town):

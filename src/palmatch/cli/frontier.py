@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -38,7 +39,7 @@ _METHODS = ",".join(SHOWN)
 _BUDGETS = ",".join(f"{epsilon:g}" for epsilon in EPSILONS)
 
 
-@options.sharing
+@partial(options.sharing, without=["pairs"])
 def command(
     *,
     agents: Annotated[

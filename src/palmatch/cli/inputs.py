@@ -128,8 +128,6 @@ def _check_options(agents: Path, resources: Path | None, chosen: ProblemOptions,
 
 def given_or_synthetic(agents: Path | None, resources: Path | None, chosen: ProblemOptions, *, seed: int) -> Inputs:
     """Return what the files hold; without files the synthetic city at eight in the morning, or the conference."""
-    if chosen.pairs:
-        raise InputError("--pairs goes with match, compare, audit, plan and regions: leave it out here.")
     if agents is not None and resources is not None:
         return inputs_of(agents, resources, chosen)
     if agents is not None or resources is not None:

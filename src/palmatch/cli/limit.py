@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +29,7 @@ EXAMPLES = (
 )
 
 
-@options.sharing
+@partial(options.sharing, without=["pairs"])
 def command(
     *,
     agents: Annotated[Path | None, typer.Argument(help="Agents, as for match; a synthetic city unless given.")] = None,

@@ -139,7 +139,7 @@ UsualSpacing: TypeAlias = Annotated[
     float | None,
     option(
         "--spacing",
-        "Metres between the possible agents of a region; 100 unless given (--pairs: half of the edge).",
+        "Metres between the possible agents of a region; 100 unless given, half of the edge for pairs of agents.",
         MOBILITY,
     ),
 ]
@@ -258,8 +258,11 @@ class BudgetOptions:
         return Settings(epsilon=self.epsilon, delta=self.delta, accountant=self.accountant.value)
 
 
-def sharing(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose parameter of a record of options is one option for each of the record's fields."""
+def sharing(command: Callable[..., None], *, without: Sequence[str] = ()) -> Callable[..., None]:
+    """Return a command whose parameter of a record of options is one option for each of the record's fields.
+
+    Fields named in `without` are not offered and keep their defaults.
+    """
     parameters: list[Parameter] = []
     records: dict[str, Any] = {}
     for parameter in signature(command, eval_str=True).parameters.values():
@@ -269,13 +272,14 @@ def sharing(command: Callable[..., None]) -> Callable[..., None]:
             parameters += [
                 Parameter(own.name, Parameter.KEYWORD_ONLY, default=own.default, annotation=hints[own.name])
                 for own in fields(record)
+                if own.name not in without
             ]
         else:
             parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
 
     def shared(**given: Any) -> None:
         chosen = {
-            name: record(**{own.name: given.pop(own.name) for own in fields(record)})
+            name: record(**{own.name: given.pop(own.name) for own in fields(record) if own.name in given})
             for name, record in records.items()
         }
         command(**given, **chosen)

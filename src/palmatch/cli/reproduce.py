@@ -141,6 +141,8 @@ def papers(
     for size in sizes:
         counts = {"agents": len(records.reviewers.ids), "papers": len(records.papers.ids)}
         check_areas(size, named=len(records.areas), **counts)
+    if readings and not any(set(reading.areas) & set(sizes) for reading in paper_readings.READINGS):
+        raise InputError(f"--readings are of 3, 4 or 5 areas: give --areas one of these, got {areas}.")
     words = ["--papers", str(papers), "--reviewers", str(reviewers)] if papers else []
     words += ["--data-seed", str(chosen.data_seed)] if papers is None and chosen.data_seed else []
     words += ["--areas", ",".join(map(str, sizes)), *(["--readings"] if readings else [])]
