@@ -387,11 +387,13 @@ def _axis(edge: float, spacing: float) -> FloatArray:
 
 def _different_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
     """Return what `np.unique(rows, axis=0, return_inverse=True)` returns, for rows (edge, column, row)."""
-    low = rows.min(axis=0)
-    wide, high = (int(most) + 1 for most in (rows - low).max(axis=0)[1:])
-    if (rows[:, 0] == low[0]).all() and wide * high <= 4 * len(rows):
+    # Column by column: numpy goes along three short rows at a time otherwise.
+    edges, columns, places = np.ascontiguousarray(rows.T)
+    low = [values.min() for values in (edges, columns, places)]
+    wide, high = (int(values.max() - least) + 1 for values, least in zip((columns, places), low[1:], strict=True))
+    if (edges == low[0]).all() and wide * high <= 4 * len(rows):
         # One edge, and squares so near to each other that they can be counted.
-        number = ((rows[:, 1] - low[1]) * high + (rows[:, 2] - low[2])).astype(np.int64)
+        number = ((columns - low[1]) * high + (places - low[2])).astype(np.int64)
         met = np.flatnonzero(np.bincount(number, minlength=wide * high))
         place = np.zeros(wide * high, dtype=np.int64)
         place[met] = np.arange(len(met))

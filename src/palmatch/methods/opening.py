@@ -133,10 +133,14 @@ def lists_of(list_of: IntArray, regions: Sequence[Neighbourhood], values: Sequen
         rest, by_id = np.concatenate([own[:, -1] for own in values]), listed[0].by_id
         values = [own[:, :-1] for own in values]
     start = starts([len(some) for some in named])
-    worth, done = np.empty(start[-1]), 0
-    for own in values:
-        worth[done : done + own.size].reshape(own.shape)[:] = own
-        done += own.size
+    worth, first = np.empty(start[-1]), starts([own.size for own in values])
+
+    def copy(begin: int, end: int) -> None:
+        for number in range(begin, end):
+            own = values[number]
+            worth[first[number] : first[number + 1]].reshape(own.shape)[:] = own
+
+    spread(copy, len(values), at_a_time=_REGIONS_AT_A_TIME)
     return ValueLists(list_of, start, np.concatenate(named), worth, rest, by_id)
 
 
