@@ -2,10 +2,11 @@
 
     python -m benchmarks.units 1e5
 
-Processor time of whole processes, Parquet in, Parquet out. Mobility: `once` for agents and vehicles one to one; for
-sites of 4 plugs; for agents that want 2 of resources with 3 seats; the unit is one query of scipy's k-d tree for the 20
-nearest of as many agents as there are units. Scores: reviewers of 2 papers each and papers of 3 reviewers each; the
-unit is OR-tools' min-cost flow on the pairs with a score, the solver alone and without privacy (extra `bench`).
+Processor time of whole processes on one thread, Parquet in, Parquet out. Mobility: `once` for agents and vehicles one
+to one; for sites of 4 plugs; for agents that want 2 of resources with 3 seats; the unit is one query of scipy's k-d
+tree for the 20 nearest of as many agents as there are units. Scores: reviewers of 2 papers each and papers of 3
+reviewers each; the unit is OR-tools' min-cost flow on the pairs with a score, the solver alone and without privacy
+(extra `bench`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from palmatch.data.crowd import crowd
 
 SUBJECTS, TOPICS, SCORES = 20, 16, 16
 _COST = 1_000_000
+# The units have one thread, too.
+_ONE_THREAD = {"PALMATCH_THREADS": "1", "POLARS_MAX_THREADS": "1"}
 
 
 def spent(folder: Path, *words: str) -> tuple[float, float, dict[str, float]]:
@@ -34,7 +37,7 @@ def spent(folder: Path, *words: str) -> tuple[float, float, dict[str, float]]:
     command = [sys.executable, "-m", "palmatch", "match", *words, "--json", str(told)]
     with Path(os.devnull).open("wb") as nowhere:
         files = [(os.POSIX_SPAWN_DUP2, nowhere.fileno(), 1)]
-        child = os.posix_spawn(command[0], command, os.environ, file_actions=files)
+        child = os.posix_spawn(command[0], command, os.environ | _ONE_THREAD, file_actions=files)
         _, status, used = os.wait4(child, 0)
     if os.waitstatus_to_exitcode(status):
         raise SystemExit(f"{' '.join(command)} failed.")
