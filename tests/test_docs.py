@@ -175,7 +175,7 @@ def test_a_command_on_a_page_runs(line: str, folder: Path, tmp_path: Path, reque
         pytest.importorskip("distributed", reason="distributed is not installed: pip install 'palmatch[dask]'")
     if line.startswith("data "):
         request.getfixturevalue("portal")
-    if line.startswith(("data ", "reproduce ")):
+    if line.startswith(("data ", "day ", "reproduce ")):
         # Studies of different pages have folders of one name, and a study goes on only with its own settings.
         folder = shutil.copytree(folder, tmp_path / "examples")
     told = run(*shlex.split(line), folder=folder)
