@@ -117,7 +117,7 @@ def test_rows_for_given_column_minima_agree_with_another_solver(seed):
 def test_the_nearest_column_is_within_the_ratio_and_nothing_is_nearer(seed, ratio, delta, guess):
     rng = _rng(seed)
     wanted, weight, column = rng.normal(0.1, 1.0, 7), rng.random(7) + 0.01, np.empty(7)
-    project(wanted, weight, ratio, delta, float(guess), column)
+    project(wanted, weight, ratio, delta, float(guess), column, np.empty((2, len(column))))
     assert (column >= 0).all()
     assert column.max() <= ratio * column.min() * (1 + 1e-12) + delta
     away = weight @ (column - wanted) ** 2

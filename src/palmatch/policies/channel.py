@@ -7,7 +7,7 @@ chosen. Chances are integers over 2^53, and no report is more than e^ε times as
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import exp
+from math import exp, expm1
 
 import numpy as np
 
@@ -102,7 +102,7 @@ def enforce_epsilon(wanted: FloatArray, epsilon: float) -> IntArray:
     rows = wanted / wanted.sum(axis=1, keepdims=True)
     average = rows.mean(axis=0)
     excess = np.maximum(rows.max(axis=0) - _power(epsilon) * rows.min(axis=0), 0.0)
-    room = average * np.expm1(min(epsilon, _LARGEST_POWER))
+    room = average * expm1(min(epsilon, _LARGEST_POWER))
     share = float(np.divide(excess, excess + room, out=np.zeros_like(room), where=excess > 0).max())
     more = 1e-12
     while True:

@@ -80,25 +80,23 @@ def dot(one: FloatArray, other: FloatArray) -> float:
 
 
 def _roots(
-    of: IntArray, wanted: FloatArray, weight: FloatArray, ratio: FloatArray, delta: float, least: FloatArray,
+    columns: _Columns, wanted: FloatArray, weight: FloatArray, ratio: FloatArray, delta: float, least: FloatArray,
     high: FloatArray,
 ) -> FloatArray:  # fmt: skip
     """Return `limit_kernels.root_of` of each column; those that are done drop out."""
     result, known, left = np.empty(len(least)), high < np.inf, np.arange(len(least))
     low, last_change, last_part = np.zeros(len(least)), np.full(len(least), -1.0), np.full(len(least), -1.0)
-    heavy = ratio[of] * weight
     for _ in range(NEWTON_STEPS):
-        count, most = len(left), ratio * least + delta
+        of, most = columns.of, ratio * least + delta
         below, above = wanted < least[of], wanted > most[of]
-        above &= ~below
-        clipped = np.flatnonzero(below | above)
-        owner, mass, beneath = of[clipped], weight[clipped], below[clipped]
-        missing = np.where(beneath, least[owner], most[owner]) - wanted[clipped]
-        slope = _summed(owner, np.where(beneath, mass, heavy[clipped]) * missing, count)
-        change = _summed(owner, np.where(beneath, mass, (ratio * ratio)[owner] * mass), count)
-        part = _summed(owner, mass * beneath, count)
+        slopes, changes = np.zeros(len(of)), np.zeros(len(of))
+        slopes[below] = weight[below] * (least[of[below]] - wanted[below])
+        slopes[above] = ratio[of[above]] * weight[above] * (most[of[above]] - wanted[above])
+        changes[below], changes[above] = weight[below], (ratio * ratio)[of[above]] * weight[above]
+        slope, change = _added(columns, slopes, changes)
+        part = _added(columns, weight * below)[0] if delta > 0.0 else np.zeros(len(left))
         high, low = np.where(slope > 0.0, least, high), np.where(slope > 0.0, low, least)
-        following = least - np.divide(slope, change, out=np.zeros(count), where=change > 0.0)
+        following = least - np.divide(slope, change, out=np.zeros(len(left)), where=change > 0.0)
         nothing = (following <= 0.0) & ~known
         done = ((change == last_change) & ((part == last_part) | (delta == 0.0))) | (following == least)
         outside = (following < low) | (following > high)
@@ -107,11 +105,23 @@ def _roots(
         on = ~(nothing | (done & ~outside))
         if not on.any():
             break
-        entries = on[of]
-        of, wanted, weight, heavy = (np.cumsum(on) - 1)[of[entries]], wanted[entries], weight[entries], heavy[entries]
+        columns, entries = _some_of(columns, on)
+        wanted, weight = wanted[entries], weight[entries]
         ratio, least, low, high, known, left = (column[on] for column in (ratio, least, low, high, known, left))
         last_change, last_part = change[on], part[on]
     return result
+
+
+def _above_and_below(
+    columns: _Columns, values: FloatArray, weight: FloatArray, middle: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return `limit_kernels.above_and_below` of each column."""
+    above, below = _added(
+        columns,
+        np.where(values > middle, weight * (values - middle), 0.0),
+        np.where(values < 0.0, -weight * values, 0.0),
+    )
+    return above, below
 
 
 def _projected(
@@ -124,16 +134,14 @@ def _projected(
     if begun.any():
         own, entries = _some_of(columns, begun)
         free = np.full(int(begun.sum()), np.inf)
-        least[begun] = _roots(own.of, wanted[entries], weight[entries], ratio[begun], delta, start[begun], free)
+        least[begun] = _roots(own, wanted[entries], weight[entries], ratio[begun], delta, start[begun], free)
     none = least == 0.0
     lowest, highest = least.copy(), ratio * least + delta
     if none.any():
         own, entries = _some_of(columns, none)
         goal, mass, size = wanted[entries], weight[entries], int(none.sum())
-        large = goal > delta
-        above = _summed(own.of, mass * (goal - delta) * large, size)
-        below = _summed(own.of, -(mass * goal) * (~large & (goal < 0.0)), size)
-        high = np.maximum.reduceat(np.where(large, goal, 0.0), own.first)
+        above, below = _above_and_below(own, goal, mass, delta)
+        high = np.maximum(np.maximum.reduceat(goal, own.first), 0.0)
         empty = ratio[none] * above <= below
         unbounded = ~empty & (ratio[none] > UNBOUNDED)
         rest = ~(empty | unbounded)
@@ -141,7 +149,7 @@ def _projected(
         if rest.any():
             few, inside = _some_of(own, rest)
             found[rest] = _roots(
-                few.of, goal[inside], mass[inside], ratio[none][rest], delta, (high / ratio[none])[rest], high[rest]
+                few, goal[inside], mass[inside], ratio[none][rest], delta, (high / ratio[none])[rest], high[rest]
             )
             top[rest] = (ratio[none] * found + delta)[rest]
         least[none], lowest[none], highest[none] = found, found, top
@@ -169,9 +177,7 @@ def primal_step(
     zeros = minima[columns.number] < 0.0
     if zeros.any():
         own, entries = _some_of(columns, zeros)
-        gain, gains = layout.weight[own.row] * goal[entries], goal[entries] > 0.0
-        above = _summed(own.of, gain * gains, len(own.number))
-        below = _summed(own.of, -gain * ~gains, len(own.number))
+        above, below = _above_and_below(own, goal[entries], layout.weight[own.row], 0.0)
         stays = above == 0.0
         if layout.delta == 0.0:
             stays |= ratio[zeros] * above <= below

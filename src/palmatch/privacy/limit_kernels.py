@@ -86,23 +86,27 @@ def dot(one, other):  # type: ignore[no-untyped-def]  # compiled
 
 
 @numba.njit(cache=True, nogil=True)
-def root_of(wanted, weight, ratio, delta, least, high):  # type: ignore[no-untyped-def]  # compiled
+def root_of(wanted, weight, ratio, delta, least, high, parts):  # type: ignore[no-untyped-def]  # compiled
     """Return the root that `project` needs, from a first guess; 0 where the way leads there and `high` is not known.
 
     Two steps with the same change, of which the same part comes from below, are on one piece, where the second ends at
     the root. (With a ratio of 1 an entry changes as much from below as from above; without δ that is one piece.)
     """
-    low, known, last_change, last_part = 0.0, high < np.inf, -1.0, -1.0
+    slopes, changes = parts[0, : len(wanted)], parts[1, : len(wanted)]
+    low, known, last_change, part, last_part = 0.0, high < np.inf, -1.0, 0.0, -1.0
     for _ in range(NEWTON_STEPS):
-        slope, change, part, most = 0.0, 0.0, 0.0, ratio * least + delta
+        most = ratio * least + delta
         for x in range(len(wanted)):
-            if wanted[x] < least:
-                slope += weight[x] * (least - wanted[x])
-                change += weight[x]
-                part += weight[x]
-            elif wanted[x] > most:
-                slope += ratio * weight[x] * (most - wanted[x])
-                change += ratio * ratio * weight[x]
+            below = weight[x] * (least - wanted[x]) if wanted[x] < least else 0.0
+            slopes[x] = ratio * weight[x] * (most - wanted[x]) if wanted[x] > most else below
+        for x in range(len(wanted)):
+            below = weight[x] if wanted[x] < least else 0.0
+            changes[x] = ratio * ratio * weight[x] if wanted[x] > most else below
+        slope, change = added(slopes), added(changes)
+        if delta > 0.0:
+            for x in range(len(wanted)):
+                changes[x] = weight[x] if wanted[x] < least else 0.0
+            part = added(changes)
         if slope > 0.0:
             high = least
         else:
@@ -120,22 +124,27 @@ def root_of(wanted, weight, ratio, delta, least, high):  # type: ignore[no-untyp
 
 
 @numba.njit(cache=True, nogil=True)
-def project(wanted, weight, ratio, delta, start, column):  # type: ignore[no-untyped-def]  # compiled
+def above_and_below(values, weight, middle, parts):  # type: ignore[no-untyped-def]  # compiled
+    """Return the weighted sums of what exceeds `middle`, and of what is missing from 0 in entries up to `middle`."""
+    above, below = parts[0, : len(values)], parts[1, : len(values)]
+    for x in range(len(values)):
+        above[x] = weight[x] * (values[x] - middle) if values[x] > middle else 0.0
+    for x in range(len(values)):
+        below[x] = -weight[x] * values[x] if values[x] < 0.0 else 0.0
+    return added(above), added(below)
+
+
+@numba.njit(cache=True, nogil=True)
+def project(wanted, weight, ratio, delta, start, column, parts):  # type: ignore[no-untyped-def]  # compiled
     """Write the nearest column with entries between some m >= 0 and ratio·m + δ; return m.
 
     For given m the nearest entries are `wanted` clipped to that interval; the derivative of the weighted squared
     distance in m increases and is piecewise linear, so a Newton step inside a bracket finds its root. `start` is a
     guess at m: with one above 0, whether m is 0 is looked at only where the steps lead there.
     """
-    least = root_of(wanted, weight, ratio, delta, start, np.inf) if start > 0.0 else 0.0
+    least = root_of(wanted, weight, ratio, delta, start, np.inf, parts) if start > 0.0 else 0.0
     if least == 0.0:
-        above, below, high = 0.0, 0.0, 0.0
-        for x in range(len(wanted)):
-            if wanted[x] > delta:
-                above += weight[x] * (wanted[x] - delta)
-                high = max(high, wanted[x])
-            elif wanted[x] < 0.0:
-                below -= weight[x] * wanted[x]
+        above, below = above_and_below(wanted, weight, delta, parts)
         if ratio * above <= below:
             for x in range(len(wanted)):
                 column[x] = min(max(wanted[x], 0.0), delta)
@@ -144,9 +153,14 @@ def project(wanted, weight, ratio, delta, start, column):  # type: ignore[no-unt
             for x in range(len(wanted)):
                 column[x] = max(wanted[x], 0.0)
             return 0.0
-        least = root_of(wanted, weight, ratio, delta, high / ratio, high)
+        high = 0.0
+        for x in range(len(wanted)):
+            high = max(high, wanted[x])
+        least = root_of(wanted, weight, ratio, delta, high / ratio, high, parts)
+    most = ratio * least + delta
     for x in range(len(wanted)):
-        column[x] = min(max(wanted[x], least), ratio * least + delta)
+        entry = least if wanted[x] < least else wanted[x]
+        column[x] = most if entry > most else entry
     return least
 
 
@@ -157,6 +171,9 @@ def primal_step(layout, channels, minima, multipliers, prices, step, share, aver
     `filled` becomes the row sums and `used` the expected use of each resource; `average` grows by `share` times the
     columns, and `moving` marks those that it grew by. A negative entry of `minima` marks a column of zeros, which is
     not touched while it stays one, and not even looked at unless it is `doubtful`.
+
+    Loops without branches over slices, whose places are counted from 0, let processors do several entries at a time;
+    terms are written down before `added` adds them up.
     """
     filled[:] = 0.0
     used[:] = 0.0
@@ -164,24 +181,18 @@ def primal_step(layout, channels, minima, multipliers, prices, step, share, aver
     widest = 0
     for group in range(len(layout.rows) - 1):
         widest = max(widest, layout.rows[group + 1] - layout.rows[group])
-    wanted, column, parts = np.empty(widest), np.empty(widest), np.empty(widest)
+    wanted, column, parts = np.empty(widest), np.empty(widest), np.empty((2, widest))
     for k in range(len(layout.at)):
         if minima[k] < 0.0 and not doubtful[k]:
             continue
         group = layout.group[k]
         first, last, at, price = layout.rows[group], layout.rows[group + 1], layout.at[k], prices[layout.resource[k]]
-        # Slices, whose places are counted from 0: then processors do several at a time.
         value, weight, cost = layout.table[at : at + last - first], layout.weight[first:last], multipliers[first:last]
-        goal, new = wanted[: last - first], column[: last - first]
+        goal, new, part = wanted[: last - first], column[: last - first], parts[0, : last - first]
         for x in range(len(value)):
             goal[x] = value[x] - cost[x] - price
         if minima[k] < 0.0:
-            above, below = 0.0, 0.0
-            for x in range(len(value)):
-                if goal[x] > 0.0:
-                    above += weight[x] * goal[x]
-                else:
-                    below -= weight[x] * goal[x]
+            above, below = above_and_below(goal, weight, 0.0, parts)
             if above == 0.0 or (layout.delta == 0.0 and layout.ratio[group] * above <= below):
                 continue
         if layout.place[k] < 0:
@@ -191,9 +202,9 @@ def primal_step(layout, channels, minima, multipliers, prices, step, share, aver
         old, mean = channels[at : at + last - first], average[at : at + last - first]
         for x in range(len(value)):
             goal[x] = old[x] + step * goal[x]
-        minima[k] = project(goal, weight, layout.ratio[group], layout.delta, minima[k], new)
+        minima[k] = project(goal, weight, layout.ratio[group], layout.delta, minima[k], new, parts)
         moving[k] = True
-        row_sum, part = filled[first:last], parts[: last - first]
+        row_sum = filled[first:last]
         for x in range(len(value)):
             part[x] = weight[x] * (new[x] - old[x]) ** 2
         moved += added(part)
