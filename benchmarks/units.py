@@ -25,7 +25,7 @@ from scipy.spatial import cKDTree
 
 from palmatch.data.crowd import crowd
 
-SUBJECTS, TOPICS, SCORES = 20, 16, 16
+AREA, TOPICS = 120, 6
 _COST = 1_000_000
 # The units have one thread, too.
 _ONE_THREAD = {"PALMATCH_THREADS": "1", "POLARS_MAX_THREADS": "1"}
@@ -81,46 +81,48 @@ def mobility(folder: Path, units: int) -> None:
 
 
 def conference(folder: Path, units: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Write papers, types, regions and scores; return reviewer, paper and score of each row."""
+    """Write papers, types, regions and scores; return reviewer, paper and score of each row.
+
+    A region is an area of the conference with 120 papers on 6 topics and 180 reviewers, a type is a topic. A reviewer
+    has a score for every paper on its topic and for as many others of its area.
+    """
     chance = np.random.default_rng(0)
-    reviewers, papers = units // 2, units // 3
-    subject_of, topic_of = chance.integers(SUBJECTS, size=papers), chance.integers(TOPICS, size=papers)
-    own_subject, own_topic = chance.integers(SUBJECTS, size=reviewers), chance.integers(TOPICS, size=reviewers)
-    pl.DataFrame({"id": [f"p{n}" for n in range(papers)]}).write_parquet(folder / "papers.parquet")
-    names = pl.DataFrame({"user": [f"u{n}" for n in range(reviewers)], "region": [f"s{n}" for n in own_subject]})
+    areas = max(1, units // (3 * AREA))
+    reviewers, papers = areas * AREA * 3 // 2, areas * AREA
+    paper = np.arange(papers)
+    pl.DataFrame({"id": [f"p{n}" for n in paper]}).write_parquet(folder / "papers.parquet")
+    reviewer = np.arange(reviewers)
+    area, topic = reviewer % areas, chance.integers(TOPICS, size=reviewers)
+    names = pl.DataFrame({"user": [f"u{n}" for n in reviewer], "region": [f"a{n}" for n in area]})
     names.write_parquet(folder / "regions.parquet")
-    of_subject = [np.flatnonzero(subject_of == subject) for subject in range(SUBJECTS)]
-    types = [
-        pl.DataFrame(
-            {
-                "region": f"s{subject}", "type": f"t{topic}", "paper": [f"p{n}" for n in of_subject[subject]],
-                "score": np.where(topic_of[of_subject[subject]] == topic, 0.8, 0.3),
-                "representative": int(topic == 0), "source": "synthetic",
-            }
-        )
-        for subject in range(SUBJECTS)
-        for topic in range(TOPICS)
-    ]  # fmt: skip
-    pl.concat(types).write_parquet(folder / "types.parquet")
-    rows = []
-    for subject in range(SUBJECTS):
-        of_topic = [of_subject[subject][topic_of[of_subject[subject]] == topic] for topic in range(TOPICS)]
-        for reviewer in np.flatnonzero(own_subject == subject).tolist():
-            near = chance.choice(of_topic[own_topic[reviewer]], SCORES // 2)
-            far = chance.choice(of_subject[subject], SCORES // 2)
-            rows.append(np.column_stack((np.full(SCORES, reviewer), np.concatenate((near, far)))))
-    pairs = np.unique(np.concatenate(rows), axis=0)
-    same = topic_of[pairs[:, 1]] == own_topic[pairs[:, 0]]
-    score = np.clip(np.where(same, 0.8, 0.3) + chance.normal(0, 0.1, len(pairs)), 0.01, 1).round(3)
-    table = {"paper": [f"p{n}" for n in pairs[:, 1]], "user": [f"u{n}" for n in pairs[:, 0]], "score": score}
+    # Paper p is in area p // AREA, on topic p % TOPICS.
+    rows = np.repeat(paper, TOPICS)
+    kinds = np.tile(np.arange(TOPICS), papers)
+    types = {
+        "region": [f"a{n}" for n in rows // AREA], "type": [f"t{n}" for n in kinds], "paper": [f"p{n}" for n in rows],
+        "score": np.where(rows % TOPICS == kinds, 0.8, 0.3), "representative": (kinds == 0).astype(int),
+        "source": "synthetic",
+    }  # fmt: skip
+    pl.DataFrame(types).write_parquet(folder / "types.parquet")
+    near = AREA // TOPICS
+    others = np.argsort(chance.random((reviewers, AREA - near)), axis=1)[:, :near]
+    # The papers of an area that are not on the reviewer's topic, counted from 0.
+    others = others + others // (TOPICS - 1) + (others % (TOPICS - 1) >= topic[:, None])
+    own = topic[:, None] + TOPICS * np.arange(near)
+    pairs = area[:, None] * AREA + np.concatenate((own, others), axis=1)
+    level = np.repeat([0.8, 0.3], near)
+    score = np.clip(level + chance.normal(0, 0.1, pairs.shape), 0.01, 1).round(3).ravel()
+    reviewer = np.repeat(reviewer, 2 * near)
+    table = {"paper": [f"p{n}" for n in pairs.ravel()], "user": [f"u{n}" for n in reviewer], "score": score}
     pl.DataFrame(table).write_parquet(folder / "scores.parquet")
-    return pairs[:, 0], pairs[:, 1], score
+    return reviewer, pairs.ravel(), score
 
 
 def scores(folder: Path, units: int) -> None:
     """Measure reviewers and papers."""
     reviewer, paper, score = conference(folder, units)
-    reviewers, papers = units // 2, units // 3
+    reviewers, papers = int(reviewer.max()) + 1, int(paper.max()) + 1
+    units = 2 * reviewers
     solver, sink = SimpleMinCostFlow(), reviewers + papers
     ends = np.arange(reviewers), reviewers + np.arange(papers)
     for tails, heads, room, cost in (

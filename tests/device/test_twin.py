@@ -172,7 +172,9 @@ def test_two_tabs_of_one_owner_draw_one_report_and_pay_for_it_once(tmp_path):
     owner = asdict(OWNER) | {"place": asdict(PLACE)}
     records = [[record_json(record), digest] for record, digest in until_table()]
     case = ["together", {"owner": owner, "lifetime": units_of(5.0), "draws": [0, GRID - 1], "records": records}]
-    assert in_node([case], tmp_path) == [[[0, 0], units_of(4.0)]]
+    # Whichever tab is first draws for both.
+    [[told, left]] = in_node([case], tmp_path)
+    assert (told in ([0, 0], [1, 1]), left) == (True, units_of(4.0))
     text, check = MODULE.read_text(), "once && Object"
     assert text.count(check) == 1
     careless = tmp_path / "careless.mjs"

@@ -113,6 +113,7 @@ def test_rows_for_given_column_minima_agree_with_another_solver(seed):
     st.sampled_from([-1, 0, 1e-9, 0.2, 9]),
 )
 @example(22343, 1.0, 0.1, 1e-9)
+@example(1825875, 20.0, 0.0, 9)  # Newton's steps alone would go to and fro.
 @settings(max_examples=100, deadline=None)
 def test_the_nearest_column_is_within_the_ratio_and_nothing_is_nearer(seed, ratio, delta, guess):
     rng = _rng(seed)
@@ -123,6 +124,14 @@ def test_the_nearest_column_is_within_the_ratio_and_nothing_is_nearer(seed, rati
     away = weight @ (column - wanted) ** 2
     for least in np.linspace(0, wanted.max() + 1, 400):
         assert away <= weight @ (np.clip(wanted, least, ratio * least + delta) - wanted) ** 2 + 1e-9
+
+
+@pytest.mark.parametrize("guess", [-1.0, 0.05, 0.1, 0.5])
+def test_a_step_to_the_middle_of_the_bracket_is_not_taken_for_the_root(guess):
+    wanted, weight, column = np.array([0.2, 0.0]), np.array([0.9, 0.1]), np.empty(2)
+    # 0.9 (0.1 - m)² + 0.1 m² is least at 0.09.
+    assert project(wanted, weight, 1.0, 0.1, guess, column, np.empty((2, 2))) == pytest.approx(0.09)
+    assert column == pytest.approx([0.19, 0.09])
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1.0, np.inf])

@@ -99,7 +99,7 @@ def _roots(
         following = least - np.divide(slope, change, out=np.zeros(len(left)), where=change > 0.0)
         nothing = (following <= 0.0) & ~known
         done = ((change == last_change) & ((part == last_part) | (delta == 0.0))) | (following == least)
-        outside = (following < low) | (following > high)
+        outside = (following < low) | (following > high) | (~done & ((following == low) | (following == high)))
         least = np.where(nothing, 0.0, np.where(outside, 0.5 * (low + high), following))
         result[left] = least
         on = ~(nothing | (done & ~outside))
@@ -108,7 +108,7 @@ def _roots(
         columns, entries = _some_of(columns, on)
         wanted, weight = wanted[entries], weight[entries]
         ratio, least, low, high, known, left = (column[on] for column in (ratio, least, low, high, known, left))
-        last_change, last_part = change[on], part[on]
+        last_change, last_part = np.where(outside, -1.0, change)[on], part[on]
     return result
 
 

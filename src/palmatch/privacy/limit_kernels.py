@@ -90,7 +90,8 @@ def root_of(wanted, weight, ratio, delta, least, high, parts):  # type: ignore[n
     """Return the root that `project` needs, from a first guess; 0 where the way leads there and `high` is not known.
 
     Two steps with the same change, of which the same part comes from below, are on one piece, where the second ends at
-    the root. (With a ratio of 1 an entry changes as much from below as from above; without δ that is one piece.)
+    the root, unless it began at the middle of the bracket. (With a ratio of 1 an entry changes as much from below as
+    from above; without δ that is one piece.)
     """
     slopes, changes = parts[0, : len(wanted)], parts[1, : len(wanted)]
     low, known, last_change, part, last_part = 0.0, high < np.inf, -1.0, 0.0, -1.0
@@ -115,8 +116,9 @@ def root_of(wanted, weight, ratio, delta, least, high, parts):  # type: ignore[n
         if following <= 0.0 and not known:
             return 0.0
         done = (change == last_change and (part == last_part or delta == 0.0)) or following == least
-        if following < low or following > high:
-            following, done = 0.5 * (low + high), False
+        # At an end of the bracket steps would go to and fro between the same two pieces.
+        if following < low or following > high or (not done and (following == low or following == high)):
+            following, change, done = 0.5 * (low + high), -1.0, False
         least, last_change, last_part = following, change, part
         if done:
             break
