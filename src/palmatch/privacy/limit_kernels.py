@@ -117,7 +117,7 @@ def root_of(wanted, weight, ratio, delta, least, high, parts):  # type: ignore[n
             return 0.0
         done = (change == last_change and (part == last_part or delta == 0.0)) or following == least
         # At an end of the bracket steps would go to and fro between the same two pieces.
-        if following < low or following > high or (not done and (following == low or following == high)):
+        if not (low <= following <= high if done else low < following < high):
             following, change, done = 0.5 * (low + high), -1.0, False
         least, last_change, last_part = following, change, part
         if done:
