@@ -26,6 +26,7 @@ from scipy.spatial import cKDTree
 from palmatch.data.crowd import crowd
 
 AREA, TOPICS = 120, 6
+NEAR = AREA // TOPICS
 _COST = 1_000_000
 # The units have one thread, too.
 _ONE_THREAD = {"PALMATCH_THREADS": "1", "POLARS_MAX_THREADS": "1"}
@@ -84,7 +85,7 @@ def conference(folder: Path, units: int) -> tuple[np.ndarray, np.ndarray, np.nda
     """Write papers, types, regions and scores; return reviewer, paper and score of each row.
 
     A region is an area of the conference with 120 papers on 6 topics and 180 reviewers, a type is a topic. A reviewer
-    has a score for every paper on its topic and for as many others of its area.
+    has a score for the 20 papers on its topic, for 10 others of its area, and for 10 of other areas.
     """
     chance = np.random.default_rng(0)
     areas = max(1, units // (3 * AREA))
@@ -104,18 +105,23 @@ def conference(folder: Path, units: int) -> tuple[np.ndarray, np.ndarray, np.nda
         "source": "synthetic",
     }  # fmt: skip
     pl.DataFrame(types).write_parquet(folder / "types.parquet")
-    near = AREA // TOPICS
-    others = np.argsort(chance.random((reviewers, AREA - near)), axis=1)[:, :near]
-    # The papers of an area that are not on the reviewer's topic, counted from 0.
-    others = others + others // (TOPICS - 1) + (others % (TOPICS - 1) >= topic[:, None])
-    own = topic[:, None] + TOPICS * np.arange(near)
-    pairs = area[:, None] * AREA + np.concatenate((own, others), axis=1)
-    level = np.repeat([0.8, 0.3], near)
-    score = np.clip(level + chance.normal(0, 0.1, pairs.shape), 0.01, 1).round(3).ravel()
-    reviewer = np.repeat(reviewer, 2 * near)
-    table = {"paper": [f"p{n}" for n in pairs.ravel()], "user": [f"u{n}" for n in reviewer], "score": score}
+    # The papers of an area that are not on a topic, counted from 0, and papers of other areas.
+    rest = np.argsort(chance.random((reviewers, AREA - NEAR)), axis=1)[:, : NEAR // 2]
+    rest = rest + rest // (TOPICS - 1) + (rest % (TOPICS - 1) >= topic[:, None])
+    here = area[:, None] * AREA + np.concatenate((topic[:, None] + TOPICS * np.arange(NEAR), rest), axis=1)
+    shift, place = chance.integers((1, 0), (max(areas, 2), AREA), size=(NEAR // 2, reviewers, 2)).T
+    away = (area[:, None] + shift) % areas * AREA + place
+    pairs = np.unique(reviewer[:, None] * papers + np.concatenate((here, away), axis=1))
+    reviewer, paper = pairs // papers, pairs % papers
+    known = (paper // AREA == area[reviewer]) & (paper % TOPICS == topic[reviewer])
+    score = np.clip(np.where(known, 0.8, 0.3) + chance.normal(0, 0.1, len(pairs)), 0.01, 1).round(3)
+    table = {
+        "paper": "p" + pl.Series(paper).cast(pl.String),
+        "user": "u" + pl.Series(reviewer).cast(pl.String),
+        "score": score,
+    }
     pl.DataFrame(table).write_parquet(folder / "scores.parquet")
-    return reviewer, pairs.ravel(), score
+    return reviewer, paper, score
 
 
 def scores(folder: Path, units: int) -> None:

@@ -81,16 +81,6 @@ def listed_neighbourhoods(problem: Problem, domain: Listing) -> tuple[Listed, ..
     return tuple(tables)
 
 
-def spread_columns(region: Neighbourhood, most: int) -> FloatArray:
-    """Return the utilities for at most so many of the region's resources, as far from each other as can be."""
-    if not isinstance(region, Listed):
-        return np.ascontiguousarray(region.utilities[:, :: -(-region.utilities.shape[1] // most)])
-    chosen = region.by_id[:: -(-len(region.by_id) // most)]
-    place = np.full(len(region.by_id), len(region.resources), dtype=np.int64)
-    place[region.resources] = np.arange(len(region.resources))
-    return np.ascontiguousarray(region.utilities[:, place[chosen]])
-
-
 def kept(region: Neighbourhood) -> Neighbourhood:
     """Return a region whose utilities are computed once, where they are otherwise computed whenever asked for."""
     return region if isinstance(region, _Whole) else replace(region)

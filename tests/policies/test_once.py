@@ -20,6 +20,7 @@ from palmatch.methods import Settings, Workspace
 from palmatch.methods.reports import drawn, reporting
 from palmatch.policies import once as policies_once
 from palmatch.policies.assignment import assignments
+from palmatch.policies.cells import telling_columns
 from palmatch.policies.channel import Channel, enforce_epsilon, keeps, randomised_response, report
 from palmatch.policies.once import CELLS, channel_for, response, similar_cells, tailored
 from palmatch.rounds.draws import keys_of, randomness
@@ -156,6 +157,28 @@ def test_cells_hold_similar_types_and_every_type_has_one():
         assert set(cells) == set(range(count))
         # On a line, similar means next to each other.
         assert (np.diff(cells) != 0).sum() == count - 1
+
+
+@pytest.mark.parametrize("papers", [120, 5000])
+@pytest.mark.parametrize("first", [0, 7, 4000])
+def test_types_that_differ_in_few_of_many_resources_have_cells_of_their_own(papers, first):
+    utilities = np.full((6, papers), 0.1)
+    for paper in range(min(first, papers - 120), min(first, papers - 120) + 120):
+        utilities[:, paper] = 0.3
+        utilities[paper % 6, paper] = 0.8
+    assert len(set(similar_cells(utilities, 6, np.full(6, 1 / 6)).tolist())) == 6
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), types=st.sampled_from([1, 2, 9, 121, 300]), columns=st.integers(1, 700))
+def test_types_are_compared_by_columns_in_which_they_differ(seed, types, columns):
+    chance = np.random.default_rng(seed)
+    utilities = chance.uniform(0.05, 1.0, (types, columns))
+    alike = chance.random(columns) < chance.random()
+    utilities[:, alike] = utilities[0, alike]
+    differ = [column for column in utilities.T if len(set(column.tolist())) > 1] or [utilities[:, 0]]
+    step = -(-len(differ) // max(64, 64 * 121 // types))
+    assert np.array_equal(telling_columns(utilities), np.column_stack(differ[::step]))
 
 
 def test_after_the_report_nothing_looks_at_the_truth():

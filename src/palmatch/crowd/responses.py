@@ -17,9 +17,9 @@ from palmatch.crowd.tables import Square
 from palmatch.device.distribution import GRID
 from palmatch.domains.distance import worth
 from palmatch.neighbourhood import Neighbourhood
-from palmatch.policies.cells import compiled_averages, compiled_clusters, compiled_numbered
+from palmatch.policies.cells import compiled_averages, compiled_clusters, compiled_numbered, compiled_telling
 from palmatch.policies.channel import Channel, randomised_response
-from palmatch.policies.once import MOST_CLUSTERED, MOST_COLUMNS, Crowd, reports_like
+from palmatch.policies.once import MOST_CLUSTERED, Crowd, reports_like
 from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds.tables import starts
 from palmatch.threads import spread
@@ -154,7 +154,7 @@ def fill_responses(some, chosen, layout, slope, counts, chances, out):  # type: 
         weight = weights[type_start[number] : type_start[number + 1]]
         cells = np.zeros(types, dtype=np.int64)
         if counts[number] > 1:
-            some_columns = table[:, :: -(-resources // MOST_COLUMNS)].copy()
+            some_columns = compiled_telling(table)
             cells = compiled_numbered(some_columns, compiled_clusters(some_columns, counts[number], weight))
         told = cells.max() + 1
         own = shares[kind[number], told, :told, :told].copy()

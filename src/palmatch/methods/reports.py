@@ -50,8 +50,9 @@ FEW_AGENTS, FINE_STEP, LONG_PATIENCE, MARGIN = 2000, 0.01, 400, 0.05
 # least that any of so many synthetic crowds of reports pays, but to no less than this share of what they were.
 TELLS_MUCH, MADE_UP_CROWDS, LEAST_SHARE = 2.0, 8, 0.5
 
-# Channels are tried out for this many regions at most; the others take one like those.
-_TRIED = 100
+# Channels are tried out for every region where there are at most `_TRIED`. Elsewhere the commonest number of reports
+# among so many regions is that of all, which is less subject to chance than each one's own, too.
+_TRIED, _ASKED = 100, 40
 
 # Synthetic agents on whom channels are tried, in all regions together.
 _MADE_UP = 60_000
@@ -213,31 +214,30 @@ def _like_others(crowds: Sequence[Crowd], others: dict[float, int]) -> list[Chan
 
 
 def _channels(crowds: list[Crowd], progress: Progress | None, run: Runner | None) -> list[Channel]:
-    """Return a channel for each crowd: tried out for as many as there is time for, and like those for the others."""
-    chosen = np.unique(np.linspace(0, len(crowds) - 1, min(len(crowds), _TRIED)).astype(int)).tolist()
-    all_agents = len(chosen) == len(crowds)
-    made_up = min(max(_MADE_UP // len(chosen), 100), 1500) if all_agents else 300
+    """Return a channel for each crowd: the best one that was tried out, or one with as many reports as others have."""
+    few = len(crowds) <= _TRIED
+    chosen = crowds if few else [crowds[place] for place in np.linspace(0, len(crowds) - 1, _ASKED).astype(int)]
+    made_up = min(max(_MADE_UP // len(chosen), 100), 1500) if few else 300
     done = count(1)
 
     def best(place: int, _next: int) -> Channel:
-        crowd = crowds[chosen[place]]
+        crowd = chosen[place]
         # Tailoring takes a moment for each region, so it is not for thousands of them.
-        found = best_channel(replace(crowd, region=kept(crowd.region)), tailor=all_agents, made_up=made_up)
+        found = best_channel(replace(crowd, region=kept(crowd.region)), tailor=few, made_up=made_up)
         if progress is not None:
-            progress(next(done), len(crowds))
+            progress(next(done), len(chosen))
         return found
 
     # The solver that tailors is not known to bear several threads.
-    threads = 1 if all_agents else None
-    tried = dict(zip(chosen, spread(best, len(chosen), at_a_time=1, threads=threads), strict=True))
+    tried = list(spread(best, len(chosen), at_a_time=1, threads=1 if few else None))
+    if few:
+        return tried
     counts = commonest(
-        (crowds[index].epsilon, channel.reports) for index, channel in tried.items() if channel.reports > 1
+        (crowd.epsilon, channel.reports) for crowd, channel in zip(chosen, tried, strict=True) if channel.reports > 1
     )
-    left = [crowd for index, crowd in enumerate(crowds) if index not in tried]
-    squares = None if run is not None else squares_among([crowd.region for crowd in left])
-    quick = None if squares is None else responses(*squares, left, counts)
-    others = iter(in_parts(_like_others, left, (counts,), run) if quick is None else quick)
-    return [tried[index] if index in tried else next(others) for index in range(len(crowds))]
+    squares = None if run is not None else squares_among([crowd.region for crowd in crowds])
+    quick = None if squares is None else responses(*squares, crowds, counts)
+    return in_parts(_like_others, crowds, (counts,), run) if quick is None else quick
 
 
 def drawn(plan: Reporting, chance: Randomness) -> IntArray:

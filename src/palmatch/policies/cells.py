@@ -12,6 +12,16 @@ from palmatch.problem import FloatArray, IntArray
 
 _ITERATIONS = 15
 
+# So many resources tell similar types from others, and more where there are fewer types to compare: a square of 121
+# places has 64.
+_MOST_COLUMNS, _MOST_ENTRIES = 64, 64 * 121
+
+
+def telling_columns(utilities: FloatArray) -> FloatArray:
+    """Return the columns by which rows are compared: evenly spread among those in which rows differ at all."""
+    columns: FloatArray = compiled_telling(utilities)
+    return columns
+
 
 def clusters(utilities: FloatArray, count: int, weight: FloatArray) -> FloatArray:
     """Return the middles (cells x resources) of `count` cells of similar rows, from starts that are far apart."""
@@ -41,6 +51,25 @@ def mean(utilities: FloatArray, weight: FloatArray) -> FloatArray:
     first = np.zeros(len(utilities), dtype=np.int64)
     sums: FloatArray = _sums(np.ascontiguousarray(utilities), first, np.ascontiguousarray(weight), 1)[1][0]
     return sums
+
+
+@numba.njit(cache=True, nogil=True)
+def compiled_telling(rows):  # type: ignore[no-untyped-def]  # compiled
+    """Return some columns, at least one; see `telling_columns`."""
+    differ, count = np.zeros(rows.shape[1], dtype=np.int64), 0
+    for place in range(rows.shape[1]):
+        for row in range(1, len(rows)):
+            if rows[row, place] != rows[0, place]:
+                differ[count] = place
+                count += 1
+                break
+    count = max(count, 1)
+    step = -(-count // max(_MOST_COLUMNS, _MOST_ENTRIES // len(rows)))
+    some = np.empty((len(rows), -(-count // step)))
+    for row in range(len(rows)):
+        for number in range(some.shape[1]):
+            some[row, number] = rows[row, differ[number * step]]
+    return some
 
 
 # A sum may be taken in any order, so that processors add several terms at a time: always the same on one machine.

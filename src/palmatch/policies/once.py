@@ -17,9 +17,9 @@ import scipy
 
 from palmatch.device.distribution import GRID
 from palmatch.device.report import SMALLEST
-from palmatch.neighbourhood import Neighbourhood, kept, spread_columns
+from palmatch.neighbourhood import Neighbourhood, kept
 from palmatch.policies.assignment import assignments
-from palmatch.policies.cells import averages, clusters, nearest_centre
+from palmatch.policies.cells import averages, clusters, nearest_centre, telling_columns
 from palmatch.policies.channel import Channel, enforce_epsilon, nothing_told, randomised_response, report
 from palmatch.problem import FloatArray, IntArray
 
@@ -34,9 +34,6 @@ _LARGEST_CROWD = 60
 
 # More types than this are represented by as many of them when cells are looked for.
 MOST_CLUSTERED = 2000
-
-# So many resources tell similar types from others.
-MOST_COLUMNS = 64
 
 
 def channel_for(
@@ -67,7 +64,13 @@ def silent(region: Neighbourhood, *, prior: FloatArray | None = None) -> Channel
 
 def response(region: Neighbourhood, count: int, epsilon: float, *, prior: FloatArray | None = None) -> Channel:
     """Return randomised response over `count` cells of similar types."""
-    cells = similar_cells(spread_columns(region, MOST_COLUMNS), count, _weight(region, prior))
+    return _response(region, telling_columns(region.utilities), count, epsilon, prior)
+
+
+def _response(
+    region: Neighbourhood, columns: FloatArray, count: int, epsilon: float, prior: FloatArray | None
+) -> Channel:
+    cells = _cells_by(columns, count, _weight(region, prior))
     return channel_for(region, cells, randomised_response(int(cells.max()) + 1, epsilon), prior=prior)
 
 
@@ -211,9 +214,10 @@ def _candidates(crowd: Crowd, tailor: bool) -> Iterator[Channel]:
     region, epsilon, prior = crowd.region, crowd.epsilon, crowd.prior
     # More cells than this cannot be told apart under the noise; to try them would only favour chance.
     most_cells = min(len(region.types), 2 * (1 + exp(min(epsilon, 10.0))))
+    columns = telling_columns(region.utilities)
     for count in CELLS:
         if count <= most_cells:
-            yield response(region, count, epsilon, prior=prior)
+            yield _response(region, columns, count, epsilon, prior)
     if tailor and epsilon < _LARGEST_TAILORED:
         found = tailored(region, epsilon, wanted=crowd.wanted, prior=prior)
         if found is not None:
@@ -259,10 +263,12 @@ def similar_cells(utilities: FloatArray, count: int, weight: FloatArray) -> IntA
 
     Of very many types, some find the middles of the cells for all.
     """
+    return _cells_by(telling_columns(utilities), count, weight)
+
+
+def _cells_by(utilities: FloatArray, count: int, weight: FloatArray) -> IntArray:
     if count == 1:
         return np.zeros(len(utilities), dtype=np.int64)
-    # Some resources tell places apart as well as all of them do.
-    utilities = np.ascontiguousarray(utilities[:, :: -(-utilities.shape[1] // MOST_COLUMNS)])
     some = np.arange(len(utilities))
     if len(some) > MOST_CLUSTERED:
         some = np.sort(np.random.Generator(np.random.PCG64(count)).choice(some, MOST_CLUSTERED, replace=False))
