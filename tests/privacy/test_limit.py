@@ -126,6 +126,20 @@ def test_the_nearest_column_is_within_the_ratio_and_nothing_is_nearer(seed, rati
         assert away <= weight @ (np.clip(wanted, least, ratio * least + delta) - wanted) ** 2 + 1e-9
 
 
+@pytest.mark.parametrize("ratio", [1.0, 2.0])
+@pytest.mark.parametrize("delta", [0.0, 0.1])
+def test_the_nearest_column_is_found_whatever_weights_are_equal(ratio, delta):
+    rng = _rng(5)
+    for _ in range(300):
+        count = int(rng.integers(2, 6))
+        wanted = rng.choice([rng.random(count), rng.integers(0, 4, count) / 4])
+        weight, column = rng.choice([np.full(count, 0.5), rng.choice([0.25, 1.0], count)]), np.empty(count)
+        project(wanted, weight, ratio, delta, -1.0, column, np.empty((2, count)))
+        away = weight @ (column - wanted) ** 2
+        for least in np.linspace(0, 1.1, 200):
+            assert away <= weight @ (np.clip(wanted, least, ratio * least + delta) - wanted) ** 2 + 1e-9
+
+
 @pytest.mark.parametrize("guess", [-1.0, 0.05, 0.1, 0.5])
 def test_a_step_to_the_middle_of_the_bracket_is_not_taken_for_the_root(guess):
     wanted, weight, column = np.array([0.2, 0.0]), np.array([0.9, 0.1]), np.empty(2)

@@ -94,21 +94,21 @@ def _roots(
         slopes[above] = ratio[of[above]] * weight[above] * (most[of[above]] - wanted[above])
         changes[below], changes[above] = weight[below], (ratio * ratio)[of[above]] * weight[above]
         slope, change = _added(columns, slopes, changes)
-        part = _added(columns, weight * below)[0] if delta > 0.0 else np.zeros(len(left))
+        part = _added(columns, weight * below)[0]
         high, low = np.where(slope > 0.0, least, high), np.where(slope > 0.0, low, least)
         following = least - np.divide(slope, change, out=np.zeros(len(left)), where=change > 0.0)
         nothing = (following <= 0.0) & ~known
-        done = ((change == last_change) & ((part == last_part) | (delta == 0.0))) | (following == least)
-        outside = (following < low) | (following > high) | (~done & ((following == low) | (following == high)))
-        least = np.where(nothing, 0.0, np.where(outside, 0.5 * (low + high), following))
+        done = ((change == last_change) & (part == last_part)) | (following == least)
+        inside = ((low < following) & (following < high)) | (done & (low <= following) & (following <= high))
+        least = np.where(nothing, 0.0, np.where(inside, following, 0.5 * (low + high)))
         result[left] = least
-        on = ~(nothing | (done & ~outside))
+        on = ~(nothing | (done & inside))
         if not on.any():
             break
         columns, entries = _some_of(columns, on)
         wanted, weight = wanted[entries], weight[entries]
         ratio, least, low, high, known, left = (column[on] for column in (ratio, least, low, high, known, left))
-        last_change, last_part = np.where(outside, -1.0, change)[on], part[on]
+        last_change, last_part = np.where(inside, change, -1.0)[on], part[on]
     return result
 
 

@@ -90,11 +90,11 @@ def root_of(wanted, weight, ratio, delta, least, high, parts):  # type: ignore[n
     """Return the root that `project` needs, from a first guess; 0 where the way leads there and `high` is not known.
 
     Two steps with the same change, of which the same part comes from below, are on one piece, where the second ends at
-    the root, unless it began at the middle of the bracket. (With a ratio of 1 an entry changes as much from below as
-    from above; without δ that is one piece.)
+    the root, unless it began at the middle of the bracket. The change alone would not do: with equal weights and a
+    ratio of 1 an entry changes as much from below as from above.
     """
     slopes, changes = parts[0, : len(wanted)], parts[1, : len(wanted)]
-    low, known, last_change, part, last_part = 0.0, high < np.inf, -1.0, 0.0, -1.0
+    low, known, last_change, last_part = 0.0, high < np.inf, -1.0, -1.0
     for _ in range(NEWTON_STEPS):
         most = ratio * least + delta
         for x in range(len(wanted)):
@@ -104,10 +104,9 @@ def root_of(wanted, weight, ratio, delta, least, high, parts):  # type: ignore[n
             below = weight[x] if wanted[x] < least else 0.0
             changes[x] = ratio * ratio * weight[x] if wanted[x] > most else below
         slope, change = added(slopes), added(changes)
-        if delta > 0.0:
-            for x in range(len(wanted)):
-                changes[x] = weight[x] if wanted[x] < least else 0.0
-            part = added(changes)
+        for x in range(len(wanted)):
+            changes[x] = weight[x] if wanted[x] < least else 0.0
+        part = added(changes)
         if slope > 0.0:
             high = least
         else:
@@ -115,9 +114,10 @@ def root_of(wanted, weight, ratio, delta, least, high, parts):  # type: ignore[n
         following = least - slope / change if change > 0.0 else least
         if following <= 0.0 and not known:
             return 0.0
-        done = (change == last_change and (part == last_part or delta == 0.0)) or following == least
-        # At an end of the bracket steps would go to and fro between the same two pieces.
-        if not (low <= following <= high if done else low < following < high):
+        done = (change == last_change and part == last_part) or following == least
+        # Steps that end where one began would go to and fro between the same two pieces.
+        inside = low < following < high or (done and low <= following <= high)
+        if not inside:
             following, change, done = 0.5 * (low + high), -1.0, False
         least, last_change, last_part = following, change, part
         if done:
