@@ -282,6 +282,26 @@ def test_channels_do_not_depend_on_who_assigns(monkeypatch) -> None:
     np.testing.assert_array_equal(found.values, policies_once.best_channel(crowd, tailor=False).values)
 
 
+@pytest.mark.parametrize("capacity", [1, 2, 6])
+def test_types_that_are_worth_the_same_on_average_are_told_apart_however_many_seats_there_are(capacity) -> None:
+    # On average every paper is worth the same, but for rounding: what agents compete for who know no more is arbitrary.
+    papers = np.arange(60)
+    types = np.where(papers % 4 == np.arange(4)[:, None], 0.8, 0.3)
+    own = types[np.arange(60) % 4]
+    problem = pm.table.problem(own, ["here"] * 60, {"here": types}, capacity=capacity, demand=1)
+    plan = reporting(Workspace(problem), Settings(epsilon=2.0), recommend=False)
+    assert plan.channels[0].reports == 4
+
+
+def test_seats_that_are_left_are_within_reach_where_types_differ() -> None:
+    types = np.array([[0.5, 0.2, 0.7, 0.3], [0.5, 0.6, 0.1, 0.3]])
+    region = Workspace(pm.table.problem(types[:1], ["here"], {"here": types})).regions[0]
+    prior, left = np.full(2, 0.5), np.array([3, 0, 9, 1])
+    crowd = policies_once.Crowd(region, 1.0, 2, np.array([0, 1]), prior, 2, left)
+    assert crowd.within_reach.tolist() == [0, 1, 2, 2, 2, 2]
+    assert policies_once.Crowd(region, 1.0, 2, np.array([0, 1]), prior, 2).within_reach.tolist() == [0, 1]
+
+
 def test_the_columns_worth_trying_hold_an_optimum() -> None:
     chance = np.random.default_rng(4)
     # Whole numbers of tenths: many of them are equal.

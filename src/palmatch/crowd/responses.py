@@ -84,13 +84,13 @@ def responses(
 def _chances(epsilons: list[float], most: list[int]) -> tuple[dict[tuple[int, int], IntArray], FloatArray]:
     """Return the chances of randomised response by the place of its ε and the number of cells, up to `most` of each ε.
 
-    They come as whole numbers, and as shares in one array.
+    They come as whole numbers, and the shares of the own and of any other cell in one array.
     """
-    whole, shares = {}, np.zeros((len(epsilons), max(most) + 1, max(most), max(most)))
+    whole, shares = {}, np.zeros((len(epsilons), max(most) + 1, 2))
     for at, epsilon in enumerate(epsilons):
         for cells in range(1, most[at] + 1):
             whole[at, cells] = chances = randomised_response(cells, epsilon)
-            shares[at, cells, :cells, :cells] = chances / GRID
+            shares[at, cells] = chances[0, 0] / GRID, chances[0, -1] / GRID
     return whole, shares
 
 
@@ -157,7 +157,9 @@ def fill_responses(some, chosen, layout, slope, counts, chances, out):  # type: 
             some_columns = compiled_telling(table)
             cells = compiled_numbered(some_columns, compiled_clusters(some_columns, counts[number], weight))
         told = cells.max() + 1
-        own = shares[kind[number], told, :told, :told].copy()
+        own = np.full((told, told), shares[kind[number], told, 1])
+        for cell in range(told):
+            own[cell, cell] = shares[kind[number], told, 0]
         values = compiled_averages(table, cells, own, weight)
         reports[number] = told
         all_cells[type_start[number] : type_start[number + 1]] = cells

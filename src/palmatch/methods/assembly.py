@@ -83,7 +83,7 @@ class PreparedGame:
 
     def play(self, workspace: Workspace, chance: Randomness, *, trace: bool = False) -> Matching:
         """Play the rounds."""
-        progress, seats = workspace.progress("rounds"), workspace.problem.seats
+        progress, seats = workspace.progress("agents"), workspace.problem.seats
         game = (self.public, self.own, self.rules, self.allowance)
         if seats is None:
             ends = simulate(*game, names=chance.private, trace=trace, progress=progress)

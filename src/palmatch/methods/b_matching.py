@@ -46,7 +46,8 @@ def b_matching(utilities: FloatArray, seats: Seats) -> IntArray:
         if not missing.any():
             taken = share > 0.5
             return np.column_stack((rows[taken], columns[taken])).astype(np.int64)
-        chosen = chosen | missing
+        # Where many resources are worth the same, all of what is missing would be most pairs that there are.
+        chosen = chosen | (missing if missing.sum() <= _AT_ONCE else missing & _most_wanted(gain, seats, missing))
 
 
 def _on_clones(utilities: FloatArray, seats: Seats, open_pairs: NDArray[np.bool_]) -> IntArray:

@@ -128,7 +128,7 @@ def _free(workspace: Workspace, lists: ValueLists, rule: Turns, guarantee: Guara
 
 def played(workspace: Workspace, lists: ValueLists, rule: Turns, chance: Randomness, trace: bool) -> Ended:
     """Play on lists."""
-    progress, problem = workspace.progress("rounds"), workspace.problem
+    progress, problem = workspace.progress("agents"), workspace.problem
     return take_turns(
         lists,
         rule,

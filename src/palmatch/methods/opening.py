@@ -17,7 +17,7 @@ from palmatch.methods.assembly import Runner
 from palmatch.methods.workspace import Workspace
 from palmatch.neighbourhood import Listed, Neighbourhood, listed_neighbourhoods
 from palmatch.policies.cells import mean
-from palmatch.problem import Expecting, ExpectingAll, FloatArray, IntArray, Problem, Region
+from palmatch.problem import Expecting, ExpectingAll, FloatArray, IntArray, Located, Problem, Region
 from palmatch.rounds.auction import ValueLists
 from palmatch.rounds.draws import Keys, streams
 from palmatch.rounds.seat_auction import sell_units
@@ -103,8 +103,12 @@ def opening_prices(
     keys: Keys,
     *,
     run: Runner | None = None,
-) -> tuple[FloatArray, list[IntArray]]:
-    """Sell everything to agents that know only their region; return the prices, and what each region then holds."""
+) -> tuple[FloatArray, list[IntArray], IntArray | None]:
+    """Sell everything to agents that know only their region.
+
+    Returns the prices, what each region then holds, and how many seats of each resource are left; None for places, one
+    to one, where types of a region hardly differ in what is left by all.
+    """
     means = region_means(regions, priors, run=run)
     table = lists_of(problem.region_index, regions, [mean[None] for mean in means])
     # A town's sale ends by itself; that of a crowd is cut off, so that it takes seconds and not hours.
@@ -114,14 +118,16 @@ def opening_prices(
     free, once = np.zeros(problem.resources), problem.agents > _MANY_IN_A_REGION * len(regions)
     sale = sell_units(problem, table, free, OPENING_STEP, names=names, patience=patience, draw_once=once)
     if problem.seats is not None:
-        return sale.prices, seats_wanted(problem, regions, sale.resource_of)
+        unsold = problem.capacity - np.bincount(sale.resource_of[:, 1], minlength=problem.resources)
+        return sale.prices, seats_wanted(problem, regions, sale.resource_of), unsold
     region_of_holder = np.full(problem.resources, -1, dtype=np.int64)
     sold = sale.resource_of >= 0
     region_of_holder[sale.resource_of[sold]] = problem.region_index[sold]
     sizes = np.diff(table.start)
     own = np.flatnonzero(region_of_holder[table.resources] == np.repeat(np.arange(len(regions)), sizes))
     places = own - np.repeat(table.start[:-1], sizes)[own]
-    return sale.prices, np.split(places, np.searchsorted(own, table.start[1:-1]))
+    left = None if isinstance(problem.domain, Located) else (region_of_holder < 0).astype(np.int64)
+    return sale.prices, np.split(places, np.searchsorted(own, table.start[1:-1])), left
 
 
 def lists_of(list_of: IntArray, regions: Sequence[Neighbourhood], values: Sequence[FloatArray]) -> ValueLists:

@@ -93,11 +93,12 @@ def filled(table: FloatArray) -> FloatArray:
     What is recommended next to never is left out; where nothing is left, there is one report for all types.
     """
     used = np.maximum(table[:, table.max(axis=0) > _NEVER], 0.0)
-    least = used.min(axis=0)
-    if not least.sum() > 0:
+    if not used.sum() > 0:
         return np.ones((len(table), 1))
+    # At a large ε all minima are 0.
+    alike = used.min(axis=0) if used.min(axis=0).sum() > 0 else used.mean(axis=0)
     left = np.maximum(1.0 - used.sum(axis=1), 0.0)
-    chances: FloatArray = used + left[:, None] * least / least.sum()
+    chances: FloatArray = used + left[:, None] * alike / alike.sum()
     return chances
 
 

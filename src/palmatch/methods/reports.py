@@ -50,8 +50,8 @@ FEW_AGENTS, FINE_STEP, LONG_PATIENCE, MARGIN = 2000, 0.01, 400, 0.05
 # least that any of so many synthetic crowds of reports pays, but to no less than this share of what they were.
 TELLS_MUCH, MADE_UP_CROWDS, LEAST_SHARE = 2.0, 8, 0.5
 
-# Channels are tried out for every region where there are at most `_TRIED`. Elsewhere the commonest number of reports
-# among so many regions is that of all, which is less subject to chance than each one's own, too.
+# Channels are tried out for every region where there are at most `_TRIED`. Elsewhere they are for `_ASKED` of them, and
+# the commonest number of reports is that of all.
 _TRIED, _ASKED = 100, 40
 
 # Synthetic agents on whom channels are tried, in all regions together.
@@ -132,13 +132,13 @@ def _reporting(
 ) -> Reporting:
     problem = workspace.problem
     (regions, priors), keys = both(lambda: regions_and_priors(workspace, listed=listed), lambda: workspace.keys)
-    opening, wanted = opening_prices(problem, regions, priors, keys, run=run)
+    opening, wanted, left = opening_prices(problem, regions, priors, keys, run=run)
     places, budget, of_agent = groups_of(problem, settings)
     crowds = np.bincount(problem.region_index, minlength=len(regions))
     units = np.bincount(problem.region_index, weights=problem.demand, minlength=len(regions)) / np.maximum(crowds, 1)
     each = np.maximum(np.round(units), 1).astype(np.int64)
     crowded = [
-        Crowd(regions[place], float(epsilon), int(crowds[place]), wanted[place], priors[place], int(each[place]))
+        Crowd(regions[place], float(epsilon), int(crowds[place]), wanted[place], priors[place], int(each[place]), left)
         for place, epsilon in zip(places, budget, strict=True)
     ]
     owners = tuple(regions[place] for place in places)
@@ -232,6 +232,7 @@ def _channels(crowds: list[Crowd], progress: Progress | None, run: Runner | None
     tried = list(spread(best, len(chosen), at_a_time=1, threads=1 if few else None))
     if few:
         return tried
+    # Regions that would rather say nothing are not counted: at a small ε, that all say nothing was never better.
     counts = commonest(
         (crowd.epsilon, channel.reports) for crowd, channel in zip(chosen, tried, strict=True) if channel.reports > 1
     )
@@ -309,7 +310,7 @@ def bids(workspace: Workspace, plan: Reporting, reported: IntArray, chance: Rand
             patience=plan.patience,
             names=chance.public,
             trace=trace,
-            progress=workspace.progress("rounds"),
+            progress=workspace.progress("agents"),
         )
         return Settled(bidding.units, bidding.rounds, bidding.trace)
     sale = sell_units(
@@ -322,7 +323,7 @@ def bids(workspace: Workspace, plan: Reporting, reported: IntArray, chance: Rand
         # Reports are noisy: what they lose by a unit is no reason to leave it open.
         fill=True,
         trace=trace,
-        progress=workspace.progress("rounds"),
+        progress=workspace.progress("agents"),
     )
     return Settled(sale.resource_of, sale.rounds, sale.trace)
 

@@ -19,8 +19,14 @@ _MOST_COLUMNS, _MOST_ENTRIES = 64, 64 * 121
 
 def telling_columns(utilities: FloatArray) -> FloatArray:
     """Return the columns by which rows are compared: evenly spread among those in which rows differ at all."""
-    columns: FloatArray = compiled_telling(utilities)
+    columns: FloatArray = compiled_telling(np.ascontiguousarray(utilities))
     return columns
+
+
+def differing(utilities: FloatArray) -> IntArray:
+    """Return the columns in which not all rows are the same."""
+    places: IntArray = compiled_differing(np.ascontiguousarray(utilities))
+    return places
 
 
 def clusters(utilities: FloatArray, count: int, weight: FloatArray) -> FloatArray:
@@ -54,21 +60,29 @@ def mean(utilities: FloatArray, weight: FloatArray) -> FloatArray:
 
 
 @numba.njit(cache=True, nogil=True)
-def compiled_telling(rows):  # type: ignore[no-untyped-def]  # compiled
-    """Return some columns, at least one; see `telling_columns`."""
-    differ, count = np.zeros(rows.shape[1], dtype=np.int64), 0
+def compiled_differing(rows):  # type: ignore[no-untyped-def]  # compiled
+    """Return the columns in which rows differ; see `differing`."""
+    places, count = np.empty(rows.shape[1], dtype=np.int64), 0
     for place in range(rows.shape[1]):
         for row in range(1, len(rows)):
             if rows[row, place] != rows[0, place]:
-                differ[count] = place
+                places[count] = place
                 count += 1
                 break
-    count = max(count, 1)
-    step = -(-count // max(_MOST_COLUMNS, _MOST_ENTRIES // len(rows)))
-    some = np.empty((len(rows), -(-count // step)))
+    return places[:count]
+
+
+@numba.njit(cache=True, nogil=True)
+def compiled_telling(rows):  # type: ignore[no-untyped-def]  # compiled
+    """Return some columns, at least one; see `telling_columns`."""
+    places = compiled_differing(rows)
+    if len(places) == 0:
+        places = np.zeros(1, dtype=np.int64)
+    step = -(-len(places) // max(_MOST_COLUMNS, _MOST_ENTRIES // len(rows)))
+    some = np.empty((len(rows), -(-len(places) // step)))
     for row in range(len(rows)):
         for number in range(some.shape[1]):
-            some[row, number] = rows[row, differ[number * step]]
+            some[row, number] = rows[row, places[number * step]]
     return some
 
 

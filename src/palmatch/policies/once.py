@@ -19,7 +19,7 @@ from palmatch.device.distribution import GRID
 from palmatch.device.report import SMALLEST
 from palmatch.neighbourhood import Neighbourhood, kept
 from palmatch.policies.assignment import assignments
-from palmatch.policies.cells import averages, clusters, nearest_centre, telling_columns
+from palmatch.policies.cells import averages, clusters, differing, nearest_centre, telling_columns
 from palmatch.policies.channel import Channel, enforce_epsilon, nothing_told, randomised_response, report
 from palmatch.problem import FloatArray, IntArray
 
@@ -154,6 +154,8 @@ class Crowd:
         How likely each possible type is.
     demand:
         How many resources an agent wants, on average.
+    left:
+        How many seats of each resource of the problem no crowd competes for; None where that is not known.
     """
 
     region: Neighbourhood
@@ -162,6 +164,21 @@ class Crowd:
     wanted: IntArray
     prior: FloatArray
     demand: int = 1
+    left: IntArray | None = None
+
+    @property
+    def within_reach(self) -> IntArray:
+        """Positions of seats that agents of the crowd could have: those that it competes for, and those that are left.
+
+        Of the latter only those that types value differently: who knows nothing but the region is indifferent between
+        resources, and which of them are left is then arbitrary, but a report may tell them apart.
+        """
+        if self.left is None:
+            return self.wanted
+        places = differing(self.region.utilities)
+        places = places[places < len(self.region.resources)]
+        seats = np.minimum(self.left[self.region.resources[places]], self.size * self.demand)
+        return np.concatenate((self.wanted, np.repeat(places, seats)))
 
     @property
     def has_nothing_to_tell(self) -> bool:
@@ -178,11 +195,11 @@ def best_channel(crowd: Crowd, *, tailor: bool = True, made_up: int = 1500) -> C
     chance = np.random.Generator(np.random.PCG64(crowd.size))
     size = min(crowd.size, max(_LARGEST_CROWD // crowd.demand, 1))
     members = chance.choice(len(region.types), p=_weight(region, prior), size=(-(-made_up // size), size))
-    draws = chance.integers(GRID, size=members.shape)
+    draws, within_reach = chance.integers(GRID, size=members.shape), crowd.within_reach
     for candidate in _candidates(crowd, tailor):
         # Tailoring takes scipy's solvers anyway; without it they need not be imported.
         assign = _assigned_by_scipy if tailor else assignments
-        welfare = _tried(region, candidate, members, draws, crowd.wanted, crowd.demand, assign)
+        welfare = _tried(region, candidate, members, draws, within_reach, crowd.demand, assign)
         # A little more has to be gained for it to be more than chance among the synthetic crowds.
         if welfare > most * 1.002:
             best, most = candidate, welfare
