@@ -173,7 +173,8 @@ def _pairs(
         for name, known, kind in ((agent, agents, "agent"), (resource, resources, "resource")):
             if name not in known:
                 raise InputError(
-                    f"A conflict names the {kind} {name!r}, which there is not: correct its id or remove the conflict."
+                    f"A conflict or a pair that is matched beforehand names the {kind} {name!r}, which there is not: "
+                    "correct its id, or remove the pair."
                 )
         rows.append((agents[agent], resources[resource]))
     return np.unique(np.array(rows, dtype=np.int64).reshape(-1, 2), axis=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections import Counter
@@ -176,7 +177,7 @@ def test_the_matrix_of_perturbed_maximization_is_matched(folder: Path) -> None:
         ("regions.csv", "~Ada_Example1,Theory\n", "Found no region for 22 of 22 reviewers"),
         ("scores.csv", "p1,~Ana,0.5\np99,~Ana,0.5\n", "scores.csv, line 2, column 'paper': found 'p99'"),
         ("max_papers.csv", "~Emil_Example1\n", "max_papers.csv: found 1 columns, expected 2"),
-        ("constraints.csv", "p1,~Absent,-1\n", "A conflict names the agent '~Absent', which there is not"),
+        ("constraints.csv", "p1,~Absent,-1\n", "names the agent '~Absent', which there is not"),
         ("constraints.csv", "p1,~Emil_Example1,-1\np1,~Emil_Example1,1\n", "are both -1 and 1"),
         (
             "constraints.csv",
@@ -191,6 +192,91 @@ def test_a_mistake_in_a_chairs_file_is_one_sentence(folder: Path, name: str, tex
     assert result.returncode == 2
     assert told in said(result)
     assert not (folder / "assignments.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("--conflicts", "column 'constraint': found a number that does not fit"),
+        ("--max-papers", "column 'max_papers': found a number that does not fit"),
+        ("--regions", "in regions of which types.csv has no types"),
+    ],
+)
+def test_scores_in_place_of_another_file_are_not_quoted(folder: Path, option: str, told: str) -> None:
+    rows = [line.split(",") for line in (folder / "scores.csv").read_text().splitlines()]
+    private = "".join(f"{user},0.{71_234_560 + place}\n" for place, user in enumerate(sorted({row[1] for row in rows})))
+    (folder / "private.csv").write_text(private)
+    if option == "--conflicts":
+        (folder / "private.csv").write_text("".join(f"{paper},{user},0.71234567\n" for paper, user, _ in rows))
+    result = matched(folder, option, "private.csv")
+    assert result.returncode == 2
+    assert told in said(result)
+    assert "7123" not in said(result)
+
+
+def test_a_column_of_papers_that_is_not_used_is_named(folder: Path) -> None:
+    text = (folder / "papers.csv").read_text().replace("id,topic", "id,topic,capcity", 1)
+    lines = text.splitlines()
+    (folder / "papers.csv").write_text("\n".join([lines[0], *(f"{line},3" for line in lines[1:])]) + "\n")
+    result = matched(folder)
+    assert result.returncode == 0, result.stderr
+    assert "Note: Not used of papers.csv: 'capcity'." in said(result)
+
+
+def test_a_reviewer_without_scores_takes_part_if_limits_name_it(folder: Path) -> None:
+    with (folder / "regions.csv").open("a") as file:
+        file.write(
+            "~New_Example1,{0}\n~Old_Example1,{0}\n".format((folder / "regions.csv").read_text().split(",")[-1].strip())
+        )
+    with (folder / "max_papers.csv").open("a") as file:
+        file.write("~New_Example1,2\n")
+    result = matched(folder, out="pairs.csv")
+    assert result.returncode == 0, result.stderr
+    assert "1 user of max_papers.csv ('~New_Example1') without any score: taking part" in said(result)
+    assert "5 users of regions.csv without a score or a line of --max-papers: left out." in said(result)
+    rows = [line.split(",") for line in (folder / "pairs.csv").read_text().splitlines()]
+    assert 1 <= sum(row[0] == "~New_Example1" for row in rows) <= 2
+    assert not any(row[0] == "~Old_Example1" for row in rows)
+
+
+def test_scores_come_from_the_standard_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert matched(folder, "--seed", 3, out="named.csv").returncode == 0
+    raw = (folder / "scores.csv").read_bytes()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
+    result = run(
+        "match", "-", "papers.csv", "--domain", "table", "--types", "types.csv", "--regions", "regions.csv",
+        "--conflicts", "constraints.csv", "--max-papers", "max_papers.csv", "--capacity", 3, "--demand", 3,
+        "--out", "piped.csv", "--seed", 3, folder=folder,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert (folder / "piped.csv").read_bytes() == (folder / "named.csv").read_bytes()
+    # Also where they are the archive that the types come from.
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
+    assert run("types", "papers.csv", "--from", "scores.csv", "--out", "own.csv", folder=folder).returncode == 0
+    result = run("match", "-", "papers.csv", "--domain", "table", "--types", "own.csv", "--out", "x.csv", folder=folder)
+    assert result.returncode == 2
+    assert "own.csv was derived from -, or from the same scores" in said(result)
+
+
+def test_more_papers_wanted_than_there_are_is_explained_by_full_papers(folder: Path) -> None:
+    result = matched(folder, "--demand", 30, "--capacity", 1)
+    assert result.returncode == 0, result.stderr
+    assert "papers have room (capacity)" not in said(result)
+    assert "is full (capacity)" in said(result)
+
+
+def test_pairs_that_are_assigned_are_no_conflicts(folder: Path) -> None:
+    assert matched(folder, "--json", "match.json").returncode == 0
+    problem = json.loads((folder / "match.json").read_text())["problem"]
+    rows = [line.rsplit(",", 1)[1] for line in (folder / "constraints.csv").read_text().split()]
+    assert (problem["conflicts"], problem["assigned"]) == (rows.count("-1"), rows.count("1"))
+
+
+@pytest.mark.parametrize("text", ["1,0", "0.5,1", "0,0"])
+def test_a_range_of_scores_is_one(folder: Path, text: str) -> None:
+    result = matched(folder, f"--score-range={text}")
+    assert result.returncode == 2
+    assert f"got --score-range='{text}'" in said(result)
 
 
 def test_options_of_scores_are_refused_where_there_are_none(folder: Path) -> None:

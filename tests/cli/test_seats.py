@@ -132,8 +132,8 @@ def test_an_agent_without_any_unit_has_a_row_of_its_own(folder: Path) -> None:
     [
         ("requests.csv", REQUESTS.replace(",2\n", ",1.5\n"), "requests.csv, line 2, column 'demand': found '1.5'"),
         ("sites.csv", SITES.replace(",4\n", ",-1\n"), "sites.csv, line 2, column 'capacity': found '-1'"),
-        ("conflicts.csv", "agent,resource\nzoe,x\n", "A conflict names the agent 'zoe', which there is not"),
-        ("conflicts.csv", "agent,resource\na,z\n", "A conflict names the resource 'z', which there is not"),
+        ("conflicts.csv", "agent,resource\nzoe,x\n", "names the agent 'zoe', which there is not"),
+        ("conflicts.csv", "agent,resource\na,z\n", "names the resource 'z', which there is not"),
         ("conflicts.csv", "agent,paper\na,x\n", "conflicts.csv"),
     ],
 )

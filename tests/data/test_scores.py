@@ -135,14 +135,14 @@ def test_constraints_are_conflicts_nothing_or_pairs_beforehand(tmp_path: Path) -
     assert read_pairs(written(tmp_path, "one.csv", "p1,ana,-1\n")).conflicts == (("ana", "p1"),)
     own = read_pairs(written(tmp_path, "own.csv", "agent,resource\nana,p1\n"))
     assert (own.conflicts, own.fixed) == ((("ana", "p1"),), ())
-    with pytest.raises(InputError, match="line 2, column 'constraint': found '2', expected -1"):
+    with pytest.raises(InputError, match="line 2, column 'constraint': found a number that does not fit, expected -1"):
         read_pairs(written(tmp_path, "wrong.csv", "p1,ana,-1\np1,bo,2\n"))
 
 
 def test_limits_and_regions_of_users_are_read_once_each(tmp_path: Path) -> None:
     assert read_max_papers(written(tmp_path, "max.csv", "ana,3\nbo,0\n")) == {"ana": 3, "bo": 0}
     assert read_regions(written(tmp_path, "regions.csv", "user,region\nana,Theory\n")) == {"ana": "Theory"}
-    with pytest.raises(InputError, match=r"line 2, column 'max_papers': found '1\.5'"):
+    with pytest.raises(InputError, match="line 2, column 'max_papers': found a number that does not fit"):
         read_max_papers(written(tmp_path, "half.csv", "ana,3\nbo,1.5\n"))
     with pytest.raises(InputError, match="line 2, column 'user': found 'ana', expected each user once"):
         read_regions(written(tmp_path, "twice.csv", "ana,x\nana,y\n"))

@@ -163,7 +163,10 @@ def test_a_region_is_never_guessed() -> None:
         pm.scores.problem(told, types)
     with pytest.raises(InputError, match="Found no region for 1 of 12 reviewers"):
         pm.scores.problem(told, types, {user: region for user, region in regions.items() if user != "~User_4"})
-    with pytest.raises(InputError, match=r"Found reviewers in 'c', of which types\.csv has no types"):
+    with pytest.raises(
+        InputError,
+        match=r"1 of 12 reviewers \('~User_4'\) in regions of which types\.csv has no types, expected one of 'a', 'b'",
+    ):
         pm.scores.problem(told, types, regions | {"~User_4": "c"})
 
 

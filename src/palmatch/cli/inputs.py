@@ -17,12 +17,20 @@ from palmatch.cli.memory import check_areas, check_city, check_file, check_types
 from palmatch.cli.options import ProblemOptions, numbers, place, score_range
 from palmatch.cli.show import announce_compiling
 from palmatch.data import city
-from palmatch.data.cells import identifiers, unit_counts
+from palmatch.data.cells import identifiers, unit_counts, unused
 from palmatch.data.conference import conference
-from palmatch.data.files import read_sheet
+from palmatch.data.files import listed, read_sheet
 from palmatch.data.labels import Labels, check_same_areas, need_primary, read_labels
 from palmatch.data.points import read_points, read_trips
-from palmatch.data.scores import Pairs, is_score_file, read_max_papers, read_pairs, read_regions, read_scores
+from palmatch.data.scores import (
+    Pairs,
+    is_score_file,
+    read_max_papers,
+    read_pairs,
+    read_regions,
+    read_scores,
+    with_users,
+)
 from palmatch.data.tables import Table, Types, check_regions, read_table, read_types
 from palmatch.domains import mobility, papers, plugin, scores, table
 from palmatch.domains import pairs as partners
@@ -191,8 +199,8 @@ def _rides(agents: Path, chosen: ProblemOptions, excluded: Sequence[tuple[str, s
 
 def _mutual(agents: Path, chosen: ProblemOptions, excluded: Sequence[tuple[str, str]]) -> Inputs:
     # The agents are what there is a column for.
-    ids, _, possible = _ids_and_types(agents, chosen.types)
-    rows = _rows_of(agents, ids, possible)
+    offered, possible = _resources_and_types(agents, chosen.types)
+    rows = _rows_of(agents, offered.ids, possible)
     return Inputs(lambda *_: partners.table(rows, types=possible, interest=chosen.interest, conflicts=excluded))
 
 
@@ -272,9 +280,17 @@ def _of_areas(reviewers: Labels, submitted: Labels, chosen: ProblemOptions, limi
 
 
 def _table(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
-    ids, seats, possible = _ids_and_types(resources, chosen.types)
-    rows, own = _rows_of(agents, ids, possible), limits._replace(capacity=given_or(seats, limits.capacity))
-    return Inputs(lambda *_: table.problem(rows, types=possible, interest=chosen.interest, **own._asdict()))
+    offered, possible = _resources_and_types(resources, chosen.types)
+    rows, own = (
+        _rows_of(agents, offered.ids, possible),
+        limits._replace(capacity=given_or(offered.seats, limits.capacity)),
+    )
+
+    def problem(_size: float, _seed: int | None) -> Problem:
+        found = table.problem(rows, types=possible, interest=chosen.interest, **own._asdict())
+        return replace(found, public_notes=offered.notes)
+
+    return Inputs(problem)
 
 
 def _rows_of(agents: Path, ids: tuple[str, ...], possible: Types) -> Table:
@@ -283,10 +299,18 @@ def _rows_of(agents: Path, ids: tuple[str, ...], possible: Types) -> Table:
     return rows
 
 
-def _ids_and_types(
+class _Offered(NamedTuple):
+    """Ids and capacities of resources, and what a reader should know about their file."""
+
+    ids: tuple[str, ...]
+    seats: NDArray[np.float64] | None
+    notes: tuple[str, ...]
+
+
+def _resources_and_types(
     resources: Path, types: Path | None, bounds: tuple[float, float] = (0.0, 1.0)
-) -> tuple[tuple[str, ...], NDArray[np.float64] | None, Types]:
-    """Return the ids and capacities of the resources, and the possible types of each region."""
+) -> tuple[_Offered, Types]:
+    """Return the resources, and the possible types of each region."""
     if types is None:
         raise InputError(
             "--domain table needs --types FILE: the utilities of every possible agent of each region. `palmatch "
@@ -294,7 +318,9 @@ def _ids_and_types(
         )
     sheet = read_sheet(resources)
     ids = identifiers(sheet)
-    return ids, unit_counts(sheet, "capacity"), read_types(types, resource_ids=ids, bounds=bounds)
+    # Topics are for `palmatch types`, which reads the same file.
+    notes = unused(sheet, "id", "capacity", "topic")
+    return _Offered(ids, unit_counts(sheet, "capacity"), notes), read_types(types, resource_ids=ids, bounds=bounds)
 
 
 def _refuse_own(found: str, known: set[str], types: Path | None, file: Path) -> None:
@@ -309,36 +335,45 @@ def _refuse_own(found: str, known: set[str], types: Path | None, file: Path) -> 
 def _scores(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
     """Read scores as openreview-matcher and perturbed-maximization keep them."""
     bounds = score_range(chosen.score_range)
-    ids, seats, possible = _ids_and_types(resources, chosen.types, bounds)
+    offered, possible = _resources_and_types(resources, chosen.types, bounds)
     files = [agents, *(chosen.scores or [])]
     known = set(re.findall("[0-9a-f]{16}", possible.derived))
     for file in files if known else ():
         _refuse_own(digest(file), known, chosen.types, file)
     weights = None if chosen.weights is None else numbers(chosen.weights, "--weights")
-    read = partial(read_scores, bounds=bounds, papers=ids, listed_in=str(resources))
+    read = partial(read_scores, bounds=bounds, papers=offered.ids, listed_in=str(resources))
     told = read(files, weights=weights)
     for file in files if known else ():
         alone = told if len(files) == 1 else read([file])
         _refuse_own(scores_digest(alone), known, chosen.types, file)
     regions = None if chosen.regions is None else read_regions(chosen.regions)
     most = {} if chosen.max_papers is None else read_max_papers(chosen.max_papers)
-    absent = sorted(set(most) - set(told.users)) if most else []
-    notes = [f"{len(absent):,} users of {chosen.max_papers} have no scores, and are left out."] if absent else []
+    notes = []
+    if silent := sorted(set(most).difference(told.users)):
+        # Leaving them out would tell that they have no scores.
+        told = with_users(told, silent)
+        names = f"{counted(len(silent), 'user')} of {chosen.max_papers} ({listed(silent, limit=3)})"
+        notes.append(f"{names} without any score: taking part, with the score 0 for every paper.")
+    if absent := len(set(regions or ()).difference(told.users)):
+        notes.append(
+            f"{counted(absent, 'user')} of {chosen.regions} without a score or a line of --max-papers: left out."
+        )
     demand = np.full(len(told.users), np.nan)
     if most:
         demand[:] = [most.get(user, np.nan) for user in told.users]
 
     def problem(_size: float, _seed: int | None) -> Problem:
-        return scores.problem(
+        found = scores.problem(
             told,
             possible,
             regions,
             bounds=bounds,
             interest=chosen.interest,
-            capacity=given_or(seats, limits.capacity),
+            capacity=given_or(offered.seats, limits.capacity),
             demand=given_or(demand, limits.demand),
             conflicts=limits.conflicts,
             notes=notes,
         )
+        return replace(found, public_notes=offered.notes)
 
     return Inputs(problem)

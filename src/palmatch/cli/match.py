@@ -122,6 +122,8 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, f
     show.say(show.size_of(problem))
     rounds = f" in {show.counted(matching.rounds, 'round')}" if matching.rounds else ""
     against = f", {round(100 * (1 - matching.welfare / best), 1) + 0.0:.1f} % below the optimum" if best else ""
+    if best is None:
+        against = "; --score finds the optimum, and so the loss"
     units = "" if problem.seats is None or problem.pairs else f" with {show.counted(matching.filled, 'unit')}"
     told = f"{matching.method}: {matching.matched:,} matched{units}{rounds}"
     show.say(f"{told}, welfare {matching.welfare:,.2f}{against}")
@@ -163,7 +165,8 @@ def _figures(
             "interest": problem.interest,
             "seats": int(problem.capacity.sum()),
             "units": int(problem.demand.sum()),
-            "conflicts": len(problem.conflicts),
+            "conflicts": len(problem.whole_seats.conflicts),
+            "assigned": len(problem.assigned),
             "notes": problem.notes,
             "public_notes": problem.public_notes,
         },

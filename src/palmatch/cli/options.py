@@ -334,6 +334,11 @@ def score_range(text: str) -> tuple[float, float]:
     values = numbers(text, "--score-range")
     if len(values) != 2:
         raise InputError(f"Expected the smallest and the largest score as LOW,HIGH, got --score-range={text!r}.")
+    if not values[0] <= 0 <= values[1] or values[0] == values[1]:
+        raise InputError(
+            "Expected LOW,HIGH around 0, which is the score of a pair without a row, and LOW below HIGH, got "
+            f"--score-range={text!r}."
+        )
     return values[0], values[1]
 
 

@@ -101,6 +101,17 @@ def _kind(value: Any) -> str:
     return "no finite number" if not np.isfinite(number) else "a number that does not fit"
 
 
+def not_used(source: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return a note about columns that are not used, if there are any: misspelt optional ones show there."""
+    return (f"Not used of {source}: {listed(names)}.",) if names else ()
+
+
+def unused(sheet: Sheet, *known: str) -> tuple[str, ...]:
+    """Return a note about the columns that have none of the known names."""
+    places = {find_column(sheet, name) for name in known}
+    return not_used(sheet.source, [name for place, name in enumerate(sheet.names) if place not in places])
+
+
 def texts(sheet: Sheet, column: int) -> pl.Series:
     """Return a column as stripped text; whole numbers are spelt out, missing values are empty."""
     series = sheet.columns[column]

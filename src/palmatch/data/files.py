@@ -95,11 +95,11 @@ def read_sheet(path: FilePath, *, header: bool = True, begin: bool = False) -> S
     """
     source = os.fspath(path)
     if source == "-":
-        return _sheet_of_input(sys.stdin.buffer.read(), header=header)
+        return _sheet_of_input(standard_input(), header=header)
     kind = source.lower()
     raw = _bytes_of(source, begin=begin and kind.endswith((".csv", ".tsv")))
     if not raw:
-        raise InputError(f"{source} is empty; expected a line of column names and at least one row.")
+        raise _nothing_in(source, header=header)
     if kind.endswith(".parquet"):
         return _parquet_sheet(source, raw, rows=1 if begin else None)
     if not kind.endswith(TEXT_SUFFIXES):
@@ -109,6 +109,13 @@ def read_sheet(path: FilePath, *, header: bool = True, begin: bool = False) -> S
         end = text.find(b"\n", len(text) - len(text.lstrip(b" \n")))
         text = text if end < 0 else text[:end]
     return _text_sheet(source, text, header=header)
+
+
+def standard_input() -> bytes:
+    """Return all of the standard input, and leave it to be read again: what kind of file it is decides who reads it."""
+    raw = sys.stdin.buffer.read()
+    sys.stdin = io.TextIOWrapper(io.BytesIO(raw))
+    return raw
 
 
 def read_lines(path: FilePath) -> list[str]:
@@ -133,11 +140,17 @@ def with_header(sheet: Sheet) -> Sheet:
     return replace(sheet, heading=heading, names=names, columns=columns, lines=sheet.lines[1:])
 
 
+def _nothing_in(source: str, *, header: bool) -> InputError:
+    if header:
+        return InputError(f"{source} is empty; expected a line of column names and at least one row.")
+    return InputError(f"{source} is empty; expected at least one row: leave the file out if there is nothing in it.")
+
+
 def _sheet_of_input(raw: bytes, *, header: bool) -> Sheet:
     """Read the standard input, whose name says nothing about its kind: the first bytes do."""
     source = "the standard input"
     if not raw:
-        raise InputError(f"{source} is empty; expected a line of column names and at least one row.")
+        raise _nothing_in(source, header=header)
     if raw.startswith(PARQUET_MAGIC):
         return _parquet_sheet(source, raw)
     text = _uncompressed(source, raw) if raw.startswith(GZIP_MAGIC) else raw
@@ -342,7 +355,7 @@ def _check_widths(source: str, lines: pl.Series, numbers: NDArray[np.int64], *, 
         decimals = " and write decimals with a point" if separator == "," else ""
         raise InputError(
             f"{source}, line {numbers[ragged[0]]}: found {found} {'cell' if found == 1 else 'cells'}, "
-            f"expected {widths[0]} as in the header, cut at each {kind}; complete the line, or quote a cell "
+            f"expected {widths[0]} as in the first line, cut at each {kind}; complete the line, or quote a cell "
             f"that holds a {kind}{decimals}."
         )
     return int(widths[0])

@@ -13,8 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pyproj import Geod
 
-from palmatch.data.cells import epsilons, find_column, identifiers, need_column, numbers, refuse, unit_counts
-from palmatch.data.files import FilePath, Sheet, listed, read_sheet
+from palmatch.data.cells import (
+    epsilons,
+    find_column,
+    identifiers,
+    need_column,
+    not_used,
+    numbers,
+    refuse,
+    unit_counts,
+)
+from palmatch.data.files import FilePath, Sheet, read_sheet
 from palmatch.errors import InputError
 
 LATITUDE = "a latitude in degrees between -90 and 90"
@@ -64,8 +73,8 @@ class Points:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know about the file: a misspelt name of an optional column shows here."""
-        return (f"Not used of {self.source}: {listed(self.ignored)}.",) if self.ignored else ()
+        """What a reader should know about the file."""
+        return not_used(self.source, self.ignored)
 
 
 def read_points(path: FilePath, *, role: Literal["agents", "resources"]) -> Points:
@@ -117,7 +126,9 @@ def _positions(sheet: Sheet, *, north: int, east: int) -> tuple[NDArray[np.float
     longitude = numbers(sheet, east, expected=LONGITUDE)
     too_far_north = ~(np.abs(latitude) <= 90)
     swapped = too_far_north & (np.abs(latitude) <= 180) & (np.abs(longitude) <= 90)
-    refuse(sheet, north, where=swapped, expected=LATITUDE, advice=EXCHANGE)
+    # A single row may just be wrong.
+    if 2 * swapped.sum() > len(swapped):
+        refuse(sheet, north, where=swapped, expected=LATITUDE, advice=EXCHANGE)
     refuse(sheet, north, where=too_far_north, expected=LATITUDE)
     refuse(sheet, east, where=~(np.abs(longitude) <= 180), expected=LONGITUDE)
     nowhere = (latitude == 0) & (longitude == 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -99,10 +99,8 @@ def is_scores(sheet: Sheet) -> bool:
 
 
 def is_score_file(path: FilePath) -> bool:
-    """Say whether a file holds scores rather than a table with a header; the standard input is taken for a table."""
+    """Say whether a file holds scores rather than a table with a header."""
     source = os.fspath(path)
-    if source == "-":
-        return False
     return source.lower().endswith(MATRIX_SUFFIX) or is_scores(read_sheet(path, header=False, begin=True))
 
 
@@ -149,6 +147,18 @@ def read_scores(
     weighed = (share * part for part, share in zip(parts, shares / shares.sum(), strict=True))
     rows = parts[0] if len(parts) == 1 else reduce(add, weighed)
     return Scores(", ".join(os.fspath(path) for path in paths), users, tuple(known), rows)
+
+
+def with_users(scores: Scores, users: Iterable[str]) -> Scores:
+    """Return the scores of these users as well, who have the score 0 for every paper where they are not there yet."""
+    missing = sorted(set(users).difference(scores.users))
+    if not missing:
+        return scores
+    own = scores.rows.tocsr()
+    start = np.append(own.indptr, np.full(len(missing), own.indptr[-1]))
+    every = DistinctIds((*scores.users, *missing))
+    rows = scipy.sparse.csr_array((own.data, own.indices, start), shape=(len(every), own.shape[1]))
+    return replace(scores, users=every, rows=rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -315,8 +325,9 @@ def read_pairs(path: FilePath) -> Pairs:
     sheet = named_columns(sheet, _CONSTRAINTS)
     papers, users = (filled_texts(sheet, column, expected="an id") for column in (0, 1))
     expected = "-1 (conflict), 0 (nothing) or 1 (matched beforehand)"
-    values = numbers(sheet, 2, expected=expected, public=True)
-    refuse(sheet, 2, where=~np.isin(values, (-1, 0, 1)), expected=expected, public=True)
+    # Not quoted, here and below: a file of scores may have been given in place of this one.
+    values = numbers(sheet, 2, expected=expected)
+    refuse(sheet, 2, where=~np.isin(values, (-1, 0, 1)), expected=expected)
     pairs = list(zip(users, papers, strict=True))
     return Pairs(*(tuple(pair for pair, told in zip(pairs, values, strict=True) if told == value) for value in (-1, 1)))
 
@@ -326,8 +337,8 @@ def read_max_papers(path: FilePath) -> dict[str, int]:
     sheet = named_columns(read_sheet(path, header=False), ("user", "max_papers"))
     users = _each_user(sheet)
     expected = "a whole number of at least 0"
-    values = numbers(sheet, 1, expected=expected, public=True)
-    refuse(sheet, 1, where=~((values >= 0) & (values == np.floor(values))), expected=expected, public=True)
+    values = numbers(sheet, 1, expected=expected)
+    refuse(sheet, 1, where=~((values >= 0) & (values == np.floor(values))), expected=expected)
     return dict(zip(users, values.astype(int).tolist(), strict=True))
 
 

@@ -325,9 +325,13 @@ def _regions_of(scores: Scores, names: tuple[str, ...], regions: Mapping[str, st
             f"Found no region for {len(lost):,} of {len(scores.users):,} reviewers ({listed(lost, limit=3)}), expected "
             "one for each; add the public region that each of them declares. It is never computed from scores."
         )
-    strange = sorted(set(map(str, set(own))) - set(names))
+    strange = [user for user, region in zip(scores.users, own, strict=True) if region not in place]
     if strange:
-        raise InputError(f"Found reviewers in {listed(strange)}, of which {source} has no types; correct the region.")
+        # Their regions are not quoted: a file of scores may have been given in place of one of regions.
+        raise InputError(
+            f"Found {len(strange):,} of {len(scores.users):,} reviewers ({listed(strange, limit=3)}) in regions of "
+            f"which {source} has no types, expected one of {listed(names)}; correct the region."
+        )
     return np.array([place[region] for region in own if region is not None], dtype=np.int64)
 
 

@@ -103,7 +103,7 @@ def _why(problem: Problem, group: Sequence[Shortfall], of_agents: bool) -> str:
     if one.reason == "method":
         told = f"some {other[1]} had room that the method did not use"
         return told if problem.interest is None else f"{told}; {_interest(problem)}"
-    if one.eligible < one.wanted:
+    if one.got == one.eligible:
         there = f"only {counted(one.eligible, *other)} {_have(one.eligible)} room"
         return f"{there if one.eligible else f'no {other[0]} has room'} ({one.reason})"
     every = f"every{' other' if one.got else ''} {other[0]}"

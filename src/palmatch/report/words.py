@@ -60,7 +60,7 @@ def _each(problem: Problem) -> str:
     if problem.seats is None or problem.pairs:
         return "one each"
     seats, units = int(problem.capacity.sum()), int(problem.demand.sum())
-    conflicts = len(problem.conflicts)
+    conflicts = len(problem.whole_seats.conflicts)
     return f"{seats:,} seats for up to {units:,} units" + f", {conflicts:,} pairs excluded" * bool(conflicts)
 
 

@@ -19,7 +19,7 @@ import scipy
 from numpy.typing import NDArray
 
 from palmatch.data.cells import complaint, filled_texts, find_column, need_column, texts
-from palmatch.data.files import FilePath, Sheet, listed
+from palmatch.data.files import FilePath, Sheet, listed, standard_input
 from palmatch.data.scores import Scores
 from palmatch.errors import InputError
 from palmatch.policies.cells import clusters, nearest_centre
@@ -79,8 +79,9 @@ def named_source(path: FilePath, archive: Scores | None = None) -> str:
 
 
 def digest(path: FilePath) -> str:
-    """Return the beginning of a file's SHA-256."""
-    return sha256(Path(path).read_bytes()).hexdigest()[:16]
+    """Return the beginning of a file's SHA-256; of the standard input's for `-`."""
+    raw = standard_input() if str(path) == "-" else Path(path).read_bytes()
+    return sha256(raw).hexdigest()[:16]
 
 
 def scores_digest(scores: Scores) -> str:

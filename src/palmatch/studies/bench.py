@@ -166,7 +166,8 @@ def _measure(folder: Path, job: tuple[str, int, int], seed: int) -> Run:
         )
     command = [sys.executable, "-m", "palmatch", "match", str(agents), str(vehicles), "--edge", str(EDGE)]
     command += ["--method", "once"] if name == DENSE else ["--method", name, "--interest", str(INTEREST)]
-    command += ["--out", str(folder / "pairs.parquet"), "--json", str(figures)]
+    # Quiet, since there is a bar already.
+    command += ["--out", str(folder / "pairs.parquet"), "--json", str(figures), "--quiet"]
     used, wall = _spend(command, threads)
     welfare = json.loads(figures.read_text())["welfare"] / size
     return Run(name, size, threads, used.ru_utime + used.ru_stime, wall, used.ru_maxrss * _RSS / 1e9, welfare)

@@ -73,7 +73,8 @@ def _lacking(
     order = lacking[np.argsort(got[lacking] - room[lacking], kind="stable")]
     eligible = useful - excluded[order]
     by_room = np.where(with_room > busy[order], "method", scarce)
-    reason = np.where(eligible < room[order], np.where(excluded[order] > 0, "conflicts", scarce), by_room)
+    too_few = np.where(excluded[order] > 0, "conflicts", np.where(got[order] < eligible, by_room, scarce))
+    reason = np.where(eligible < room[order], too_few, by_room)
     names = [ids[place] for place in order.tolist()]
     columns = (room[order].tolist(), got[order].tolist(), eligible.tolist(), reason.tolist())
     return tuple(map(Shortfall, names, *columns))
