@@ -85,7 +85,8 @@ def _roots(
 ) -> FloatArray:  # fmt: skip
     """Return `limit_kernels.root_of` of each column; those that are done drop out."""
     result, known, left = np.empty(len(least)), high < np.inf, np.arange(len(least))
-    low, last_change, last_part = np.zeros(len(least)), np.full(len(least), -1.0), np.full(len(least), -1.0)
+    low, last_change = np.zeros(len(least)), np.full(len(least), -1.0)
+    last_below, last_above = np.zeros((2, len(wanted)), dtype=np.bool_)
     for _ in range(NEWTON_STEPS):
         of, most = columns.of, ratio * least + delta
         below, above = wanted < least[of], wanted > most[of]
@@ -94,11 +95,11 @@ def _roots(
         slopes[above] = ratio[of[above]] * weight[above] * (most[of[above]] - wanted[above])
         changes[below], changes[above] = weight[below], (ratio * ratio)[of[above]] * weight[above]
         slope, change = _added(columns, slopes, changes)
-        part = _added(columns, weight * below)[0]
+        moved = _added(columns, ((below != last_below) | (above != last_above)).astype(np.float64))[0]
         high, low = np.where(slope > 0.0, least, high), np.where(slope > 0.0, low, least)
         following = least - np.divide(slope, change, out=np.zeros(len(left)), where=change > 0.0)
         nothing = (following <= 0.0) & ~known
-        done = ((change == last_change) & (part == last_part)) | (following == least)
+        done = ((change == last_change) & (moved == 0.0)) | (following == least)
         inside = ((low < following) & (following < high)) | (done & (low <= following) & (following <= high))
         least = np.where(nothing, 0.0, np.where(inside, following, 0.5 * (low + high)))
         result[left] = least
@@ -108,7 +109,7 @@ def _roots(
         columns, entries = _some_of(columns, on)
         wanted, weight = wanted[entries], weight[entries]
         ratio, least, low, high, known, left = (column[on] for column in (ratio, least, low, high, known, left))
-        last_change, last_part = np.where(inside, change, -1.0)[on], part[on]
+        last_change, last_below, last_above = np.where(inside, change, -1.0)[on], below[entries], above[entries]
     return result
 
 

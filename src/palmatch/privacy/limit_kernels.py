@@ -89,12 +89,12 @@ def dot(one, other):  # type: ignore[no-untyped-def]  # compiled
 def root_of(wanted, weight, ratio, delta, least, high, parts):  # type: ignore[no-untyped-def]  # compiled
     """Return the root that `project` needs, from a first guess; 0 where the way leads there and `high` is not known.
 
-    Two steps with the same change, of which the same part comes from below, are on one piece, where the second ends at
-    the root, unless it began at the middle of the bracket. The change alone would not do: with equal weights and a
-    ratio of 1 an entry changes as much from below as from above.
+    Two steps with the same entries below and above are on one piece, where the second ends at the root, unless it began
+    at the middle of the bracket. The same change alone would not do: with equal weights and a ratio of 1 an entry
+    changes as much from below as from above.
     """
     slopes, changes = parts[0, : len(wanted)], parts[1, : len(wanted)]
-    low, known, last_change, last_part = 0.0, high < np.inf, -1.0, -1.0
+    low, known, last, last_most, last_change = 0.0, high < np.inf, 0.0, 0.0, -1.0
     for _ in range(NEWTON_STEPS):
         most = ratio * least + delta
         for x in range(len(wanted)):
@@ -104,9 +104,6 @@ def root_of(wanted, weight, ratio, delta, least, high, parts):  # type: ignore[n
             below = weight[x] if wanted[x] < least else 0.0
             changes[x] = ratio * ratio * weight[x] if wanted[x] > most else below
         slope, change = added(slopes), added(changes)
-        for x in range(len(wanted)):
-            changes[x] = weight[x] if wanted[x] < least else 0.0
-        part = added(changes)
         if slope > 0.0:
             high = least
         else:
@@ -114,12 +111,16 @@ def root_of(wanted, weight, ratio, delta, least, high, parts):  # type: ignore[n
         following = least - slope / change if change > 0.0 else least
         if following <= 0.0 and not known:
             return 0.0
-        done = (change == last_change and part == last_part) or following == least
+        same = change == last_change
+        if same:
+            for x in range(len(wanted)):
+                same &= (wanted[x] < least) == (wanted[x] < last) and (wanted[x] > most) == (wanted[x] > last_most)
+        done = same or following == least
         # Steps that end where one began would go to and fro between the same two pieces.
         inside = low < following < high or (done and low <= following <= high)
         if not inside:
             following, change, done = 0.5 * (low + high), -1.0, False
-        least, last_change, last_part = following, change, part
+        last, last_most, last_change, least = least, most, change, following
         if done:
             break
     return least
