@@ -265,8 +265,16 @@ def test_more_papers_wanted_than_there_are_is_explained_by_full_papers(folder: P
     assert "is full (capacity)" in said(result)
 
 
+def test_regions_of_one_possible_type_are_said_to_tell_everything(folder: Path) -> None:
+    words = ("types", "papers.csv", "--from", "last_year_scores.csv", "--archive-papers", "last_year_papers.csv")
+    assert "nothing is guaranteed" not in said(run(*words, "--regions", 4, "--out", "few.csv", folder=folder))
+    assert "with one possible type: nothing is guaranteed there beyond the region" in said(
+        run(*words, "--regions", 400, "--out", "many.csv", folder=folder)
+    )
+
+
 def test_pairs_that_are_assigned_are_no_conflicts(folder: Path) -> None:
-    assert matched(folder, "--json", "match.json").returncode == 0
+    assert ", and 1 pair assigned beforehand, welfare" in said(matched(folder, "--json", "match.json"))
     problem = json.loads((folder / "match.json").read_text())["problem"]
     rows = [line.rsplit(",", 1)[1] for line in (folder / "constraints.csv").read_text().split()]
     assert (problem["conflicts"], problem["assigned"]) == (rows.count("-1"), rows.count("1"))

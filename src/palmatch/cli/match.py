@@ -125,7 +125,10 @@ def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, f
     if best is None:
         against = "; --score finds the optimum, and so the loss"
     units = "" if problem.seats is None or problem.pairs else f" with {show.counted(matching.filled, 'unit')}"
-    told = f"{matching.method}: {matching.matched:,} matched{units}{rounds}"
+    beforehand = f", and {show.counted(len(problem.assigned), 'pair')} assigned beforehand" * bool(
+        len(problem.assigned)
+    )
+    told = f"{matching.method}: {matching.matched:,} matched{units}{rounds}{beforehand}"
     show.say(f"{told}, welfare {matching.welfare:,.2f}{against}")
     for line in _without_partner(problem, matching) if problem.pairs else shortfall_lines(problem, matching):
         show.say(line, indent="    ")

@@ -115,6 +115,11 @@ def _tell(derived: Derived, source: str, out: Path, users_out: Path | None) -> N
         for name in names
     ]
     show.show_table(("region", "types", "users"), rows)
+    if alone := sum(derived.regions.count(name) == 1 for name in names):
+        show.say(
+            f"{show.counted(alone, 'region')} with one possible type: nothing is guaranteed there beyond the region, "
+            "which tells everything; derive fewer regions."
+        )
     show.say(
         "A reviewer's region is public: the archive tells it, or the reviewer declares it. Where it follows from what "
         "is private, no guarantee covers it."
