@@ -95,13 +95,13 @@ def test_opening_prices_from_true_positions_are_flagged(monkeypatch):
     honest = reports.opening_prices
 
     def leaking(problem, regions, priors, keys, *, run=None):
-        _, wanted = honest(problem, regions, priors, keys, run=run)
+        _, wanted, left = honest(problem, regions, priors, keys, run=run)
         own, width = problem.true_utility(), problem.resources
         lists = ValueLists(
             np.arange(problem.agents), np.arange(problem.agents + 1) * width,
             np.tile(np.arange(width), problem.agents), own.ravel(),
         )  # fmt: skip
-        return sell(lists, np.zeros(width), 0.01, names=streams(0, keys), patience=100).prices, wanted
+        return sell(lists, np.zeros(width), 0.01, names=streams(0, keys), patience=100).prices, wanted, left
 
     monkeypatch.setattr(reports, "opening_prices", leaking)
     found = attacked(crowd(), "once")
