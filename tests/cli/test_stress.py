@@ -23,6 +23,27 @@ from running import run
 
 START = "import sys; sys.argv[0] = 'palmatch'; import palmatch.cli; print('ready', flush=True); palmatch.cli.main()"
 
+# Ctrl-C where no exception may be raised, or none can be: while a module is imported, in Python that C has called back.
+INTERRUPTED_MODULE = """
+import signal, time
+signal.raise_signal(signal.SIGINT)
+time.sleep(0.1)
+whole = True
+"""
+INTERRUPTED_CALLBACK = "ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))(); whole = True"
+WHERE_IT_CANNOT_BE_RAISED = """
+import ctypes, signal, sys, time
+from palmatch import cli
+sys.path.insert(0, "."); cli._while_starting(); cli.started("compare")
+try:
+    {here}
+    assert whole
+    time.sleep(20)
+    print("not interrupted")
+except KeyboardInterrupt:
+    print("interrupted:", "whole" if whole else "half")
+"""
+
 # Several commands of one process, since starting takes longer than they do; nothing reads their output.
 INTO_A_CLOSED_PIPE = """
 import json, os, sys
@@ -80,6 +101,14 @@ def test_ctrl_c_of_a_terminal_goes_to_children_and_servers_too_and_is_one_line(t
         _, told = running.communicate(timeout=60)
     assert told == b"palmatch: stopped.\n"
     assert running.returncode == 130
+
+
+@pytest.mark.parametrize("here", ["from module import whole", INTERRUPTED_CALLBACK])
+def test_ctrl_c_where_it_cannot_be_raised_comes_a_moment_later(tmp_path: Path, here: str) -> None:
+    (tmp_path / "module.py").write_text(INTERRUPTED_MODULE)
+    program = WHERE_IT_CANNOT_BE_RAISED.format(here=here)
+    told = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (told.stdout, told.stderr) == ("interrupted: whole\n", "")
 
 
 def test_a_program_that_imports_the_command_keeps_its_own_ctrl_c() -> None:

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 _NOT_READ, _INTERRUPTED = 141, 130
 _STOPPED = "palmatch: stopped.\n"
 
+# Subcommands that run asyncio's tasks.
+_WITH_TASKS = ("explore", "live")
+
+# Seconds until an interrupt is tried again.
+_MOMENT = 0.02
+
 # New objects after which Python looks for cycles: usually 700, which is a seventh of the time of compiling kernels.
 _OBJECTS = 50_000
 
@@ -30,6 +36,34 @@ _OBJECTS = 50_000
 def _stop_at_once(_number: int, _frame: FrameType | None) -> None:
     os.write(2, _STOPPED.encode())
     os._exit(_INTERRUPTED)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Interrupt what runs, but no import: a library that is written in C may crash when it is left half imported."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            _soon()
+            return
+        frame = frame.f_back
+    signal.default_int_handler(number, frame)
+
+
+def _interrupt_again(lost: Any) -> None:
+    """Interrupt once more where an interrupt was lost: C code that calls Python back has nowhere to raise it."""
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        _soon()
+    else:
+        sys.__unraisablehook__(lost)
+
+
+def _soon() -> None:
+    """Interrupt in a moment, from another thread: at once, it would be raised where it cannot be."""
+    import _thread
+    import threading
+
+    later = threading.Timer(_MOMENT, _thread.interrupt_main)
+    later.daemon = True
+    later.start()
 
 
 def _while_starting() -> Any:
@@ -52,23 +86,35 @@ if os.path.basename(sys.argv[0]) == "palmatch" or sys.orig_argv[1:3] == ["-m", "
 
 def main() -> None:
     """Run the command."""
-    usual = _while_starting()
+    usual, hook = _while_starting(), sys.unraisablehook
     gc.set_threshold(_OBJECTS)
     # Threads that OpenBLAS starts for products of matrices, of which there are few, take a fifth of a second to begin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         _guarded()
-    except KeyboardInterrupt:
+    except BaseException as end:
+        if not _from_an_interrupt(end):
+            raise
         _end(_STOPPED, _INTERRUPTED)
     finally:
         if usual is not None:
             signal.signal(signal.SIGINT, usual)
+            sys.unraisablehook = hook
 
 
-def started() -> None:
-    """From here on Ctrl-C unwinds, so that what was begun is cleaned up: the imports are over."""
+def started(name: str) -> None:
+    """From here on Ctrl-C unwinds a subcommand, so that what was begun is cleaned up: most imports are over."""
     if signal.getsignal(signal.SIGINT) is _stop_at_once:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # asyncio cancels its tasks in place of Python's own handler only.
+        signal.signal(signal.SIGINT, signal.default_int_handler if name in _WITH_TASKS else _interrupt)
+        sys.unraisablehook = _interrupt_again
+
+
+def _from_an_interrupt(end: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an exception: libraries make an exit of it, or a failed import."""
+    while end is not None and not isinstance(end, KeyboardInterrupt):
+        end = end.__cause__ or (None if end.__suppress_context__ else end.__context__)
+    return end is not None
 
 
 def _guarded() -> None:
@@ -109,11 +155,9 @@ def _run() -> None:
     try:
         app()
     except SystemExit as stop:
-        # The libraries for subcommands and tables turn a reader who has gone, and Ctrl-C, into plain exits.
+        # The libraries for subcommands and tables turn a reader who has gone into a plain exit.
         if isinstance(stop.__context__, BrokenPipeError):
             raise stop.__context__ from None
-        if isinstance(getattr(stop.__context__, "__cause__", None), KeyboardInterrupt):
-            raise KeyboardInterrupt from None
         raise
     finally:
         sys.stdout.flush()

@@ -79,7 +79,7 @@ app = typer.Typer(
 def subcommand(name: str) -> Any:
     """Return a subcommand, ready to be run."""
     module = import_module(f"palmatch.cli.{name}")
-    started()
+    started(name)
     if hasattr(module, "app"):
         group = typer.main.get_command(module.app)
         for command in group.commands.values():  # type: ignore[attr-defined]
