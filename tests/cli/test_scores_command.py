@@ -232,11 +232,25 @@ def test_a_reviewer_without_scores_takes_part_if_limits_name_it(folder: Path) ->
         file.write("~New_Example1,2\n")
     result = matched(folder, out="pairs.csv")
     assert result.returncode == 0, result.stderr
-    assert "1 user of max_papers.csv ('~New_Example1') without any score: taking part" in said(result)
+    assert "1 user of max_papers.csv without any score: taking part" in said(result)
     assert "5 users of regions.csv without a score or a line of --max-papers: left out." in said(result)
     rows = [line.split(",") for line in (folder / "pairs.csv").read_text().splitlines()]
     assert 1 <= sum(row[0] == "~New_Example1" for row in rows) <= 2
     assert not any(row[0] == "~Old_Example1" for row in rows)
+
+
+@pytest.mark.parametrize("out", ["pairs.csv", "assignments.json"])
+@pytest.mark.parametrize("method", ["once", "palma"])
+def test_what_is_published_does_not_tell_who_gave_no_score(folder: Path, method: str, out: str) -> None:
+    rows = [row for row in (folder / "scores.csv").read_text().splitlines() if "~Emil_" not in row]
+    published = []
+    for own in ([], ["p2,~Emil_Example1,0"]):
+        (folder / "scores.csv").write_text("\n".join(rows + own) + "\n")
+        result = matched(folder, "--method", method, "--seed", 3, out=out)
+        assert result.returncode == 0, result.stderr
+        published.append((folder / out).read_bytes())
+    assert b"~Emil_" in published[0]
+    assert published[0] == published[1]
 
 
 def test_scores_come_from_the_standard_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +294,7 @@ def test_pairs_that_are_assigned_are_no_conflicts(folder: Path) -> None:
     assert (problem["conflicts"], problem["assigned"]) == (rows.count("-1"), rows.count("1"))
 
 
-@pytest.mark.parametrize("text", ["1,0", "0.5,1", "0,0"])
+@pytest.mark.parametrize("text", ["1,0", "0.5,1", "0,0", "0,inf", "-1e308,1e308"])
 def test_a_range_of_scores_is_one(folder: Path, text: str) -> None:
     result = matched(folder, f"--score-range={text}")
     assert result.returncode == 2

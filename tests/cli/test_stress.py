@@ -111,6 +111,19 @@ def test_ctrl_c_where_it_cannot_be_raised_comes_a_moment_later(tmp_path: Path, h
     assert (told.stdout, told.stderr) == ("interrupted: whole\n", "")
 
 
+def test_a_command_that_ends_before_ctrl_c_is_tried_again_was_stopped(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
+    program = """
+import importlib, sys
+from palmatch import cli
+sys.path.insert(0, "."); cli._MOMENT = 20
+cli._guarded = lambda: (cli.started("match"), importlib.import_module("module"), sys.exit(0))
+cli.main()
+"""
+    told = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stderr) == (130, "palmatch: stopped.\n")
+
+
 def test_a_program_that_imports_the_command_keeps_its_own_ctrl_c() -> None:
     ask = "import signal, palmatch.cli; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     told = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)

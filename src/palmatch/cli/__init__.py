@@ -1,7 +1,8 @@
 """The command: one module for each of its subcommands.
 
 A user's mistake ends in one sentence on the standard error and exit status 2, never in a traceback; Ctrl-C ends in one
-line and status 130 at any moment, so that nothing slow is imported before `main` is ready for it.
+line and status 130 at any moment before the command has ended, so that nothing slow is imported before `main` is ready
+for it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ _MOMENT = 0.02
 # New objects after which Python looks for cycles: usually 700, which is a seventh of the time of compiling kernels.
 _OBJECTS = 50_000
 
+# Set while an interrupt waits to be tried again.
+_waiting = False
+
 
 def _stop_at_once(_number: int, _frame: FrameType | None) -> None:
     os.write(2, _STOPPED.encode())
@@ -45,6 +49,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
             _soon()
             return
         frame = frame.f_back
+    global _waiting
+    _waiting = False
     signal.default_int_handler(number, frame)
 
 
@@ -58,9 +64,11 @@ def _interrupt_again(lost: Any) -> None:
 
 def _soon() -> None:
     """Interrupt in a moment, from another thread: at once, it would be raised where it cannot be."""
+    global _waiting
     import _thread
     import threading
 
+    _waiting = True
     later = threading.Timer(_MOMENT, _thread.interrupt_main)
     later.daemon = True
     later.start()
@@ -93,7 +101,7 @@ def main() -> None:
     try:
         _guarded()
     except BaseException as end:
-        if not _from_an_interrupt(end):
+        if not (_waiting or _from_an_interrupt(end)):
             raise
         _end(_STOPPED, _INTERRUPTED)
     finally:

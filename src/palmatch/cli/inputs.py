@@ -19,7 +19,7 @@ from palmatch.cli.show import announce_compiling
 from palmatch.data import city
 from palmatch.data.cells import identifiers, unit_counts, unused
 from palmatch.data.conference import conference
-from palmatch.data.files import listed, read_sheet
+from palmatch.data.files import read_sheet
 from palmatch.data.labels import Labels, check_same_areas, need_primary, read_labels
 from palmatch.data.points import read_points, read_trips
 from palmatch.data.scores import (
@@ -349,11 +349,13 @@ def _scores(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limi
     regions = None if chosen.regions is None else read_regions(chosen.regions)
     most = {} if chosen.max_papers is None else read_max_papers(chosen.max_papers)
     notes = []
-    if silent := sorted(set(most).difference(told.users)):
+    if silent := set(most).difference(told.users):
         # Leaving them out would tell that they have no scores.
         told = with_users(told, silent)
-        names = f"{counted(len(silent), 'user')} of {chosen.max_papers} ({listed(silent, limit=3)})"
-        notes.append(f"{names} without any score: taking part, with the score 0 for every paper.")
+        notes.append(
+            f"{counted(len(silent), 'user')} of {chosen.max_papers} without any score: taking part, with the score 0 "
+            "for every paper."
+        )
     if absent := len(set(regions or ()).difference(told.users)):
         notes.append(
             f"{counted(absent, 'user')} of {chosen.regions} without a score or a line of --max-papers: left out."

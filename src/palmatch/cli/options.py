@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime
@@ -334,9 +335,9 @@ def score_range(text: str) -> tuple[float, float]:
     values = numbers(text, "--score-range")
     if len(values) != 2:
         raise InputError(f"Expected the smallest and the largest score as LOW,HIGH, got --score-range={text!r}.")
-    if not values[0] <= 0 <= values[1] or values[0] == values[1]:
+    if not values[0] <= 0 <= values[1] or not 0 < values[1] - values[0] < math.inf:
         raise InputError(
-            "Expected LOW,HIGH around 0, which is the score of a pair without a row, and LOW below HIGH, got "
+            "Expected finite LOW,HIGH around 0, which is the score of a pair without a row, and LOW below HIGH, got "
             f"--score-range={text!r}."
         )
     return values[0], values[1]

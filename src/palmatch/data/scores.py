@@ -133,9 +133,9 @@ def read_scores(
         With file, line and column, if any cell cannot be used.
     """
     low, high = bounds
-    if not low <= UNLISTED <= high or low == high:
+    if not low <= UNLISTED <= high or not 0 < high - low < math.inf:
         raise InputError(
-            f"Expected bounds of scores around 0, the score of a pair without a row, got {low:g},{high:g}."
+            f"Expected finite bounds of scores around 0, the score of a pair without a row, got {low:g},{high:g}."
         )
     shares = np.ones(len(paths)) if weights is None else np.asarray(weights, dtype=np.float64)
     if len(shares) != len(paths) or not ((shares > 0) & np.isfinite(shares)).all():
@@ -151,14 +151,16 @@ def read_scores(
 
 def with_users(scores: Scores, users: Iterable[str]) -> Scores:
     """Return the scores of these users as well, who have the score 0 for every paper where they are not there yet."""
-    missing = sorted(set(users).difference(scores.users))
+    missing = set(users).difference(scores.users)
     if not missing:
         return scores
     own = scores.rows.tocsr()
     start = np.append(own.indptr, np.full(len(missing), own.indptr[-1]))
-    every = DistinctIds((*scores.users, *missing))
+    every = (*scores.users, *missing)
     rows = scipy.sparse.csr_array((own.data, own.indices, start), shape=(len(every), own.shape[1]))
-    return replace(scores, users=every, rows=rows)
+    # By id like all others: pairs are published in this order, and a place at the end would tell of no score.
+    order = sorted(range(len(every)), key=every.__getitem__)
+    return replace(scores, users=DistinctIds(every[place] for place in order), rows=rows[order])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -167,8 +167,13 @@ class Crowd:
     left: IntArray | None = None
 
     @property
+    def tried(self) -> int:
+        """Agents of each synthetic crowd that channels are tried on."""
+        return min(self.size, max(_LARGEST_CROWD // self.demand, 1))
+
+    @property
     def within_reach(self) -> IntArray:
-        """Positions of seats that agents of the crowd could have: those that it competes for, and those that are left.
+        """Positions of seats that a synthetic crowd could have: those that it competes for, and those that are left.
 
         Of the latter only those that types value differently: who knows nothing but the region is indifferent between
         resources, and which of them are left is then arbitrary, but a report may tell them apart.
@@ -177,7 +182,7 @@ class Crowd:
             return self.wanted
         places = differing(self.region.utilities)
         places = places[places < len(self.region.resources)]
-        seats = np.minimum(self.left[self.region.resources[places]], self.size * self.demand)
+        seats = np.minimum(self.left[self.region.resources[places]], self.tried * self.demand)
         return np.concatenate((self.wanted, np.repeat(places, seats)))
 
     @property
@@ -193,8 +198,8 @@ def best_channel(crowd: Crowd, *, tailor: bool = True, made_up: int = 1500) -> C
     if crowd.has_nothing_to_tell:
         return best
     chance = np.random.Generator(np.random.PCG64(crowd.size))
-    size = min(crowd.size, max(_LARGEST_CROWD // crowd.demand, 1))
-    members = chance.choice(len(region.types), p=_weight(region, prior), size=(-(-made_up // size), size))
+    shape = -(-made_up // crowd.tried), crowd.tried
+    members = chance.choice(len(region.types), p=_weight(region, prior), size=shape)
     draws, within_reach = chance.integers(GRID, size=members.shape), crowd.within_reach
     for candidate in _candidates(crowd, tailor):
         # Tailoring takes scipy's solvers anyway; without it they need not be imported.
@@ -272,7 +277,8 @@ def _worth_trying(values: FloatArray, units: int) -> IntArray:
     """Return columns of which some optimum for so many units consists: those that are among the best of any row."""
     if values.shape[1] <= len(values) * units:
         return np.arange(values.shape[1])
-    return np.unique(np.argpartition(-values, units - 1, axis=1)[:, :units])
+    # A partition would be quicker, but chooses between equal columns as the processor's instructions happen to.
+    return np.unique(np.argsort(-values, axis=1, kind="stable")[:, :units])
 
 
 def similar_cells(utilities: FloatArray, count: int, weight: FloatArray) -> IntArray:
