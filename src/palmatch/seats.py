@@ -13,12 +13,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from palmatch.data.cells import MOST_UNITS
 from palmatch.errors import InputError
 
 IntArray: TypeAlias = NDArray[np.int64]
-
-# Twice the seats that a machine has room for: a number above it is a mistake.
-_MOST = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,13 +116,14 @@ def seats_of(
     Parameters
     ----------
     capacity, demand:
-        One whole number for all, or one each; 1 where NaN.
+        One whole number for all, or one each; 1 where NaN. More than there are agents, or resources, means all.
     conflicts:
         (agent id, resource id) of each excluded pair.
     """
     seats = Seats(
-        counts(capacity, len(resource_ids), "capacity"),
-        counts(demand, len(agent_ids), "demand"),
+        # An agent never gets the same resource twice, so that more would only take memory.
+        np.minimum(counts(capacity, len(resource_ids), "capacity"), len(agent_ids)),
+        np.minimum(counts(demand, len(agent_ids), "demand"), len(resource_ids)),
         _pairs(agent_ids, resource_ids, conflicts),
     )
     single = (seats.capacity == 1).all() and (seats.demand == 1).all() and not len(seats.conflicts)
@@ -150,7 +149,7 @@ def counts(values: ArrayLike | None, size: int, name: str) -> IntArray:
     if given.shape != (size,):
         raise InputError(f"Expected one {name} each, {size} in all, got shape {given.shape}.")
     given = np.where(np.isnan(given), 1.0, given)
-    wrong = ~((given >= 0) & (given <= _MOST) & (given == np.floor(given)))
+    wrong = ~((given >= 0) & (given <= MOST_UNITS) & (given == np.floor(given)))
     if wrong.any():
         raise InputError(f"Expected {name} as a whole number of at least 0, got {name}={given[wrong][0]:g}.")
     return given.astype(np.int64)

@@ -305,3 +305,57 @@ def test_options_of_scores_are_refused_where_there_are_none(folder: Path) -> Non
     result = run("match", "papers.csv", "papers.csv", "--regions", "regions.csv", "--out", "pairs.csv", folder=folder)
     assert result.returncode == 2
     assert "go with --domain table and a file of scores" in said(result)
+
+
+def test_a_paper_that_no_possible_type_has_a_score_for_is_named(folder: Path) -> None:
+    with (folder / "papers.csv").open("a") as file:
+        file.write("p50,Databases\n")
+    result = matched(folder)
+    assert result.returncode == 0, result.stderr
+    assert "types.csv has no score for 1 paper of papers.csv ('p50'): no report tells whom they suit." in said(result)
+
+
+def test_more_room_than_there_are_reviewers_is_room_for_all_of_them(folder: Path) -> None:
+    published = []
+    for capacity, most in ((1_000_000_000, 16), (22, 1_000_000_000)):
+        (folder / "max_papers.csv").write_text(f"~Emil_Example1,{most}\n")
+        result = matched(folder, "--capacity", capacity, "--seed", 3, out="pairs.csv")
+        assert result.returncode == 0, result.stderr
+        published.append((folder / "pairs.csv").read_bytes())
+    assert published[0] == published[1]
+
+
+@pytest.mark.parametrize("most", ["99999999999999999999", "1e30"])
+def test_a_limit_of_too_many_papers_is_refused_where_it_stands(folder: Path, most: str) -> None:
+    (folder / "max_papers.csv").write_text(f"~Maya_Example1,2\n~Emil_Example1,{most}\n")
+    result = matched(folder)
+    assert result.returncode == 2
+    assert "max_papers.csv, line 2, column 'max_papers'" in said(result)
+    assert "expected a whole number from 0 to 1,000,000,000" in said(result)
+
+
+def test_conflicts_of_one_who_does_not_take_part_are_left_out(folder: Path) -> None:
+    with (folder / "regions.csv").open("a") as file:
+        file.write("~Old_Example1,Databases\n")
+    constraints = (folder / "constraints.csv").read_text()
+    (folder / "constraints.csv").write_text(constraints + "p2,~Old_Example1,-1\n")
+    assert matched(folder).returncode == 0
+    (folder / "constraints.csv").write_text(constraints + "p2,~Old_Example1,1\n")
+    assert "gives 'p2' to '~Old_Example1', who does not take part" in said(matched(folder))
+    (folder / "constraints.csv").write_text(constraints + "p2,~Nobody1,-1\n")
+    assert "names the agent '~Nobody1', which there is not" in said(matched(folder))
+
+
+@pytest.mark.parametrize("line", ["p1,~Emil_Example1", "p1,~Emil_Example1,secret0.5x", "p1;~Emil_Example1;1,0"])
+@pytest.mark.parametrize("regions", [("--regions", "regions.csv"), ()])
+def test_a_mistake_in_the_first_line_of_scores_is_found_and_not_quoted(
+    folder: Path, line: str, regions: tuple[str, ...]
+) -> None:
+    (folder / "scores.csv").write_text(f"{line}\n{(folder / 'scores.csv').read_text()}")
+    result = run(
+        "match", "scores.csv", "papers.csv", "--domain", "table", "--types", "types.csv", *regions, "--out", "a.json",
+        folder=folder,
+    )  # fmt: skip
+    assert result.returncode == 2
+    assert "scores.csv, line " in said(result)
+    assert not any(word in said(result) for word in ("Emil", "secret", "1,0"))

@@ -27,6 +27,9 @@ _STOPPED = "palmatch: stopped.\n"
 # Subcommands that run asyncio's tasks.
 _WITH_TASKS = ("explore", "live")
 
+# Parts of the names of files whose functions are not interrupted: those of the import, and of the compiler's objects.
+_NOT_TO_BE_LEFT = ("<frozen importlib", "llvmlite")
+
 # Seconds until an interrupt is tried again.
 _MOMENT = 0.02
 
@@ -43,9 +46,9 @@ def _stop_at_once(_number: int, _frame: FrameType | None) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Interrupt what runs, but no import: a library that is written in C may crash when it is left half imported."""
+    """Interrupt what runs, but no import and no compiler: libraries written in C may crash when left half done."""
     while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
+        if any(part in frame.f_code.co_filename for part in _NOT_TO_BE_LEFT):
             _soon()
             return
         frame = frame.f_back

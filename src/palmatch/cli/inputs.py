@@ -19,7 +19,7 @@ from palmatch.cli.show import announce_compiling
 from palmatch.data import city
 from palmatch.data.cells import identifiers, unit_counts, unused
 from palmatch.data.conference import conference
-from palmatch.data.files import read_sheet
+from palmatch.data.files import listed, read_sheet
 from palmatch.data.labels import Labels, check_same_areas, need_primary, read_labels
 from palmatch.data.points import read_points, read_trips
 from palmatch.data.scores import (
@@ -31,7 +31,7 @@ from palmatch.data.scores import (
     read_scores,
     with_users,
 )
-from palmatch.data.tables import Table, Types, check_regions, read_table, read_types
+from palmatch.data.tables import ListedRows, Table, Types, check_regions, read_table, read_types
 from palmatch.domains import mobility, papers, plugin, scores, table
 from palmatch.domains import pairs as partners
 from palmatch.errors import InputError
@@ -128,6 +128,12 @@ def _check_options(agents: Path, resources: Path | None, chosen: ProblemOptions,
     if chosen.set and chosen.domain in plugin.BUILT_IN:
         raise InputError(f"--set goes with a domain of your own: {chosen.domain} has options for its settings.")
     if not scored and any((chosen.regions, chosen.scores, chosen.weights, chosen.max_papers)):
+        if chosen.domain == "table":
+            raise InputError(
+                f"{agents}, line 1: found no row of scores, expected three cells paper,user,score with a number as the "
+                "score (or a header with these names), which --regions, --scores, --weights and --max-papers go with; "
+                "correct the line."
+            )
         raise InputError(
             "--regions, --scores, --weights and --max-papers go with --domain table and a file of scores "
             "`paper,user,score`."
@@ -232,6 +238,12 @@ def with_assigned(problem: Problem, pairs: Pairs) -> Problem:
     both = next((pair for pair in pairs.fixed if pair in set(pairs.conflicts)), None)
     if both is not None:
         raise InputError(f"The constraints on {both[1]!r} and {both[0]!r} are both -1 and 1; keep one of them.")
+    absent = next((pair for pair in pairs.fixed if pair[0] not in set(problem.agent_ids)), None)
+    if absent is not None:
+        raise InputError(
+            f"A constraint of 1 gives {absent[1]!r} to {absent[0]!r}, who does not take part: remove it, or add a line "
+            "of --max-papers."
+        )
     left = []
     for side, (ids, room, verb) in enumerate(
         ((problem.agent_ids, problem.demand, "takes"), (problem.resource_ids, problem.capacity, "has room for"))
@@ -320,7 +332,15 @@ def _resources_and_types(
     ids = identifiers(sheet)
     # Topics are for `palmatch types`, which reads the same file.
     notes = unused(sheet, "id", "capacity", "topic")
-    return _Offered(ids, unit_counts(sheet, "capacity"), notes), read_types(types, resource_ids=ids, bounds=bounds)
+    possible = read_types(types, resource_ids=ids, bounds=bounds)
+    if isinstance(possible.utilities, ListedRows):
+        scores_of = np.bincount(possible.utilities.rows.indices, minlength=len(ids))
+        if unknown := [ids[place] for place in np.flatnonzero(scores_of == 0)]:
+            notes += (
+                f"{types} has no score for {counted(len(unknown), 'paper')} of {resources} "
+                f"({listed(unknown, limit=3)}): no report tells whom they suit.",
+            )
+    return _Offered(ids, unit_counts(sheet, "capacity"), notes), possible
 
 
 def _refuse_own(found: str, known: set[str], types: Path | None, file: Path) -> None:
@@ -356,10 +376,13 @@ def _scores(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limi
             f"{counted(len(silent), 'user')} of {chosen.max_papers} without any score: taking part, with the score 0 "
             "for every paper."
         )
-    if absent := len(set(regions or ()).difference(told.users)):
+    excluded = limits.conflicts
+    if absent := set(regions or ()).difference(told.users):
         notes.append(
-            f"{counted(absent, 'user')} of {chosen.regions} without a score or a line of --max-papers: left out."
+            f"{counted(len(absent), 'user')} of {chosen.regions} without a score or a line of --max-papers: left out."
         )
+        # Conflicts are kept for a whole committee, and exclude nothing where one of it does not take part.
+        excluded = [pair for pair in excluded if pair[0] not in absent]
     demand = np.full(len(told.users), np.nan)
     if most:
         demand[:] = [most.get(user, np.nan) for user in told.users]
@@ -373,7 +396,7 @@ def _scores(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limi
             interest=chosen.interest,
             capacity=given_or(offered.seats, limits.capacity),
             demand=given_or(demand, limits.demand),
-            conflicts=limits.conflicts,
+            conflicts=excluded,
             notes=notes,
         )
         return replace(found, public_notes=offered.notes)

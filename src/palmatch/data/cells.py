@@ -20,6 +20,9 @@ from palmatch.errors import InputError
 DECIMAL_COMMA = r"^[+-]?\d*,\d+$"
 LONGEST_SHOWN = 40
 
+# The largest capacity or demand: a number above it is a mistake.
+MOST_UNITS = 1_000_000_000
+
 
 def find_column(sheet: Sheet, *synonyms: str) -> int | None:
     """Position of the one column with one of these names, in whatever case; None if there is none."""
@@ -45,7 +48,8 @@ def need_column(sheet: Sheet, *synonyms: str) -> int:
 
 def header_words(names: Sequence[str]) -> list[str]:
     """Return the names of a header for a message: a file without one has private values where its names should be."""
-    return [name if _is_name(name) else "(a value)" for name in names]
+    # One value among them says that it is no header, and then what looks like a name may be private as well.
+    return list(names) if all(not name or _is_name(name) for name in names) else ["(a value)"] * len(names)
 
 
 def _is_name(text: str) -> bool:
@@ -258,9 +262,9 @@ def unit_counts(sheet: Sheet, name: str) -> NDArray[np.float64] | None:
     column = find_column(sheet, name)
     if column is None:
         return None
-    expected = "a whole number of at least 0 (an empty cell for the default)"
+    expected = f"a whole number from 0 to {MOST_UNITS:,} (an empty cell for the default)"
     values = numbers(sheet, column, expected=expected, may_be_empty=True, public=True)
-    wrong = ~np.isnan(values) & ~((values >= 0) & (values == np.floor(values)) & np.isfinite(values))
+    wrong = ~np.isnan(values) & ~((values >= 0) & (values == np.floor(values)) & (values <= MOST_UNITS))
     refuse(sheet, column, where=wrong, expected=expected, public=True)
     return values
 

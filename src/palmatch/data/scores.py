@@ -21,6 +21,7 @@ import scipy
 from numpy.typing import NDArray
 
 from palmatch.data.cells import (
+    MOST_UNITS,
     DistinctIds,
     complaint,
     filled_runs,
@@ -338,9 +339,10 @@ def read_max_papers(path: FilePath) -> dict[str, int]:
     """Read `user,max_papers`: how many papers each user takes at most."""
     sheet = named_columns(read_sheet(path, header=False), ("user", "max_papers"))
     users = _each_user(sheet)
-    expected = "a whole number of at least 0"
+    expected = f"a whole number from 0 to {MOST_UNITS:,}"
     values = numbers(sheet, 1, expected=expected)
-    refuse(sheet, 1, where=~((values >= 0) & (values == np.floor(values))), expected=expected)
+    possible = (values >= 0) & (values <= MOST_UNITS) & (values == np.floor(values))
+    refuse(sheet, 1, where=~possible, expected=expected)
     return dict(zip(users, values.astype(int).tolist(), strict=True))
 
 
