@@ -106,8 +106,10 @@ def main() -> None:
     except BaseException as end:
         if not (_waiting or _from_an_interrupt(end)):
             raise
+        _over()
         _end(_STOPPED, _INTERRUPTED)
     finally:
+        _over()
         if usual is not None:
             signal.signal(signal.SIGINT, usual)
             sys.unraisablehook = hook
@@ -119,6 +121,12 @@ def started(name: str) -> None:
         # asyncio cancels its tasks in place of Python's own handler only.
         signal.signal(signal.SIGINT, signal.default_int_handler if name in _WITH_TASKS else _interrupt)
         sys.unraisablehook = _interrupt_again
+
+
+def _over() -> None:
+    """Ignore Ctrl-C from here on: the status is known, and what is left is the end of the interpreter."""
+    if signal.getsignal(signal.SIGINT) is _interrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _from_an_interrupt(end: BaseException | None) -> bool:
