@@ -59,6 +59,14 @@ class Seats:
         )
 
     @property
+    def useful(self) -> Seats:
+        """The same limits without what nobody can use: an agent never gets the same resource twice."""
+        agents, resources = len(self.demand), len(self.capacity)
+        if self.capacity.max(initial=0) <= agents and self.demand.max(initial=0) <= resources:
+            return self
+        return replace(self, capacity=np.minimum(self.capacity, agents), demand=np.minimum(self.demand, resources))
+
+    @property
     def conflict_start(self) -> IntArray:
         """Agent n's conflicts are `conflicts[conflict_start[n]:conflict_start[n + 1]]`."""
         counts = np.bincount(self.conflicts[:, 0], minlength=len(self.demand))
@@ -116,14 +124,13 @@ def seats_of(
     Parameters
     ----------
     capacity, demand:
-        One whole number for all, or one each; 1 where NaN. More than there are agents, or resources, means all.
+        One whole number for all, or one each; 1 where NaN.
     conflicts:
         (agent id, resource id) of each excluded pair.
     """
     seats = Seats(
-        # An agent never gets the same resource twice, so that more would only take memory.
-        np.minimum(counts(capacity, len(resource_ids), "capacity"), len(agent_ids)),
-        np.minimum(counts(demand, len(agent_ids), "demand"), len(resource_ids)),
+        counts(capacity, len(resource_ids), "capacity"),
+        counts(demand, len(agent_ids), "demand"),
         _pairs(agent_ids, resource_ids, conflicts),
     )
     single = (seats.capacity == 1).all() and (seats.demand == 1).all() and not len(seats.conflicts)

@@ -6,7 +6,7 @@ Nothing in here plays a game. Public tables are made from regions and resources;
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -89,7 +89,7 @@ class Workspace:
     Attributes
     ----------
     problem:
-        The problem.
+        The problem; of larger capacities than there are agents, and demands than resources, only what can be used.
     on_progress:
         Is called with (what, done, total) from time to time.
 
@@ -124,6 +124,12 @@ class Workspace:
 
     # Games of rounds that were put together, with their settings; `methods.palma` fills it.
     games: list[tuple[Any, Settings, Any]] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Play with limits that can be reached: what takes time and memory for each seat or unit then ends."""
+        seats = self.problem.seats
+        if seats is not None and seats.useful is not seats:
+            self.problem = replace(self.problem, seats=seats.useful)
 
     def with_types(self, problem: Problem) -> Workspace:
         """Return the workspace of a problem that differs in its agents' types alone; what is public is shared."""

@@ -304,10 +304,12 @@ class PublicKnowledge:
                 f"The limit looks at all {problem.resources:,} resources for each of {types:,} possible types, "
                 "whatever the interest; that does not fit: leave it out, or choose fewer types or smaller regions."
             )
-        regions = Workspace(replace(problem, interest=None), progress).regions
-        priors = tuple(prior_of(problem, region) for region in regions)
-        given = problem.capacity if capacities is None else capacities
-        return cls(problem, regions, priors, _checked(given, problem.resources))
+        workspace = Workspace(replace(problem, interest=None), progress)
+        priors = tuple(prior_of(problem, region) for region in workspace.regions)
+        given = _checked(problem.capacity if capacities is None else capacities, problem.resources)
+        # Of limits what can be used, as in a game.
+        played = replace(problem, seats=workspace.problem.seats)
+        return cls(played, workspace.regions, priors, np.minimum(given, problem.agents))
 
     def program(self, epsilon: float, delta: float = 0.0) -> Program:
         """Return the linear program at one ε: a group for each region, budget and set of conflicts of an agent.
