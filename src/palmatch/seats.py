@@ -60,7 +60,7 @@ class Seats:
 
     @property
     def useful(self) -> Seats:
-        """The same limits without what nobody can use: an agent never gets the same resource twice."""
+        """The same limits without what cannot be used: an agent never gets the same resource twice."""
         agents, resources = len(self.demand), len(self.capacity)
         if self.capacity.max(initial=0) <= agents and self.demand.max(initial=0) <= resources:
             return self
