@@ -158,7 +158,7 @@ def counts(values: ArrayLike | None, size: int, name: str) -> IntArray:
     given = np.where(np.isnan(given), 1.0, given)
     wrong = ~((given >= 0) & (given <= MOST_UNITS) & (given == np.floor(given)))
     if wrong.any():
-        raise InputError(f"Expected {name} as a whole number of at least 0, got {name}={given[wrong][0]:g}.")
+        raise InputError(f"Expected {name} as a whole number from 0 to {MOST_UNITS:,}, got {name}={given[wrong][0]:g}.")
     return given.astype(np.int64)
 
 

@@ -300,6 +300,9 @@ def test_seats_that_are_left_are_within_reach_where_types_differ() -> None:
     crowd = policies_once.Crowd(region, 1.0, 2, np.array([0, 1]), prior, 2, left)
     assert crowd.within_reach.tolist() == [0, 1, 2, 2, 2, 2]
     assert policies_once.Crowd(region, 1.0, 2, np.array([0, 1]), prior, 2).within_reach.tolist() == [0, 1]
+    # Channels are tried on at most 60 units at a time, however large the crowd is and however many seats are left.
+    many = policies_once.Crowd(region, 1.0, 10**6, np.array([0, 1]), prior, 2, np.full(4, 10**9))
+    assert np.bincount(many.within_reach).tolist() == [1, 61, 60]
 
 
 def test_the_columns_worth_trying_hold_an_optimum() -> None:

@@ -27,8 +27,8 @@ _STOPPED = "palmatch: stopped.\n"
 # Subcommands that run asyncio's tasks.
 _WITH_TASKS = ("explore", "live")
 
-# Parts of the names of files whose functions are not interrupted: those of the import, and of the compiler's objects.
-_NOT_TO_BE_LEFT = ("<frozen importlib", "llvmlite")
+# Beginnings of the names of modules that are not interrupted: those of the import, and of the compiler's objects.
+_NOT_TO_BE_LEFT = ("importlib._bootstrap", "_frozen_importlib", "llvmlite")
 
 # Seconds until an interrupt is tried again.
 _MOMENT = 0.02
@@ -48,7 +48,7 @@ def _stop_at_once(_number: int, _frame: FrameType | None) -> None:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Interrupt what runs, but no import and no compiler: libraries written in C may crash when left half done."""
     while frame is not None:
-        if any(part in frame.f_code.co_filename for part in _NOT_TO_BE_LEFT):
+        if frame.f_globals.get("__name__", "").startswith(_NOT_TO_BE_LEFT):
             _soon()
             return
         frame = frame.f_back

@@ -235,10 +235,11 @@ def _setting(text: str) -> tuple[str, float | str]:
 
 def with_assigned(problem: Problem, pairs: Pairs) -> Problem:
     """Return a problem without the room that pairs take which are matched beforehand."""
-    both = next((pair for pair in pairs.fixed if pair in set(pairs.conflicts)), None)
+    excluded, agents = set(pairs.conflicts), set(problem.agent_ids)
+    both = next((pair for pair in pairs.fixed if pair in excluded), None)
     if both is not None:
         raise InputError(f"The constraints on {both[1]!r} and {both[0]!r} are both -1 and 1; keep one of them.")
-    absent = next((pair for pair in pairs.fixed if pair[0] not in set(problem.agent_ids)), None)
+    absent = next((pair for pair in pairs.fixed if pair[0] not in agents), None)
     if absent is not None:
         raise InputError(
             f"A constraint of 1 gives {absent[1]!r} to {absent[0]!r}, who does not take part: remove it, or add a line "
@@ -293,10 +294,8 @@ def _of_areas(reviewers: Labels, submitted: Labels, chosen: ProblemOptions, limi
 
 def _table(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
     offered, possible = _resources_and_types(resources, chosen.types)
-    rows, own = (
-        _rows_of(agents, offered.ids, possible),
-        limits._replace(capacity=given_or(offered.seats, limits.capacity)),
-    )
+    rows = _rows_of(agents, offered.ids, possible)
+    own = limits._replace(capacity=given_or(offered.seats, limits.capacity))
 
     def problem(_size: float, _seed: int | None) -> Problem:
         found = table.problem(rows, types=possible, interest=chosen.interest, **own._asdict())
