@@ -8,7 +8,7 @@ BIN := .venv/bin
 # Tests start the command hundreds of times: it is compiled once, also where the environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-live test-web test-rest lint kernels soak fuzz bench docs release-check clean clean-kernels
+.PHONY: setup demo test test-live test-web test-rest lint kernels nightly mutants soak fuzz bench docs release-check clean clean-kernels
 
 setup: .venv/ready
 
@@ -28,12 +28,22 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# numba notices a changed file, but not a change in the functions that it calls from elsewhere.
+# numba notices a changed file, but not a change in the functions that it calls from elsewhere: tests keep what is compiled in
+# a folder named by a hash of all that is compiled, so that it is compiled anew where one of these files has changed.
+COMPILED := $(shell (grep -rl --include='*.py' numba src; ls src/palmatch/device/*.py) | LC_ALL=C sort -u | xargs cat | sha256sum | cut -c 1-16)
+KERNELS := $(CURDIR)/.venv/kernels/$(COMPILED)
+test test-live test-web test-rest kernels: export NUMBA_CACHE_DIR := $(KERNELS)
+
 clean-kernels:
 	find src -name "*.nb[ic]" -delete
+	rm -rf .venv/kernels
 
-kernels: setup clean-kernels
+kernels: $(KERNELS)/ready
+
+$(KERNELS)/ready: .venv/ready
+	rm -rf .venv/kernels
 	$(BIN)/python tests/kernels.py
+	mkdir -p $(@D) && touch $@
 
 # Games in real time, in the browser too, mostly wait, so they are played beside what computes on two processors. By file: what
 # the tests of a file share is made once.
@@ -47,7 +57,17 @@ test-web: kernels
 	$(BIN)/pytest -n 2 tests/web
 
 test-rest: kernels
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/live --ignore tests/web
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/live --ignore tests/web --ignore tests/nightly
+
+# What takes minutes: large numbers, random kills, mutated inputs.
+nightly: setup soak fuzz mutants
+	$(BIN)/pytest tests/nightly
+	$(BIN)/python tests/oracle.py
+
+# Defects planted in the source one at a time, each with the test that has to fail; an hour or two.
+mutants: setup clean-kernels
+	$(BIN)/python tests/kernels.py
+	$(BIN)/python tests/mutants/run.py
 
 # Live games, by all protocols on hub and Mosquitto, with 100 random kills of board, broker and devices.
 soak: setup
@@ -58,7 +78,7 @@ fuzz: setup
 	$(BIN)/python tests/live/fuzz.py --count 100000
 
 bench: setup
-	$(BIN)/palmatch bench --files
+	$(BIN)/python -m benchmarks.files
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

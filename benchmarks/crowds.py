@@ -10,7 +10,7 @@ import resource
 import time
 
 import palmatch as pm
-from palmatch.data.crowd import crowd
+from palmatch.data.city import crowd
 
 INTEREST = 20
 

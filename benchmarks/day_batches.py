@@ -15,10 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
 
-from palmatch import plain
-from palmatch.studies.day import play_day, true_figures
-from palmatch.studies.day_plan import Plan
-from palmatch.studies.day_trips import trips_of_city
+from palmatch.studies.day import Plan, play_day, trips_of_city, true_figures
 
 EIGHT = 8 * 3600.0
 BATCHES, VEHICLES = 4, (300, 700, 1500, 3000, 6000)
@@ -38,7 +35,6 @@ def measured(folder: Path, batches: int, vehicles: int) -> tuple[float, float, f
 
 def main() -> None:
     """Print a line for each number of vehicles."""
-    plain.waiting = False
     batches, *vehicles = map(int, sys.argv[1:] or [str(BATCHES)])
     print("vehicles  processor s a batch  agents a batch  lost %  matched %")
     for count in vehicles or VEHICLES:

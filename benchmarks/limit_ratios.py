@@ -1,7 +1,7 @@
 """How near `once` and `hungarian-once` come to the limit, on crowds drawn from the prior of synthetic cities.
 
 python -m benchmarks.limit_ratios [--crowds 500] [--cities 0] [--edges 1000,2000,3000,4000] [--epsilon 1] [--no-limit]
-    [--hour 8] [--waves]
+    [--hour 8]
 python -m benchmarks.limit_ratios --papers FILE --reviewers FILE [--areas 3,4]    # reviewers drawn from the prior
 
 Prints a row for each city (its seed; methods were tuned on city 0), edge and ε: losses in % of the mean optimum of the
@@ -20,15 +20,13 @@ import numpy as np
 
 import palmatch as pm
 from palmatch.methods import Settings, Workspace
-from palmatch.methods.reports import bids, cells_of, centre, drawn, reporting
+from palmatch.methods.reports import auction, cells_of, draw_reports, optimal, reporting
 from palmatch.problem import FloatArray
 from palmatch.rounds.draws import stream
 from palmatch.studies.limit import PublicKnowledge, estimate
 from palmatch.studies.reproduce_papers import from_files, problem_of
 
-METHODS = {"hungarian-once": centre, "once": bids}
-
-WAVES = "hungarian-waves"
+METHODS = {"hungarian-once": optimal, "once": auction}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ def play(
         # Channels and prices are public and the same for every crowd; only the agents' cells differ.
         cell = cells_of(crowd, list(plan.channels), plan.region_of_channel, plan.channel_of)
         own, chance = replace(plan, cell=cell), workspace.randomness(number)
-        reported = drawn(own, chance)
+        reported = draw_reports(own, chance)
         for name, settle in METHODS.items():
             ended = settle(workspace, own, reported, chance, False)
             welfare[name].append(float(crowd.true_utility_of(ended.resource_of).sum()))
@@ -112,12 +110,10 @@ def main() -> None:
         parser.add_argument(f"--{name}", default=default)
     parser.add_argument("--hour", type=float, default=8.0, help="of the cities: 8 has 154 agents, 0 has 78")
     parser.add_argument("--no-limit", action="store_true")
-    parser.add_argument("--waves", action="store_true", help=f"play {WAVES} as well, at half a second a crowd")
     parser.add_argument("--papers", type=Path)
     parser.add_argument("--reviewers", type=Path)
     parser.add_argument("--areas", default="3,4")
     chosen = parser.parse_args()
-    chosen.others = (WAVES,) if chosen.waves else ()
     if chosen.papers is not None and chosen.reviewers is not None:
         conference(chosen)
     else:
@@ -129,7 +125,7 @@ def conference(chosen: argparse.Namespace) -> None:
     for areas in map(int, chosen.areas.split(",")):
         for epsilon in map(float, chosen.epsilon.split(",")):
             problem = problem_of(records, areas, stream(0, 0))
-            played = play(problem, chosen.crowds, epsilon, limit=not chosen.no_limit, others=chosen.others)
+            played = play(problem, chosen.crowds, epsilon, limit=not chosen.no_limit)
             tell(f"{areas} areas, ε = {epsilon:g}", [played])
 
 
@@ -141,7 +137,7 @@ def cities(chosen: argparse.Namespace) -> None:
             for seed in seeds:
                 batch = pm.data.city.batch(chosen.hour, seed=seed)
                 problem = pm.mobility.problem(batch.requests, batch.vehicles, edge=edge)
-                played.append(play(problem, chosen.crowds, epsilon, limit=not chosen.no_limit, others=chosen.others))
+                played.append(play(problem, chosen.crowds, epsilon, limit=not chosen.no_limit))
                 tell(f"city {seed}, {edge:g} m, ε = {epsilon:g}", played[-1:])
             if len(seeds) > 1:
                 tell(f"{len(seeds)} cities, {edge:g} m, ε = {epsilon:g}", played)

@@ -8,25 +8,29 @@ Devices are their bid rule on their value lists, without a network: what they bi
 from __future__ import annotations
 
 import sys
+from typing import Any
 
+import numba
 import numpy as np
 
-from palmatch.data.crowd import crowd
+from palmatch.data.city import crowd
 from palmatch.data.points import Points
+from palmatch.device.bid import best_bid as device_bid
 from palmatch.device.grid import Partition
 from palmatch.domains import mobility
 from palmatch.live import messages as m
 from palmatch.live.bid_rules import BidRules
-from palmatch.live.maps import Map
+from palmatch.live.listing import PublicSetup
 from palmatch.live.report_rules import bidding_of
+from palmatch.live.rules_api import Accepted, Crowd
 from palmatch.live.simulation import Simulation
-from palmatch.live.terms import Crowd, Said
 from palmatch.methods import Settings, Workspace, prepare
 from palmatch.methods.centralised import optimal_welfare
-from palmatch.methods.reports import drawn, reporting, value_lists
+from palmatch.methods.reports import draw_reports, reporting, value_lists
 from palmatch.problem import Problem
-from palmatch.rounds.auction import best_bid
 from palmatch.rounds.draws import Randomness, streams
+
+best_bid: Any = numba.njit(device_bid)
 
 SLOTS, INTEREST, EDGE, SPACING, EPSILON = 100, 20, 1000.0, 100.0, 1.0
 
@@ -37,7 +41,7 @@ def points(name: str, places: np.ndarray) -> Points:
     return Points("", ids, places[:, 0], places[:, 1], None, None, ())
 
 
-def live(problem: Problem, place: Map, seed: int) -> tuple[np.ndarray, int]:
+def live(problem: Problem, place: PublicSetup, seed: int) -> tuple[np.ndarray, int]:
     """Play a game; return each agent's resource and the slots."""
     tags = {name: row.to_bytes(8, "big") for row, name in enumerate(problem.agent_ids, 1)}
     members: dict[tuple[str, int], tuple[bytes, ...]] = {}
@@ -52,23 +56,23 @@ def live(problem: Problem, place: Map, seed: int) -> tuple[np.ndarray, int]:
     order = [problem.agent_ids.index(rules.simulation.ids[tag]) for tag in rules.tags]  # type: ignore[union-attr]
     plan = reporting(workspace, Settings(epsilon=EPSILON, step=bidding_of(place).opening_step))
     names = streams(seed, workspace.keys)
-    lists = value_lists(plan, drawn(plan, Randomness(names, names, names, seed, True)))
+    lists = value_lists(plan, draw_reports(plan, Randomness(names, names, names, seed, True)))
     for slot in range(SLOTS):
         sale = rules.sale
-        prices = np.where(np.isnan(sale.sold), sale.prices, np.inf)
+        prices = np.where(sale.auction.is_sold, np.inf, sale.auction.prices)
         adding = sale.call.step_in(slot)
         said = []
-        for agent in np.flatnonzero(sale.wants).tolist():
+        for agent in np.flatnonzero(sale.auction.wants).tolist():
             number = lists.list_of[order[agent]]
             first, last = lists.start[number], lists.start[number + 1]
-            wanted, offer = best_bid(lists.values, lists.resources, prices, first, last, adding)  # type: ignore[arg-type]
+            wanted, offer = best_bid(lists.values, lists.resources, prices, first, last, adding)
             if wanted >= 0:
                 bid = m.Bid(sequence=slot + 1, tag=rules.tags[agent], offer=float(offer))
-                said.append(Said(rules.tags[agent], bid, problem.resource_ids[wanted]))
+                said.append(Accepted(rules.tags[agent], bid, problem.resource_ids[wanted]))
         if rules.close(slot, said)[1]:
             break
     resource_of = np.full(problem.agents, -1, dtype=np.int64)
-    for row, agent in enumerate(rules.sale.holder.tolist()):
+    for row, agent in enumerate(rules.sale.auction.holder.tolist()):
         if agent >= 0:
             resource_of[order[agent]] = row
     return resource_of, slot + 1
@@ -83,7 +87,7 @@ def main(agents: int = 10_000, games: int = 4, data: int = 0) -> None:
     partition = Partition(EDGE, SPACING, *mobility.ORIGIN)
     batch = prepare(Workspace(problem), "once", settings=Settings(epsilon=EPSILON))
     for seed in range(games):
-        resource_of, slots = live(problem, Map(partition, vehicles, interest=INTEREST), seed)
+        resource_of, slots = live(problem, PublicSetup(partition, vehicles, interest=INTEREST), seed)
         there = batch.play(seed)
         loss, other = (1 - problem.true_utility_of(of).sum() / best for of in (resource_of, there.resource_of))
         sys.stdout.write(

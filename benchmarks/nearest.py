@@ -1,4 +1,4 @@
-"""Rank sets by the grid of `palmatch.crowd` beside scipy's k-d tree, on one thread.
+"""Rank sets by grid search beside scipy's k-d tree, on one thread.
 
     python -m benchmarks.nearest 1e5
 
@@ -15,10 +15,12 @@ from time import process_time
 import numpy as np
 from scipy.spatial import cKDTree
 
-from palmatch.crowd.sets import rank_sets
-from palmatch.data.crowd import crowd
+from palmatch.data.city import crowd
 from palmatch.domains import mobility
-from palmatch.studies.bench import INTEREST
+from palmatch.regions.tables import grid_tables
+
+# The nearest of every agent that are looked for.
+INTEREST = 20
 
 
 def main(agents: str) -> None:
@@ -28,11 +30,11 @@ def main(agents: str) -> None:
     city = problem.domain
     assert isinstance(city, mobility.City)
     places = np.concatenate([city.types_of(region)[:, :2] for region in problem.regions])
-    rank_sets(problem, threads=1)
+    grid_tables(problem, city, threads=1)
     # Balanced, which queries like.
     tree = cKDTree(city.places)
     started = process_time()
-    rank_sets(problem, threads=1)
+    grid_tables(problem, city, threads=1)
     grid = process_time()
     tree.query(places, k=INTEREST + 1, p=1)
     ended = process_time()

@@ -15,16 +15,16 @@ from pathlib import Path
 import numpy as np
 
 import palmatch as pm
-from palmatch.data.crowd import crowd
+from palmatch.data.city import crowd
 from palmatch.data.tlc import manhattan, read_trips
+from palmatch.matchers.partners import auction_partners, mutual_utilities, optimal_pairs
 from palmatch.methods import Workspace
-from palmatch.methods.pairs import best_pairs, bid_for_partners, mutual_worth
 from palmatch.methods.reports import FINE_STEP, LONG_PATIENCE
 from palmatch.problem import FloatArray
 from palmatch.rounds.draws import streams
 from palmatch.studies.compare import compare
 
-METHODS = "hungarian-region,once,hungarian-once,published,palma,alma-threshold,alma,greedy,random"
+METHODS = "hungarian-region,once,hungarian-once,published,palma,alma,greedy,random"
 INTEREST = 20
 SECONDS = 30
 
@@ -55,10 +55,10 @@ def bids_alone(trips: int) -> None:
     problem = pm.pairs.rides(np.hstack((made.requests, made.vehicles)))
     utilities, seats = problem.true_utility(), problem.seats
     assert seats is not None
-    worth = mutual_worth(utilities, seats) / 2
+    worth = mutual_utilities(utilities, seats) / 2
     names = streams(0, Workspace(problem).keys)
-    found = bid_for_partners(worth, seats, most=INTEREST, step=FINE_STEP, patience=LONG_PATIENCE, names=names)
-    best = best_pairs(utilities, seats)
+    found = auction_partners(worth, seats, most=INTEREST, step=FINE_STEP, round_limit=LONG_PATIENCE, stream_keys=names)
+    best = optimal_pairs(utilities, seats)
     share = worth[found.units[:, 0], found.units[:, 1]].sum() / worth[best[:, 0], best[:, 1]].sum()
     print(f"{trips} trips: bids reach {100 * share:.2f} % of the optimum", flush=True)
 

@@ -12,13 +12,13 @@ import tempfile
 from pathlib import Path
 
 import palmatch as pm
-from benchmarks import turns
 from palmatch.methods import Settings
 from palmatch.report.audit_figures import belief_maps
 from palmatch.report.style import save
 from palmatch.studies.audit import belief
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+BUDGETS = "0.1,0.2,0.5,1,2,4,8"
 FRONTIER = "limit,once,palma,published,noise,hungarian-once,hungarian-region"
 SHOWN = ("map.png", "frontier.png")
 
@@ -32,12 +32,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         palmatch = Path(sys.executable).with_name("palmatch")
         subprocess.run([palmatch, "demo", "--out", folder], check=True)
-        subprocess.run([palmatch, "frontier", "--methods", FRONTIER, "--runs", "100", "--out", folder], check=True)
+        words = ("--epsilon", BUDGETS, "--methods", FRONTIER, "--runs", "100", "--page", folder)
+        subprocess.run([palmatch, "compare", *words], check=True)
         for name in SHOWN:
             shutil.copyfile(Path(folder) / name, PICTURES / name)
             print(PICTURES / name)
     print(draw_belief(PICTURES / "belief.png"))
-    print(turns.draw(PICTURES / "turns.png"))
 
 
 def draw_belief(path: Path) -> Path:

@@ -26,23 +26,10 @@ SMOKE: tuple[tuple[str, ...], ...] = (
     ("match", "agents.csv", "vehicles.csv", "--edge", "1000", "--out", "pairs.csv"),
     ("match", "reviewers.csv", "papers.csv", "--domain", "papers", "--out", "reviews.csv"),
 )
-CUT = ("--method", "palma", "--interest", "20", "--cluster", "local:2", "--tiles", "2")
 EXTRAS = {
     # As many devices as for a reader: a board of fewer compiles less before it gives up the rights to store it.
     "live": ("live", "demo"),
-    "dask": ("match", "agents.csv", "vehicles.csv", *CUT, "--out", "tiled.csv"),
-    "exact": (
-        "match",
-        "agents.csv",
-        "vehicles.csv",
-        "--method",
-        "palma",
-        "--accountant",
-        "exact",
-        "--out",
-        "exact.csv",
-    ),
-    "bench": ("bench", "--sizes", "1000", "--flow", "1000"),
+    "dask": ("reproduce", "papers", "--areas", "2", "--runs", "1", "--cluster", "local:2", "--out", "papers"),
 }
 
 

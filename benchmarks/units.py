@@ -24,7 +24,7 @@ import polars as pl
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 from scipy.spatial import cKDTree
 
-from palmatch.data.crowd import crowd
+from palmatch.data.city import crowd
 
 AREA, TOPICS = 120, 6
 NEAR = AREA // TOPICS

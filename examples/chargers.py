@@ -16,6 +16,9 @@ import palmatch as pm
 class Chargers:
     """Chargers at `km` of a road with a `price`; the possible drivers of a stretch stand at every km."""
 
+    # What tables and pages call them.
+    nouns = (("agent", ("driver", "drivers")), ("resource", ("charger", "chargers")))
+
     def __init__(self, km, price, stretch):
         self.km, self.price, self.stretch = np.asarray(km), np.asarray(price), int(stretch)
 

@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from palmatch.cli.day import private_folder, write_tables
-from palmatch.studies.day import Played, play_day, summary, true_figures
-from palmatch.studies.day_plan import Plan
-from palmatch.studies.day_trips import SCHEMA, About, DayTrips
+from palmatch.studies.day import TRIPS, About, DayTrips, Plan, Played, play_day, summary, true_figures
 
 Trip = tuple[float, tuple[float, float], tuple[float, float]]
-
-
-@dataclass(frozen=True)
-class TripsInMemory(DayTrips):
-    """Trips that are read from no file: a test that plays many days would mostly read and write them."""
-
-    table: pl.DataFrame
-
-    def hour(self, number: int) -> pl.DataFrame:
-        begin, end = np.searchsorted(self.table["asked"].to_numpy(), [3600 * number, 3600 * (number + 1)])
-        return self.table[int(begin) : int(end)]
 
 
 def trips_at(trips: Sequence[Trip]) -> DayTrips:
     """Return a day of the synthetic city with these trips: when, from where, to where."""
     rows = [(asked, *here, *there) for asked, here, there in trips]
-    table = pl.DataFrame(rows, schema=SCHEMA, orient="row").sort("asked", maintain_order=True)
-    return TripsInMemory(Path("nowhere"), About("", "the synthetic city", "", True, len(table), "", ()), table)
+    table = pl.DataFrame(rows, schema=TRIPS, orient="row").sort("asked", maintain_order=True)
+    return DayTrips(table, About("", "the synthetic city", "", True, len(table), "", ()))
 
 
 def published(trips: DayTrips, plan: Plan, folder: Path) -> tuple[Played, dict[str, bytes]]:

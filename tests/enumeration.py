@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import mpmath
 
 from palmatch.device.agent import Agent, Attempt, Draw, Look, RegionTables, Rules
-from palmatch.privacy.sound import UNIT
+from palmatch.palma.accountant import UNIT
 
 GRID = 1 << 53
 MOST_DRAWS = 2  # a coin and a value

@@ -13,8 +13,7 @@ import numpy as np
 
 import frozen
 import palmatch as pm
-from palmatch import plain
-from palmatch.data.crowd import crowd
+from palmatch.data.city import crowd
 
 # From 10,000 agents on, tables of regions are built by other functions.
 LARGE = 12_000
@@ -32,9 +31,9 @@ def city(*methods: str) -> None:
 
 
 def table() -> None:
-    """Play a table of utilities, also with costs from loss distributions."""
-    pm.match(pm.table.problem(*HERE), "once", seed=0)
-    pm.match(pm.table.problem(*HERE), "palma", settings=pm.Settings(accountant="exact"), seed=0)
+    """Play a table of utilities."""
+    for method in ("once", "palma"):
+        pm.match(pm.table.problem(*HERE), method, seed=0)
 
 
 def seats() -> None:
@@ -80,8 +79,7 @@ PARTS = (
 
 
 def prepare() -> None:
-    """Compile at the first use, and sooner."""
-    plain.waiting = False
+    """Compile sooner."""
     # A compiler makes many objects: looking for cycles as often as usual takes a seventh of its time.
     gc.set_threshold(50_000)
 

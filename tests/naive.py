@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import permutations
-from math import exp
 
 Matrix = Sequence[Sequence[float]]
 
@@ -58,11 +57,6 @@ def linear(lost: Fraction, gamma: float) -> Fraction:
     if 1 - lost <= threshold:
         return threshold
     return 1 - lost
-
-
-def logistic(lost: float, steepness: float) -> float:
-    """Return ALMA's other back-off function."""
-    return 1.0 / (1.0 + exp(-steepness * (0.5 - lost)))
 
 
 def mixture(truth: Fraction, own: Fraction, noise: Fraction) -> Fraction:

@@ -20,16 +20,24 @@ import numpy as np
 import palmatch as pm
 from enumeration import WHOLE, chances, exponential
 from palmatch.device.agent import Draw
+from palmatch.device.distribution import GRID
+from palmatch.matchers.alma import best_first, play_lists
+from palmatch.matchers.auction import run_auction
+from palmatch.matchers.lists import ValueLists
+from palmatch.mechanisms.channel import (
+    Channel,
+    enforce_epsilon,
+    make_channel,
+    randomised_response,
+    sample_channel,
+)
 from palmatch.methods import Workspace
-from palmatch.methods.lists import SHARE_OF_PRICE, patient
-from palmatch.methods.reports import PATIENCE, STEP, Reporting, drawn, value_lists
-from palmatch.neighbourhood import Neighbourhood
-from palmatch.policies.channel import Channel, enforce_epsilon, randomised_response, report
-from palmatch.policies.once import channel_for
+from palmatch.methods.lists import PATIENCE as BACKOFF_CHANCE
+from palmatch.methods.lists import SHARE_OF_PRICE
+from palmatch.methods.reports import PATIENCE, STEP, ReportPlan, draw_reports, value_lists
 from palmatch.problem import Problem
-from palmatch.rounds.auction import ValueLists, sell
+from palmatch.regions.tables import RegionView
 from palmatch.rounds.draws import REPORT, Keys, keys_of, randomness, streams
-from palmatch.rounds.turns import best_first, take_turns
 
 Prices = tuple[float, ...]
 Bid = tuple[int, float]  # what it holds when no other agent bids, and at which price
@@ -43,8 +51,8 @@ class Reporter:
     channel: Channel
     cell: int
 
-    def drawn(self, draw: Draw) -> int:
-        return int(report(self.channel, np.array([self.cell]), np.array([draw(0, REPORT)]))[0])
+    def draw_reports(self, draw: Draw) -> int:
+        return int(sample_channel(self.channel, np.array([self.cell]), np.array([draw(0, REPORT)]))[0])
 
     def values(self, told: int) -> np.ndarray:
         return self.channel.values[told]
@@ -59,22 +67,25 @@ def _bid(values: Prices, prices: Prices) -> Bid:
     """What an agent to whom things are worth this much bids: a sale in which it is alone."""
     everything = np.arange(len(values))
     alone = ValueLists(np.zeros(1, dtype=np.int64), np.array([0, len(values)]), everything, np.array(values))
-    ends = sell(alone, np.array(prices), STEP, names=streams(0, keys_of(["alone"])), patience=PATIENCE)
+    ends = run_auction(alone, np.array(prices), STEP, stream_keys=streams(0, keys_of(["alone"])), round_limit=PATIENCE)
     place = int(ends.resource_of[0])
     return place, float(ends.prices[place]) if place >= 0 else 0.0
 
 
-def sale(plan: Reporting, reported: np.ndarray, keys: Keys, seed: int) -> tuple[float, ...]:
+def sale(plan: ReportPlan, reported: np.ndarray, keys: Keys, seed: int) -> tuple[float, ...]:
     """What is seen of `once` on given reports: which agent got what, at which prices, after how many rounds."""
-    ends = sell(value_lists(plan, reported), plan.opening, plan.step, names=streams(seed, keys), patience=plan.patience)
+    ends = run_auction(
+        value_lists(plan, reported), plan.opening, plan.step, stream_keys=streams(seed, keys), round_limit=plan.patience
+    )
     return (*ends.resource_of.tolist(), *ends.prices.tolist(), ends.rounds)
 
 
-def steps(plan: Reporting, reported: np.ndarray, keys: Keys, seed: int) -> tuple[float, ...]:
+def steps(plan: ReportPlan, reported: np.ndarray, keys: Keys, seed: int) -> tuple[float, ...]:
     """What is seen of `palma-adaptive` on given reports: everything that any agent did, step by step."""
     lists = best_first(value_lists(plan, reported), SHARE_OF_PRICE * plan.opening)
     names, resources = streams(seed, keys), len(plan.opening)
-    seen = take_turns(lists, patient(lists), resources=resources, names=names, trace=True).trace
+    backing_off = np.full(len(lists.values), int(BACKOFF_CHANCE * GRID))
+    seen = play_lists(lists, backing_off, resources=resources, names=names, trace=True).trace
     return tuple(np.stack((seen.step, seen.agent, seen.resource, seen.outcome)).ravel().tolist())
 
 
@@ -97,16 +108,16 @@ def against_any_prices(agent: Reporter, menu: Sequence[Prices], *, rounds: int) 
     """
     found: dict[Any, int] = {}
     for posted in product(menu, repeat=rounds):
-        seen = exact_chances(lambda draw, posted=posted: (told := agent.drawn(draw), agent.bids(told, posted)))
+        seen = exact_chances(lambda draw, posted=posted: (told := agent.draw_reports(draw), agent.bids(told, posted)))
         assert sum(seen.values()) == WHOLE
         found |= {(posted, bids): weight for bids, weight in seen.items()}
     return found
 
 
-def among_others(plan: Reporting, problem: Problem, row: int, *, seed: int) -> dict[Any, int]:
+def among_others(plan: ReportPlan, problem: Problem, row: int, *, seed: int) -> dict[Any, int]:
     """Chances over WHOLE of everything that a whole sale among all agents shows, the first agent being of this type."""
     keys = keys_of(problem.agent_ids)
-    channel, others = plan.channels[int(plan.channel_of[0])], drawn(plan, randomness(keys, seed))
+    channel, others = plan.channels[int(plan.channel_of[0])], draw_reports(plan, randomness(keys, seed))
     first = Reporter(channel, int(channel.cell_of[row]))
 
     @cache
@@ -115,7 +126,7 @@ def among_others(plan: Reporting, problem: Problem, row: int, *, seed: int) -> d
         every_agent[0] = told
         return sale(plan, every_agent, keys, seed)
 
-    return exact_chances(lambda draw: (told := first.drawn(draw), shown(told)))
+    return exact_chances(lambda draw: (told := first.draw_reports(draw), shown(told)))
 
 
 def first_beyond(every_agent: Sequence[dict[Any, int]], epsilon: float) -> str | None:
@@ -136,29 +147,29 @@ def town(seed: int, *, types: int = 5, resources: int = 3, agents: int = 4) -> P
     return pm.table.problem(rows[chance.integers(types, size=agents)], ["here"] * agents, {"here": rows})
 
 
-def region_of(problem: Problem) -> Neighbourhood:
+def region_of(problem: Problem) -> RegionView:
     return Workspace(problem).regions[0]
 
 
-def responding(region: Neighbourhood, cells: int, epsilon: float) -> Channel:
+def responding(region: RegionView, cells: int, epsilon: float) -> Channel:
     """Randomised response over cells that the types take in turn: which is in which does not change the guarantee."""
-    return channel_for(region, np.arange(len(region.types)) % cells, randomised_response(cells, epsilon))
+    return make_channel(region, np.arange(len(region.types)) % cells, randomised_response(cells, epsilon))
 
 
-def any_channel(region: Neighbourhood, cells: int, epsilon: float, *, seed: int) -> Channel:
+def any_channel(region: RegionView, cells: int, epsilon: float, *, seed: int) -> Channel:
     """A channel of chances that were drawn at random, brought within ε by the product; any number of reports."""
     chance = np.random.default_rng([seed, 3])
     wanted = np.exp(chance.choice([0.3, 3.0, 30.0]) * chance.standard_normal((cells, int(chance.integers(1, 6)))))
-    return channel_for(region, np.arange(len(region.types)) % cells, enforce_epsilon(wanted, epsilon))
+    return make_channel(region, np.arange(len(region.types)) % cells, enforce_epsilon(wanted, epsilon))
 
 
-def plan_with(problem: Problem, channel: Channel, *, seed: int = 0) -> Reporting:
+def plan_with(problem: Problem, channel: Channel, *, seed: int = 0) -> ReportPlan:
     """A plan in which all agents report by this channel, and prices begin somewhere."""
     region = region_of(problem)
     nearest = [int(np.abs(region.types - own).sum(axis=1).argmin()) for own in problem.types]
     opening = np.random.default_rng([seed, 2]).uniform(0.0, 0.5, problem.resources)
     first_cell = np.zeros(problem.agents, dtype=np.int64)
-    return Reporting((channel,), (region,), first_cell, channel.cell_of[nearest], opening)
+    return ReportPlan((channel,), (region,), first_cell, channel.cell_of[nearest], opening)
 
 
 def menu_of(seed: int, resources: int) -> tuple[Prices, ...]:

@@ -21,11 +21,9 @@ PAGES = [
 # What makes a command short enough for a test: these options, in place of what the page has.
 SMALLER = {
     "audit": "--games 8 --edge 2000",
-    "bench": "--sizes 300 --threads 1 --methods once",
     "compare": "--runs 1",
     "day": "--start 05:00 --end 05:01 --out day",
     "demo": "--hour 5 --runs 1 --out demo",
-    "frontier": "--runs 1 --epsilons 1",
     "limit": "--crowds 20 --edge 2000 --epsilon 1",
     "live demo": "--agents 8",
     "reproduce mobility": "--seconds 3 --edges 1000 --runs 1",
@@ -33,23 +31,15 @@ SMALLER = {
 }
 # What a page leaves to the reader, what a test has not, and what would take minutes: words, and those in their place.
 INSTEAD = {
+    r"--epsilon 0\.[0-9.]+,[0-9.,]+": "--epsilon 1,2",
     r"--trips (FILE|yellow_tripdata_2016-01\.csv)": "--trips trips.csv",
-    r"--papers FILE --reviewers FILE": "--papers papers.csv --reviewers reviewers.csv",
     r"--cluster (HOST:8786|local:4)": "--cluster local:1",
-    r"--games 10000": "--games 8",
-    r"--real 150": "--real 8",
 }
 # Times of a live game; the first stands on the page, the others are defaults.
 TIMES = {r"--every 30s": "--every 8s --joining 4s --slot 3s"}
 
 # What is played by several processes: tests/live/test_documented_games.py.
 IN_PROCESSES = re.compile(r"palmatch (live (operator|board|resource|device|issuer)|ledger|explore)\b")
-
-# Commands that no test executes, and why. Their subcommands and options are checked.
-NOT_EXECUTED = {
-    r"palmatch bench --live ": "10,000 devices take minutes; tests/live/test_live_command.py has 40",
-    r"palmatch bench .*--flow ": "takes minutes; tests/cli/test_bench_command.py has these options with 300 agents",
-}
 
 
 def commands_of(page: Path) -> list[str]:
@@ -88,16 +78,17 @@ def shortened(line: str) -> str:
     return shlex.join([*kept, *(word for option in options.items() for word in option)])
 
 
-def reasons_against(line: str) -> list[str]:
-    """Return the entries of the table of commands that no test executes under which a command falls."""
-    return [entry for entry in NOT_EXECUTED if re.match(entry, line)]
+def kind_of(line: str) -> tuple[str, ...]:
+    """Return what tells a command from others: its words before any option, by their endings, and its options."""
+    words = shlex.split(line)
+    return (words[0], *sorted({word for word in words if word.startswith("--")}), *(w[-4:] for w in words if "." in w))
 
 
-def runs_in_one_process(line: str) -> bool:
-    return not reasons_against(line) and not IN_PROCESSES.match(line)
-
-
-_SHORT = list(dict.fromkeys(shortened(line) for _, line in COMMANDS if runs_in_one_process(line)))
+# Commands that differ in values alone are run once.
+_KINDS = {
+    kind_of(line): line for line in (shortened(line) for _, line in reversed(COMMANDS) if not IN_PROCESSES.match(line))
+}
+_SHORT = list(reversed(_KINDS.values()))
 # Live games mostly wait: they are run beside the other tests of tests/live.
 LIVE = [line for line in _SHORT if line.startswith("live ")]
 OTHERS = [line for line in _SHORT if not line.startswith("live ")]

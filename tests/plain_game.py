@@ -12,17 +12,18 @@ import numpy as np
 from palmatch.device.agent import Agent, Rules
 from palmatch.guarantee import no_privacy
 from palmatch.matching import Outcome, Trace
-from palmatch.privacy.accountants import Allowance, free_allowance
+from palmatch.palma.accountant import PrivacyFilter, free_filter
+from palmatch.palma.game import Outcomes, region_tables
+from palmatch.regions.noise import PublicTables
+from palmatch.regions.own import OwnTables
 from palmatch.rounds.draws import Keys, draw
-from palmatch.rounds.game import Outcomes, region_tables
-from palmatch.rounds.tables import OwnTables, PublicTables
 
 
 def simulate_plainly(
     public: PublicTables,
     private: OwnTables,
     rules: Rules,
-    allowance: Allowance,
+    allowance: PrivacyFilter,
     *,
     names: Keys,
     agent: type[Agent] = Agent,
@@ -89,10 +90,10 @@ def _as_trace(rows: list[tuple[int, int, int, Outcome]]) -> Trace:
     )
 
 
-def priced(public: PublicTables, budget: int, seed: int, highest: int) -> Allowance:
+def priced(public: PublicTables, budget: int, seed: int, highest: int) -> PrivacyFilter:
     """Random prices for every region, rank set and entry, and one budget for all agents."""
     chance, layout = np.random.default_rng(seed), public.layout
-    allowance = free_allowance(len(public.region_of_agent), layout, no_privacy("a test"), truth=False)
+    allowance = free_filter(len(public.region_of_agent), layout, no_privacy("a test"), truth=False)
     return replace(
         allowance,
         budget=np.full(len(public.region_of_agent), budget),

@@ -9,10 +9,11 @@ from itertools import combinations
 import numpy as np
 
 from palmatch.device.agent import Agent, Rules
-from palmatch.privacy.accountants import Allowance
+from palmatch.palma.accountant import PrivacyFilter
+from palmatch.palma.game import region_tables
+from palmatch.regions.noise import PublicTables
+from palmatch.regions.own import OwnTables
 from palmatch.rounds.draws import Keys, draw
-from palmatch.rounds.game import region_tables
-from palmatch.rounds.tables import OwnTables, PublicTables
 from palmatch.seats import Seats
 
 Pair = frozenset[int]
@@ -34,7 +35,13 @@ class PlainPairs:
     """A game of rounds among agents: `partner`, `steps` and what was seen once it is played."""
 
     def __init__(
-        self, public: PublicTables, private: OwnTables, rules: Rules, allowance: Allowance, seats: Seats, names: Keys
+        self,
+        public: PublicTables,
+        private: OwnTables,
+        rules: Rules,
+        charges: PrivacyFilter,
+        seats: Seats,
+        names: Keys,
     ) -> None:
         self.excluded = {(one, other) for one, other in seats.conflicts.tolist()}
         self.partner: dict[int, int] = {}
@@ -42,9 +49,9 @@ class PlainPairs:
         self.seen: list[Seen] = []
         self.agents = [
             Agent(
-                region_tables(public, allowance, int(public.region_of_agent[agent])),
+                region_tables(public, charges, int(public.region_of_agent[agent])),
                 private.of(agent).tolist(),
-                int(allowance.budget[agent]),
+                int(charges.budget[agent]),
                 rules=rules,
                 draw=partial(draw, int(names[agent])),
             )

@@ -9,11 +9,12 @@ from itertools import count
 import numpy as np
 
 from palmatch.device.agent import Agent, Rules
-from palmatch.privacy.accountants import Allowance
-from palmatch.rounds.auction import ValueLists
+from palmatch.matchers.lists import ValueLists
+from palmatch.palma.accountant import PrivacyFilter
+from palmatch.palma.game import region_tables
+from palmatch.regions.noise import PublicTables
+from palmatch.regions.own import OwnTables
 from palmatch.rounds.draws import SELECTION, Keys, compiled_draw, draw, stream
-from palmatch.rounds.game import region_tables
-from palmatch.rounds.tables import OwnTables, PublicTables
 from palmatch.seats import Seats
 
 Unit = tuple[int, int]
@@ -35,16 +36,22 @@ class PlainSeats:
     """A game of rounds with seats: `steps`, `units` and each agent's charges once it is played."""
 
     def __init__(
-        self, public: PublicTables, private: OwnTables, rules: Rules, allowance: Allowance, seats: Seats, names: Keys
+        self,
+        public: PublicTables,
+        private: OwnTables,
+        rules: Rules,
+        charges: PrivacyFilter,
+        seats: Seats,
+        names: Keys,
     ) -> None:
         self.seats, self.units, self.steps = seats, set[Unit](), 0
         self.conflicts = {(a, r) for a, r in seats.conflicts.tolist()}
         self.players: list[tuple[int, Agent]] = []
         for agent, demand in enumerate(seats.demand.tolist()):
-            tables = region_tables(public, allowance, int(public.region_of_agent[agent]))
+            tables = region_tables(public, charges, int(public.region_of_agent[agent]))
             for number in range(demand):
                 name = int(names[agent]) if number == 0 else stream(number, int(names[agent]))
-                share, more = divmod(int(allowance.budget[agent]), demand)
+                share, more = divmod(int(charges.budget[agent]), demand)
                 player = Agent(
                     tables,
                     private.of(agent).tolist(),

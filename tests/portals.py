@@ -1,4 +1,4 @@
-"""New York City's portal of taxi trips, as far as `palmatch data taxi` asks it, with a few trips on 127.0.0.1."""
+"""New York City's portal of taxi trips, as far as `benchmarks.taxi` asks it, with a few trips on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 from urllib.parse import parse_qs, urlsplit
-
-from palmatch.data.portal import COLUMNS
 
 EIGHT = datetime(2016, 1, 15, 8)
 
@@ -45,7 +43,7 @@ class SmallPortal(BaseHTTPRequestHandler):
         if "uacg-pexx" not in address.path:
             self.send_error(404)
             return
-        body = ",".join(COLUMNS) if address.path.endswith(".csv") else json.dumps(self.rows(question))
+        body = json.dumps(self.rows(question))
         self.send_response(200)
         self.end_headers()
         self.wfile.write(body.encode())

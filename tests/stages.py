@@ -13,14 +13,13 @@ import palmatch as pm
 from enumeration import GRID, WHOLE, Device, Findings, State, answers_to, devices, is_small, whole_game
 from palmatch.device.agent import Agent, Attempt, Look, RegionTables, Rules
 from palmatch.methods import Settings, Workspace, accounts, budgets
-from palmatch.neighbourhood import Neighbourhood
-from palmatch.policies.compiled import backoff_weights, selection_weights
-from palmatch.policies.noise import PublicPlay
-from palmatch.policies.published import Policy, on_grid
-from palmatch.privacy.sound import Account, region_account, sound_allowance
+from palmatch.palma.accountant import ACCOUNTANTS, Account, privacy_filter
+from palmatch.palma.game import region_tables, rules_of
+from palmatch.palma.policy import Policy, on_grid
 from palmatch.problem import Problem
-from palmatch.rounds.game import region_tables, rules_of
-from palmatch.rounds.tables import public_tables
+from palmatch.regions.distribution import backoff_weights, selection_weights
+from palmatch.regions.noise import PublicPlay
+from palmatch.regions.tables import RegionView
 
 # From a budget that buys next to nothing to one that buys too much to be walked through.
 EPSILONS = (0.02, 0.1, 0.25, 0.5, 0.8, 1.2, 1.7, 2.4, 3.5, 6.0)
@@ -31,7 +30,7 @@ MOST_SITUATIONS = 400
 class Stage:
     """The first region of a problem with its account: (ε, δ) is guaranteed to agents acting by its tables."""
 
-    region: Neighbourhood
+    region: RegionView
     play: PublicPlay
     policy: Policy
     tables: RegionTables
@@ -50,20 +49,20 @@ def stage(problem: Problem, policy: Policy, accountant: str, *, epsilon: float, 
     workspace = Workspace(problem)
     numbers = Settings(epsilon=epsilon, delta=delta, accountant=accountant)  # type: ignore[arg-type]
     every_agent = budgets(problem, numbers)
-    chosen = accounts(workspace, policy, workspace.plays(policy), every_agent, numbers)
+    chosen = accounts(workspace, policy, workspace.tables(policy), every_agent, numbers)
     return staged(problem, policy, chosen, epsilon=epsilon, delta=delta)
 
 
 def staged(problem: Problem, policy: Policy, chosen: Sequence[Account], *, epsilon: float, delta: float) -> Stage:
     """A stage with accounts that the caller chose."""
     workspace = Workspace(problem)
-    noise = workspace.plays(policy)
-    allowance = sound_allowance(chosen, problem.region_index, np.full(problem.agents, epsilon), delta=delta)
+    public = workspace.tables(policy)
+    allowance = privacy_filter(chosen, problem.region_index, np.full(problem.agents, epsilon), delta=delta)
     return Stage(
         region=workspace.regions[0],
-        play=noise[0],
+        play=public.play(0),
         policy=policy,
-        tables=region_tables(public_tables(problem, workspace.regions, noise), allowance, 0),
+        tables=region_tables(public, allowance, 0),
         rules=rules_of(policy),
         budget=int(allowance.budget[0]),
         epsilon=epsilon,
@@ -71,9 +70,9 @@ def staged(problem: Problem, policy: Policy, chosen: Sequence[Account], *, epsil
     )
 
 
-def account_of(region: Neighbourhood, play: PublicPlay, policy: Policy, *, epsilon: float) -> Account:
+def account_of(region: RegionView, play: PublicPlay, policy: Policy, *, epsilon: float) -> Account:
     """The account that adds up worst log-ratios, for a region that may have been tampered with."""
-    return region_account(region, play, policy, "pure", epsilon=epsilon, delta=1e-5)
+    return ACCOUNTANTS["pure"].account(region, play, policy, epsilon=epsilon, delta=1e-5)
 
 
 def small_stage(problem: Problem, policy: Policy, accountant: str, *, delta: float) -> Stage:

@@ -15,7 +15,6 @@ import shlex
 import shutil
 import tomllib
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,21 +24,16 @@ import pytest
 import palmatch as pm
 from pages import (
     COMMANDS,
-    IN_PROCESSES,
     INSTEAD,
-    NOT_EXECUTED,
     OTHERS,
     PAGES,
     ROOT,
     SMALLER,
     TIMES,
     commands_of,
-    reasons_against,
-    runs_in_one_process,
     write_trips,
 )
 from palmatch.cli.app import command_words, subcommand
-from portals import small_portal
 from running import run
 
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"
@@ -158,51 +152,25 @@ def test_the_python_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pyte
             exec(compile(block, str(page), "exec"), {"__name__": "docs"})
 
 
-@pytest.fixture
-def portal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """The portal of taxi trips, with trips about the four times of the paper."""
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    with small_portal(*(datetime(2016, 1, 15, hour) for hour in (5, 8, 11, 19))) as address:
-        monkeypatch.setenv("PALMATCH_PORTAL", address)
-        monkeypatch.setenv("PALMATCH_CACHE", str(tmp_path / "cache"))
-        yield
-
-
 @pytest.mark.parametrize("line", OTHERS)
-def test_a_command_on_a_page_runs(line: str, folder: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_command_on_a_page_runs(line: str, folder: Path, tmp_path: Path) -> None:
     if "--cluster" in line:
         pytest.importorskip("distributed", reason="distributed is not installed: pip install 'palmatch[dask]'")
-    if line.startswith("data "):
-        request.getfixturevalue("portal")
-    if line.startswith(("data ", "day ", "reproduce ")):
+    if line.startswith(("day ", "reproduce ")):
         # Studies of different pages have folders of one name, and a study goes on only with its own settings.
         folder = shutil.copytree(folder, tmp_path / "examples")
     told = run(*shlex.split(line), folder=folder)
     assert (told.returncode, told.stderr) == (0, ""), told.stderr
 
 
-def test_every_command_is_executed_or_there_is_a_reason() -> None:
-    """A command that is new on a page is executed; an entry of a table that no page has any more is found."""
+def test_a_shorter_form_of_a_command_is_one_that_a_page_has() -> None:
     lines = [line for _, line in COMMANDS]
-    for line in lines:
-        ways = [runs_in_one_process(line), bool(IN_PROCESSES.match(line)), *map(bool, reasons_against(line))]
-        assert ways.count(True) == 1, line
-    for table in (NOT_EXECUTED, INSTEAD, TIMES):
+    for table in (INSTEAD, TIMES):
         for entry, words in table.items():
             assert words, entry
             assert any(re.search(entry, line) for line in lines), entry
     for entry in SMALLER:
         assert any(line.startswith(f"palmatch {entry}") for line in lines), entry
-
-
-@pytest.mark.parametrize("line", list(dict.fromkeys(line for _, line in COMMANDS if reasons_against(line))))
-def test_a_command_that_needs_more_has_options_that_exist(line: str) -> None:
-    words = shlex.split(line)[1:]
-    command = subcommand(words[0])
-    command = getattr(command, "commands", {}).get(words[1], command) if len(words) > 1 else command
-    known = {name for option in command.params for name in [*option.opts, *option.secondary_opts]}
-    assert {word.split("=")[0] for word in words if word.startswith("--")} <= known
 
 
 # Lines of shell blocks that no test runs, and why.

@@ -71,7 +71,7 @@ def test_the_command_writes_the_examples_into_a_new_folder_only(tmp_path: Path) 
 
 
 def test_squares_are_polygons_around_their_agents(folder: Path) -> None:
-    run("regions", "agents.csv", "vehicles.csv", "--out", "map.geojson", folder=folder)
+    run("plan", "agents.csv", "vehicles.csv", "--regions-out", "map.geojson", folder=folder)
     found = json.loads((folder / "map.geojson").read_text())
     assert found["type"] == "FeatureCollection"
     agents = [line.split(",") for line in (folder / "agents.csv").read_text().splitlines()[1:]]
@@ -92,10 +92,12 @@ def test_squares_are_polygons_around_their_agents(folder: Path) -> None:
 
 
 def test_regions_without_a_place_have_no_map(folder: Path) -> None:
-    words = ("regions", "reviewers.csv", "papers.csv", "--domain", "papers")
+    words = ("plan", "reviewers.csv", "papers.csv", "--domain", "papers")
     assert "Ranking" in run(*words, folder=folder).stdout
-    assert "--out goes with --domain mobility" in run(*words, "--out", "x.geojson", folder=folder).stderr
-    told = run("regions", "agents.csv", "vehicles.csv", "--out", "-", folder=folder)
+    assert (
+        "--regions-out goes with --domain mobility" in run(*words, "--regions-out", "x.geojson", folder=folder).stderr
+    )
+    told = run("plan", "agents.csv", "vehicles.csv", "--regions-out", "-", folder=folder)
     assert json.loads(told.stdout)["features"]
 
 

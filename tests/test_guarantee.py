@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import palmatch as pm
 from palmatch.guarantee import pldp_statement
-from palmatch.matching import in_words, rounded_up
-from palmatch.methods.geo import obfuscate
+from palmatch.matching import format_epsilon, rounded_up
+from palmatch.mechanisms.laplace import obfuscate
 from palmatch.rounds.draws import keys_of, randomness
 
 HERE = (40.75, -73.99)
@@ -32,11 +32,11 @@ def test_no_number_of_a_guarantee_is_printed_smaller_than_it_is(value: float, di
 
 
 def test_a_budget_a_little_above_one_is_not_printed_as_one() -> None:
-    assert in_words(1.0) == "1"
-    assert in_words(1.0000004) == "1.00001"
+    assert format_epsilon(1.0) == "1"
+    assert format_epsilon(1.0000004) == "1.00001"
     agents, vehicles = agents_and_vehicles()
     problem = pm.mobility.problem(agents, vehicles)
-    for method in ("once", "palma", "published", "hungarian-geo-agents"):
+    for method in ("once", "palma", "published", "hungarian-geo"):
         matching = pm.match(problem, method, epsilon=1.0000004)
         if matching.guarantee.epsilon > 1:
             assert "ε = 1.00001" in matching.guarantee.statement, method

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import palmatch as pm
 from naive import by_public_id
-from palmatch.domain import Narrowing
+from palmatch.domain import HasCoordinates, HasPrior
 from palmatch.errors import InputError
 from palmatch.guarantee import no_privacy
 from palmatch.problem import Domain, FloatArray, IntArray, Region, checked_utility
@@ -90,9 +90,10 @@ def test_ties_are_broken_by_number_or_else_by_spelling(ids: list[str]) -> None:
 def test_protocols_tell_domains_from_other_things() -> None:
     town = pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98)]).domain
     assert isinstance(town, Domain)
-    assert isinstance(town, Narrowing)
+    assert isinstance(town, HasCoordinates)
+    assert isinstance(town, HasPrior)
     assert isinstance(Numbers(), Domain)
-    assert not isinstance(Numbers(), Narrowing)
+    assert not isinstance(Numbers(), HasCoordinates | HasPrior)
     assert not isinstance(object(), Domain)
 
 

@@ -43,6 +43,19 @@ def test_the_version_is_told_without_importing_any_subcommand():
     assert told.splitlines() == [f"palmatch {pm.__version__}", "[]"]
 
 
+def test_a_command_that_copies_files_imports_nothing_of_the_engine(tmp_path):
+    found = in_a_new_process(
+        f"import sys; sys.argv = ['palmatch', 'examples', '--quiet', '--out', {str(tmp_path / 'examples')!r}]\n"
+        "from palmatch.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        f"print(len([name for name in sys.modules if name.startswith('palmatch')]) <= 20, "
+        f"[name for name in {HEAVY} if name in sys.modules])"
+    )
+    assert found == "True []"
+    assert (tmp_path / "examples" / "agents.csv").exists()
+
+
 def test_python_dash_m_runs_the_command():
     ran = subprocess.run([sys.executable, "-m", "palmatch", "--version"], check=True, capture_output=True, text=True)
     assert ran.stdout == f"palmatch {pm.__version__}\n"

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from palmatch.studies.audit import audit
     from palmatch.studies.compare import compare
     from palmatch.studies.fairness import fairness
-    from palmatch.studies.frontier import frontier
     from palmatch.studies.limit import limit
     from palmatch.studies.plan import plan
 
@@ -47,7 +46,6 @@ _HOMES = {
     "palmatch.studies.audit": ("audit",),
     "palmatch.studies.compare": ("compare",),
     "palmatch.studies.fairness": ("fairness",),
-    "palmatch.studies.frontier": ("frontier",),
     "palmatch.studies.limit": ("limit",),
     "palmatch.studies.plan": ("plan",),
 }
@@ -73,7 +71,6 @@ __all__ = [
     "compare",
     "data",
     "fairness",
-    "frontier",
     "limit",
     "make_problem",
     "match",

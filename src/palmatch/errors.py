@@ -56,7 +56,7 @@ class DidNotConverge(PalmatchError, RuntimeError):
     References
     ----------
     - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], App. "Convergence".
-    - Page "Back-off rules", [Why the published rounds stall][].
+    - Page "Choosing a method", [Why the published rounds lose][].
     """
 
 

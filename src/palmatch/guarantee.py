@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp
 
-from palmatch.matching import Guarantee, in_words, rounded_up
+from palmatch.matching import Guarantee, format_epsilon, rounded_up
 
 # What no guarantee inside a region speaks of.
 NOT_COVERED = (
@@ -34,12 +34,12 @@ def pldp_statement(epsilon: float, delta: float = 0.0) -> str:
     if delta:
         return (
             f"{between} and any set S of observations, Pr[S | one] ≤ e^ε Pr[S | the other] + δ, "
-            f"with ε = {in_words(epsilon)} and δ = {in_words(delta)}."
+            f"with ε = {format_epsilon(epsilon)} and δ = {format_epsilon(delta)}."
         )
     factor = "" if epsilon > 50 else f" = {rounded_up(exp(epsilon), 3)}"
     return (
         f"{between}, posterior odds between them change by a factor of at most e^ε{factor}, with ε = "
-        f"{in_words(epsilon)} and δ = 0, whatever is observed."
+        f"{format_epsilon(epsilon)} and δ = 0, whatever is observed."
     )
 
 
@@ -71,13 +71,13 @@ def doubts(guarantee: Guarantee, agents: int) -> tuple[str, ...]:
     found = []
     if guarantee.notion != "none" and guarantee.epsilon > _LARGEST_EPSILON:
         found.append(
-            f"ε = {in_words(guarantee.epsilon)} guarantees next to nothing: posterior odds may change by a factor of "
-            f"e^ε; choose an ε of at most {_LARGEST_EPSILON:g}."
+            f"ε = {format_epsilon(guarantee.epsilon)} guarantees next to nothing: posterior odds may change by a "
+            f"factor of e^ε; choose an ε of at most {_LARGEST_EPSILON:g}."
         )
     if guarantee.delta > 1 / agents:
         found.append(
-            f"δ = {in_words(guarantee.delta)} is above 1/{agents:,}, one over the number of agents: a method that "
-            f"makes one agent's data public would satisfy it; choose a δ well below {1 / agents:.1g}."
+            f"δ = {format_epsilon(guarantee.delta)} is above 1/{agents:,}, one over the number of agents: a method "
+            f"that makes one agent's data public would satisfy it; choose a δ well below {1 / agents:.1g}."
         )
     return tuple(found)
 
@@ -110,8 +110,9 @@ def with_disclosure(guarantee: Guarantee, disclosure: Disclosure | None) -> Guar
         guarantee,
         epsilon=total,
         statement=(
-            f"ε = {in_words(total)} in total: {in_words(guarantee.epsilon)} for the matching and "
-            f"{in_words(disclosure.epsilon)} for {disclosure.reason}. Of the matching alone: {guarantee.statement}"
+            f"ε = {format_epsilon(total)} in total: {format_epsilon(guarantee.epsilon)} for the matching and "
+            f"{format_epsilon(disclosure.epsilon)} for {disclosure.reason}. Of the matching alone: "
+            f"{guarantee.statement}"
         ),
         assumptions=(*guarantee.assumptions, disclosure.assumption),
     )

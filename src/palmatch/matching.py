@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from palmatch.data.frames import Library
+from palmatch.data.files import Library
 from palmatch.domain import FloatArray, IntArray
 from palmatch.errors import InputError
 
@@ -237,7 +237,7 @@ class Matching:
         rounds = f" in {self.rounds:,} rounds" if self.rounds else ""
         figures = "no privacy"
         if self.guarantee.notion != "none":
-            figures = f"ε = {in_words(self.guarantee.epsilon)}, δ = {in_words(self.guarantee.delta)}"
+            figures = f"ε = {format_epsilon(self.guarantee.epsilon)}, δ = {format_epsilon(self.guarantee.delta)}"
         units = "" if self.several is None or self.mutual else f" with {self.filled:,} units"
         return (
             f"Matching({self.method}: {self.matched:,} of {len(self.resource_of):,} matched{units}{rounds}, {figures})"
@@ -340,12 +340,12 @@ class Matching:
         return self.matched if self.several is None else len(self.several)
 
 
-def in_words(epsilon: float) -> str:
+def format_epsilon(epsilon: float) -> str:
     """Return ε or δ in at most six digits, rounded up: a guarantee is never stated stronger than it is.
 
     Examples
     --------
-    >>> in_words(1.0), in_words(1.0000004), in_words(1e-5)
+    >>> format_epsilon(1.0), format_epsilon(1.0000004), format_epsilon(1e-5)
     ('1', '1.00001', '1e-05')
     """
     return rounded_up(epsilon, 6)

@@ -14,7 +14,7 @@ from pathlib import Path
 from palmatch.errors import InputError
 
 
-def at(name: str, what: str) -> object:
+def load_object(name: str, what: str) -> object:
     """Return the object at "module:name", or refuse in one sentence; `what` says what should be there."""
     module, _, attribute = name.partition(":")
     here = str(Path.cwd())
@@ -34,7 +34,7 @@ def _reason(error: Exception) -> str:
     return f"importing the module raised {type(error).__name__}: {error}"
 
 
-def entered(group: str) -> Iterator[tuple[str, str, object]]:
+def iter_entry_points(group: str) -> Iterator[tuple[str, str, object]]:
     """Give name, source and object of every entry point of a group."""
     for point in entry_points(group=group):
         try:

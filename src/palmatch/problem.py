@@ -12,19 +12,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from palmatch.conformance import check_domain
-from palmatch.data.cells import DistinctIds
-from palmatch.data.frames import Library
-from palmatch.domain import Crowded
+from palmatch.data.columns import DistinctIds
+from palmatch.data.files import Library
 from palmatch.domain import Domain as Domain
-from palmatch.domain import Expecting as Expecting
-from palmatch.domain import ExpectingAll as ExpectingAll
 from palmatch.domain import FloatArray as FloatArray
+from palmatch.domain import HasCoordinates as HasCoordinates
+from palmatch.domain import HasPartners as HasPartners
+from palmatch.domain import HasPrior as HasPrior
 from palmatch.domain import IntArray as IntArray
-from palmatch.domain import Located as Located
-from palmatch.domain import Mutual as Mutual
 from palmatch.domain import Region as Region
-from palmatch.domain import Snapping as Snapping
+from palmatch.domain import SparseUtilities as SparseUtilities
+from palmatch.domain import check_domain
 from palmatch.domain import checked_utility as checked_utility
 from palmatch.errors import InputError
 from palmatch.guarantee import Disclosure
@@ -33,9 +31,6 @@ from palmatch.threads import both, spread
 
 # Units that one thread scores at a time.
 _UNITS_AT_A_TIME = 1 << 16
-
-# Agents and regions on which a domain is tried before a problem is made of it.
-_TRIED_AGENTS, _TRIED_REGIONS = 8, 2
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -182,7 +177,7 @@ class Problem:
         array
             A row for each agent, a column for each resource.
         """
-        if isinstance(self.domain, Mutual):
+        if isinstance(self.domain, HasPartners):
             return self.domain.between(self.truth, self.truth if columns is None else self.truth[columns])
         return checked_utility(self.domain, self.truth, columns)
 
@@ -219,18 +214,18 @@ class Problem:
         """
         agents, resources = units[:, 0], units[:, 1]
         gained = np.zeros(len(units))
-        if isinstance(crowded := self.domain, Crowded):
+        if isinstance(domain := self.domain, HasCoordinates | SparseUtilities):
 
             def fill(first: int, last: int) -> None:
                 some = slice(first, last)
-                gained[some] = crowded.utility_of_pairs(self.truth[agents[some]], resources[some])
+                gained[some] = domain.utility_of_pairs(self.truth[agents[some]], resources[some])
 
             spread(fill, len(units), at_a_time=_UNITS_AT_A_TIME)
             return gained
         # In blocks: the block's agents by the block's resources, of which only the diagonal is wanted.
         for block in np.array_split(np.arange(len(units)), max(1, len(units) // 64)):
             columns, place = np.unique(resources[block], return_inverse=True)
-            if isinstance(self.domain, Mutual):
+            if isinstance(self.domain, HasPartners):
                 table = self.domain.between(self.truth[agents[block]], self.truth[columns])
             else:
                 table = checked_utility(self.domain, self.truth[agents[block]], columns)
@@ -238,13 +233,13 @@ class Problem:
         return gained
 
 
-def refuse_seats(problem: Problem, what: str, *, instead: str = "choose another method") -> None:
+def refuse_seats(problem: Problem, what: str) -> None:
     """Refuse a problem with capacities, demands or conflicts before anything starts."""
     refuse_pairs(problem, what)
     if problem.seats is not None:
         raise InputError(
             f"{what} takes one agent for each resource and one resource for each agent, and no conflicts: take "
-            f"capacity, demand and conflicts out, or {instead}."
+            "capacity, demand and conflicts out, or choose another method."
         )
 
 
@@ -310,8 +305,8 @@ def make_problem(
     source:
         From which public records regions and possible types come, where they were given.
     check:
-        Whether the domain is tried on some agents, as `palmatch.testing.check_domain` does, and refused if it breaks a
-        rule; the domains of the package, which the tests try, are not.
+        Whether the domain is refused if `palmatch.testing.check_domain` refuses it; the domains of the package, which
+        the tests try, are not tried.
 
     Returns
     -------
@@ -364,13 +359,13 @@ def make_problem(
     true_types = types if truth is None else np.ascontiguousarray(truth, dtype=np.float64)
     if true_types.shape != types.shape:
         raise InputError(f"Expected truth of the shape of types, {types.shape}, got {true_types.shape}.")
+    if check:
+        _refuse_broken(domain, types)
     known = domain.utility(types[:1]).shape[1]
     if known != len(resource_ids):
         raise InputError(f"The domain has {known} resources, but there are {len(resource_ids)} resource ids.")
     _refuse_duplicates(names, "agent")
     _refuse_duplicates(resource_ids, "resource")
-    if check:
-        _refuse_broken(domain, types, len(resource_ids))
     (regions, region_index), order = both(lambda: _grouped(domain, types), lambda: _order_of(resource_ids))
     return Problem(
         domain=domain,
@@ -393,11 +388,10 @@ def make_problem(
     )
 
 
-def _refuse_broken(domain: Domain, types: FloatArray, resources: int) -> None:
-    """Refuse a domain that breaks a rule on some of the agents, spread over all of them."""
-    some = np.unique(np.linspace(0, len(types) - 1, min(len(types), _TRIED_AGENTS)).astype(np.int64))
+def _refuse_broken(domain: Domain, types: FloatArray) -> None:
+    """Refuse a domain that breaks a rule on the agents."""
     try:
-        check_domain(domain, types[some], resources=resources, regions=_TRIED_REGIONS)
+        check_domain(domain, types)
     except AssertionError as error:
         raise InputError(f"The domain {type(domain).__name__} breaks a rule: {error}") from None
 
@@ -423,7 +417,7 @@ def single_type(region: str, regions: int = 1) -> str:
 
 def _grouped(domain: Domain, types: FloatArray) -> tuple[tuple[Region, ...], IntArray]:
     """Return the regions that occur, sorted, and which of them each type is in."""
-    if isinstance(domain, Crowded):
+    if isinstance(domain, HasCoordinates | SparseUtilities):
         return domain.grouped(types)
     keys = list(domain.region_of(types))
     regions = tuple(sorted(set(keys)))  # type: ignore[type-var]  # sortable by the contract of Partition

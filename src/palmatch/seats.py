@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from palmatch.data.cells import MOST_UNITS
+from palmatch.data.columns import MOST_UNITS
 from palmatch.errors import InputError
 
 IntArray: TypeAlias = NDArray[np.int64]

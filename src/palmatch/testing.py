@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from palmatch.conformance import check_domain, checked_table, require
+from palmatch.domain import check_domain, checked_table, require
 from palmatch.matching import Matching
 from palmatch.methods import METHODS, Method, Settings, Workspace
 from palmatch.methods.palma import palma_policy
 from palmatch.methods.registry import PreparedMethod
-from palmatch.policies.compiled import backoff_weights, selection_weights
-from palmatch.policies.published import mixed
-from palmatch.privacy.sound import Account, Accountant, accountant_named
+from palmatch.palma.accountant import Account, Accountant, accountant_named
+from palmatch.palma.policy import mixed
 from palmatch.problem import FloatArray, IntArray, Problem
+from palmatch.regions.distribution import backoff_weights, selection_weights
 
 __all__ = ["check_accountant", "check_domain", "check_method", "check_problem"]
 
@@ -97,8 +97,8 @@ def _check_region_index(problem: Problem) -> None:
 def check_method(method: str | Method, problem: Problem, *, settings: Settings | None = None, seeds: int = 3) -> None:
     """Play a method and raise an AssertionError for the first rule that it breaks.
 
-    A matching holds each resource at most once; the same seed gives the same matching; without a seed randomness is
-    fresh; the guarantee is of the notion that the record states, is no larger than the budget, and says of a seeded
+    A matching keeps capacities, demands and conflicts; the same seed gives the same matching; without a seed randomness
+    is fresh; the guarantee is of the notion that the record states, is no larger than the budget, and says of a seeded
     matching that it is a simulation; a method that does not spend states ε = 0 or no privacy.
 
     Parameters
@@ -143,20 +143,37 @@ def check_method(method: str | Method, problem: Problem, *, settings: Settings |
 
 
 def _check_matching(problem: Problem, matching: Matching) -> None:
-    held = matching.resource_of[matching.resource_of >= 0]
+    agents, held = matching.units.T
     require(
         matching.resource_of.shape == (problem.agents,),
         f"Expected one resource or -1 per agent ({problem.agents}), got shape {matching.resource_of.shape}.",
     )
-    require(len(np.unique(held)) == len(held), "Expected every resource to be held at most once.")
     require(
         not len(held) or held.max() < problem.resources,
         f"Expected row numbers of resources below {problem.resources}, got {held.max() if len(held) else -1}.",
     )
+    require(len(np.unique(matching.units, axis=0)) == len(held), "Expected no agent to get a resource twice.")
+    _check_limits(problem, agents, held)
     require(
         matching.epsilon.shape == matching.charged.shape == (problem.agents,),
         "Expected epsilon and charged to have one number per agent.",
     )
+
+
+def _check_limits(problem: Problem, agents: IntArray, resources: IntArray) -> None:
+    """Check capacities, demands and conflicts; all are 1, and there are none, where a problem has no seats."""
+    limits = problem.seats
+    held, got = np.bincount(resources, minlength=problem.resources), np.bincount(agents, minlength=problem.agents)
+    if limits is None:
+        require(bool((held <= 1).all()), "Expected every resource to be held at most once.")
+        require(bool((got <= 1).all()), "Expected every agent to get one resource at most.")
+        return
+    whole = limits.whole
+    require(bool((held <= whole.capacity).all()), "Expected no resource to be held more often than its capacity.")
+    require(bool((got <= whole.demand).all()), "Expected no agent to get more resources than its demand.")
+    width = problem.resources
+    excluded = np.isin(agents * width + resources, whole.conflicts @ (width, 1))
+    require(not excluded.any(), "Expected no pair that conflicts exclude.")
 
 
 def _check_guarantee(record: Method, problem: Problem, settings: Settings, matching: Matching) -> None:
@@ -204,7 +221,6 @@ def check_accountant(accountant: str | Accountant, problem: Problem, *, epsilon:
     References
     ----------
     - Page "Accountants", [Charges][].
-    - Page "The guarantee", [An accountant for a mechanism of your own][].
     - [Mironov (CSF 2017)][] and [Abadi et al. (CCS 2016)][]: accountants by divergences and moments.
     """
     chosen, workspace = accountant_named(accountant), Workspace(problem)
@@ -221,7 +237,7 @@ def check_accountant(accountant: str | Accountant, problem: Problem, *, epsilon:
             not np.isnan(selection).any() and not np.isnan(backoff).any() and min(selection.min(), backoff.min()) >= 0,
             f"Expected charges of at least 0 in {where}.",
         )
-        worth = account.worth(np.array([0.0, epsilon, 2 * epsilon]))
+        worth = account.budget_of(np.array([0.0, epsilon, 2 * epsilon]))
         require(bool((np.diff(worth) >= 0).all()), f"Expected a larger budget to be worth no less in {where}.")
         if account.pure:
             tables = (region.utilities, region.entries, region.offsets)

@@ -56,7 +56,7 @@ def test_a_broken_claim_ends_with_status_1(town, monkeypatch):
         of_agent = zip(plan.channel_of, plan.cell, strict=True)
         return np.array([plan.channels[channel].chances[cell].argmax() for channel, cell in of_agent])
 
-    monkeypatch.setattr("palmatch.methods.reports.drawn", truthful)
+    monkeypatch.setattr("palmatch.methods.reports.draw_reports", truthful)
     words = ("audit", "agents.csv", "vehicles.csv", "--method", "hungarian-once", "--games", 150, "--seed", 0)
     result = run(*words, "--out", "three", folder=town)
     assert result.returncode == 1
@@ -81,7 +81,7 @@ def test_without_a_map_there_is_no_picture_of_beliefs_and_that_is_said(tmp_path)
     [
         (
             ["--method", "alma"],
-            "There is no audit of 'alma', which states no PLDP guarantee: choose from once, once-threshold, palma, ",
+            "There is no audit of 'alma', which states no PLDP guarantee: choose from once, palma, ",
         ),
         (["--agent", "absent"], "There is no agent 'absent'"),
         (["--games", "2"], "Expected at least 8 games, got games=2."),

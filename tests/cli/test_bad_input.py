@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palmatch.cli import options, outputs
+from palmatch.cli import options, show
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.methods import METHODS
 from running import run
@@ -58,8 +58,7 @@ MATCH = ("match", *BOTH, "--policy", "greedy")
         (("compare", *BOTH, "--edge", "inf"), "Expected edge above 0 metres, got edge=inf."),
         (("compare", *BOTH, "--methods", "once,random,once"), "Expected each method once, got 'once' twice"),
         (("plan", *BOTH, "--json", "cars.csv"), "cars.csv is read and would be written over"),
-        (("frontier", *BOTH, "--json", "cars.csv"), "cars.csv is read and would be written over"),
-        (("frontier", *BOTH, "--out", "agents.csv"), "agents.csv: cannot be made a folder (File exists)"),
+        (("compare", *BOTH, "--page", "agents.csv"), "agents.csv: cannot be made a folder (File exists)"),
         (("audit", *BOTH, "--json", "cars.csv"), "cars.csv is read and would be written over"),
         (("day", "--trips", "cars.csv", "--json", "cars.csv"), "cars.csv is read and would be written over"),
         (
@@ -103,7 +102,7 @@ def test_a_text_in_place_of_a_number_is_quoted_with_what_to_write(
     assert files_in(town) == before
 
 
-@pytest.mark.parametrize("words", [("frontier", *BOTH), ("audit", *BOTH), ("demo",)])
+@pytest.mark.parametrize("words", [("audit", *BOTH), ("demo",)])
 def test_a_folder_that_nothing_can_be_written_to_is_found_out_before_anything_is_played(
     town: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +110,7 @@ def test_a_folder_that_nothing_can_be_written_to_is_found_out_before_anything_is
         # Root, which tests may run as, can write anywhere.
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(outputs, "TemporaryFile", refused)
+    monkeypatch.setattr(show, "TemporaryFile", refused)
     result = run(*words, "--out", "results", folder=town)
     assert result.returncode == 2
     assert result.stderr == "palmatch: results: cannot be written to (Permission denied); choose another --out.\n"

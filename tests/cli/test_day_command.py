@@ -108,7 +108,6 @@ def test_the_same_command_gives_the_same_day_and_other_settings_are_refused(
     for words, sentence in (
         ((*SMALL, "--seed", 5), "randomness is of seed 0 there and of seed 5 here"),
         (SMALL, "randomness is of seed 0 there and fresh here"),
-        ((*SEEDED, "--waiting", "region"), "waiting is memoised there and region here"),
         ((*SEEDED, "--patience", 5), "patience is 10.0 there and 5.0 here"),
         ((*SEEDED, "--end", "05:04"), "end is 05:03 there and 05:04 here"),
     ):
@@ -156,7 +155,6 @@ def test_a_taxi_file_is_played_on_the_day_that_is_asked_for(tmp_path: Path) -> N
         (("--interest", "0"), "Expected --interest of at least 1, got --interest 0."),
         (("--epsilon", "-1"), "Expected --epsilon from 0 to 1000, got --epsilon -1."),
         (("--method", "alma-geo"), "nothing left of the day's budget"),
-        (("--waiting", "x"), "Expected --waiting to be one of memoised, region, got --waiting x."),
         (("--budget-per-day", "-1"), "Expected --budget-per-day from 0 to 1000, got --budget-per-day -1."),
     ],
 )

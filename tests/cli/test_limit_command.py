@@ -55,7 +55,7 @@ def test_without_crowds_there_is_a_bound_and_no_loss(town: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("agents.csv",), "AGENTS and RESOURCES go together"),
+        (("agents.csv",), "The file of the resources is missing"),
         (("--domain", "table"), "only a city and a conference can be synthetic"),
         (("agents.csv", "vehicles.csv", "--epsilon", "-1"), "Expected epsilon of at least 0"),
         (("agents.csv", "vehicles.csv", "--epsilon", "1,much"), "Expected numbers with commas"),

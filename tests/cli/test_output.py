@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -65,7 +63,7 @@ def test_commands_with_figures_from_the_truth_say_that_they_are_not_to_be_publis
     for words in (
         ("match", *files, "--out", "pairs.csv"),
         ("compare", *files, *few),
-        ("frontier", *files, *few, "--epsilons", "1,2", "--methods", "once,random"),
+        ("compare", *files, *few, "--epsilon", "1,2", "--methods", "once,random"),
         ("demo", *few, "--hour", 5),
     ):
         told = " ".join(run(*words, "--json", "figures.json", folder=tmp_path).stdout.split())
@@ -117,21 +115,3 @@ def test_json_holds_what_was_told_with_null_for_numbers_that_it_lacks(
     file = tmp_path_factory.getbasetemp() / "told.json"
     show.write_json(file, content)
     assert json.loads(file.read_text()) == finite(content)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.text("abc-ε", min_size=1, max_size=12), min_size=2, max_size=9), st.integers(40, 132))
-def test_a_table_without_room_goes_on_below_and_breaks_no_cell(names: list[str], columns: int) -> None:
-    names = [f"{number}{name}" for number, name in enumerate(names)]
-    stream = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COLUMNS", str(columns))
-        patch.setattr(sys, "stdout", stream)
-        show.show_table(names, [[name.upper() for name in names]])
-    lines = stream.getvalue().splitlines()
-    assert max(map(len, lines)) <= columns
-    told = [re.split(" {3,}", line.strip()) for line in lines if line.strip(" ─")]
-    headings, cells = told[::2], told[1::2]
-    assert [names[0], *(name for part in headings for name in part[1:])] == names
-    assert {part[0] for part in headings} == {names[0]}
-    assert cells == [[name.upper() for name in part] for part in headings]

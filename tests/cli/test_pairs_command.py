@@ -54,9 +54,8 @@ def test_methods_are_compared_on_pairs():
     assert all(name in ended.stdout for name in methods.split(","))
 
 
-@pytest.mark.parametrize("command", ["plan", "regions"])
-def test_regions_of_trips_are_shown(command):
-    ended = run(command, TRIPS, "--pairs", "--spacing", 500, "--interest", 4)
+def test_regions_of_trips_are_shown():
+    ended = run("plan", TRIPS, "--pairs", "--spacing", 500, "--interest", 4)
     assert ended.returncode == 0, ended.stderr
     assert "matched with each other" in ended.stdout
 
@@ -86,7 +85,6 @@ def test_a_file_of_pairs_is_not_what_openreview_takes(tmp_path):
     assert "JSON is for papers" in ended.stderr
 
 
-@pytest.mark.parametrize("command", ["limit", "frontier"])
-def test_what_is_not_for_pairs_does_not_offer_them(command):
-    assert "--pairs" not in run(command, "--help").stdout
-    assert "No such option: --pairs" in run(command, TRIPS, "--pairs").stderr
+def test_the_limit_is_not_for_pairs_and_does_not_offer_them():
+    assert "--pairs" not in run("limit", "--help").stdout
+    assert "No such option: --pairs" in run("limit", TRIPS, "--pairs").stderr

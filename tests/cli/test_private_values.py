@@ -8,6 +8,8 @@ from pathlib import Path
 import pandas as pd
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import palmatch as pm
 from palmatch.data import tlc
@@ -17,6 +19,7 @@ from running import run
 # Digits that only the agents' rows have.
 SECRET = "7316452"
 GOOD = [f"a{n},40.{SECRET}{n},-73.9{SECRET}{n}" for n in range(4)]
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "chargers.py"
 VEHICLES = "id,lat,lon\nv0,40.75,-73.98\nv1,40.76,-73.97\n"
 
 
@@ -129,3 +132,107 @@ def test_how_many_agents_are_like_none_of_the_types_is_said_not_to_be_published(
     result = run(command, *files, *out, folder=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "Not to be published: 1 of 2 agents" in " ".join(result.stdout.split())
+
+
+TABLE_TYPES = {"types.csv": "region,x,y\nhere,0.5,0.4\nhere,0.2,0.9\n"}
+# Of each domain: the public files, the agents with what is private about them, how many of the first columns are
+# public, and the words of the command.
+SETTINGS: dict[str, tuple[dict[str, str], str, int, tuple[str, ...]]] = {
+    "city": ({"resources.csv": VEHICLES}, "id,lat,lon\n" + "\n".join(GOOD), 1, ()),
+    "rides": (
+        {},
+        f"id,lat,lon,to_lat,to_lon\na0,40.{SECRET},-73.9{SECRET},40.8{SECRET},-73.8{SECRET}\n"
+        f"a1,40.{SECRET}1,-73.9{SECRET},40.8{SECRET},-73.8{SECRET}",
+        1,
+        ("--pairs",),
+    ),
+    "table": (
+        {"resources.csv": "id\nx\ny\n", **TABLE_TYPES},
+        f"id,region,x,y\na0,here,0.{SECRET},0.5{SECRET}\na1,here,0.1{SECRET},0.{SECRET}",
+        2,
+        ("--domain", "table", "--types", "types.csv"),
+    ),
+    "partners": (
+        TABLE_TYPES,
+        f"id,region,x,y\nx,here,0.{SECRET},0.5{SECRET}\ny,here,0.1{SECRET},0.{SECRET}",
+        2,
+        ("--pairs", "--domain", "table", "--types", "types.csv"),
+    ),
+    "scores": (
+        {"resources.csv": "id\nx\ny\n", **TABLE_TYPES},
+        f"paper,user,score\nx,a0,0.{SECRET}\ny,a0,0.1{SECRET}\nx,a1,0.5{SECRET}",
+        2,
+        ("--domain", "table", "--types", "types.csv"),
+    ),
+    # How much a euro matters is public there, with the stretch of the road.
+    "own": (
+        {"resources.csv": "id,km,price\nx,3,0.5\ny,14,0.25\n", "chargers_too.py": EXAMPLE.read_text()},
+        f"id,purse,km\na0,1,1.{SECRET}\na1,2,17.{SECRET}",
+        2,
+        ("--domain", "chargers_too:Chargers"),
+    ),
+}
+# What a reader makes of a number.
+CELLS = (
+    "{}",
+    "-{}",
+    "9{}",
+    "1e400{}",
+    "{},5",
+    '"{}',
+    '"{}" x',
+    "4o{}",
+    " {} ",
+    "",
+    "nan",
+    "{}%",
+    "{}\u00b0 N",
+    "{};1",
+    "\x00{}",
+)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = {}
+    for name, (files, *_) in SETTINGS.items():
+        made[name] = tmp_path_factory.mktemp(name)
+        for file, text in files.items():
+            (made[name] / file).write_text(text)
+    return made
+
+
+@given(st.sampled_from(sorted(SETTINGS)), st.data())
+@settings(deadline=None)
+def test_no_message_about_any_file_shows_what_is_private(
+    places: dict[str, Path], name: str, data: st.DataObject
+) -> None:
+    files, text, public, words = SETTINGS[name]
+    rows = [line.split(",") for line in text.splitlines()]
+    for _ in range(data.draw(st.integers(1, 3))):
+        row = data.draw(st.integers(1, len(rows) - 1))
+        column = data.draw(st.integers(public, max(public, len(rows[row]) - 1)))
+        fault = data.draw(
+            st.sampled_from(("cell", "cell", "cell", "short", "long", "again", "header", "names", "tabs"))
+        )
+        if fault == "cell" and column < len(rows[row]):
+            rows[row][column] = data.draw(st.sampled_from(CELLS)).format(rows[row][column])
+        elif fault == "short":
+            del rows[row][column:]
+        elif fault == "long":
+            rows[row].append(f"0.{SECRET}")
+        elif fault == "again":
+            rows.append(rows[row])
+        elif fault == "header" and len(rows) > 2:
+            del rows[0]
+        elif fault == "names":
+            rows[0] = [f"other {number}" for number in range(len(rows[0]))]
+        elif fault == "tabs":
+            rows = [["\t".join(cells)] for cells in rows]
+    (places[name] / "agents.csv").write_text("\n".join(map(",".join, rows)) + "\n")
+    second = ("resources.csv",) if "resources.csv" in files else ()
+    told = run("match", "agents.csv", *second, *words, "--out", "pairs.csv", folder=places[name])
+    assert told.returncode in (0, 2), told.stderr
+    assert not re.search("7316|0\\.7[34]", told.stderr), told.stderr
+    if told.returncode:
+        assert not re.search("7316|0\\.7[34]", told.stdout), told.stdout

@@ -125,7 +125,7 @@ def test_pairs_that_are_assigned_count_in_what_each_has_and_in_fairness(tmp_path
 
 def test_all_commands_take_the_same_files(folder: Path) -> None:
     words = "scores.csv papers.csv --domain table --types types.csv --regions regions.csv --capacity 3 --demand 2"
-    for command in ("compare --runs 1 --methods once,hungarian", "plan", "regions"):
+    for command in ("compare --runs 1 --methods once,hungarian", "plan"):
         result = run(*command.split()[:1], *words.split(), *command.split()[1:], folder=folder)
         assert result.returncode == 0, result.stderr
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from palmatch.data.cells import identifiers
+from palmatch.data.columns import identifiers
 from palmatch.data.files import Sheet, read_sheet, write_rows
 from palmatch.data.labels import read_labels
 from palmatch.data.points import read_points

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmatch.data import files
-from palmatch.data.cells import filled_series, identifiers
+from palmatch.data.columns import filled_series, identifiers
 from palmatch.data.files import read_sheet, write_rows
 from palmatch.data.points import read_points
 from palmatch.errors import InputError

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from palmatch.data import tlc
-from palmatch.data.tlc import Trips, read_trips, requests_per_minute, window, windows
-from palmatch.data.tlc_trips import read_spans
+from palmatch.data.tlc import Trips, read_spans, read_trips, requests_per_minute, window, windows
 from palmatch.errors import InputError
 
 HEADER = (
@@ -60,7 +59,7 @@ def test_a_window_holds_the_requests_in_the_area_and_as_many_vehicles_from_the_t
 def test_a_window_says_what_the_reading_left_out(tmp_path: Path) -> None:
     rows = [trip(0), trip(-1), trip(-2, pickup=("0", "0")), ("never", *trip(0)[1:]), ("short",)]
     cut = window(written(tmp_path, *rows), NOON)
-    assert cut.dropped == {"no position": 1, "unreadable time": 1, "wrong number of fields": 1}
+    assert cut.dropped == {"no position": 1, "unreadable time": 2}
 
 
 def test_too_few_trips_before_a_window_are_said_with_their_number(tmp_path: Path) -> None:
@@ -79,11 +78,9 @@ def test_a_window_without_requests_is_said_with_the_times_that_the_file_has(tmp_
     )
     with pytest.raises(InputError, match=says):
         window(path, NOON)
-    with pytest.raises(
-        InputError, match=r"among 1 rows \(1 left out for: unreadable time, such as 'never'\), expected"
-    ):
+    with pytest.raises(InputError, match=r"among 1 rows \(1 left out for: unreadable time\), expected"):
         window(written(tmp_path, ("never", *trip(0)[1:])), NOON)
-    with pytest.raises(InputError, match=r"1 left out for: position outside New York, such as 'latitude -73.98"):
+    with pytest.raises(InputError, match=r"1 left out for: position outside New York"):
         window(written(tmp_path, trip(0, pickup=MIDTOWN[::-1])), NOON)
     with pytest.raises(InputError, match=r"has a header and no rows"):
         window(written(tmp_path), NOON)

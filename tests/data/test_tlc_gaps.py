@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from palmatch.data.tlc import Window, window
-from palmatch.data.tlc_gaps import gap_warnings
+from palmatch.data.tlc import Window, gap_warnings, window
 
 NOON = datetime(2016, 3, 1, 12)
 HEADER = (

@@ -1,6 +1,5 @@
 import gzip
 import io
-import zipfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,9 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmatch.data import tlc_files
-from palmatch.data.tlc import window
-from palmatch.data.tlc_trips import Trips, read_trips
+from palmatch.data.tlc import Trips, read_trips, window
 from palmatch.errors import InputError
 
 # One trip a row: pick-up and drop-off time, then longitude and latitude of both ends, as in the files.
@@ -59,7 +56,6 @@ NOTATIONS: dict[str, Callable[[datetime], str]] = {
     "year first, strokes": lambda t: f"{t:%Y/%m/%d %H:%M:%S}",
     "points": lambda t: f"{t:%d.%m.%Y %H:%M:%S}",
     "named month in between": lambda t: f"{t:%d-%b-%Y %H:%M:%S}",
-    "named month with a comma, quoted": lambda t: f'"{t:%b %d, %Y %I:%M:%S %p}"',
 }
 
 
@@ -72,14 +68,6 @@ def written(folder: Path, data: bytes, name: str = "trips.csv") -> Path:
     path = folder / name
     path.write_bytes(data)
     return path
-
-
-def zipped(**members: bytes) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members.items():
-            archive.writestr(name.replace("__slash__", "/").replace("__dot__", "."), data)
-    return packed.getvalue()
 
 
 def parquet(frame: pl.DataFrame) -> bytes:
@@ -150,15 +138,6 @@ def test_times_without_seconds_and_with_fractions_are_read(tmp_path: Path) -> No
     ("name", "data"),
     [
         ("trips.csv.gz", gzip.compress(csv(*TRIPS), mtime=0)),
-        ("trips.zip", zipped(trips__dot__csv=csv(*TRIPS))),
-        (
-            "from a Mac.zip",
-            zipped(
-                trips__dot__csv=csv(*TRIPS),
-                __MACOSX__slash____dot___trips__dot__csv=b"\x00shadow",
-                readme__dot__txt=b"hello",
-            ),
-        ),
         ("times.parquet", parquet(typed_frame())),
         ("text.parquet", parquet(text_frame())),
         ("utc.parquet", parquet(typed_frame().with_columns(pl.col(NAMES_2016[0]).dt.replace_time_zone("UTC")))),
@@ -189,14 +168,6 @@ def test_a_file_is_read_however_it_is_packed(tmp_path: Path, name: str, data: by
         csv(*((*trip, "\u00e9") for trip in TRIPS), header=HEADERS["2015 and 2016"] + ",x").replace(
             b"\xc3\xa9", b"\xe9"
         ),
-        csv(*TRIPS).replace(b",", b"\t"),
-        csv(*TRIPS).replace(b",", b"|"),
-        csv(*TRIPS).replace(b",", b";"),
-        csv(*TRIPS).replace(b",", b";").replace(b".", b","),
-        csv(*((*trip, "") for trip in TRIPS), header=HEADERS["2009"] + ",").replace(b",", b"\t"),
-        b"sep=;\r\n" + csv(*TRIPS, end="\r\n").replace(b",", b";"),
-        b"# yellow taxis, with thanks to the TLC\n" + csv(*TRIPS),
-        csv(*(('"a, ""b"", c"', *trip) for trip in TRIPS), header="note," + HEADERS["2015 and 2016"]),
         csv(*((*trip, '"$1,234.50"') for trip in TRIPS), header=HEADERS["2015 and 2016"] + ",total_amount"),
         csv(*((*trip, "1", "2") for trip in TRIPS), header=HEADERS["2015 and 2016"] + ",extra,extra"),
         csv(*TRIPS).replace(b"-73.9855", b"-7.39855e+01").replace(b",40.7580", b",+40.7580"),
@@ -215,30 +186,12 @@ def test_a_file_is_read_however_it_is_packed(tmp_path: Path, name: str, data: by
         "control characters",
         "quoted numbers",
         "Latin-1 letters",
-        "tabs",
-        "upright strokes",
-        "semicolons",
-        "semicolons and decimal commas",
-        "tabs, one too many",
-        "separator named by a spreadsheet",
-        "remark before the header",
-        "commas in quoted text",
         "commas in quoted numbers",
         "other columns of one name",
         "numbers with exponents and signs",
     ],
 )
 def test_odd_rows_of_real_files_are_read_or_counted(tmp_path: Path, data: bytes) -> None:
-    is_the_three_trips(read_trips(written(tmp_path, data)))
-
-
-@pytest.mark.parametrize("size", [1, 7, 64, 500])
-@pytest.mark.parametrize("data", [csv("", *TRIPS), parquet(typed_frame())], ids=["csv", "parquet"])
-def test_where_a_block_ends_makes_no_difference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, data: bytes
-) -> None:
-    monkeypatch.setattr(tlc_files, "_BLOCK_BYTES", size)
-    monkeypatch.setattr(tlc_files, "_BLOCK_ROWS", size)
     is_the_three_trips(read_trips(written(tmp_path, data)))
 
 
@@ -265,27 +218,30 @@ def test_rows_are_left_out_for_a_named_reason_and_counted(tmp_path: Path) -> Non
             ("2016-03-01 00:00:00 CET", *TRIPS[0][1:]),
             ("2016-03-01T00:00:00+05:00", *TRIPS[0][1:]),
             ("3/1/2016 13:05:00 PM", *TRIPS[0][1:]),
-            TRIPS[0][:5],
-            (*TRIPS[0], "one too many"),
             "junk",
-            ",",
             HEADERS["2015 and 2016"],
+            "",
         ),
     )
     trips = read_trips(path)
     assert trips.dropped == {
         "no position": 5,
         "position outside New York": 2,
-        "unreadable time": 8,
-        "wrong number of fields": 4,
+        "unreadable time": 9,
     }
-    assert (trips.rows, len(trips), trips.outside) == (22, 3, 0)
+    assert (trips.rows, len(trips), trips.outside) == (19, 3, 0)
+
+
+def test_a_row_with_too_many_or_too_few_fields_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    trips = read_trips(written(tmp_path, csv((*TRIPS[0], "one too many"), TRIPS[0][:5], TRIPS[0][:2])))
+    assert (len(trips), trips.dropped, trips.rows) == (2, {"no position": 1}, 3)
+    assert np.isnan(trips.dropoff_latitude).tolist() == [False, True]
 
 
 def test_a_stray_quotation_mark_does_not_remove_the_rows_after_it(tmp_path: Path) -> None:
     junk = '"never closed,2016-03-01 00:00:00,1,2,3,4,5'
     trips = read_trips(written(tmp_path, csv(junk, *TRIPS * 500, junk, *TRIPS * 500)))
-    assert (len(trips), trips.dropped, trips.rows) == (3000, {"wrong number of fields": 2}, 3002)
+    assert (len(trips), trips.dropped, trips.rows) == (3000, {"unreadable time": 2}, 3002)
 
 
 def test_only_trips_of_the_wanted_times_are_kept_and_the_others_are_counted(tmp_path: Path) -> None:
@@ -339,22 +295,15 @@ ZONES = "VendorID,tpep_pickup_datetime,tpep_dropoff_datetime,PULocationID,DOLoca
     [
         (csv("1,2016-07-01 00:00:00,2016-07-01 00:10:00,140,236,9", header=ZONES), r"zone ids.*uacg-pexx"),
         (parquet(pl.DataFrame({name: [1] for name in ZONES.split(",")})), r"zone ids.*2009-2015 and January-June 2016"),
-        (b"", "is empty"),
-        (b"\n \r\n\n", "is empty"),
+        (b"", "cannot be read .empty"),
         (csv(*TRIPS, header=HEADERS["2009"].replace("Start_Lat", "lat")), "no column for the pick-up latitude .*'lat'"),
         (csv(*TRIPS, header=",".join(TRIPS[0])), "no column for the pick-up time"),
         (b"<!DOCTYPE html>\n<p>Access denied</p>\n", "no column for the pick-up time"),
         (csv(header=HEADERS["2015 and 2016"] + ",Start_Lat"), r"columns 4 .* and 7 .* both hold the pick-up latitude"),
-        ("tpep_pickup_datetime,x\n".encode("utf-16"), "no UTF-8 text"),
-        (b"\x00\x01\x02" * 99, "no UTF-8 text"),
-        (csv(*TRIPS, end="\r"), "a carriage return within the line"),
-        (b"a," * 99_999, "a first line of 65,536 characters or more"),
-        (gzip.compress(csv(*TRIPS * 99), mtime=0)[:-20], "cannot be unpacked.*download it again"),
-        (gzip.compress(b"", mtime=0), "is empty"),
-        (zipped(a__dot__csv=csv(*TRIPS), b__dot__csv=csv(*TRIPS)), r"found 2 CSV files .*a\.csv, b\.csv"),
-        (zipped(a__dot__txt=b"hello"), "found 0 CSV files"),
-        (zipped(), "found 0 CSV files.*nothing"),
-        (zipped(a__dot__csv=csv(*TRIPS * 99))[:-40], "cannot be unpacked"),
+        ("tpep_pickup_datetime,x\n".encode("utf-16"), "no column for the pick-up"),
+        (csv(*TRIPS).replace(b",", b";"), "no column for the pick-up time"),
+        (gzip.compress(csv(*TRIPS * 99), mtime=0)[:-20], "cannot be read.*download it again"),
+        (b"PK\x03\x04 and more", "is a zip archive; unpack it"),
         (parquet(typed_frame())[:-9], "cannot be read"),
         (parquet(typed_frame().drop("pickup_longitude")), "no column for the pick-up longitude"),
         (
@@ -382,15 +331,8 @@ def test_a_file_that_is_not_there_and_a_folder_are_said_to_be_so(tmp_path: Path)
         read_trips(tmp_path / "missing.csv")
     with pytest.raises(InputError, match="is a folder"):
         read_trips(tmp_path)
-    with pytest.raises(InputError, match="is not a path"):
+    with pytest.raises(InputError, match="embedded null byte"):
         read_trips("a\0b")
-
-
-def test_an_endless_line_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tlc_files, "_BLOCK_BYTES", 100)
-    monkeypatch.setattr(tlc_files, "_LONGEST_LINE", 800)
-    with pytest.raises(InputError, match="no line break"):
-        read_trips(written(tmp_path, csv() + b"x" * 2000))
 
 
 def test_times_of_the_caller_are_checked(tmp_path: Path) -> None:
@@ -413,34 +355,18 @@ good_row = st.sampled_from([",".join(row) for row in TRIPS])
 @given(
     rows=st.lists(junk_row | good_row, max_size=12),
     end=st.sampled_from(["\n", "\r\n"]),
-    separator=st.sampled_from([",", ",", ";", "\t", "|"]),
 )
 @settings(max_examples=50, deadline=None)
-def test_no_row_is_lost_uncounted(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[str], end: str, separator: str
-) -> None:
-    data = csv(*rows, end=end).replace(b",", separator.encode())
-    path = written(tmp_path_factory.getbasetemp(), data, "rows.csv")
+def test_no_row_is_lost_uncounted(tmp_path_factory: pytest.TempPathFactory, rows: list[str], end: str) -> None:
+    path = written(tmp_path_factory.getbasetemp(), csv(*rows, end=end), "rows.csv")
     trips = read_trips(path)
     assert adds_up(trips)
-    assert trips.rows == sum(row != "" for row in rows)
+    assert trips.rows == sum(row.strip(",") != "" for row in rows)
     assert len(trips) >= sum(row in [",".join(trip) for trip in TRIPS] for row in rows)
     assert adds_up(read_trips(path, start=datetime(2016, 3, 1, 0, 0, 1), end=datetime(2016, 3, 2)))
-    wrong = sum(row != "" and row.count(",") < 5 for row in rows)
-    assert trips.dropped.get("wrong number of fields", 0) >= wrong
-    assert set(trips.samples) <= set(trips.dropped)
 
 
-PACKINGS = [csv(*TRIPS * 3), gzip.compress(csv(*TRIPS * 3), mtime=0), zipped(a__dot__csv=csv(*TRIPS * 3))]
-
-
-def test_an_archive_whose_name_is_no_text_is_refused_in_a_sentence(tmp_path):
-    file = tmp_path / "trips.zip"
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("é.csv", "a,b\n")
-    file.write_bytes(file.read_bytes().replace("é".encode(), b"\xc3("))
-    with pytest.raises(InputError, match=r"trips\.zip cannot be unpacked"):
-        read_trips(file)
+PACKINGS = [csv(*TRIPS * 3), gzip.compress(csv(*TRIPS * 3), mtime=0), parquet(typed_frame())]
 
 
 @given(

@@ -9,6 +9,7 @@ from math import exp, inf
 from random import Random
 from typing import Any
 
+from palmatch.device.bid import best_bid
 from palmatch.device.distribution import GRID
 from palmatch.device.grid import Partition, Place
 from palmatch.device.ledger import BudgetExhausted, units_of
@@ -16,11 +17,10 @@ from palmatch.device.listed import Listed
 from palmatch.device.records import Assigned, Bulletin, Count, Open, Result, Roster
 from palmatch.device.report import Earlier, ReportTable
 from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine
-from palmatch.device.units import base_of, best_bids
 from palmatch.errors import InputError, Refused
 from palmatch.live import messages as m
 from palmatch.live.listing import ListTree
-from palmatch.live.packing import pack
+from palmatch.live.messages import pack
 from palmatch.live.records import listed_record
 
 # One list for all games of these tests, in which their tables show their resources.
@@ -46,8 +46,8 @@ class MemoryStore:
         self.values: dict[str, str] = {}
         self.charges: list[int] = []
 
-    def charge(self, units: int, *, matching: str, purpose: str, keep: Any = None, once: bool = False) -> None:  # noqa: ARG002
-        if once and not self.values.keys().isdisjoint(keep or {}):
+    def charge(self, units: int, *, matching: str, purpose: str, keep: Any = None, expected: Any = None) -> None:  # noqa: ARG002
+        if any(self.values.get(name) != value for name, value in (expected or {}).items()):
             raise Refused("kept", "charged already")
         if self.spent + units > self.lifetime:
             raise BudgetExhausted(
@@ -156,9 +156,20 @@ def unlisted(random: Random, table: ReportTable) -> ReportTable:
         replace(proof, hashes=tuple(hashes)),
         replace(proof, hashes=tuple(random.choice([one, one[:-2], one.upper(), "x" * 64]) for one in proof.hashes)),
     ]
+    if len(table.resources) > 1 and random.random() < 0.1:
+        return forged_leaf(table)
     if random.random() < 0.2:
         return replace(table, resources=tuple(random.choice([name, "r999", "é"]) for name in table.resources))
     return replace(table, listed=random.choice(broken))
+
+
+def forged_leaf(table: ReportTable) -> ReportTable:
+    """A table in which a forged resource claims the leaf of another one; the proof of all others is good."""
+    others = table.resources[1:]
+    proof = shown(others)
+    assert proof is not None
+    places = (proof.places[0], *proof.places)
+    return replace(table, resources=("0 forged", *others), listed=replace(proof, places=places))
 
 
 def play(
@@ -166,8 +177,14 @@ def play(
 ) -> list[dict[str, Any]]:
     """Give a machine these records, with a restart before some of them; say what came of each."""
 
+    offsets: list[float] = []
+
+    def offset() -> float:
+        offsets.append((len(offsets) + 1) / 1024)
+        return offsets[-1]
+
     def start() -> tuple[Machine | None, dict[str, Any]]:
-        made = outcome(lambda: machine(owner, store, draw=lambda _step, _purpose: draw, offset=lambda: 0.5))
+        made = outcome(lambda: machine(owner, store, draw=lambda _step, _purpose: draw, offset=offset))
         return made.pop("value", None), made
 
     alive, failed = start()
@@ -176,6 +193,7 @@ def play(
         if number in restarts:
             alive, failed = start()
         told.append(failed if alive is None else outcome(partial(received, alive, record, digest)))
+        assert all(send["offset"] == offsets[-1] for send in told[-1].get("value", ()))
     return told
 
 
@@ -217,9 +235,8 @@ def game_at_random(random: Random, number: int) -> tuple[type[Machine], Owner, i
     partition = Partition(1000.0, random.choice([100.0, 500.0, 300.0]), 41.0, -74.0)
     epsilon = random.choice([0.5, 1.0, 3.0])
     place = Place("0,-28", random.randrange(partition.spots))
-    demand = random.choice([1, 1, 1, 2, 3])
     when_spent = random.choice(["zero", "leave"])
-    owner = Owner(f"wish {number}", place, partition, partition.spots, epsilon, "me", when_spent, demand)
+    owner = Owner(f"wish {number}", place, partition, partition.spots, epsilon, "me", when_spent)
     lifetime = random.choice([units_of(epsilon), units_of(10.0), units_of(epsilon) - 1])
     paid = lifetime >= units_of(epsilon)
     taken = epsilon if paid else 0.0
@@ -233,11 +250,10 @@ def game_at_random(random: Random, number: int) -> tuple[type[Machine], Owner, i
         classes=(0.0, 0.5, 1.0, 3.0) if random.random() < 0.95 else (0.25,),
         resources=ROOT,
         start=0.0,
-        slot=1.0,
+        slot=1.0 if number % 50 else 0.049,
         slots=100,
         step=random.choice([0.03, 0.045]),
         growth=random.choice([0.0, 0.0, 0.0008, random.random() / 100, -0.001 if random.random() < 0.1 else 0.0]),
-        demand=max(1, demand - random.choice([0, 0, 0, -1, 1 if random.random() < 0.1 else 0])),
     )
     table = table_at_random(random, game, place, partition.spots, taken)
     if random.random() < 0.15:
@@ -247,20 +263,14 @@ def game_at_random(random: Random, number: int) -> tuple[type[Machine], Owner, i
         table = spoiled(random, table)
     if random.random() < 0.05:
         table = unlisted(random, table)
-    demands = [("me", demand), *((f"tag {n}", random.choice([1, 1, 2])) for n in range(1, 4))]
-    if random.random() < 0.03:
-        demands[0] = ("me", demand + 1)
-    roster = Roster(
-        game,
-        (Count(place.region, taken, random.choice([1, 4, 4]), announced), Count("1,1", taken, 3, "x")),
-        tuple((tag, wanted) for tag, wanted in demands if wanted > 1),
-    )
+    count = Count(place.region, taken, random.choice([1, 4, 4]), announced)
+    roster = Roster(game, (count, Count("1,1", taken, 3, "x")))
     records: list[Any] = [(opened, "open"), (roster, "roster"), (table, "table")]
     draw = random.randrange(GRID)
     if bids:
         records += bulletins_at_random(random, owner, lifetime, draw, opened, records)
     else:
-        records.append((result_at_random(random, game, place, taken, table, draw, dict(demands)), "result"))
+        records.append((result_at_random(random, game, place, taken, table, draw), "result"))
     for _ in range(random.choice([0, 0, 1, 2])):
         again = random.choice(records)
         records.insert(random.randrange(len(records) + 1), (again[0], random.choice([again[1], "other"])))
@@ -323,7 +333,6 @@ def result_at_random(
     epsilon: float,
     table: ReportTable,
     draw: int,
-    demands: dict[str, int],
 ) -> Result:
     """What an auction of a few agents ends in, with prices that support it; now and then something is wrong."""
     channel = "table"
@@ -335,11 +344,11 @@ def result_at_random(
     mine = next((n for n in range(len(row)) if draw < sum(row[: n + 1])), 0)
     reports = [mine if epsilon > 0 else 0, *(random.randrange(len(table.values)) for _ in range(random.randint(0, 3)))]
     tags = ["me", *(f"tag {n}" for n in range(1, len(reports)))]
-    holder, prices = auction(table, reports, [demands[tag] for tag in tags])
+    holder, prices = auction(table, reports)
+    got = {n: table.resources[r] for r, n in holder.items()}
     lines = [
-        Assigned(tag, place.region, epsilon, channel, report, resource, demands[tag])
+        Assigned(tag, place.region, epsilon, channel, report, got.get(n))
         for n, (tag, report) in enumerate(zip(tags, reports, strict=True))
-        for resource in [table.resources[r] for r, h in holder.items() if h == n] or [None]
     ]
     priced = [(resource, price) for resource, price in zip(table.resources, prices, strict=True)]
     wrong = random.random()
@@ -351,21 +360,20 @@ def result_at_random(
         priced = priced[:-1]
     elif wrong < 0.18:
         lines = lines[1:]
-    elif wrong < 0.21:
-        lines[-1] = replace(lines[-1], demand=random.choice([1, 2, 3]))
     elif wrong < 0.24:
         lines.append(replace(random.choice(lines), resource=random.choice([None, *table.resources])))
     elif wrong < 0.27:
+        lines = [replace(lines[0], **random.choice([{"region": "1,1"}, {"epsilon": epsilon + 1.0}])), *lines[1:]]
+    elif wrong < 0.30:
         place_wrong = random.randrange(len(priced))
         priced[place_wrong] = (priced[place_wrong][0], priced[place_wrong][1] + 0.1)
     return Result(game, tuple(lines), tuple(priced))
 
 
-def auction(table: ReportTable, reports: list[int], demands: list[int]) -> tuple[dict[int, int], list[float]]:
+def auction(table: ReportTable, reports: list[int]) -> tuple[dict[int, int], list[float]]:
     """Let agents with these reports bid with a tiny step until all of them hold what they want or give up."""
     count = len(table.resources)
     prices, holder = [0.0] * count, {}
-    bases = [base_of(name) for name in table.resources]
     free = list(range(len(reports)))
     # Agents with one report outbid each other by the step for ever: a device cannot tell how often they did.
     for _ in range(400):
@@ -373,8 +381,8 @@ def auction(table: ReportTable, reports: list[int], demands: list[int]) -> tuple
             break
         agent = free.pop()
         values = table.values[reports[agent]] if len(table.values[reports[agent]]) == count else (0.5,) * count
-        own = {bases[place] for place, by in holder.items() if by == agent}
-        for place, offer in best_bids(values, bases, prices, own, demands[agent] - len(own), 1e-10):
+        place, offer = best_bid(values, range(count), prices, 0, count, 1e-10)
+        if place >= 0:
             if place in holder:
                 free.append(holder[place])
             holder[place], prices[place] = agent, offer

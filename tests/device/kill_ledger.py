@@ -6,6 +6,7 @@ must not do itself. It fails by an AssertionError and a status other than 0.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -15,8 +16,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
-from palmatch.device.ledger import BudgetExhausted, Ledger, LedgerError
+from palmatch.device.ledger import BudgetExhausted, Ledger, device_clock
 
 LIFETIME = 200
 PRICE = 3
@@ -151,133 +153,80 @@ def share(folder: Path, lifetime: int, contenders: int) -> None:
     assert sum(statuses([start(spend) for _ in range(contenders)])) == lifetime
 
 
-def crash(folder: Path) -> int:
-    """Die in the middle of a charge, when the journal is complete and some of the file's pages are written.
+class Dying(io.FileIO):
+    """A file whose writes are an instant at which to die: before, in the middle, and after."""
 
-    A long ledger is then torn: some of its pages are new, and others old. A short one is still whole.
-    """
-    with open_ledger(folder, lifetime=10**6) as ledger:
-        ledger._file._run("PRAGMA cache_size = 1")
-        with ledger._file.transaction():
-            append(ledger, 400)
+    def write(self, data: bytes) -> int:
+        Instants.pass_by()
+        super().write(data[: len(data) // 2])
+        Instants.pass_by()
+        super().write(data[len(data) // 2 :])
+        Instants.pass_by()
+        return len(data)
+
+
+class Instants:
+    """Counts down to the instant at which this process kills itself; every change of the disk is between two."""
+
+    left = 0
+
+    @classmethod
+    def pass_by(cls) -> None:
+        cls.left -= 1
+        if cls.left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
-    return 1
+
+    @classmethod
+    def between(cls, function: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*words: Any, **named: Any) -> Any:
+            cls.pass_by()
+            found = function(*words, **named)
+            cls.pass_by()
+            return found
+
+        return watched
 
 
-def append(ledger: Ledger, rows: int) -> None:
-    tip = ledger._file.tip()
-    for _ in range(rows):
-        tip = ledger._file.append(tip, kind="charged", units=0)
+def act_until(folder: Path, instant: int) -> int:
+    """Make or open the ledger and act twice, but for a kill at an instant."""
+    device_clock()  # which remembers the start of the device, and reads no file again
+    Instants.left = instant
+    for name in ("fsync", "ftruncate", "link"):
+        setattr(os, name, Instants.between(getattr(os, name)))
+    Path.unlink = Instants.between(Path.unlink)
+    Path.open = lambda path, mode, buffering: Dying(path, mode.replace("b", ""))
+    os.fdopen = lambda number, mode, buffering: Dying(number, "w")
+    acted = os.open(folder / "acted.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    with open_ledger(folder) as ledger:
+        for _ in range(2):
+            receipt = ledger.charge(PRICE, matching="m", purpose="pick", keep={"report": "3"})
+            os.write(acted, b"%d\n" % receipt.number)
+    return 0
 
 
-def fill(folder: Path) -> None:
-    """Make a ledger so long that a transaction can leave some of its pages new and others old."""
-    with open_ledger(folder, lifetime=10**6) as ledger, ledger._file.transaction():
-        append(ledger, 400)
-
-
-def die(folder: Path) -> None:
-    assert statuses([start(partial(crash, folder))]) == [-signal.SIGKILL]
-    # SQLite heeds a journal whose header is not zero: it is written when the journal is on the disk.
-    assert (folder / "ledger.db-journal").read_bytes()[:1] == b"\xd9", "no hot journal was left: nothing is tested"
-
-
-def pay(folder: Path, charges: int) -> int:
-    """Charge this often; give what the ledger then says is spent."""
-    with open_ledger(folder, lifetime=10**6) as ledger:
-        for _ in range(charges):
-            ledger.charge(1, matching="m", purpose="pick")
-        return ledger.spent()
-
-
-def is_refused(folder: Path) -> bool:
-    try:
-        open_ledger(folder, lifetime=10**6).close()
-    except LedgerError:
-        return True
-    return False
-
-
-def move(here: Path, there: Path) -> None:
-    (here / "ledger.db").rename(there / "ledger.db")
-
-
-def come_back(folder: Path, before: int, after: int) -> None:
-    """Crash; the one file is moved, charged there and moved back beside the journal of the crash."""
-    here, there = two_folders(folder)
-    pay(here, before)
-    die(here)
-    move(here, there)
-    assert pay(there, 300) == before + 300
-    move(there, here)
-    assert pay(here, after) == before + 300 + after
-    with open_ledger(here, lifetime=10**6) as ledger:
-        assert ledger.verify() == 1 + before + 300 + after
-
-
-def torn(folder: Path, charges: int, _: int) -> None:
-    here, there = two_folders(folder)
-    fill(here)
-    pay(here, charges)
-    die(here)
-    move(here, there)
-    assert is_refused(there)
-    move(there, here)
-    moved = folder / "moved"
-    here.rename(moved)  # the whole folder: file, journal and home stay together
-    assert pay(moved, 1) == charges + 1
-
-
-def twice(folder: Path, before: int, between: int) -> None:
-    """Crash here, charge there, crash there as well, and bring the torn file back to the first journal."""
-    here, there = two_folders(folder)
-    pay(here, before)
-    die(here)
-    move(here, there)
-    fill(there)
-    pay(there, between)
-    die(there)
-    move(there, here)
-    assert is_refused(here)
-    move(here, there)
-    assert pay(there, 1) == before + between + 1
-
-
-def wander(folder: Path, journeys: int, seed: int) -> None:
-    """Charges, crashes and moves at random, of the one file or of all three: no receipt is ever lost."""
-    random = Random(seed)
-    refused = 0
-    for journey in range(journeys):
-        here, there = two_folders(folder / str(journey))
-        if journey % 2:
-            fill(here)
-        receipts = 0
-        for _ in range(16):
-            what = random.choice(["pay", "pay", "fill", "crash", "crash and move", "move", "move", "move all"])
-            usable = not is_refused(here)
-            if what == "pay" and usable:
-                receipts += 1
-                assert pay(here, 1) == receipts
-            elif what == "fill" and usable and journey % 2:
-                fill(here)
-            elif what.startswith("crash") and usable:
-                die(here)
-            if what.endswith("move"):
-                move(here, there)
-                here, there = there, here
-            elif what == "move all":
-                for file in here.glob("ledger.db*"):
-                    file.rename(there / file.name)
-                here, there = there, here
-            refused += not usable
-        assert is_refused(here) or pay(here, 0) == receipts
-    assert refused < 8 * journeys, "it was refused nearly always, so little was tested"
-
-
-def two_folders(folder: Path) -> tuple[Path, Path]:
-    for name in ("here", "there"):
-        (folder / name).mkdir(parents=True)
-    return folder / "here", folder / "there"
+def at_every_write(folder: Path, _seed: int, _: int) -> None:
+    """Die at each instant of making a ledger, of charging it, and of mending what a crash has cut off."""
+    for torn in (False, True):
+        for instant in range(1, 100):
+            place = folder / f"{torn} {instant}"
+            place.mkdir()
+            if torn:
+                open_ledger(place).close()
+                with (place / "ledger.db").open("ab") as file:
+                    file.write(b"0123456789abcdef cut off")
+            [status] = statuses([start(partial(act_until, place, instant))])
+            (place / "acted.log").touch()
+            check(place)
+            with open_ledger(place) as ledger:
+                before = ledger.spent()
+                ledger.charge(PRICE, matching="m", purpose="pick")
+                assert ledger.spent() == before + PRICE
+            check(place)
+            if status == 0:
+                break
+            assert status == -signal.SIGKILL
+        assert status == 0
+        assert instant > 10, "it was not killed at every write"
 
 
 if __name__ == "__main__":

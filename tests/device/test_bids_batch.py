@@ -16,7 +16,7 @@ from palmatch.device.ledger import epsilon_of, units_of
 from palmatch.device.records import Bid, Bulletin, Count, Open, Report, Roster
 from palmatch.device.report import ReportTable
 from palmatch.device.state import BidMachine, Owner, ReportMachine
-from palmatch.methods.reports import Reporting, drawn, reporting
+from palmatch.methods.reports import ReportPlan, draw_reports, reporting
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.rounds.draws import SELECTION, Randomness, draw
 
@@ -33,7 +33,7 @@ class Morning:
         self.positions = np.asarray(batch.requests)[:agents, :2]
         self.problem = pm.mobility.problem(batch.requests[:agents], batch.vehicles[:vehicles], edge=EDGE, spacing=250.0)
         workspace = Workspace(self.problem)
-        self.plan: Reporting = reporting(workspace, Settings(epsilon=EPSILON))
+        self.plan: ReportPlan = reporting(workspace, Settings(epsilon=EPSILON))
         self.chance: Randomness = workspace.randomness(seed)
         self.opened = Open(
             1,
@@ -158,5 +158,5 @@ def test_devices_that_bid_give_the_matching_of_the_batch(agents, vehicles, seed)
 def test_devices_report_what_the_batch_reports():
     morning = Morning(100, 90, protocol="report", seed=3)
     told = [message.report for said in morning.began() for message in said if isinstance(message, Report)]
-    assert told == drawn(morning.plan, morning.chance).tolist()
+    assert told == draw_reports(morning.plan, morning.chance).tolist()
     assert len(set(told)) > 1

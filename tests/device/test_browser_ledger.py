@@ -75,6 +75,38 @@ def test_a_charge_and_its_report_are_there_after_a_reload_and_a_larger_limit_giv
     assert tab.evaluate(SPEND, ["bob", 1000, 3]) == [0, 1, "3"]
 
 
+def test_a_charge_is_paid_only_when_the_browser_has_it_on_the_disk(browser, address):
+    """The browser is asked to sync, and no receipt is given while its transaction is still open."""
+    tab = browser.new_page()
+    tab.goto(address)
+    found = tab.evaluate("""async () => {
+      const { openLedger } = await import("/device.mjs");
+      const ledger = await openLedger("dave", 5);
+      const begin = IDBDatabase.prototype.transaction, durabilities = new Set();
+      let rounds = 0, open = true, told;
+      const held = new Promise((resolve) => (told = resolve));
+      // A transaction that is asked for one thing after the other stays open; after a hundred the charge was long put.
+      IDBDatabase.prototype.transaction = function (...words) {
+        const made = begin.apply(this, words);
+        durabilities.add(made.durability);
+        const ask = () => {
+          if (++rounds === 100) told();
+          if (open) made.objectStore("ledger").get("state").onsuccess = ask;
+        };
+        ask();
+        return made;
+      };
+      let paid = false;
+      const charge = ledger.charge(2, "game", "report").then(() => (paid = true));
+      await held;
+      const early = paid;
+      open = false;
+      await charge;
+      return [early, paid, [...durabilities], await ledger.remaining()];
+    }""")
+    assert found == [False, True, ["strict"], 3]
+
+
 def test_another_partition_is_refused_and_a_failed_charge_keeps_nothing(browser, address):
     tab = browser.new_page()
     tab.goto(address)

@@ -42,7 +42,7 @@ def test_the_possible_agents_of_a_square_stand_on_its_published_grid():
         types = problem.domain.types_of(region)
         published = problem.domain.metres(*problem.domain.grid(region).T)
         assert np.abs(published - types[:, :2]).max() < 5.0
-        assert problem.domain.nearest(region, types).tolist() == list(range(len(types)))
+        assert problem.domain.spots(types).tolist() == list(range(len(types)))
 
 
 @settings(max_examples=200, deadline=None)

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+import errno
+import io
 import itertools
+import json
 import math
 import os
 import pickle
 import shutil
-import sqlite3
+import stat
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -23,13 +26,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import palmatch
+from palmatch.device import ledger as module
 from palmatch.device.ledger import (
     DAY,
     BudgetExhausted,
     Ledger,
     LedgerError,
     Limits,
+    Now,
     Receipt,
+    device_clock,
     epsilon_of,
     raise_limit,
     reopen,
@@ -37,7 +43,7 @@ from palmatch.device.ledger import (
 )
 from palmatch.errors import InputError, PalmatchError, Refused
 
-KILLS = 1000
+KILLS = 20
 
 # Site-packages are switched off: the ledger has to run on a device that has nothing but Python, and a small process
 # forks in a fraction of the time.
@@ -50,11 +56,23 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 class Clock:
+    """The clocks of a device: `wait` passes time, `set` sets the time of day, `restart` begins a new uptime."""
+
     def __init__(self, now: int = 10 * DAY) -> None:
+        self.now = self.uptime = now
+        self.boot = "one"
+
+    def __call__(self) -> Now:
+        return Now(self.now, self.boot, self.uptime)
+
+    def wait(self, seconds: int) -> None:
+        self.now, self.uptime = self.now + seconds, self.uptime + seconds
+
+    def set(self, now: int) -> None:
         self.now = now
 
-    def __call__(self) -> int:
-        return self.now
+    def restart(self, off: int = 0) -> None:
+        self.now, self.uptime, self.boot = self.now + off, 0, f"{self.boot}, again"
 
 
 def opened(path: Path, **changes: Any) -> Ledger:
@@ -99,49 +117,54 @@ def test_every_short_run_of_charges_is_added_up_and_stops_at_the_lifetime(tmp_pa
                 assert (ledger.spent(), ledger.remaining()) == (spent, lifetime - spent)
 
 
-def naive_refusal(paid: list[Receipt], units: int, *, now: int, limits: Limits) -> tuple[str, int, int] | None:
+def naive_refusal(
+    paid: list[tuple[Fraction, Receipt]], units: int, *, now: Fraction, limits: Limits
+) -> tuple[str, int, int] | None:
     """Add everything up again: which limit stops the charge, what is spent of it, what remains."""
-    total = sum(receipt.units for receipt in paid)
+    total = sum(receipt.units for _, receipt in paid)
     if total + units > limits.lifetime:
         return "lifetime", total, limits.lifetime - total
-    period = now // limits.period_seconds
-    recent = sum(receipt.units for receipt in paid if receipt.time // limits.period_seconds == period)
+    # Times are known by whole seconds.
+    recent = sum(receipt.units for when, receipt in paid if math.floor(now) - math.floor(when) <= limits.period_seconds)
     if limits.per_period is not None and recent + units > limits.per_period:
         return "period", recent, limits.per_period - recent
     return None
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=40)
 @given(
     limits=st.builds(Limits, st.integers(0, 60), st.none() | st.integers(0, 20), st.sampled_from([1, 7, 100])),
-    wishes=st.lists(st.tuples(st.integers(0, 12), st.integers(-15, 15), st.sampled_from("abc")), max_size=15),
+    wishes=st.lists(
+        st.tuples(st.integers(0, 12), st.fractions(0, 15, max_denominator=10), st.sampled_from("abc")), max_size=15
+    ),
 )
-@example(limits=Limits(60, 5, 7), wishes=[(5, 0, "a"), (5, 7, "a"), (1, -14, "b"), (5, 21, "a")])
-def test_no_run_of_charges_passes_a_limit_and_receipts_sum_to_what_is_spent(
-    limits: Limits, wishes: list[tuple[int, int, str]]
+@example(limits=Limits(60, 5, 7), wishes=[(5, 0, "a"), (5, Fraction(79, 10), "a"), (5, Fraction(1, 10), "a")])
+def test_no_window_of_charges_passes_a_limit_and_receipts_sum_to_what_is_spent(
+    limits: Limits, wishes: list[tuple[int, Fraction, str]]
 ) -> None:
-    clock = Clock(1000)
-    paid: list[Receipt] = []
+    clock, now = Clock(1000), Fraction(1000)
+    paid: list[tuple[Fraction, Receipt]] = []
     with (
         tempfile.TemporaryDirectory() as folder,
         opened(Path(folder) / "ledger.db", clock=clock, **asdict(limits)) as ledger,
     ):
         for units, step, matching in wishes:
-            clock.now += step
-            now = max(1000, clock.now, *(receipt.time for receipt in paid))
+            now += step
+            clock.now = clock.uptime = math.floor(now)
             if (expected := naive_refusal(paid, units, now=now, limits=limits)) is None:
-                paid.append(pay(ledger, units, matching))
-                assert paid[-1].time == now
+                paid.append((now, pay(ledger, units, matching)))
             else:
                 with pytest.raises(BudgetExhausted) as refusal:
                     pay(ledger, units, matching)
                 found = refusal.value
                 assert (found.limit, found.spent, found.remaining, found.requested) == (*expected, units)
-            assert ledger.spent() == sum(receipt.units for receipt in paid) <= limits.lifetime
+            assert ledger.spent() == sum(receipt.units for _, receipt in paid) <= limits.lifetime
         summary = ledger.summary()
-    assert summary.spent == sum(summary.by_matching.values()) == sum(summary.by_period.values())
-    assert limits.per_period is None or max(summary.by_period.values(), default=0) <= limits.per_period
+    assert summary.spent == sum(summary.by_matching.values())
     assert summary.charges == len(paid)
+    for begin, _ in paid:
+        window = sum(receipt.units for when, receipt in paid if begin <= when <= begin + limits.period_seconds)
+        assert limits.per_period is None or window <= limits.per_period
 
 
 def test_a_summary_tells_matchings_periods_and_lifetime_apart(path: Path) -> None:
@@ -149,14 +172,14 @@ def test_a_summary_tells_matchings_periods_and_lifetime_apart(path: Path) -> Non
     with opened(path, per_period=30, clock=clock) as ledger:
         pay(ledger, 10, "monday")
         pay(ledger, 20, "tuesday")
-        clock.now += DAY
+        clock.wait(DAY + 1)
         pay(ledger, 4, "monday")
+        ledger.keep({"open": "request"})
         summary = ledger.summary()
         assert (summary.agent, summary.limits) == ("ada", Limits(100, 30, DAY))
-        assert (summary.spent, summary.remaining, summary.charges) == (34, 66, 3)
-        assert (summary.period_start, summary.period_spent, summary.period_remaining) == (4 * DAY, 4, 26)
+        assert (summary.spent, summary.remaining, summary.charges, summary.lines) == (34, 66, 3, 5)
+        assert (summary.period_spent, summary.period_remaining) == (4, 26)
         assert summary.by_matching == {"monday": 14, "tuesday": 20}
-        assert summary.by_period == {3 * DAY: 30, 4 * DAY: 4}
         assert [change.kind for change in summary.limit_changes] == ["opened"]
         assert summary.period_remaining == ledger.remaining()
 
@@ -174,10 +197,11 @@ def test_entries_tell_what_was_charged_when_and_why(path: Path) -> None:
 
 def test_a_long_ledger_is_read_to_its_end(path: Path) -> None:
     with opened(path, lifetime=10**6) as ledger:
-        ledger._file._run("PRAGMA synchronous = OFF")  # only to be quick: nothing is lost here
         total = sum(pay(ledger, units % 5).units for units in range(1201))
         assert sum(entry.units for entry in ledger.entries()) == total == ledger.spent()
         assert ledger.verify() == 1202
+    with opened(path, lifetime=10**6) as ledger:
+        assert (ledger.spent(), ledger.verify()) == (total, 1202)
 
 
 def test_a_refusal_says_which_limit_and_how_much_epsilon_is_left_and_writes_nothing(path: Path) -> None:
@@ -244,46 +268,81 @@ def test_an_impossible_epsilon_is_named(epsilon: float) -> None:
 # Periods and clocks
 
 
-def test_a_new_day_brings_a_new_daily_budget_until_the_lifetime_is_spent(path: Path) -> None:
-    clock = Clock(10 * DAY)
+def test_a_charge_counts_for_a_whole_period_and_for_ever_in_the_lifetime(path: Path) -> None:
+    clock = Clock()
     with opened(path, lifetime=25, per_period=10, clock=clock) as ledger:
-        for day in range(2):
-            clock.now = (10 + day) * DAY
-            pay(ledger, 10)
-            clock.now += DAY - 1
-            assert ledger.remaining() == 0
-            with pytest.raises(BudgetExhausted, match="The period budget"):
-                pay(ledger, 1)
-        clock.now = 12 * DAY
-        assert ledger.remaining() == 5
-        with pytest.raises(BudgetExhausted, match="The lifetime budget"):
-            pay(ledger, 6)
-
-
-def test_setting_the_clock_back_gives_no_budget_back(path: Path) -> None:
-    clock = Clock(10 * DAY)
-    with opened(path, per_period=10, clock=clock) as ledger:
+        pay(ledger, 4)
+        clock.wait(DAY // 2)
         pay(ledger, 6)
-        clock.now = 11 * DAY
+        clock.wait(DAY // 2)
+        # A day ago by whole seconds, which may be less than a day.
+        assert ledger.remaining() == 0
+        clock.wait(1)
+        assert ledger.remaining() == 4
+        with pytest.raises(BudgetExhausted, match="The period budget"):
+            pay(ledger, 5)
+        pay(ledger, 4)
+        clock.wait(2 * DAY)
+        pay(ledger, 10)
+        clock.wait(2 * DAY)
+        assert ledger.remaining() == 1
+        with pytest.raises(BudgetExhausted, match="The lifetime budget"):
+            pay(ledger, 2)
+
+
+@pytest.mark.parametrize("years", [-50, -1, 1, 50])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_setting_the_clock_gives_no_budget_back(path: Path, years: int, restarted: bool) -> None:
+    clock = Clock(60 * 365 * DAY)
+    with opened(path, per_period=10, clock=clock) as ledger:
         pay(ledger, 9)
-    for earlier in (10 * DAY, 9 * DAY, 0):
-        clock.now = earlier
+    if restarted:
+        clock.restart()
+    for _ in range(2):
+        right = clock.now
+        clock.set(right + years * 365 * DAY)
         with opened(path, per_period=10, clock=clock) as ledger:
             assert ledger.remaining() == 1
-            assert ledger.summary().period_start == 11 * DAY
             with pytest.raises(BudgetExhausted):
                 pay(ledger, 2)
+            pay(ledger, 0)
+        clock.set(right)
+        with opened(path, per_period=10, clock=clock) as ledger:
+            assert ledger.remaining() == 1
+            pay(ledger, 0)
+        clock.wait(100)
+    # What has passed for sure counts, whatever was set meanwhile.
+    clock.wait(DAY)
     with opened(path, per_period=10, clock=clock) as ledger:
-        assert pay(ledger, 1).time == 11 * DAY
-        clock.now = 12 * DAY
         assert ledger.remaining() == 10
+
+
+def test_the_time_for_which_a_device_was_off_or_far_away_is_not_counted(path: Path) -> None:
+    clock = Clock()
+    with opened(path, per_period=10, clock=clock) as ledger:
+        pay(ledger, 10)
+        clock.restart(off=5 * DAY)
+        clock.wait(DAY)
+        assert ledger.remaining() == 0
+        clock.wait(1)
+        assert ledger.remaining() == 10
+        pay(ledger, 10)
+        # Brought to another device, which has run for a year: by the time of day only an hour has passed.
+        clock.boot, clock.now, clock.uptime = "two", clock.now + 3600, 365 * DAY
+        assert ledger.remaining() == 0
+
+
+def test_the_clock_of_a_device_tells_its_start_and_its_uptime() -> None:
+    first, second = device_clock(), device_clock()
+    assert first.boot == second.boot != ""
+    assert 0 <= first.uptime <= second.uptime < first.time
 
 
 def test_a_clock_that_fails_costs_nothing_and_permits_nothing(path: Path) -> None:
     clock = Clock()
     with opened(path, clock=clock) as ledger:
         clock.now = 1.5  # type: ignore[assignment]
-        with pytest.raises(InputError, match=r"clock\(\)=1.5"):
+        with pytest.raises(InputError, match=r"clock\(\).time=1.5"):
             pay(ledger, 1)
         clock.now = 11 * DAY
         assert pay(ledger, 1).remaining == 99
@@ -390,91 +449,131 @@ def test_impossible_terms_make_no_file(path: Path, changes: dict[str, Any]) -> N
 # What is charged stays charged
 
 
-def test_a_charge_waits_until_the_disk_has_it(path: Path) -> None:
-    with opened(path) as ledger:
-        assert ledger._file._run("PRAGMA synchronous") == [(3,)]
-        assert ledger._file._run("PRAGMA journal_mode") == [("truncate",)]
-        pay(ledger, 1)
-        alone = path.with_name("alone.db")
-        shutil.copy(path, alone)
-    with opened(alone) as copy:
-        assert copy.spent() == 1
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is asked of the disk: names of functions, in order."""
+    made: list[str] = []
+    sync, link = os.fsync, os.link
+
+    def logged_sync(number: int) -> None:
+        made.append("folder" if stat.S_ISDIR(os.fstat(number).st_mode) else f"file of {os.fstat(number).st_size}")
+        sync(number)
+
+    def logged_link(*names: Any) -> None:
+        made.append("link")
+        link(*names)
+
+    monkeypatch.setattr(os, "fsync", logged_sync)
+    monkeypatch.setattr(os, "link", logged_link)
+    return made
 
 
-def test_a_tool_that_left_the_file_in_another_journal_mode_costs_no_charge(path: Path) -> None:
+def test_a_charge_waits_until_the_disk_has_it(path: Path, calls: list[str]) -> None:
+    with opened(path) as ledger:
+        size = path.stat().st_size
+        # The content, then its name, then the folder that holds the name; what was found is synced before it counts.
+        assert calls == [f"file of {size}", "link", "folder", f"file of {size}"]
+        calls.clear()
+        pay(ledger, 1)
+        assert calls == [f"file of {path.stat().st_size}"]
+        assert path.stat().st_size > size
+
+
+def test_what_another_program_wrote_is_synced_before_it_is_acted_upon(path: Path, calls: list[str]) -> None:
+    """Its writer may have been killed before the disk had it, and what was drawn would be drawn again."""
+    with opened(path) as ledger:
+        with opened(path) as other:
+            other.charge(1, matching="m", purpose="report", keep={"report": "3"})
+        calls.clear()
+        assert ledger.kept("report") == "3"
+        assert calls == [f"file of {path.stat().st_size}"]
+        assert ledger.kept("report") == "3"
+        assert len(calls) == 1
+
+
+def test_a_disk_that_fails_to_sync_gives_no_receipt_and_leaves_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
     with opened(path) as ledger:
         pay(ledger, 1)
-    with closing(sqlite3.connect(path)) as tool:
-        assert tool.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
+        before = path.read_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", failing)
+            with pytest.raises(LedgerError, match="Input/output error; no receipt was given"):
+                pay(ledger, 1)
+        assert path.read_bytes() == before
+        with pytest.raises(LedgerError, match="closed"):
+            pay(ledger, 1)
     with opened(path) as ledger:
-        pay(ledger, 1)
-        assert ledger._file._run("PRAGMA journal_mode") == [("truncate",)]
-        assert ledger.spent() == 2
+        assert (ledger.spent(), pay(ledger, 1).number) == (1, 3)
+
+
+def test_a_line_that_a_crash_cut_off_is_cut_before_anything_is_appended(path: Path) -> None:
+    with opened(path) as early:
+        pay(early, 1)
+        whole = path.read_bytes()
+        pay(early, 2)
+    line = path.read_bytes()[len(whole) :]
+    for length in range(len(line)):
+        path.write_bytes(whole + line[:length])
+        with reopen(path) as ledger:
+            assert (ledger.spent(), path.read_bytes()) == (1, whole + line[:length])
+        with opened(path) as ledger:
+            receipt = pay(ledger, 4)
+            assert (ledger.spent(), ledger.verify(kept=receipt)) == (5, 3)
+        with opened(path) as ledger:
+            assert (ledger.spent(), ledger.verify()) == (5, 3)
+        assert path.read_bytes().startswith(whole)
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
 
 
 @pytest.mark.parametrize(
-    "statement",
+    "change",
     [
-        "UPDATE entry SET units = 0",
-        "UPDATE entry SET spent = 0 WHERE number = 2",
-        "DELETE FROM entry WHERE number = 2",
-        "INSERT OR REPLACE INTO entry SELECT * FROM entry WHERE number = 1",
-        "INSERT INTO entry SELECT number + 5, kind, time, agent, matching, purpose, units, spent, lifetime,"
-        " per_period, period_seconds, digest FROM entry",
+        lambda lines: [*lines[:2], lines[2].replace(b'"units":3', b'"units":1'), *lines[3:]],
+        lambda lines: [*lines[:2], lines[2].replace(b"pick", b"kick"), *lines[3:]],
+        lambda lines: [line.replace(b'"lifetime":100', b'"lifetime":500') for line in lines],
+        lambda lines: [*lines[:2], *lines[3:]],
+        lambda lines: [*lines[:2], lines[3], lines[2], lines[4]],
+        lambda lines: [*lines, lines[-1]],
+        lambda lines: [*lines[:-1], lines[-1][:-9] + b"\n"],
+        lambda lines: [*lines, b"\n"],
     ],
 )
-def test_another_program_cannot_change_or_delete_a_charge(path: Path, statement: str) -> None:
-    with opened(path) as ledger:
-        pay(ledger, 3)
-        with closing(sqlite3.connect(path)) as program, pytest.raises(sqlite3.IntegrityError, match="append-only"):
-            program.execute(statement)
-        assert (ledger.spent(), ledger.verify()) == (3, 2)
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE entry SET units = 1, spent = 1 WHERE number = 2",
-        "UPDATE entry SET purpose = 'other' WHERE number = 2",
-        "UPDATE entry SET time = 0 WHERE number = 2",
-        "UPDATE entry SET lifetime = 500",
-        "UPDATE entry SET number = 9 WHERE number = 4",
-        "DELETE FROM entry WHERE number = 2",
-        "DELETE FROM entry",
-    ],
-)
-def test_a_history_that_was_changed_is_noticed_when_the_ledger_is_opened(path: Path, statement: str) -> None:
+def test_a_history_that_was_changed_is_noticed(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
     with opened(path) as ledger:
         for _ in range(3):
             pay(ledger, 3)
-        guards = ledger._file._run("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
-    with closing(sqlite3.connect(path)) as program, program:
-        for name, _ in guards:
-            program.execute(f"DROP TRIGGER {name}")
-        program.execute(statement)
-        for _, sql in guards:
-            program.execute(sql)
-    with pytest.raises(LedgerError, match="do not act"):
+    path.write_bytes(b"".join(change(lines_of(path))))
+    with pytest.raises(LedgerError, match=r"entry \d does not follow.* do not act"):
         opened(path)
+    with pytest.raises(LedgerError, match=r"entry \d does not follow.*its agent has to treat"):
+        reopen(path)
 
 
-@pytest.mark.parametrize("wrong", [{"units": 2, "spent": 4}, {"time": 5}])
-def test_a_row_that_is_sealed_but_does_not_add_up_is_refused(path: Path, wrong: dict[str, int]) -> None:
-    with opened(path) as ledger:
+@pytest.mark.parametrize(
+    "wrong", [{"units": 2, "spent": 4}, {"age": 0}, {"agent": "bob"}, {"number": 4}, {"lifetime": "100"}, {"more": 1}]
+)
+def test_a_line_that_is_sealed_but_does_not_add_up_is_refused(path: Path, wrong: dict[str, Any]) -> None:
+    clock = Clock()
+    with opened(path, clock=clock) as ledger:
+        clock.wait(5)
         pay(ledger, 3)
-        with ledger._file.transaction():
-            ledger._file.append(ledger._file.tip(), **{"units": 0, **wrong})
-        with pytest.raises(LedgerError, match="the last entry, 3"):
+        *_, last = ledger.entries()
+        fields = {**asdict(last), "number": 3, "units": 0, **wrong}
+        del fields["digest"]
+        text = json.dumps(fields, separators=(",", ":")).encode()
+        with path.open("ab") as file:
+            file.write(module._digest(last.digest, text).encode() + b" " + text + b"\n")
+        with pytest.raises(LedgerError, match="entry 3 does not follow"):
             pay(ledger, 1)
     with pytest.raises(LedgerError, match="entry 3 does not follow"):
-        opened(path)
-
-
-def test_a_ledger_whose_guards_were_removed_is_refused(path: Path) -> None:
-    opened(path).close()
-    with closing(sqlite3.connect(path)) as program, program:
-        program.execute("DROP TRIGGER entry_remains")
-    with pytest.raises(LedgerError, match="tables are not as they were made"):
         opened(path)
 
 
@@ -528,38 +627,36 @@ def damaged_copies(path: Path) -> Iterator[bytes]:
         yield whole[:length]
 
 
-def test_a_damaged_file_is_refused_or_still_holds_every_charge(tmp_path: Path, path: Path) -> None:
+def test_a_damaged_file_is_refused(tmp_path: Path, path: Path) -> None:
+    """Only the end of the last line can be missing unnoticed: so looks a charge for which no receipt was given."""
     with opened(path) as ledger:
         for units in range(1, 9):
             pay(ledger, units)
         whole = list(ledger.entries())
-    refused = 0
-    for number, damaged in enumerate(damaged_copies(path)):
-        copy = tmp_path / str(number)
+    size, copy, refused = path.stat().st_size, tmp_path / "copy", 0
+    for damaged in damaged_copies(path):
         copy.write_bytes(damaged)
         try:
-            with opened(copy, timeout_seconds=0.1) as ledger:
-                assert list(ledger.entries()) == whole
-                assert (ledger.spent(), ledger.remaining()) == (36, 64)
+            with opened(copy) as ledger:
+                assert list(ledger.entries()) == whole[: len(list(ledger.entries()))]
+                assert len(list(ledger.entries())) >= damaged.count(b"\n") - 1
+                # A newline that became another byte, at the end.
+                assert len(damaged) < size or damaged[-1:] != b"\n"
         except LedgerError:
             refused += 1
-    assert refused > 20
-
-
-def test_a_file_cut_short_is_always_refused(tmp_path: Path, path: Path) -> None:
-    with opened(path) as ledger:
-        pay(ledger, 1)
-    whole = path.read_bytes()
-    for length in range(0, len(whole), 512):
-        copy = tmp_path / str(length)
-        copy.write_bytes(whole[:length])
-        with pytest.raises(LedgerError, match="do not act"):
-            opened(copy)
+    assert refused > 100
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"", "the file is empty"), (b"id,lat,lon\n" * 500, "not SQLite"), (b"\x00" * 8192, "not SQLite")],
+    [
+        (b"", "the file is empty"),
+        (b"id,lat,lon\n" * 500, "another program's file"),
+        (b"\x00" * 8192, "another program's file"),
+        (b"SQLite format 3\x00" + bytes(8176), "ledgers of palmatch 0.2 were; what it has counted stays spent"),
+        (b"palmatch ledger 4\n", "a later version; update palmatch"),
+        (module.HEADING, "found no entries"),
+    ],
 )
 def test_a_file_that_is_no_ledger_is_named_and_left_alone(path: Path, content: bytes, words: str) -> None:
     path.write_bytes(content)
@@ -569,55 +666,23 @@ def test_a_file_that_is_no_ledger_is_named_and_left_alone(path: Path, content: b
     assert path.read_bytes() == content
 
 
-def test_another_programs_database_is_named_and_left_alone(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as program, program:
-        program.execute("CREATE TABLE song (title)")
-    before = path.read_bytes()
-    with pytest.raises(LedgerError, match="another program's file"):
-        opened(path)
-    assert path.read_bytes() == before
-
-
-def test_a_ledger_of_a_later_version_is_refused(path: Path) -> None:
-    opened(path).close()
-    with closing(sqlite3.connect(path)) as program:
-        program.execute("PRAGMA user_version = 3")
-    with pytest.raises(LedgerError, match="version 3, expected 2"):
-        opened(path)
-
-
-def test_a_ledger_whose_making_was_cut_off_can_be_made_again(path: Path) -> None:
-    path.with_name("ledger.db-new").write_bytes(b"SQLite format 3, or the beginning of it")
+def test_a_ledger_is_made_once_and_nothing_else_is_left(path: Path) -> None:
     with opened(path) as ledger:
         pay(ledger, 1)
-    assert not path.with_name("ledger.db-new").exists()
-    path.write_bytes(b"")
-    with pytest.raises(LedgerError, match="the file is empty"):
-        opened(path)
+    assert list(path.parent.iterdir()) == [path]
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 # No receipt, no act
 
 
 def test_a_ledger_that_stays_locked_gives_no_receipt(path: Path) -> None:
-    with opened(path, timeout_seconds=0.05) as ledger, closing(sqlite3.connect(path)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        for attempt in (lambda: pay(ledger, 1), ledger.spent, lambda: opened(path, timeout_seconds=0.05)):
-            with pytest.raises(LedgerError, match="another process kept the ledger locked"):
-                attempt()
-        other.rollback()
+    with opened(path, timeout_seconds=0.05) as ledger, opened(path) as other:
+        with other._locked():
+            for attempt in (lambda: pay(ledger, 1), ledger.spent, lambda: opened(path, timeout_seconds=0.05)):
+                with pytest.raises(LedgerError, match="another process kept the ledger locked"):
+                    attempt()
         assert (pay(ledger, 1).number, ledger.spent()) == (2, 1)
-
-
-def test_a_reader_in_the_way_of_the_commit_gives_no_receipt(path: Path) -> None:
-    with opened(path, timeout_seconds=0.05) as ledger, closing(sqlite3.connect(path)) as other:
-        other.execute("BEGIN")
-        other.execute("SELECT * FROM entry").fetchone()
-        with pytest.raises(LedgerError, match="another process kept the ledger locked"):
-            pay(ledger, 1)
-        other.rollback()
-        assert ledger.spent() == 0
-        pay(ledger, 1)
 
 
 def test_a_slow_reader_does_not_block_charges(path: Path) -> None:
@@ -626,19 +691,25 @@ def test_a_slow_reader_does_not_block_charges(path: Path) -> None:
         reading = reader.entries()
         next(reading)
         pay(ledger, 1)
-        assert [entry.units for entry in reading] == [1, 1]
+        assert [entry.units for entry in reading] == [1]
 
 
-def test_a_full_disk_gives_no_receipt_and_loses_none(path: Path) -> None:
-    with opened(path, lifetime=10**6) as ledger:
-        pages = ledger._file._run("PRAGMA page_count")[0][0]
-        ledger._file._run(f"PRAGMA max_page_count = {pages}")
-        paid: list[Receipt] = []
-        with pytest.raises(LedgerError, match="disk is full"):
-            paid.extend(pay(ledger, 1) for _ in range(1000))
-        assert ledger.spent() == len(paid) > 0
-        ledger._file._run("PRAGMA max_page_count = 1000000")
-        assert pay(ledger, 1).number == ledger.verify()
+@pytest.mark.parametrize("written", [0, 1, 40])
+def test_a_full_disk_gives_no_receipt_and_loses_none(path: Path, monkeypatch: pytest.MonkeyPatch, written: int) -> None:
+    class Full(io.FileIO):
+        def write(self, data: Any) -> int:
+            return super().write(data[:written])
+
+    with opened(path) as ledger:
+        pay(ledger, 1)
+        before = path.read_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger, "_file", Full(path, "r+"))
+            with pytest.raises(LedgerError, match="disk is full"):
+                pay(ledger, 1)
+        assert path.read_bytes() == before
+    with opened(path) as ledger:
+        assert (ledger.spent(), pay(ledger, 1).number) == (1, 3)
 
 
 @contextmanager
@@ -655,33 +726,29 @@ def without_rights() -> Iterator[None]:
 
 
 @pytest.mark.skipif(not hasattr(os, "seteuid"), reason="folders have no mode here")
-def test_a_read_only_folder_gives_no_receipt() -> None:
+def test_a_read_only_folder_or_file_gives_no_receipt() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path = folder / "ledger.db"
         with opened(path) as ledger:
             pay(ledger, 1)
-        folder.joinpath("ledger.db-journal").unlink()
-        path.chmod(0o666)
+        path.chmod(0o444)
         folder.chmod(0o555)
         try:
             with without_rights():
                 for name in ("ledger.db", "new.db"):
                     with pytest.raises(LedgerError, match=f"{name}: .*read-only"):
                         opened(folder / name)
+                with reopen(path) as ledger:
+                    assert ledger.spent() == 1
         finally:
             folder.chmod(0o755)
-        path.chmod(0o444)
-        with without_rights(), pytest.raises(LedgerError, match="read-only"):
-            opened(path)
-        with opened(path) as ledger:
-            assert ledger.spent() == 1
 
 
 def test_a_path_that_cannot_hold_a_ledger_is_named(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match=r"missing/ledger\.db: No such file or directory"):
         opened(tmp_path / "missing" / "ledger.db")
-    with pytest.raises(LedgerError, match="cannot be opened"):
+    with pytest.raises(LedgerError, match="found a folder"):
         opened(tmp_path)
 
 
@@ -734,41 +801,21 @@ def test_a_process_killed_at_any_instant_never_acted_without_a_charge(memory_fol
     assert int(run_alone("kill", memory_folder, KILLS, 2022)) > 0
 
 
+@forks
+def test_a_process_killed_at_every_write_never_acted_without_a_charge(memory_folder: Path) -> None:
+    run_alone("at_every_write", memory_folder, 0, 0)
+
+
 # A ledger that moves
 
 
-@forks
-def test_moving_a_ledger_after_a_crash_gives_no_charge_back(tmp_path: Path) -> None:
-    """3,014 charges must not become 13: the journal of the crash stays behind, and the file comes back to it."""
-    run_alone("come_back", tmp_path, 13, 3)
-
-
-@forks
-def test_a_ledger_torn_by_a_crash_is_whole_again_beside_its_journal_and_refused_without_it(tmp_path: Path) -> None:
-    run_alone("torn", tmp_path, 5, 0)
-
-
-@forks
-def test_a_ledger_that_crashed_at_two_places_gives_no_charge_back(tmp_path: Path) -> None:
-    run_alone("twice", tmp_path, 5, 1)
-
-
-@forks
-def test_whatever_crashes_and_moves_happen_no_receipt_is_lost(tmp_path: Path) -> None:
-    run_alone("wander", tmp_path, 12, 2022)
-
-
-@pytest.mark.skipif(not hasattr(os, "link"), reason="no hard links here")
-def test_a_ledger_with_a_second_name_is_refused(path: Path) -> None:
+def test_a_ledger_that_is_moved_counts_on(path: Path) -> None:
     with opened(path) as ledger:
         pay(ledger, 1)
-    os.link(path, path.with_name("other"))
-    for name in (path, path.with_name("other")):
-        with pytest.raises(LedgerError, match="second name"):
-            opened(name)
-    path.with_name("other").unlink()
-    with opened(path) as ledger:
-        assert ledger.spent() == 1
+    moved = path.with_name("moved")
+    path.rename(moved)
+    with opened(moved) as ledger:
+        assert pay(ledger, 1).number == ledger.verify() == 3
 
 
 def test_a_ledger_behind_a_symbolic_link_is_the_same_ledger(path: Path) -> None:
@@ -778,7 +825,6 @@ def test_a_ledger_behind_a_symbolic_link_is_the_same_ledger(path: Path) -> None:
     link.symlink_to(path)
     with opened(link) as ledger:
         assert pay(ledger, 1).number == 3
-    assert not link.with_name("link-journal").exists()
 
 
 # What is remembered with a charge
@@ -805,36 +851,21 @@ def test_a_fact_that_is_pinned_stays_and_another_one_is_refused(path: Path) -> N
     assert refusal.value.code == "partition"
 
 
-@pytest.mark.parametrize(
-    "statement",
-    ["DELETE FROM kept", "UPDATE kept SET number = 0", "INSERT OR REPLACE INTO kept VALUES ('report', '4', 2, '')"],
-)
-def test_another_program_cannot_remove_what_is_remembered(path: Path, statement: str) -> None:
+def test_what_is_remembered_for_free_is_replaced_and_written_once(path: Path) -> None:
     with opened(path) as ledger:
-        ledger.charge(1, matching="m", purpose="report", keep={"report": "3"})
-        with closing(sqlite3.connect(path)) as program, pytest.raises(sqlite3.IntegrityError, match="kept"):
-            program.execute(statement)
-        assert ledger.kept("report") == "3"
+        ledger.keep({"open": "a request", "game": "one"})
+        ledger.keep({"open": "a request"})
+        assert ledger.verify() == 2
+        ledger.keep({"open": ""})
+        with opened(path) as other:
+            assert (other.kept("open"), other.kept("game"), other.spent()) == ("", "one", 0)
 
 
-def test_a_remembered_value_that_was_changed_is_noticed(path: Path) -> None:
-    with opened(path) as ledger:
-        ledger.charge(1, matching="m", purpose="report", keep={"report": "3"})
-        with closing(sqlite3.connect(path)) as program, program:
-            program.execute("UPDATE kept SET value = '4'")
-        with pytest.raises(LedgerError, match="kept as report"):
-            ledger.kept("report")
-    with pytest.raises(LedgerError, match="kept as report"):
-        opened(path)
-
-
-def test_a_ledger_of_the_first_version_is_brought_up_to_date_with_its_next_charge(path: Path) -> None:
-    with opened(path) as ledger:
-        pay(ledger, 7)
-    with closing(sqlite3.connect(path)) as program, program:
-        program.execute("DROP TABLE kept")
-        program.execute("PRAGMA user_version = 1")
-    with opened(path) as ledger:
-        assert (ledger.spent(), ledger.kept("report"), ledger.verify()) == (7, None, 2)
-        ledger.charge(1, matching="m", purpose="report", keep={"report": "3"})
-        assert (ledger.spent(), ledger.kept("report"), ledger.verify()) == (8, "3", 3)
+def test_a_charge_is_refused_when_another_program_has_acted_meanwhile(path: Path) -> None:
+    with opened(path) as ledger, opened(path) as other:
+        other.charge(1, matching="m", purpose="report", keep={"report": "3"})
+        with pytest.raises(Refused, match="another program has acted") as refusal:
+            ledger.charge(1, matching="m", purpose="report", keep={"report": "4"}, expected={"report": None})
+        assert refusal.value.code == "kept"
+        assert (ledger.spent(), ledger.kept("report")) == (1, "3")
+        ledger.charge(1, matching="m", purpose="report", keep={"report": "4"}, expected={"report": "3"})

@@ -21,10 +21,10 @@ from palmatch.device.listed import Listed, check_listed, leaf_hash, list_hash, n
 from palmatch.errors import Refused
 from palmatch.live import messages as m
 from palmatch.live.listing import ListTree
-from palmatch.live.packing import pack as packed
+from palmatch.live.messages import pack as packed
 from palmatch.live.records import listed_record
 
-from .games import MemoryStore, outcome, shown
+from .games import ROOT, MemoryStore, forged_leaf, outcome, shown
 from .test_machines import TABLE, started, told, until_table
 
 
@@ -101,6 +101,13 @@ def siblings(size: int, places: set[int]) -> int:
     left = 1 << (size - 1).bit_length() - 1
     parts = {place for place in places if place < left}, {place - left for place in places if place >= left}
     return siblings(left, parts[0]) + siblings(size - left, parts[1])
+
+
+def test_two_names_cannot_claim_one_leaf() -> None:
+    forged = forged_leaf(TABLE)
+    assert forged.resources == ("0 forged", "b")
+    assert is_accepted(("b",), shown(("b",)), ROOT)
+    assert not is_accepted(forged.resources, forged.listed, ROOT)
 
 
 def test_neighbours_share_most_of_their_proof() -> None:

@@ -151,7 +151,7 @@ def reports_of_restarts(kind: type, times: int = 20) -> set[int]:
 
 
 class Careless:
-    """A planted bug: a store that charges for a request however often it is asked to."""
+    """A planted bug: a store that does not look whether another program has been faster."""
 
     def __init__(self, store: Any) -> None:
         self.inner = store
@@ -159,8 +159,8 @@ class Careless:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def charge(self, units: int, *, once: bool = False, **facts: Any) -> None:
-        assert once
+    def charge(self, units: int, *, expected: Any, **facts: Any) -> None:
+        assert expected
         self.inner.charge(units, **facts)
 
 
@@ -256,6 +256,8 @@ def test_a_device_without_budget_takes_part_with_nothing_or_leaves_as_its_owner_
         ("epsilon", [(replace(OPEN, classes=(2.0,)), "o")]),
         ("range", [(replace(OPEN, slack=float("nan")), "o")]),
         ("range", [(replace(OPEN, slack=0.02), "o")]),
+        ("range", [(replace(OPEN, slot=0.049), "o")]),
+        ("range", [(replace(OPEN, slot=float("nan")), "o")]),
         ("announcement", [(OPEN, "o"), (OPEN, "other")]),
         ("announcement", [(OPEN, "o"), (ROSTER, "r"), (ROSTER, "other")]),
         ("roster", [(OPEN, "o"), (replace(ROSTER, counts=ROSTER.counts[1:]), "r")]),
@@ -308,6 +310,14 @@ def test_a_device_whose_report_did_not_arrive_goes_without() -> None:
         ("result", Result("g", (Assigned("me", PLACE.region, 1.0, "t1", 1, "b"),), (("a", 0.0), ("b", 0.0)))),
         ("price", Result("g", (Assigned("me", PLACE.region, 1.0, "t1", 0, "a"),), (("a", float("nan")), ("b", 0.0)))),
         ("price", Result("g", (Assigned("me", PLACE.region, 1.0, "t1", 0, "a"),), (("a", 0.0),))),
+        # Given away twice.
+        ("result", Result("g", (ME, replace(ME, tag="you")), (("a", 0.9), ("b", 0.0)))),
+        # Among the lines of another region or class no price would be looked at.
+        ("result", Result("g", (replace(ME, resource="b", region="9,9"),), (("a", 0.0), ("b", 0.0)))),
+        ("result", Result("g", (replace(ME, resource="b", epsilon=0.0),), (("a", 0.0), ("b", 0.0)))),
+        ("result", Result("g", (ME, replace(ME, resource="b", region="9,9")), (("a", 0.0), ("b", 0.0)))),
+        # Two lines of another agent.
+        ("result", Result("g", (ME, *[replace(ME, tag="you", resource=None)] * 2), (("a", 0.0), ("b", 0.0)))),
         (
             "roster",
             Result(
@@ -374,6 +384,7 @@ def test_a_bulletin_that_came_before_is_not_acted_on_again() -> None:
         ("shape", bulletin(2, (0.1,))),
         ("holder", bulletin(2, (0.1, 0.2), holders=(None, "me"))),
         ("holder", bulletin(2, (0.5, 0.1), holders=("me", None))),
+        ("holder", bulletin(2, (0.5, 0.1), holders=("me", "me"))),
         ("sequence", bulletin(2, (0.1, 0.1), call=3)),
     ],
 )
@@ -413,20 +424,38 @@ def test_nothing_after_the_report_depends_on_the_truth() -> None:
     assert acts[0] == acts[1]
 
 
-def test_when_a_message_leaves_does_not_depend_on_what_was_decided() -> None:
-    """One offset is drawn for every record, before anything is decided, whether or not a message follows."""
-    offsets = iter(range(100))
-    drawn: list[int] = []
+def sent_at(machine: Any, records: list[Any]) -> list[str]:
+    """The kinds of what a machine sends; one offset is drawn for every record, and is that of what follows from it."""
+    drawn: list[float] = []
 
     def offset() -> float:
-        drawn.append(next(offsets))
-        return drawn[-1] / 100
+        drawn.append((len(drawn) + 1) / 128)
+        return drawn[-1]
 
-    machine = BidMachine(OWNER, MemoryStore(units_of(10.0)), draw=draw_low, offset=offset)
-    for number, (record, digest) in enumerate([*until_table("bids"), bulletin(0, (5.0, 5.0)), bulletin(1, (6.0, 5.0))]):
+    machine._offset, kinds = offset, []
+    for number, (record, digest) in enumerate(records, 1):
         sends = machine.receive(record, digest)
-        assert len(drawn) == number + 1
-        assert all(send.offset == number / 100 for send in sends)
+        assert [send.offset for send in sends] == [number / 128] * len(sends)
+        assert len(drawn) == number
+        kinds += [type(send.message).__name__ for send in sends]
+    return kinds
+
+
+@pytest.mark.parametrize("spot", [0, 1])
+@pytest.mark.parametrize("draw", [0, GRID - 1])
+def test_when_a_message_leaves_does_not_depend_on_what_was_decided(spot: int, draw: int) -> None:
+    """Whether the report is the cell of the place or not, and whether or not a message follows."""
+    owner, report = replace(OWNER, place=Place(PLACE.region, spot)), int(draw > 0)
+    assert TABLE.cell_of[:2] == (0, 1)
+    line = replace(ME, report=report, resource="ab"[report])
+    result = Result("g", (line,), (("a", 0.0), ("b", 0.0)))
+    machine = started(owner=owner, draw=lambda *_: draw)
+    assert sent_at(machine, [*until_table(), (result, "x")]) == ["Join", "Report", "Handover"]
+    machine = started(BidMachine, owner=owner, draw=lambda *_: draw)
+    wanted = (lambda mine, other: (other, mine)) if report else (lambda mine, other: (mine, other))
+    won = bulletin(2, wanted(None, 5.0), holders=wanted("me", None), call=1, over=True)
+    slots = [bulletin(0, (5.0, 5.0)), bulletin(1, wanted(0.0, 5.0), call=1), won]
+    assert sent_at(machine, [*until_table("bids"), *slots]) == ["Join", "Bid", "Handover"]
 
 
 @pytest.mark.parametrize("sequence", [101, 2**40])

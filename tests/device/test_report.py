@@ -17,7 +17,7 @@ from palmatch.device.distribution import GRID
 from palmatch.device.grid import Place
 from palmatch.device.report import ReportTable, check_table, draw_report, keeps, power_below
 from palmatch.errors import InputError, Refused
-from palmatch.policies import channel
+from palmatch.mechanisms import channel
 
 from .games import chances_at_random, table_at_random
 
@@ -105,6 +105,17 @@ def test_a_check_that_is_one_percent_generous_would_be_caught(monkeypatch):
         test_a_channel_one_percent_above_e_to_the_epsilon_is_refused(1.0)
 
 
+def test_cells_that_are_no_neighbours_in_the_table_are_compared_too():
+    # Within e times the one before; the last is not within e times the first.
+    rising = [GRID // 100, GRID // 60, GRID // 36]
+    assert refusal(table(tuple((low, GRID - low) for low in rising), 1.0), 1.0) == "ratio"
+
+
+@pytest.mark.parametrize("other", [0.5, 2.0])
+def test_a_table_for_another_epsilon_is_refused_although_it_would_keep_the_own_one(other):
+    assert refusal(table(response(3, 0.5), other), 1.0) == "epsilon"
+
+
 def test_a_report_that_one_cell_never_gives_is_refused():
     assert refusal(table(((GRID, 0), (0, GRID)), 36.0), 36.0) == "ratio"
     assert refusal(table(((GRID, 0), (0, GRID)), 500.0), 500.0) == "ratio"
@@ -122,6 +133,8 @@ def test_a_report_that_one_cell_never_gives_is_refused():
         ("range", {"cell_of": (0, True)}),
         ("shape", {"cell_of": (0, 1, 1)}),
         ("shape", {"chances": ((GRID,), (GRID // 2, GRID // 2))}),
+        # A third report, of which no party says what it is worth.
+        ("shape", {"chances": ((GRID // 2, GRID // 4, GRID // 4),) * 2}),
         ("shape", {"resources": ("a", "a")}),
         ("shape", {"values": ((0.5,), (0.5, 0.5))}),
         ("value", {"values": ((0.5, float("nan")), (0.5, 0.5))}),
@@ -155,7 +168,7 @@ def test_the_device_draws_the_report_that_the_batch_draws():
         draws = np.array([random.choice([random.randrange(GRID), 0, GRID - 1]) for _ in range(50)])
         cells = np.array([random.randrange(len(rows)) for _ in draws])
         public = channel.Channel(np.arange(len(rows)), np.array(rows), np.ones((len(rows[0]), 1)))
-        batch = channel.report(public, cells, draws).tolist()
+        batch = channel.sample_channel(public, cells, draws).tolist()
         assert [draw_report(rows[c], int(d)) for c, d in zip(cells, draws, strict=True)] == batch
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Container
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +18,7 @@ import numpy as np
 import pytest
 
 import palmatch as pm
-from palmatch.device.agent import UNIT, Agent
+from palmatch.device.agent import Agent
 from palmatch.device.charges import RoundsTable, budget_units, check_rounds_table
 from palmatch.device.distribution import GRID
 from palmatch.device.grid import Partition, Place
@@ -22,31 +27,30 @@ from palmatch.device.records import Bulletin, Claim, Count, Handover, Open, Rost
 from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import Owner
 from palmatch.errors import Refused
-from palmatch.neighbourhood import Neighbourhood, neighbourhood
-from palmatch.policies.noise import PublicPlay, public_play
-from palmatch.policies.published import SPENT_BACKOFF, Policy, on_grid, published
-from palmatch.privacy.accountants import Allowance
-from palmatch.privacy.sound import region_account, rounded_down, sound_allowance
+from palmatch.palma.accountant import ACCOUNTANTS, PrivacyFilter, privacy_filter, rounded_down
+from palmatch.palma.game import rules_of, simulate
+from palmatch.palma.policy import SPENT_BACKOFF, Policy, on_grid, published
+from palmatch.regions.noise import PublicPlay, public_tables
+from palmatch.regions.own import own_tables
+from palmatch.regions.tables import RegionView, region_tables
 from palmatch.rounds.draws import draw, keys_of, streams
-from palmatch.rounds.game import rules_of, simulate
-from palmatch.rounds.seat_game import simulate_seats
-from palmatch.rounds.tables import public_tables, snapped_tables
 
 from .games import ROOT, MemoryStore, shown
+from .test_machines import Careless, sent_at
 
 PARTITION = Partition(1000.0, 100.0, 41.0, -74.0)
 POLICY = replace(published(truth_selection=0.2, truth_backoff=0.3, gamma=0.1), spent_backoff=SPENT_BACKOFF)
 
 
-def town(seed: int, agents: int = 12, types: int = 6, resources: int = 7, demand: Any = None) -> pm.Problem:
+def town(seed: int, agents: int = 12, types: int = 6, resources: int = 7) -> pm.Problem:
     chance = np.random.default_rng(seed)
     possible = {name: chance.uniform(0.1, 1.0, (types, resources)) for name in ("here", "there")}
     names = [("here", "there")[n % 2] for n in range(agents)]
     rows = np.array([possible[name][n % types] for n, name in enumerate(names)])
-    return pm.table.problem(rows, names, possible, demand=demand)
+    return pm.table.problem(rows, names, possible)
 
 
-def table_of(region: Neighbourhood, play: PublicPlay, policy: Policy, epsilon: float, prices: Any) -> RoundsTable:
+def table_of(region: RegionView, play: PublicPlay, policy: Policy, epsilon: float, prices: Any) -> RoundsTable:
     """A region's public tables as a board would publish them; `prices` has selection and backoff in units."""
     names = tuple(f"r{row}" for row in region.resources.tolist())
     return RoundsTable(
@@ -74,18 +78,21 @@ class Town:
 
     def __init__(self, problem: pm.Problem, epsilon: float) -> None:
         self.problem, self.epsilon = problem, epsilon
-        self.holder: dict[str, str] = {}
-        self.regions = [neighbourhood(problem, region) for region in problem.regions]
-        self.plays = [
-            public_play(region, selection="representative", backoff="representative", gamma=POLICY.gamma)
-            for region in self.regions
-        ]
+        self.regions = region_tables(problem)
+        self.public = public_tables(
+            self.regions,
+            problem.region_index,
+            selection="representative",
+            backoff="representative",
+            gamma=POLICY.gamma,
+        )
+        self.plays = self.public.plays
         accounts = [
-            region_account(region, play, POLICY, "pure", epsilon=epsilon, delta=1e-5)
+            ACCOUNTANTS["pure"].account(region, play, POLICY, epsilon=epsilon, delta=1e-5)
             for region, play in zip(self.regions, self.plays, strict=True)
         ]
         budget = np.full(problem.agents, epsilon)
-        self.allowance: Allowance = sound_allowance(accounts, problem.region_index, budget, delta=1e-5)
+        self.allowance: PrivacyFilter = privacy_filter(accounts, problem.region_index, budget, delta=1e-5)
         ranks = np.cumsum([region.ranks for region in self.regions])[:-1]
         entries = np.cumsum([len(region.entries) for region in self.regions])[:-1]
         units = zip(np.split(self.allowance.selection, ranks), np.split(self.allowance.backoff, entries), strict=True)
@@ -95,13 +102,9 @@ class Town:
         ]
 
     def batch(self, seed: int) -> Any:
-        public = public_tables(self.problem, self.regions, self.plays)
-        own = snapped_tables(self.problem, self.regions)
+        own = own_tables(self.problem, self.regions, snapped=True)
         names = streams(seed, keys_of(self.problem.agent_ids))
-        if self.problem.seats is not None:
-            seats = self.problem.seats
-            return simulate_seats(public, own, rules_of(POLICY), self.allowance, seats=seats, names=names)
-        return simulate(public, own, rules_of(POLICY), self.allowance, names=names)
+        return simulate(self.public, own, rules_of(POLICY), self.allowance, names=names)
 
     def spot(self, agent: int) -> int:
         types = self.regions[self.problem.region_index[agent]].types
@@ -111,14 +114,13 @@ class Town:
 def opening(town: Town, machines: list[RoundsMachine]) -> list[list[Any]]:
     """Let all devices join and get their tables; return what each then claims."""
     counts = np.bincount(town.problem.region_index)
-    opened = Open(1, "g", "rounds", PARTITION, (town.epsilon,), ROOT, 0.0, 1.0, 1000, demand=9)
+    opened = Open(1, "g", "rounds", PARTITION, (town.epsilon,), ROOT, 0.0, 1.0, 1000)
     roster = Roster(
         "g",
         tuple(
             Count(table.region, town.epsilon, int(count), f"t {table.region}")
             for table, count in zip(town.tables, counts, strict=True)
         ),
-        tuple((machine.owner.tag, machine.owner.demand) for machine in machines if machine.owner.demand > 1),
     )
     claims = []
     for machine, region in zip(machines, town.problem.region_index, strict=True):
@@ -157,14 +159,7 @@ def play(town: Town, machines: list[RoundsMachine]) -> tuple[list[int], int]:
             )
             claims.append([send.message for send in machine.receive(bulletin, f"b{slot}")])
         digests = dict.fromkeys([table.region for table in town.tables], f"b{slot}")
-    town.holder = holder
     return [next((int(r[1:]) for r, tag in holder.items() if tag == m.owner.tag), -1) for m in machines], slot
-
-
-def draw_of_unit(own: int, step: int, purpose: int) -> int:
-    """The draws of the batch: those of the agent for its first unit, and of a stream of its own for each other one."""
-    unit, purpose = divmod(purpose, UNIT)
-    return draw(int(streams(unit, np.array([own], dtype=np.uint64))[0]) if unit else own, step, purpose)
 
 
 def machines_of(town: Town, seed: int, stores: list[Any]) -> list[RoundsMachine]:
@@ -178,10 +173,9 @@ def machines_of(town: Town, seed: int, stores: list[Any]) -> list[RoundsMachine]
                 len(town.regions[0].types),
                 town.epsilon,
                 f"tag {n}",
-                demand=int(town.problem.demand[n]),
             ),
             stores[n],
-            draw=partial(draw_of_unit, int(names[n])),
+            draw=partial(draw, int(names[n])),
         )
         for n in range(town.problem.agents)
     ]
@@ -197,23 +191,13 @@ def test_devices_play_the_game_of_the_batch_with_the_same_charges(seed: int, eps
     batch = town_.batch(seed)
     assert resource_of == batch.resource_of.tolist()
     assert slots == batch.steps
-    assert [machine.spent for machine in machines] == batch.spent.tolist()
-    assert [machine.actions for machine in machines] == batch.charged.tolist()
+    assert [machine.agent.actions for machine in machines if machine.agent] == batch.charged.tolist()
     assert [store.spent for store in stores] == batch.spent.tolist()
 
 
-def units_of_tags(town_: Town) -> list[list[int]]:
-    """(agent, resource) of everything that is held."""
-    return sorted([int(tag.split()[1]), int(resource[1:])] for resource, tag in town_.holder.items())
-
-
-DEMANDS = [number % 3 + 1 for number in range(12)]
-
-
-@pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_devices_that_die_before_every_record_play_the_same_game(seed: int, several: bool) -> None:
-    town_ = Town(town(seed, resources=14, demand=DEMANDS) if several else town(seed), 4.0)
+def test_devices_that_die_before_every_record_play_the_same_game(seed: int) -> None:
+    town_ = Town(town(seed), 4.0)
     stores = [MemoryStore(units_of(100.0)) for _ in range(town_.problem.agents)]
 
     class Mortal:
@@ -238,10 +222,7 @@ def test_devices_that_die_before_every_record_play_the_same_game(seed: int, seve
 
     resource_of, _ = play(town_, [Mortal(n) for n in range(town_.problem.agents)])  # type: ignore[misc]
     batch = town_.batch(seed)
-    if several:
-        assert units_of_tags(town_) == sorted(batch.resource_of.tolist())
-    else:
-        assert resource_of == batch.resource_of.tolist()
+    assert resource_of == batch.resource_of.tolist()
     assert [store.spent for store in stores] == batch.spent.tolist()
 
 
@@ -255,12 +236,18 @@ def test_a_restart_claims_the_same_whatever_chance_says_then(tmp_path: Path) -> 
     assert len(found) == 1
 
 
-def first_claims(town_: Town, machine: RoundsMachine) -> list[Any]:
+def start_of(town_: Town, digest: str = "t") -> list[tuple[Any, str]]:
+    """What the devices of the first region are told until they play."""
     opened = Open(1, "g", "rounds", PARTITION, (town_.epsilon,), ROOT, 0.0, 1.0, 1000)
     table = town_.tables[0]
-    machine.receive(opened, "o")
-    machine.receive(Roster("g", (Count(table.region, town_.epsilon, 6, "t"),)), "r")
-    return [send.message for send in machine.receive(table, "t")]
+    return [(opened, "o"), (Roster("g", (Count(table.region, town_.epsilon, 6, digest),)), "r"), (table, digest)]
+
+
+def first_claims(town_: Town, machine: RoundsMachine, digest: str = "t") -> list[Any]:
+    before, table = start_of(town_, digest)[:2], start_of(town_, digest)[2]
+    for record in before:
+        machine.receive(*record)
+    return [send.message for send in machine.receive(*table)]
 
 
 def test_an_agent_whose_ledger_is_spent_by_another_program_plays_noise_and_charges_nothing_more() -> None:
@@ -274,8 +261,8 @@ def test_an_agent_whose_ledger_is_spent_by_another_program_plays_noise_and_charg
     machines = machines_of(town_, 2, stores)
     play(town_, machines)
     assert stores[0].charges == [0] * len(stores[0].charges)
-    assert machines[0].units
-    assert machines[0].units[0].exhausted
+    assert machines[0].agent is not None
+    assert machines[0].agent.exhausted
 
 
 def test_an_agent_whose_ledger_is_spent_in_the_middle_of_a_game_never_acts_on_the_truth_unpaid() -> None:
@@ -292,11 +279,162 @@ def test_an_agent_whose_ledger_is_spent_in_the_middle_of_a_game_never_acts_on_th
         stores: list[Any] = [Spent(room)] + [MemoryStore(units_of(100.0)) for _ in range(town_.problem.agents - 1)]
         machines = machines_of(town_, seed, stores)
         play(town_, machines)
-        agent = machines[0].units[0]
+        agent = machines[0].agent
         assert agent is not None
         assert agent.spent == sum(stores[0].charges) == room
         interrupted += agent.exhausted
     assert interrupted
+
+
+# Two programs of one owner: the ledger lets one of them play
+
+
+def busy(table: RoundsTable, slot: int, **changes: Any) -> tuple[Bulletin, str]:
+    """What makes agents pay most: everything was attempted by others as well, and no agent holds anything."""
+    count = len(table.resources)
+    previous = f"b{slot - 1}" if slot > 1 else ""
+    bulletin = Bulletin("g", table.region, slot, previous, (None,) * count, attempted=(True,) * count)
+    return replace(bulletin, **changes), f"b{slot}"
+
+
+def spent_by_two(stores: list[Any], late: int, slots: int = 60) -> tuple[list[str], int]:
+    """The refusals of two programs and what both were charged, by a board that lies to each of them.
+
+    The second one draws before the first one has stored anything (`late` = 0), or begins after so many slots.
+    """
+    town_ = Town(town(6), 2.0)
+    table, refusals = town_.tables[0], []
+    first, second = (machines_of(town_, seed, [store] * 12)[0] for seed, store in enumerate(stores))
+
+    def go(machine: RoundsMachine, work: Any, *args: Any) -> None:
+        try:
+            work(*args)
+        except Refused as refusal:
+            refusals.append(refusal.code)
+            assert machine.left
+
+    if late:
+        go(first, first_claims, town_, first)
+        for slot in range(1, late):
+            go(first, first.receive, *busy(table, slot))
+    else:
+        inner, pending = second._draw, [first]
+
+        def draw_after_the_other(step: int, purpose: int) -> int:
+            for machine in pending[:]:
+                pending.remove(machine)
+                go(machine, first_claims, town_, machine)
+            return inner(step, purpose)
+
+        second._draw = draw_after_the_other
+    go(second, first_claims, town_, second)
+    for slot in range(max(late, 1), slots):
+        for machine in (second, first):
+            go(machine, machine.receive, *busy(table, slot))
+    return refusals, stores[0].spent()
+
+
+@pytest.mark.parametrize("late", [0, 1, 3])
+def test_two_programs_of_one_owner_spend_no_more_than_epsilon_in_a_game(tmp_path: Path, late: int) -> None:
+    """And a planted bug is found: a ledger that does not look whether another program has been faster."""
+    facts: dict[str, Any] = {"agent": "alice", "lifetime": units_of(10.0)}
+    with Ledger(tmp_path / "a", **facts) as one, Ledger(tmp_path / "a", **facts) as other:
+        refusals, spent = spent_by_two([one, other], late)
+    assert refusals == ["kept"]
+    assert 0 < spent <= units_of(2.0)
+    with Ledger(tmp_path / "b", **facts) as one, Ledger(tmp_path / "b", **facts) as other:
+        refusals, spent = spent_by_two([Careless(one), Careless(other)], late)
+    assert refusals == []
+    assert spent > units_of(2.0)
+
+
+PROGRAM = """
+import pickle, sys
+from palmatch.device.ledger import Ledger, units_of
+from palmatch.device.rounds import RoundsMachine
+from palmatch.errors import Refused
+
+with open(sys.argv[1], "rb") as file:
+    owner, records = pickle.load(file)
+with Ledger(sys.argv[2], agent="alice", lifetime=units_of(10.0)) as ledger:
+    machine = RoundsMachine(owner, ledger)
+    for record, digest in records:
+        sys.stdin.readline()
+        try:
+            machine.receive(record, digest)
+            print("fine", flush=True)
+        except Refused as refusal:
+            print(refusal.code, flush=True)
+"""
+
+
+def test_of_two_processes_of_one_owner_one_plays_and_the_other_leaves(tmp_path: Path) -> None:
+    town_ = Town(town(6), 2.0)
+    table = town_.tables[0]
+    owner = machines_of(town_, 0, [MemoryStore(0)] * 12)[0].owner
+    records = [*start_of(town_), *(busy(table, slot) for slot in range(1, 30))]
+    (tmp_path / "records").write_bytes(pickle.dumps((owner, records)))
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "records"), str(tmp_path / "ledger")]
+    with ExitStack() as stack:
+        programs = [
+            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            for _ in range(2)
+        ]
+        told = []
+        for _ in records:
+            for program in programs:
+                assert program.stdin is not None
+                program.stdin.write("\n")
+                program.stdin.flush()
+            told += [program.stdout.readline().strip() for program in programs if program.stdout is not None]
+    assert sorted(set(told)) == ["fine", "kept"]
+    assert told.count("kept") == 1
+    with Ledger(tmp_path / "ledger", agent="alice", lifetime=units_of(10.0)) as ledger:
+        assert 0 < ledger.spent() <= units_of(2.0)
+
+
+def test_a_game_that_is_opened_again_after_another_one_goes_on_where_it_was() -> None:
+    """However a board orders its games, one of them costs at most ε."""
+    town_ = Town(town(6), 2.0)
+    store, slot = MemoryStore(units_of(100.0)), 0
+    for turn in range(8):
+        for game in ("g", "h"):
+            machine = machines_of(town_, turn, [store] * 12)[0]
+            for record, digest in start_of(town_):
+                machine.receive(replace(record, game=game), digest)
+            for number in range(slot + 1, slot + 6):
+                machine.receive(*busy(town_.tables[0], number, game=game))
+        slot += 5
+    assert machine.agent is not None
+    assert store.spent == 2 * machine.agent.spent <= 2 * units_of(2.0)
+    assert machine.agent.exhausted
+
+
+def test_a_slot_that_could_not_be_stored_is_not_built_upon() -> None:
+    town_ = Town(town(6), 2.0)
+
+    class Full(MemoryStore):
+        full = False
+
+        def charge(self, units: int, **facts: Any) -> None:
+            if self.full:
+                raise OSError("no space left on device")
+            super().charge(units, **facts)
+
+    store = Full(units_of(100.0))
+    machine = machines_of(town_, 0, [store] * 12)[0]
+    first_claims(town_, machine)
+    store.full = True
+    with pytest.raises(OSError, match="no space"):
+        machine.receive(*busy(town_.tables[0], 1))
+    store.full = False
+    assert machine.receive(*busy(town_.tables[0], 2)) == ()
+    assert len(store.charges) == 1
+    again = machines_of(town_, 1, [store] * 12)[0]
+    first_claims(town_, again)
+    again.receive(*busy(town_.tables[0], 1))
+    assert again.agent is not None
+    assert store.spent == again.agent.spent
 
 
 # An agent that has spent its budget never acts on the truth again
@@ -337,7 +475,7 @@ class Skipping(Agent):
 def looks(kind: type[Agent], budget: int, held: set[int]) -> list[int]:
     """What an agent that plays the region's noise looks at, for draws from the whole grid."""
     table = Town(town(3), 1.0).tables[0]
-    rules, seen = replace(table.rules(), truth_selection=0), []
+    rules, seen = table.rules()._replace(truth_selection=0), []
     assert rules.spent_backoff > 0
     for value in range(0, GRID, GRID // 64):
         agent = kind(table.region_tables(), table.utilities[0], budget, rules=rules, draw=lambda *_, v=value: v)
@@ -387,6 +525,10 @@ def test_prices_of_a_real_square_are_accepted() -> None:
         assert refused(table) is None
 
 
+TABLE = Town(town(5), 1.0).tables[0]
+DEAR = (60 << 32,) * len(TABLE.backoff)
+
+
 @pytest.mark.parametrize(
     ("code", "changes"),
     [
@@ -396,10 +538,16 @@ def test_prices_of_a_real_square_are_accepted() -> None:
         ("range", {"truth_selection": -1}),
         ("range", {"spent_backoff": 2**54}),
         ("value", {"gamma": float("nan")}),
+        ("shape", {"resources": ("r1", *TABLE.resources[1:])}),
+        # Whatever a back-off with such a chance would cost: it tells, or excludes, everything.
+        *(("range", {"backoff": (chance, *TABLE.backoff[1:]), "backoff_units": DEAR}) for chance in (0, GRID)),
+        # A draw would fall on no entry, or on one of the next rank set.
+        *(("sum", {"selection": (TABLE.selection[0] + more, *TABLE.selection[1:])}) for more in (-1, 1)),
+        *(("sum", {"selection": (*TABLE.selection[:-1], TABLE.selection[-1] + more)}) for more in (-1, 1)),
     ],
 )
 def test_a_malformed_table_of_rounds_is_refused(code: str, changes: dict[str, Any]) -> None:
-    table = Town(town(5), 1.0).tables[0]
+    table = TABLE
     with pytest.raises(Refused) as refusal:
         check_rounds_table(replace(table, **changes), epsilon=1.0, spots=len(table.utilities))
     assert refusal.value.code == code
@@ -414,6 +562,52 @@ def test_a_board_that_says_the_device_holds_what_it_did_not_claim_is_refused() -
     bulletin = Bulletin("g", table.region, 1, "", holders, attempted=(True,) * len(holders))
     with pytest.raises(Refused, match="did not claim"):
         machine.receive(bulletin, "b1")
+
+
+@pytest.mark.parametrize(
+    ("code", "slot", "changes", "digest"),
+    [
+        ("chain", 2, {"previous": "another"}, "b2"),
+        ("announcement", 1, {"attempted": (False,) * 7}, "b1 too"),
+        ("sequence", 1001, {}, "b1001"),
+        ("shape", 2, {"holders": (None,) * 6}, "b2"),
+        ("shape", 2, {"region": "there"}, "b2"),
+    ],
+)
+def test_a_bulletin_of_rounds_that_does_not_follow_is_refused_and_nothing_is_charged(
+    code: str, slot: int, changes: dict[str, Any], digest: str
+) -> None:
+    town_, store = Town(town(6), 1.0), MemoryStore(units_of(9.0))
+    machine = machines_of(town_, 0, [store] * 12)[0]
+    first_claims(town_, machine)
+    machine.receive(*busy(town_.tables[0], 1))
+    charges = list(store.charges)
+    with pytest.raises(Refused) as refusal:
+        machine.receive(busy(town_.tables[0], slot, **changes)[0], digest)
+    assert refusal.value.code == code
+    assert store.charges == charges
+
+
+def test_after_a_restart_another_table_of_the_game_is_refused() -> None:
+    town_, store = Town(town(6), 1.0), MemoryStore(units_of(9.0))
+    first_claims(town_, machines_of(town_, 0, [store] * 12)[0])
+    charges = list(store.charges)
+    with pytest.raises(Refused, match="second table"):
+        first_claims(town_, machines_of(town_, 1, [store] * 12)[0], "another table")
+    assert store.charges == charges
+
+
+def test_when_a_claim_leaves_does_not_depend_on_what_was_decided() -> None:
+    town_, kinds = Town(town(6), 2.0), Counter[str]()
+    for seed in range(12):
+        machine = machines_of(town_, seed, [MemoryStore(units_of(9.0))] * 12)[0]
+        kinds.update(sent_at(machine, [*start_of(town_), *(busy(town_.tables[0], slot) for slot in range(1, 60))]))
+        machine = machines_of(town_, seed, [MemoryStore(units_of(9.0))] * 12)[0]
+        (claim,) = first_claims(town_, machine)
+        won = tuple("tag 0" if name == claim.resource else None for name in town_.tables[0].resources)
+        again = machines_of(town_, seed, [MemoryStore(units_of(9.0))] * 12)[0]
+        kinds.update(sent_at(again, [*start_of(town_), busy(town_.tables[0], 1, holders=won)]))
+    assert kinds.keys() == {"Join", "Claim", "Handover"}
 
 
 def test_a_device_that_won_hands_over_also_after_a_restart() -> None:

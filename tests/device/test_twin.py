@@ -17,10 +17,10 @@ import palmatch.device
 from palmatch.device.bid import best_bid
 from palmatch.device.distribution import GRID
 from palmatch.device.grid import Partition, Place, locate, spot_position
-from palmatch.device.ledger import units_of
+from palmatch.device.ledger import BudgetExhausted, Ledger, Now, units_of
 from palmatch.device.listed import check_listed
 from palmatch.device.report import check_table, draw_report, power_below
-from palmatch.device.units import base_of, best_bids, best_gain
+from palmatch.device.windows import COPIES, ONCE, margin_of, sending_times
 
 from .games import (
     ROOT,
@@ -153,12 +153,6 @@ def test_a_browser_draws_whole_numbers_of_every_size_from_the_whole_grid(tmp_pat
     assert len({tuple(one >> bit & 1 for one in drawn) for bit in range(53)}) == 53
 
 
-def test_the_resource_of_a_seat_is_the_same(tmp_path):
-    names = ["v1", "v1#2", "v1#", "#2", "a#1#22", "a#x", "a#٣", "b\n#1", "#", "é#10", "v1#2 "]
-    cases = [["base", name] for name in names]
-    compare(cases, [base_of(name) for name in names], tmp_path)
-
-
 def test_a_stored_report_is_for_its_own_place_alone(tmp_path):
     partition = asdict(Partition(1000.0, 100.0, 41.0, -74.0))
     owner = {"request": "ride", "place": {"region": "0,-28", "spot": 7}, "partition": partition, "spots": 121}
@@ -182,6 +176,59 @@ def test_two_tabs_of_one_owner_draw_one_report_and_pay_for_it_once(tmp_path):
     assert in_node([case], tmp_path, careless) == [[[0, 1], units_of(3.0)]]
 
 
+def test_budgets_of_sliding_windows_are_kept_alike_whatever_clocks_are_set_to(tmp_path):
+    random, cases, expected = Random(11), [], []
+    for number in range(60):
+        lifetime, per_period, seconds = random.randrange(20, 80), random.randrange(1, 20), random.choice([1, 7, 100])
+        steps, boot, uptime, time = [], 0, 1000, 10**6
+        for _ in range(15):
+            passed = random.randrange(12)
+            uptime, time = uptime + passed, time + passed
+            if random.random() < 0.2:
+                time += random.choice([-500, 500])
+            if random.random() < 0.1:
+                boot, uptime = boot + 1, random.randrange(20)
+            steps.append([random.randrange(9), time, f"{boot}", uptime])
+        limits = {"perPeriod": per_period, "periodSeconds": seconds}
+        cases.append(["budget", {"lifetime": lifetime, "limits": limits, "steps": steps}])
+        terms = {"lifetime": lifetime, "per_period": per_period, "period_seconds": seconds}
+        found: list[Any] = []
+        clock = [Now(*steps[0][1:])]
+        with Ledger(tmp_path / f"{number}", agent="ada", **terms, clock=lambda clock=clock: clock[0]) as ledger:
+            for units, *clocks in steps:
+                clock[0] = Now(*clocks)
+                found.append(ledger.remaining())
+                try:
+                    found.append({"value": ledger.charge(units, matching="m", purpose="pick").units})
+                except BudgetExhausted:
+                    found.append({"exhausted": True})
+        expected.append(found)
+    compare(cases, expected, tmp_path)
+    assert sum(step == {"exhausted": True} for found in expected for step in found) > 100
+
+
+def test_a_table_that_was_prepared_is_not_looked_through_again_and_nothing_is_charged_before_it_is_received(tmp_path):
+    owner = asdict(OWNER) | {"place": asdict(PLACE)}
+    records = [[record_json(record), digest] for record, digest in until_table()]
+    case = ["prepared", {"owner": owner, "lifetime": units_of(5.0), "draws": [0], "records": records}]
+    assert in_node([case], tmp_path) == [[units_of(5.0), {"refused": "hash"}, 0, 1, units_of(4.0)]]
+
+
+def test_messages_leave_at_the_same_times(tmp_path):
+    random = Random(6)
+    cases, expected = [], []
+    for _ in range(20_000):
+        copies, offset = random.random() < 0.5, random.choice([random.random(), 0.0])
+        window = random.choice([0.0, 0.05, random.random(), random.uniform(1, 86_400)])
+        began = random.choice([0.0, 1.7e9 + 1e4 * random.random()])
+        now = began + random.choice([0.0, window * random.random(), 3 * window, random.random(), -random.random()])
+        cases.append(["times", copies, offset, began, window, now])
+        expected.append([sending_times(COPIES if copies else ONCE, offset, began, window, now), margin_of(window)])
+        # Never within the margin, nor before the decision.
+        assert expected[-1][0][0] >= max(began + margin_of(window), now) - 1e-6
+    compare(cases, expected, tmp_path)
+
+
 def test_reports_bids_and_charges_are_the_same(tmp_path):
     random = Random(3)
     cases, expected = [], []
@@ -192,13 +239,6 @@ def test_reports_bids_and_charges_are_the_same(tmp_path):
         step = random.choice([0.03, 0.06, random.random()])
         cases.append(["bid", values, prices, step])
         expected.append(list(best_bid(values, range(count), finite(prices), 0, count, step)))
-        bases = [f"r{random.randrange(5)}" for _ in range(count)]
-        held, wanted = {base for base in bases if random.random() < 0.2}, random.randint(1, 4)
-        cases.append(["bids", values, bases, prices, sorted(held), wanted, step])
-        expected.append([list(one) for one in best_bids(values, bases, finite(prices), held, wanted, step)])
-        gains = [value - price for value, price in zip(values, finite(prices), strict=True)]
-        cases.append(["gain", values, prices, bases, wanted])
-        expected.append(best_gain(gains, bases, wanted))
         row = chances_at_random(random, 1, random.randint(1, 6), 1.0)[0]
         draw = random.choice([random.randrange(GRID), 0, GRID - 1, row[0] - 1, row[0] % GRID])
         cases.append(["report", list(row), draw])
@@ -211,7 +251,7 @@ def test_reports_bids_and_charges_are_the_same(tmp_path):
 
 def test_whole_games_with_false_boards_and_restarts_are_played_alike(tmp_path):
     random = Random(4)
-    cases, expected, steps, seen, several = [], [], 0, Counter(), 0
+    cases, expected, steps, seen = [], [], 0, Counter()
     for number in range(3_000):
         machine, owner, lifetime, draw, records, restarts = game_at_random(random, number)
         store = MemoryStore(lifetime)
@@ -228,14 +268,12 @@ def test_whole_games_with_false_boards_and_restarts_are_played_alike(tmp_path):
         cases.append(["session", game])
         expected.append([told, store.remaining(), store.kept(f"request {owner.request}")])
         steps += len(records)
-        several += sum(len(one.get("value", ())) > 1 for one in told)
         for one in told:
             seen.update(
                 [one["refused"]] if "refused" in one else [send["message"]["kind"] for send in one.get("value", [])]
             )
     assert steps > 20_000
     kinds = {"join", "report", "bid", "handover", "announcement", "hash", "partition", "chain", "holder", "steered"}
-    kinds |= {"demand", "roster", "result", "listed"}
-    assert several > 200
+    kinds |= {"roster", "result", "listed", "range"}
     assert kinds <= seen.keys(), seen
     compare(cases, expected, tmp_path)

@@ -17,7 +17,8 @@ const outcome = async (work) => {
 
 async function session({ machine, owner, lifetime, draw, records, restarts }) {
   const ledger = device.memoryLedger(lifetime);
-  const settings = { draw: () => draw, offset: () => 0.5 };
+  let offsets = 0;
+  const settings = { draw: () => draw, offset: () => ++offsets / 1024 };
   const start = () => outcome(() => device[machine].start(owner, ledger, settings));
   let { value: alive, ...failed } = await start();
   const told = [];
@@ -26,6 +27,36 @@ async function session({ machine, owner, lifetime, draw, records, restarts }) {
     told.push(alive ? await outcome(() => alive.receive(record, digest)) : failed);
   }
   return [told, await ledger.remaining(), await ledger.kept(`request ${owner.request}`)];
+}
+
+/** How many hashes and checks of chances it takes to receive a table that was prepared, and what is left then. */
+async function prepared({ owner, lifetime, draws, records }) {
+  const ledger = device.memoryLedger(lifetime);
+  const machine = await device.ReportMachine.start(owner, ledger, { draw: () => draws[0] });
+  for (const [record, digest] of records.slice(0, -1)) await machine.receive(record, digest);
+  const [[table, digest]] = records.slice(-1);
+  await machine.prepare(table, digest);
+  const left = await ledger.remaining();
+  const other = await outcome(() => machine.receive(table, "another digest"));
+  const { digest: hash } = crypto.subtle;
+  let count = 0;
+  crypto.subtle.digest = (...args) => (count++, hash.apply(crypto.subtle, args));
+  const sends = await machine.receive(table, digest);
+  crypto.subtle.digest = hash;
+  return [left, other, count, sends.length, await ledger.remaining()];
+}
+
+/** What is left before each charge, and which are refused, by a ledger whose clocks are set and restarted. */
+async function budget({ lifetime, limits, steps }) {
+  let now = null;
+  const ledger = device.memoryLedger(lifetime, { ...limits, clock: () => now });
+  const found = [];
+  for (const [units, ...clocks] of steps) {
+    now = { time: clocks[0], boot: clocks[1], uptime: clocks[2] };
+    found.push(await ledger.remaining());
+    found.push(await outcome(async () => { await ledger.charge(units, "m", "pick"); return units; }));
+  }
+  return found;
 }
 
 /** What two tabs report that have both begun before either of them draws, and what is left. */
@@ -65,20 +96,18 @@ const kinds = {
   hashes: (args) => hashes(...args),
   report: ([chances, draw]) => device.drawReport(chances, draw),
   bid: ([values, prices, step]) => device.bestBid(values, prices.map((price) => price ?? Infinity), step),
-  bids: ([values, bases, prices, held, wanted, step]) =>
-    device.bestBids(values, bases, prices.map((price) => price ?? Infinity), new Set(held), wanted, step),
-  gain: ([values, prices, bases, demand]) =>
-    device.bestGain(values.map((value, place) => value - (prices[place] ?? Infinity)), bases, demand),
-  base: ([name]) => device.baseOf(name),
   units: ([epsilon]) => device.unitsOf(epsilon),
   draw: () => device.systemDraw(),
+  times: ([copies, ...given]) => [device.sendingTimes(copies ? device.COPIES : device.ONE_COPY, ...given), device.marginOf(given[2])],
   again: async ([owner, kept]) => {
     const ledger = device.memoryLedger(2 ** 40);
     await ledger.charge(1, "g", "report", { [`request ${owner.request}`]: kept });
     return outcome(async () => (await device.ReportMachine.start(owner, ledger)).drawn);
   },
+  budget: ([game]) => budget(game),
   session: ([game]) => session(game),
   together: ([game]) => together(game),
+  prepared: ([game]) => prepared(game),
 };
 
 const results = [];

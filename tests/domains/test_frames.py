@@ -122,8 +122,8 @@ def test_problems_and_matchings_are_one_readable_line() -> None:
     assert repr(pm.match(problem, "noise", seed=1)).endswith("rounds, ε = 0, δ = 0)")
     assert repr(pm.match(problem, "once", seed=1, trace=True).trace).startswith("Trace(")
     assert repr(pm.compare(problem, ["hungarian"], runs=1)) == "Comparison(hungarian loses 0.0%)"
-    found = pm.frontier(problem, ["hungarian-once"], epsilons=[0.5, 2], runs=1)
-    assert repr(found) == "Frontier(hungarian-once at ε = 0.5, 2)"
+    found = pm.compare(problem, ["hungarian-once"], epsilon=[0.5, 2], runs=1)
+    assert repr(found) == "Comparison(hungarian-once at ε = 0.5, 2)"
 
 
 @pytest.mark.parametrize("wrong", ["agents.csv", b"agents.csv"])

@@ -9,9 +9,11 @@ import polars as pl
 import pyproj
 import pytest
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 import palmatch as pm
 from palmatch.data.points import Points
+from palmatch.domains import distance
 from palmatch.domains.mobility import City, Square
 from palmatch.domains.surroundings import PublicPlaces
 from palmatch.errors import InputError
@@ -302,10 +304,11 @@ def test_the_prior_is_high_near_vehicles_or_near_the_places_that_the_caller_give
     squared = ((types[:, None] - city.vehicles[None]) ** 2).sum(axis=2)
     fifth = np.median(np.sort(np.hypot(*(city.vehicles[:, None] - city.vehicles[None]).T), axis=0)[5])
     sums = np.exp(-squared / (2 * (fifth / 2) ** 2)).sum(axis=1)
-    np.testing.assert_allclose(city.prior(region), 0.1 / len(types) + 0.9 * sums / sums.sum(), rtol=1e-3)
-    assert city.prior(region).sum() == pytest.approx(1.0)
+    (prior,) = city.priors([region])
+    np.testing.assert_allclose(prior, 0.1 / len(types) + 0.9 * sums / sums.sum(), rtol=1e-3)
+    assert prior.sum() == pytest.approx(1.0)
     expected = told.metres(np.array([40.7531]), np.array([-73.9812]))[0]
-    assert np.abs(types[told.prior(region).argmax()] - expected).max() <= 50.0
+    assert np.abs(types[told.priors([region])[0].argmax()] - expected).max() <= 50.0
 
 
 @pytest.mark.parametrize("count", [1, 4, 300, 5000])
@@ -313,10 +316,20 @@ def test_the_prior_is_high_near_vehicles_or_near_the_places_that_the_caller_give
 def test_how_far_places_are_apart_is_what_a_tree_says(count: int, decimals: int) -> None:
     places = np.round(np.random.default_rng(count).normal(size=(count, 2)), decimals)
     known = PublicPlaces(places)
-    distances, _ = known.tree.query(known.ranked[:: max(1, count // 1000)], k=[min(6, count)])
+    distances, _ = cKDTree(known.places).query(known.ranked[:: max(1, count // 1000)], k=[min(6, count)])
     assert known.apart == np.median(distances)
 
 
 def test_far_from_all_places_the_prior_is_uniform() -> None:
     far = pm.mobility.problem([(40.75, -73.98)], [(43.0, -73.98), (43.01, -73.98)], edge=1000)
-    assert set(far.domain.prior(far.regions[0])) == {1 / 121}
+    assert set(far.domain.priors(far.regions)[0]) == {1 / 121}
+
+
+def test_utilities_of_pairs_are_those_of_the_table() -> None:
+    chance = np.random.default_rng(6)
+    types, places = chance.uniform(-1e4, 1e4, (50, 3)), chance.uniform(-1e4, 1e4, (20, 2))
+    columns = chance.integers(0, 20, 50)
+    for alpha in (4000.0, 10.0):
+        table = distance.utility_table(types, places, np.arange(20), alpha)
+        pairs = distance.utility_of_pairs(types, places, columns, alpha)
+        np.testing.assert_array_equal(pairs, table[np.arange(50), columns])

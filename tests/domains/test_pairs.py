@@ -59,7 +59,7 @@ def test_what_is_saved_is_the_shortest_way_that_serves_both(some, others):
 
 def test_the_domain_of_rides_keeps_the_rules_of_domains():
     problem = pm.pairs.rides(trips(1))
-    check_domain(problem.domain, problem.types, resources=problem.resources, regions=3)
+    check_domain(problem.domain, problem.types, resources=problem.resources)
     assert problem.domain.utility(problem.types).min() >= LEAST
 
 

@@ -34,8 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("plan",),
         ("limit", "--crowds", 4),
-        ("frontier", "--runs", 1, "--methods", "once", "--epsilons", 1),
-        ("regions",),
+        ("compare", "--runs", 1, "--methods", "once", "--epsilon", "1,2"),
         ("audit", "--games", 20, "--seed", 1),
     ],
     ids=lambda words: words[0],
@@ -46,7 +45,7 @@ def test_every_command_on_files_takes_it(words: tuple[object, ...], folder: Path
 
 
 def test_settings_and_capacities_reach_it(folder: Path) -> None:
-    words = ("regions", *FILES, "chargers:Chargers", "--json", "-")
+    words = ("plan", *FILES, "chargers:Chargers", "--json", "-")
     few = json.loads(run(*words, "--set", "stretch=30", folder=folder).stdout)["regions"]
     many = json.loads(run(*words, folder=folder).stdout)["regions"]
     assert {row["types"] for row in few} == {30}

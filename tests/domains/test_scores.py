@@ -13,10 +13,11 @@ import palmatch as pm
 from palmatch.data.scores import Scores, as_utility
 from palmatch.data.tables import ListedRows, Types
 from palmatch.errors import InputError
+from palmatch.mechanisms import choice
 from palmatch.methods.reports import lists_suffice
 from palmatch.methods.workspace import Workspace
-from palmatch.neighbourhood import listed_neighbourhoods
-from palmatch.rounds.tables import nearest_types
+from palmatch.regions.own import nearest_types
+from palmatch.regions.tables import sparse_tables
 from palmatch.testing import check_problem
 
 
@@ -70,7 +71,10 @@ def test_every_method_does_the_same_as_on_the_whole_table(method: str, limits: d
 
 @pytest.mark.parametrize("epsilon", [1.0, 3.0])
 @pytest.mark.parametrize("conflicts", [[], [("~User_0", "p0"), ("~User_3", "p5")]])
-def test_bids_on_lists_are_those_on_the_whole_table(conflicts: list[tuple[str, str]], epsilon: float) -> None:
+def test_bids_on_lists_are_those_on_the_whole_table(
+    conflicts: list[tuple[str, str]], epsilon: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "MAX_LP_ENTRIES", 0)
     told, types, regions = made_up(users=300, papers=230)
     # Most papers are listed by no type of a region, and what is left of them is wanted all the same.
     narrow = types.utilities.copy()
@@ -80,7 +84,7 @@ def test_bids_on_lists_are_those_on_the_whole_table(conflicts: list[tuple[str, s
     listed, table = pm.scores.problem(*parts, **limits), whole(*parts, **limits)
     assert lists_suffice(listed)
     assert not lists_suffice(table)
-    assert all(len(region.resources) <= 110 for region in listed_neighbourhoods(listed, listed.domain))
+    assert all(len(region.resources) <= 110 for region in sparse_tables(listed, listed.domain))
     one, other = (pm.match(problem, "once", seed=4, epsilon=epsilon) for problem in (listed, table))
     assert one.pairs == other.pairs
     assert one.utility == pytest.approx(other.utility, abs=0)

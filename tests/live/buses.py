@@ -5,26 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from typing import Any, Protocol
 
 from live.examples import PARTITION
+from live.memory import MemoryBroker, run_virtual
 from palmatch.live import messages as m
 from palmatch.live.keys import Signer
 from palmatch.live.resource import new_gateway
 from palmatch.live.transport import Access, Credentials, Hub, Transport, connect
-from palmatch.live.transport.memory import MemoryBroker, run_virtual
+from palmatch.live.transport.exchange import Seen
 from palmatch.live.trust import Trust, certificate
 
-KEYS = {name: Signer.fresh() for name in ("operator", "board", "issuer", "w", "v1", "v2")}
+KEYS = {name: Signer(sha256(name.encode()).digest()) for name in ("operator", "board", "issuer", "v1", "v2")}
 # A gateway that serves many resources.
 # At the end, seats of two resources.
 FLEET = (*(f"v{number}" for number in range(3, 40)), "s#1", "s#2", "t#1", "t#2")
 TRUST = Trust(
+    version=1,
+    until=2**49,
     operator=KEYS["operator"].public,
     board=KEYS["board"].public,
     issuer=KEYS["issuer"].public,
     partition=PARTITION,
-    witnesses=(KEYS["w"].public,),
 )
 FLEET_KEYS = new_gateway(KEYS["operator"], FLEET, 2**49)
 GATEWAYS = {"v1": ("v1",), "v2": ("v2",), "fleet": FLEET}
@@ -46,8 +49,6 @@ def credentials(role: str, name: str) -> Credentials | None:
             return Credentials("resource", FLEET_KEYS.signer, certificates=tuple(FLEET_KEYS.certificates.values()))
         case "resource":
             return Credentials("resource", KEYS[name], certificates=(certified(name),))
-        case "witness":
-            return Credentials("witness", KEYS[name], name)
         case _:
             return Credentials(role, KEYS[role])  # type: ignore[arg-type]
 
@@ -87,12 +88,15 @@ class Bus:
 class MemoryBus(Bus):
     name = "memory"
 
+    def __init__(self, observer: Callable[[Seen], None] | None = None) -> None:
+        self.observer = observer
+
     def run(self, main: Callable[[Join], Coroutine[Any, Any, None]]) -> None:
         run_virtual(self._within(main))
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Join]:
-        broker = MemoryBroker(0, lambda random: random.uniform(0, 0.1))
+        broker = MemoryBroker(0, lambda random: random.uniform(0, 0.1), self.observer)
 
         async def join(role: str = "device", name: str = "") -> Transport:
             return broker.connect(Access(role, GATEWAYS.get(name, (name,))))  # type: ignore[arg-type]
@@ -121,7 +125,7 @@ class MqttBus(Bus):
     name = "mqtt"
 
     def __init__(self, start_broker: Callable[..., Any]) -> None:
-        self.broker = start_broker(gateways=GATEWAYS, witnesses=("w",))
+        self.broker = start_broker(gateways=GATEWAYS)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Join]:

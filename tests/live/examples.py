@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from palmatch.live import messages as m
 from palmatch.live.listing import ListTree
-from palmatch.live.packing import pack
+from palmatch.live.messages import pack
 from palmatch.live.records import partition_record
 from palmatch.live.topics import KINDS, Topic
 
@@ -34,7 +34,6 @@ CHANNEL = m.Channel(
     earlier=(m.Earlier(channel=HASH, values=pack("d", [0.25, 0.5])),),
 )
 LIST = m.ResourceList(names=("v1", "v 2/ü", "v2"), at=pack("d", [1, 2, 3, 4, 5, 6]))
-STATEMENT = m.Statement(topic="bulletin/a", sequence=3, hash=HASH)
 
 MESSAGES: dict[str, m.Message] = {
     "open": m.Open(
@@ -52,6 +51,7 @@ MESSAGES: dict[str, m.Message] = {
     ),
     "resources": LIST,
     "resource": m.Certificate(name="v1", signing=KEY, sealing=KEY, until=1_800_000_000_000),
+    "planned": m.Planned(number=3),
     "issuer": m.IssuerKey(key=b"key"),
     "join": m.Join(token=TOKEN, key=KEY, region="1000 m (3, 5)", epsilon_class=1),
     "heard": m.Heard(region="a", sequence=1, tags=TAG),
@@ -102,7 +102,6 @@ MESSAGES: dict[str, m.Message] = {
     ),
     "handover": m.Handover(key=KEY, sealed=bytes(144)),
     "answer": m.Answer(tag=TAG, status="Accepted"),
-    "head": m.Head(sequence=1, statements=(STATEMENT,), conflicts=(STATEMENT,)),
     "fence": m.Fence(nonce=bytes(16)),
 }
 
@@ -110,5 +109,5 @@ assert set(MESSAGES) == set(KINDS)
 
 
 def topic(kind: str) -> Topic:
-    names = {"region": "a", "table": "a~0", "resource": "v1", "witness": "w", "nonce": "n"}
+    names = {"region": "a", "table": "a~0", "resource": "v1", "nonce": "n"}
     return Topic("morning", kind, names.get(KINDS[kind].parameter or ""))

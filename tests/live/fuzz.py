@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import tempfile
 import tracemalloc
@@ -30,18 +29,18 @@ from palmatch.device.report import ReportTable, check_table
 from palmatch.errors import InputError, ProtocolError, Refused
 from palmatch.live import messages as m
 from palmatch.live import tokens
-from palmatch.live.codec import body_of, decode, from_json, packet_of, read_body, to_json
+from palmatch.live.codec import body_of, decode, packet_of, read_body
 from palmatch.live.keys import Opener, Signer, open_position, seal_position
 from palmatch.live.listing import ListTree
 from palmatch.live.records import bulletin_record, holders, open_record, result_record, roster_record, table_record
 from palmatch.live.resource import load_gateway, new_gateway
-from palmatch.live.transport.frames import Op, frame, hello, read_frame, read_text
+from palmatch.live.transport.frames import Op, frame, hello, read_frame
 from palmatch.live.transport.hub import Hub
 from palmatch.live.trust import Trust, load_trust, save_trust
 
 SIGNATURE = bytes(range(64))
 OPERATOR = Signer(bytes(range(32)))
-TRUST = Trust(operator=OPERATOR.public, board=KEY, issuer=KEY, partition=PARTITION)
+TRUST = Trust(version=1, until=2**49, operator=OPERATOR.public, board=KEY, issuer=KEY, partition=PARTITION)
 
 
 def mutated(data: bytes, random: Random) -> bytes:
@@ -74,7 +73,7 @@ def packet(kind: str, body: bytes) -> bytes:
 
 
 def bodies(kind: str) -> tuple[bytes, ...]:
-    return body_of(MESSAGES[kind]), body_of(MESSAGES[kind], "json")
+    return (body_of(MESSAGES[kind]),)
 
 
 def said(kind: str) -> tuple[bytes, ...]:
@@ -105,7 +104,6 @@ def read_packet(kind: str, data: bytes) -> None:
             roster_record(opened, envelope, decode(topic("tables"), said("tables")[0]))
         case m.Tables():
             roster_record(opened, roster, envelope)
-    to_json(data, topic(kind))
 
 
 def decoders(folder: Path) -> list[Decoder]:
@@ -118,8 +116,6 @@ def decoders(folder: Path) -> list[Decoder]:
         for kind in MESSAGES
     ]
     frames = tuple(frame(op, str(topic("report")), said("report")[0]) for op in (Op.PUBLISH, Op.SUBSCRIBE))
-    text = {"op": "publish", "topic": str(topic("report")), "packet": to_json(said("report")[0], topic("report"))}
-    del text["packet"]["message"]  # type: ignore[attr-defined]
     request = body_of(m.TokenRequest(game="g", member=KEY, blinded=bytes(256)))
     opener, hub = Opener(bytes(range(32))), Hub(TRUST)
     sealed = seal_position(opener.public, topic("handover"), b"12345678", 40.0, -73.0)
@@ -136,12 +132,6 @@ def decoders(folder: Path) -> list[Decoder]:
     return [
         *found,
         Decoder("frame", frames, read_frame),
-        Decoder("text", (json.dumps(text).encode(),), lambda data: read_text(data.decode("latin-1"))),
-        Decoder(
-            "json packet",
-            (json.dumps(text["packet"]).encode(),),
-            lambda data: from_json(_json(data), topic("report")),
-        ),
         Decoder("token request", (request,), lambda data: read_body(m.TokenRequest, data, "token request")),
         Decoder("hello", (greeting,), lambda data: asyncio.run(hub.admit(data, b"challenge"))),
         Decoder("issuer key", (tokens.public_der(tokens.new_key()),), tokens.read_public),
@@ -149,14 +139,6 @@ def decoders(folder: Path) -> list[Decoder]:
         Decoder("trust file", (trust.read_bytes(),), of_file(load_trust)),
         Decoder("gateway file", (gateway.read_bytes(),), of_file(load_gateway)),
     ]
-
-
-def _json(data: bytes) -> dict[str, object]:
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        raise ProtocolError("no JSON") from None
-    return found if isinstance(found, dict) else {}
 
 
 def run(count: int, seed: int, folder: Path) -> Counter[str]:

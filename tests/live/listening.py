@@ -6,13 +6,12 @@ import asyncio
 
 from live.buses import KEYS
 from palmatch.live import messages as m
-from palmatch.live.codec import Envelope, decode
+from palmatch.live.codec import Envelope, decode, sequence_of
 from palmatch.live.keys import verify
-from palmatch.live.packing import split
+from palmatch.live.messages import split
 from palmatch.live.records import holders
 from palmatch.live.topics import KINDS
 from palmatch.live.transport import Transport
-from palmatch.live.witness import STATEMENTS, Watch
 
 GAME = "morning"
 BOARD = KEYS["board"]
@@ -23,15 +22,16 @@ def clock() -> float:
 
 
 class Listener:
-    """Everything that the board says on the bus, compared by a witness."""
+    """Everything that the board says on the bus, and where it contradicts itself."""
 
     def __init__(self) -> None:
-        self.watch = Watch(BOARD.public)
+        self.said: dict[tuple[str, int], bytes] = {}
+        self.conflicts: set[str] = set()
         self.last: dict[str, Envelope] = {}
         self.transcripts: dict[str, Envelope] = {}
 
     async def listen(self, transport: Transport) -> None:
-        for kind in (*STATEMENTS, "transcript"):
+        for kind in ("open", "resources", "roster", "tables", "bulletin", "result", "transcript"):
             await transport.subscribe(f"pm/1/{GAME}/{kind}" + ("/+" if KINDS[kind].parameter else ""), self._hear)
 
     def _hear(self, topic: str, packet: bytes) -> None:
@@ -39,7 +39,8 @@ class Listener:
         self.last[envelope.topic.kind] = envelope
         if isinstance(envelope.message, m.Transcript):
             self.transcripts[envelope.topic.name or ""] = envelope
-        self.watch.see(envelope)
+        if self.said.setdefault((topic, sequence_of(envelope)), envelope.hash) != envelope.hash:
+            self.conflicts.add(topic)
 
     @property
     def told(self) -> set[bytes]:

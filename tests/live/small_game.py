@@ -21,11 +21,11 @@ from palmatch.device.state import Machine, Owner
 from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.codec import decode
-from palmatch.live.identity import identity
 from palmatch.live.keys import Opener, open_position, tag_of, verify
-from palmatch.live.packing import pack
-from palmatch.live.player import Player
-from palmatch.live.terms import Crowd, Opening, Outcome, Regional, Said
+from palmatch.live.messages import pack
+from palmatch.live.rules_api import Accepted, Crowd, Opening, Outcome, RegionUpdate
+from palmatch.live.session import DeviceSession
+from palmatch.live.tokens import identity
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Transport
 from palmatch.live.trust import certificate
@@ -71,10 +71,10 @@ class ReportRules:
         self.crowd = crowd
         return {place: game_table(crowd, *place) for place in crowd.members}
 
-    def begin(self) -> Mapping[str, Regional]:
+    def begin(self) -> Mapping[str, RegionUpdate]:
         return {}
 
-    def close(self, slot: int, said: Sequence[Said]) -> tuple[Mapping[str, Regional], bool]:
+    def close(self, slot: int, said: Sequence[Accepted]) -> tuple[Mapping[str, RegionUpdate], bool]:
         assert slot == 0
         for one in said:
             assert isinstance(one.message, m.Report)
@@ -87,7 +87,7 @@ class ReportRules:
         for tag, row in zip(tags, found.x.reshape(-1, 2), strict=True):
             if row.max() > 0.5:
                 self.matched[NAMES[int(row.argmax())]] = tag
-        part = Regional([self.matched.get(name) for name in NAMES], prices=self.prices)
+        part = RegionUpdate([self.matched.get(name) for name in NAMES], prices=self.prices)
         return {region: part for region, _ in self.crowd.members}, True
 
     def outcome(self) -> Outcome:
@@ -101,10 +101,10 @@ class BidRules(ReportRules):
         super().__init__()
         self.holders: list[bytes | None] = [None, None]
 
-    def begin(self) -> Mapping[str, Regional]:
-        return {region: Regional(list(self.holders), prices=list(self.prices)) for region, _ in self.crowd.members}
+    def begin(self) -> Mapping[str, RegionUpdate]:
+        return {region: RegionUpdate(list(self.holders), prices=list(self.prices)) for region, _ in self.crowd.members}
 
-    def close(self, slot: int, said: Sequence[Said]) -> tuple[Mapping[str, Regional], bool]:
+    def close(self, slot: int, said: Sequence[Accepted]) -> tuple[Mapping[str, RegionUpdate], bool]:
         best: dict[int, tuple[float, bytes, bytes]] = {}
         for one in said:
             assert isinstance(one.message, m.Bid)
@@ -155,7 +155,7 @@ class Resources:
     """The resources' side: certificates, and what is handed over."""
 
     def __init__(self) -> None:
-        self.openers = {name: Opener.fresh() for name in NAMES}
+        self.openers = {name: Opener(sha256(name.encode()).digest()) for name in NAMES}
         self.found: dict[str, tuple[float, float]] = {}
         self.transports: dict[str, Transport] = {}
         self.answering: list[asyncio.Future[None]] = []
@@ -191,7 +191,7 @@ async def player(
     *,
     game: str = GAME,
     **more: Any,
-) -> tuple[Player, Ledger]:
+) -> tuple[DeviceSession, Ledger]:
     async def obtain(blinded: bytes) -> bytes:
         return tokens.blind_sign(issuer, blinded)
 
@@ -202,4 +202,4 @@ async def player(
     place = locate(GRID, *PLACES[number])
     owner = Owner("ride", place, GRID, GRID.spots, 1.0, taking_part.tag(game).hex())
     machine = kind(owner, ledger)
-    return Player(transport, TRUST, game, taking_part, machine, PLACES[number], clock=clock, **more), ledger
+    return DeviceSession(transport, TRUST, game, taking_part, machine, PLACES[number], clock=clock, **more), ledger

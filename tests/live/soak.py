@@ -37,7 +37,7 @@ from palmatch.live.client import Device, Wish
 from palmatch.live.codec import decode
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer
-from palmatch.live.maps import Map
+from palmatch.live.listing import PublicSetup
 from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.records import holders, partition_record
 from palmatch.live.resource import Arrival, Gateway
@@ -81,7 +81,7 @@ class MqttProcess:
     """The same with Mosquitto."""
 
     def __init__(self, folder: Path) -> None:
-        configuration = Mosquitto(port=free_port(), run_as=RUN_AS, gateways=GATEWAYS, witnesses=("w",))
+        configuration = Mosquitto(port=free_port(), run_as=RUN_AS, gateways=GATEWAYS)
         self.broker = Broker(configuration, folder / "broker")
         self.url = f"mqtt://127.0.0.1:{configuration.port}"
         self.kill, self.start, self.close = self.broker.kill, self.broker.start, self.broker.close
@@ -252,7 +252,7 @@ class Soak:
         transport = await self._connected("board")
         journal = Journal(self.folder / "board.db")
         try:
-            place = Map(partition_record(TRUST.partition), self.cars)
+            place = PublicSetup(partition_record(TRUST.partition), self.cars)
             times = {"joining": self.joining, "preparing": 0.5, "slot": 1.5 if self.protocol == "report" else 0.5}
             key = tokens.public_der(self.issuer)
             opening = opening_of(self.protocol, place, (0.0, EPSILON), key, slots=SLOTS, **times)

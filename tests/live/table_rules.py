@@ -8,8 +8,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from palmatch.live import messages as m
-from palmatch.live.packing import pack, unpack
-from palmatch.live.terms import Crowd, Outcome, Regional, Said
+from palmatch.live.messages import pack, unpack
+from palmatch.live.rules_api import Accepted, Crowd, Outcome, RegionUpdate
 
 NAMES = ("v1", "v2", "v3", "v4")
 REGIONS = ("a", "b")
@@ -49,10 +49,10 @@ class TableRules:
             channel=channel,
         )
 
-    def begin(self) -> Mapping[str, Regional]:
+    def begin(self) -> Mapping[str, RegionUpdate]:
         return {}
 
-    def close(self, slot: int, said: Sequence[Said]) -> tuple[Mapping[str, Regional], bool]:
+    def close(self, slot: int, said: Sequence[Accepted]) -> tuple[Mapping[str, RegionUpdate], bool]:
         assert slot == 0
         assert self.crowd is not None
         for one in said:
@@ -69,7 +69,7 @@ class TableRules:
         if rows:
             for row, column in zip(*linear_sum_assignment(np.array(rows), maximize=True), strict=True):
                 self.matched[NAMES[column]] = tags[row]
-        regional = Regional([self.matched.get(name) for name in NAMES], prices=[0.0] * len(NAMES))
+        regional = RegionUpdate([self.matched.get(name) for name in NAMES], prices=[0.0] * len(NAMES))
         return dict.fromkeys({place[0] for place in self.crowd.members}, regional), True
 
     def outcome(self) -> Outcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,16 @@ from palmatch.device.grid import locate
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import BidMachine, Owner, ReportMachine
-from palmatch.device.units import base_of
 from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.board import Board
-from palmatch.live.identity import identity
 from palmatch.live.journal import Journal
-from palmatch.live.maps import Map
-from palmatch.live.player import Played, Player
+from palmatch.live.listing import PublicSetup
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.rules import method_of, opening_of
+from palmatch.live.session import DeviceSession, Played
 from palmatch.live.simulation import Simulation, draw_of, signer_of
+from palmatch.live.tokens import identity
 from palmatch.live.topics import Topic
 from palmatch.methods import Settings
 
@@ -40,12 +39,11 @@ MACHINES: dict[str, Any] = {"report": ReportMachine, "bids": BidMachine, "rounds
 
 @dataclass
 class Town:
-    """Some agents and fewer resources of the synthetic city, in two ε classes; `several`: some want two or three."""
+    """Some agents and fewer resources of the synthetic city, in two ε classes."""
 
     agents: int
     resources: int
     most: float
-    several: bool = False
 
     def __post_init__(self) -> None:
         batch = pm.data.city.batch(8.0, seed=3)
@@ -55,7 +53,6 @@ class Town:
         places[1] = places[0]
         self.ids = [f"a{number}" for number in range(self.agents)]
         self.epsilon = np.array([0.5 if number % 4 == 3 else self.most for number in range(self.agents)])
-        self.demand = np.array([number % 3 + 1 if self.several else 1 for number in range(self.agents)])
         self.vehicles = Points("", FLEET[: self.resources], places[:, 0], places[:, 1], None, None, ())
 
     def batch(self, protocol: Any) -> pm.Matching:
@@ -67,7 +64,6 @@ class Town:
             spacing=PARTITION.spacing,
             origin=PARTITION.origin,
             epsilon=self.epsilon,
-            demand=self.demand,
         )
         return pm.match(problem, method_of(protocol).name, settings=Settings(accountant="pure"), seed=SEED)
 
@@ -90,10 +86,10 @@ async def device(
     with Ledger(own / "ledger", agent=name, lifetime=units_of(5.0)) as ledger:
         latitude, longitude = map(float, town.positions[number])
         place = locate(GRID, latitude, longitude)
-        tag, demand = taking_part.tag(GAME).hex(), int(town.demand[number])
-        owner = Owner("ride", place, GRID, GRID.spots, float(town.epsilon[number]), tag, demand=demand)
+        tag = taking_part.tag(GAME).hex()
+        owner = Owner("ride", place, GRID, GRID.spots, float(town.epsilon[number]), tag)
         machine = MACHINES[protocol](owner, ledger, draw=draw_of(SEED, name))
-        player = Player(await join(), TRUST, GAME, taking_part, machine, (latitude, longitude), clock=clock)
+        player = DeviceSession(await join(), TRUST, GAME, taking_part, machine, (latitude, longitude), clock=clock)
         return await player.play(), ledger.spent(), machine
 
 
@@ -110,7 +106,7 @@ def played(
         topic = Topic(GAME, "issuer")
         key = tokens.public_der(issuer)
         await (await join("issuer")).publish(topic, KEYS["issuer"].packet(topic, m.IssuerKey(key=key)))
-        place = Map(GRID, town.vehicles)
+        place = PublicSetup(GRID, town.vehicles)
         simulation = Simulation.of(SEED, GAME, town.ids)
         opening = opening_of(
             protocol,
@@ -122,7 +118,6 @@ def played(
             preparing=3.0 if protocol == "rounds" else 1.0,
             slot=2.0 if protocol == "report" or isinstance(bus, MemoryBus) else 1.0,
             slots=2000,
-            demand=int(town.demand.max()),
             simulation=simulation,
         )
         journal = Journal(folder / "board.db")
@@ -138,55 +133,21 @@ def played(
 
 
 # At the larger ε opening prices follow synthetic reports.
-@pytest.mark.parametrize(
-    ("protocol", "most", "several"),
-    [
-        ("report", 1.0, False),
-        ("report", 1.0, True),
-        ("bids", 1.0, False),
-        ("bids", 4.0, False),
-        ("bids", 1.0, True),
-        ("rounds", 1.0, False),
-        ("rounds", 1.0, True),
-    ],
-)
+@pytest.mark.parametrize(("protocol", "most"), [("report", 1.0), ("bids", 1.0), ("bids", 4.0), ("rounds", 1.0)])
 def test_a_simulated_game_has_the_matching_and_the_charges_of_the_batch(
-    bus: Bus, memory_folder: Path, issuer: rsa.RSAPrivateKey, protocol: Any, most: float, several: bool
+    bus: Bus, memory_folder: Path, issuer: rsa.RSAPrivateKey, protocol: Any, most: float
 ) -> None:
-    town = Town(14, 11, most, several) if isinstance(bus, MemoryBus) else Town(8, 6, most, several)
+    town = Town(14, 11, most) if isinstance(bus, MemoryBus) else Town(8, 6, most)
     expected = town.batch(protocol)
     result, devices, arrivals = played(bus, memory_folder, issuer, town, protocol)
-    got = {(number, name) for number, (game, _, _) in enumerate(devices) for name in game.resources}
+    got = {(number, game.resource) for number, (game, _, _) in enumerate(devices) if game.resource is not None}
     assert got == {(agent, town.vehicles.ids[row]) for agent, row in expected.units.tolist()}
-    assert len(got) == expected.filled == town.resources
-    assert result.matched == expected.matched
-    charged = [machine.actions if protocol == "rounds" else int(spent > 0) for _, spent, machine in devices]
+    assert result.matched == len(got) == expected.matched == town.resources
+    charged = [machine.agent.actions if protocol == "rounds" else int(spent > 0) for _, spent, machine in devices]
     assert charged == expected.charged.tolist()
     # The batch states ε as a number, a ledger counts it in whole units, rounded up.
     assert [spent for _, spent, _ in devices] == [units_of(epsilon) for epsilon in expected.epsilon.tolist()]
     assert {arrival.resource: arrival.position for arrival in arrivals} == {
         name: tuple(town.positions[number].tolist()) for number, name in got
     }
-    assert all(game.answers == dict.fromkeys(game.resources, "Accepted") for game, _, _ in devices)
-    assert any(len(game.resources) > 1 for game, _, _ in devices) == several
-
-
-@pytest.mark.parametrize("protocol", ["report", "bids", "rounds"])
-def test_agents_that_want_several_get_one_seat_of_a_resource_each(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey, protocol: Any
-) -> None:
-    town = Town(4, 6, 1.0, several=True)
-    seats = FLEET[-4:]
-    town.vehicles = replace(town.vehicles, ids=(*seats, *FLEET[:2]))
-    for at in (town.vehicles.latitude, town.vehicles.longitude):
-        at[1], at[3] = at[0], at[2]
-    result, devices, arrivals = played(MemoryBus(), memory_folder, issuer, town, protocol)
-    got = [game.resources for game, _, _ in devices]
-    held = [name for names in got for name in names]
-    assert sorted(held) == sorted({arrival.resource for arrival in arrivals})
-    assert all(len({base_of(name) for name in names}) == len(names) for names in got)
-    assert all(len(names) <= demand for names, demand in zip(got, town.demand, strict=True))
-    assert result.matched == sum(map(bool, got))
-    # Agents want 1, 2, 3 and 1: as many units as there are without two seats for one agent.
-    assert len(held) >= 5
-    assert all(answer == "Accepted" for game, _, _ in devices for answer in game.answers.values())
+    assert all(game.answer == (game.resource and "Accepted") for game, _, _ in devices)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from random import Random
@@ -11,8 +12,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from live.buses import Bus, Join, MemoryBus
-from live.examples import PARTITION
+from live.examples import MESSAGES, PARTITION
 from live.listening import BOARD, GAME, Listener, clock
+from live.memory import MemoryBroker, run_virtual
 from live.table_rules import NAMES, REPORTS, TableRules
 from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live import messages as m
@@ -21,12 +23,11 @@ from palmatch.live.board import Board
 from palmatch.live.codec import decode
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, tag_of, verify
-from palmatch.live.packing import pack, split
-from palmatch.live.terms import Opening
+from palmatch.live.messages import pack, split
+from palmatch.live.rules_api import Opening
 from palmatch.live.topics import Topic, table_name
 from palmatch.live.transport import Access, Transport
 from palmatch.live.transport.faults import Faults, Faulty
-from palmatch.live.transport.memory import MemoryBroker, run_virtual
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +136,7 @@ def test_a_game_goes_from_its_opening_to_a_result_that_can_be_checked(
         assert bulletin.over
         holders = dict(zip(NAMES, split(bulletin.holders, 8), strict=True))
         assert {name: tag for tag, name in listener.pairs.items()} == holders
-        assert not listener.watch.conflicts
+        assert not listener.conflicts
         assert journal.unfinished() == []
         journal.close()
 
@@ -179,21 +180,91 @@ def test_reports_end_with_the_last_agent_of_the_roster_or_with_their_slot(
     assert seconds >= 51.5 if silent else seconds < 3
 
 
-def test_a_board_takes_no_more_joins_than_it_can_match(
-    tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
+def test_a_game_goes_on_by_its_own_protocol_and_a_board_that_is_started_with_another_one_says_so(
+    tmp_path: Path, issuer: rsa.RSAPrivateKey
 ) -> None:
     async def main() -> None:
+        broker, journal = MemoryBroker(0), Journal(tmp_path / "board.db")
+        first = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(first.play(GAME, opening(issuer)), 0.5)
+        other = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
+        with pytest.raises(InputError, match=r"under way by `report`, .* --protocol report"):
+            await other.play(GAME, replace(opening(issuer), protocol="bids"))
+        assert (await other.play(GAME, opening(issuer))).matched == 0
+        journal.close()
+
+    run_virtual(main())
+
+
+def test_what_a_board_says_and_whom_it_has_heard_is_written_before_it_is_said(
+    tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A board that was killed would say something else the second time, or miss whom it told that it had heard."""
+    unwritten: set[bytes] = set()
+    heard: set[bytes] = set()
+    said: list[str] = []
+
+    class Watched(Journal):
+        def say(self, topic: Topic, packet: bytes) -> None:
+            unwritten.add(packet)
+            super().say(topic, packet)
+
+        def hear(self, slot: int, topic: Topic, packet: bytes) -> None:
+            heard.add(packet)
+            super().hear(slot, topic, packet)
+
+        def commit(self) -> None:
+            super().commit()
+            unwritten.clear()
+            heard.clear()
+
+    async def main() -> None:
         broker = MemoryBroker(0)
-        tasks = [
-            asyncio.create_task(device(broker.connect(), number, *member)) for number, member in enumerate(members)
-        ]
+        end = broker.connect(Access("board"))
+        publish = end.publish
+
+        async def watched(topic: str | Topic, packet: bytes) -> None:
+            kind = decode(str(topic), packet).topic.kind
+            assert packet not in unwritten, kind
+            assert kind != "heard" or not heard
+            said.append(kind)
+            await publish(topic, packet)
+
+        monkeypatch.setattr(end, "publish", watched)
+        for number, member in enumerate(members):
+            asyncio.get_running_loop().create_task(device(broker.connect(), number, *member, every=0.07))
+        journal = Watched(tmp_path / "board.db")
+        await Board(end, BOARD, journal, clock=clock, threads=False).play(GAME, opening(issuer))
+        journal.close()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    run_virtual(main())
+    assert {"open", "roster", "tables", "table", "heard", "result", "transcript"} <= set(said)
+
+
+def test_a_join_that_another_key_has_signed_takes_nobodys_place(
+    tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
+) -> None:
+    """The thief comes first: it has read token and key in the traffic, and would put the victim elsewhere."""
+
+    async def main() -> None:
+        broker, listener = MemoryBroker(0), Listener()
+        await listener.listen(broker.connect())
         journal = Journal(tmp_path / "board.db")
         board = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
-        assert (await board.play(GAME, opening(issuer, agents=3))).matched == 3
-        assert board.metrics.value("palmatch_accepted_total", kind="join") == 3
-        assert board.metrics.value("palmatch_refused_total", reason="join") > 0
-        for task in tasks:
-            task.cancel()
+        game = asyncio.create_task(board.play(GAME, opening(issuer)))
+        await asyncio.sleep(0.1)
+        thief, (victim, token) = Signer.fresh(), members[0]
+        where, stolen = Topic(GAME, "join"), m.Join(token=token, key=victim.public, region="b", epsilon_class=0)
+        await broker.connect().publish(where, thief.packet(where, stolen))
+        await asyncio.sleep(0.1)
+        await broker.connect().publish(*join_message(victim, token))
+        await game
+        roster = listener.last["roster"].message
+        assert isinstance(roster, m.Roster)
+        assert [(count.region, count.counts) for count in roster.regions] == [("a", (0, 1))]
         journal.close()
 
     run_virtual(main())
@@ -282,7 +353,7 @@ def test_a_board_that_is_killed_at_any_instant_resumes_with_the_same_result(
     while killed:
         number += 1
         listener, killed = play_with_kills(memory_folder / f"{number}.db", [(number, number % 2 == 1)], issuer, members)
-        assert not listener.watch.conflicts, number
+        assert not listener.conflicts, number
         assert listener.pairs == expected, number
     assert number > 50
 
@@ -295,7 +366,7 @@ def test_a_board_that_is_killed_again_and_again_comes_to_the_same_result(
         kills = [(random.randint(1, 40), random.random() < 0.5) for _ in range(6)]
         listener, killed = play_with_kills(memory_folder / f"{number}.db", kills, issuer, members)
         assert killed > 1
-        assert not listener.watch.conflicts
+        assert not listener.conflicts
         assert listener.pairs == best(members)
 
 
@@ -322,7 +393,7 @@ def test_reports_that_are_lost_late_or_doubled_come_to_the_same_result(
     for seed in range(20):
         listener = run_virtual(main(seed))
         assert listener.pairs == best(members)
-        assert not listener.watch.conflicts
+        assert not listener.conflicts
 
 
 def hostile(members: list[tuple[Signer, m.Token]], table: bytes) -> list[tuple[Topic, bytes]]:
@@ -331,14 +402,11 @@ def hostile(members: list[tuple[Signer, m.Token]], table: bytes) -> list[tuple[T
     stolen = m.Join(token=token, key=victim.public, region="a", epsilon_class=0)
     tag, report = tag_of(GAME, victim.public), Topic(GAME, "report")
     good = m.Report(sequence=0, tag=tag, channel=table, report=0)
-    # In a game of ones; taken, it would have the victim in another region.
-    greedy = m.Join(token=token, key=victim.public, region="b", epsilon_class=1, demand=2)
     forged = m.Token(prefix=bytes(32), signature=bytes(256))
     return [
         join_message(thief, token),
         join_message(thief, forged),
         (Topic(GAME, "join"), thief.packet(Topic(GAME, "join"), stolen)),
-        (Topic(GAME, "join"), victim.packet(Topic(GAME, "join"), greedy)),
         (report, thief.packet(report, good)),
         (report, thief.packet(report, m.Report(sequence=0, tag=tag_of(GAME, thief.public), channel=table, report=0))),
         (report, victim.packet(Topic("evening", "report"), good)),
@@ -390,3 +458,24 @@ def test_two_boards_cannot_use_one_journal(tmp_path: Path) -> None:
     assert second.unfinished() == ["g"]
     assert second.begin("g", b"x" * 32).randomness == bytes(32)
     second.close()
+
+
+def test_a_board_whose_journal_does_not_know_what_was_opened_refuses(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker, journal = MemoryBroker(0), Journal(tmp_path / "board.db")
+        board = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
+        other = Journal(tmp_path / "other.db")
+        assert board.series.rpartition("-")[2] == journal.id != other.id
+        topic = Topic(f"{board.series}-1", "open")
+        await broker.connect(Access("board")).publish(topic, BOARD.packet(topic, MESSAGES["open"]))
+        with pytest.raises(InputError, match="an older copy"):
+            await board.plan(topic.game)
+        name = journal.id
+        journal.close()
+        # It keeps its name.
+        again = Journal(tmp_path / "board.db")
+        assert again.id == name
+        again.close()
+        other.close()
+
+    run_virtual(main())

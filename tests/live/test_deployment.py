@@ -92,7 +92,7 @@ def test_the_services_of_the_units_start_and_answer(tmp_path: Path) -> None:
     issued = authority.issue_cert("localhost")
     (tmp_path / "chain.pem").write_bytes(b"".join(part.bytes() for part in issued.cert_chain_pems))
     issued.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
-    write_keys(keys, PARTITION, [name for name, _, _ in VEHICLES], witnesses=["w"])
+    write_keys(keys, PARTITION, [name for name, _, _ in VEHICLES])
     listed = [{"vehicle_id": name, "lat": north, "lon": east} for name, north, east in VEHICLES]
     (keys / "vehicle_status.json").write_text(json.dumps({"data": {"vehicles": listed}}))
     # The board's folder has no key of the issuer.
@@ -101,7 +101,6 @@ def test_the_services_of_the_units_start_and_answer(tmp_path: Path) -> None:
     places = {
         "/var/lib/palmatch-board": str(board),
         "/var/lib/palmatch-issuer": str(keys),
-        "/var/lib/palmatch-witness": str(keys),
         "/etc/palmatch": str(tmp_path),
         "board.example": "localhost",
         "30s": "4s",
@@ -117,10 +116,10 @@ def test_the_services_of_the_units_start_and_answer(tmp_path: Path) -> None:
     with ExitStack() as running:
         url, context = f"wss://localhost:{ports['8765']}/bus", ssl.create_default_context()
         authority.configure_trust(context)
-        for name in ("board", "issuer", "witness"):
+        for name in ("board", "issuer"):
             running.enter_context(service(command(name), tmp_path, SSL_CERT_FILE=str(tmp_path / "authority.pem")))
-        # The issuer announces a key, the board opens a game with it, and the witness has seen that.
-        patterns = ("pm/1/+/issuer", "pm/1/+/open", "pm/1/+/head/w")
+        # The issuer announces a key, and the board opens a game with it.
+        patterns = ("pm/1/+/issuer", "pm/1/+/open")
         asyncio.run(heard(url, patterns, tls=context))
 
 
@@ -158,6 +157,6 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
         # It looks for the program, which is somewhere else here.
         files.append(tmp_path / unit.name)
         files[-1].write_text(unit.read_text().replace("/opt/palmatch/bin/palmatch", sys.executable))
-    assert len(files) == 3
+    assert len(files) == 2
     told = subprocess.run([analyze, "verify", "--man=no", *files], capture_output=True, text=True)
     assert (told.returncode, told.stderr) == (0, "")

@@ -11,7 +11,7 @@ from live.examples import HASH, MESSAGES
 from palmatch.live import messages as m
 from palmatch.live.codec import decode
 from palmatch.live.keys import Signer, seal_position, tag_of
-from palmatch.live.packing import pack
+from palmatch.live.messages import pack
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.topics import Topic
 

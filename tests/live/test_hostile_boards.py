@@ -18,7 +18,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from live.buses import KEYS, Bus, Join, MemoryBus
-from live.examples import GRID, MESSAGES, PLACES
+from live.examples import GRID, PLACES
 from live.listening import clock
 from live.small_game import NAMES, BidRules, ReportRules, announce, opening, player
 from palmatch.data.points import Points
@@ -31,13 +31,12 @@ from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.codec import Envelope
 from palmatch.live.journal import Journal
-from palmatch.live.maps import Map
-from palmatch.live.packing import pack, unpack
+from palmatch.live.listing import PublicSetup
+from palmatch.live.messages import pack, unpack
 from palmatch.live.rules import opening_of
-from palmatch.live.terms import Opening
+from palmatch.live.rules_api import Opening
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Transport
-from palmatch.live.witness import Witness
 
 change = msgspec.structs.replace
 Alter = Callable[[Any], m.Message]
@@ -49,19 +48,16 @@ class Lie:
     """What a board says otherwise than it should in messages of a kind, and what a device answers.
 
     `signed` is said throughout: whatever names the message names this one. `shown` is published in its place, while
-    hashes are those of the honest one. `told` is what a witness hears in place of it.
+    hashes are those of the honest one.
     """
 
     kind: str
     answer: str
     signed: Alter | None = None
     shown: Alter | None = None
-    told: Alter | None = None
     protocol: str = "report"
     # A lie about what follows the report comes after its charge; then no position must leave.
     charged: bool = False
-    # Whether the device has joined when it is found out.
-    joined: bool = True
 
 
 def in_channel(**changes: Any) -> Alter:
@@ -103,8 +99,6 @@ LIES = {
     "another partition": Lie(
         "open", "partition", lambda said: change(said, partition=change(said.partition, origin=(40.7, -74.002)))
     ),
-    "another opening for witnesses": Lie("open", "told a witness another open", told=with_(slots=7), joined=False),
-    "another demand": Lie("members", "another demand", with_(demands=b"\2")),
     "resource that is not on the list": Lie("table", UNLISTED, with_(resources=OTHERS)),
     "another list": Lie("open", UNLISTED, with_(resources=bytes(32))),
     "proof of another list": Lie("table", UNLISTED, in_proof(positions=bytes(32))),
@@ -122,9 +116,9 @@ class LyingBoard(Board):
 
     lie: Lie
 
-    def _say(self, topic: Topic, message: m.Message) -> Envelope:
+    def _publish_signed(self, topic: Topic, message: m.Message) -> Envelope:
         lie = self.lie if topic.kind == self.lie.kind else None
-        envelope = super()._say(topic, message if lie is None or lie.signed is None else lie.signed(message))
+        envelope = super()._publish_signed(topic, message if lie is None or lie.signed is None else lie.signed(message))
         if lie is not None and lie.shown is not None:
             self._pending[-1] = (topic, self.signer.packet(topic, lie.shown(message)))
         return envelope
@@ -134,7 +128,7 @@ def opening_for(lie: Lie, issuer: rsa.RSAPrivateKey) -> Opening:
     """In real time a busy machine must not keep a join or a report from being heard."""
     if lie.protocol == "rounds":
         at = np.array(PLACES[:2])
-        place = Map(GRID, Points("", NAMES, at[:, 0], at[:, 1], None, None, ()))
+        place = PublicSetup(GRID, Points("", NAMES, at[:, 0], at[:, 1], None, None, ()))
         times = {"joining": 4.0, "preparing": 1.0, "slot": 1.0, "slots": 5}
         return opening_of("rounds", place, (0.0, 1.0), tokens.public_der(issuer), **times)  # type: ignore[arg-type]
     rules, slots = (ReportRules(), 1) if lie.protocol == "report" else (BidRules(), 40)
@@ -162,11 +156,6 @@ async def lied_to(
     board = LyingBoard(await join("board"), KEYS["board"], journal, clock=clock, threads=threads)
     board.lie = lie
     kinds: set[str] = set()
-    if lie.told is not None:
-        witness, transport = Witness("w", KEYS["w"], KEYS["board"].public), await join("witness", "w")
-        place = Topic(game, "open")
-        witness.receive(str(place), KEYS["board"].packet(place, lie.told(MESSAGES["open"])))
-        await witness.publish([transport])
     device, ledger = await player(
         spied(await join(), kinds),
         folder,
@@ -174,7 +163,6 @@ async def lied_to(
         issuer,
         MACHINES[lie.protocol],
         game=game,
-        witnesses=("w",) if lie.told else (),
     )
     playing = asyncio.create_task(board.play(game, opening_for(lie, issuer)))
     try:
@@ -214,4 +202,4 @@ def test_a_board_that_lies_is_refused_before_anything_is_charged_or_at_least_get
         assert re.search(lie.answer, said), f"{name}: {said}"
         assert spent == (units_of(1.0) if lie.charged else 0), name
         assert "handover" not in kinds, name
-        assert lie.charged or kinds <= ({"join"} if lie.joined else set()), name
+        assert lie.charged or kinds <= {"join"}, name

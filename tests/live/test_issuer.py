@@ -8,20 +8,19 @@ import msgspec
 import pytest
 from starlette.applications import Starlette
 
-from live.buses import KEYS, TRUST, Bus, Join
+from live.buses import KEYS, TRUST, Join, MemoryBus
 from live.examples import MESSAGES, topic
 from palmatch.errors import InputError, ProtocolError
 from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.issuer import Issuer, read_reply, token_request
-from palmatch.live.keys import Signer, load_secret, verify
+from palmatch.live.keys import Signer, load_secret
 from palmatch.live.operator import add_members, write_keys
-from palmatch.live.packing import pack
-from palmatch.live.records import roster_record
+from palmatch.live.records import is_member, result_record, roster_record
+from palmatch.live.service import Announcer
 from palmatch.live.topics import Topic
 from palmatch.live.trust import certificate
-from palmatch.live.witness import Watch, Witness
 
 MEMBER = Signer.fresh()
 
@@ -117,7 +116,7 @@ def test_tokens_are_given_out_over_http(issuer: Issuer) -> None:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://issuer") as client:
             kept = tokens.request(issuer.key("g"), "g", bytes(32))
             answer = await client.post("/token", content=token_request(MEMBER, "g", kept.blinded))
-            tokens.token_of(issuer.key("g"), "g", bytes(32), kept, read_reply(answer.content))
+            tokens.token_of(issuer.key("g"), "g", bytes(32), kept, read_reply(answer.content).blind_signature)
             assert (await client.post("/token", content=b"x" * 100)).status_code == 403
             assert (await client.post("/token", content=b"x" * 100_000)).status_code == 413
 
@@ -175,84 +174,67 @@ def test_a_roster_of_another_opening_and_tables_of_another_roster_are_refused() 
             roster_record(opened, *others)
 
 
-def bulletin(sequence: int, previous: bytes, over: bool = False) -> Envelope:
-    return said(
-        "bulletin", msgspec.structs.replace(MESSAGES["bulletin"], sequence=sequence, previous=previous, over=over)
-    )
-
-
-def test_two_boards_that_say_different_things_are_found_out() -> None:
-    watch = Watch(KEYS["board"].public)
+def test_a_transcript_that_the_result_does_not_name_is_refused() -> None:
     opened = said("open")
-    assert watch.see(opened)
-    assert not watch.see(said("open"))
-    other = said("open", msgspec.structs.replace(MESSAGES["open"], slots=99))
-    assert watch.see(other)
-    [conflict] = watch.conflicts
-    assert (conflict.first.hash, conflict.second.hash) == (opened.hash, other.hash)
-    for side in (conflict.first, conflict.second):
-        verify(side, KEYS["board"].public)
+    roster = said("roster", msgspec.structs.replace(MESSAGES["roster"], opened=opened.hash))
+    transcript = said("transcript")
+    named = m.RegionTranscript(region=transcript.topic.name or "", transcript=transcript.hash)
+    result = said("result", msgspec.structs.replace(MESSAGES["result"], roster=roster.hash, transcripts=(named,)))
+    result_record(opened, roster, result, transcript)
+    other = said("transcript", msgspec.structs.replace(MESSAGES["transcript"], method="once"))
+    with pytest.raises(ProtocolError, match="not the one that the result names"):
+        result_record(opened, roster, result, other)
 
 
-def test_a_bulletin_that_does_not_follow_is_found_in_any_order() -> None:
-    first = bulletin(0, bytes(32))
-    second = bulletin(1, first.hash)
-    forked = bulletin(2, bytes(32))
-    for order in ((first, second, forked), (forked, second, first), (second, forked, first)):
-        watch = Watch(KEYS["board"].public)
-        for one in order:
-            watch.see(one)
-        assert len(watch.conflicts) == 1
-    watch = Watch(KEYS["board"].public)
-    for one in (first, second, bulletin(2, second.hash), second, first):
-        watch.see(one)
-    assert not watch.conflicts
-    assert watch.newest["bulletin/a"][0] == 2
+def test_a_list_of_members_that_the_roster_does_not_name_is_refused() -> None:
+    members, listed = said("members"), MESSAGES["members"]
+    assert isinstance(listed, m.Members)
+    counts = tuple(listed.classes.count(number) for number in range(max(listed.classes) + 1))
+    for named in (members.hash, bytes(m.HASH)):
+        count = m.RegionCount(region=listed.region, counts=counts, members=named)
+        roster = said("roster", msgspec.structs.replace(MESSAGES["roster"], regions=(count,)))
+        if named == members.hash:
+            assert is_member(members, roster, listed.tags[: m.TAG], listed.classes[0])
+        else:
+            with pytest.raises(ProtocolError, match="not the one that the roster names"):
+                is_member(members, roster, listed.tags[: m.TAG], listed.classes[0])
 
 
-def test_a_witness_finds_a_list_that_is_not_the_one_of_the_opening() -> None:
-    shorter = m.ResourceList(names=("v1",), at=pack("d", [1, 2]))
-    for listed, conflicts in ((MESSAGES["resources"], 0), (shorter, 1)):
-        for order in (("open", "resources"), ("resources", "open")):
-            watch = Watch(KEYS["board"].public)
-            for kind in order:
-                watch.see(said(kind, listed if kind == "resources" else MESSAGES["open"]))
-            assert len(watch.conflicts) == conflicts
-    with pytest.raises(ProtocolError, match="contradict itself"):
-        Watch(KEYS["board"].public).compare(watch.head(0))
+def test_an_issuer_signs_for_games_that_the_board_plans_and_for_no_name_twice(tmp_path: Path) -> None:
+    opening = msgspec.structs.replace(MESSAGES["open"], partition=TRUST.partition)
+    blinded = tokens.request(tokens.public_der(tokens.new_key()), "g", bytes(32)).blinded
 
-
-def test_what_the_board_did_not_sign_is_no_evidence_against_it() -> None:
-    watch = Watch(KEYS["board"].public)
-    watch.see(said("open"))
-    with pytest.raises(ProtocolError, match="signature"):
-        watch.see(said("open", msgspec.structs.replace(MESSAGES["open"], slots=99), KEYS["issuer"]))
-    assert not watch.conflicts
-
-
-def test_a_device_compares_what_it_was_told_with_the_witness(bus: Bus) -> None:
     async def main(join: Join) -> None:
-        witness = Witness("w", KEYS["w"], KEYS["board"].public)
-        board, watcher, device = await join("board"), await join("witness", "w"), await join()
-        await witness.watch([watcher])
-        await board.publish(topic("open"), KEYS["board"].packet(topic("open"), MESSAGES["open"]))
-        for _ in range(200):
-            if witness.games:
-                break
-            await asyncio.sleep(0.02)
-        await witness.publish([watcher])
-        packet = await device.value(Topic("morning", "head", "w"))
-        assert packet is not None
-        head = verify(decode(Topic("morning", "head", "w"), packet), KEYS["w"].public).message
-        assert isinstance(head, m.Head)
-        same, other = Watch(KEYS["board"].public), Watch(KEYS["board"].public)
-        same.see(said("open"))
-        same.compare(head)
-        other.see(said("open", msgspec.structs.replace(MESSAGES["open"], slots=99)))
-        with pytest.raises(ProtocolError, match="told a witness another open"):
-            other.compare(head)
-        witness.games["morning"].see(said("open", msgspec.structs.replace(MESSAGES["open"], slots=98)))
-        with pytest.raises(ProtocolError, match="contradict itself"):
-            same.compare(witness.games["morning"].head(1))
+        issuer = Issuer(tmp_path / "issuer.db", KEYS["issuer"])
+        issuer.register([MEMBER.public])
+        await Announcer(await join("issuer"), issuer, TRUST).start()
+        board, device = await join("board"), await join()
 
-    bus.run(main)
+        async def say(kind: str, game: str, content: m.Message, signer: Signer = KEYS["board"]) -> None:
+            topic = Topic(game, kind)
+            await board.publish(topic, signer.packet(topic, content))
+            await asyncio.sleep(0.5)
+
+        async def is_announced(game: str) -> bool:
+            return await device.value(Topic(game, "issuer"), 0.5) is not None
+
+        await say("planned", "a-1-3", m.Planned(number=3))
+        assert await is_announced("a-1-3")
+        ask(issuer, MEMBER, blinded, "a-1-3")
+        await say("planned", "a-1-5", m.Planned(number=4))
+        await say("planned", "a-1-6", m.Planned(number=6), Signer.fresh())
+        assert not await is_announced("a-1-5")
+        assert not await is_announced("a-1-6")
+        await say("open", "a-1-3", opening)
+        assert issuer.last_opened("a-1") == 3
+        # A board with an older journal plans what was opened already; another series has numbers of its own.
+        for game, number in (("a-1-2", 2), ("b-1-2", 2)):
+            await say("planned", game, m.Planned(number=number))
+        assert not await is_announced("a-1-2")
+        assert await is_announced("b-1-2")
+        await say("open", "a-1-3", msgspec.structs.replace(opening, slots=99))
+        with pytest.raises(ProtocolError, match="opened twice"):
+            ask(issuer, MEMBER, blinded, "a-1-3")
+        issuer.close()
+
+    MemoryBus().run(main)

@@ -91,6 +91,18 @@ def test_a_cheating_issuer_is_noticed(issuer: rsa.RSAPrivateKey) -> None:
             tokens.token_of(der, "g", key, kept, answer)
 
 
+def test_a_signature_that_an_error_made_wrong_is_not_given_out(
+    issuer: rsa.RSAPrivateKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One wrong half of the Chinese remainder theorem would give the key away."""
+    power = tokens._power
+    asked = tokens.request(tokens.public_der(issuer), "g", bytes(32))
+    with monkeypatch.context() as patch:
+        patch.setattr(tokens, "_power", lambda base, private: power(base, private) ^ 1)
+        with pytest.raises(ProtocolError, match="nothing is given out"):
+            tokens.blind_sign(issuer, asked.blinded)
+
+
 def test_an_unusual_issuer_key_is_refused() -> None:
     small = rsa.generate_private_key(public_exponent=65537, key_size=1024)
     odd = rsa.generate_private_key(public_exponent=3, key_size=2048)
@@ -168,7 +180,9 @@ def parties() -> dict[str, Signer]:
 
 
 def trust_in(parties: dict[str, Signer]) -> Trust:
-    return Trust(**{name: signer.public for name, signer in parties.items()}, partition=PARTITION)  # type: ignore[arg-type]
+    return Trust(
+        version=1, until=2**49, **{name: signer.public for name, signer in parties.items()}, partition=PARTITION
+    )  # type: ignore[arg-type]
 
 
 def test_a_trust_file_is_read_back_and_a_changed_one_is_not(tmp_path: Path, parties: dict[str, Signer]) -> None:
@@ -232,9 +246,10 @@ def test_a_secret_is_kept_from_others_and_never_overwritten(tmp_path: Path) -> N
     assert load_secret(path) == secret
     with pytest.raises(InputError, match="never overwritten"):
         save_secret(path, secret)
-    path.chmod(0o644)
-    with pytest.raises(InputError, match="chmod 600"):
-        load_secret(path)
+    for mode in (0o644, 0o640, 0o620, 0o604):
+        path.chmod(mode)
+        with pytest.raises(InputError, match="chmod 600"):
+            load_secret(path)
     path.chmod(0o600)
     path.write_text("no key")
     with pytest.raises(InputError, match="64 hexadecimal"):

@@ -17,21 +17,18 @@ from live.buses import KEYS, TRUST, Bus, Join
 from live.examples import GRID
 from live.test_batch import Town, played
 from palmatch.data.points import Points
-from palmatch.device.units import base_of
 from palmatch.live import messages as m
 from palmatch.live import service, tokens
 from palmatch.live.bid_rules import BidRules
 from palmatch.live.codec import decode
 from palmatch.live.journal import Journal
-from palmatch.live.maps import Map
+from palmatch.live.listing import PublicSetup
+from palmatch.live.rules_api import Accepted, Crowd
 from palmatch.live.service import Schedule
-from palmatch.live.terms import Crowd, Said
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Transport
 from palmatch.live.transport.faults import Faults, Faulty
-from palmatch.live.windows import slot_for
 from palmatch.methods import Settings
-from palmatch.studies import bench_live
 
 
 class LateTables(Faulty):
@@ -96,7 +93,7 @@ def test_a_pause_of_all_devices_leaves_the_matching_and_the_charges_of_the_batch
     town = Town(14, 11, 1.0) if bus.name == "memory" else Town(8, 6, 1.0)
     expected = town.batch("bids")
     _, devices, _ = played(on(bus, faulty, **more), memory_folder, issuer, town, "bids")
-    got = {(number, name) for number, (game, _, _) in enumerate(devices) for name in game.resources}
+    got = {(number, name) for number, (game, _, _) in enumerate(devices) if (name := game.resource)}
     assert got == {(agent, town.vehicles.ids[row]) for agent, row in expected.units.tolist()}
     assert [int(spent > 0) for _, spent, _ in devices] == expected.charged.tolist()
 
@@ -117,14 +114,14 @@ def bidding(agents: int, resources: int) -> tuple[BidRules, list[bytes]]:
     """Rules after the tables of agents in one region."""
     places = np.linspace(0.0, 0.004, resources)
     cars = Points("", tuple(f"v{n}" for n in range(resources)), 40.702 + places, -73.998 + places, None, None, ())
-    rules = BidRules(Map(GRID, cars), Settings())
+    rules = BidRules(PublicSetup(GRID, cars), Settings())
     tags = [bytes([number]) * 8 for number in range(1, agents + 1)]
     rules.tables(Crowd("g", bytes(32), (1.0,), {("0,0", 0): tuple(tags)}, bytes(32)))
     return rules, tags
 
 
-def bid(tag: bytes, resource: str, offer: float) -> Said:
-    return Said(tag, m.Bid(sequence=1, tag=tag, offer=offer), resource)
+def bid(tag: bytes, resource: str, offer: float) -> Accepted:
+    return Accepted(tag, m.Bid(sequence=1, tag=tag, offer=offer), resource)
 
 
 def test_an_agent_that_never_bids_ends_no_call_for_ten_slots_and_no_later_one_for_three() -> None:
@@ -187,7 +184,14 @@ def test_the_game_is_over_as_soon_as_nothing_is_left_for_those_who_want_more() -
     rules, tags = bidding(3, 2)
     assert not rules.close(0, [bid(tags[0], "v0", 2.0), bid(tags[1], "v1", 2.0)])[1]
     assert [rules.close(slot, [])[1] for slot in range(1, 10)] == [False] * 8 + [True]
-    assert {base_of(name) for name in rules.outcome().holders} == {"v0", "v1"}
+    assert rules.outcome().holders.keys() == {"v0", "v1"}
+
+
+def test_of_two_bids_of_an_agent_the_first_one_counts_and_no_agent_holds_two() -> None:
+    rules, tags = bidding(2, 3)
+    rules.close(0, [bid(tags[0], "v0", 2.0), bid(tags[0], "v1", 2.0)])
+    rules.close(1, [bid(tags[0], "v2", 2.0), bid(tags[1], "v1", 2.0)])
+    assert rules.outcome().holders == {"v0": tags[0], "v1": tags[1]}
 
 
 # Slots that fit the crowd
@@ -212,12 +216,3 @@ def test_a_board_opens_games_with_slots_that_fit_as_many_devices_as_there_are_re
     schedule = Schedule("bids", (0.0, 1.0), slot=asked, slots=100)
     opening = asyncio.run(service._opening(Announced(), TRUST, "g", cars, schedule))  # type: ignore[arg-type]
     assert opening.slot == pytest.approx(slot)
-
-
-def test_slots_of_a_measured_game_are_longer_on_a_machine_that_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_live.os, "cpu_count", lambda: 2)
-    idle, busy, swamped = (bench_live._bids_schedule(1000, load) for load in (0.5, 4.0, 40.0))
-    assert idle.slot == slot_for(1000)
-    assert [busy.slot, busy.joining, busy.preparing] == [2 * idle.slot, 2 * idle.joining, 2 * idle.preparing]
-    assert swamped.slot == 4 * idle.slot
-    assert {idle.slots, busy.slots, swamped.slots} == {100}

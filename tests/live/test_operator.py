@@ -13,21 +13,23 @@ import pytest
 from live.buses import certified as certified_packet
 from live.conftest import MOSQUITTO, Broker, free_port
 from live.examples import PARTITION
+from live.memory import MemoryBroker, run_virtual
 from palmatch.cli import live_services
-from palmatch.errors import InputError, ProtocolError
+from palmatch.device.ledger import Ledger, units_of
+from palmatch.errors import InputError, ProtocolError, Refused, TransportError
 from palmatch.live import messages as m
 from palmatch.live import tokens
+from palmatch.live.client import Device
 from palmatch.live.codec import decode
-from palmatch.live.holds import Holds
 from palmatch.live.issuer import Issuer, token_request
 from palmatch.live.keys import Signer, load_secret
 from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.operator import add_members, certify, remove_members, remove_resources, write_keys
+from palmatch.live.reservations import Reservations
 from palmatch.live.resource import certificates_of, load_gateway
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Credentials, Hub, connect
 from palmatch.live.transport.frames import hello
-from palmatch.live.transport.memory import MemoryBroker
 from palmatch.live.trust import Trust, TrustFile, load_trust, save_trust
 
 DAY = 24 * 3600 * 1000
@@ -84,7 +86,7 @@ def test_a_removed_resource_is_refused_by_devices_with_the_new_trust_file_alone(
     remove_resources(folder, ["v2"])
     last = load_trust(folder / "trust.json", old.operator)
     assert not any(accepts(last, name, packets[name]) for name in NAMES)
-    assert msgspec.structs.replace(last, removed=old.removed) == old
+    assert msgspec.structs.replace(last, removed=old.removed, version=old.version, until=old.until) == old
 
 
 def test_a_resource_that_was_removed_can_be_certified_again_and_its_old_certificate_stays_refused(folder: Path) -> None:
@@ -131,10 +133,13 @@ def test_a_service_reads_what_was_removed_and_takes_no_other_change_of_its_trust
     operator = Signer(load_secret(folder / "operator.key"))
     save_trust(folder / "trust.json", operator, msgspec.structs.replace(first, board=Signer.fresh().public))
     assert trusted.latest().board == first.board
+    # An older file that was put back.
+    save_trust(folder / "trust.json", operator, first)
+    assert list(trusted.latest().removals) == ["v1"]
     assert list(trusted.latest().removals) == ["v1"]
     (folder / "trust.json").write_text("nonsense")
     assert list(trusted.latest().removals) == ["v1"]
-    assert caplog.messages.count("trust file") == 2
+    assert caplog.messages.count("trust file") == 3
 
 
 def test_a_board_offers_a_removed_resource_again_once_it_has_shown_a_later_certificate(folder: Path) -> None:
@@ -145,7 +150,7 @@ def test_a_board_offers_a_removed_resource_again_once_it_has_shown_a_later_certi
 
     async def main() -> None:
         board = MemoryBroker().connect(Access("board"))
-        holds = Holds(board, load_trust(folder / "trust.json"), hold=1, grace=1)
+        holds = Reservations(board, load_trust(folder / "trust.json"), hold=1, grace=1)
         where = str(Topic("g", "resource", "v1"))
         assert holds.removed() == {"v1"}
         with pytest.raises(ProtocolError, match="removed"):
@@ -206,9 +211,9 @@ def test_a_member_that_was_removed_gets_no_further_token_without_a_restart(folde
 
 def test_a_brokers_configuration_is_written_again_with_the_same_passwords(tmp_path: Path) -> None:
     first = Mosquitto(gateways={"gateway": ("v1",)}).write(tmp_path)
-    second = Mosquitto(gateways={"gateway": ("v1", "v9")}, witnesses=("w",)).write(tmp_path)
+    second = Mosquitto(gateways={"gateway": ("v1", "v9"), "depot": ("v2",)}).write(tmp_path)
     assert first.items() <= second.items()
-    assert second.keys() - first.keys() == {"w"}
+    assert second.keys() - first.keys() == {"depot"}
     assert "handover/v9" in (tmp_path / "access").read_text()
 
 
@@ -246,9 +251,27 @@ def test_a_running_broker_takes_a_new_resource_after_a_signal(tmp_path: Path) ->
         broker.close()
 
 
-def test_the_signed_bytes_of_a_trust_file_without_removals_are_as_they_were(folder: Path) -> None:
+def test_a_trust_file_has_a_version_and_an_end_and_each_change_makes_a_later_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trust = load_trust(folder / "trust.json")
-    assert set(msgspec.to_builtins(trust)) == {"operator", "board", "issuer", "partition", "witnesses"}
+    assert set(msgspec.to_builtins(trust)) == {"version", "until", "operator", "board", "issuer", "partition"}
+    now = time.time()
+    assert trust.version == 1
+    trust.check_end(now + 365 * 86_400)
+    with pytest.raises(Refused, match="has ended, on 2"):
+        trust.check_end(now + 367 * 86_400)
+    certify(folder, ["v9"], 366 * DAY)
+    assert load_trust(folder / "trust.json").version == 1
+    remove_resources(folder, ["v9"])
+    assert load_trust(folder / "trust.json").version == 2
+    # An end that is near is moved with the certificates.
+    monkeypatch.setattr(time, "time", lambda: now + 300 * 86_400)
+    certify(folder, ["v9"], 500 * DAY)
+    last = load_trust(folder / "trust.json")
+    assert last.version == 3
+    last.check_end(now + 799 * 86_400)
+    assert set(last.removals) == {"v9"}
     assert isinstance(trust.partition, m.Partition)
 
 
@@ -260,3 +283,34 @@ def test_a_gateway_of_thousands_of_resources_fits_into_what_a_board_allows_its_m
     said = hello(gateway.signer, bytes(32), "resource", certificates=packets)
     # More than a megabyte for 10,000 of them, which a hub does not allow to all.
     assert 2**20 / 10_000 < len(said) / len(packets) < live_services._CERTIFICATE
+
+
+def test_a_device_keeps_to_its_operator_and_to_the_newest_trust_file(folder: Path, tmp_path: Path) -> None:
+    """Whatever it is given later, before it asks for a token or takes part in a game."""
+    first = load_trust(folder / "trust.json")
+    remove_resources(folder, ["v1"])
+    second = load_trust(folder / "trust.json")
+    other = msgspec.structs.replace(second, operator=Signer.fresh().public)
+    ended = msgspec.structs.replace(second, version=3, until=int(time.time() * 1000) - 1)
+
+    async def ask(_: str, __: bytes) -> bytes:
+        raise AssertionError("A token was asked for.")
+
+    async def taking_part(trust: Trust) -> None:
+        with Ledger(tmp_path / "ledger", agent="ada", lifetime=units_of(1.0)) as ledger:
+            device = Device(trust, tmp_path, ledger, ask)
+            transport = MemoryBroker(0).connect()
+            with pytest.raises(TransportError):
+                # It goes as far as to look for the issuer's key, which there is not.
+                await device.identify(transport, "game-1")
+
+    run_virtual(taking_part(first))
+    run_virtual(taking_part(second))
+    for trust, words in (
+        (first, "has version 1, and this device has used version 2"),
+        (other, "found another operator than the one that the ledger knows"),
+        (ended, "has ended"),
+    ):
+        with pytest.raises(Refused, match=words):
+            run_virtual(taking_part(trust))
+    run_virtual(taking_part(second))

@@ -28,7 +28,7 @@ def test_a_device_that_left_has_shown_its_region_to_the_broker_and_its_name_to_t
 @pytest.mark.parametrize("charged", [False, True])
 def test_the_resource_that_serves_a_device_is_said_to_have_its_position(charged: bool) -> None:
     assert "position" not in revealed(machine(), GRID.edge, charged=charged)
-    assert revealed(machine(), GRID.edge, charged=charged, served_by=["v1"]).endswith("To v1 alone: its position.")
+    assert revealed(machine(), GRID.edge, charged=charged, served_by="v1").endswith("To v1 alone: its position.")
 
 
 def test_what_an_owner_does_with_what_it_got_is_not_covered() -> None:

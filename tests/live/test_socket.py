@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from live.examples import topic
 from palmatch.live.transport import Hub, socket
-from palmatch.live.transport.frames import CBOR, JSON, Op, frame, read_frame
+from palmatch.live.transport.frames import CBOR, Op, frame, read_frame
 
 SUBSCRIBE = frame(Op.SUBSCRIBE, str(topic("open")), b"")
 
@@ -77,11 +77,12 @@ def test_a_message_in_parts_is_handled_as_one(parts: list[bytes]) -> None:
 
 @pytest.mark.parametrize(
     ("data", "text", "code"),
-    [(bytes(1001), False, 1009), ([bytes(600), bytes(600)], False, 1009), (b"\xff", True, 1007)],
+    [(bytes(1001), False, 1009), ([bytes(600), bytes(600)], False, 1009), (b"text", True, 1003)],
 )
 def test_what_breaks_the_rules_ends_the_connection(data: Any, text: bool, code: int) -> None:
     async def main(url: str) -> None:
-        async with joined(url, JSON) as client:
+        async with joined(url) as client:
+            assert await op_of(client) is Op.CHALLENGE
             await client.send(data, text=text)
             assert await code_of_end(client) == code
         async with joined(url) as client:

@@ -15,6 +15,7 @@ from live.conftest import free_port
 from live.examples import MESSAGES, topic
 from palmatch.errors import InputError, TransportError
 from palmatch.live import mosquitto
+from palmatch.live.client import issuer_at
 from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.transport import Access, Hub, connect
 
@@ -87,12 +88,19 @@ def test_a_wrong_password_is_refused(start_broker: Callable[..., Any]) -> None:
 
 
 def test_mosquitto_takes_the_whole_configuration_without_a_warning(start_broker: Callable[..., Any]) -> None:
-    broker = start_broker(
-        gateways={"depot": ("v 1", "v/2", "ü%u", "a+#")}, witnesses=("w",), websockets=free_port(), allow_plain=True
-    )
+    broker = start_broker(gateways={"depot": ("v 1", "v/2", "ü%u", "a+#")}, websockets=free_port(), allow_plain=True)
     broker.kill()
     lines = Path(broker.log.name).read_text().splitlines()
     assert [line for line in lines if "should not be run as root" not in line] == []
+
+
+def test_a_token_is_not_asked_for_in_plain_text_on_another_machine() -> None:
+    for url in ("http://issuer.example/token", "http://192.0.2.1:8766/token", "issuer.example/token"):
+        with pytest.raises(InputError, match=r"is not encrypted|expected https"):
+            issuer_at(url, KEYS["v1"])
+    for url in ("https://issuer.example/token", "http://127.0.0.1:8766/token", "http://[::1]:8766/token"):
+        issuer_at(url, KEYS["v1"])
+    issuer_at("http://issuer.example/token", KEYS["v1"], allow_plain=True)
 
 
 def test_passwords_are_kept_from_others(tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import gc
 import logging
-from base64 import b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
@@ -11,20 +10,19 @@ from typing import Any
 
 import httpx
 import pytest
-import websockets
 
 from live.buses import KEYS, TRUST, Bus, HubBus, Join, certified
-from live.examples import HASH, MESSAGES, TAG, topic
+from live.examples import MESSAGES, topic
+from live.memory import MemoryBroker, MemoryTransport, run_virtual
 from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live.codec import decode
 from palmatch.live.keys import Signer, verify
-from palmatch.live.retained import Retained
+from palmatch.live.session import Retained
 from palmatch.live.topics import KINDS, ROLES, Topic, matches, readable, writable
 from palmatch.live.transport import Access, Credentials, Hub, Transport, base, connect
 from palmatch.live.transport.exchange import Seen
 from palmatch.live.transport.faults import Faults, Faulty
-from palmatch.live.transport.frames import JSON, Op, frame, read_frame, read_text
-from palmatch.live.transport.memory import MemoryBroker, MemoryTransport, run_virtual
+from palmatch.live.transport.frames import Op, frame, read_frame
 
 DEVICE = Signer.fresh()
 
@@ -120,9 +118,7 @@ def test_order_is_kept_from_one_sender_to_one_reader(bus: Bus) -> None:
     bus.run(main)
 
 
-@pytest.mark.parametrize(
-    "kind", ["open", "roster", "table", "bulletin", "result", "head", "answer", "resource", "fence"]
-)
+@pytest.mark.parametrize("kind", ["open", "roster", "table", "bulletin", "result", "answer", "resource", "fence"])
 def test_a_device_cannot_speak_for_others(bus: Bus, kind: str) -> None:
     async def main(join: Join) -> None:
         board, device, inbox = await join("board"), await join(), Inbox()
@@ -179,7 +175,7 @@ def test_all_parties_can_say_and_read_what_their_role_needs(bus: Bus) -> None:
     """Every kind goes from its writer to each of its readers."""
 
     async def main(join: Join) -> None:
-        names = {"resource": "v1", "witness": "w"}
+        names = {"resource": "v1"}
         parties = {role: await join(role, names.get(role, "")) for role in ROLES}
         for kind, rule in KINDS.items():
             inboxes = {role: Inbox() for role in rule.readers}
@@ -231,46 +227,13 @@ def test_a_hub_admits_parties_by_their_keys_only() -> None:
         url = await hub.start()
         wrong = Signer.fresh()
         try:
-            for role in ("board", "issuer", "witness"):
+            for role in ("board", "issuer"):
                 with pytest.raises(TransportError, match="refuses the connection"):
                     await connect(url, credentials=Credentials(role, wrong, "w"))  # type: ignore[arg-type]
             with pytest.raises(TransportError, match="refuses the connection"):
                 await connect(url, credentials=Credentials("resource", wrong, certificates=(certified("v1"),)))
         finally:
             await hub.stop()
-
-    asyncio.run(asyncio.wait_for(main(), 30))
-
-
-def test_a_browser_plays_with_json_as_it_is() -> None:
-    async def main() -> None:
-        hub = Hub()
-        url = await hub.start()
-        board, inbox = hub.local(Access("board")), Inbox()
-        await board.subscribe(topic("report"), inbox)
-        await board.publish(topic("open"), packet("open", KEYS["board"]))
-        async with websockets.connect(url, subprotocols=[JSON], compression=None) as browser:  # type: ignore[list-item]
-            await browser.send(json.dumps({"op": "subscribe", "topic": str(topic("open"))}))
-            opened = json.loads(await browser.recv())
-            assert (opened["op"], opened["retained"]) == ("message", True)
-            assert opened["packet"]["message"]["protocol"] == "report"
-            assert json.loads(await browser.recv())["op"] == "subscribed"
-            said = {"sequence": 1, "tag": b64encode(TAG).decode(), "channel": b64encode(HASH).decode(), "report": 7}
-            body = json.dumps(said).encode()
-            sent = {
-                "version": 1,
-                "body": b64encode(body).decode(),
-                "signature": b64encode(DEVICE.sign(topic("report"), body)).decode(),
-            }
-            say = {"op": "publish", "topic": str(topic("report")), "packet": sent, "padding": "x" * 20}
-            await browser.send(json.dumps(say))
-            [(name, found)] = await inbox.wait(1)
-            assert verify(decode(name, found), DEVICE.public).message == MESSAGES["report"]
-            await browser.send(json.dumps({"op": "publish", "topic": str(topic("open")), "packet": sent}))
-            assert json.loads(await browser.recv())["op"] == "refused"
-            await browser.send(json.dumps(say | {"packet": sent | {"version": 2}}))
-            assert "update palmatch" in json.loads(await browser.recv())["reason"]
-        await hub.stop()
 
     asyncio.run(asyncio.wait_for(main(), 30))
 
@@ -305,9 +268,8 @@ def test_frames_that_are_no_frames_are_refused() -> None:
         for _ in range(random.randint(0, 3)):
             if data:
                 data[random.randrange(len(data))] = random.randrange(256)
-        for read in (lambda: read_frame(bytes(data)), lambda: read_text(bytes(data).decode("latin-1"))):  # noqa: B023
-            with suppress(ProtocolError):
-                read()
+        with suppress(ProtocolError):
+            read_frame(bytes(data))
 
 
 def test_a_client_whose_broker_is_gone_leaves_time_for_everything_else() -> None:
@@ -398,17 +360,24 @@ async def close_all(clients: Sequence[Transport]) -> None:
 def test_a_client_can_be_closed_at_any_moment_while_its_broker_is_gone(
     start_broker: Callable[..., Any], back: bool
 ) -> None:
-    """A cancellation that came together with the end of an attempt was once lost, and `close` waited for ever."""
+    """A cancellation that came together with the end of an attempt was once lost, and `close` waited for ever.
+
+    And nothing is left that asyncio would print: the library's reader once asked a transport that was gone.
+    """
+    told: list[dict[str, Any]] = []
 
     async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
         broker = start_broker()
         clients = [await connect(f"mqtt://127.0.0.1:{broker.configuration.port}") for _ in range(80)]
         broker.kill()
         if back:
             broker.start()
         await close_all(clients)
+        gc.collect()
 
     asyncio.run(asyncio.wait_for(main(), 30))
+    assert told == []
 
 
 @pytest.mark.timeout(60)

@@ -20,9 +20,9 @@ from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.client import Device, Wish
 from palmatch.live.journal import Journal
-from palmatch.live.packing import unpack
+from palmatch.live.messages import unpack
 from palmatch.live.resource import Arrival, Gateway
-from palmatch.live.service import Schedule, game_name, run_board
+from palmatch.live.service import Schedule, run_board
 from palmatch.live.topics import Topic
 
 AT = [(40.7012, -73.9991), (40.7031, -73.9975), (40.7055, -73.9962), (40.7021, -73.9915)]
@@ -34,6 +34,29 @@ def issuer() -> rsa.RSAPrivateKey:
     return tokens.new_key()
 
 
+def test_a_board_opens_its_game_when_an_issuer_that_was_away_has_announced_its_key(
+    memory_folder: Path, issuer: rsa.RSAPrivateKey, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def announce(join: Join) -> None:
+        await asyncio.sleep(200)
+        topic = Topic("game-1", "issuer")
+        content = m.IssuerKey(key=tokens.public_der(issuer))
+        await (await join("issuer")).publish(topic, KEYS["issuer"].packet(topic, content))
+
+    async def main(join: Join) -> None:
+        journal = Journal(memory_folder / "board.db")
+        board = Board(await join("board"), KEYS["board"], journal, clock=clock, threads=False)
+        schedule = Schedule("report", (0.0, 4.0), joining=5, preparing=1, slot=2)
+        cars = Points("", FLEET[:2], CARS[:2, 0], CARS[:2, 1], None, None, ())
+        await asyncio.gather(run_board(board, TRUST, lambda: cars, schedule, games=1, series="game"), announce(join))
+        assert clock() > 1_000_200
+        assert journal.unfinished() == []
+        journal.close()
+
+    MemoryBus().run(main)
+    assert "palmatch live issuer" in caplog.records[0].__dict__["reason"]
+
+
 @pytest.mark.parametrize("protocol", ["report", "bids"])
 def test_an_agent_that_waits_pays_once_and_is_matched_by_its_stored_report(
     memory_folder: Path, issuer: rsa.RSAPrivateKey, protocol: Any
@@ -43,7 +66,7 @@ def test_an_agent_that_waits_pays_once_and_is_matched_by_its_stored_report(
         await Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, arrivals.append).start()
         announcing = await join("issuer")
         for number in (1, 2, 3):
-            topic = Topic(game_name(number), "issuer")
+            topic = Topic(f"game-{number}", "issuer")
             content = m.IssuerKey(key=tokens.public_der(issuer))
             await announcing.publish(topic, KEYS["issuer"].packet(topic, content))
         # Fewer resources than agents, and others in every game.
@@ -78,7 +101,8 @@ def test_an_agent_that_waits_pays_once_and_is_matched_by_its_stored_report(
         slots = 1 if protocol == "report" else 100
         schedule = Schedule(protocol, (0.0, 4.0), every=60, joining=5, preparing=1, slot=2, slots=slots)
         _, *devices = await asyncio.gather(
-            run_board(board, TRUST, resources, schedule, games=3), *(live(number) for number in range(len(AT)))
+            run_board(board, TRUST, resources, schedule, games=3, series="game"),
+            *(live(number) for number in range(len(AT))),
         )
         assert [spent for spent, _ in devices] == [units_of(4.0)] * len(AT)
         assert sorted(name for _, got in devices for name in got if name) == sorted(FLEET[:4])
@@ -86,11 +110,48 @@ def test_an_agent_that_waits_pays_once_and_is_matched_by_its_stored_report(
         assert {arrival.resource for arrival in arrivals} == set(FLEET[:4])
         if protocol == "report":
             # An agent that waited named its first game's table, and no other report.
-            [transcript] = [e.message for e in journal.said(game_name(3)) if isinstance(e.message, m.Transcript)]
-            first = [e.hash for e in journal.said(game_name(1)) if isinstance(e.message, m.Table)]
+            [transcript] = [e.message for e in journal.said("game-3") if isinstance(e.message, m.Transcript)]
+            first = [e.hash for e in journal.said("game-1") if isinstance(e.message, m.Table)]
             assert set(transcript.channels) <= set(first)
             assert len(unpack("i", transcript.reports)) == 1
         journal.close()
 
     assert TRUST.partition == PARTITION
+    MemoryBus().run(main)
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+def test_a_clock_that_is_set_in_the_middle_of_a_game_changes_nothing_in_it(
+    memory_folder: Path, issuer: rsa.RSAPrivateKey, jump: float
+) -> None:
+    off = 0.0
+
+    def set_clock() -> float:
+        return clock() + off
+
+    async def ask(_: str, blinded: bytes) -> bytes:
+        return tokens.blind_sign(issuer, blinded)
+
+    async def main(join: Join) -> None:
+        nonlocal off
+        await Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, lambda _: None).start()
+        topic, content = Topic("game-1", "issuer"), m.IssuerKey(key=tokens.public_der(issuer))
+        await (await join("issuer")).publish(topic, KEYS["issuer"].packet(topic, content))
+        journal = Journal(memory_folder / "board.db")
+        board = Board(await join("board"), KEYS["board"], journal, clock=set_clock, threads=False)
+        cars = Points("", FLEET[:2], CARS[:2, 0], CARS[:2, 1], None, None, ())
+        schedule = Schedule("report", (0.0, 4.0), every=60, joining=5, preparing=1, slot=2)
+        playing = asyncio.create_task(run_board(board, TRUST, lambda: cars, schedule, games=1, series="game"))
+        began = clock()
+        with Ledger(memory_folder / "ledger", agent="ada", lifetime=units_of(8.0)) as ledger:
+            device = Device(TRUST, memory_folder, ledger, ask, clock=set_clock)
+            game = asyncio.create_task(device.play(await join(), "game-1", Wish("ride", AT[0], 4.0)))
+            await asyncio.sleep(3)
+            off = jump
+            played, _ = await game
+            assert played.resource is not None
+        await playing
+        assert clock() < began + 30
+        journal.close()
+
     MemoryBus().run(main)

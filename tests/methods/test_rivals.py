@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from math import exp
 
@@ -10,14 +11,14 @@ import pytest
 
 import palmatch as pm
 from palmatch.device.distribution import GRID
-from palmatch.methods import exponential
-from palmatch.methods.exponential import exponential_channel
-from palmatch.methods.geo import by_bayes, obfuscate, on_square
-from palmatch.methods.opening import prior_of
-from palmatch.policies.channel import enforce_epsilon, keeps
+from palmatch.mechanisms import exponential
+from palmatch.mechanisms.channel import enforce_epsilon, keeps
+from palmatch.mechanisms.exponential import exponential_channel
+from palmatch.mechanisms.laplace import Obfuscated, obfuscate, remap_by_bayes
+from palmatch.methods.opening import prior_of, priors_of
 from palmatch.problem import FloatArray
 
-RIVALS = ("hungarian-exponential", "hungarian-geo-square", "hungarian-geo-bayes")
+RIVALS = ("hungarian-exponential", "hungarian-geo-bayes")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,8 @@ def test_the_exponential_mechanism_keeps_its_epsilon_and_uses_it(workspace: pm.W
 
 def test_two_types_are_told_apart_by_randomised_response(workspace: pm.Workspace) -> None:
     region = workspace.regions[0]
-    two = replace(region, types=region.types[:2], utilities=region.utilities[:2])
+    two = copy(region)
+    two.types, two.utilities = region.types[:2], region.utilities[:2]
     chances = exponential_channel(two, 1.0, prior=np.array([0.5, 0.5])).chances / GRID
     np.testing.assert_allclose(chances, np.array([[exp(1), 1], [1, exp(1)]]) / (1 + exp(1)), rtol=1e-9)
 
@@ -51,6 +53,11 @@ def test_a_distribution_that_is_too_sharp_would_be_caught(
     assert keeps(exponential_channel(region, 1.0, prior=prior).chances, 1.0)
     monkeypatch.setattr(exponential, "enforce_epsilon", lambda wanted, _epsilon: enforce_epsilon(wanted, 9.0))
     assert not keeps(exponential_channel(region, 1.0, prior=prior).chances, 1.0)
+
+
+def remap(workspace: pm.Workspace, seen: Obfuscated, epsilon: FloatArray) -> FloatArray:
+    priors = priors_of(workspace.problem, workspace.regions)
+    return remap_by_bayes(workspace.problem, workspace.regions, priors, seen, epsilon)
 
 
 def naive_bayes(workspace: pm.Workspace, places: FloatArray, epsilon: float) -> FloatArray:
@@ -71,19 +78,7 @@ def naive_bayes(workspace: pm.Workspace, places: FloatArray, epsilon: float) -> 
 def test_remapping_is_bayes_rule_over_the_square(workspace: pm.Workspace) -> None:
     problem, epsilon = workspace.problem, np.full(workspace.problem.agents, 0.7)
     seen = obfuscate(problem, workspace.randomness(3), epsilon=epsilon, resources_too=False)
-    np.testing.assert_allclose(by_bayes(workspace, seen, epsilon), naive_bayes(workspace, seen.types, 0.7), rtol=1e-9)
-
-
-def test_truncation_takes_the_nearest_possible_place_of_the_square(workspace: pm.Workspace) -> None:
-    problem, epsilon = workspace.problem, np.full(workspace.problem.agents, 0.7)
-    seen = obfuscate(problem, workspace.randomness(3), epsilon=epsilon, resources_too=False)
-    worth = on_square(workspace, seen, epsilon)
-    for agent, number in enumerate(problem.region_index):
-        region = workspace.regions[number]
-        away = np.abs(region.types[:, :2] - seen.types[agent, :2]).max(axis=1)
-        (matches,) = np.nonzero((region.utilities == worth[agent, region.resources]).all(axis=1))
-        # On a square grid the nearest place is nearest in every direction.
-        assert away[matches].min() == pytest.approx(away.min())
+    np.testing.assert_allclose(remap(workspace, seen, epsilon), naive_bayes(workspace, seen.types, 0.7), rtol=1e-9)
 
 
 def test_a_large_epsilon_gives_the_optimum_of_the_grid(workspace: pm.Workspace) -> None:
@@ -101,14 +96,13 @@ def test_a_matcher_of_noisy_places_sees_nothing_else_of_an_agent(workspace: pm.W
         obfuscate(each, workspace.randomness(3), epsilon=epsilon, resources_too=False) for each in (problem, moved)
     )
     np.testing.assert_array_equal(one.types, two.types)
-    for read in (on_square, by_bayes):
-        np.testing.assert_array_equal(read(workspace, one, epsilon), read(pm.Workspace(moved), two, epsilon))
+    np.testing.assert_array_equal(remap(workspace, one, epsilon), remap(pm.Workspace(moved), two, epsilon))
 
 
 def test_an_observation_without_information_leaves_the_prior(workspace: pm.Workspace) -> None:
     epsilon = np.full(workspace.problem.agents, 1e-9)
     seen = obfuscate(workspace.problem, workspace.randomness(3), epsilon=epsilon, resources_too=False)
-    worth = by_bayes(workspace, seen, epsilon)
+    worth = remap(workspace, seen, epsilon)
     for agent, number in enumerate(workspace.problem.region_index):
         region = workspace.regions[number]
         np.testing.assert_allclose(

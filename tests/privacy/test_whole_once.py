@@ -24,7 +24,7 @@ from once_game import (
     responding,
     town,
 )
-from palmatch.privacy.posterior import report_chances
+from palmatch.mechanisms.channel import report_chances
 
 regions = given(
     seed=st.integers(0, 2**32),

@@ -18,10 +18,10 @@ from once_game import Reporter, exact_chances, first_beyond
 from palmatch.methods import Settings, Workspace
 from palmatch.methods.palma import palma_game
 from palmatch.methods.registry import METHODS
-from palmatch.methods.reports import drawn, reporting
-from palmatch.rounds.game import region_tables
+from palmatch.methods.reports import draw_reports, reporting
+from palmatch.palma.game import region_tables
 from palmatch.rounds.seats import Players, players_of
-from palmatch.studies.audit.blackbox.observation import digest
+from palmatch.studies.audit.blackbox import digest
 from plain_pairs import PlainPairs
 from plain_seats import PlainSeats
 from whole_play import Course, Script, Scripted, courses
@@ -51,7 +51,7 @@ def partners(seed: int) -> pm.Problem:
 def all_courses(problem: pm.Problem, seed: int, settings: Settings = SETTINGS) -> list[Course]:
     """Every course of a game of `palma` in which agent 0 is of one of two types, the others' streams being known."""
     workspace = Workspace(problem)
-    game = palma_game(workspace, settings, None)
+    game = palma_game(workspace, settings)
     names = workspace.randomness(seed).private
     parts = (game.public, game.own, game.rules, game.allowance, problem.seats, names)
     tables = region_tables(game.public, game.allowance, 0)
@@ -136,13 +136,13 @@ def shown(problem: pm.Problem, method: str, row: int, *, seed: int) -> dict[int,
     """The exact chances of all that a whole game shows, agent 0 being of a type and the others' reports known."""
     workspace = Workspace(problem)
     plan, chance = reporting(workspace, Settings(epsilon=EPSILON)), workspace.randomness(seed)
-    channel, others = plan.channels[int(plan.channel_of[0])], drawn(plan, chance)
+    channel, others = plan.channels[int(plan.channel_of[0])], draw_reports(plan, chance)
     target = Reporter(channel, int(channel.cell_of[row]))
 
     def seen(told: int) -> int:
         every_agent = others.copy()
         every_agent[0] = told
-        ended = METHODS[method].settle(workspace, plan, every_agent, replace(chance, private=chance.public), True)
+        ended = METHODS[method].matcher(workspace, plan, every_agent, replace(chance, private=chance.public), True)
         return digest(ended.resource_of, ended.rounds, ended.trace)
 
-    return exact_chances(lambda draw: (told := target.drawn(draw), seen(told)))
+    return exact_chances(lambda draw: (told := target.draw_reports(draw), seen(told)))

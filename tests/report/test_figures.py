@@ -127,10 +127,10 @@ def test_words_beside_the_bars_stay_inside_the_figure() -> None:
 
 
 def test_the_histogram_shows_budget_and_median_and_warns(night: Comparison) -> None:
-    words = " ".join(words_of(figures.epsilon_histogram(night.runs["published"], 1.0)))
-    assert "budget 1" in words
-    assert "median 0." in words
-    assert "not to be published" in words.replace("\n", " ")
+    figure = figures.epsilon_histogram(night.runs["published"], 1.0)
+    assert figure.axes[0].get_title("left").startswith("published: median 0.")
+    assert "the budget 1" in " ".join(words_of(figure)).replace("\n", " ")
+    assert "not to be published" in " ".join(words_of(figure)).replace("\n", " ")
 
 
 def test_a_method_without_privacy_has_no_histogram(night: Comparison) -> None:
@@ -163,7 +163,7 @@ def test_labels_are_apart_and_stay_where_there_is_room(values: list[float], gap:
 def test_kinds_of_privacy_are_told_apart() -> None:
     assert kind_of("alma", float("inf")) is NO_PRIVACY
     assert kind_of("anything", float("nan")) is NO_PRIVACY
-    assert kind_of("hungarian-geo-agents", 1.0) is NOISY_PLACES
+    assert kind_of("hungarian-geo-bayes", 1.0) is NOISY_PLACES
     assert kind_of("published", 0.9) is PRIVATE
     assert kind_of("hungarian-region", 0.0) is REGION_ONLY
 

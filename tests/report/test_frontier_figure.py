@@ -1,18 +1,17 @@
-"""The picture of a frontier shows every method where it is, and its sentence says what was measured."""
+"""The picture of losses over budgets shows every method where it is, and its sentence says what was measured."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.lines import Line2D
 
-from palmatch.report.frontier_figure import frontier_figure, words
+from palmatch.report.figures import frontier_figure
 from palmatch.report.style import PRIVATE, REGION_ONLY, save_both
-from palmatch.studies.compare import Row
-from palmatch.studies.frontier import Frontier, Line, LossParts, Spread
+from palmatch.report.units import loss_in_words
+from palmatch.studies.compare import Comparison, LossParts, Row, Spread
 
 EPSILONS = (0.5, 1.0, 8.0)
 
@@ -42,25 +41,25 @@ class Lost:
         self.loss = loss
 
 
-def line(method: str, losses: tuple[float, ...], *, rounds: float, most: float = 8.0) -> Line:
-    flat = len(losses) == 1
-    budgets = (float("nan"),) if flat else EPSILONS
-    rows = tuple(row(method, e, x, rounds=rounds, most=most) for e, x in zip(budgets, losses, strict=True))
-    runs = tuple((Lost(loss - 0.01), Lost(loss + 0.01)) for loss in losses)
-    return Line(method, flat, rows, runs)  # type: ignore[arg-type]
+def compared(losses: dict[str, tuple[float, ...]], *, most: float = 8.0) -> Comparison:
+    rows = [
+        row(name, e, x, rounds=0, most=0.0 if len(own) == 1 else most)
+        for name, own in losses.items()
+        for e, x in zip(EPSILONS if len(own) > 1 else (float("nan"),), own, strict=True)
+    ]
+    played = {name: own for name, own in losses.items() if name != "limit"}
+    runs = {name: tuple(Lost(x + d) for x in own for d in (-0.01, 0.01)) for name, own in played.items()}
+    return Comparison(None, tuple(rows), runs)  # type: ignore[arg-type]
 
 
-FOUND = Frontier(
-    problem=None,  # type: ignore[arg-type]
-    epsilons=EPSILONS,
-    lines=(
-        line("once", (0.2, 0.1, 0.02), rounds=30),
-        line("published", (0.3, 0.3, 0.29), rounds=90),
-        line("hungarian-once", (0.19, 0.08, 0.01), rounds=0),
-        line("noise", (0.31,), rounds=80, most=0.0),
-        line("hungarian-region", (0.21,), rounds=0, most=0.0),
-    ),
-)
+LOSSES: dict[str, tuple[float, ...]] = {
+    "once": (0.2, 0.1, 0.02),
+    "published": (0.3, 0.3, 0.29),
+    "hungarian-once": (0.19, 0.08, 0.01),
+    "noise": (0.31,),
+    "hungarian-region": (0.21,),
+}
+FOUND = compared(LOSSES)
 
 
 def drawn() -> dict[str, Line2D]:
@@ -69,8 +68,7 @@ def drawn() -> dict[str, Line2D]:
 
 
 def test_between_two_budgets_no_more_is_shaded_than_the_limit_of_the_larger_one_proves() -> None:
-    limits = tuple(row("limit", e, x, rounds=0, most=e) for e, x in zip(EPSILONS, (0.15, 0.05, 0.0), strict=True))
-    (axes,) = frontier_figure(replace(FOUND, limit_rows=limits), "a town").axes
+    (axes,) = frontier_figure(compared({"limit": (0.15, 0.05, 0.0)} | LOSSES), "a town").axes
     (area,) = (one for one in axes.collections if one.get_label() == "_area")
     shaded = area.get_paths()[0]
     for epsilon, most in ((0.48, 15), (0.5, 15), (0.51, 5), (0.99, 5), (1.0, 5)):
@@ -83,9 +81,9 @@ def test_between_two_budgets_no_more_is_shaded_than_the_limit_of_the_larger_one_
 
 
 def test_points_are_at_their_budgets_and_losses_in_per_cent() -> None:
-    for one in FOUND.lines[:3]:
-        np.testing.assert_allclose(drawn()[one.method].get_xdata(), EPSILONS)
-        np.testing.assert_allclose(drawn()[one.method].get_ydata(), [100 * row.loss_mean for row in one.rows])
+    for method in ("once", "published", "hungarian-once"):
+        np.testing.assert_allclose(drawn()[method].get_xdata(), EPSILONS)
+        np.testing.assert_allclose(drawn()[method].get_ydata(), [100 * loss for loss in LOSSES[method]])
 
 
 def test_flat_methods_cross_the_whole_figure_without_points() -> None:
@@ -110,18 +108,12 @@ def test_a_centre_is_dashed_and_colours_are_kinds_of_privacy() -> None:
 def test_every_line_is_named_at_its_end_and_the_heading_says_what_it_means() -> None:
     figure = frontier_figure(FOUND, "a town")
     names = " ".join(text.get_text() for text in figure.axes[0].texts)
-    for one in FOUND.lines:
-        assert f"{one.method}  {100 * one.rows[-1].loss_mean:.1f}" in names
+    for method, losses in LOSSES.items():
+        assert f"{method}  {100 * losses[-1]:.1f}" in names
     heading = " ".join(text.get_text() for text in figure.texts).replace("\N{NO-BREAK SPACE}", " ")
     assert "a town; mean of 2 runs" in heading
     assert "At ε = 1, once loses 10.0 ± 1.4 % of the optimum, and a centre that sees the same reports" in heading
     assert "(hungarian-once) 8.0 ± 1.4 %; the difference, 2.0 ± 0.0 %, is what doing without a centre costs." in heading
-
-
-def test_one_budget_and_one_run_can_be_drawn() -> None:
-    alone = Line("once", False, FOUND.lines[0].rows[:1], FOUND.lines[0].runs[:1])
-    (axes,) = frontier_figure(Frontier(FOUND.problem, (0.5,), (alone,)), "a town").axes
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.5"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +128,7 @@ def test_one_budget_and_one_run_can_be_drawn() -> None:
     ],
 )
 def test_the_sentence_claims_no_more_than_was_played(told: LossParts, said: str) -> None:
-    sentence = words(told).replace("\N{NO-BREAK SPACE}", " ")
+    sentence = loss_in_words(told).replace("\N{NO-BREAK SPACE}", " ")
     assert sentence.startswith("At ε = 2, ")
     assert sentence.endswith(said)
 

@@ -10,11 +10,9 @@ import polars as pl
 import pytest
 
 from palmatch.report.html import NOTHING
-from palmatch.report.mobility_page import mobility_page, write_mobility
-from palmatch.report.papers_page import write_papers
-from palmatch.report.reproduction import Provenance, number_line, within
-from palmatch.studies import paper_readings, reproduce_mobility, reproduce_papers
-from palmatch.studies.published_numbers import MOBILITY, PAPERS, Beside, Own, beside
+from palmatch.report.reproduction import Provenance, mobility_page, number_line, within, write_mobility, write_papers
+from palmatch.studies import reproduce_mobility, reproduce_papers
+from palmatch.studies.reproduced import MOBILITY, PAPERS, Beside, Own, beside
 
 TOLD = Provenance(runs=2, seed=7, command="palmatch reproduce mobility --trips 'my trips.csv'", version="1.2")
 
@@ -26,14 +24,14 @@ def few(records: reproduce_mobility.Records) -> reproduce_mobility.Records:
 @pytest.fixture(scope="module")
 def city() -> tuple[reproduce_mobility.Records, pl.DataFrame]:
     records = few(reproduce_mobility.from_city(seed=0))
-    cells = reproduce_mobility.cells(records, edges=(1000, 2000), runs=2, seed=7)
+    cells = reproduce_mobility.tasks(records, edges=(1000, 2000), runs=2, seed=7)
     return records, pl.concat([cell.work(*cell.arguments) for cell in cells])
 
 
 @pytest.fixture(scope="module")
 def conference() -> tuple[reproduce_papers.Records, pl.DataFrame]:
     records = reproduce_papers.from_conference(seed=0, reviewers=24, papers=9)
-    cells = reproduce_papers.cells(records, areas=(2, 3), runs=2, seed=7)
+    cells = reproduce_papers.tasks(records, areas=(2, 3), runs=2, seed=7)
     return records, pl.concat([cell.work(*cell.arguments) for cell in cells])
 
 
@@ -130,21 +128,16 @@ def test_the_same_rows_give_the_same_bytes(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_the_papers_page_has_both_figures_and_the_other_readings(
+def test_the_papers_page_has_both_figures(
     conference: tuple[reproduce_papers.Records, pl.DataFrame], tmp_path: Path
 ) -> None:
     records, rows = conference
-    chosen = paper_readings.READINGS[:2]
-    others = pl.concat([paper_readings.play_reading(records, reading, 2, range(2), 0) for reading in chosen])
-    written = write_papers(tmp_path, records, rows, TOLD, readings=others)
+    written = write_papers(tmp_path, records, rows, TOLD)
     assert [path.name for path in written] == ["report.html", "losses.png", "epsilon.png"]
     text = text_of(written[0]).replace("&#39;", "'").replace("&gt;", ">")
     assert "The paper's paper-assignment study, on a synthetic conference" in text
     for number in PAPERS:
         assert number.what in text
-    assert "surplus areas kept" in text
-    assert "--readings tries them" not in text
-    assert "--readings tries them" in text_of(write_papers(tmp_path, records, rows, TOLD)[0])
 
 
 def test_differences_are_told_in_published_standard_deviations() -> None:

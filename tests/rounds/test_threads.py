@@ -13,11 +13,13 @@ import palmatch as pm
 from palmatch import threads
 from palmatch.errors import InputError
 from palmatch.methods import Workspace
-from palmatch.policies.published import Policy
-from palmatch.rounds import game, kernel
+from palmatch.palma import game
+from palmatch.palma.game import rules_of, simulate
+from palmatch.palma.policy import Policy
+from palmatch.regions.csr import stable_order
+from palmatch.regions.noise import fill_guide
+from palmatch.regions.own import own_tables
 from palmatch.rounds.draws import keys_of, streams
-from palmatch.rounds.game import rules_of, simulate
-from palmatch.rounds.tables import stable_order
 from plain_game import priced
 
 
@@ -55,7 +57,7 @@ def test_utilities_from_a_table_or_from_where_one_stands_play_alike(crowded):
     keys = keys_of(crowded.agent_ids)
     one, two = (
         simulate(public, own, rules_of(policy), prices, names=streams(4, keys))
-        for own in (workspace.own, workspace.acting(snapped=False))
+        for own in (own_tables(crowded, workspace.regions, snapped=False), workspace.acting(snapped=False))
     )
     same(one, two)
     assert one.spent.max() > 0
@@ -68,7 +70,7 @@ def test_the_guide_finds_the_entry_that_bisection_finds(weights, draw):
     below = np.maximum.accumulate((np.cumsum(shares) * 2**53).astype(np.int64))
     below[-1] = 1 << 53
     guide = np.empty(len(weights), dtype=np.int32)
-    kernel.fill_guide(below, 0, len(below), guide)
+    fill_guide(below, 0, len(below), guide)
     edges = [d for b in below.tolist() for d in (b - 1, b) if 0 <= d < 1 << 53]
     for drawn in [draw, 0, (1 << 53) - 1, *edges]:
         part = ((drawn >> 21) * len(below)) >> 32

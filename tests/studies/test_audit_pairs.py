@@ -14,8 +14,7 @@ import palmatch as pm
 from palmatch.domains.pairs import Rides
 from palmatch.methods import Settings, assembly, reports
 from palmatch.studies.audit import analytic, audit
-from palmatch.studies.audit.blackbox.attack import attack, claim_of, watched
-from palmatch.studies.audit.blackbox.target import candidates, stress_problem
+from palmatch.studies.audit.blackbox import attack, candidates, claim_of, stress_problem, watched
 
 TYPES = [[0.9, 0.3, 0.6, 0.2, 0.5], [0.3, 0.9, 0.2, 0.6, 0.5]]
 
@@ -82,7 +81,7 @@ def attacked(problem: pm.Problem, method: str, settings: Settings, target: int =
 def test_a_partner_that_declines_by_its_own_type_is_flagged(monkeypatch):
     problem, settings = partners(), Settings(epsilon=1.0)
     assert not attacked(problem, "palma", settings).broken
-    honest = assembly.simulate_seats
+    honest = assembly.simulate
 
     def declining(public, private, rules, allowance, *, seats, **rest):
         # Not to be charged is not to be a choice: here an agent declines whom it values below 0.4.
@@ -97,7 +96,7 @@ def test_a_partner_that_declines_by_its_own_type_is_flagged(monkeypatch):
             public, private, rules, allowance, seats=replace(seats, conflicts=np.unique(both, axis=0)), **rest
         )
 
-    monkeypatch.setattr(assembly, "simulate_seats", declining)
+    monkeypatch.setattr(assembly, "simulate", declining)
     found = attacked(problem, "palma", settings)
     assert found.broken, found.verdict
 

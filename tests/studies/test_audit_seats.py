@@ -15,8 +15,7 @@ from palmatch.methods import Settings, reports
 from palmatch.problem import Problem
 from palmatch.rounds.seats import Players
 from palmatch.studies.audit import analytic, audit
-from palmatch.studies.audit.blackbox.attack import attack, claim_of, watched
-from palmatch.studies.audit.blackbox.target import candidates, neighbours_only, stress_problem
+from palmatch.studies.audit.blackbox import attack, candidates, claim_of, neighbours_only, stress_problem, watched
 
 METHODS = ("once", "hungarian-once", "palma", "published")
 TYPES = [[0.9, 0.3, 0.6, 0.2], [0.3, 0.9, 0.2, 0.6]]

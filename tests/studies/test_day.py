@@ -12,26 +12,40 @@ import pytest
 
 import palmatch as pm
 from palmatch.data import city
-from palmatch.device.budget import UNIT_BITS
+from palmatch.device.ledger import UNIT_BITS
 from palmatch.errors import InputError
-from palmatch.methods import METHODS, Settings, Workspace
-from palmatch.studies.day import Played, play_day, summary, true_figures
-from palmatch.studies.day_area import Area, metres_between, public_draws
-from palmatch.studies.day_batch import OUTCOMES, pseudonymised
-from palmatch.studies.day_methods import Memory, drawn, play_other, play_reports, playable
-from palmatch.studies.day_plan import Plan, charged_batches, check, guarantee
-from palmatch.studies.day_state import (
-    Agents,
+from palmatch.studies.day import (
+    OUTCOMES,
+    TRIPS,
+    Area,
+    DayTrips,
     Fleet,
+    Plan,
+    Played,
     State,
-    StoredChannel,
     arrivals,
+    charged_batches,
+    check,
     fresh,
-    kept,
-    one_time_ids,
+    guarantee,
+    metres_between,
+    play_day,
+    public_draws,
     send,
+    summary,
+    trips_of_city,
+    trips_of_file,
+    true_figures,
 )
-from palmatch.studies.day_trips import SCHEMA, DayTrips, trips_of_city, trips_of_file
+from palmatch.studies.requests import (
+    StoredChannel,
+    match_requests,
+    new_draws,
+    one_time_ids,
+    pseudonymised,
+    repeatable_methods,
+    without_unused,
+)
 
 UNIT = 1 << UNIT_BITS
 
@@ -56,10 +70,7 @@ SHORT = Plan(
 def trips(tmp_path_factory: pytest.TempPathFactory) -> DayTrips:
     """A twentieth of what five minutes of the synthetic city ask for."""
     whole = trips_of_city(tmp_path_factory.mktemp("whole"), seed=3, start=SHORT.start, end=SHORT.end)
-    for number in range(24):
-        path = whole.folder / f"{number:02d}.parquet"
-        pl.read_parquet(path).gather_every(20).write_parquet(path)
-    return whole
+    return replace(whole, table=whole.table.gather_every(20))
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +78,10 @@ def played(trips: DayTrips, tmp_path_factory: pytest.TempPathFactory) -> Played:
     return play_day(trips, SHORT, tmp_path_factory.mktemp("day") / "day.db")
 
 
-def asked_in(trips: DayTrips) -> pl.DataFrame:
-    return pl.concat([trips.hour(number) for number in range(24)])
-
-
 def test_every_agent_that_asks_is_matched_gives_up_or_still_waits(trips: DayTrips, played: Played) -> None:
     rows = played.batches
     assert len(rows) == 10
-    assert rows["asked"].sum() == len(asked_in(trips))
+    assert rows["asked"].sum() == len(trips.table)
     assert rows["asked"].sum() == rows["matched"].sum() + rows["gave_up"].sum() + rows["waiting"][-1]
     before = [0, *rows["waiting"][:-1]]
     assert (rows["playing"] == rows["asked"] + pl.Series(before)).all()
@@ -101,7 +108,7 @@ def test_agents_that_still_wait_were_charged_for_what_they_played(trips: DayTrip
     """An agent that waits at the end came too late to give up, and its row says what it has spent so far."""
     waiting = played.agents.filter(pl.col("outcome") == "waiting")
     assert (SHORT.end - waiting["asked"] < SHORT.patience).all()
-    asked = pl.concat([trips.hour(number) for number in range(24)])["asked"]
+    asked = trips.table["asked"]
     assert (waiting["asked"] == asked.gather(waiting["agent"])).all()
     batches = np.ceil((SHORT.end - waiting["asked"].to_numpy()) / SHORT.batch_seconds)
     assert (waiting["plays"].to_numpy() <= batches).all()
@@ -128,7 +135,7 @@ def naive_day(trips: DayTrips, plan: Plan) -> list[tuple[int, ...]]:
 
     for number in plan.batches:
         begin, now = number * plan.batch_seconds, (number + 1) * plan.batch_seconds
-        new = [row for row in asked_in(trips).to_dicts() if begin <= row["asked"] < now]
+        new = [row for row in trips.table.to_dicts() if begin <= row["asked"] < now]
         waiting += new
         free = [car for car in cars if car["free_at"] <= now]
         happy: list[int] = []
@@ -207,16 +214,16 @@ def test_a_file_that_is_no_day_is_refused_with_a_sentence(trips: DayTrips, tmp_p
         play_day(trips, SHORT, tmp_path / "day.db")
 
 
-def agents_at(places: list[tuple[float, float]]) -> Agents:
+def requests_at(places: list[tuple[float, float]]) -> pl.DataFrame:
     rows = [(0.0, *place, *place) for place in places]
-    return arrivals(pl.DataFrame(rows, schema=SCHEMA, orient="row"), 0, AREA, units=UNIT)
+    return arrivals(pl.DataFrame(rows, schema=TRIPS, orient="row"), 0, AREA, replace(SHORT, budget=1.0))
 
 
 def test_ids_last_for_one_batch(trips: DayTrips) -> None:
-    agents = agents_at([(40.75, -73.98), (40.76, -73.97), (40.74, -73.99)])
+    requests = requests_at([(40.75, -73.98), (40.76, -73.97), (40.74, -73.99)])
     places, free = trips.stands(5, AREA), np.arange(5)
     posed = [
-        pseudonymised(agents, np.full(3, UNIT), places, free, SHORT, AREA, key=drawn(1, batch).key)
+        pseudonymised(requests, np.full(3, UNIT), free, places, SHORT, new_draws(1, batch).key, likely=AREA.likely())
         for batch in range(4)
     ]
     ids = [name for one in posed for name in (*one.problem.agent_ids, *one.problem.resource_ids)]
@@ -225,15 +232,15 @@ def test_ids_last_for_one_batch(trips: DayTrips) -> None:
         # Rows are in the order of the ids, which tells nothing about which agent is which.
         assert list(one.problem.agent_ids) == sorted(one.problem.agent_ids)
         assert list(one.problem.resource_ids) == sorted(one.problem.resource_ids)
-        assert sorted(one.agent_of) == [0, 1, 2]
-    assert len({tuple(one.agent_of) for one in posed}) > 1
+        assert sorted(one.request_of) == [0, 1, 2]
+    assert len({tuple(one.request_of) for one in posed}) > 1
     assert one_time_ids([7], kind="agent", key=b"1") != one_time_ids([7], kind="agent", key=b"2")
-    assert drawn(None, 1).key != drawn(None, 1).key
+    assert new_draws(None, 1).key != new_draws(None, 1).key
 
 
 @pytest.mark.parametrize(
     "method",
-    ["once", "hungarian-once", "palma", "published", "noise", "noise-patient", "once-threshold", "palma-adaptive"],
+    ["once", "hungarian-once", "palma", "published", "noise", "palma-adaptive"],
 )
 def test_an_agent_that_has_nothing_left_is_matched_by_its_region_alone(trips: DayTrips, method: str) -> None:
     """Two agents that differ inside one square, both without budget: nothing that happens differs."""
@@ -242,29 +249,25 @@ def test_an_agent_that_has_nothing_left_is_matched_by_its_region_alone(trips: Da
     places, free = trips.stands(6, AREA), np.arange(6)
     outcomes = []
     for place in (here, there):
-        offer = np.array([0, UNIT, UNIT, 0])
-        posed = pseudonymised(agents_at([place, *others]), offer, places, free, SHORT, AREA, key=b"key")
+        requests = requests_at([place, *others]).with_columns(left=np.array([0, UNIT, UNIT, 0]))
         results = []
         for seed in range(5):
-            workspace, settings, draws = Workspace(posed.problem), Settings(epsilon=0.0), drawn(seed, 2)
-            if METHODS[method].settle is not None:
-                memory = Memory(np.full(4, -1), np.full(4, -1), ())
-                ended = play_reports(workspace, method, settings, draws, memory, seed=seed, keep=lambda drawn: None)
-                results.append((ended.resource_of.tolist(), ended.rounds, ended.charged.tolist()))
-            else:
-                resource_of, rounds = play_other(workspace, method, settings, draws, seed=seed)
-                results.append((resource_of.tolist(), rounds))
-        outcomes.append((posed.problem.regions, results))
+            plan = replace(SHORT, method=method, epsilon=1.0, seed=seed)
+            found = match_requests(
+                requests, (), free, places, plan, new_draws(seed, 2), likely=AREA.likely(), store=lambda drawn: None
+            )
+            results.append((found.resource_of.tolist(), found.rounds, found.requests["paid"].to_list()))
+        outcomes.append(results)
     assert outcomes[0] == outcomes[1]
 
 
 def test_a_vehicle_that_leaves_the_service_area_comes_back_to_its_stand() -> None:
     stand = np.array([(40.75, -73.99)])
-    fleet = Fleet(stand.copy(), np.zeros(1), stand)
+    fleet, plan = Fleet(stand.copy(), np.zeros(1), stand), replace(SHORT, batch_seconds=30.0, speed=5.0)
     square = AREA.squares(np.array([(40.76, -73.98)]))
     for to in ((40.65, -73.95), (np.nan, np.nan)):
         ends = AREA.squares(np.array([to]))
-        sent, leaves = send(fleet, np.array([0]), square, ends, AREA, batch=0, batch_seconds=30.0, speed=5.0)
+        sent, leaves = send(fleet, np.array([0]), square, ends, AREA, plan, 0)
         np.testing.assert_array_equal(sent.place, stand)
         assert leaves[0] % 30 == 0
         # At least the way to the centre of the square and back.
@@ -290,22 +293,23 @@ def test_what_is_under_way_comes_back_from_the_disk_as_it_was() -> None:
         StoredChannel(np.array([0]), np.array([[4]])),
         StoredChannel(np.array([1, 0]), np.array([[1, 2], [2, 1]])),
     )
-    agents = replace(agents_at([(40.7, -74.0), (40.8, -73.9)]), channel=np.array([-1, 2]), report=np.array([-1, 1]))
-    begun = fresh(np.array([(40.75, -73.99), (40.7, -74.0)]), batch=5, now=150.0)
-    state = replace(begun, agents=agents, channels=channels)
+    requests = requests_at([(40.7, -74.0), (40.8, -73.9)]).with_columns(
+        channel=np.array([-1, 2]), report=np.array([-1, 1])
+    )
+    begun = fresh(np.array([(40.75, -73.99), (40.7, -74.0)]), replace(SHORT, start=150.0))
+    state = replace(begun, requests=requests, channels=channels)
     again = State.unpacked(state.packed())
     assert (again.batch, again.asked) == (5, 0)
-    for name in Fleet.__slots__:
-        np.testing.assert_array_equal(getattr(again.fleet, name), getattr(state.fleet, name))
-    for name in Agents.__slots__:
-        np.testing.assert_array_equal(getattr(again.agents, name), getattr(state.agents, name))
+    for one, other in zip(again.fleet, state.fleet, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert again.requests.equals(state.requests)
     for one, other in zip(again.channels, channels, strict=True):
         np.testing.assert_array_equal(one.cell_of, other.cell_of)
         np.testing.assert_array_equal(one.chances, other.chances)
-    few = kept(state)
-    assert few.agents.channel.tolist() == [-1, 0]
-    assert few.channels == (channels[2],)
-    assert kept(replace(state, agents=agents.only(np.array([0])))).channels == ()
+    left, used = without_unused(requests, channels)
+    assert left["channel"].to_list() == [-1, 0]
+    assert used == (channels[2],)
+    assert without_unused(requests[:1], channels)[1] == ()
 
 
 def test_a_share_of_more_than_the_day_guarantees_no_more_than_the_day() -> None:
@@ -339,13 +343,12 @@ def test_nothing_that_is_computed_from_true_places_is_among_what_may_be_publishe
         assert not private & set(columns)
 
 
-@pytest.mark.parametrize("method", playable())
+@pytest.mark.parametrize("method", repeatable_methods())
 def test_every_method_can_be_played_for_a_day(trips: DayTrips, tmp_path: Path, method: str) -> None:
     plan = replace(SHORT, method=method, end=SHORT.start + 90)
-    for seed in (0, None):
-        played = play_day(trips, replace(plan, seed=seed), tmp_path / f"{seed}.db")
-        assert played.batches["matched"].sum() > 0
-        assert (played.true_batches["welfare"] <= played.true_batches["optimum"] + 1e-9).all()
+    played = play_day(trips, replace(plan, seed=None), tmp_path / "day.db")
+    assert played.batches["matched"].sum() > 0
+    assert (played.true_batches["welfare"] <= played.true_batches["optimum"] + 1e-9).all()
 
 
 @pytest.mark.parametrize(
@@ -359,7 +362,6 @@ def test_every_method_can_be_played_for_a_day(trips: DayTrips, tmp_path: Path, m
         ({"budget": float("nan")}, "budget from 0"),
         ({"end": SHORT.start}, "Expected end after start=28800, got end=28800"),
         ({"start": SHORT.start + 1}, "Expected start at the beginning of a batch of 30 s, got start=28801"),
-        ({"waiting": "never"}, "Expected waiting to be one of memoised, region, got waiting never"),
         ({"end": 90000.0}, "Expected end within the day, got end=90000"),
     ],
 )
@@ -395,7 +397,7 @@ def taxi_file(path: Path) -> Path:
 def test_a_day_of_a_taxi_file_holds_the_requests_of_manhattan_in_order(tmp_path: Path) -> None:
     path = taxi_file(tmp_path / "taxi.csv")
     found = trips_of_file(path, date(2016, 1, 15), tmp_path / "trips")
-    rows = asked_in(found)
+    rows = found.table
     assert rows["asked"].to_list() == [7 * 3600 + 59 * 60, 8 * 3600 + 1, 8 * 3600 + 2, 8 * 3600 + 40]
     island = Area(1000.0, made_up=False)
     assert found.under_way(island, speed=5.0) == 4
@@ -410,9 +412,9 @@ def test_a_day_of_a_taxi_file_holds_the_requests_of_manhattan_in_order(tmp_path:
 def test_a_taxi_file_is_read_once_and_again_when_it_has_changed(tmp_path: Path) -> None:
     path = taxi_file(tmp_path / "taxi.csv")
     found = trips_of_file(path, date(2016, 1, 15), tmp_path / "trips")
-    before = {file.name: file.stat().st_mtime_ns for file in found.folder.iterdir()}
+    before = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "trips").iterdir()}
     assert trips_of_file(path, date(2016, 1, 15), tmp_path / "trips").about == found.about
-    assert {file.name: file.stat().st_mtime_ns for file in found.folder.iterdir()} == before
+    assert {file.name: file.stat().st_mtime_ns for file in (tmp_path / "trips").iterdir()} == before
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     assert trips_of_file(path, date(2016, 1, 15), tmp_path / "trips").about.trips == found.about.trips - 1
 

@@ -10,16 +10,16 @@ from scipy import stats
 from scipy.optimize import linprog
 
 import palmatch as pm
+from palmatch.limits.certificate import to_json
 from palmatch.methods import Settings, Workspace, prepare
 from palmatch.methods.opening import prior_of
-from palmatch.privacy.limit_certificate import to_json
 from palmatch.studies import limit as study
 from palmatch.studies.limit import PublicKnowledge, estimate
 
 # The mean of 500 crowds is known to within about 2 % of the bound, at an error probability of 1e-7.
 CROWDS = 500
 # For methods that take 10 ms or more for a crowd; the mean is then known to within about 5 %.
-FEWER = {"palma": 80, "published": 80, "hungarian-waves": 80, "hungarian-exponential": 80}
+FEWER = {"palma": 80, "published": 80, "hungarian-exponential": 80}
 
 
 def _at_least(welfare):

@@ -10,10 +10,9 @@ import pytest
 
 import palmatch as pm
 from palmatch.methods import Workspace, prepare
-from palmatch.studies import limit_points as module
-from palmatch.studies.frontier import frontier
-from palmatch.studies.limit import PublicKnowledge
-from palmatch.studies.limit_points import LIMIT, limit_points
+from palmatch.studies import limit as module
+from palmatch.studies.compare import compare
+from palmatch.studies.limit import LIMIT, PublicKnowledge, limit_points
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +82,14 @@ def test_a_damaged_cache_is_computed_again(problem, cache):
 
 
 def test_a_comparison_with_the_limit_plays_agents_drawn_from_the_prior(problem):
-    result = pm.compare(problem, [LIMIT, "once", "hungarian"], runs=3)
-    least, once, best = result.rows
-    assert [row.method for row in result.rows] == [LIMIT, "once", "hungarian"]
-    assert least.loss_mean == result.limit[0].loss > 0
+    result = compare(problem, [LIMIT, "once", "hungarian"], epsilon=[2.0, 0.5], runs=3)
+    low, high = result.rows_of(LIMIT)
+    assert (low.epsilon, high.epsilon) == (0.5, 2.0)
+    assert low.loss_mean > high.loss_mean
+    once, best = result.rows_of("once")[0], result.rows_of("hungarian")[0]
+    assert low.loss_mean == result.limit[0].loss > 0
     assert best.loss_mean == pytest.approx(0, abs=1e-12)
-    runs = result.runs["once"]
+    runs = result.runs_of("once", 0.5)
     assert len({run.optimum for run in runs}) == 3
     lost = 1 - sum(run.matching.welfare for run in runs) / sum(run.optimum for run in runs)
     assert once.loss_mean == pytest.approx(lost, abs=1e-12)
@@ -104,10 +105,3 @@ def test_the_preparation_is_shared_between_crowds_and_changes_nothing(problem):
         alone = pm.match(crowd, "once", seed=1)
         np.testing.assert_array_equal(shared.resource_of, alone.resource_of)
     np.testing.assert_array_equal(first.play(1).resource_of, pm.match(problem, "once", seed=1).resource_of)
-
-
-def test_a_frontier_has_the_limit_at_every_budget(problem):
-    found = frontier(problem, ["once", LIMIT], epsilons=[2.0, 0.5], runs=2)
-    assert [row.epsilon for row in found.limit_rows] == [0.5, 2.0]
-    assert found.limit_rows[0].loss_mean > found.limit_rows[1].loss_mean
-    assert [row.method for row in found.comparison.rows] == [LIMIT, LIMIT, "once", "once"]

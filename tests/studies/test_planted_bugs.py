@@ -7,6 +7,7 @@ the whole game stays within the guarantee.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 
@@ -18,9 +19,9 @@ from enumeration import Device, Findings, State, whole_game
 from palmatch.device.agent import Agent, Rules
 from palmatch.device.distribution import GRID
 from palmatch.methods import Workspace
-from palmatch.policies.published import Policy
+from palmatch.palma.policy import Policy
 from palmatch.problem import Problem
-from palmatch.rounds.tables import own_tables, snapped_tables
+from palmatch.regions.own import own_tables
 from stages import Stage, account_of, accounted, all_pairs, drawn, reachable, stage, staged, table_problem
 
 OPPOSITES = [[0.9, 0.3], [0.3, 0.9]]
@@ -98,7 +99,7 @@ def test_skipping_what_is_too_dear_is_no_leak_while_prices_are_public():
 
 
 def swapped(rules: Rules) -> Rules:
-    return replace(rules, truth_selection=GRID - rules.truth_selection, truth_backoff=GRID - rules.truth_backoff)
+    return rules._replace(truth_selection=GRID - rules.truth_selection, truth_backoff=GRID - rules.truth_backoff)
 
 
 @pytest.mark.parametrize("accountant", ["pure", "renyi"])
@@ -115,7 +116,8 @@ def test_possible_types_without_the_centre_are_caught_exactly():
     rows = [[0.9, 0.1], [0.4, 0.5], [0.5, 0.4]]
     problem = table_problem(rows, star=0)
     here = stage(problem, HALF, "pure", epsilon=1.2, delta=0.01)
-    without = replace(here.region, types=here.region.types[1:], utilities=here.region.utilities[1:], representative=0)
+    without = copy(here.region)
+    without.types, without.utilities, without.representative = here.region.types[1:], here.region.utilities[1:], 0
     account = account_of(without, here.play, HALF, epsilon=1.2)
     wrong = staged(problem, HALF, [account], epsilon=1.2, delta=0.01)
     assert all(is_kept(here, found) for found in all_pairs(here.devices(), epsilon=1.2))
@@ -131,7 +133,7 @@ def test_an_agent_off_the_grid_is_caught_exactly():
     problem = between_the_places()
     here = stage(problem, Policy("any", 0.5, 0.5, selection_noise="uniform"), "pure", epsilon=9.0, delta=0.01)
     regions = Workspace(problem).regions
-    snapped, own = (tables(problem, regions).of(0).tolist() for tables in (snapped_tables, own_tables))
+    snapped, own = (own_tables(problem, regions, snapped=way).of(0).tolist() for way in (True, False))
     assert snapped in here.region.utilities.tolist()
     assert own not in here.region.utilities.tolist()
     assert all(is_kept(here, found) for found in against_all(here, snapped))

@@ -21,7 +21,7 @@ from once_game import (
     town,
 )
 from palmatch.device.distribution import GRID
-from palmatch.policies.channel import Channel
+from palmatch.mechanisms.channel import Channel
 
 PROBLEM = town(3)
 REGION = region_of(PROBLEM)
@@ -83,8 +83,8 @@ def test_bids_on_utilities_of_its_own_are_caught_exactly():
 class Coarse(Reporter):
     """Draws 8 bits where 53 are meant."""
 
-    def drawn(self, draw):
-        return super().drawn(lambda step, purpose: draw(step, purpose) >> 45 << 45)
+    def draw_reports(self, draw):
+        return super().draw_reports(lambda step, purpose: draw(step, purpose) >> 45 << 45)
 
 
 def test_draws_from_a_coarser_grid_are_caught_exactly():

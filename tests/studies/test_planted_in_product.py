@@ -16,18 +16,20 @@ import pytest
 import palmatch as pm
 from palmatch.device.agent import Agent
 from palmatch.device.distribution import GRID
+from palmatch.matchers.auction import run_auction
+from palmatch.matchers.lists import ValueLists
+from palmatch.matchers.optimal import dense_values, optimal_matching
+from palmatch.matching import Trace
+from palmatch.mechanisms import choice
 from palmatch.methods import Settings, Workspace, assembly, reports, workspace
-from palmatch.methods.centralised import assign
 from palmatch.problem import Problem
-from palmatch.rounds.auction import ValueLists, sell
 from palmatch.rounds.draws import Randomness, keys_of, randomness, streams
 from palmatch.studies.audit import Attack, audit
-from palmatch.studies.audit.blackbox.attack import attack, claim_of
-from palmatch.studies.audit.blackbox.target import candidates
+from palmatch.studies.audit.blackbox import attack, candidates, claim_of
 from plain_game import simulate_plainly
 
 OPPOSITES = [[0.9, 0.3, 0.35], [0.3, 0.9, 0.35]]
-REPORTED = [name for name, method in pm.METHODS.items() if method.settle]
+REPORTED = [name for name, method in pm.METHODS.items() if method.matcher]
 ONE_PICK = Settings(epsilon=0.2, truth_selection=1.0, accountant="pure")
 
 
@@ -70,40 +72,39 @@ def attacked(
 def test_bids_on_the_true_cell_are_flagged(method, monkeypatch):
     assert not attacked(crowd(), method, games=110, worlds=1).broken
     monkeypatch.setattr(
-        reports, "drawn", lambda plan, chance: plan.channels[0].chances[plan.cell].argmax(axis=1).astype(np.int64)
+        reports,
+        "draw_reports",
+        lambda plan, chance: plan.channels[0].chances[plan.cell].argmax(axis=1).astype(np.int64),
     )
     found = attacked(crowd(), method, games=110, worlds=1)
     assert found.broken, found.verdict
 
 
 def test_ties_of_equal_reports_broken_by_true_utility_are_flagged(monkeypatch):
-    def leaking(problem, table, names):
-        worth = np.zeros((problem.agents, problem.resources))
-        for agent, place in enumerate(table.list_of):
-            here = slice(int(table.start[place]), int(table.start[place + 1]))
-            worth[agent, table.resources[here]] = table.values[here]
-        return assign(worth + 1e-9 * problem.true_utility())
+    def leaking(workspace, plan, reported, _chance, trace):
+        problem = workspace.problem
+        worth = dense_values(reports.value_lists(plan, reported), problem.resources)
+        found = optimal_matching(worth + 1e-9 * problem.true_utility())
+        return reports.MatchOutcome(found, 0, Trace.of_reports(reported) if trace else None)
 
     settings = Settings(epsilon=0.5)
     assert not attacked(crowd(), "hungarian-once", settings=settings).broken
-    monkeypatch.setattr(reports, "matched_on", leaking)
+    method = replace(pm.METHODS["hungarian-once"], prepare=reports.on_reports(reports.reporting, leaking))
+    monkeypatch.setitem(pm.METHODS._methods, "hungarian-once", method)
     found = attacked(crowd(), "hungarian-once", settings=settings)
     assert found.broken, found.verdict
 
 
 def test_opening_prices_from_true_positions_are_flagged(monkeypatch):
-    honest = reports.opening_prices
-
-    def leaking(problem, regions, priors, keys, *, run=None):
-        _, wanted, left = honest(problem, regions, priors, keys, run=run)
+    def leaking(problem, _regions, _priors, keys):
         own, width = problem.true_utility(), problem.resources
         lists = ValueLists(
             np.arange(problem.agents), np.arange(problem.agents + 1) * width,
             np.tile(np.arange(width), problem.agents), own.ravel(),
         )  # fmt: skip
-        return sell(lists, np.zeros(width), 0.01, names=streams(0, keys), patience=100).prices, wanted, left
+        return run_auction(lists, np.zeros(width), 0.01, stream_keys=streams(0, keys), round_limit=100).prices
 
-    monkeypatch.setattr(reports, "opening_prices", leaking)
+    monkeypatch.setattr(reports, "reserve_prices", leaking)
     found = attacked(crowd(), "once")
     assert found.broken, found.verdict
 
@@ -114,7 +115,7 @@ def test_a_report_that_is_drawn_twice_is_flagged(monkeypatch):
 
     def again(plan, reported):
         other = reported.copy()
-        other[0] = reports.drawn(plan, randomness(keys, next(seeds)))[0]
+        other[0] = reports.draw_reports(plan, randomness(keys, next(seeds)))[0]
         return honest(plan, other)
 
     assert not attacked(problem, "hungarian-once").broken
@@ -125,30 +126,32 @@ def test_a_report_that_is_drawn_twice_is_flagged(monkeypatch):
 
 
 def test_a_report_drawn_from_public_randomness_is_flagged(monkeypatch):
-    honest = reports.drawn
-    monkeypatch.setattr(reports, "drawn", lambda plan, chance: honest(plan, replace(chance, private=chance.public)))
+    honest = reports.draw_reports
+    monkeypatch.setattr(
+        reports, "draw_reports", lambda plan, chance: honest(plan, replace(chance, private=chance.public))
+    )
     found = attacked(crowd(), "hungarian-once", worlds=12)
     assert found.broken, found.verdict
 
 
 def test_a_channel_one_percent_above_its_epsilon_is_flagged(monkeypatch):
-    honest = reports.best_channel
+    honest = choice.rr_channels
 
-    def generous(*args, **options):
-        found = honest(*args, **options)
-        chances = found.chances.copy()
-        for row in chances:
-            more = int(0.01 * row.min())
-            row[row.argmin()] -= more
-            row[row.argmax()] += more
-        return replace(found, chances=chances)
+    def generous(*args):
+        channels = honest(*args)
+        for found in channels:
+            for row in found.chances:
+                more = int(0.01 * row.min())
+                row[row.argmin()] -= more
+                row[row.argmax()] += more
+        return channels
 
     # Channels of the limit's program may use less than the whole ε: take those that use all of it.
-    monkeypatch.setattr(reports, "affordable", lambda program: False)
+    monkeypatch.setattr(choice, "MAX_LP_ENTRIES", 0)
     sound = audit(crowd(), "hungarian-once", games=8)
     assert not sound.broken
     assert sound.report_epsilon == pytest.approx(1.0, abs=1e-9)
-    monkeypatch.setattr(reports, "best_channel", generous)
+    monkeypatch.setattr(choice, "rr_channels", generous)
     found = audit(crowd(), "hungarian-once", games=8)
     assert found.broken
     assert "A report as drawn has ε = 1.01" in found.violations[0]
@@ -175,14 +178,14 @@ def test_private_streams_of_sixteen_bits_are_flagged(monkeypatch):
 
 
 def test_a_first_pick_that_is_not_charged_is_flagged(monkeypatch):
-    problem, honest = duel(4), assembly.sound_allowance
+    problem, honest = duel(4), assembly.privacy_filter
 
     def free(*args, **options):
         found = honest(*args, **options)
         return replace(found, first=np.zeros_like(found.first))
 
     assert not attacked(problem, "palma", settings=ONE_PICK, games=800).broken
-    monkeypatch.setattr(assembly, "sound_allowance", free)
+    monkeypatch.setattr(assembly, "privacy_filter", free)
     found = attacked(problem, "palma", settings=ONE_PICK, games=800)
     assert found.broken, found.verdict
 
@@ -194,7 +197,7 @@ def test_truth_and_noise_swapped_are_flagged(monkeypatch):
 
     def swapped(policy):
         rules = honest(policy)
-        return replace(rules, truth_selection=GRID - rules.truth_selection, truth_backoff=GRID - rules.truth_backoff)
+        return rules._replace(truth_selection=GRID - rules.truth_selection, truth_backoff=GRID - rules.truth_backoff)
 
     monkeypatch.setattr(assembly, "rules_of", swapped)
     found = attacked(problem, "palma", settings=settings, games=1000)
@@ -222,11 +225,11 @@ def test_exhausted_agents_that_are_not_latched_are_flagged(agent, monkeypatch):
 
 def test_an_agent_of_a_crowd_that_acts_off_the_grid_is_flagged(monkeypatch):
     problem, settings = between_the_places(), Settings(epsilon=1.0, truth_backoff=1.0, accountant="pure")
-    assert Workspace(problem).located is not None
+    assert Workspace(problem).regions.grid is not None
     assert not attacked(problem, "palma", settings=settings).broken
-    honest = workspace.crowd_tables.own_places
+    honest = workspace.own_utilities
     monkeypatch.setattr(
-        workspace.crowd_tables, "own_places", lambda problem, sets, *, snapped: honest(problem, sets, snapped=False)
+        workspace, "own_utilities", lambda problem, own, *, snapped: honest(problem, own, snapped=False)
     )
     found = attacked(problem, "palma", settings=settings)
     assert found.broken, found.verdict

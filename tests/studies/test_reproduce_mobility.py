@@ -13,8 +13,8 @@ import pytest
 
 from palmatch.errors import InputError
 from palmatch.studies import reproduce_mobility as study
-from palmatch.studies.cells import run_cells
-from palmatch.studies.published_numbers import MOBILITY, beside
+from palmatch.studies.reproduced import MOBILITY, beside
+from palmatch.studies.tasks import run_tasks
 
 SHARED = Path(os.environ.get("PALMATCH_SHARED_DATA", Path(__file__).resolve().parents[2] / "../shared/data"))
 TRIPS = SHARED / "tlc_yellow_2016-01_head.csv"
@@ -31,9 +31,9 @@ def records() -> study.Records:
 
 @pytest.fixture(scope="module")
 def rows(records: study.Records, tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
-    cells = study.cells(records, edges=(1000, 2000), runs=4, seed=3)
+    cells = study.tasks(records, edges=(1000, 2000), runs=4, seed=3)
     settings = study.settings_of(records, runs=4, seed=3, version="test")
-    return run_cells(tmp_path_factory.mktemp("cells"), cells, settings, processes=1)
+    return run_tasks(tmp_path_factory.mktemp("cells"), cells, settings, processes=1)
 
 
 def test_every_method_is_played_at_every_edge_and_those_without_budget_once(rows: pl.DataFrame) -> None:
@@ -92,7 +92,7 @@ def test_the_same_seed_gives_the_same_rows_and_another_one_does_not(records: stu
 
 def test_squares_that_lie_elsewhere_are_other_squares(records: study.Records) -> None:
     moved = replace(records, origin=(40.95, -74.7))
-    here, there = (study.cells(some, edges=(2000,), runs=2, seed=5)[0] for some in (records, moved))
+    here, there = (study.tasks(some, edges=(2000,), runs=2, seed=5)[0] for some in (records, moved))
     first, other = (cell.work(*cell.arguments) for cell in (here, there))
     assert not first["loss"].equals(other["loss"])
     lots = [rows.filter(pl.col("method") == "random")["loss"] for rows in (first, other)]
@@ -108,7 +108,7 @@ def test_shorter_batches_of_the_city_are_smaller_and_longer_ones_refused() -> No
 @pytest.mark.parametrize(("edges", "runs"), [((), 1), ((1000, 1000), 1), ((1000,), 0)])
 def test_nothing_to_play_is_refused(records: study.Records, edges: tuple[float, ...], runs: int) -> None:
     with pytest.raises(InputError):
-        study.cells(records, edges=edges, runs=runs, seed=0)
+        study.tasks(records, edges=edges, runs=runs, seed=0)
 
 
 def write_trips(path: Path, times: list[datetime]) -> Path:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import re
 import struct
-from functools import partial
 from typing import Any
 
 import cbor2
 import pytest
 
-from palmatch.web import games
+from palmatch.live import messages as m
+from palmatch.live.codec import Envelope, decode
+from palmatch.live.keys import Signer, tag_of
+from palmatch.live.topics import Topic
+from palmatch.live.transport.frames import Op, frame, read_frame
 
 # Large squares, so that there are other agents in each.
 NIGHT = "#hour=4&edge=4000"
@@ -24,8 +25,8 @@ class Wire:
     """Every frame that a page sends over its WebSocket."""
 
     def __init__(self, page: Any) -> None:
-        self.frames: list[str] = []
-        page.on("websocket", lambda socket: socket.on("framesent", lambda frame: self.frames.append(str(frame))))
+        self.frames: list[bytes] = []
+        page.on("websocket", lambda socket: socket.on("framesent", lambda frame: self.frames.append(frame)))
 
 
 def take_part(page: Any, place: tuple[float, float]) -> str:
@@ -81,11 +82,17 @@ def with_fixed_draws(route: Any) -> None:
     route.fulfill(response=answer, body=answer.text().replace(DRAW, "[0, 0]"))
 
 
-def without_keys(name: str, value: Any) -> Any:
+def read(frame: bytes) -> tuple[Op, str, Envelope | None]:
+    """The operation of a page's frame, its kind of topic, and what it publishes: what every other party would read."""
+    op, where, packet = read_frame(frame)
+    return op, where.split("/")[3], decode(where, packet) if packet else None
+
+
+def without_keys(value: Any) -> Any:
     """A message without what is drawn afresh in every game: of keys, tokens and hashes only their length."""
     if isinstance(value, dict):
-        return {inner: without_keys(inner, content) for inner, content in value.items()}
-    return len(value) if isinstance(value, str) and name != "region" else value
+        return {inner: without_keys(content) for inner, content in value.items()}
+    return len(value) if isinstance(value, bytes) else value
 
 
 class Traffic:
@@ -105,19 +112,16 @@ class Traffic:
         As sets: how many copies leave before a game is over, and how requests interleave, is a matter of load.
         """
         messages = set()
-        for text in self.wire.frames:
-            frame = json.loads(text)
-            kind = frame["topic"].split("/")[3]
-            if kind in ("resource", "handover"):
-                continue
-            body = json.loads(base64.b64decode(frame["packet"]["body"])) if "packet" in frame else None
-            size = len(text) if body else 0
-            messages.add((frame["op"], kind, size, json.dumps(without_keys("", body), sort_keys=True)))
+        for sent in self.wire.frames:
+            op, kind, said = read(sent)
+            if kind not in ("resource", "handover"):
+                body = None if said is None else without_keys(cbor2.loads(said.body))
+                messages.add((op.name, kind, len(read_frame(sent)[2]), json.dumps(body, sort_keys=True)))
         return {asked for asked in self.asked if "/api/losses" not in asked[1]}, messages
 
 
 def test_given_the_same_report_what_a_page_sends_does_not_depend_on_where_in_its_square_it_is(browser, served) -> None:
-    seen, texts = [], []
+    seen = []
     for place in PLACES:
         context = browser.new_context()
         page = context.new_page()
@@ -127,24 +131,22 @@ def test_given_the_same_report_what_a_page_sends_does_not_depend_on_where_in_its
         page.locator("#agent").wait_for(timeout=120_000)
         assert "You sent report 1 of" in take_part(page, place)
         seen.append(traffic.told())
-        texts.append("".join(traffic.wire.frames))
-        context.close()
         # Neither as text nor as the bytes of its numbers.
-        packed = base64.b64encode(struct.pack("<dd", *place)).decode()[:20]
-        assert not any(part in texts[-1] for part in (str(place[0]), str(place[1]), packed))
+        sent = b"".join(traffic.wire.frames)
+        context.close()
+        leaks = [str(number).encode() for number in place]
+        leaks += [struct.pack(code, number) for number in place for code in ("<d", ">d", "<f", ">f")]
+        assert not any(leak in sent for leak in leaks)
     assert seen[0] == seen[1]
-    said = [message for message in seen[0][1] if message[0] == "publish"]
-    assert {kind for _, kind, _, _ in said} == {"join", "report"}
-    assert {size for _, _, size, _ in said} == {2048}
-
-
-def said_in(frame: str) -> dict[str, Any]:
-    """What a frame publishes, as the page wrote it."""
-    return dict(json.loads(base64.b64decode(json.loads(frame)["packet"]["body"])))
+    said = [message for message in seen[0][1] if message[0] == "PUBLISH"]
+    assert {(kind, size) for _, kind, size, _ in said} == {("join", 1024), ("report", 512)}
 
 
 class Copies:
-    """Joins and reports that a page sends, and what it is told of those that the board has heard, in this order."""
+    """Joins and reports that a page sends, and what it is told of those that the board has heard, in this order.
+
+    With `forged` the page is told of each of its messages at once that it was heard, by another party than the board.
+    """
 
     def __init__(self, page: Any, *, forged: bool) -> None:
         self.events: list[tuple[str, Any]] = []
@@ -152,37 +154,42 @@ class Copies:
         page.route_web_socket("**/bus", self._routed)
 
     def _routed(self, route: Any) -> None:
-        hub = route.connect_to_server()
+        hub, forger = route.connect_to_server(), Signer.fresh()
 
-        def to_hub(frame: str) -> None:
-            message = json.loads(frame)
-            kind = message["topic"].split("/")[3]
-            if message["op"] == "publish" and kind in ("join", "report"):
-                self.events.append((kind, said_in(frame)))
-            hub.send(frame)
+        def forge(envelope: Envelope) -> None:
+            message = envelope.message
+            if isinstance(message, m.Join):
+                self.region, self.tag = message.region, tag_of(envelope.topic.game, message.key)
+            where = Topic(envelope.topic.game, "heard", self.region)
+            heard = m.Heard(region=self.region, sequence=int(isinstance(message, m.Report)), tags=self.tag)
+            route.send(frame(Op.MESSAGE, str(where), forger.packet(where, heard)))
 
-        def to_page(frame: str) -> None:
-            message = json.loads(frame)
-            if message["op"] == "message" and message["topic"].split("/")[3] == "heard":
+        def to_hub(said: bytes) -> None:
+            _, kind, envelope = read(said)
+            if envelope is not None and kind in ("join", "report"):
+                self.events.append((kind, envelope))
                 if self.forged:
-                    # Everything as the board said it, but for the signature.
-                    signature = bytearray(base64.b64decode(message["packet"]["signature"]))
-                    signature[0] ^= 1
-                    message["packet"]["signature"] = base64.b64encode(signature).decode()
-                    frame = json.dumps(message)
-                self.events.append(("heard", base64.b64decode(message["packet"]["body"])))
-            route.send(frame)
+                    forge(envelope)
+            hub.send(said)
+
+        def to_page(said: bytes) -> None:
+            op, where, packet = read_frame(said, tuple(Op))
+            heard = op in (Op.MESSAGE, Op.RETAINED) and where.split("/")[3] == "heard"
+            if heard:
+                self.events.append(("heard", decode(where, packet)))
+            if not (heard and self.forged):
+                route.send(said)
 
         route.on_message(to_hub)
         hub.on_message(to_page)
 
     def after_heard(self) -> list[str]:
         """Copies that left after the board had said that it has this device's message of that kind."""
-        tag = next(base64.b64decode(said["tag"]) for kind, said in self.events if kind == "report")
+        tag = next(one.message.tag for kind, one in self.events if kind == "report")
         heard, late = set(), []
-        for kind, said in self.events:
-            if kind == "heard" and tag in said:
-                heard.add("report" if m_sequence(said) else "join")
+        for kind, one in self.events:
+            if kind == "heard" and tag in one.message.tags:
+                heard.add("report" if one.message.sequence else "join")
             elif kind in heard:
                 late.append(kind)
         return late
@@ -191,17 +198,13 @@ class Copies:
         return {name: sum(kind == name for kind, _ in self.events) for name in ("join", "report")}
 
 
-def m_sequence(body: bytes) -> int:
-    return int(cbor2.loads(body)["sequence"])
-
-
 def test_a_page_stops_sending_copies_when_the_board_says_that_it_has_heard_it(visit) -> None:
     copies = Copies(visit.page, forged=False)
     page = visit.open(NIGHT)
     page.locator("#agent").wait_for()
     take_part(page, PLACES[0])
     assert copies.after_heard() == []
-    assert 0 in {m_sequence(said) for kind, said in copies.events if kind == "heard"}
+    assert 0 in {one.message.sequence for kind, one in copies.events if kind == "heard"}
     # On a busy machine all copies may have left by then.
     assert copies.sent()["join"] <= 3
 
@@ -213,47 +216,17 @@ def test_a_page_does_not_believe_that_it_was_heard_without_the_boards_signature(
     take_part(page, PLACES[0])
     # The slot of the reports may end before all copies have left: when the board has those of all agents.
     assert copies.sent()["join"] == 3
-    assert "join" in copies.after_heard()
     # One message, several times.
     for name in ("join", "report"):
-        assert len({json.dumps(said) for kind, said in copies.events if kind == name}) == 1
-
-
-def test_a_page_that_wants_two_vehicles_gets_two_and_hands_its_place_to_both(
-    visit, served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def with_demand(route: Any) -> None:
-        answer = route.fetch()
-        assert 'when_spent: "zero",' in answer.text()
-        route.fulfill(
-            response=answer, body=answer.text().replace('when_spent: "zero",', 'when_spent: "zero", demand: 2,')
-        )
-
-    monkeypatch.setattr(games, "opening_of", partial(games.opening_of, demand=2))
-    visit.page.route("**/agent.mjs", with_demand)
-    page = visit.open(NIGHT)
-    page.locator("#agent").wait_for()
-    said = take_part(page, PLACES[1])
-    found = re.search(r"you got vehicle (\S+) and (\S+)\.", said)
-    assert found is not None, said
-    assert found[1] != found[2]
-    for _ in range(100):
-        arrived = {one.resource for some in served.games.arrivals.values() for one in some if one.position == PLACES[1]}
-        if {found[1], found[2]} <= arrived:
-            break
-        page.wait_for_timeout(100)
-    else:
-        raise AssertionError("not both vehicles learnt where their passenger is")
-    # One report, charged once.
-    assert "7.00 of 8 left" in page.inner_text("#budget")
+        assert len({one.body for kind, one in copies.events if kind == name}) == 1
 
 
 def with_marked_decision(route: Any) -> None:
     """Serve the player with a row in the list of what was sent for when it begins to decide on the table."""
     answer = route.fetch()
-    decides = "const sends = await this.take(tableRecord"
+    decides = "const sends = await this.take(record, table.hash)"
     assert decides in answer.text()
-    mark = 'this.bus.spy({ op: "decides", topic: "pm/1/game/decides" }, 0);'
+    mark = 'this.bus.spy({ topic: "pm/1/game/decides", message: {} }, 0);'
     route.fulfill(response=answer, body=answer.text().replace(decides, mark + decides))
 
 
@@ -299,6 +272,26 @@ def test_a_spent_budget_and_other_squares_are_explained_and_a_new_device_begins_
     page.locator("#take-part:enabled").wait_for()
     page.click("#new-device")
     page.locator("#budget", has_text="8.00 of 8 left").wait_for()
+
+
+def test_a_new_device_has_a_new_key_and_the_same_one_keeps_its_own(browser, served) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    keys: list[bytes] = []
+    page.on("request", lambda asked: keys.append(asked.post_data_buffer) if "/api/member" in asked.url else None)
+    page.route("**/api/game**", lambda route: route.fulfill(status=400, json={"error": "No game today."}))
+    page.goto(served.address + NIGHT)
+    page.locator("#agent").wait_for(timeout=120_000)
+    page.fill("#latitude", str(PLACES[0][0]))
+    page.fill("#longitude", str(PLACES[0][1]))
+    for again, known in (("#latitude", 1), ("#latitude", 1), ("#new-device", 2)):
+        page.locator(again).dispatch_event("click" if again == "#new-device" else "change")
+        page.locator("#agent-status", has_text="nothing has been sent").wait_for()
+        page.click("#take-part")
+        page.locator("#agent-status", has_text="No game today.").wait_for()
+        page.locator("#take-part:enabled").wait_for()
+        assert len(set(keys)) == len(keys) == known
+    context.close()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from palmatch.live.messages import KEY
-from palmatch.live.transport.frames import JSON, PATH
+from palmatch.live.transport.frames import CBOR, PATH
 from palmatch.live.transport.hub import Hub
 from palmatch.web.games import LiveGames
 from palmatch.web.scenes import Scenes
@@ -39,7 +39,7 @@ def asked(server: Starlette, kind: str, path: str, headers: dict[str, str], part
     pairs = [(name.lower().encode(), value.encode()) for name, value in ({"Host": HERE} | headers).items()]
     scope = {"type": kind, "path": path, "raw_path": path.encode(), "query_string": b"hour=4", "headers": pairs}
     scope |= {"scheme": "http", "method": "POST" if parts else "GET", "server": ("127.0.0.1", 8765), "root_path": ""}
-    scope |= {"http_version": "1.1", "subprotocols": [JSON], "extensions": {}}
+    scope |= {"http_version": "1.1", "subprotocols": [CBOR], "extensions": {}}
     first = [{"type": "websocket.connect"}, {"type": "websocket.disconnect", "code": 1000}]
     body = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     waiting = first if kind == "websocket" else [*body, {"type": "http.request", "body": b"", "more_body": False}]

@@ -9,7 +9,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import palmatch
-from palmatch.cli import started
 
 # In the order of the help. The module `palmatch.cli.NAME` has `command`, HELP and EXAMPLES, or an `app` of its own.
 COMMANDS = (
@@ -17,15 +16,11 @@ COMMANDS = (
     "examples",
     "match",
     "compare",
-    "frontier",
     "limit",
     "plan",
-    "regions",
     "types",
     "audit",
-    "bench",
     "day",
-    "data",
     "ledger",
     "live",
     "reproduce",
@@ -79,7 +74,6 @@ app = typer.Typer(
 def subcommand(name: str) -> Any:
     """Return a subcommand, ready to be run."""
     module = import_module(f"palmatch.cli.{name}")
-    started(name)
     if hasattr(module, "app"):
         group = typer.main.get_command(module.app)
         for command in group.commands.values():  # type: ignore[attr-defined]

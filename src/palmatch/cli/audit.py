@@ -10,7 +10,7 @@ import typer
 from palmatch.cli import options, show
 from palmatch.cli.inputs import inputs_of
 from palmatch.cli.options import option
-from palmatch.cli.outputs import check_outputs, folder_for
+from palmatch.cli.show import check_outputs, folder_for
 from palmatch.errors import InputError
 from palmatch.methods import METHODS, Settings
 from palmatch.problem import FloatArray, Problem
@@ -82,7 +82,7 @@ def command(
         )
     pictures = _draw(folder, found)
     if show.write_json(json, figures(found, settings, seed)):
-        _tell(problem, found, pictures)
+        _print_summary(problem, found, pictures)
     if found.broken:
         raise typer.Exit(1)
 
@@ -102,7 +102,7 @@ def _draw(folder: Path, found: Audit) -> list[Path]:
     return written
 
 
-def _tell(problem: Problem, found: Audit, pictures: list[Path]) -> None:
+def _print_summary(problem: Problem, found: Audit, pictures: list[Path]) -> None:
     given = found.attacks[0]
     show.say(show.size_of(problem))
     show.say(

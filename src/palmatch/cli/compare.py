@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
+import typer
+
 from palmatch.cli import options, show
-from palmatch.cli.inputs import inputs_of
+from palmatch.cli.inputs import given_or_synthetic
 from palmatch.cli.options import option
-from palmatch.cli.outputs import check_outputs, folder_for
+from palmatch.cli.show import check_outputs, folder_for
 from palmatch.errors import InputError
-from palmatch.matching import Matching, in_words
-from palmatch.methods import Settings
-from palmatch.report.units import fairness_table
-from palmatch.studies.compare import COMPARED, Comparison, Row
+from palmatch.matching import Matching, format_epsilon
+from palmatch.methods import METHODS, Settings
+from palmatch.report.phrases import epsilon_text
+from palmatch.report.units import fairness_table, loss_in_words
+from palmatch.studies.compare import COMPARED, Comparison, Row, lost_at
 from palmatch.studies.compare import compare as compare_methods
 from palmatch.studies.fairness import fairness
-from palmatch.studies.limit import CONFIDENCE
-from palmatch.studies.limit_points import LIMIT, LimitPoint
+from palmatch.studies.limit import CONFIDENCE, LIMIT, LimitPoint
 
 HELP = "Compare methods on the same files: welfare lost, privacy spent, rounds, with spread over runs."
 EXAMPLES = (
@@ -29,35 +34,46 @@ EXAMPLES = (
     "--methods published,hungarian-region,random --json rows.json\n\n"
     "Example: palmatch compare reviewers.csv papers.csv --domain papers --areas 3,4 --methods published,random\n\n"
     "Example: palmatch compare agents.csv vehicles.csv --methods limit,once,hungarian-once: beside the limit every run "
-    "is on agents drawn from the public prior, and not on those of the file."
+    "is on agents drawn from the public prior, and not on those of the file.\n\n"
+    "Example: palmatch compare agents.csv vehicles.csv --epsilon 0.1,1,8 --page frontier: what privacy costs.\n\n"
+    "Without files it is about a synthetic city, or with --domain papers about a synthetic conference."
 )
 
 _METHODS = ",".join(COMPARED)
 
 
-@options.sharing
+@partial(options.sharing, without=["epsilon"])
 def command(
     *,
-    agents: options.Agents,
+    agents: Annotated[
+        Path | None, typer.Argument(help="The agents, as for match; a synthetic city unless given.")
+    ] = None,
     resources: options.Resources = None,
     chosen: options.ProblemOptions,
     edge: options.Edges = "1000",
     areas: options.AreasList = "3",
     methods: Annotated[str, options.methods_option(_METHODS)] = _METHODS,
     runs: options.Runs = 32,
+    epsilons: options.Epsilons = "1",
     budget: options.BudgetOptions,
+    data_seed: options.DataSeed = 0,
     page: Annotated[
-        Path | None, option("--page", "A folder for report.html: losses and how evenly all are served, in figures.")
+        Path | None,
+        option(
+            "--page",
+            "A folder for figures: losses and how evenly all are served (report.html), or, with several ε, loss over "
+            "ε (frontier.png).",
+        ),
     ] = None,
     json: options.Json = None,
 ) -> None:
     """Compare methods."""
-    names = options.methods(methods, beside=[LIMIT])
+    names, budgets = options.methods(methods, beside=[LIMIT]), options.numbers(epsilons, "--epsilon")
     check_outputs(agents, resources, *chosen.files, json=json)
     if page is not None:
         _check_page(page, chosen.sizes(edge, areas), names)
-    inputs = inputs_of(agents, resources, chosen)
-    settings, seed = budget.settings, budget.seed
+    inputs = given_or_synthetic(agents, resources, chosen, seed=data_seed)
+    settings, seed = replace(budget.settings, epsilon=budgets[0]), budget.seed
     results = []
     for size in chosen.sizes(edge, areas):
         with show.progress_bar(chosen.title(size)) as progress:
@@ -65,19 +81,28 @@ def command(
                 inputs.problems(size, seed),
                 names,
                 runs=runs,
+                epsilon=budgets if len(budgets) > 1 else None,
                 settings=settings,
                 seed=seed,
                 **chosen.named_size(size),
                 progress=progress,
             )
         results.append(result)
+    where = _where(chosen, agents, resources)
     if page is not None:
-        title = " and ".join(path.name for path in (agents, resources) if path is not None)
-        _write_page(page, results[0], title, settings, seed)
+        _write_page(page, results[0], where, settings, seed)
     if show.write_json(json, figures(results, seed)):
-        _tell(results, runs, settings, seed)
+        _print_summary(results, where, runs, settings, seed)
         if page is not None:
-            show.say(f"Open {page / 'report.html'}: for you alone, it is computed from true utilities.")
+            shown = "frontier.png" if len(budgets) > 1 else "report.html"
+            show.say(f"Open {page / shown}: for you alone, it is computed from true utilities.")
+
+
+def _where(chosen: options.ProblemOptions, agents: Path | None, resources: Path | None) -> str:
+    """Return what was matched: the files' names, or which synthetic data."""
+    if agents is None:
+        return {"mobility": "A synthetic city", "papers": "A synthetic conference"}[chosen.domain]
+    return " and ".join(path.name for path in (agents, resources) if path is not None)
 
 
 def _check_page(folder: Path, sizes: Sequence[object], methods: Sequence[str]) -> None:
@@ -89,8 +114,14 @@ def _check_page(folder: Path, sizes: Sequence[object], methods: Sequence[str]) -
     folder_for(folder)
 
 
-def _write_page(folder: Path, result: Comparison, title: str, settings: Settings, seed: int | None) -> None:
+def _write_page(folder: Path, result: Comparison, where: str, settings: Settings, seed: int | None) -> None:
     # Drawing takes a second before anything else needs it.
+    if len(result.epsilons) > 1:
+        from palmatch.report.figures import frontier_figure
+        from palmatch.report.style import save_both
+
+        save_both(frontier_figure(result, f"{where}: {show.sides_of(result.problem)}"), folder, "frontier")
+        return
     from palmatch.report.page import write_report
 
     headline = "once" if "once" in result.runs else next(iter(result.runs))
@@ -98,7 +129,7 @@ def _write_page(folder: Path, result: Comparison, title: str, settings: Settings
     write_report(
         folder,
         result,
-        title=title,
+        title=where,
         headline=headline,
         settings=settings,
         seed=seed,
@@ -107,13 +138,22 @@ def _write_page(folder: Path, result: Comparison, title: str, settings: Settings
     )
 
 
-def _tell(results: Sequence[Comparison], runs: int, settings: Settings, seed: int | None) -> None:
-    problem = results[0].problem
-    show.say(show.size_of(problem) if len(results) == 1 else show.sides_of(problem))
-    show.say(f"{show.counted(runs, 'run')}, ε = {in_words(settings.epsilon)}, δ = {in_words(settings.delta)}")
+def _print_summary(results: Sequence[Comparison], where: str, runs: int, settings: Settings, seed: int | None) -> None:
+    problem, epsilons = results[0].problem, results[0].epsilons
+    show.say(f"{where}: {show.size_of(problem) if len(results) == 1 else show.sides_of(problem)}")
+    budgets = ", ".join(map(format_epsilon, epsilons))
+    show.say(f"{show.counted(runs, 'run')}, ε = {budgets}, δ = {format_epsilon(settings.delta)}")
     show.say_seeded(seed)
-    show.show_rows([row for result in results for row in result.rows])
-    show.explain_rows([row for result in results for row in result.rows])
+    rows = [row for result in results for row in result.rows]
+    if len(epsilons) > 1:
+        for result in results:
+            _show_losses(
+                result.rows, lambda row: "any ε" if math.isnan(row.epsilon) else f"ε {format_epsilon(row.epsilon)}"
+            )
+            show.say(loss_in_words(lost_at(result)))
+    else:
+        show_rows(rows)
+    explain_rows(rows)
     if problem.seats is not None and len(results) == 1:
         show.show_table(*fairness_table(problem, _first(results[0])))
         show.say(
@@ -126,6 +166,56 @@ def _tell(results: Sequence[Comparison], runs: int, settings: Settings, seed: in
     if _private_methods(results):
         show.say(f"Not to be published: {show.PRIVATE_EPSILON}")
     show.say_notes(*(result.problem for result in results))
+    own = int(np.isfinite(problem.epsilon).sum())
+    if own and len(epsilons) > 1:
+        brings = "brings a budget of its own" if own == 1 else "bring budgets of their own"
+        show.say(f"Note: {show.counted(own, 'agent')} {brings}, which --epsilon does not change.")
+
+
+def show_rows(rows: Sequence[Row]) -> None:
+    """Print a comparison: everything about each method, or its loss over several sizes of region."""
+    if len({(row.edge, row.areas) for row in rows}) > 1:
+        _show_losses(rows, lambda row: f"{row.edge:g} m" if row.areas is None else show.counted(row.areas, "area"))
+        return
+    names = ("method", "loss %", "±", "ε median", "ε max", "matched", "rounds")
+    lines = [
+        (
+            row.method,
+            # Rounded first, since the optimum's loss of next to nothing may be a negative zero.
+            f"{round(100 * row.loss_mean, 1) + 0.0:.1f}",
+            f"{100 * row.loss_sd:.1f}",
+            epsilon_text(row.epsilon_median),
+            epsilon_text(row.epsilon_max),
+            f"{row.matched_mean:,.1f}".removesuffix(".0") if row.matched_mean >= 0 else "-",
+            f"{row.rounds_mean:,.0f}" if row.rounds_mean else "-",
+        )
+        for row in rows
+    ]
+    show.show_table(names, lines)
+
+
+def explain_rows(rows: Sequence[Row]) -> None:
+    """Say what the columns of a comparison mean, and which ε of it cannot be compared with the others."""
+    none = " ε none: no privacy." if any(math.isinf(row.epsilon_max) for row in rows) else ""
+    show.say(f"Loss is against the full-information optimum; ± is the standard deviation over runs.{none}")
+    if any(row.method in METHODS and METHODS[row.method].notion == "geo-indistinguishability" for row in rows):
+        show.say(
+            "Methods with geo in their name: ε holds for two places half an edge apart and grows with the distance "
+            "(geo-indistinguishability); it does not compare with the ε of the others."
+        )
+
+
+def _show_losses(rows: Sequence[Row], title: Callable[[Row], str]) -> None:
+    """Print the loss of each method, in columns by what a row is called; what has no ε of its own comes last."""
+    titles = list(dict.fromkeys(title(row) for row in sorted(rows, key=lambda row: math.isnan(row.epsilon))))
+    # More columns have room with the spread below the mean.
+    gap = "\n±" if len(titles) > 4 else " ± "
+    lines = []
+    for method in dict.fromkeys(row.method for row in rows):
+        own = {title(row): row for row in rows if row.method == method}
+        told = {name: f"{100 * row.loss_mean:.1f}{gap}{100 * row.loss_sd:.1f}" for name, row in own.items()}
+        lines.append((method, *(told.get(name, "") for name in titles)))
+    show.show_table(["loss in %", *titles], lines)
 
 
 def tell_limit(points: Sequence[LimitPoint]) -> None:
@@ -148,7 +238,7 @@ def _private_methods(results: Sequence[Comparison]) -> list[str]:
 def figures(results: Sequence[Comparison], seed: int | None) -> dict[str, object]:
     """Return the comparison as plain data, for JSON; figures that mean nothing are null."""
     problem = results[0].problem
-    return {
+    told: dict[str, object] = {
         "problem": {
             "agents": problem.agents,
             "resources": problem.resources,
@@ -166,6 +256,21 @@ def figures(results: Sequence[Comparison], seed: int | None) -> dict[str, object
             for result in results
             for method, matching in _first(result).items()
         ],
+    }
+    return told | _over_budgets(results) if len(results[0].epsilons) > 1 else told
+
+
+def _over_budgets(results: Sequence[Comparison]) -> dict[str, object]:
+    """Return what the JSON has besides where there are several budgets; ε is null for a method that ignores it."""
+    lost = [lost_at(result) for result in results]
+    return {
+        "epsilons": results[0].epsilons,
+        "centralised": [method for method in results[0].runs if METHODS.find(method).centre],
+        "lost": [
+            _size(result) | asdict(one) | {"words": loss_in_words(one)}
+            for result, one in zip(results, lost, strict=True)
+        ],
+        "not_to_be_published": ["rows", "fairness", "lost", "problem.notes", "problem.seed"],
     }
 
 

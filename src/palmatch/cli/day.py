@@ -9,23 +9,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final
 
 import typer
 
 import palmatch
+from palmatch.atomic import make_folder, write_atomic
 from palmatch.cli import options, show
 from palmatch.cli.options import option
-from palmatch.cli.outputs import check_outputs
-from palmatch.data.whole import made_folder, write_whole
+from palmatch.cli.show import check_outputs
 from palmatch.errors import InputError
 from palmatch.report.day_figures import day_figure, true_figure
 from palmatch.report.style import save_both
-from palmatch.studies.cells import Setting, check_settings, write_rows
-from palmatch.studies.day import PRIVATE_FOLDER, Played, play_day, summary, true_figures
-from palmatch.studies.day_area import Area
-from palmatch.studies.day_plan import Plan, Waiting, check, guarantee, spread
-from palmatch.studies.day_trips import DAY, DayTrips, trips_of_city, trips_of_file
+from palmatch.studies.day import (
+    DAY,
+    PRIVATE_FOLDER,
+    Area,
+    DayTrips,
+    Plan,
+    Played,
+    check,
+    guarantee,
+    play_day,
+    spread,
+    summary,
+    trips_of_city,
+    trips_of_file,
+    true_figures,
+)
+from palmatch.studies.tasks import Setting, check_settings, write_rows
 
 NAME = "day"
 HELP = "Play a whole day of taxi requests: vehicles move, agents wait, each has one budget for the day."
@@ -56,14 +68,6 @@ def command(
     edge: options.Edge = 1000.0,
     epsilon: Annotated[float, option("--epsilon", "What an agent spends in a batch.")] = 1.0,
     budget: Annotated[float, option("--budget-per-day", "What an agent may spend in the day; then ε = 0.")] = 1.0,
-    waiting: Annotated[
-        str,
-        option(
-            "--waiting",
-            "Match a waiting agent by its stored report (memoised), or anew until its budget is spent and then by "
-            "its region (region).",
-        ),
-    ] = "memoised",
     delta: options.Delta = 1e-5,
     vehicles: Annotated[
         int | None, option("--vehicles", "How many; 1.1 times the trips that are under way at once unless given.")
@@ -89,7 +93,6 @@ def command(
         patience=60 * patience,
         speed=speed / 3.6,
         interest=interest,
-        waiting=cast(Waiting, waiting),
         start=first,
         end=last,
         seed=seed,
@@ -103,7 +106,6 @@ def command(
         "patience": patience,
         "speed": speed,
         "interest": interest,
-        "waiting": waiting,
         "start": clock(first),
         "end": clock(last),
     }
@@ -127,7 +129,7 @@ def command(
     except OSError as error:
         raise InputError(f"{out}: cannot be written to ({error.strerror}); choose another --out.") from None
     if show.write_json(json, told):
-        _tell(told, true, plan, out)
+        _print_summary(told, true, plan, out)
 
 
 def seconds_of(text: str, option: str) -> float:
@@ -159,9 +161,9 @@ def _said(typed: Mapping[str, Setting]) -> dict[str, tuple[str, str]]:
 
 def private_folder(out: Path) -> Path:
     """Make the folder for what is not to be published, which no other user may enter, and say so in it."""
-    private = made_folder(out / PRIVATE_FOLDER)
+    private = make_folder(out / PRIVATE_FOLDER)
     private.chmod(0o700)
-    write_whole(private / "README.txt", _README)
+    write_atomic(private / "README.txt", _README)
     return private
 
 
@@ -194,14 +196,14 @@ def _draw(out: Path, played: Played, told: dict[str, Any], true: dict[str, Any])
     save_both(true_figure(batches, agents, told, true), out / PRIVATE_FOLDER, "true-day")
 
 
-def _tell(told: dict[str, Any], true: dict[str, Any], plan: Plan, out: Path) -> None:
+def _print_summary(told: dict[str, Any], true: dict[str, Any], plan: Plan, out: Path) -> None:
     where = "a synthetic city" if told["made_up"] else f"{told['source']}, {told['date']}"
     batches = show.counted(told["batches"], "batch", "batches")
     show.say(f"A day of {where}: {plan.method}, {batches} of {plan.batch_seconds:g} s")
-    show.show_table(("what", ""), _lines(told), wrap=True)
+    show.show_table(("what", ""), _lines(told))
     if true["loss"] is not None:
         show.say("Not to be published, since it is computed from the true places of the agents:")
-        show.show_table(("what", ""), _true_lines(true), wrap=True)
+        show.show_table(("what", ""), _true_lines(true))
     show.say(spread(plan))
     show.show_guarantee(guarantee(plan))
     for note in told["notes"]:
@@ -235,13 +237,10 @@ def _lines(told: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _true_lines(true: dict[str, Any]) -> list[tuple[str, str]]:
-    spread_of_batches, took = true["loss_of_batches_sd"], true["seconds"]
+    spread_of_batches = true["loss_of_batches_sd"]
     plus = "" if spread_of_batches is None else f" ± {100 * spread_of_batches:.1f}"
     lines = [("welfare lost against the optimum of each batch, in %", f"{100 * true['loss']:.1f}{plus}")]
     if true["wait_median_seconds"] is not None:
         waits = f"{true['wait_median_seconds'] / 60:.1f}, {true['wait_90_seconds'] / 60:.1f}"
         lines.append(("minutes until picked up: median, slowest tenth", waits))
-    if took:
-        longest = max(took, key=lambda what: took[what])
-        lines.append((f"seconds of this run, of which {longest}", f"{sum(took.values()):,.0f}, {took[longest]:,.0f}"))
     return lines

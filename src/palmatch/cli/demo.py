@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 from palmatch.cli import options, show
+from palmatch.cli.compare import explain_rows, show_rows, tell_limit
 from palmatch.cli.compare import figures as compare_figures
-from palmatch.cli.compare import tell_limit
 from palmatch.cli.options import option
-from palmatch.cli.outputs import check_outputs, folder_for
+from palmatch.cli.show import check_outputs, folder_for
 from palmatch.data import city
 from palmatch.data.files import write_rows
 from palmatch.data.points import read_points
@@ -18,7 +18,7 @@ from palmatch.matching import Matching
 from palmatch.methods import METHODS, Settings, Workspace, prepare
 from palmatch.report.page import write_report
 from palmatch.studies.compare import compare
-from palmatch.studies.limit_points import LIMIT
+from palmatch.studies.limit import LIMIT
 
 HELP = "Match a morning in a synthetic city by many methods, and write a page about it."
 EXAMPLES = "Example: palmatch demo --out demo --data-seed 1"
@@ -39,9 +39,6 @@ def command(
     limit: Annotated[
         bool, option("--limit", "Add what no private method can beat; every run then draws its own agents.")
     ] = False,
-    all_methods: Annotated[
-        bool, option("--all", "Play also methods that plan anew in every run, which takes much longer.")
-    ] = False,
     json: options.Json = None,
 ) -> None:
     """Run the demonstration."""
@@ -60,8 +57,7 @@ def command(
     settings = Settings(epsilon=epsilon, delta=delta)
     workspace = Workspace(problem)
     with show.progress_bar("demo") as progress:
-        left_out = [name for name, method in METHODS.items() if method.plans_in_play and not all_methods]
-        names = [*([LIMIT] if limit else []), *(name for name in METHODS if name not in left_out)]
+        names = [*([LIMIT] if limit else []), *METHODS]
         result = compare(workspace, names, runs=runs, settings=settings, seed=seed, edge=edge, progress=progress)
         written = write_report(
             folder,
@@ -71,18 +67,15 @@ def command(
             settings=settings,
             seed=seed,
             command=f"palmatch demo{chosen} --data-seed {data_seed} --hour {hour:g} --edge {edge:g} --runs {runs}"
-            + " --limit" * limit
-            + " --all" * all_methods,
+            + " --limit" * limit,
             outline=city.outline(),
             traces=_watch(workspace, settings, seed),
         )
     if show.write_json(json, compare_figures([result], seed)):
         show.say(f"A synthetic city, {hour:g} o'clock: {show.size_of(problem)}")
         show.say_seeded(seed)
-        show.show_rows(sorted(result.rows, key=lambda row: row.loss_mean))
-        show.explain_rows(result.rows)
-        if left_out:
-            show.say(f"Not played, since it plans anew in every run: {', '.join(left_out)}; --all plays it too.")
+        show_rows(sorted(result.rows, key=lambda row: row.loss_mean))
+        explain_rows(result.rows)
         if result.limit:
             tell_limit(result.limit)
         show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is synthetic.")

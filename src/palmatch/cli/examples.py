@@ -8,11 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 import palmatch
+from palmatch.atomic import write_atomic
 from palmatch.cli import show
-from palmatch.cli.options import option
-from palmatch.cli.outputs import folder_for
-from palmatch.data.whole import write_whole
+from palmatch.cli.show import folder_for
 from palmatch.errors import InputError
 
 HELP = "Write the example files and scripts that the guides use into a new folder."
@@ -20,7 +21,7 @@ EXAMPLES = "Example: palmatch examples --out examples\n\nREADME.md in the folder
 
 
 def command(
-    out: Annotated[Path, option("--out", "The folder, which must not exist yet or be empty.")] = Path("examples"),
+    out: Annotated[Path, typer.Option(help="The folder, which must not exist yet or be empty.")] = Path("examples"),
 ) -> None:
     """Copy the examples."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -30,7 +31,7 @@ def command(
     for file in files:
         target = folder / file.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, file.read_bytes())
+        write_atomic(target, file.read_bytes())
     show.say(f"{len(files)} files are in {out}. Begin with: cd {out}, then")
     show.say("  palmatch match agents.csv vehicles.csv --out pairs.csv")
     show.say(f"{out / 'README.md'} lists what else there is to try.")

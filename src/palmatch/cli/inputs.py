@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,11 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.cli.memory import check_areas, check_city, check_file, check_types
 from palmatch.cli.options import ProblemOptions, numbers, place, score_range
 from palmatch.cli.show import announce_compiling
 from palmatch.data import city
-from palmatch.data.cells import identifiers, unit_counts, unused
+from palmatch.data.columns import identifiers, unit_counts, unused
 from palmatch.data.conference import conference
 from palmatch.data.files import listed, read_sheet
 from palmatch.data.labels import Labels, check_same_areas, need_primary, read_labels
@@ -34,6 +34,7 @@ from palmatch.data.scores import (
 from palmatch.data.tables import ListedRows, Table, Types, check_regions, read_table, read_types
 from palmatch.domains import mobility, papers, plugin, scores, table
 from palmatch.domains import pairs as partners
+from palmatch.domains.papers import types_of_region
 from palmatch.errors import InputError
 from palmatch.problem import Problem
 from palmatch.report.phrases import counted
@@ -76,10 +77,46 @@ class Inputs:
 def inputs_of(agents: Path, resources: Path | None, chosen: ProblemOptions) -> Inputs:
     """Read both files, and those that the options name; with --pairs there is one file of agents."""
     announce_compiling()
-    for file in (agents, resources, chosen.types, chosen.likely):
-        check_file(file)
-    if chosen.pairs or resources is None:
-        return _partners(agents, resources, chosen)
+    found = (
+        _partners(agents, resources, chosen) if chosen.pairs or resources is None else _sides(agents, resources, chosen)
+    )
+    return replace(found, problem=lambda *size: _check_memory(found.problem(*size)))
+
+
+def _check_memory(problem: Problem) -> Problem:
+    if problem.interest is None:
+        refuse_beyond_memory(problem.agents, problem.resources, "add --interest 20, or match fewer at a time")
+    return problem
+
+
+def refuse_beyond_memory(agents: int, resources: int, remedy: str) -> None:
+    """Refuse to hold a utility, of 8 bytes, for each of so many pairs where less memory is free."""
+    takes, free = 8 * agents * resources, _free_memory()
+    if takes > free:
+        raise InputError(
+            f"{agents:,} agents and {resources:,} resources take {takes / 1e9:,.0f} GB for their utilities, and this "
+            f"machine has {free / 1e9:,.0f} GB free: {remedy}."
+        )
+
+
+def _free_memory() -> float:
+    """Return the bytes that are free, or all that there are where the system tells no more."""
+    try:
+        told = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
+    except OSError:
+        told = None
+    return 1024.0 * int(told[1]) if told else float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def check_areas(areas: int, *, named: int, papers: int) -> None:
+    """Refuse an --areas that means nothing where so many areas are named, or whose possible reviewers are too many."""
+    if not 1 <= areas <= named:
+        raise InputError(f"Expected --areas from 1 to {named}, as many as there are, got --areas {areas}.")
+    refuse_beyond_memory(types_of_region(areas, named), papers, f"choose --areas below {areas}")
+
+
+def _sides(agents: Path, resources: Path, chosen: ProblemOptions) -> Inputs:
+    """Read the files of agents and resources."""
     scored = chosen.domain == "table" and is_score_file(agents)
     _check_options(agents, resources, chosen, scored=scored)
     pairs = Pairs(()) if chosen.conflicts is None else read_pairs(chosen.conflicts)
@@ -142,10 +179,8 @@ def _check_options(agents: Path, resources: Path | None, chosen: ProblemOptions,
 
 def given_or_synthetic(agents: Path | None, resources: Path | None, chosen: ProblemOptions, *, seed: int) -> Inputs:
     """Return what the files hold; without files the synthetic city at eight in the morning, or the conference."""
-    if agents is not None and resources is not None:
+    if agents is not None:
         return inputs_of(agents, resources, chosen)
-    if agents is not None or resources is not None:
-        raise InputError("AGENTS and RESOURCES go together: give both files, or neither for a synthetic city.")
     if chosen.domain not in ("mobility", "papers") or chosen.types is not None:
         table = chosen.domain == "table" or chosen.types is not None
         needs = "table needs --types FILE," if table else f"{chosen.domain} needs"
@@ -169,18 +204,16 @@ def _on_map(
     likely = None if chosen.likely is None else read_points(chosen.likely, role="resources")
 
     def problem(edge: float, _seed: int | None) -> Problem:
-        return check_city(
-            mobility.problem(
-                requests,
-                vehicles,
-                edge=edge,
-                alpha=chosen.alpha,
-                spacing=_SPACING if chosen.spacing is None else chosen.spacing,
-                interest=chosen.interest,
-                origin=place(chosen.origin),
-                likely=likely,
-                **limits._asdict(),
-            )
+        return mobility.problem(
+            requests,
+            vehicles,
+            edge=edge,
+            alpha=chosen.alpha,
+            spacing=_SPACING if chosen.spacing is None else chosen.spacing,
+            interest=chosen.interest,
+            origin=place(chosen.origin),
+            likely=likely,
+            **limits._asdict(),
         )
 
     return Inputs(problem)
@@ -190,7 +223,7 @@ def _rides(agents: Path, chosen: ProblemOptions, excluded: Sequence[tuple[str, s
     trips = read_trips(agents)
 
     def problem(edge: float, _seed: int | None) -> Problem:
-        found = partners.rides(
+        return partners.rides(
             trips,
             edge=edge,
             spacing=chosen.spacing,
@@ -198,7 +231,6 @@ def _rides(agents: Path, chosen: ProblemOptions, excluded: Sequence[tuple[str, s
             origin=place(chosen.origin),
             conflicts=excluded,
         )
-        return found if chosen.interest is not None else check_types(found)
 
     return Inputs(problem)
 
@@ -215,9 +247,7 @@ def _plugin(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limi
     sheets, settings = (read_sheet(agents), read_sheet(resources)), dict(map(_setting, chosen.set or ()))
 
     def problem(_size: float, _seed: int | None) -> Problem:
-        return check_types(
-            plugin.problem(chosen.domain, *sheets, settings=settings, interest=chosen.interest, **limits._asdict())
-        )
+        return plugin.problem(chosen.domain, *sheets, settings=settings, interest=chosen.interest, **limits._asdict())
 
     return Inputs(problem)
 
@@ -277,8 +307,7 @@ def _papers(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limi
 
 def _of_areas(reviewers: Labels, submitted: Labels, chosen: ProblemOptions, limits: _Limits = _NO_LIMITS) -> Inputs:
     def problem(areas: float, seed: int | None) -> Problem:
-        counts = {"agents": len(reviewers.marks), "papers": len(submitted.marks)}
-        check_areas(int(areas), named=len(reviewers.areas), **counts)
+        check_areas(int(areas), named=len(reviewers.areas), papers=len(submitted.marks))
         return papers.problem(
             reviewers,
             submitted,

@@ -14,7 +14,7 @@ import typer
 
 from palmatch.cli import options, show
 from palmatch.cli.options import option
-from palmatch.cli.outputs import check_outputs
+from palmatch.cli.show import check_outputs
 from palmatch.device.ledger import Entry, Summary, epsilon_of, reopen
 from palmatch.errors import InputError
 
@@ -67,9 +67,9 @@ def show_ledger(
     with reopen(file) as ledger:
         summary = ledger.summary()
         # Others may go on charging: the lines are about the same rows as the summary.
-        lines = by_matching(islice(ledger.entries(), summary.charges + len(summary.limit_changes)))
+        lines = by_matching(islice(ledger.entries(), summary.lines))
     if show.write_json(json, _figures(file, summary, lines)):
-        _tell(summary, lines, most=len(lines) if everything else _MATCHINGS)
+        _print_summary(summary, lines, most=len(lines) if everything else _MATCHINGS)
 
 
 @app.command("verify", help=VERIFY_HELP, epilog=EXAMPLES)
@@ -104,16 +104,16 @@ def _check(file: Path, json: Path | None) -> None:
     check_outputs(json=json)
 
 
-def _tell(summary: Summary, lines: Sequence[MatchingLine], *, most: int) -> None:
+def _print_summary(summary: Summary, lines: Sequence[MatchingLine], *, most: int) -> None:
     show.say(f"Ledger of {summary.agent}; every ε is rounded up, times are UTC")
     limits = summary.limits
     show.say(f"Lifetime:    {_standing(summary.spent, summary.remaining, limits.lifetime)}")
-    show.say(f"This period: {_standing(summary.period_spent, summary.period_remaining, limits.per_period)}")
-    show.say(f"             ({_length(limits.period_seconds)} from {_moment(summary.period_start)})")
+    show.say(f"In any {_length(limits.period_seconds)}:")
+    show.say(f"             {_standing(summary.period_spent, summary.period_remaining, limits.per_period)}")
     if lines:
         # A long name is folded, not cut: cut names may look the same.
         rows = [(_printable(x.matching), f"{x.charges:,}", _epsilon(x.units), _moment(x.last)) for x in lines[:most]]
-        show.show_table(("matching", "charges", "ε", "last charge"), rows, wrap=True)
+        show.show_table(("matching", "charges", "ε", "last charge"), rows)
     else:
         show.say("Nothing has been charged.")
     if len(lines) > most:
@@ -167,7 +167,6 @@ def _figures(file: Path, summary: Summary, lines: Sequence[MatchingLine]) -> dic
         "agent": summary.agent,
         "lifetime": _amounts(summary.spent, summary.remaining, limits.lifetime),
         "period": {
-            "start": summary.period_start,
             "seconds": limits.period_seconds,
             **_amounts(summary.period_spent, summary.period_remaining, limits.per_period),
         },

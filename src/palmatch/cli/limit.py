@@ -13,12 +13,11 @@ import typer
 from palmatch.cli import options, show
 from palmatch.cli.inputs import given_or_synthetic
 from palmatch.cli.options import option
-from palmatch.cli.outputs import check_outputs
-from palmatch.privacy.limit_certificate import to_json
+from palmatch.cli.show import check_outputs
+from palmatch.limits.certificate import to_json
 from palmatch.problem import Problem
-from palmatch.studies.limit import CONFIDENCE, CROWDS, Bound, Limit
+from palmatch.studies.limit import CONFIDENCE, CROWDS, LIMIT, Bound, Limit
 from palmatch.studies.limit import limit as find_limit
-from palmatch.studies.limit_points import LIMIT
 
 NAME = LIMIT
 HELP = "Bound how good any private method can be, with or without a centre, and prove it."
@@ -58,10 +57,12 @@ def command(
         results.append((size, problem, found))
     rows = [row for size, _, found in results for row in figures(found, **chosen.named_size(size))]
     if show.write_json(json, {"confidence": CONFIDENCE, "seed": seed, "rows": rows}):
-        _tell(results, chosen, delta)
+        _print_summary(results, chosen, delta)
 
 
-def _tell(results: Sequence[tuple[float, Problem, Limit]], chosen: options.ProblemOptions, delta: float) -> None:
+def _print_summary(
+    results: Sequence[tuple[float, Problem, Limit]], chosen: options.ProblemOptions, delta: float
+) -> None:
     show.say(show.size_of(results[0][1]) if len(results) == 1 else show.sides_of(results[0][1]))
     names = ("regions", "ε", "loss % ≥", "welfare ≤", "optimum", "±", "gap", "seconds")
     rows = [(chosen.title(size), *_cells(bound, found)) for size, _, found in results for bound in found.bounds]

@@ -6,7 +6,6 @@ The runtime is an extra, imported when a subcommand runs, so that the help works
 from __future__ import annotations
 
 import re
-import secrets
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import typer
 
 from palmatch.cli import options, show
 from palmatch.cli.options import option
-from palmatch.cli.outputs import check_outputs, folder_for
+from palmatch.cli.show import check_outputs, folder_for
 from palmatch.errors import InputError
 
 NAME = "live"
@@ -59,8 +58,9 @@ Passwords: TypeAlias = Annotated[
     Path | None, option("--passwords", "The file of passwords that goes with a broker.", show_default=False)
 ]
 AllowPlain: TypeAlias = Annotated[bool, option("--allow-plain", "Allow connections without TLS to other machines.")]
-Demand: TypeAlias = Annotated[
-    int, option("--demand", "How many different resources a device wants at most: public.", min=1, max=255)
+Authority: TypeAlias = Annotated[
+    Path | None,
+    option("--ca", "PEM file of a private authority, in place of the system's, for TLS connections that this makes."),
 ]
 Folder: TypeAlias = Annotated[Path, typer.Argument(help="The folder of the operator's keys.", show_default=False)]
 Certificate: TypeAlias = Annotated[Path | None, option("--certificate", "PEM file for TLS.")]
@@ -75,11 +75,12 @@ class Network:
     broker: Broker = ""
     passwords: Passwords = None
     allow_plain: AllowPlain = False
+    ca: Authority = None
 
 
 @app.command(
     "demo",
-    help="Play a morning of a synthetic city with a process for each party: board, resources, groups of devices.",
+    help="Play a morning of a synthetic city: a service (hub, issuer, board, resources), and devices of their own.",
     epilog="Example: palmatch live demo --protocol bids --seed 1 --json live.json",
 )
 def demo(
@@ -91,7 +92,6 @@ def demo(
     ] = 0.0,
     edge: options.Edge = 1000.0,
     epsilon: Annotated[float, option("--epsilon", "ε of every device.", min=0)] = 1.0,
-    demand: Demand = 1,
     seed: options.SecretSeed = None,
     out: Annotated[Path, option("--out", "The folder for agents, vehicles and pairs.")] = Path("live-demo"),
     json: options.Json = None,
@@ -99,51 +99,14 @@ def demo(
     """Play the demo."""
     need_extra()
     from palmatch.cli.live_demo import figures, tell
-    from palmatch.live.demo import play
-    from palmatch.live.staging import Plan
+    from palmatch.live.demo import Plan, play
 
     check_outputs(json=json)
-    plan = Plan(protocol.value, transport.value, agents, faults, edge, epsilon, seed, folder_for(out), demand=demand)
+    plan = Plan(protocol.value, transport.value, agents, faults, edge, epsilon, seed, folder_for(out))
     with show.progress_bar("live") as progress:
         played = play(plan, progress)
     if show.write_json(json, figures(plan, played)):
         tell(plan, played)
-
-
-@app.command(
-    "audit",
-    help=(
-        "Play many live games with either of two places of one device, capture all traffic (contents, sizes, order, "
-        "times), and hold the ε that it tells against the guaranteed one. Ends with status 1 if that is broken."
-    ),
-    epilog="Example: palmatch live audit --protocol bids --games 10000 --real 300",
-)
-def audit(
-    protocol: Protocol = Protocols.report,
-    games: Annotated[int, option("--games", "Games with either place, in memory with a virtual clock.", min=0)] = 1000,
-    real: Annotated[int, option("--real", "Games with either place over a broker on the loopback.", min=0)] = 0,
-    transport: Annotated[Transports, option("--transport", "That broker: a hub, or Mosquitto.")] = (Transports.hub),
-    epsilon: Annotated[float, option("--epsilon", "ε of every device.", min=0)] = 1.0,
-    processes: Annotated[int, option("--processes", "Processes that play games in memory.", min=1)] = 1,
-    seed: options.SecretSeed = None,
-    json: options.Json = None,
-) -> None:
-    """Attack captured traffic."""
-    need_extra()
-    from palmatch.cli.live_audit import audit as attack
-
-    check_outputs(json=json)
-    if attack(
-        protocol.value,
-        games=games,
-        real=real,
-        transport=transport.value,
-        epsilon=epsilon,
-        processes=processes,
-        seed=seed,
-        json=json,
-    ):
-        raise typer.Exit(1)
 
 
 @app.command(
@@ -168,7 +131,6 @@ def operator(
     spacing: options.Spacing = 100.0,
     origin: options.Origin = options.ORIGIN,
     member: Annotated[list[str] | None, option("--member", "A member's name; repeat it.")] = None,
-    witness: Annotated[list[str] | None, option("--witness", "A witness's name; repeat it.")] = None,
     add_member: Annotated[
         list[str] | None, option("--add-member", "A further member of an operator that has keys; repeat it.")
     ] = None,
@@ -202,7 +164,7 @@ def operator(
         "--remove-resource": remove_resource,
     }
     given = [name for name, value in changes.items() if value]
-    if given and (len(given) > 1 or resources or member or witness):
+    if given and (len(given) > 1 or resources or member):
         raise InputError(f"{given[0]} changes nothing else: leave out all other options that make or change keys.")
     if add_member:
         keys.add(folder, add_member)
@@ -216,7 +178,7 @@ def operator(
         raise InputError("New keys need a resource list: --resources FILE (--add-member NAME adds to keys that exist).")
     else:
         partition = m.Partition(edge=edge, origin=options.place(origin), spacing=spacing)
-        keys.make(folder, resources, partition, member or (), witness or ())
+        keys.make(folder, resources, partition, member or ())
 
 
 @app.command(
@@ -235,7 +197,6 @@ def board(
     slot: Annotated[str, option("--slot", "Length of a slot; unless given, 5s, or longer for many resources.")] = "",
     slots: Annotated[int, option("--slots", "Most slots of a game of bids or rounds.", min=1)] = 200,
     epsilon: Annotated[str, option("--epsilon", "The ε that devices may have.")] = "0,0.5,1,2,4",
-    demand: Annotated[int, option("--demand", "How many different resources a device may want.", min=1, max=255)] = 1,
     interest: Annotated[
         int | None, option("--interest", "Nearest resources that count for an agent; all of them.", min=1)
     ] = None,
@@ -249,6 +210,7 @@ def board(
     broker: Broker = "",
     passwords: Passwords = None,
     allow_plain: AllowPlain = False,
+    ca: Authority = None,
     write_mosquitto_conf: Annotated[
         Path | None, option("--write-mosquitto-conf", "Write a broker's configuration into a folder, and stop.")
     ] = None,
@@ -262,22 +224,25 @@ def board(
         return
     if resources is None:
         raise InputError("The board needs a resource list: --resources FILE.")
+    from palmatch.device.windows import LEAST_MARGIN
     from palmatch.live.service import Schedule
 
+    length = _seconds(slot, "--slot") if slot else None
+    if length is not None and length < LEAST_MARGIN:
+        raise InputError(f"Expected --slot of at least {LEAST_MARGIN}s, got {slot}: devices refuse shorter ones.")
     schedule = Schedule(
         protocol.value,
         tuple(sorted(options.numbers(epsilon, "--epsilon"))),
         every=_seconds(every, "--every"),
         joining=_seconds(joining, "--joining"),
         preparing=2.0,
-        slot=_seconds(slot, "--slot") if slot else None,
+        slot=length,
         slots=slots,
         interest=interest,
-        demand=demand,
     )
     hub = (host, port, certificate, key, allow_plain)
     limits = (games, _seconds(hold, "--hold"), _seconds(grace, "--grace"))
-    where = Network(broker=broker, passwords=passwords, allow_plain=allow_plain)
+    where = Network(broker=broker, passwords=passwords, allow_plain=allow_plain, ca=ca)
     services.run(services.serve_board(folder, resources, schedule, limits, hub, where))
 
 
@@ -300,22 +265,26 @@ def device(
     trust: Trust,
     member: Annotated[Path, option("--member", "The key that the issuer knows.", show_default=False)],
     epsilon: Annotated[float, option("--epsilon", "ε of this request (rounds: of each game).", min=0)] = 1.0,
-    demand: Demand = 1,
     budget: Annotated[float, option("--budget", "ε of a lifetime, for a new ledger.", min=0)] = 10.0,
     request: Annotated[
-        str, option("--request", "A name for this wish; its one report is paid once (rounds: every game).")
+        str,
+        option(
+            "--request",
+            "A name for this wish; its one report is paid once (rounds: every game). Unless given, that of a run that "
+            "was cut off, or a new one.",
+        ),
     ] = "",
     games: Annotated[int, option("--games", "Wait for a match over so many games.", min=1)] = 1,
     cancel: Annotated[str, option("--cancel", "Give back what it got in this game, and stop.")] = "",
     patience: Annotated[str, option("--patience", "How long to wait for a game.")] = "2m",
     leave: Annotated[bool, option("--leave", "Without budget, leave instead of playing ε = 0.")] = False,
-    witness: Annotated[list[str] | None, option("--witness", "A witness to ask; repeat it.")] = None,
     issuer: Annotated[
         str, option("--issuer", "The address that the issuer prints, http(s)://HOST/token; the hub's own unless given.")
     ] = "",
     hub: HubAddress = "",
     broker: Broker = "",
     allow_plain: AllowPlain = False,
+    ca: Authority = None,
 ) -> None:
     """Take part."""
     need_extra()
@@ -325,9 +294,9 @@ def device(
     where = issuer or (re.sub(r"^ws", "http", hub).rsplit("/", 1)[0] + "/token" if hub else "")
     if not where:
         raise InputError("With a broker the device needs the address that the issuer prints: --issuer https://…/token.")
-    wish = Wish(request or secrets.token_hex(8), _position(at), epsilon, "leave" if leave else "zero", demand)
-    told = (ledger, budget, trust, member, where, tuple(witness or ()), cancel)
-    through = Network(hub=hub, broker=broker, allow_plain=allow_plain)
+    wish = Wish(request, _position(at), epsilon, "leave" if leave else "zero")
+    told = (ledger, budget, trust, member, where, cancel)
+    through = Network(hub=hub, broker=broker, allow_plain=allow_plain, ca=ca)
     services.run(services.serve_device(wish, told, games, _seconds(patience, "--patience"), through))
 
 
@@ -372,25 +341,6 @@ def issuer_command(
 
     files = [None if path is None else str(path) for path in (certificate, key)]
     services.run(services.serve_issuer(folder, (host, port, files), where))
-
-
-@app.command(
-    "witness",
-    help="Publish what the board has said, so that a board that says two different things is found out.",
-    epilog="Example: palmatch live witness keys/witness-w.key --trust keys/trust.json --hub ws://127.0.0.1:8765/bus",
-)
-@options.sharing
-def witness_command(
-    *,
-    key: Annotated[Path, typer.Argument(help="The witness's key; its name is that of the file.", show_default=False)],
-    trust: Trust,
-    where: Network,
-) -> None:
-    """Run a witness."""
-    need_extra()
-    from palmatch.cli import live_services as services
-
-    services.run(services.serve_witness(key, trust, where))
 
 
 def need_extra() -> None:

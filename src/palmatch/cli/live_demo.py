@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from palmatch.cli import show
-from palmatch.live.demo import Played
+from palmatch.live.demo import Plan, Played
 from palmatch.live.guarantee import on_the_wire
 from palmatch.live.rules import method_of
-from palmatch.live.staging import Plan
-from palmatch.methods.recommended import LARGEST_PROGRAM
+from palmatch.mechanisms.choice import MAX_LP_ENTRIES
 from palmatch.studies.limit import limit
 
 # The limit of one game need not be sharper than what a game's loss varies by.
@@ -24,9 +21,7 @@ def figures(plan: Plan, played: Played) -> dict[str, Any]:
     return {
         "agents": played.problem.agents,
         "resources": played.problem.resources,
-        "matched": len(np.unique(played.units[:, 0])),
-        "demand": plan.demand,
-        "filled": len(played.units),
+        "matched": int((played.resource_of >= 0).sum()),
         "loss": played.loss,
         "limit": _limit(plan, played),
         "protocol": plan.protocol,
@@ -49,7 +44,7 @@ def _limit(plan: Plan, played: Played) -> float | None:
     """Return the least expected loss of any method with this guarantee, where computing it takes seconds."""
     problem = played.problem
     types = sum(len(problem.domain.types_of(region)) for region in problem.regions)
-    if types * problem.resources > LARGEST_PROGRAM or plan.epsilon <= 0:
+    if types * problem.resources > MAX_LP_ENTRIES or plan.epsilon <= 0:
         return None
     return limit(problem, plan.epsilon, crowds=_CROWDS, gap=_GAP).bounds[0].loss
 
@@ -57,7 +52,7 @@ def _limit(plan: Plan, played: Played) -> float | None:
 def tell(plan: Plan, played: Played) -> None:
     """Print what was played."""
     names = ("protocol", "transport", "matched", "loss %", "messages", "bytes/dev.", "slots", "s")
-    matched = len(np.unique(played.units[:, 0]))
+    matched = (played.resource_of >= 0).sum()
     figures = (
         plan.protocol,
         plan.transport,
@@ -70,14 +65,10 @@ def tell(plan: Plan, played: Played) -> None:
     )
     show.say(f"A synthetic city on this machine: {show.size_of(played.problem)}")
     show.show_table(names, [figures], left=2)
-    if plan.demand > 1:
-        show.say(f"Devices want up to {plan.demand} resources each, and got {len(played.units):,} in all.")
     if plan.faults:
         show.say(f"Devices died {played.deaths} times and went on from their ledgers.")
     for line in played.failed:
         show.say(f"Not played to the end: {line}", indent="  ")
-    if played.blind:
-        show.say(f"The board's process could not open {plan.out / 'agents.csv'}: it tried, and was refused.")
     show.show_guarantee(on_the_wire(plan.protocol, plan.epsilon, seeded=plan.seed is not None))
     show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is synthetic.")
     show.say(f"The files are agents.csv, vehicles.csv and pairs.csv in {plan.out}.")
@@ -91,5 +82,4 @@ def _as_batch(plan: Plan) -> str:
     files = f"{plan.out / 'agents.csv'} {plan.out / 'vehicles.csv'}"
     pure = " --accountant pure" if plan.protocol == "rounds" else ""
     chosen = f"--method {method_of(plan.protocol).name}{pure} --edge {plan.edge:g} --epsilon {plan.epsilon:g}"
-    chosen += f" --demand {plan.demand}" if plan.demand > 1 else ""
     return f"palmatch match {files} {chosen} --seed {plan.seed} --out pairs.csv"

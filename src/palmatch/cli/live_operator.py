@@ -10,18 +10,17 @@ from pathlib import Path
 
 from palmatch.cli import show
 from palmatch.live import messages as m
+from palmatch.live.listing import read_resources
 from palmatch.live.operator import add_members, certify, remove_members, remove_resources, write_keys
-from palmatch.live.service import read_resources
+from palmatch.live.trust import load_trust
 
 _DAY = 24 * 3600 * 1000
 
 
-def make(
-    folder: Path, resources: Path, partition: m.Partition, members: Sequence[str], witnesses: Sequence[str]
-) -> None:
+def make(folder: Path, resources: Path, partition: m.Partition, members: Sequence[str]) -> None:
     """Make all keys."""
     names = read_resources(resources).ids
-    write_keys(folder, partition, names, members=members, witnesses=witnesses)
+    write_keys(folder, partition, names, members=members)
     counts = (show.counted(len(found), name) for found, name in ((names, "resource"), (members, "member")))
     show.say(f"Keys for {' and '.join(counts)} are in {folder}. Give devices trust.json; keep operator.key offline.")
 
@@ -44,7 +43,12 @@ def remove(folder: Path, members: Sequence[str]) -> None:
 
 def certify_listed(folder: Path, resources: Path, days: int) -> None:
     """Certify resources that are new on a list."""
+    before = load_trust(folder / "trust.json") if (folder / "trust.json").exists() else None
     names = certify(folder, read_resources(resources).ids, days * _DAY)
+    if before is not None and load_trust(folder / "trust.json").version > before.version:
+        show.say(
+            f"{folder / 'trust.json'} would have ended soon; its next version is valid for {days} days: give it out."
+        )
     if not names:
         show.say(f"Every resource of {resources} has a certificate that does not end soon; nothing was changed.")
         return

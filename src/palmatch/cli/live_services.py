@@ -1,4 +1,4 @@
-"""What the subcommands of `palmatch live` run until they are stopped: board, device, resource, issuer, witness.
+"""What the subcommands of `palmatch live` run until they are stopped: board, device, resource, issuer.
 
 Imports the whole runtime, and is therefore itself imported only when a subcommand runs.
 """
@@ -9,57 +9,79 @@ import asyncio
 import logging
 import os
 import re
+import ssl
+import time
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from palmatch.cli import show
 from palmatch.cli.live import Network
 from palmatch.data.points import Points
-from palmatch.device.budget import epsilon_text
-from palmatch.device.ledger import Ledger, reopen, units_of
-from palmatch.errors import InputError, TransportError
-from palmatch.live import loop
-from palmatch.live.board import Board
+from palmatch.device.ledger import Ledger, epsilon_text, reopen, units_of
+from palmatch.errors import InputError, Refused, TransportError
+from palmatch.live import ops
+from palmatch.live.board import Board, older_journal, series_of
 from palmatch.live.client import Device, Wish, issuer_at
 from palmatch.live.guarantee import revealed
-from palmatch.live.holds import Holds
 from palmatch.live.issuer import Issuer
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, load_secret
-from palmatch.live.logs import set_up
-from palmatch.live.maps import Map
-from palmatch.live.metrics import Metrics
+from palmatch.live.listing import NoneFree, read_resources, without
 from palmatch.live.mosquitto import Mosquitto, read_passwords
-from palmatch.live.records import partition_record
+from palmatch.live.ops import Metrics, allow_files, set_up
+from palmatch.live.reservations import Reservations
 from palmatch.live.resource import Arrival, Gateway, GatewayKeys, load_gateway
-from palmatch.live.rules import refuse_demand
-from palmatch.live.service import Announcer, Schedule, read_resources, run_board, run_witness, without
-from palmatch.live.transport import Access, Credentials, Hub, Transport, connect
+from palmatch.live.service import Announcer, Schedule, run_board
+from palmatch.live.session import Played
+from palmatch.live.topics import game_name
+from palmatch.live.transport import Access, Credentials, Hub, Transport, Unreachable, authority, connect
 from palmatch.live.trust import Trust, TrustFile, load_trust, stamp_of
-from palmatch.live.usage import allow_files
-from palmatch.live.witness import Witness
 
 _LOG = logging.getLogger(__name__)
 
 # What a certificate takes in the message with which a gateway shows all of them.
 _CERTIFICATE = 1024
+# Between two attempts to reach a hub or broker that is not there yet.
+_AGAIN_SECONDS = 1.0
 # How often a gateway looks whether its keys have changed.
 _LOOK_SECONDS = 1.0
 # Arrivals that are not told again when a gateway has begun anew.
 _REMEMBERED = 10_000
 
 
-async def _connected(where: Network, user: str, credentials: Credentials | None = None) -> Transport:
-    """Connect to the hub or to the broker; a device has no user."""
+async def _connected(
+    where: Network, user: str, credentials: Credentials | None = None, *, patience: float = inf
+) -> Transport:
+    """Connect to the hub or to the broker, which may be started later; a device has no user."""
     if bool(where.hub) == bool(where.broker):
         raise InputError("Name one of --hub ws://… and --broker mqtts://….")
-    if where.hub:
-        return await connect(where.hub, credentials=credentials, allow_plain=where.allow_plain)
-    password = _password(where.passwords, user) if user else None
-    return await connect(where.broker, user=user or None, password=password, allow_plain=where.allow_plain)
+    tls, password = _tls(where), _password(where.passwords, user) if user and where.broker else None
+    until, waits = time.monotonic() + patience, False
+    while True:
+        try:
+            return await connect(
+                where.hub or where.broker,
+                credentials=credentials if where.hub else None,
+                user=user if where.broker and user else None,
+                password=password,
+                tls=tls,
+                allow_plain=where.allow_plain,
+            )
+        except Unreachable as error:
+            if time.monotonic() > until:
+                raise
+            if not waits:
+                show.say(f"{error} Waiting for it.")
+            waits = True
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+
+def _tls(where: Network) -> ssl.SSLContext | None:
+    return None if where.ca is None else authority(where.ca)
 
 
 async def serve_board(
@@ -73,10 +95,9 @@ async def serve_board(
     """Open games until told to stop; without a broker, also serve the hub and the issuer."""
     trusted, signer = TrustFile(folder / "trust.json"), Signer(load_secret(folder / "board.key"))
     trust = trusted.trust
+    trust.check_end(time.time())
     # What is wrong with the list is said before anything listens; games read it again.
     listed = read_resources(resources)
-    place = Map(partition_record(trust.partition), listed, interest=schedule.interest)
-    refuse_demand(schedule.protocol, place, schedule.demand)
     allow_files()
     journal, metrics = Journal(folder / "board.db"), Metrics()
     hub = None
@@ -89,6 +110,9 @@ async def serve_board(
         routes = []
         if (folder / "issuer.key").exists():
             issuer = Issuer(folder / "issuer.db", Signer(load_secret(folder / "issuer.key")))
+            series = series_of(signer.public, journal)
+            if (last := issuer.last_opened(series)) > journal.games():
+                raise InputError(older_journal(game_name(series, last)))
             issuer.follow(folder / "members.txt")
             await Announcer(hub.local(Access("issuer")), issuer, trust).start()
             routes = [issuer.route()]
@@ -98,7 +122,7 @@ async def serve_board(
         show.say(f"The hub is at {url}.")
         transport = hub.local(Access("board"))
     games, hold, grace = limits
-    holds = Holds(transport, trust, hold=hold, grace=grace)
+    holds = Reservations(transport, trust, hold=hold, grace=grace)
     holds.restore(journal)
 
     def offered() -> Points:
@@ -106,7 +130,15 @@ async def serve_board(
         holds.trust = trusted.latest()
         if hub is not None:
             hub.trust = holds.trust
-        return without(read_resources(resources), holds.removed())
+        nonlocal listed
+        try:
+            listed = read_resources(resources)
+        except NoneFree:
+            return without(listed, set(listed.ids))
+        except InputError as error:
+            # The last list that could be read: a feed is away for a moment, or is being written.
+            _LOG.warning("resource list", extra={"reason": str(error)})
+        return without(listed, holds.removed())
 
     try:
         await holds.start()
@@ -133,70 +165,87 @@ def write_mosquitto(
 ) -> None:
     """Write the configuration and the passwords of a broker."""
     names = tuple(load_gateway(folder / "gateway.json").certificates)
-    witnesses = tuple(path.stem.removeprefix("witness-") for path in sorted(folder.glob("witness-*.key")))
     Mosquitto(
         host=host,
         port=port,
         certificate=certificate,
         key=key,
         gateways={"gateway": names},
-        witnesses=witnesses,
         allow_plain=allow_plain,
     ).write(out.absolute())
     show.say(f"Start the broker with: mosquitto -c {out / 'mosquitto.conf'}")
     if os.name == "posix" and os.geteuid() == 0:
         # Mosquitto gives up root's rights before it reads these files, and says only that it cannot open them.
-        show.say(f"As root, before that: chown mosquitto {out / 'users'} {out / 'access'}")
+        files = " ".join(str(path) for path in (out / "users", out / "access", key) if path is not None)
+        show.say(f"As root, before that: chown mosquitto {files}")
     show.say(f"Each party finds its password in {out / 'passwords'} (--passwords).")
 
 
 async def serve_device(wish: Wish, told: tuple[Any, ...], games: int, patience: float, where: Network) -> None:
     """Take part in games until one gives a resource."""
-    path, budget, trust_file, member, issuer, witnesses, cancel = told
+    path, budget, trust_file, member, issuer, cancel = told
     trust = load_trust(trust_file)
-    transport = await _connected(where, "")
+    signer, plain = Signer(load_secret(member)), where.allow_plain
+    ask = issuer_at(issuer, signer, tls=_tls(where), allow_plain=plain, noted=show.say)
+    transport = await _connected(where, "", patience=patience)
     own = reopen(path, acting=True) if path.exists() else Ledger(path, agent=path.stem, lifetime=units_of(budget))
     folder = path.with_suffix(".identities")
     folder.mkdir(exist_ok=True, mode=0o700)
     seen: list[str] = []
     try:
         with own as ledger:
-            ask = issuer_at(issuer, Signer(load_secret(member)))
-            playing = Device(trust, folder, ledger, ask, witnesses, noted=show.say)
+            playing = Device(trust, folder, ledger, ask, noted=show.say)
+            playing.check_trust()
             if cancel:
                 await playing.cancel(transport, cancel)
                 show.say(f"{cancel}: given back.")
                 return
-            for _ in range(games):
+            wish, name = await playing.resumed(transport, wish)
+            left = games
+            while left:
                 before = ledger.spent()
-                show.say(f"Waiting for the next game that opens, for {patience:g} s at most.")
-                name = await playing.next_game(transport, patience, seen)
+                if name is not None:
+                    show.say(f"{name}: going on with the request of a run that was cut off.")
+                else:
+                    show.say(f"Waiting for the next game that opens, for {patience:g} s at most.")
+                    name = await playing.next_game(transport, patience, seen)
+                    left -= 1
                 seen.append(name)
-                played, machine = await playing.play(transport, name, wish)
+                playing.keep_open(wish, name)
+                try:
+                    played, machine = await playing.play(transport, name, wish)
+                except Refused as error:
+                    # A report that is too old for this game's tables will not be of use later, either.
+                    if error.code == "channel":
+                        playing.close()
+                    raise
                 show.say(f"{name}: {_got(played)}")
                 show.say(
-                    revealed(machine, trust.partition.edge, charged=ledger.spent() > before, served_by=played.resources)
+                    revealed(machine, trust.partition.edge, charged=ledger.spent() > before, served_by=played.resource)
                 )
-                if played.resources:
+                if played.resource is not None:
                     break
+                # A game whose result did not reach this device does not count.
+                left, name = left + played.cut_off, None
+            playing.close()
             show.say(f"Remaining budget in {path}: ε = {epsilon_text(ledger.remaining(), up=False)}.")
     finally:
         await transport.close()
 
 
-def _got(played: Any) -> str:
-    if not played.resources:
+def _got(played: Played) -> str:
+    if played.cut_off:
+        return "its result did not reach this device; going on to a newer game."
+    if played.resource is None:
         return "no resource this time."
-    said = {
-        name: f"answered {played.answers[name]}" if name in played.answers else "has not answered yet"
-        for name in played.resources
-    }
-    return f"matched to {' and to '.join(f'{name}, which {answer}' for name, answer in said.items())}."
+    answered = "has not answered yet" if played.answer is None else f"answered {played.answer}"
+    return f"matched to {played.resource}, which {answered}."
 
 
 async def serve_resource(keys_file: Path, trust_file: Path, most: int | None, where: Network) -> None:
     """Print the position that was sealed to each resource."""
     trust, read = load_trust(trust_file), stamp_of(keys_file)
+    trust.check_end(time.time())
     coming: asyncio.Queue[Arrival] = asyncio.Queue()
     transport = await _serving(load_gateway(keys_file), trust, where, coming)
     told: deque[tuple[str, str]] = deque(maxlen=_REMEMBERED)
@@ -236,7 +285,9 @@ async def serve_issuer(folder: Path, listening: tuple[str, int, list[str | None]
     """Give tokens until stopped."""
     signer = Signer(load_secret(folder / "issuer.key"))
     trust, issuer = load_trust(folder / "trust.json"), Issuer(folder / "issuer.db", signer)
+    trust.check_end(time.time())
     issuer.follow(folder / "members.txt")
+    allow_files()
     transport = await _connected(where, "issuer", Credentials("issuer", signer))
     host, port, (certificate, key) = listening
     server = Hub(trust)
@@ -248,18 +299,10 @@ async def serve_issuer(folder: Path, listening: tuple[str, int, list[str | None]
     await asyncio.Event().wait()
 
 
-async def serve_witness(key: Path, trust_file: Path, where: Network) -> None:
-    """Watch the board until stopped."""
-    name, signer, trust = key.stem.removeprefix("witness-"), Signer(load_secret(key)), load_trust(trust_file)
-    transport = await _connected(where, name, Credentials("witness", signer, name))
-    show.say(f"Watching the board as {name}.")
-    await run_witness(Witness(name, signer, trust.board), [transport])
-
-
 def run(service: Coroutine[Any, Any, None]) -> None:
     """Run a service, with the log on the standard error."""
     set_up()
-    loop.run(service)
+    ops.run(service)
 
 
 def _password(path: Path | None, user: str) -> str:

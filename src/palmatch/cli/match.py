@@ -9,13 +9,11 @@ from typing import Annotated
 from palmatch.cli import options, show
 from palmatch.cli.inputs import inputs_of
 from palmatch.cli.options import option
-from palmatch.cli.outputs import check_outputs
-from palmatch.cluster.connection import perhaps_connected
-from palmatch.cluster.match import check_tiled, check_units, match_on_tiles
+from palmatch.cli.show import check_outputs
 from palmatch.data.files import write_rows
 from palmatch.errors import InputError
 from palmatch.matching import Matching
-from palmatch.methods import METHODS, Workspace
+from palmatch.methods import METHODS
 from palmatch.methods import match as match_problem
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import Problem
@@ -40,9 +38,6 @@ _CHEAP_PAIRS = 4_000_000
 # What a file of pairs may be called; JSON is what openreview-matcher writes.
 _KINDS = (".csv", ".parquet", ".json")
 
-# So many tiles a cluster gets, if there are so many regions: more than workers even out what each has to do.
-_TILES = 8
-
 
 @options.sharing
 def command(
@@ -55,10 +50,6 @@ def command(
     edge: options.Edge = 1000.0,
     areas: options.Areas = 3,
     budget: options.BudgetOptions,
-    cluster: Annotated[
-        str | None, option("--cluster", "A Dask scheduler's address, or local:N (once, palma).", options.CLUSTER)
-    ] = None,
-    tiles: Annotated[int | None, option("--tiles", "Tiles for the cluster; 8 unless given.", options.CLUSTER)] = None,
     threshold: Annotated[
         float | None,
         option(
@@ -78,23 +69,11 @@ def command(
     if chosen.pairs and out.suffix.lower() == ".json":
         raise InputError("JSON is for papers (openreview-matcher): give --out a name in .csv or .parquet with --pairs.")
     check_outputs(agents, resources, *chosen.files, out=out, json=json, kinds=_KINDS)
-    if cluster is not None:
-        check_tiled(method, _TILES if tiles is None else tiles)
-    elif tiles is not None:
-        raise InputError("--tiles goes with --cluster: one machine has no need of tiles.")
     inputs = inputs_of(agents, resources, chosen)
     settings, seed = budget.settings, budget.seed
     problem = inputs.problem(chosen.size(edge, areas), seed)
-    if cluster is not None:
-        check_units(problem)
-    with perhaps_connected(cluster) as there, show.progress_bar("matching") as progress:
-        if there is None:
-            matching = match_problem(problem, method, settings=settings, seed=seed, progress=progress)
-        else:
-            workspace = Workspace(problem, progress)
-            matching = match_on_tiles(
-                workspace, method, settings=settings, seed=seed, tiles=tiles or _TILES, cluster=there
-            )
+    with show.progress_bar("matching") as progress:
+        matching = match_problem(problem, method, settings=settings, seed=seed, progress=progress)
     _, fair = both(
         lambda: _write(out, problem, matching),
         lambda: fairness(problem, matching, threshold=threshold),
@@ -103,7 +82,7 @@ def command(
         show.results_to_stderr()
     best = optimal_welfare(problem) if score or _is_cheap(problem) else None
     if show.write_json(json, _figures(problem, matching, best, seed, fair)):
-        _tell(problem, matching, best, out, fair)
+        _print_summary(problem, matching, best, out, fair)
 
 
 def _write(out: Path, problem: Problem, matching: Matching) -> None:
@@ -118,7 +97,7 @@ def _is_cheap(problem: Problem) -> bool:
     return harder * problem.agents * problem.resources <= _CHEAP_PAIRS
 
 
-def _tell(problem: Problem, matching: Matching, best: float | None, out: Path, fair: Fairness) -> None:
+def _print_summary(problem: Problem, matching: Matching, best: float | None, out: Path, fair: Fairness) -> None:
     show.say(show.size_of(problem))
     rounds = f" in {show.counted(matching.rounds, 'round')}" if matching.rounds else ""
     against = f", {round(100 * (1 - matching.welfare / best), 1) + 0.0:.1f} % below the optimum" if best else ""

@@ -17,7 +17,7 @@ from palmatch.domains import mobility
 from palmatch.domains.plugin import BUILT_IN, plugin_domains
 from palmatch.errors import InputError
 from palmatch.methods import METHODS, Settings
-from palmatch.privacy.sound import ACCOUNTANTS
+from palmatch.palma.accountant import ACCOUNTANTS
 from palmatch.report.phrases import counted
 
 Size = TypeVar("Size", int, float)
@@ -30,7 +30,7 @@ Accountants = StrEnum("Accountants", list(ACCOUNTANTS))  # type: ignore[misc]  #
 AUTO = Accountants("auto")
 
 # Under which heading an option stands in the help.
-COMMON, MOBILITY, PAPERS, TABLE, CLUSTER = "Common", "Mobility", "Papers", "Table", "Cluster"
+COMMON, MOBILITY, PAPERS, TABLE = "Common", "Mobility", "Papers", "Table"
 SCORES = "Scores (--domain table)"
 
 
@@ -149,6 +149,9 @@ Origin: TypeAlias = Annotated[
     option("--origin", "LAT,LON from which squares are counted; keep it from one matching to the next.", MOBILITY),
 ]
 Epsilon: TypeAlias = Annotated[float, option("--epsilon", "ε of every agent whose file row has none.", COMMON)]
+Epsilons: TypeAlias = Annotated[
+    str, option("--epsilon", "ε of every agent whose file row has none; several with commas between them.", COMMON)
+]
 AccountantName: TypeAlias = Annotated[
     Accountants,
     option("--accountant", "What adds up the cost of `palma`; auto takes what buys the most.", COMMON),
@@ -174,7 +177,7 @@ DataSeed: TypeAlias = Annotated[
 ]
 Runs: TypeAlias = Annotated[int, option("--runs", "Runs of each method.", COMMON)]
 Trips: TypeAlias = Annotated[
-    Path | None, typer.Option("--trips", help="Taxi trips with coordinates (CSV, .gz, .zip, Parquet).")
+    Path | None, typer.Option("--trips", help="Taxi trips with coordinates (CSV, .csv.gz, Parquet).")
 ]
 Json: TypeAlias = Annotated[Path | None, option("--json", "Write the figures as JSON; - for the output.", COMMON)]
 

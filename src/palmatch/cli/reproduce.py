@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple
 
 import polars as pl
 import typer
 
 import palmatch
 from palmatch.cli import options, show
-from palmatch.cli.memory import check_areas
+from palmatch.cli.inputs import check_areas
 from palmatch.cli.options import option
-from palmatch.cli.outputs import check_outputs
-from palmatch.cluster.connection import perhaps_connected
+from palmatch.cli.show import check_outputs
+from palmatch.cluster import connected
 from palmatch.errors import InputError
-from palmatch.report.mobility_page import write_mobility
-from palmatch.report.papers_page import write_papers
-from palmatch.report.reproduction import Provenance, number_line
-from palmatch.studies import cells, paper_readings, reproduce_mobility, reproduce_papers
-from palmatch.studies.published_numbers import MOBILITY, PAPERS, Beside, Published, beside
-from palmatch.studies.reproduced import loss_rows
+from palmatch.report.reproduction import Provenance, number_line, write_mobility, write_papers
+from palmatch.studies import reproduce_mobility, reproduce_papers, tasks
+from palmatch.studies.reproduced import MOBILITY, PAPERS, Beside, Published, beside, loss_rows
 
 NAME = "reproduce"
 HELP = "Play the paper's test-cases again: its figures and numbers beside ours, on one page."
@@ -48,8 +46,6 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
 )
-# Plays cells of a study and returns their rows.
-_Play: TypeAlias = Callable[[Sequence[cells.Cell]], pl.DataFrame]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +112,7 @@ def mobility(
     words += ["--edges", ",".join(f"{size:g}" for size in sizes), "--seconds", f"{seconds:g}"]
     words += ["--data-seed", str(chosen.data_seed)] if trips is None and chosen.data_seed else []
     words += [f"--origin={origin}"] if origin != options.ORIGIN else []
-    _reproduce(
-        _MOBILITY, records, sizes, words, out, chosen, lambda rows, told, _: write_mobility(out, records, rows, told)[0]
-    )
+    _reproduce(_MOBILITY, records, sizes, words, out, chosen, partial(write_mobility, out, records))
 
 
 @app.command("papers", help=PAPERS_HELP, epilog=PAPERS_EXAMPLES)
@@ -128,9 +122,6 @@ def papers(
     papers: Annotated[Path | None, option("--papers", "Papers: id and 0/1 areas (CSV or Parquet).")] = None,
     reviewers: Annotated[Path | None, option("--reviewers", "Reviewers, in the same form.")] = None,
     areas: Annotated[str, option("--areas", "Most areas of a possible reviewer, with commas.")] = "3,4,5",
-    readings: Annotated[
-        bool, option("--readings", "Try also what else the paper may have meant, one reading at a time.")
-    ] = False,
     out: Annotated[Path, option("--out", "The folder for report.html.")] = Path("reproduce-papers"),
     chosen: StudyOptions,
 ) -> None:
@@ -139,20 +130,11 @@ def papers(
     records = _conference(papers, reviewers, chosen.data_seed)
     sizes = options.whole_numbers(areas, "--areas")
     for size in sizes:
-        counts = {"agents": len(records.reviewers.ids), "papers": len(records.papers.ids)}
-        check_areas(size, named=len(records.areas), **counts)
-    if readings and not any(set(reading.areas) & set(sizes) for reading in paper_readings.READINGS):
-        raise InputError(f"--readings are of 3, 4 or 5 areas: give --areas one of these, got {areas}.")
+        check_areas(size, named=len(records.areas), papers=len(records.papers.ids))
     words = ["--papers", str(papers), "--reviewers", str(reviewers)] if papers else []
     words += ["--data-seed", str(chosen.data_seed)] if papers is None and chosen.data_seed else []
-    words += ["--areas", ",".join(map(str, sizes)), *(["--readings"] if readings else [])]
-
-    def page(rows: pl.DataFrame, told: Provenance, play: _Play) -> Path:
-        own = cells.study_seed(out / "cells", chosen.seed)
-        tries = paper_readings.cells(records, runs=told.runs, seed=own, areas=sizes) if readings else None
-        return write_papers(out, records, rows, told, readings=None if tries is None else play(tries))[0]
-
-    _reproduce(_PAPERS, records, sizes, words, out, chosen, page)
+    words += ["--areas", ",".join(map(str, sizes))]
+    _reproduce(_PAPERS, records, sizes, words, out, chosen, partial(write_papers, out, records))
 
 
 def _reproduce(
@@ -162,18 +144,18 @@ def _reproduce(
     words: Sequence[str],
     out: Path,
     chosen: StudyOptions,
-    write_page: Callable[[pl.DataFrame, Provenance, _Play], Path],
+    write_page: Callable[[pl.DataFrame, Provenance], list[Path]],
 ) -> None:
     """Play a test-case, write its page, and tell its numbers beside the paper's."""
     runs, seed = chosen.runs if chosen.runs is not None else study.few if chosen.quick else 32, chosen.seed
     settings = study.module.settings_of(records, runs=runs, seed=seed, version=palmatch.__version__)
-    play = partial(_play, out, settings, chosen)
-    rows = play(study.module.cells(records, sizes, runs=runs, seed=cells.study_seed(out / "cells", seed)))
-    cells.write_rows(out / "results.parquet", rows)
+    parts = study.module.tasks(records, sizes, runs=runs, seed=tasks.study_seed(out / "cells", seed))
+    rows = _play(out, settings, chosen, parts)
+    tasks.write_rows(out / "results.parquet", rows)
     command = ["palmatch", "reproduce", study.name, *words, "--runs", str(runs)]
     command += [] if seed is None else ["--seed", str(seed)]
     told = Provenance(runs=runs, seed=seed, command=shlex.join(command), version=palmatch.__version__)
-    page = write_page(rows, told, play)
+    page = write_page(rows, told)[0]
     numbers = beside(study.published, study.module.own_numbers(rows, records))
     losses = loss_rows(study.module.losses(rows), study.size)
     warnings = list(getattr(records, "warnings", ()))
@@ -182,7 +164,7 @@ def _reproduce(
         show.say_seeded(seed)
         lines = [number_line(number) for number in numbers if number.own is not None]
         table = [(line.what, line.published, line.own, line.deviations) for line in lines]
-        show.show_table(("what", "the paper", "ours", "σ"), table, wrap=True)
+        show.show_table(("what", "the paper", "ours", "σ"), table)
         show.say("The last column is the difference in published standard deviations.")
         show.say(f"{show.FROM_THE_TRUTH}{' Here they may be: the records are synthetic.' if records.made_up else ''}")
         for warning in warnings:
@@ -199,22 +181,21 @@ def _conference(papers: Path | None, reviewers: Path | None, seed: int) -> repro
 
 
 def _play(
-    out: Path, settings: dict[str, cells.Setting], chosen: StudyOptions, parts: Sequence[cells.Cell]
+    out: Path, settings: dict[str, tasks.Setting], chosen: StudyOptions, parts: Sequence[tasks.Task]
 ) -> pl.DataFrame:
     try:
-        with perhaps_connected(chosen.cluster) as there, show.progress_bar(NAME) as progress:
-            return cells.run_cells(
+        own = nullcontext() if chosen.cluster is None else connected(chosen.cluster)
+        with own as executor, show.progress_bar(NAME) as progress:
+            return tasks.run_tasks(
                 out / "cells",
                 parts,
                 settings,
                 processes=chosen.processes,
-                cluster=there,
+                executor=executor,
                 progress=lambda *done: progress("cells", *done),
             )
     except KeyboardInterrupt:
-        typer.echo(f"Stopped. What was done is in {out / 'cells'}; the same command goes on from there.", err=True)
-        # Said already: the command adds its own line to an interrupt that nothing has answered.
-        raise typer.Exit(130) from None
+        raise KeyboardInterrupt(f"What was done is in {out / 'cells'}; the same command goes on from there.") from None
 
 
 def figures(numbers: Sequence[Beside], losses: Sequence[dict[str, object]], told: Provenance) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import typer
 
 from palmatch.cli import options, show
 from palmatch.cli.options import option
-from palmatch.cli.outputs import check_outputs
-from palmatch.data.cells import identifiers
+from palmatch.cli.show import check_outputs
+from palmatch.data.columns import identifiers
 from palmatch.data.files import read_sheet, with_header, write_rows
 from palmatch.data.scores import MATRIX_SUFFIX, Scores, read_scores
 from palmatch.errors import InputError
@@ -65,7 +65,7 @@ def command(
     write_rows(out, derived.columns(ids, named))
     if users_out is not None:
         write_rows(users_out, dict(zip(("user", "region"), zip(*derived.region_of.items(), strict=True), strict=True)))
-    _tell(derived, named, out, users_out)
+    _print_summary(derived, named, out, users_out)
 
 
 def _derived(
@@ -105,7 +105,7 @@ def _need_topics(path: Path, topics: tuple[tuple[str, ...], ...] | None) -> tupl
     return topics
 
 
-def _tell(derived: Derived, source: str, out: Path, users_out: Path | None) -> None:
+def _print_summary(derived: Derived, source: str, out: Path, users_out: Path | None) -> None:
     names = list(dict.fromkeys(derived.regions))
     show.say(
         f"{show.counted(len(names), 'region')} with {show.counted(len(derived.names), 'possible type')} from {source}"

@@ -1,7 +1,7 @@
 """Opens the files that a user brings, CSV or Parquet, and writes the ones that palmatch leaves behind.
 
 A file becomes a `Sheet`: named columns, and the line on which every row stands, so that a mistake can be
-shown where it was made. What the columns mean is not known here; `cells` checks their values, and `points`,
+shown where it was made. What the columns mean is not known here; `columns` checks their values, and `points`,
 `labels` and `tables` say which columns there are. No row is dropped or repaired: a file is read whole, or
 refused in one sentence.
 """
@@ -17,13 +17,13 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from palmatch.data.whole import write_whole
+from palmatch.atomic import write_atomic
 from palmatch.errors import InputError
 
 FilePath = str | os.PathLike[str]
@@ -206,7 +206,7 @@ def _uncompressed(source: str, raw: bytes) -> bytes:
         ) from None
 
 
-# --- text -------------------------------------------------------------------------------------------------
+# --- text -----------------------------------------------------------------------------------------------
 
 
 def _text_of(source: str, raw: bytes) -> bytes:
@@ -385,7 +385,7 @@ def _cut(source: str, body: bytes, shape: tuple[int, int], *, separator: str) ->
     return cells.fill_null("")
 
 
-# --- Parquet ----------------------------------------------------------------------------------------------
+# --- Parquet --------------------------------------------------------------------------------------------
 
 
 def _parquet_sheet(source: str, raw: bytes, *, rows: int | None = None) -> Sheet:
@@ -412,7 +412,7 @@ def _clean(name: str) -> str:
     return name.replace("\ufeff", "").strip()
 
 
-# --- writing ----------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------------
 
 
 def write_rows(path: FilePath, columns: Mapping[str, Sequence[Any] | NDArray[Any] | pl.Series]) -> None:
@@ -420,7 +420,7 @@ def write_rows(path: FilePath, columns: Mapping[str, Sequence[Any] | NDArray[Any
 
     The same content gives the same bytes.
 
-    The file is written whole or not at all (`palmatch.data.whole`).
+    The file is written whole or not at all (`palmatch.atomic`).
     """
     source = os.fspath(path)
     if source == "-":
@@ -440,7 +440,7 @@ def write_rows(path: FilePath, columns: Mapping[str, Sequence[Any] | NDArray[Any
         frame.write_csv(buffer, line_terminator="\n")
     else:
         frame.write_parquet(buffer, compression="zstd")
-    write_whole(target, buffer.getvalue())
+    write_atomic(target, buffer.getvalue())
 
 
 def _frame_of(source: str, columns: Mapping[str, Sequence[Any] | NDArray[Any] | pl.Series]) -> pl.DataFrame:
@@ -452,3 +452,111 @@ def _frame_of(source: str, columns: Mapping[str, Sequence[Any] | NDArray[Any] | 
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         kind = type(error).__name__
         raise InputError(f"{source} cannot be written: a column mixes kinds of values ({kind}).") from None
+
+
+# --- what a caller holds in memory ----------------------------------------------------------------------
+
+
+Library: TypeAlias = Literal["polars", "pandas", "pyarrow"]
+
+
+def is_frame(value: Any) -> bool:
+    """Say whether a value has named columns; refuse what only looks like data: paths, and frames without rows yet."""
+    if isinstance(value, str | bytes | os.PathLike):
+        raise InputError(
+            "Expected a data frame or an array, got a string or a path: read the file first, for instance with "
+            "polars.read_csv, or use the command."
+        )
+    if isinstance(value, pl.LazyFrame):
+        raise InputError("Expected a data frame, got a LazyFrame, which has no rows yet: call .collect() on it.")
+    return isinstance(value, pl.DataFrame) or _is_pandas(value) or hasattr(value, "__arrow_c_stream__")
+
+
+def library_of(value: Any) -> Library:
+    """Return the library that a frame comes from; polars for anything that is none."""
+    if _is_pandas(value):
+        return "pandas"
+    return "pyarrow" if type(value).__module__.partition(".")[0] == "pyarrow" else "polars"
+
+
+def sheet_of(frame: Any, source: str) -> Sheet:
+    """Return the columns of a frame, with the index of a pandas frame as `id` where it says more than row numbers."""
+    if _is_pandas(frame):
+        columns = _pandas_columns(frame, source)
+    else:
+        try:
+            table = frame if isinstance(frame, pl.DataFrame) else pl.DataFrame(frame)
+        except Exception as error:  # whatever another library raises, its text may quote values
+            raise InputError(
+                f"{source}: cannot be read as a data frame ({type(error).__name__}); give a polars or pandas frame."
+            ) from None
+        columns = [(name, table[name]) for name in table.columns]
+    return _sheet(source, columns)
+
+
+def sheet_of_numbers(values: Any, names: Sequence[str], source: str) -> Sheet:
+    """Return rows of numbers as a sheet with these column names."""
+    try:
+        table = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{source}: expected rows of ({', '.join(names)}) as numbers, got something else.") from None
+    if table.size == 0:
+        raise InputError(f"{source}: there are no rows.")
+    if table.ndim != 2 or table.shape[1] != len(names):
+        raise InputError(f"{source}: expected rows of ({', '.join(names)}), got an array of shape {table.shape}.")
+    return _sheet(source, [(name, pl.Series(name, table[:, place])) for place, name in enumerate(names)])
+
+
+def _sheet(source: str, columns: Sequence[tuple[str, pl.Series]]) -> Sheet:
+    if not columns or len(columns[0][1]) == 0:
+        raise InputError(f"{source}: there are no rows.")
+    names = tuple(str(name).strip() for name, _ in columns)
+    return Sheet(source, source, names, tuple(series for _, series in columns), None, first_row=0)
+
+
+def _is_pandas(value: Any) -> bool:
+    # GeoDataFrame is a subclass of pandas' own; neither library has to be installed to ask.
+    return any(kind.__module__.partition(".")[0] == "pandas" for kind in type(value).__mro__) and hasattr(value, "iloc")
+
+
+def _pandas_columns(frame: Any, source: str) -> list[tuple[str, pl.Series]]:
+    if frame.ndim != 2:
+        raise InputError(f"{source}: expected a data frame, got a single column; give a frame with named columns.")
+    geometry = getattr(frame, "_geometry_column_name", None)
+    columns = [
+        (str(name), _pandas_series(frame.iloc[:, place], source))
+        for place, name in enumerate(frame.columns)
+        if name != geometry
+    ]
+    known = {name.strip().casefold() for name, _ in columns}
+    if "id" not in known and frame.index.tolist() != list(range(len(frame))):
+        columns.insert(0, ("id", pl.Series("id", [str(value) for value in frame.index], dtype=pl.String)))
+    if geometry in frame.columns:
+        columns += _degrees(frame, source)
+    return columns
+
+
+def _pandas_series(values: Any, source: str) -> pl.Series:
+    name = str(values.name)
+    if values.dtype.kind in "iufb":
+        # Nullable and Arrow-backed columns too: a missing number becomes null, not an invented one.
+        missing = values.isna().to_numpy()
+        numbers = pl.Series(name, values.to_numpy(dtype=np.float64, na_value=np.nan))
+        whole = values.dtype.kind in "iu" and not missing.any()
+        return numbers.cast(pl.Int64) if whole else numbers.set(pl.Series(missing), None)
+    cells = [None if gone else value for value, gone in zip(values.tolist(), values.isna().tolist(), strict=True)]
+    try:
+        return pl.Series(name, cells)
+    except (TypeError, pl.exceptions.PolarsError):
+        raise InputError(f"{source}, column {name!r}: found values of several kinds; convert the column.") from None
+
+
+def _degrees(frame: Any, source: str) -> list[tuple[str, pl.Series]]:
+    """Return latitude and longitude of a GeoDataFrame's points."""
+    points = frame.geometry
+    if points.crs is None:
+        raise InputError(f"{source}: the geometry has no coordinate system; set it, for instance with .set_crs(4326).")
+    if not (points.geom_type == "Point").all():
+        raise InputError(f"{source}: expected points as geometry, found other shapes; take .centroid of them.")
+    degrees = points.to_crs(4326)
+    return [("lat", pl.Series("lat", degrees.y.to_numpy())), ("lon", pl.Series("lon", degrees.x.to_numpy()))]

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.data.cells import complaint, epsilons, find_column, identifiers, marks, texts, unit_counts
+from palmatch.data.columns import complaint, epsilons, find_column, identifiers, marks, texts, unit_counts
 from palmatch.data.files import FilePath, Sheet, listed, read_sheet
 from palmatch.errors import InputError
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyproj import Geod
 
-from palmatch.data.cells import (
+from palmatch.data.columns import (
     epsilons,
     find_column,
     identifiers,

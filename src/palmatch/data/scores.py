@@ -20,7 +20,7 @@ import polars as pl
 import scipy
 from numpy.typing import NDArray
 
-from palmatch.data.cells import (
+from palmatch.data.columns import (
     MOST_UNITS,
     DistinctIds,
     complaint,

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from palmatch.data.cells import (
+from palmatch.data.columns import (
     epsilons,
     filled_runs,
     filled_texts,

@@ -11,13 +11,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 from palmatch.device import report
 from palmatch.device.distribution import backoff_weight, expected_utility, fill_weights, pick
 
-# Draws from [0, GRID) for (step, purpose). Unit n of an agent that plays for several has the purposes from n * UNIT on.
+# Draws from [0, GRID) for (step, purpose).
 Draw = Callable[[int, int], int]
-UNIT = 16
 
 _SELECTION_COIN, _SELECTION, _BACKOFF_COIN, _BACKOFF = 0, 1, 2, 3
 
@@ -29,7 +29,7 @@ def system_draw(step: int, purpose: int) -> int:  # noqa: ARG001 - a live draw i
 
 @dataclass(frozen=True, slots=True)
 class RegionTables:
-    """What is public about one region, charges in units included; see `rounds.tables.PublicTables` for each."""
+    """What is public about one region, charges in units included; see `regions.noise.PublicTables` for each."""
 
     resources: Sequence[int]
     offsets: Sequence[int]
@@ -46,8 +46,7 @@ class RegionTables:
         return len(self.offsets) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(NamedTuple):
     """The public numbers that every agent plays by; chances are integers over GRID."""
 
     truth_selection: int

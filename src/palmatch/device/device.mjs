@@ -314,6 +314,27 @@ export function systemDraw() {
   return (high >>> 11) * 2 ** 32 + low;
 }
 
+// When messages leave: palmatch.device.windows
+
+const MARGIN = 0.1, LAST = 0.7, LEAST_MARGIN = 0.05;
+export const ONE_COPY = [[MARGIN, LAST]];
+export const COPIES = [[MARGIN, 0.45], [0.55, 0.62], [0.63, LAST]];
+
+/** How many seconds of a window a device has to decide in; nothing leaves within them. */
+export const marginOf = (window) => Math.max(MARGIN * window, LEAST_MARGIN);
+
+/**
+ * When a message leaves that was decided on by `now`: in each share of a window, at the offset drawn for it. A device that
+ * took so long that the first time is over is late by whole margins: no more than their number shows.
+ */
+export function sendingTimes(shares, offset, began, window, now) {
+  const least = LEAST_MARGIN * (1 + offset);
+  const times = shares.map(([first, last]) => began + Math.max(window * (first + offset * (last - first)), least));
+  const margin = marginOf(window);
+  const late = margin * Math.max(Math.ceil((now - times[0]) / margin), 0);
+  return times.map((when) => when + late);
+}
+
 // Bids: palmatch.device.bid
 
 /** [place, offer] of an agent with these values at these prices; the place is -1 if nothing is worth its price. */
@@ -344,45 +365,17 @@ export function callNumber(number, step, patience, growth = 0) {
   return call;
 }
 
-// Several resources: palmatch.device.units
-
-/** The resource that a seat is part of: `v1` for `v1#2`. */
-export const baseOf = (name) => /^(.+)#[0-9]+$/s.exec(name)?.[1] ?? name;
-
-/** What the best `demand` different resources gain together; going without gains nothing. */
-export function bestGain(gains, bases, demand) {
-  const best = new Map();
-  bases.forEach((base, place) => {
-    if (gains[place] > (best.get(base) ?? 0)) best.set(base, gains[place]);
-  });
-  return [...best.values()].sort((one, other) => other - one).slice(0, demand).reduce((sum, gain) => sum + gain, 0);
-}
-
-/** [place, offer] for each of the best resources of an agent that wants so many more, best first. */
-export function bestBids(values, bases, prices, held, wanted, step) {
-  const gains = values.map((value, place) => value - prices[place]);
-  const places = [...bases.keys()].filter((place) => gains[place] >= 0 && !held.has(bases[place]));
-  places.sort((one, other) => gains[other] - gains[one]);
-  const [chosen, taken, own] = [[], new Set(), new Map()];
-  let others = 0;
-  for (const place of places) {
-    const base = bases[place];
-    if (taken.has(base)) {
-      if (!own.has(base)) own.set(base, gains[place]);
-    } else if (chosen.length < wanted) {
-      chosen.push(place);
-      taken.add(base);
-    } else {
-      others = Math.max(others, gains[place]);
-    }
-  }
-  return chosen.map((place) => [place, prices[place] + (gains[place] - Math.max(others, own.get(bases[place]) ?? 0)) + step]);
-}
-
 // The result: palmatch.device.result
 
-/** Refuse a result that its prices do not support for the agents of one table; return the lines of this device. */
-export function checkResult(result, table, channel, { agents, slack, tag, demands }) {
+/** The line of each agent of a result; one with two lines of an agent is refused. */
+function linesByTag({ assigned }) {
+  const found = new Map(assigned.map((line) => [line.tag, line]));
+  if (found.size !== assigned.length) throw new Refused("result", "The result has two lines of one agent.");
+  return found;
+}
+
+/** Refuse a result that its prices do not support for the agents of one table; return the line of this device. */
+export function checkResult(result, table, channel, { agents, slack, tag }) {
   const prices = new Map(result.prices);
   if (prices.size !== result.prices.length || ![...prices.values()].every((p) => isNumber(p) && p >= 0)) {
     throw new Refused("price", "A price is not a number of at least 0, or a resource has two.");
@@ -398,56 +391,33 @@ export function checkResult(result, table, channel, { agents, slack, tag, demand
   if (table.resources.some((resource) => !taken.has(resource) && prices.get(resource) > slack)) {
     throw new Refused("price", "A resource without an agent costs something.");
   }
-  const mine = result.assigned.filter((line) => line.tag === tag);
+  const mine = linesByTag(result).get(tag);
   const isOurs = (line) => line.region === table.region && line.epsilon === table.epsilon;
   const ours = result.assigned.filter(isOurs);
-  if (mine.length === 0 || !mine.every(isOurs)) throw new Refused("result", "The result does not name this device.");
-  const byAgent = new Map();
-  for (const line of ours) byAgent.set(line.tag, [...(byAgent.get(line.tag) ?? []), line]);
-  if (byAgent.size > agents) throw new Refused("roster", "The result has more agents of this region than its roster.");
-  const wanted = new Map(demands);
-  for (const [agent, lines] of byAgent) checkAgent(lines, wanted.get(agent) ?? 1);
+  if (!mine || !isOurs(mine)) throw new Refused("result", "The result does not name this device.");
+  if (ours.length > agents) throw new Refused("roster", "The result has more agents of this region than its roster.");
   const worth = new Map([[channel, table.values], ...table.earlier.map((e) => [e.channel, e.values])]);
-  checkGains([...byAgent.values()], table, worth, prices, slack);
+  checkGains(ours, table, worth, prices, slack);
   return mine;
 }
 
-/** Check that the lines of an agent are those of one report and of different resources, no more than it wants. */
-function checkAgent(lines, demand) {
-  if (lines.some((line) => line.demand !== demand) || lines.length > demand) {
-    throw new Refused("roster", "The result has another demand of an agent than the roster, or more lines than that.");
-  }
-  if (lines.some(({ channel, report }) => channel !== lines[0].channel || report !== lines[0].report)) {
-    throw new Refused("result", "The result has two reports of one agent.");
-  }
-  const got = lines.map((line) => line.resource).filter((resource) => resource !== null);
-  if (lines.length > 1 && (got.length < lines.length || new Set(got.map(baseOf)).size < got.length)) {
-    throw new Refused("result", "An agent got one resource twice, or two seats of one.");
-  }
-}
-
-function checkGains(agents, table, worth, prices, slack) {
+function checkGains(lines, table, worth, prices, slack) {
   const place = new Map(table.resources.map((resource, number) => [resource, number]));
-  const bases = table.resources.map(baseOf);
   const best = new Map();
-  for (const lines of agents) {
-    const { channel, report, demand } = lines[0];
+  for (const { channel, report, resource } of lines) {
     const rows = worth.get(channel) ?? [];
     if (!(report >= 0 && report < rows.length)) {
       throw new Refused("result", "The result has a report that no table knows.");
     }
     const values = rows[report];
-    const key = `${channel} ${report} ${demand}`;
+    const key = `${channel} ${report}`;
     if (!best.has(key)) {
-      const gains = table.resources.map((resource, number) => values[number] - prices.get(resource));
-      best.set(key, demand === 1 ? gains.reduce((most, gain) => Math.max(most, gain), 0) : bestGain(gains, bases, demand));
+      const gains = table.resources.map((name, number) => values[number] - prices.get(name));
+      best.set(key, gains.reduce((most, gain) => Math.max(most, gain), 0));
     }
-    let gain = 0;
-    for (const { resource } of lines.filter((line) => line.resource !== null)) {
-      const number = place.get(resource);
-      gain = gain + ((number === undefined ? OUTSIDE : values[number]) - prices.get(resource));
-    }
-    if (gain < best.get(key) - Math.min(slack * demand, MOST_SLACK)) {
+    const number = place.get(resource);
+    const gain = resource === null ? 0 : (number === undefined ? OUTSIDE : values[number]) - prices.get(resource);
+    if (gain < best.get(key) - slack) {
       throw new Refused("steered", "An agent with this table should have got something better at these prices.");
     }
   }
@@ -475,13 +445,12 @@ function keptReport(kept, place) {
 }
 
 /**
- * A device in a game of `report`. `owner` has request, place, partition, spots, epsilon, tag, when_spent and demand (1
- * unless given: how many resources it wants); `store` has charge, kept, pin and remaining (`openLedger` makes one); `draw` gives a number in [0, 2^53), `offset` one in [0, 1).
+ * A device in a game of `report`. `owner` has request, place, partition, spots, epsilon, tag and when_spent; `store` has charge, kept, pin and remaining (`openLedger` makes one); `draw` gives a number in [0, 2^53), `offset` one in [0, 1).
  */
 export class ReportMachine {
   static async start(owner, store, { draw = systemDraw, offset = () => systemDraw() / GRID } = {}) {
     checkPartition(owner.partition);
-    const machine = new this({ demand: 1, ...owner }, store, draw, offset);
+    const machine = new this(owner, store, draw, offset);
     const { edge, spacing, latitude, longitude } = owner.partition;
     await store.pin("partition", JSON.stringify([edge, spacing, latitude, longitude]));
     const kept = await store.kept(`request ${owner.request}`);
@@ -491,7 +460,7 @@ export class ReportMachine {
 
   constructor(owner, store, draw, offset) {
     Object.assign(this, { owner, store, draw, offset, protocol: "report", epsilon: 0, left: false, done: false });
-    Object.assign(this, { seen: new Map(), open: null, count: null, table: null, drawn: null, demands: [], queue: Promise.resolve() });
+    Object.assign(this, { seen: new Map(), open: null, count: null, table: null, drawn: null, prepared: null, queue: Promise.resolve() });
   }
 
   /** Take one record with the digest of its bytes; the messages to send, each with its share of a slot. */
@@ -545,8 +514,8 @@ export class ReportMachine {
     if (!(isNumber(open.slack) && open.slack >= 0 && open.slack <= MOST_SLACK && added)) {
       throw new Refused("range", "The game's step or slack is out of range.");
     }
-    if (this.owner.demand > open.demand) {
-      throw new Refused("demand", `The game gives an agent ${open.demand} at most, and this one wants ${this.owner.demand}.`);
+    if (!(open.slot >= LEAST_MARGIN)) {
+      throw new Refused("range", `The game's slots are shorter than the ${LEAST_MARGIN} s in which a device decides.`);
     }
     let wanted = this.owner.epsilon;
     if (this.drawn === null && (await this.store.remaining()) < unitsOf(wanted)) {
@@ -559,22 +528,19 @@ export class ReportMachine {
     if (!open.classes.includes(wanted)) throw new Refused("epsilon", `The game has no place for ε = ${wanted}.`);
     this.open = open;
     this.epsilon = wanted;
-    const { place: { region }, demand } = this.owner;
-    return [{ kind: "join", game: open.game, region, epsilon: wanted, demand }];
+    return [{ kind: "join", game: open.game, region: this.owner.place.region, epsilon: wanted }];
   }
 
   settled(roster) {
     this.inGame(roster.game);
     const mine = roster.counts.filter((c) => c.region === this.owner.place.region && c.epsilon === this.epsilon);
     if (mine.length !== 1 || mine[0].agents < 1) throw new Refused("roster", "The roster does not count this agent once.");
-    if ((new Map(roster.demands).get(this.owner.tag) ?? 1) !== this.owner.demand) {
-      throw new Refused("roster", "The roster has another demand of this agent.");
-    }
-    Object.assign(this, { count: mine[0], demands: roster.demands });
+    this.count = mine[0];
     return [];
   }
 
-  async given(table, digest) {
+  /** Check a table without acting on it: what that takes is public, and `receive` does not take it again. */
+  async prepare(table, digest) {
     const open = this.inGame(table.game);
     if (this.count === null) throw new Refused("roster", "A table came before its roster.");
     if (digest !== this.count.table || table.region !== this.owner.place.region) {
@@ -582,6 +548,11 @@ export class ReportMachine {
     }
     await checkListed(table.resources, table.listed, open.resources);
     checkTable(table, this.epsilon, this.owner.spots);
+    this.prepared = { table, digest };
+  }
+
+  async given(table, digest) {
+    if (this.prepared?.table !== table || this.prepared.digest !== digest) await this.prepare(table, digest);
     if (this.drawn === null && this.epsilon > 0) this.drawn = await this.drawOnce(table, digest);
     this.table = table;
     const { channel, report } = this.drawn ?? { channel: digest, report: 0 };
@@ -623,22 +594,22 @@ export class ReportMachine {
   result(record) {
     const open = this.inGame(record.game);
     if (this.count === null || this.table === null) throw new Refused("result", "A result came before its table.");
-    if (!record.assigned.some((line) => line.tag === this.owner.tag)) {
+    if (!linesByTag(record).has(this.owner.tag)) {
       // The report has not arrived: the device goes without, and nothing more is told.
       this.done = true;
       return [];
     }
-    const facts = { agents: this.count.agents, slack: open.slack, tag: this.owner.tag, demands: this.demands };
+    const facts = { agents: this.count.agents, slack: open.slack, tag: this.owner.tag };
     const mine = checkResult(record, this.table, this.seen.get("table"), facts);
-    if (mine[0].channel !== this.channel || mine[0].report !== this.report) {
+    if (mine.channel !== this.channel || mine.report !== this.report) {
       throw new Refused("result", "The result has another report of this device than the one that it sent.");
     }
     this.done = true;
-    return mine.filter((line) => line.resource !== null).map((line) => this.handover(line.resource));
+    return this.handover(mine.resource);
   }
 
   handover(resource) {
-    return { kind: "handover", game: this.open.game, tag: this.owner.tag, resource };
+    return resource === null ? [] : [{ kind: "handover", game: this.open.game, tag: this.owner.tag, resource }];
   }
 
   inGame(name) {
@@ -653,7 +624,7 @@ export class ReportMachine {
 export class BidMachine extends ReportMachine {
   constructor(owner, store, draw, offset) {
     super(owner, store, draw, offset);
-    Object.assign(this, { protocol: "bids", last: null, offers: null, held: [] });
+    Object.assign(this, { protocol: "bids", last: null, offered: null, held: null });
   }
 
   told() {
@@ -674,9 +645,9 @@ export class BidMachine extends ReportMachine {
     this.last = { record, digest };
     if (record.over) {
       this.done = true;
-      return this.held.map((resource) => this.handover(resource));
+      return this.handover(this.held);
     }
-    return this.held.length < this.owner.demand ? this.bid(record, open) : [];
+    return this.held === null ? this.bid(record, open) : [];
   }
 
   checkBulletin(record) {
@@ -711,49 +682,75 @@ export class BidMachine extends ReportMachine {
     return call.step + call.growth * record.sequence;
   }
 
+  /** The resource that this device holds, which must be one that it has bid for. */
   holding(record, step) {
-    const places = record.holders.flatMap((tag, place) => (tag === this.owner.tag ? [place] : []));
-    const held = places.map((place) => this.table.resources[place]);
-    if (held.length > this.owner.demand || new Set(held.map(baseOf)).size < held.length) {
-      throw new Refused("holder", "The bulletin says that this device holds more than it wants, or two seats of one.");
+    const held = record.holders.flatMap((tag, place) => (tag === this.owner.tag ? [place] : []));
+    if (!held.length) return null;
+    if (held.length > 1) throw new Refused("holder", "The bulletin says that this device holds two resources.");
+    const [place] = held;
+    const [resource, price] = [this.table.resources[place], record.prices[place]];
+    // After a restart the offer is not known any more: it was at most the value and a step, which never falls.
+    const known = this.offered === null
+      ? price === null || price <= this.values[place] + step + ROUNDING
+      : resource === this.offered.resource && (price === null || price === this.offered.offer);
+    if (!known && resource !== this.held) {
+      throw new Refused("holder", "The bulletin says that this device holds something that it did not bid for.");
     }
-    for (const [number, resource] of held.entries()) {
-      const [price, offer] = [record.prices[places[number]], this.offers?.get(resource)];
-      // After a restart the offer is not known any more: it was at most the value and a step, which never falls.
-      const known = this.offers === null
-        ? price === null || price <= this.values[places[number]] + step + ROUNDING
-        : offer !== undefined && (price === null || price === offer);
-      if (!known && !this.held.includes(resource)) {
-        throw new Refused("holder", "The bulletin says that this device holds something that it did not bid for.");
-      }
-    }
-    return held;
+    return resource;
   }
 
   bid(record, open) {
     const prices = record.prices.map((price) => (price === null ? Infinity : price));
-    const step = this.stepOf(record, open);
-    const { tag, demand } = this.owner;
-    const names = this.table.resources;
-    const bids = (demand === 1
-      ? [bestBid(this.values, prices, step)].filter(([place]) => place >= 0)
-      : bestBids(this.values, names.map(baseOf), prices, new Set(this.held.map(baseOf)), demand - this.held.length, step)
-    ).map(([place, offer]) => ({ resource: names[place], offer }));
-    if (bids.length) this.offers = new Map(bids.map(({ resource, offer }) => [resource, offer]));
-    return bids.map((bid) => ({ kind: "bid", game: record.game, sequence: record.sequence + 1, tag, ...bid }));
+    const [place, offer] = bestBid(this.values, prices, this.stepOf(record, open));
+    if (place < 0) return [];
+    this.offered = { resource: this.table.resources[place], offer };
+    return [{ kind: "bid", game: record.game, sequence: record.sequence + 1, tag: this.owner.tag, ...this.offered }];
   }
 }
 
 // The ledger
 
+const PAGE = crypto.getRandomValues(new Uint32Array(4)).join("-");
+
+/** What a page knows of the time, in whole seconds: of the day, which can be set, and since it was loaded, which cannot. */
+export function pageClock() {
+  return { time: Math.floor(Date.now() / 1000), boot: PAGE, uptime: Math.floor(performance.now() / 1000) };
+}
+
+/** Seconds that have passed for sure between two charges, whatever the time of day was set to; as in `ledger.py`. */
+function elapsed(since, now) {
+  if (now.boot === since.boot && now.uptime >= since.uptime) return now.uptime - since.uptime;
+  return Math.max(0, Math.min(now.uptime, now.time - since.time));
+}
+
 /**
  * The rules of the budget, over any store of (total, rows): `transact` runs a function on a draft {spent, charges, kept}
- * and stores the draft, or nothing if it throws; it resolves only when the draft is stored for good.
+ * and stores the draft, or nothing if it throws; it resolves only when the draft is stored for good. In any window of
+ * `periodSeconds` at most `perPeriod` units are spent; limits that were in force stay, unless smaller ones are given.
  */
 export class Ledger {
-  constructor(lifetime, transact) {
+  constructor(lifetime, transact, { perPeriod = Infinity, periodSeconds = 86400, clock = pageClock } = {}) {
     if (!(isWhole(lifetime) && lifetime >= 0)) throw new RangeError("Expected a lifetime in whole units.");
-    Object.assign(this, { lifetime, transact });
+    if (!(perPeriod === Infinity || (isWhole(perPeriod) && perPeriod >= 0)) || !(isWhole(periodSeconds) && periodSeconds > 0)) {
+      throw new RangeError("Expected a period of whole seconds, and whole units for each.");
+    }
+    Object.assign(this, { lifetime, transact, perPeriod, periodSeconds, clock });
+  }
+
+  /** The limits in force, and [spent, left] under each of them; a period counts from the last charge's age on. */
+  standing(state) {
+    const now = this.clock();
+    const age = state.last ? state.last.age + elapsed(state.last, now) : 0;
+    const limits = {
+      lifetime: Math.min(this.lifetime, state.lifetime ?? this.lifetime),
+      perPeriod: Math.min(this.perPeriod, state.perPeriod ?? this.perPeriod),
+      periodSeconds: Math.max(this.periodSeconds, state.periodSeconds ?? this.periodSeconds),
+    };
+    // By whole seconds: what seems to be a period old may be younger, and still counts.
+    const recent = state.charges.filter((charge) => (charge.age ?? 0) >= age - limits.periodSeconds);
+    const [spent, lately] = [state.spent, recent.reduce((sum, charge) => sum + charge.units, 0)];
+    const left = { lifetime: Math.max(0, limits.lifetime - spent), period: Math.max(0, limits.perPeriod - lately) };
+    return { last: { ...now, age }, limits, spent: { lifetime: spent, period: lately }, left };
   }
 
   /** Write a charge and what is kept with it; with `once`, refuse a name that another tab has charged for meanwhile. */
@@ -763,15 +760,17 @@ export class Ledger {
         throw new Refused("kept", "Another tab has charged for this already.");
       }
       if (!(isWhole(units) && units >= 0)) throw new RangeError("Expected a charge in whole units.");
-      const limit = Math.min(this.lifetime, state.lifetime ?? this.lifetime);
-      if (state.spent + units > limit) {
-        const [spent, left] = [state.spent / UNITS, Math.max(0, limit - state.spent) / UNITS];
-        throw new BudgetExhausted(
-          `The lifetime budget is exhausted: ε = ${spent} is spent and ${left} remains, but ${units / UNITS} was requested.`,
-        );
+      const { last, limits, spent, left } = this.standing(state);
+      for (const limit of ["lifetime", "period"]) {
+        if (units > left[limit]) {
+          throw new BudgetExhausted(
+            `The ${limit} budget is exhausted: ε = ${spent[limit] / UNITS} is spent and ${left[limit] / UNITS} remains, ` +
+              `but ${units / UNITS} was requested.`,
+          );
+        }
       }
-      Object.assign(state, { spent: state.spent + units, lifetime: limit });
-      state.charges.push({ time: Date.now(), matching, purpose, units });
+      Object.assign(state, { spent: state.spent + units, ...limits, last });
+      state.charges.push({ time: last.time, age: last.age, matching, purpose, units });
       Object.assign(state.kept, keep);
     });
   }
@@ -786,28 +785,28 @@ export class Ledger {
   }
 
   remaining() {
-    return this.transact((state) => Math.max(0, Math.min(this.lifetime, state.lifetime ?? this.lifetime) - state.spent));
+    return this.transact((state) => Math.min(...Object.values(this.standing(state).left)));
   }
 }
 
 const blank = () => ({ spent: 0, charges: [], kept: {} });
 
 /** A ledger in memory, for simulations and tests. */
-export function memoryLedger(lifetime) {
-  let stored = JSON.stringify(blank());
+export function memoryLedger(lifetime, limits = {}) {
+  let stored = structuredClone(blank());
   return new Ledger(lifetime, async (work) => {
-    const draft = JSON.parse(stored);
+    const draft = structuredClone(stored);
     const answer = work(draft);
-    stored = JSON.stringify(draft);
+    stored = draft;
     return answer;
-  });
+  }, limits);
 }
 
 /**
  * A ledger in the browser's IndexedDB. A Web Lock keeps other tabs out while a charge is checked and written, and a
  * transaction of strict durability is complete only when the system has it on the disk.
  */
-export async function openLedger(name, lifetime, { indexedDB = globalThis.indexedDB, locks = navigator.locks } = {}) {
+export async function openLedger(name, lifetime, { indexedDB = globalThis.indexedDB, locks = navigator.locks, ...limits } = {}) {
   const database = await new Promise((resolve, reject) => {
     const request = indexedDB.open(`palmatch ${name}`, 1);
     request.onupgradeneeded = () => request.result.createObjectStore("ledger");
@@ -815,7 +814,7 @@ export async function openLedger(name, lifetime, { indexedDB = globalThis.indexe
     request.onerror = () => reject(request.error);
   });
   const transact = (work) => locks.request(`palmatch ${name}`, () => inDatabase(database, work));
-  return new Ledger(lifetime, transact);
+  return new Ledger(lifetime, transact, limits);
 }
 
 function inDatabase(database, work) {

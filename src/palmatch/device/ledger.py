@@ -1,4 +1,4 @@
-"""The privacy budget of one agent, kept on its own device for its whole life and across all its matchings.
+"""The privacy budget of one agent: one append-only file on its own device, for its whole life and all its matchings.
 
 The rule is charge first, act second: `Ledger.charge` returns a `Receipt` only after the charge is on the disk, with
 whatever the act needs to be repeated, so a crash at any instant may lose budget, never privacy. This module counts
@@ -7,48 +7,312 @@ whole units; it may not know what an action is, what it costs, or why an agent w
 
 from __future__ import annotations
 
+import json
+import math
+import operator
 import os
+import platform
+import sys
+import tempfile
+import threading
 import time
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, partial
+from hashlib import blake2b
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
-from palmatch.device.budget import (
-    DAY,
-    BudgetExhausted,
-    LimitName,
-    Limits,
-    Receipt,
-    epsilon_of,
-    units_of,
-    whole,
-)
-from palmatch.device.ledger_file import Entry, LedgerError, LedgerFile
-from palmatch.errors import InputError, Refused
+from palmatch.errors import InputError, PalmatchError, Refused
 
-__all__ = [
-    "DAY",
-    "BudgetExhausted",
-    "Entry",
-    "Ledger",
-    "LedgerError",
-    "Limits",
-    "Receipt",
-    "Summary",
-    "epsilon_of",
-    "raise_limit",
-    "reopen",
-    "units_of",
-]
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
-PATIENCE = 10.0  # seconds; another process holds the file for milliseconds at a time
+UNIT_BITS = 32  # one unit is 2**-32 of ε: fine enough to round up at every charge, and 2**31 of ε can be counted
+MAX_UNITS = 2**63 - 1
+DAY = 86400
+
+LimitName = Literal["period", "lifetime"]
+
+
+# --- units of ε ----------------------------------------------------------------------------------------------------
+
+
+def units_of(epsilon: float) -> int:
+    """Units ⌈ε·2^32⌉ of an ε: rounded up, so that no charge is too small.
+
+    Parameters
+    ----------
+    epsilon:
+        A privacy budget of at least 0.
+
+    Returns
+    -------
+    int
+        Whole units, which a ledger counts.
+
+    Examples
+    --------
+    >>> from palmatch.device.ledger import epsilon_of, units_of
+    >>> epsilon_of(units_of(0.1)) >= 0.1
+    True
+
+    References
+    ----------
+    - [Mironov (CCS 2012)][]: what rounding can do to a guarantee.
+    - Page "The guarantee", [Why it holds][]: rounding.
+    """
+    if not 0 <= epsilon < 2 ** (63 - UNIT_BITS):
+        raise InputError(f"Expected epsilon in [0, 2**{63 - UNIT_BITS}), got epsilon={epsilon!r}.")
+    return math.ceil(math.ldexp(epsilon, UNIT_BITS))
+
+
+def epsilon_of(units: int) -> float:
+    """Smallest float of at least units·2^-32: rounded up, so that a report is never too small.
+
+    Parameters
+    ----------
+    units:
+        Whole units of a ledger.
+
+    Returns
+    -------
+    float
+        The same as ε.
+
+    Examples
+    --------
+    >>> from palmatch.device.ledger import epsilon_of, units_of
+    >>> epsilon_of(units_of(0.75))
+    0.75
+
+    References
+    ----------
+    Page "The guarantee", [Why it holds][]: rounding.
+    """
+    units = _whole(units, "units")
+    nearest = units / 2**UNIT_BITS
+    return nearest if math.ldexp(nearest, UNIT_BITS) >= units else math.nextafter(nearest, math.inf)
+
+
+def epsilon_text(units: int, *, up: bool = True) -> str:
+    """Units as ε with up to six decimals; rounded up, or down for what remains."""
+    millionths = -(-units * 10**6 // 2**UNIT_BITS) if up else units * 10**6 // 2**UNIT_BITS
+    return f"{millionths // 10**6}.{millionths % 10**6:06d}".rstrip("0").rstrip(".")
+
+
+def _whole(value: int, name: str, *, least: int = 0) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InputError(f"Expected {name} to be a whole number, got {name}={value!r}.") from None
+    if isinstance(value, bool) or not least <= number <= MAX_UNITS:
+        raise InputError(f"Expected {name} to be a whole number in [{least}, 2**63), got {name}={value!r}.")
+    return number
+
+
+# --- clocks --------------------------------------------------------------------------------------------------------
+
+
+class Now(NamedTuple):
+    """What a device knows of the time, in whole seconds.
+
+    Attributes
+    ----------
+    time:
+        Since 1970, by the time of day, which can be set.
+    boot:
+        A name of this start of this device.
+    uptime:
+        Since that start, by a clock that cannot be set.
+    """
+
+    time: int
+    boot: str
+    uptime: int
+
+
+@cache
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return platform.node()
+
+
+def device_clock() -> Now:
+    """Time of day, and the time since the device was started."""
+    uptime = time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+    return Now(int(time.time()), _boot(), int(uptime))
+
+
+def _elapsed(since: Entry, now: Now) -> int:
+    """Seconds that have passed for sure since an entry, whatever the time of day was set to.
+
+    Within one start of the device the uptime tells. After a restart no more than the new uptime has passed for sure,
+    nor, for a file that was brought to another device, more than the time of day says.
+    """
+    if now.boot == since.boot and now.uptime >= since.uptime:
+        return now.uptime - since.uptime
+    return max(0, min(now.uptime, now.time - since.time))
+
+
+# --- records -------------------------------------------------------------------------------------------------------
+
+
+class LedgerError(PalmatchError):
+    """The ledger cannot be relied on just now: no receipt was given, so an agent must not act."""
+
+
+class BudgetExhausted(PalmatchError):
+    """The charge would pass a limit; nothing was written, so the agent must not act. Attributes are in units.
+
+    Attributes
+    ----------
+    limit:
+        Which limit: "period" or "lifetime".
+    spent, requested, remaining:
+        Units that were charged under it, that were asked for, and that are left.
+
+    Examples
+    --------
+    >>> from palmatch.device.ledger import BudgetExhausted, units_of
+    >>> print(BudgetExhausted("lifetime", spent=units_of(9.5), requested=units_of(1), remaining=units_of(0.5)))
+    The lifetime budget is exhausted: ε = 9.5 is spent and 0.5 remains, but 1 was requested.
+
+    References
+    ----------
+    - [Rogers et al. (NIPS 2016)][]: privacy filters.
+    - Page "The command", [ledger][].
+    """
+
+    def __init__(self, limit: LimitName, *, spent: int, requested: int, remaining: int) -> None:
+        super().__init__(
+            f"The {limit} budget is exhausted: ε = {epsilon_text(spent)} is spent and "
+            f"{epsilon_text(remaining, up=False)} remains, but {epsilon_text(requested)} was requested."
+        )
+        self.limit, self.spent, self.requested, self.remaining = limit, spent, requested, remaining
+
+    def __reduce__(self) -> tuple[Callable[[], BudgetExhausted], tuple[()]]:
+        # An exception crosses processes by its positional arguments alone, which are the message.
+        kept = {"spent": self.spent, "requested": self.requested, "remaining": self.remaining}
+        return partial(type(self), self.limit, **kept), ()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may be spent, in units.
+
+    Attributes
+    ----------
+    lifetime:
+        For the whole life of the ledger.
+    per_period:
+        In any window of the length of a period, whenever it begins; None for no such limit.
+    period_seconds:
+        The length of a period; a day unless given.
+
+    Examples
+    --------
+    >>> from palmatch.device.ledger import Limits, units_of
+    >>> Limits(lifetime=units_of(10), per_period=units_of(1)).period_seconds
+    86400
+
+    References
+    ----------
+    - [Rogers et al. (NIPS 2016)][]: privacy filters.
+    - Page "The command", [ledger][].
+    """
+
+    lifetime: int
+    per_period: int | None = None
+    period_seconds: int = DAY
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The permission to act once; kept elsewhere, it can later prove that the file still has the charge.
+
+    Attributes
+    ----------
+    number:
+        The number of the line in the ledger.
+    time:
+        Seconds since 1970.
+    matching, purpose:
+        What the charge is for.
+    units:
+        What was charged.
+    remaining:
+        Units that are left under both limits.
+    digest:
+        The checksum of the line, which depends on all lines before it.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from palmatch.device.ledger import Ledger, epsilon_of, units_of
+    >>> with TemporaryDirectory() as folder:
+    ...     with Ledger(Path(folder) / "me.ledger", agent="me", lifetime=units_of(10)) as ledger:
+    ...         receipt = ledger.charge(units_of(0.75), matching="monday", purpose="report")
+    >>> receipt.matching, epsilon_of(receipt.units), epsilon_of(receipt.remaining)
+    ('monday', 0.75, 9.25)
+
+    References
+    ----------
+    - [Haber, Stornetta (1991)][]: records chained by their digests.
+    - Page "The command", [ledger][].
+    """
+
+    number: int
+    time: int
+    matching: str
+    purpose: str
+    units: int
+    remaining: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line: a charge, a fact, or a change of limits; totals and limits are those after it.
+
+    `age` is how many seconds have passed for sure between the first line and this one; `kept` is what is to be
+    remembered from this line on, by name.
+    """
+
+    number: int
+    kind: Literal["opened", "charged", "kept", "lowered", "raised"]
+    agent: str
+    time: int
+    boot: str
+    uptime: int
+    age: int
+    matching: str
+    purpose: str
+    units: int
+    spent: int
+    lifetime: int
+    per_period: int | None
+    period_seconds: int
+    kept: Mapping[str, str] = field(default_factory=dict)
+    digest: str = ""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits in force after this line."""
+        return Limits(self.lifetime, self.per_period, self.period_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What `palmatch ledger show` prints; the dictionaries hold units, by matching and by start of period.
+    """What `palmatch ledger show` prints, in units.
 
     Attributes
     ----------
@@ -57,15 +321,15 @@ class Summary:
     limits:
         The limits in force.
     spent, remaining:
-        Units, over the whole life.
-    period_start, period_spent, period_remaining:
-        When the present period began, what was spent in it, and what is left of it; None without such a limit.
-    charges:
-        How many charges there are.
-    by_matching, by_period:
-        Units of each matching, and of each period by its start.
+        Over the whole life.
+    period_spent, period_remaining:
+        What was spent in the period that ends now, and what is left of it; None without such a limit.
+    lines, charges:
+        How many lines there are, and how many of them are charges.
+    by_matching:
+        Units of each matching.
     limit_changes:
-        The rows that made or changed limits.
+        The lines that made or changed limits.
 
     Examples
     --------
@@ -88,64 +352,100 @@ class Summary:
     limits: Limits
     spent: int
     remaining: int
-    period_start: int
     period_spent: int
     period_remaining: int | None
+    lines: int
     charges: int
     by_matching: dict[str, int]
-    by_period: dict[int, int]
     limit_changes: tuple[Entry, ...]
 
 
-def wall_clock() -> int:
-    """Give the seconds since 1970, as the device has them."""
-    return int(time.time())
+# --- lines ---------------------------------------------------------------------------------------------------------
+
+# After the heading, a line is the checksum of the line before and of the JSON text that follows it. It counts only
+# with its newline, which is the last byte of a write; what has none was cut off by a crash, and no receipt was given.
+HEADING = b"palmatch ledger 3\n"
+_SQLITE = b"SQLite format 3\0"
+
+
+def _digest(previous: str, text: bytes) -> str:
+    return blake2b(previous.encode() + text, digest_size=32).hexdigest()
+
+
+def _line(previous: str, entry: Entry) -> tuple[Entry, bytes]:
+    """Entry with its checksum, and the bytes of its line."""
+    fields = asdict(entry)
+    del fields["digest"]
+    text = json.dumps(fields, separators=(",", ":")).encode()
+    digest = _digest(previous, text)
+    return replace(entry, digest=digest), b"%s %s\n" % (digest.encode(), text)
+
+
+def _parsed(previous: Entry | None, line: bytes) -> Entry | None:
+    """Entry of a line without its newline; None if it is not what was written after `previous`."""
+    digest, _, text = line.partition(b" ")
+    if digest != _digest("" if previous is None else previous.digest, text).encode():
+        return None
+    try:
+        entry = Entry(**json.loads(text), digest=digest.decode())
+        numbers = entry.number, entry.units, entry.spent, entry.age, entry.lifetime, entry.period_seconds
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            return None
+    except (ValueError, TypeError, RecursionError):
+        return None
+    number, spent, age, agent = 0, 0, 0, entry.agent
+    if previous is not None:
+        number, spent, age, agent = previous.number, previous.spent, previous.age, previous.agent
+    adds_up = entry.number == number + 1 and entry.spent == spent + entry.units
+    return entry if adds_up and entry.age >= age and entry.agent == agent else None
+
+
+# --- the ledger ----------------------------------------------------------------------------------------------------
+
+LOCK_SECONDS = 10.0  # another process holds the file for milliseconds at a time
+_PAUSE = 0.001
 
 
 class Ledger:
-    """An agent's privacy budget in one SQLite file, shared safely by any number of processes.
+    """An agent's privacy budget in one append-only file, shared safely by any number of processes.
 
     The first opening creates the file with its limits. A later one may state smaller limits, which are
-    recorded and hold from then on for every agent, but never larger ones: the guarantee was given when the agent
+    recorded and hold from then on for every program, but never larger ones: the guarantee was given when the agent
     first acted, what it has shown since cannot be taken back, and a budget that an edited configuration can
-    raise is no budget. `raise_limit` is the one deliberate way, and it leaves a row with time and reason.
+    raise is no budget. `raise_limit` is the one deliberate way, and it leaves a line with time and reason.
 
     Formal guarantees
     -----------------
     An agent that acts only with a receipt in hand has, at every instant and after any crash, at most `spent()`
     units of acts behind it. No charge takes `spent()` past the lifetime limit in force, nor the charges of
-    one period past `per_period`; the end of one period and the start of the next may together hold twice
-    that. Whether a charge passes depends on earlier charges, limits and clock alone: where these are public,
-    so is a refusal.
+    *any* window of `period_seconds` past `per_period`. Whether a charge passes depends on earlier charges, limits and
+    clocks alone: where these are public, so is a refusal.
 
-    Moving: close every program that uses it and move the one file, or move it with its `-journal` and `-home`. A
-    journal that is left behind, or found at the new place, never gives a charge back. A file that was moved alone in
-    the middle of a transaction is refused until it is back beside its journal.
+    A time of day that is set forward or back gives nothing back: what counts is how long the device has run since a
+    charge. The time for which it was switched off is not counted.
 
-    What a file alone cannot know: restoring an old copy of it, or deleting it, gives budget back unnoticed,
-    except by a process that still has it open, or with a receipt kept elsewhere (`verify(kept=receipt)`). The
-    checksums find accidents, not forgers: they have no key. A clock set forward opens a period early, which
-    only the lifetime limit bounds. A clock set back gives nothing back: until it has caught up, the latest
-    time charged at counts.
+    Moving: close every program that uses it and move the one file.
+
+    What a file alone cannot know: restoring an old copy of it, cutting off its last lines, or deleting it gives budget
+    back unnoticed, except by a process that still has it open, or with a receipt kept elsewhere
+    (`verify(kept=receipt)`). The checksums find accidents, not forgers: they have no key.
 
     Parameters
     ----------
     path
-        The file; its folder must exist and be writable, since the journal lies beside it.
+        The file.
     agent
         Whose budget this is; the ledger of another agent is refused.
     lifetime, per_period, period_seconds
         The limits in units; without `per_period` only the lifetime counts.
     clock
-        Seconds since 1970. It is asked while the file is locked, so that charges are in order.
+        Asked while the file is locked, so that charges are in order. A simulation gives its own.
     timeout_seconds
         How long to wait for another process before a `LedgerError`.
-    acting
-        Whether errors tell an agent what it must not do, or a reader of its ledger what was found.
 
     Notes
     -----
-    Opening checks every row, which takes a second or two for 100,000. Use it in the process and thread that opened it.
+    Opening checks every line, which takes a second or two for 100,000. Use it in the process and thread that opened it.
 
     Examples
     --------
@@ -162,7 +462,6 @@ class Ledger:
     ----------
     - [Dwork, Roth (2014)][], Sec. 3.5: composition.
     - [Rogers et al. (NIPS 2016)][]: privacy filters, which stop an agent before its budget is exceeded.
-    - [SQLite][]: what a commit withstands.
     - Page "The command", [ledger][].
     """
 
@@ -174,19 +473,44 @@ class Ledger:
         lifetime: int,
         per_period: int | None = None,
         period_seconds: int = DAY,
-        clock: Callable[[], int] = wall_clock,
-        timeout_seconds: float = PATIENCE,
-        acting: bool = True,
+        clock: Callable[[], Now] = device_clock,
+        timeout_seconds: float = LOCK_SECONDS,
     ) -> None:
         wanted = _limits(lifetime, per_period, period_seconds)
         self._clock = clock
-        # What was found to be pinned: for good, so it need not be read again.
-        self._pinned: dict[str, str] = {}
-        first = _opening(_text(agent, "agent"), wanted, now=self._now())
-        self._file = LedgerFile(Path(path), first, acting=acting, timeout_seconds=timeout_seconds)
+        now = self._now()
+        first = Entry(
+            1, "opened", _text(agent, "agent"), *now, 0, "", "opened", 0, 0, lifetime, per_period, period_seconds
+        )
+        with _in_words(Path(path), _AGENT):
+            if not Path(path).exists():
+                _make(Path(path).resolve(), first)
+        self._open(Path(path), acting=True, timeout_seconds=timeout_seconds)
         try:
-            self.verify()
             self._agree(agent, wanted)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, path: Path, *, acting: bool, timeout_seconds: float) -> None:
+        self.path, self._acting, self._timeout = path, acting, timeout_seconds
+        self._advice = _AGENT if acting else _READER
+        self._home = os.getpid(), threading.get_ident()
+        self._kept: dict[str, str] = {}
+        # Ages of all lines, and what was spent after each of them.
+        self._ages: list[int] = []
+        self._totals: list[int] = []
+        self._tip: Entry | None = None
+        self._end, self._last = len(HEADING), HEADING
+        with _in_words(path, self._advice):
+            self._real = path.resolve()
+            self._file = self._real.open("r+b" if acting else "rb", buffering=0)
+        try:
+            self._refuse_others()
+            with self._locked():
+                pass
+            if self._tip is None:
+                raise LedgerError(f"{path}: found no entries, expected at least one; {self._advice.damaged}.")
         except BaseException:
             self.close()
             raise
@@ -201,6 +525,8 @@ class Ledger:
         """Let go of the file; every receipt stays valid."""
         self._file.close()
 
+    # --- what agents do ---
+
     def charge(
         self,
         units: int,
@@ -208,7 +534,7 @@ class Ledger:
         matching: str,
         purpose: str,
         keep: Mapping[str, str] | None = None,
-        once: bool = False,
+        expected: Mapping[str, str | None] | None = None,
     ) -> Receipt:
         """Record a charge and, once it is on the disk, give the permission to act.
 
@@ -224,8 +550,9 @@ class Ledger:
         keep:
             What has to be remembered with the act, by name: charge and values are on the disk, or neither is. A name
             that is known already gets the new value.
-        once:
-            Refuse a name that is known already: another program has charged for it meanwhile.
+        expected:
+            What was remembered by name when the act was decided (None: nothing). If any of it has changed since,
+            another program has acted meanwhile, and the charge is Refused.
 
         Returns
         -------
@@ -237,25 +564,22 @@ class Ledger:
         BudgetExhausted, LedgerError, Refused
             After any of them, do not act; nothing was charged.
         """
-        units = whole(units, "units")
+        units = _whole(units, "units")
         _text(matching, "matching")
         _text(purpose, "purpose")
-        with self._file.transaction():
-            tip = self._file.tip()
-            now = max(tip.time, self._now())
+        with self._locked() as tip:
+            now = self._now()
+            if any(self._kept.get(name) != value for name, value in (expected or {}).items()):
+                raise Refused("kept", f"{self.path}: another program has acted meanwhile; let one alone play.")
             standing = self._standing(tip, now)
-            if once and any(self._file.kept(name) is not None for name in keep or {}):
-                raise Refused("kept", f"{self._file.path}: another program has charged for this already.")
             for limit, (spent, remaining) in standing.items():
                 if units > remaining:
                     raise BudgetExhausted(limit, spent=spent, requested=units, remaining=remaining)
-            row = {"kind": "charged", "time": now, "matching": matching, "purpose": purpose}
-            entry = self._file.append(tip, **row, units=units, spent=tip.spent + units)
-            for name, value in (keep or {}).items():
-                self._file.keep(_text(name, "name"), value, entry, new=once)
-        self._file.confirm(entry)
+            entry = self._append(
+                now, kind="charged", matching=matching, purpose=purpose, units=units, kept=_texts(keep)
+            )
         left = min(remaining for _, remaining in standing.values()) - units
-        return Receipt(entry.number, now, matching, purpose, units, left, entry.digest)
+        return Receipt(entry.number, entry.time, matching, purpose, units, left, entry.digest)
 
     def kept(self, name: str) -> str | None:
         """Give what was remembered under a name, or None.
@@ -270,7 +594,20 @@ class Ledger:
         str or None
             Its value.
         """
-        return self._file.kept(name)
+        with self._locked():
+            return self._kept.get(name)
+
+    def keep(self, values: Mapping[str, str]) -> None:
+        """Remember values by name, for free; a name that is known already gets the new value.
+
+        Parameters
+        ----------
+        values:
+            What is remembered, by name.
+        """
+        with self._locked():
+            if any(self._kept.get(name) != value for name, value in values.items()):
+                self._append(self._now(), kind="kept", kept=_texts(values))
 
     def pin(self, name: str, value: str) -> None:
         """Remember a public fact for good, or refuse one that differs from what is remembered.
@@ -280,18 +617,14 @@ class Ledger:
         name, value:
             The fact, such as the partition of the map.
         """
-        if self._pinned.get(name) == value:
-            return
-        known = self._file.kept(name)
-        if known is None:
-            with self._file.transaction():
-                # Another process may have been here meanwhile.
-                known = self._file.kept(name)
-                if known is None:
-                    self._file.keep(_text(name, "name"), value, self._file.tip())
-        if known is not None and known != value:
-            raise Refused(name, f"{self._file.path}: found another {name} than the one that the ledger knows, refused.")
-        self._pinned[name] = value
+        with self._locked():
+            known = self._kept.get(name)
+            if known is None:
+                self._append(self._now(), kind="kept", kept=_texts({name: value}))
+            elif known != value:
+                raise Refused(name, f"{self.path}: found another {name} than the one that the ledger knows, refused.")
+
+    # --- what is in it ---
 
     def spent(self) -> int:
         """Units charged since the ledger was made.
@@ -301,7 +634,8 @@ class Ledger:
         int
             Units.
         """
-        return self._file.tip().spent
+        with self._locked() as tip:
+            return tip.spent
 
     def remaining(self) -> int:
         """Units that could be charged now, under both limits.
@@ -311,21 +645,29 @@ class Ledger:
         int
             Units.
         """
-        tip = self._file.tip()
-        return min(left for _, left in self._standing(tip, max(tip.time, self._now())).values())
+        with self._locked() as tip:
+            return min(left for _, left in self._standing(tip, self._now()).values())
 
     def entries(self) -> Iterator[Entry]:
-        """All rows, oldest first; a slow reader keeps no other process from charging.
+        """All lines up to now, oldest first; a slow reader keeps no other process from charging.
 
         Returns
         -------
         Iterator[Entry]
-            Charges and changes of limits.
+            Charges, facts and changes of limits.
         """
-        return self._file.entries()
+        with self._locked(), self._real.open("rb") as file:
+            lines = file.read(self._end)[len(HEADING) :].splitlines()
+        return self._entries(lines)
+
+    def _entries(self, lines: list[bytes]) -> Iterator[Entry]:
+        previous = None
+        for number, line in enumerate(lines, 1):
+            previous = self._entry(previous, line, number)
+            yield previous
 
     def summary(self) -> Summary:
-        """Add up everything, by matching and by period.
+        """Add up everything, also by matching.
 
         Returns
         -------
@@ -333,29 +675,26 @@ class Ledger:
             Totals.
         """
         entries = tuple(self.entries())
-        tip, by_matching, by_period = entries[-1], defaultdict[str, int](int), defaultdict[int, int](int)
+        tip, by_matching = entries[-1], defaultdict[str, int](int)
         charges = [entry for entry in entries if entry.kind == "charged"]
         for entry in charges:
             by_matching[entry.matching] += entry.units
-            by_period[_start(entry.time, tip.period_seconds)] += entry.units
-        start = _start(max(tip.time, self._now()), tip.period_seconds)
-        period_spent = by_period.get(start, 0)
+        period_spent = self._recently(tip, self._now())
         return Summary(
             agent=tip.agent,
-            limits=_limits_of(tip),
+            limits=tip.limits,
             spent=tip.spent,
             remaining=max(0, tip.lifetime - tip.spent),
-            period_start=start,
             period_spent=period_spent,
             period_remaining=None if tip.per_period is None else max(0, tip.per_period - period_spent),
+            lines=len(entries),
             charges=len(charges),
             by_matching=dict(by_matching),
-            by_period=dict(by_period),
-            limit_changes=tuple(entry for entry in entries if entry.kind != "charged"),
+            limit_changes=tuple(entry for entry in entries if entry.kind in ("opened", "lowered", "raised")),
         )
 
     def verify(self, *, kept: Receipt | None = None) -> int:
-        """Check the file, every row's checksum and total, and that a receipt `kept` elsewhere is still in it.
+        """Check every line's place, checksum and total, and that a receipt `kept` elsewhere is still in the file.
 
         Parameters
         ----------
@@ -365,73 +704,179 @@ class Ledger:
         Returns
         -------
         int
-            The number of rows.
+            The number of lines.
 
         Raises
         ------
         LedgerError
             At the first thing that does not fit.
         """
-        rows = self._file.verify()
-        if kept is not None and not self._file.holds(kept.number, kept.digest):
+        digests = [entry.digest for entry in self.entries()]
+        if kept is not None and digests[kept.number - 1 : kept.number] != [kept.digest]:
             raise LedgerError(
-                f"{self._file.path}: charge {kept.number} of the receipt is missing, as in an older copy; "
-                f"{self._file.damaged}."
+                f"{self.path}: charge {kept.number} of the receipt is missing, as in an older copy; "
+                f"{self._advice.damaged}."
             )
-        return rows
+        return len(digests)
 
-    def _now(self) -> int:
-        return whole(self._clock(), "clock()")
+    # --- limits ---
 
-    def _standing(self, tip: Entry, now: int) -> dict[LimitName, tuple[int, int]]:
+    def _now(self) -> Now:
+        now = self._clock()
+        return Now(_whole(now.time, "clock().time"), now.boot, _whole(now.uptime, "clock().uptime"))
+
+    def _recently(self, tip: Entry, now: Now) -> int:
+        """Units of the period that ends now.
+
+        Times are whole seconds, so what seems to be a period old may be younger: it still counts.
+        """
+        first = bisect_left(self._ages, tip.age + _elapsed(tip, now) - tip.period_seconds)
+        return tip.spent - (self._totals[first - 1] if first else 0)
+
+    def _standing(self, tip: Entry, now: Now) -> dict[LimitName, tuple[int, int]]:
         """Units spent and remaining under each limit; the lifetime first: no waiting helps there."""
-        standing: dict[LimitName, tuple[int, int]] = {}
-        standing["lifetime"] = tip.spent, max(0, tip.lifetime - tip.spent)
+        standing: dict[LimitName, tuple[int, int]] = {"lifetime": (tip.spent, max(0, tip.lifetime - tip.spent))}
         if tip.per_period is not None:
-            spent = tip.spent - self._file.spent_before(_start(now, tip.period_seconds))
+            spent = self._recently(tip, now)
             standing["period"] = spent, max(0, tip.per_period - spent)
         return standing
 
     def _agree(self, agent: str, wanted: Limits) -> None:
-        tip = self._file.tip()
-        if tip.agent != agent:
-            raise InputError(
-                f"{self._file.path}: found the ledger of agent {tip.agent!r}, expected that of {agent!r};"
-                " give every agent a file of its own."
-            )
-        if _limits_of(tip) != wanted:
-            self._change_limits(wanted, kind="lowered", reason="opened with smaller limits")
+        with self._locked() as tip:
+            if tip.agent != agent:
+                raise InputError(
+                    f"{self.path}: found the ledger of agent {tip.agent!r}, expected that of {agent!r};"
+                    " give every agent a file of its own."
+                )
+            if tip.limits == wanted:
+                return
+        self._change_limits(wanted, kind="lowered", reason="opened with smaller limits")
 
     def _change_limits(self, wanted: Limits, *, kind: Literal["lowered", "raised"], reason: str) -> None:
-        with self._file.transaction():
-            tip = self._file.tip()
-            looser = _looser(_limits_of(tip), wanted)
+        with self._locked() as tip:
+            looser = _looser(tip.limits, wanted)
             if kind == "lowered" and looser:
                 raise InputError(
-                    f"{self._file.path}: found {looser}, expected no more than the ledger allows;"
+                    f"{self.path}: found {looser}, expected no more than the ledger allows;"
                     " state smaller limits, or call raise_limit with a reason."
                 )
             if kind == "raised" and not looser:
-                raise InputError(f"{self._file.path}: {wanted} raises nothing; open the ledger with it instead.")
-            row = {"kind": kind, "time": max(tip.time, self._now()), "matching": "", "purpose": reason}
-            self._file.append(tip, **row, units=0, **asdict(wanted))
+                raise InputError(f"{self.path}: {wanted} raises nothing; open the ledger with it instead.")
+            self._append(self._now(), kind=kind, purpose=reason, **asdict(wanted))
+
+    # --- the file ---
+
+    @contextmanager
+    def _locked(self) -> Iterator[Entry]:
+        """Be the only process that touches the file, and know its last line."""
+        if self._file.closed:
+            raise LedgerError(f"{self.path}: the ledger is closed; {self._advice.failed}.")
+        if self._home[0] != os.getpid():  # the child of a fork would share the lock
+            raise LedgerError(f"{self.path}: opened before a fork; open it again in the new process.")
+        if self._home[1] != threading.get_ident():
+            raise LedgerError(f"{self.path}: opened in another thread; open it again in this one.")
+        with _in_words(self.path, self._advice):
+            _lock(self._file.fileno(), self._timeout, shared=not self._acting)
+            try:
+                self._catch_up()
+                yield self._tip  # type: ignore[misc]  # None only while it is opened
+            finally:
+                if not self._file.closed:
+                    _unlock(self._file.fileno())
+
+    def _refuse_others(self) -> None:
+        start = self._file.read(64)
+        if start.startswith(HEADING):
+            return
+        if not start:
+            reason = f"the file is empty, expected a ledger; {self._advice.damaged}"
+        elif start.startswith(_SQLITE):
+            reason = (
+                "found an SQLite file, as ledgers of palmatch 0.2 were; what it has counted stays spent: keep it, "
+                "and make a new ledger whose lifetime is what the old one had left"
+            )
+        elif start.startswith(HEADING[:-2]):
+            reason = "found a ledger of a later version; update palmatch"
+        else:
+            reason = "found another program's file, expected a ledger; give the ledger's path"
+        raise LedgerError(f"{self.path}: {reason}.")
+
+    def _check_file(self) -> None:
+        """Make sure that this is still the file and the history that were opened."""
+        self._file.seek(self._end - len(self._last))
+        same = os.path.samestat(os.fstat(self._file.fileno()), self._real.stat())
+        if not same or self._file.read(len(self._last)) != self._last:
+            raise LedgerError(f"{self.path}: the file was replaced while it was open; {self._advice.damaged}.")
+
+    def _catch_up(self) -> None:
+        """Read what other processes have added since."""
+        self._check_file()
+        lines, newline, _ = self._file.read().rpartition(b"\n")
+        if not newline:
+            return
+        if self._acting:
+            # Its writer may have died before it was on the disk, and what is acted upon must be there.
+            _sync(self._file.fileno())
+        for line in lines.split(b"\n"):
+            entry = self._entry(self._tip, line, len(self._ages) + 1)
+            self._remember(entry, line + b"\n")
+
+    def _entry(self, previous: Entry | None, line: bytes, number: int) -> Entry:
+        entry = _parsed(previous, line)
+        if entry is None:
+            raise LedgerError(f"{self.path}: entry {number} does not follow the last; {self._advice.damaged}.")
+        return entry
+
+    def _remember(self, entry: Entry, line: bytes) -> None:
+        self._tip, self._last = entry, line
+        self._end += len(line)
+        self._ages.append(entry.age)
+        self._totals.append(entry.spent)
+        self._kept.update(entry.kept)
+
+    def _append(self, now: Now, **changes: Any) -> Entry:
+        """Write a line and return once it is on the disk; only while the file is locked."""
+        tip = self._tip
+        assert tip is not None
+        units = changes.get("units", 0)
+        blank = {"matching": "", "purpose": "", "units": 0, "kept": {}}
+        place = {"number": tip.number + 1, "age": tip.age + _elapsed(tip, now), "spent": tip.spent + units}
+        entry, line = _line(tip.digest, replace(tip, **{**now._asdict(), **blank, **place, **changes}))
+        number = self._file.fileno()
+        try:
+            if os.fstat(number).st_size > self._end:
+                # A line that was cut off by a crash: nothing may be appended to it.
+                os.ftruncate(number, self._end)
+                _sync(number)
+            self._file.seek(self._end)
+            if self._file.write(line) != len(line):
+                raise OSError(_FULL)
+            _sync(number)
+        except OSError:
+            # What may not be on the disk must not look to others as if it were.
+            with suppress(OSError):
+                os.ftruncate(number, self._end)
+            self.close()
+            raise
+        self._remember(entry, line)
+        self._check_file()
+        return entry
 
 
 def reopen(
     path: str | os.PathLike[str],
     *,
-    clock: Callable[[], int] = wall_clock,
-    timeout_seconds: float = PATIENCE,
     acting: bool = False,
+    clock: Callable[[], Now] = device_clock,
+    timeout_seconds: float = LOCK_SECONDS,
 ) -> Ledger:
-    """Open an existing ledger under the agent and the limits that it holds, for example to show it."""
-    file = LedgerFile(Path(path), None, acting=acting, timeout_seconds=timeout_seconds)
-    try:
-        tip = file.tip()
-    finally:
-        file.close()
-    limits = asdict(_limits_of(tip))
-    return Ledger(path, agent=tip.agent, **limits, clock=clock, timeout_seconds=timeout_seconds, acting=acting)
+    """Open an existing ledger under the agent and the limits that it holds; to show it, unless `acting`."""
+    if not Path(path).exists():
+        raise LedgerError(f"{path}: found no file, expected a ledger; give the ledger's path.")
+    ledger = object.__new__(Ledger)
+    ledger._clock = clock
+    ledger._open(Path(path), acting=acting, timeout_seconds=timeout_seconds)
+    return ledger
 
 
 def raise_limit(
@@ -441,7 +886,7 @@ def raise_limit(
     per_period: int | None,
     period_seconds: int = DAY,
     reason: str,
-    clock: Callable[[], int] = wall_clock,
+    clock: Callable[[], Now] = device_clock,
 ) -> None:
     """Put larger limits in force, with time and reason on record: a weaker guarantee, for past acts too.
 
@@ -449,25 +894,8 @@ def raise_limit(
     """
     wanted = _limits(lifetime, per_period, period_seconds)
     _text(reason, "reason")
-    with reopen(path, clock=clock) as ledger:
+    with reopen(path, acting=True, clock=clock) as ledger:
         ledger._change_limits(wanted, kind="raised", reason=reason)
-
-
-def _opening(agent: str, limits: Limits, *, now: int) -> Entry:
-    return Entry(
-        number=1,
-        kind="opened",
-        time=now,
-        agent=agent,
-        matching="",
-        purpose="opened",
-        units=0,
-        spent=0,
-        lifetime=limits.lifetime,
-        per_period=limits.per_period,
-        period_seconds=limits.period_seconds,
-        digest="",
-    )
 
 
 def _looser(stored: Limits, wanted: Limits) -> str | None:
@@ -483,20 +911,106 @@ def _looser(stored: Limits, wanted: Limits) -> str | None:
     return None
 
 
-def _limits_of(entry: Entry) -> Limits:
-    return Limits(entry.lifetime, entry.per_period, entry.period_seconds)
-
-
 def _limits(lifetime: int, per_period: int | None, period_seconds: int) -> Limits:
-    period = None if per_period is None else whole(per_period, "per_period")
-    return Limits(whole(lifetime, "lifetime"), period, whole(period_seconds, "period_seconds", least=1))
-
-
-def _start(second: int, period_seconds: int) -> int:
-    return second - second % period_seconds
+    period = None if per_period is None else _whole(per_period, "per_period")
+    return Limits(_whole(lifetime, "lifetime"), period, _whole(period_seconds, "period_seconds", least=1))
 
 
 def _text(value: str, name: str) -> str:
     if not isinstance(value, str) or not value or not value.isprintable():
         raise InputError(f"Expected {name} to be a printable text, got {name}={value!r}.")
     return value
+
+
+def _texts(values: Mapping[str, str] | None) -> dict[str, str]:
+    return {_text(name, "name"): value for name, value in (values or {}).items()}
+
+
+# --- the disk ------------------------------------------------------------------------------------------------------
+
+
+class _Advice(NamedTuple):
+    damaged: str
+    failed: str
+
+
+_AGENT = _Advice("keep the file, treat its whole budget as spent and do not act", "no receipt was given, so do not act")
+_READER = _Advice("keep the file; its agent has to treat the whole budget as spent", "nothing was charged")
+_FULL = "the disk is full"
+
+
+@contextmanager
+def _in_words(path: Path, advice: _Advice) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reasons = {
+            TimeoutError: "another process kept the ledger locked; try again when it has finished",
+            PermissionError: "the file or its folder is read-only; make both writable",
+            IsADirectoryError: "the file cannot be opened: found a folder; give the path of a file",
+        }
+        reason = reasons.get(type(error), error.strerror or str(error))
+        raise LedgerError(f"{path}: {reason}; {advice.failed}.") from error
+
+
+def _make(path: Path, first: Entry) -> None:
+    """Make a ledger under another name and link it: a file under its own name is whole, or it is damaged."""
+    number, name = tempfile.mkstemp(prefix=f"{path.name}-new-", dir=path.parent)
+    try:
+        with os.fdopen(number, "wb", buffering=0) as file:
+            file.write(HEADING + _line("", first)[1])
+            _sync(file.fileno())
+        with suppress(FileExistsError):  # another process was faster, and both open its file
+            os.link(name, path)
+    finally:
+        Path(name).unlink()
+    if hasattr(os, "O_DIRECTORY"):
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            _sync(folder)
+        finally:
+            os.close(folder)
+
+
+def _sync(number: int) -> None:
+    """Wait until the disk has a file."""
+    if sys.platform == "darwin":
+        fcntl.fcntl(number, fcntl.F_FULLFSYNC)  # fsync alone leaves it in the drive's own cache
+    else:
+        os.fsync(number)
+
+
+def _lock(number: int, timeout_seconds: float, *, shared: bool) -> None:
+    until = time.monotonic() + timeout_seconds
+    while not _try_lock(number, shared=shared):
+        if time.monotonic() > until:
+            raise TimeoutError
+        time.sleep(_PAUSE)
+
+
+if sys.platform == "win32":
+    _BYTE = 1 << 30  # far beyond the end, since no process could read a locked byte
+
+    def _try_lock(number: int, *, shared: bool) -> bool:  # noqa: ARG001 - Windows has no shared locks here
+        os.lseek(number, _BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(number, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+    def _unlock(number: int) -> None:
+        os.lseek(number, _BYTE, os.SEEK_SET)
+        msvcrt.locking(number, msvcrt.LK_UNLCK, 1)
+
+else:
+
+    def _try_lock(number: int, *, shared: bool) -> bool:
+        try:
+            fcntl.flock(number, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _unlock(number: int) -> None:
+        fcntl.flock(number, fcntl.LOCK_UN)

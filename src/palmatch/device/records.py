@@ -25,7 +25,7 @@ class Open:
     `classes` are the budgets ε that agents may take part with, 0 among them if agents without a budget may. `resources`
     is the root of the resource list (`device.listed`). A slot lasts `slot` seconds; there are `slots` of them at most.
     `step`, `patience` and `growth` are those of the first call of the auction, `slack` what a published result may fall
-    short of its prices, and `demand` how many resources an agent may want.
+    short of its prices.
     """
 
     version: int
@@ -41,7 +41,6 @@ class Open:
     patience: int = 100
     slack: float = 1e-9
     growth: float = 0.0
-    demand: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +55,10 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """The participants are settled: counts, and the digest of every table, which follow from them.
-
-    `demands` has (tag, demand) of every agent of the device's own region that wants more than one resource.
-    """
+    """The participants are settled: counts, and the digest of every table, which follow from them."""
 
     game: str
     counts: tuple[Count, ...]
-    demands: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +90,7 @@ class Bulletin:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """One line of a result: what the agent with a tag reported, by which table, and what it got (None: nothing).
-
-    An agent that got several resources has a line for each of them.
-    """
+    """One line of a result: what the agent with a tag reported, by which table, and what it got (None: nothing)."""
 
     tag: str
     region: str
@@ -106,7 +98,6 @@ class Assigned:
     channel: str
     report: int
     resource: str | None
-    demand: int = 1
 
 
 # Equal if it is one object, as tables are.
@@ -121,12 +112,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Take part in a game, in a region, with an ε, for up to `demand` different resources."""
+    """Take part in a game, in a region, with an ε."""
 
     game: str
     region: str
     epsilon: float
-    demand: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from math import inf, isfinite
 from typing import Literal, Protocol
@@ -37,7 +37,7 @@ from palmatch.device.records import (
 )
 from palmatch.device.report import ReportTable, check_table, draw_report
 from palmatch.device.result import MOST_SLACK, check_result, lines_by_tag
-from palmatch.device.units import base_of, best_bids
+from palmatch.device.windows import LEAST_MARGIN
 from palmatch.errors import InputError, Refused
 
 # What the draw of a report is for, beside those of `agent`.
@@ -56,11 +56,11 @@ class Store(Protocol):
         matching: str,
         purpose: str,
         keep: Mapping[str, str] | None = None,
-        once: bool = False,
+        expected: Mapping[str, str | None] | None = None,
     ) -> object:
         """Write a charge and what is to be remembered with it; return only when both are on the disk.
 
-        With `once` a name that is remembered already is Refused, and nothing is charged.
+        If any name is remembered otherwise than `expected` (None: not at all), Refused, and nothing is charged.
         """
 
     def kept(self, name: str) -> str | None:
@@ -90,8 +90,6 @@ class Owner:
         What to do when the budget does not suffice: take part with ε = 0, or leave. Chosen beforehand.
     tag:
         The name of the one-time key of this game.
-    demand:
-        How many different resources the request is about at most: public.
     """
 
     request: str
@@ -101,7 +99,6 @@ class Owner:
     epsilon: float
     tag: str
     when_spent: Literal["zero", "leave"] = "zero"
-    demand: int = 1
 
 
 def pin_partition(store: Store, partition: Partition) -> None:
@@ -131,7 +128,6 @@ class Machine:
         self._seen: dict[type, str] = {}
         self._open: Open | None = None
         self._count: Count | None = None
-        self._demands: tuple[tuple[str, int], ...] = ()
         self.epsilon = 0.0
         self.left = False
         self.done = False
@@ -180,10 +176,8 @@ class Machine:
         added = isfinite(record.step) and record.step > 0 and isfinite(record.growth) and record.growth >= 0
         if not (0 <= record.slack <= MOST_SLACK and added):
             raise Refused("range", "The game's step or slack is out of range.")
-        if self.owner.demand > record.demand:
-            raise Refused(
-                "demand", f"The game gives an agent {record.demand} at most, and this one wants {self.owner.demand}."
-            )
+        if not record.slot >= LEAST_MARGIN:
+            raise Refused("range", f"The game's slots are shorter than the {LEAST_MARGIN} s in which a device decides.")
         wanted = self.owner.epsilon
         if not self._is_paid(record.game) and self.store.remaining() < units_of(wanted):
             if self.owner.when_spent == "leave":
@@ -193,7 +187,7 @@ class Machine:
         if wanted not in record.classes:
             raise Refused("epsilon", f"The game has no place for ε = {wanted}.")
         self._open, self.epsilon = record, wanted
-        return (Join(record.game, self.owner.place.region, wanted, self.owner.demand),)
+        return (Join(record.game, self.owner.place.region, wanted),)
 
     def _is_paid(self, game: str) -> bool:  # noqa: ARG002 - a report is good for any game
         return self._kept is not None
@@ -203,9 +197,7 @@ class Machine:
         mine = [c for c in record.counts if (c.region, c.epsilon) == (self.owner.place.region, self.epsilon)]
         if len(mine) != 1 or mine[0].agents < 1:
             raise Refused("roster", f"The roster of game {game.game} does not count this agent once.")
-        if dict(record.demands).get(self.owner.tag, 1) != self.owner.demand:
-            raise Refused("roster", f"The roster of game {game.game} has another demand of this agent.")
-        self._count, self._demands = mine[0], record.demands
+        self._count = mine[0]
 
     def prepare(self, record: ReportTable | RoundsTable, digest: str) -> None:
         """Check a table without acting on it: what that takes is public, and `receive` need not take it again."""
@@ -274,9 +266,9 @@ class ReportMachine(Machine):
         owner = self.owner
         report = draw_report(table.chances[table.cell_of[owner.place.spot]], self._draw(0, REPORT))
         facts = [owner.place.region, owner.place.spot, digest, report]
-        keep = {_name(owner): json.dumps(facts, separators=(",", ":"))}
+        keep, new = {_name(owner): json.dumps(facts, separators=(",", ":"))}, {_name(owner): None}
         try:
-            self.store.charge(units_of(self.epsilon), matching=table.game, purpose="report", keep=keep, once=True)
+            self.store.charge(units_of(self.epsilon), matching=table.game, purpose="report", keep=keep, expected=new)
         except Refused:
             # Another program of the same owner was faster: its report is that of the request, and is paid.
             kept = _kept_request(self.store, owner)
@@ -316,15 +308,14 @@ class ReportMachine(Machine):
             agents=self._count.agents,
             slack=game.slack,
             tag=self.owner.tag,
-            demands=self._demands,
         )
-        if (mine[0].channel, mine[0].report) != (self.channel, self.report):
+        if (mine.channel, mine.report) != (self.channel, self.report):
             raise Refused("result", "The result has another report of this device than the one that it sent.")
         self.done = True
-        return self._handovers([line.resource for line in mine if line.resource is not None])
+        return self._handover(mine.resource)
 
-    def _handovers(self, resources: Sequence[str]) -> tuple[Message, ...]:
-        return tuple(Handover(self.table.game, self.owner.tag, resource) for resource in resources)
+    def _handover(self, resource: str | None) -> tuple[Message, ...]:
+        return () if resource is None else (Handover(self.table.game, self.owner.tag, resource),)
 
 
 class BidMachine(ReportMachine):
@@ -337,9 +328,9 @@ class BidMachine(ReportMachine):
     ) -> None:
         super().__init__(owner, store, draw=draw, offset=offset)
         self._last: tuple[Bulletin, str] | None = None
-        # What it offered last; None after a restart.
-        self._offers: dict[str, float] | None = None
-        self.held: tuple[str, ...] = ()
+        # What it offered last; after a restart that is not known.
+        self._offer: tuple[str | None, float] | None = None
+        self.held: str | None = None
 
     def _told(self) -> tuple[Message, ...]:
         return ()
@@ -357,8 +348,8 @@ class BidMachine(ReportMachine):
         self._last = record, digest
         if record.over:
             self.done = True
-            return self._handovers(self.held)
-        return () if len(self.held) == self.owner.demand else self._bid(record, game)
+            return self._handover(self.held)
+        return () if self.held is not None else self._bid(record, game)
 
     def _check_bulletin(self, record: Bulletin) -> None:
         table = self.table
@@ -383,36 +374,31 @@ class BidMachine(ReportMachine):
     def _step_of(self, record: Bulletin, game: Open) -> float:
         return call_number(record.call, game.step, game.patience, game.growth).step_in(record.sequence)
 
-    def _holding(self, record: Bulletin, step: float) -> tuple[str, ...]:
-        names = self.table.resources
-        places = [place for place, tag in enumerate(record.holders) if tag == self.owner.tag]
-        held = {names[place]: record.prices[place] for place in places}
-        if len(held) > self.owner.demand or len(set(map(base_of, held))) < len(held):
-            raise Refused("holder", "The bulletin says that this device holds more than it wants, or two seats of one.")
-        for place, (resource, price) in zip(places, held.items(), strict=True):
-            if self._offers is None:
-                # After a restart the offer is not known: it was at most the value and a step, which never falls.
-                known = price is None or price <= self.values[place] + step + ROUNDING
-            else:
-                known = resource in self._offers and price in (None, self._offers[resource])
-            if not known and resource not in self.held:
-                raise Refused("holder", "The bulletin says that this device holds something that it did not bid for.")
-        return tuple(held)
+    def _holding(self, record: Bulletin, step: float) -> str | None:
+        """Return the resource that this device holds, which must be one that it has bid for."""
+        held = [place for place, tag in enumerate(record.holders) if tag == self.owner.tag]
+        if not held:
+            return None
+        if len(held) > 1:
+            raise Refused("holder", "The bulletin says that this device holds two resources.")
+        place, resource, price = held[0], self.table.resources[held[0]], record.prices[held[0]]
+        if self._offer is None:
+            # After a restart the offer is not known: it was at most the value and a step, which never falls.
+            known = price is None or price <= self.values[place] + step + ROUNDING
+        else:
+            known = resource == self._offer[0] and price in (None, self._offer[1])
+        if not known and resource != self.held:
+            raise Refused("holder", "The bulletin says that this device holds something that it did not bid for.")
+        return resource
 
     def _bid(self, record: Bulletin, game: Open) -> tuple[Message, ...]:
         names = self.table.resources
         prices = [inf if price is None else price for price in record.prices]
-        step = self._step_of(record, game)
-        if self.owner.demand == 1:
-            place, offer = best_bid(self.values, range(len(names)), prices, 0, len(names), step)
-            bids = [] if place < 0 else [(place, offer)]
-        else:
-            held, more = set(map(base_of, self.held)), self.owner.demand - len(self.held)
-            bids = best_bids(self.values, [base_of(name) for name in names], prices, held, more, step)
-        if bids:
-            self._offers = {names[place]: offer for place, offer in bids}
-        slot, tag = record.sequence + 1, self.owner.tag
-        return tuple(Bid(record.game, slot, tag, names[place], offer) for place, offer in bids)
+        place, offer = best_bid(self.values, range(len(names)), prices, 0, len(names), self._step_of(record, game))
+        if place < 0:
+            return ()
+        self._offer = names[place], offer
+        return (Bid(record.game, record.sequence + 1, self.owner.tag, names[place], offer),)
 
 
 def _name(owner: Owner) -> str:

@@ -21,12 +21,12 @@ import numpy as np
 import pyproj
 from numpy.typing import ArrayLike
 
-from palmatch.data.cells import identifiers_or_numbers
-from palmatch.data.frames import is_frame, library_of, sheet_of, sheet_of_numbers
+from palmatch.data.columns import identifiers_or_numbers
+from palmatch.data.files import is_frame, library_of, sheet_of, sheet_of_numbers
 from palmatch.data.points import Points, check_not_swapped, points_of
 from palmatch.device.grid import METRES_PER_DEGREE, Partition, spot_position
 from palmatch.domain import of_kind
-from palmatch.domains.distance import FLAT, utility_of_pairs, utility_table
+from palmatch.domains.distance import utility_of_pairs, utility_table
 from palmatch.domains.squares import metres_per_degree_east, spots_of
 from palmatch.domains.surroundings import PublicPlaces, Surroundings
 from palmatch.errors import InputError
@@ -113,12 +113,8 @@ class City:
         found, index = _different_rows(np.ascontiguousarray(types[:, 2:5]))
         return tuple(Square(float(e), int(c), int(r)) for e, c, r in found.tolist()), index
 
-    def nearest(self, region: Region, types: FloatArray) -> IntArray:  # noqa: ARG002 - a type knows its square
-        """Return which row of `types_of(region)` is nearest to each type; `device.grid.locate` says how ties go."""
-        return self.spots(types)
-
     def spots(self, types: FloatArray) -> IntArray:
-        """Return which row of `types_of` of its own square is nearest to each type."""
+        """Return which row of `types_of` of its own square is nearest to each type, by `device.grid.locate`."""
         return types[:, 5].astype(np.int64)
 
     def partition(self, edge: float) -> Partition:
@@ -147,30 +143,11 @@ class City:
         middle = np.flatnonzero(axis == square.edge / 2)
         return int(middle[0]) * (len(axis) + 1) if len(middle) else len(axis) ** 2
 
-    def candidates(self, region: Region, interest: int) -> IntArray:
-        """Return the vehicles near enough to be among the `interest` nearest of any agent in the square.
-
-        Every agent in the square is within `edge` of its centre (Manhattan), so the interest-th nearest vehicle of
-        any agent is within (that of the centre) + edge of them, which is within that + 2 edge of the centre.
-        """
-        square = of_kind(region, Square)
-        centre = self.corner(square) + square.edge / 2
-        distances, _ = self.known.tree.query(centre, k=[interest], p=1)
-        # Utilities of different distances may round to the same number; what ties must not be lost.
-        reach = (float(np.asarray(distances)[0]) + 2 * square.edge) * (1 + 1e-9) + 1e-6 + 1e-14 * self.alpha
-        if reach > FLAT * self.alpha:
-            return np.arange(len(self.vehicles))
-        return np.sort(np.asarray(self.known.tree.query_ball_point(centre, reach, p=1), dtype=np.int64))
-
-    def prior(self, region: Region) -> FloatArray:
+    def priors(self, regions: Sequence[Region]) -> list[FloatArray]:
         """Return how likely agents are to stand at each possible place: near vehicles, or near what `likely` holds.
 
         A Gaussian kernel at each place, its standard deviation half the distance of the fifth nearest; a tenth uniform.
         """
-        return self.priors((region,))[0]
-
-    def priors(self, regions: Sequence[Region]) -> list[FloatArray]:
-        """Return the `prior` of each of many squares."""
         places = self.known if self.likely is None else self.likely
         width = max(places.apart / 2, self.spacing)
         squares = [of_kind(region, Square) for region in regions]

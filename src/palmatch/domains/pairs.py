@@ -20,8 +20,8 @@ import numba
 import numpy as np
 from numpy.typing import ArrayLike
 
-from palmatch.data.cells import identifiers_or_numbers
-from palmatch.data.frames import is_frame, library_of, sheet_of, sheet_of_numbers
+from palmatch.data.columns import identifiers_or_numbers
+from palmatch.data.files import is_frame, library_of, sheet_of, sheet_of_numbers
 from palmatch.data.points import Points, trips_of
 from palmatch.data.tables import Table as Rows
 from palmatch.domain import of_kind

@@ -23,8 +23,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from palmatch.data.cells import find_column, identifiers_or_numbers
-from palmatch.data.frames import is_frame, library_of, sheet_of
+from palmatch.data.columns import find_column, identifiers_or_numbers
+from palmatch.data.files import is_frame, library_of, sheet_of
 from palmatch.data.labels import Labels, check_same_areas, labels_of, need_primary
 from palmatch.device.distribution import GRID
 from palmatch.domain import of_kind

@@ -14,11 +14,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from palmatch.data.cells import epsilons, find_column, identifiers, unit_counts
+from palmatch.data.columns import epsilons, find_column, identifiers, unit_counts
 from palmatch.data.files import Sheet
-from palmatch.domain import Domain
+from palmatch.domain import Domain, raised
 from palmatch.errors import InputError
-from palmatch.plugins import at, entered
+from palmatch.plugins import iter_entry_points, load_object
 from palmatch.problem import Problem, make_problem
 from palmatch.seats import given_or
 
@@ -47,12 +47,12 @@ class FromFrames(Protocol):
 
 def plugin_domains() -> dict[str, object]:
     """Return the classes that installed packages bring, by name."""
-    return {name: found for name, _, found in entered(GROUP)}
+    return {name: found for name, _, found in iter_entry_points(GROUP)}
 
 
 def find_domain(name: str) -> FromFrames:
     """Return the class that an entry point or "module:Class" names, or refuse in one sentence."""
-    found = at(name, "a domain") if ":" in name else plugin_domains().get(name)
+    found = load_object(name, "a domain") if ":" in name else plugin_domains().get(name)
     if found is None:
         known = ", ".join((*BUILT_IN, *plugin_domains()))
         raise InputError(f"There is no domain {name!r}: choose from {known}, or name your own as module:Class.")
@@ -80,9 +80,9 @@ def problem(
         types = np.asarray(given, dtype=np.float64)
     except InputError:
         raise
-    except Exception as error:  # its text may quote what is private
+    except Exception as error:
         raise InputError(
-            f"The domain {name} cannot use {agents.source} and {resources.source}: {_place(error)}."
+            f"The domain {name} cannot use {agents.source} and {resources.source}: {raised(error)}."
         ) from error
     return make_problem(
         domain,
@@ -120,12 +120,3 @@ def _check_settings(name: str, made: FromFrames, settings: Mapping[str, Any]) ->
     if unknown and len(known) == len(parameters):
         choice = f"choose from {', '.join(known)}" if known else "it has none"
         raise InputError(f"The domain {name} has no setting {unknown[0]!r}: {choice}.")
-
-
-def _place(error: Exception) -> str:
-    """Say what was raised, and where: the innermost line of code."""
-    at_line = error.__traceback__
-    while at_line is not None and at_line.tb_next is not None:
-        at_line = at_line.tb_next
-    where = "" if at_line is None else f" in {at_line.tb_frame.f_code.co_filename}, line {at_line.tb_lineno}"
-    return f"{type(error).__name__}{where}"

@@ -41,9 +41,6 @@ _GRID = _compiled(
 # Places that one thread does at a time.
 _AT_A_TIME = 1 << 15
 
-# So few are sooner found by the device's own functions than these are compiled.
-_FEW = 2000
-
 _spot_of, _per_degree = _GRID["spot_of"], _GRID["metres_per_degree_east"]
 
 
@@ -56,16 +53,6 @@ def spots_of(
     origin: tuple[float, float],
 ) -> IntArray:
     """Return the number of the grid point nearest to each position, in its square, given as a row (column, row)."""
-    if len(latitude) <= _FEW:
-        parts = (latitude.tolist(), longitude.tolist(), squares.astype(np.int64).tolist(), edges.tolist())
-        rows = zip(*parts, strict=True)
-        return np.array(
-            [
-                grid.spot_of(north, east, column, row, edge, spacing, origin[0], origin[1])
-                for north, east, (column, row), edge in rows
-            ],
-            dtype=np.int64,
-        )
     found = np.empty(len(latitude), dtype=np.int64)
 
     def fill(first: int, last: int) -> None:
@@ -82,12 +69,9 @@ def metres_per_degree_east(rows: FloatArray, edges: FloatArray | float, latitude
     shape = np.broadcast_shapes(np.shape(rows), np.shape(edges))
     # Copies: what is broadcast cannot be told from what may be written to.
     rows, edges = (np.array(np.broadcast_to(part, shape), dtype=np.float64) for part in (rows, edges))
-    if rows.size <= _FEW:
-        pairs = zip(rows.ravel().tolist(), edges.ravel().tolist(), strict=True)
-        return np.array([grid.metres_per_degree_east(row, edge, latitude) for row, edge in pairs]).reshape(shape)
-    found = np.empty(shape)
-    _fill_per_degree(rows, edges, latitude, found)
-    return found
+    found = np.empty(rows.size)
+    _fill_per_degree(rows.ravel(), edges.ravel(), latitude, found)
+    return found.reshape(shape)
 
 
 @numba.njit(cache=True, nogil=True)

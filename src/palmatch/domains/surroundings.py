@@ -11,18 +11,13 @@ from functools import cached_property
 
 import numba
 import numpy as np
-import scipy
 
-from palmatch.domains.distance import exponential, exponentials
-from palmatch.plain import plain
+from palmatch.domains.distance import exponential
 from palmatch.problem import FloatArray, IntArray
 from palmatch.threads import spread
 
 # Squares that one thread does at a time.
 _AT_A_TIME = 64
-
-# The places of so few squares are sooner found by plain Python than its compiled twin is compiled.
-_FEW = 200
 
 # No more cells than this many times the places, and this many.
 _CELLS_EACH, _FEW_CELLS = 4, 1024
@@ -33,11 +28,6 @@ class PublicPlaces:
 
     def __init__(self, places: FloatArray) -> None:
         self.places = places
-
-    @cached_property
-    def tree(self) -> scipy.spatial.cKDTree:
-        """A tree that is made quickly: what it is asked takes less time than a balanced one takes to be made."""
-        return scipy.spatial.cKDTree(self.places, balanced_tree=False, compact_nodes=False)
 
     @cached_property
     def ranked(self) -> FloatArray:
@@ -120,9 +110,8 @@ class Surroundings:
         weights = np.empty((len(corners), len(offsets)))
         cells = (self.corner, self.size, self.columns, self.rows, self.cell_start, self.by_cell)
         grid = (offsets, axis, width)
-        fill = fill_sums if len(corners) > _FEW else _fill_few_sums
         spread(
-            lambda *some: fill(some, corners, self.places, self.reach, cells, grid, weights),
+            lambda *some: fill_sums(some, corners, self.places, self.reach, cells, grid, weights),
             len(corners),
             at_a_time=_AT_A_TIME,
         )
@@ -204,22 +193,3 @@ def _sum_gaussians(away, offsets, axis, width, weight):  # type: ignore[no-untyp
         for place in range(count):
             east, north = offsets[row, 0] - away[0, place], offsets[row, 1] - away[1, place]
             weight[row] += exponential(scale * (east * east + north * north))
-
-
-def _sum_few_gaussians(
-    away: FloatArray, offsets: FloatArray, axis: FloatArray, width: float, weight: FloatArray
-) -> None:
-    """Do what `_sum_gaussians` does, in numpy."""
-    scale, points, count = -0.5 / (width * width), len(axis), away.shape[1]
-    weight[:] = 0.0
-    if count == 0:
-        return
-    along = exponentials(scale * (axis - away[:, :, None]) ** 2)
-    # Place after place: a sum may be taken in another order.
-    weight[: points * points] = np.add.accumulate(along[0, :, :, None] * along[1, :, None, :])[-1].ravel()
-    apart = offsets[points * points :, :, None] - away
-    others = exponentials(scale * (apart[:, 0] * apart[:, 0] + apart[:, 1] * apart[:, 1]))
-    weight[points * points :] = np.add.accumulate(others, axis=1)[:, -1]
-
-
-_fill_few_sums = plain(fill_sums, _around, _sort, _sum_gaussians=_sum_few_gaussians)

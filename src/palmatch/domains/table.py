@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from palmatch.data.cells import identifiers_or_numbers
-from palmatch.data.frames import is_frame, library_of, sheet_of
+from palmatch.data.columns import identifiers_or_numbers
+from palmatch.data.files import is_frame, library_of, sheet_of
 from palmatch.data.tables import AGENT_COLUMNS, TYPE_COLUMNS, Types, table_of, types_of
 from palmatch.data.tables import Table as Rows
 from palmatch.errors import InputError

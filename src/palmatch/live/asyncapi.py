@@ -18,15 +18,13 @@ _PARAMETERS = {
     "region": "The name of a region, percent-encoded.",
     "table": "The name of a region, a tilde and the number of an ε class, percent-encoded.",
     "resource": "The name of a resource, percent-encoded.",
-    "witness": "The name of a witness, percent-encoded.",
     "nonce": "The marker's random number, in hexadecimal.",
 }
 
 _DESCRIPTION = """\
-Every payload is a packet: the CBOR array [version, body, signature, padding]. The body is the message in canonical CBOR
-(or JSON text, if its first byte is a brace); the signature (Ed25519) covers "palmatch/1", the topic and the body, with
-a line feed between them. The schemas below are those of the bodies; binary fields are byte strings in CBOR and base64
-in JSON. Quality of service is 0 throughout.
+Every payload is a packet: the CBOR array [version, body, signature, padding]. The body is the message in canonical
+CBOR; the signature (Ed25519) covers "palmatch/1", the topic and the body, with a line feed between them. The schemas
+below are those of the bodies, whose binary fields are byte strings. Quality of service is 0 throughout.
 """
 
 

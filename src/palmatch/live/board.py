@@ -2,7 +2,8 @@
 
 The order of a game is here, for all three protocols; what a table holds and what a slot comes to are for `Rules`, which
 see public things only: counts, reports, offers, attempts. Every statement is in the journal before it is on the bus, so
-that a board that was killed says the same again and goes on.
+that a board that was killed says the same again and goes on. `Game` is a game under way, as its board knows it;
+`transcripts` is what is published of its matching, region by region.
 """
 
 from __future__ import annotations
@@ -12,30 +13,26 @@ import hashlib
 import logging
 import secrets
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from msgspec import UNSET
-
-from palmatch.errors import ProtocolError, TransportError
+from palmatch.device.windows import ACKNOWLEDGED
+from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live import messages as m
 from palmatch.live import tokens
-from palmatch.live.codec import Envelope, decode
-from palmatch.live.game import JOINING, Game, members_of, said_of
+from palmatch.live.codec import Envelope, decode, sequence_of
 from palmatch.live.journal import Held, Journal
 from palmatch.live.keys import Signer, tag_of, verify
 from palmatch.live.listing import ListTree
-from palmatch.live.metrics import Metrics
-from palmatch.live.packing import pack
-from palmatch.live.terms import Crowd, Opening, Regional
-from palmatch.live.topics import Topic, table_name
-from palmatch.live.transcripts import transcripts
+from palmatch.live.messages import pack
+from palmatch.live.ops import Metrics, steady
+from palmatch.live.rules_api import Accepted, Crowd, Opening, Outcome, RegionUpdate, Rules
+from palmatch.live.topics import Topic, number_of, table_name
 from palmatch.live.transport.base import Transport
-from palmatch.live.windows import ACKNOWLEDGED
-from palmatch.live.witness import sequence_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,8 +43,26 @@ PHASES = ("joined", "prepared", "told", "published")
 _KIND = {"report": "report", "bids": "bid", "rounds": "claim"}
 # What a board that was killed may lose of what it was told; devices send again.
 _COMMIT_SECONDS = 0.1
+# Games whose result devices may still have to read: published again after a restart of board or broker. An agent that
+# waits can use its report for as long.
+KEPT_GAMES = 10
+# What is retained comes at once.
+_FOUND_SECONDS = 0.5
 # Between two attempts at a broker that is away, beside what the transport itself waits for it.
 _AGAIN_SECONDS = 0.2
+
+
+def series_of(board: bytes, journal: Journal) -> str:
+    """Return what the names of all games of a board with a journal begin with: no other journal gives them again."""
+    return f"{hashlib.sha256(board).hexdigest()[:8]}-{journal.id}"
+
+
+def older_journal(game: str) -> str:
+    """Say that a journal was put back which does not know the last games."""
+    return (
+        f"{game} was opened before, and the board's journal does not know it: it is an older copy, and would give names"
+        " of games a second time. Put back the newest one, or remove board.db, so that games get new names."
+    )
 
 
 class Board:
@@ -69,18 +84,20 @@ class Board:
     ) -> None:
         self.transport, self.signer, self.journal = transport, signer, journal
         self.metrics = metrics or Metrics()
-        self._clock = clock
+        self._time_of_day = self._clock = clock
         self._threads = threads
         self._statements: dict[tuple[str, int], Envelope] = {}
         self._pending: list[tuple[Topic, bytes]] = []
         self._game: Game | None = None
-        # Games whose result devices may still have to read.
-        self._recent: deque[str] = deque(maxlen=2)
+        self._recent: deque[str] = deque(maxlen=KEPT_GAMES)
+        self._planned: dict[Topic, bytes] = {}
         self._republishing: set[asyncio.Task[None]] = set()
         transport.on_connect(self._republish)
 
     async def play(self, name: str, opening: Opening) -> m.Result:
         """Play a game from its opening to its result; one that the journal knows is resumed where it was."""
+        # A game is played by one steady clock.
+        self._clock = steady(self._time_of_day)
         begun = self.journal.begin(name, secrets.token_bytes(32))
         if name not in self._recent:
             self._recent.append(name)
@@ -93,7 +110,7 @@ class Board:
             kind = _KIND[game.opening.protocol]
             told = [f"{Topic(name, 'join')}", f"{Topic(name, kind)}" if kind == "report" else f"pm/1/{name}/{kind}/+"]
             for pattern in told:
-                await self._insist(partial(self.transport.subscribe, pattern, self._receive))
+                await self._retry_until_connected(partial(self.transport.subscribe, pattern, self._receive))
             await self._join(game)
             self._phase(game, "joined")
             await self._prepare(game, begun.randomness)
@@ -112,11 +129,38 @@ class Board:
             self._game = None
             self._pending.clear()
 
+    @property
+    def series(self) -> str:
+        """What the names of all games of this board with this journal begin with."""
+        return series_of(self.signer.public, self.journal)
+
+    async def plan(self, *names: str) -> None:
+        """Ask the issuer for its key for games to come; a name that was opened already is refused."""
+        if not self._planned:
+            opened = await self._retry_until_connected(
+                lambda: self.transport.value(Topic(names[0], "open"), _FOUND_SECONDS)
+            )
+            if opened is not None:
+                raise InputError(older_journal(names[0]))
+        for name in names:
+            topic = Topic(name, "planned")
+            if topic not in self._planned:
+                packet = self._planned[topic] = self.signer.packet(topic, m.Planned(number=number_of(name)[1]))
+                await self._retry_until_connected(partial(self.transport.publish, topic, packet))
+
     def _phase(self, game: Game, name: str) -> None:
         self.metrics.set("palmatch_phase_seconds", self._clock() - game.began, phase=name)
 
+    async def recall(self) -> None:
+        """Publish the last games that are over once more: a hub that ended with the board has lost them."""
+        for name in reversed(self.journal.finished()[-KEPT_GAMES:]):
+            self._recent.appendleft(name)
+            await self._publish_again(name)
+
     async def forget(self, name: str) -> None:
         """Have a game that is over forgotten, by the broker and by the journal."""
+        self._planned.pop(planned := Topic(name, "planned"), None)
+        await self.transport.clear(planned)
         for topic, _ in self.journal.packets(name):
             await self.transport.clear(topic)
         self.journal.forget(name)
@@ -132,8 +176,13 @@ class Board:
         known = self._statements.get((str(Topic(name, "open")), 0))
         if known is not None:
             assert isinstance(known.message, m.Open)
-            return Game(name, known.message, known.hash, tree, opening.rules, opening.agents, self._clock())
-        self._say(Topic(name, "resources"), opening.resources)
+            if known.message.protocol != opening.protocol:
+                raise InputError(
+                    f"{name} is under way by `{known.message.protocol}`, and this board is started with "
+                    f"`{opening.protocol}`: start it with --protocol {known.message.protocol} until that game is over."
+                )
+            return Game(name, known.message, known.hash, tree, opening.rules, self._clock())
+        self._publish_signed(Topic(name, "resources"), opening.resources)
         joins_close = (began := self._clock()) + opening.joining
         content = m.Open(
             protocol=opening.protocol,
@@ -148,13 +197,12 @@ class Board:
             patience=opening.patience,
             growth=opening.growth,
             slack=opening.slack,
-            demand=opening.demand if opening.demand > 1 else UNSET,
             issuer=opening.issuer,
             resources=tree.root,
             commitment=hashlib.sha256(randomness).digest(),
         )
-        said = self._say(Topic(name, "open"), content)
-        return Game(name, content, said.hash, tree, opening.rules, opening.agents, began)
+        said = self._publish_signed(Topic(name, "open"), content)
+        return Game(name, content, said.hash, tree, opening.rules, began)
 
     # --- joining -----------------------------------------------------------------------------------------------
 
@@ -179,12 +227,8 @@ class Board:
             raise ProtocolError("The token is not valid for this game and key.")
         if join.epsilon_class >= len(game.opening.classes):
             raise ProtocolError("There is no such ε class in this game.")
-        if m.demand_of(join) > m.demand_of(game.opening):
-            raise ProtocolError("The demand is above what this game gives to an agent.")
         if not game.rules.has_region(join.region):
             raise ProtocolError("There is no such region.")
-        if game.agents is not None and len(game.joins) >= game.agents:
-            raise ProtocolError(f"The game is full: at most {game.agents:,} agents can be matched in it.")
         game.joins[tag], game.keys[tag] = join, join.key
         return True
 
@@ -194,23 +238,22 @@ class Board:
         """Fix the roster, compute the tables from it, publish both."""
         members = members_of(game)
         game.missing.update(join.region for join in game.joins.values())
-        roster = self._say_roster(game, members, randomness)
+        roster = self._publish_roster(game, members, randomness)
         game.roster = roster.hash
         await self._flush()
-        demands = {tag: m.demand_of(join) for tag, join in game.joins.items() if m.demand_of(join) > 1}
-        crowd = Crowd(game.name, roster.hash, game.opening.classes, members, randomness, demands)
+        crowd = Crowd(game.name, roster.hash, game.opening.classes, members, randomness)
         tables = await self._computed(lambda: game.tree.shown(game.rules.tables(crowd)))
         for (region, number), table in sorted(tables.items()):
             topic = Topic(game.name, "table", table_name(region, number))
-            game.tables[region, number] = (self._say(topic, table).hash, table)
+            game.tables[region, number] = (self._publish_signed(topic, table).hash, table)
         hashes = [
             m.TableHash(region=region, epsilon_class=number, table=found)
             for (region, number), (found, _) in sorted(game.tables.items())
         ]
-        self._say(Topic(game.name, "tables"), m.Tables(roster=roster.hash, tables=tuple(hashes)))
+        self._publish_signed(Topic(game.name, "tables"), m.Tables(roster=roster.hash, tables=tuple(hashes)))
         await self._flush()
 
-    def _say_roster(
+    def _publish_roster(
         self, game: Game, members: Mapping[tuple[str, int], tuple[bytes, ...]], randomness: bytes
     ) -> Envelope:
         counts = []
@@ -222,14 +265,13 @@ class Board:
                 region=region,
                 tags=b"".join(tag for tag, _ in listed),
                 classes=bytes(number for _, number in listed),
-                demands=m.packed_demands([m.demand_of(game.joins[tag]) for tag, _ in listed]),
             )
-            envelope = self._say(Topic(game.name, "members", region), content)
+            envelope = self._publish_signed(Topic(game.name, "members", region), content)
             numbers = range(len(game.opening.classes))
             count = tuple(len(members.get((region, number), ())) for number in numbers)
             counts.append(m.RegionCount(region=region, counts=count, members=envelope.hash))
         content_of_all = m.Roster(opened=game.opened, randomness=randomness, regions=tuple(counts))
-        return self._say(Topic(game.name, "roster"), content_of_all)
+        return self._publish_signed(Topic(game.name, "roster"), content_of_all)
 
     # --- slots ---------------------------------------------------------------------------------------------------
 
@@ -285,7 +327,7 @@ class Board:
     async def _closed(self, game: Game) -> None:
         """Close a slot: what the broker had received before the marker counts, and nothing else."""
         if not game.complete:
-            await self._insist(lambda: self.transport.fence(game.name, self.signer))
+            await self._retry_until_connected(lambda: self.transport.fence(game.name, self.signer))
         game.accepting = False
         self.journal.close_slot(game.name, game.slot)
         self.journal.commit()
@@ -297,16 +339,15 @@ class Board:
         key = game.keys.get(message.tag)
         if key is None:
             raise ProtocolError("The tag is not on the roster.")
-        # One report, or as many bids or claims in a slot, each for another resource, as the agent wants resources.
-        spoken, most = game.spoken.get(message.tag, set()), m.demand_of(game.joins[message.tag])
-        if envelope.topic.name in spoken or len(spoken) >= most:
+        # One report, or one bid or claim in a slot.
+        if message.tag in game.spoken:
             return False
         if not isinstance(message, m.Report) and message.sequence != game.slot + 1:
             return False
         verify(envelope, key)
         if isinstance(message, m.Report):
             self._check_report(game, message)
-        game.spoken.setdefault(message.tag, set()).add(envelope.topic.name)
+        game.spoken.add(message.tag)
         if isinstance(message, m.Report):
             game.reported(message.tag)
         return True
@@ -321,7 +362,9 @@ class Board:
         if message.report >= len(rows.get(message.channel, b"")) // max(width, 1):
             raise ProtocolError("There is no such report in the table that it names.")
 
-    async def _publish_bulletins(self, game: Game, sequence: int, regional: Mapping[str, Regional], over: bool) -> None:
+    async def _publish_bulletins(
+        self, game: Game, sequence: int, regional: Mapping[str, RegionUpdate], over: bool
+    ) -> None:
         for region, part in sorted(regional.items()):
             content = m.Bulletin(
                 region=region,
@@ -333,7 +376,7 @@ class Board:
                 attempted=bytes(part.attempted),
                 over=over,
             )
-            game.chain[region] = (sequence, self._say(Topic(game.name, "bulletin", region), content).hash)
+            game.chain[region] = (sequence, self._publish_signed(Topic(game.name, "bulletin", region), content).hash)
         await self._flush()
 
     # --- the end -------------------------------------------------------------------------------------------------
@@ -342,19 +385,20 @@ class Board:
         outcome = await self._computed(game.rules.outcome)
         listed = {region: table.resources for (region, _), (_, table) in game.tables.items()}
         parts = tuple(
-            m.RegionTranscript(region=region, transcript=self._say(Topic(game.name, "transcript", region), part).hash)
+            m.RegionTranscript(
+                region=region, transcript=self._publish_signed(Topic(game.name, "transcript", region), part).hash
+            )
             for region, part in transcripts(game.opening.method, game.joins, listed, outcome)
         )
         heads = tuple(
             m.RegionHead(region=region, sequence=sequence, bulletin=found)
             for region, (sequence, found) in sorted(game.chain.items())
         )
-        matched = len(set(outcome.holders.values()))
-        result = m.Result(roster=game.roster, matched=matched, transcripts=parts, bulletins=heads)
-        self._say(Topic(game.name, "result"), result)
+        result = m.Result(roster=game.roster, matched=len(outcome.holders), transcripts=parts, bulletins=heads)
+        self._publish_signed(Topic(game.name, "result"), result)
         await self._flush()
         # Over only once the broker has it: what was written to a socket may still be lost with the process.
-        await self._insist(lambda: self.transport.fence(game.name, self.signer))
+        await self._retry_until_connected(lambda: self.transport.fence(game.name, self.signer))
         for name, tag in outcome.holders.items():
             self.journal.hold(Held(game.name, name, tag, game.keys[tag], self._clock()))
         self.journal.finish(game.name)
@@ -391,7 +435,7 @@ class Board:
             if game.slot != JOINING:
                 game.said.append(said_of(envelope))
 
-    def _say(self, topic: Topic, message: m.Message) -> Envelope:
+    def _publish_signed(self, topic: Topic, message: m.Message) -> Envelope:
         """Sign a statement and write it down, to be published after the next commit; what was said stays as it was."""
         place = (str(topic), message.sequence if isinstance(message, m.Bulletin) else 0)
         if place not in self._statements:
@@ -405,14 +449,14 @@ class Board:
         self.journal.commit()
         while self._pending:
             topic, packet = self._pending[0]
-            await self._insist(partial(self.transport.publish, topic, packet))
+            await self._retry_until_connected(partial(self.transport.publish, topic, packet))
             self._pending.pop(0)
 
     async def told(self, topic: Topic, patience: float) -> bytes | None:
         """Return a retained value that another party publishes, or None if there is a broker but no value in time."""
-        return await self._insist(lambda: self.transport.value(topic, patience))
+        return await self._retry_until_connected(lambda: self.transport.value(topic, patience))
 
-    async def _insist(self, action: Callable[[], Awaitable[_Value]]) -> _Value:
+    async def _retry_until_connected(self, action: Callable[[], Awaitable[_Value]]) -> _Value:
         """Do it, again and again while there is no broker: a game waits for its broker, however long that takes."""
         while True:
             try:
@@ -431,10 +475,17 @@ class Board:
 
     def _republish(self) -> None:
         """Publish everything again after a new connection: the broker may have lost what it retained."""
-        for name in self._recent:
-            task = asyncio.get_running_loop().create_task(self._publish_again(name))
-            self._republishing.add(task)
-            task.add_done_callback(self._republishing.discard)
+        task = asyncio.get_running_loop().create_task(self._publish_all())
+        self._republishing.add(task)
+        task.add_done_callback(self._republishing.discard)
+
+    async def _publish_all(self) -> None:
+        with suppress(TransportError):
+            for topic, packet in self._planned.items():
+                await self.transport.publish(topic, packet)
+        # The game under way first.
+        for name in reversed(list(self._recent)):
+            await self._publish_again(name)
 
     async def _computed(self, work: Callable[[], _Value]) -> _Value:
         return await asyncio.to_thread(work) if self._threads else work()
@@ -452,3 +503,120 @@ class Board:
                 # At once: where tables were late devices have less time, and would send again before the next share.
                 regions, game.complete_regions = game.complete_regions, set()
                 await self._acknowledge(game, regions)
+
+
+# The slot of the joins, which comes before the first one.
+JOINING = -1
+
+
+@dataclass(slots=True)
+class Game:
+    """A game under way."""
+
+    name: str
+    opening: m.Open
+    opened: bytes
+    tree: ListTree
+    rules: Rules
+    # When the game was opened, or resumed.
+    began: float
+    keys: dict[bytes, bytes] = field(default_factory=dict)
+    joins: dict[bytes, m.Join] = field(default_factory=dict)
+    slot: int = JOINING
+    accepting: bool = False
+    # The tags that have spoken in this slot, or at all for a report.
+    spoken: set[bytes] = field(default_factory=set)
+    # What was accepted in this slot: the packets, whose copies need no look, and what they say.
+    heard: set[bytes] = field(default_factory=set)
+    said: list[Accepted] = field(default_factory=list)
+    # Set when something was accepted that is not in the journal for good yet.
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    # How many of a slot and region devices were told that they were heard.
+    acknowledged: dict[tuple[int, str], int] = field(default_factory=dict)
+    roster: bytes = b""
+    # The last bulletin of each region: its number and hash.
+    chain: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    tables: dict[tuple[str, int], tuple[bytes, m.Table]] = field(default_factory=dict)
+    # How many agents of each region have not reported yet; and the regions of which the last one just has.
+    missing: Counter[str] = field(default_factory=Counter)
+    complete_regions: set[str] = field(default_factory=set)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every agent of the roster has reported."""
+        return self.opening.protocol == "report" and self.slot >= 0 and len(self.spoken) == len(self.joins)
+
+    def reported(self, tag: bytes) -> None:
+        """Take note of an agent's report."""
+        region = self.joins[tag].region
+        self.missing[region] -= 1
+        if self.missing[region] == 0:
+            self.complete_regions.add(region)
+
+    def heard_of(self, only: set[str] | None = None) -> dict[str, list[bytes]]:
+        """Return the agents of each region, or of some, that have joined or, in a slot, have spoken."""
+        found: dict[str, list[bytes]] = {}
+        for tag in self.joins if self.slot == JOINING else self.spoken:
+            region = self.joins[tag].region
+            if only is None or region in only:
+                found.setdefault(region, []).append(tag)
+        return found
+
+
+def members_of(game: Game) -> dict[tuple[str, int], tuple[bytes, ...]]:
+    """Return the agents of each region and ε class that have joined."""
+    found: dict[tuple[str, int], list[bytes]] = {}
+    for tag, join in sorted(game.joins.items()):
+        found.setdefault((join.region, join.epsilon_class), []).append(tag)
+    return {place: tuple(tags) for place, tags in found.items()}
+
+
+def said_of(envelope: Envelope) -> Accepted:
+    """Return what an accepted message says."""
+    message = envelope.message
+    assert isinstance(message, m.Report | m.Bid | m.Claim)
+    return Accepted(message.tag, message, envelope.topic.name)
+
+
+def transcripts(
+    method: str, joins: Mapping[bytes, m.Join], listed: Mapping[str, Sequence[str]], outcome: Outcome
+) -> Iterator[tuple[str, m.Transcript]]:
+    """Return each region's transcript: its agents, and those of other regions that hold what its table lists."""
+    agents: dict[str, list[bytes]] = {}
+    for tag, join in joins.items():
+        agents.setdefault(join.region, []).append(tag)
+    got = {tag: name for name, tag in outcome.holders.items()}
+    number = {region: place for place, region in enumerate(sorted(agents))}
+    for region in sorted(agents):
+        names = (name for name in listed[region] if name in outcome.holders)
+        tags = sorted({*agents[region], *(outcome.holders[name] for name in names)})
+        lines = [(tag, got.get(tag)) for tag in tags]
+        yield region, _transcript(method, joins, listed[region], lines, number, outcome)
+
+
+def _transcript(
+    method: str,
+    joins: Mapping[bytes, m.Join],
+    listed: Sequence[str],
+    lines: Sequence[tuple[bytes, str | None]],
+    regions: Mapping[str, int],
+    outcome: Outcome,
+) -> m.Transcript:
+    names = tuple(dict.fromkeys((*listed, *(name for _, name in lines if name is not None))))
+    place = {name: number for number, name in enumerate(names)}
+    own = [joins[tag] for tag, _ in lines]
+    reported = [outcome.reports.get(tag) for tag, _ in lines]
+    channels = sorted({found[0] for found in reported if found is not None})
+    number_of = {channel: number for number, channel in enumerate(channels)}
+    return m.Transcript(
+        method=method,
+        resources=names,
+        tags=b"".join(tag for tag, _ in lines),
+        region=pack("I", [regions[join.region] for join in own]),
+        epsilon_class=bytes(join.epsilon_class for join in own),
+        channels=tuple(channels),
+        channel=pack("i", [-1 if found is None else number_of[found[0]] for found in reported]),
+        reports=pack("i", [-1 if found is None else found[1] for found in reported]),
+        assigned=pack("i", [-1 if name is None else place[name] for _, name in lines]),
+        prices=pack("d", [outcome.prices.get(name, 0.0) for name in names]),
+    )

@@ -6,11 +6,15 @@ What it knows of its owner are a position, a budget and a request; all of it sta
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+import secrets
+import ssl
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,18 +23,20 @@ from palmatch.device.grid import locate
 from palmatch.device.ledger import Ledger
 from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine, pin_partition
-from palmatch.errors import InputError, TransportError
+from palmatch.errors import InputError, Refused, TransportError
 from palmatch.live import messages as m
 from palmatch.live.codec import NewerVersion, decode
-from palmatch.live.identity import Identity, forget, forget_older, identity
 from palmatch.live.issuer import read_reply, token_request
 from palmatch.live.keys import Signer
-from palmatch.live.player import Played, Player, topics_of
+from palmatch.live.ops import steady
 from palmatch.live.records import partition_record
-from palmatch.live.retained import Retained
+from palmatch.live.session import DeviceSession, Played, Retained, topics_of
+from palmatch.live.tokens import Identity, forget, forget_older, identity, is_known
 from palmatch.live.topics import Topic
-from palmatch.live.transport.base import Transport
+from palmatch.live.transport import Transport, tls_for
 from palmatch.live.trust import Trust
+
+_LOG = logging.getLogger(__name__)
 
 MACHINES: dict[str, type[Machine]] = {"report": ReportMachine, "bids": BidMachine, "rounds": RoundsMachine}
 
@@ -40,10 +46,20 @@ Ask = Callable[[str, bytes], Awaitable[bytes]]
 _LARGEST_REPLY = 4096
 # What is left of the joining time must suffice to get a token and to be heard.
 _LEAST_SECONDS = 0.5
+# Seconds by which a clock may be off: a slot has five, unless told otherwise, and a message leaves in its first 70 %.
+_LARGEST_DIFFERENCE = 1.0
 # How long the one-time key of a game in which the device got something is kept: longer than any resource is held.
 _KEPT_SECONDS = 86_400.0
 # How long a game that was announced may take to be opened.
 _PATIENCE = 3600.0
+# How long a game that was played before may take to be found: what is retained comes at once.
+_FOUND_SECONDS = 10.0
+# Under this name the ledger keeps the request that is open: its name and facts, and the game that it is in.
+_OPEN = "open request"
+# And under this one the newest version of a trust file that was used.
+_TRUST = "trust version"
+# For how long an issuer that is away is asked again, and how often.
+_ISSUER_SECONDS, _AGAIN_SECONDS = 600.0, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +69,18 @@ class Wish:
     Attributes
     ----------
     request:
-        The owner's name for it; a new one means a new report, and a new charge.
+        The owner's name for it; a new one means a new report, and a new charge. Without a name it is the one that is
+        open, or else a new one.
     position:
         Latitude and longitude in degrees.
     when_spent:
         What to do when the budget does not suffice: take part with ε = 0, or leave.
-    demand:
-        How many different resources at most.
     """
 
     request: str
     position: tuple[float, float]
     epsilon: float
     when_spent: Literal["zero", "leave"] = "zero"
-    demand: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +94,31 @@ class Device:
     folder: Path
     ledger: Ledger
     ask: Ask
-    witnesses: Sequence[str] = ()
     clock: Callable[[], float] = time.time
     signer_of: Callable[[str], Signer] | None = None
     draw: Draw = system_draw
     # Told how far a game is, for the owner.
     noted: Callable[[str], None] = lambda _: None
 
+    def check_trust(self) -> None:
+        """Refuse a trust file that has ended, is older than one that was used, or is another operator's."""
+        self.trust.check_end(self.clock())
+        self.ledger.pin("operator", self.trust.operator.hex())
+        newest = int(self.ledger.kept(_TRUST) or 0)
+        if self.trust.version < newest:
+            raise Refused(
+                "trust",
+                f"The trust file has version {self.trust.version}, and this device has used version {newest} already: "
+                "ask the operator for the new one.",
+            )
+        self.ledger.keep({_TRUST: f"{self.trust.version}"})
+
     async def identify(self, transport: Transport, game: str) -> Identity:
         """Get a one-time key and its token for a game whose issuer key is announced, or those that there are."""
+        self.check_trust()
         topic = Topic(game, "issuer")
         retained = Retained(transport)
-        key = self.trust.issuer_says(decode(topic, await retained.value(topic, 60.0))).key
+        key = self.trust.issuer_says(decode(topic, await retained.value(topic, _ISSUER_SECONDS))).key
         await retained.close()
 
         async def obtain(blinded: bytes) -> bytes:
@@ -104,6 +131,7 @@ class Device:
         self, transport: Transport, game: str, wish: Wish, own: Identity | None = None
     ) -> tuple[Played, Machine]:
         """Play one game to its end, with the identity that this device has in it or gets for it."""
+        self.check_trust()
         taking_part = own or await self.identify(transport, game)
         partition = partition_record(self.trust.partition)
         # Before the game is opened, when there is time to write.
@@ -120,18 +148,16 @@ class Device:
             wish.epsilon,
             taking_part.tag(game).hex(),
             wish.when_spent,
-            wish.demand,
         )
         machine = MACHINES[opening.protocol](owner, self.ledger, draw=self.draw)
-        player = Player(
+        player = DeviceSession(
             transport,
             self.trust,
             game,
             taking_part,
             machine,
             wish.position,
-            witnesses=self.witnesses,
-            clock=self.clock,
+            clock=steady(self.clock),
             retained=retained,
             noted=lambda text: self.noted(f"{game}: {text}"),
         )
@@ -141,6 +167,38 @@ class Device:
             forget(self.folder, game)
         forget_older(self.folder, time.time() - _KEPT_SECONDS)
         return played, machine
+
+    async def resumed(self, transport: Transport, wish: Wish) -> tuple[Wish, str | None]:
+        """Return a wish under the name of its request, and the game that a program which died has left it in.
+
+        What was paid for a place and an ε is gone on with; whatever differs is another request.
+        """
+        kept = json.loads(self.ledger.kept(_OPEN) or "[]")
+        if kept[2:] != self._facts(wish) or wish.request not in ("", kept[0]):
+            return (wish if wish.request else replace(wish, request=secrets.token_hex(8))), None
+        wish, game = replace(wish, request=kept[0]), kept[1]
+        if not is_known(self.folder, game):
+            return wish, None
+        retained = Retained(transport)
+        try:
+            await retained.value(Topic(game, "open"), _FOUND_SECONDS)
+        except TransportError:
+            return wish, None
+        finally:
+            await retained.close()
+        return wish, game
+
+    def keep_open(self, wish: Wish, game: str) -> None:
+        """Write down what is played for, before anything is paid: a program that is started again goes on with it."""
+        self.ledger.keep({_OPEN: json.dumps([wish.request, game, *self._facts(wish)])})
+
+    def close(self) -> None:
+        """Write down that no request is open."""
+        self.ledger.keep({_OPEN: ""})
+
+    def _facts(self, wish: Wish) -> list[str | int | float]:
+        place = locate(partition_record(self.trust.partition), *wish.position)
+        return [place.region, place.spot, wish.epsilon]
 
     async def cancel(self, transport: Transport, game: str) -> None:
         """Give back what this device got in a game; sent with the identity that it has in that game."""
@@ -177,13 +235,39 @@ class Device:
             await transport.unsubscribe("pm/1/+/open", handler)
 
 
-def issuer_at(url: str, member: Signer) -> Ask:
-    """Return how a registered member asks the issuer at an address for its one token of a game."""
+def clock_difference(before: float, now: float, after: float) -> float:
+    """Return by how many seconds a clock is ahead of another one that said `now` between two of its times.
+
+    0 unless it is off by more than a second for sure, however long the answer took.
+    """
+    ahead, behind = before - now, now - after
+    if ahead > _LARGEST_DIFFERENCE:
+        return ahead
+    return -behind if behind > _LARGEST_DIFFERENCE else 0.0
+
+
+def issuer_at(
+    url: str,
+    member: Signer,
+    *,
+    tls: ssl.SSLContext | None = None,
+    allow_plain: bool = False,
+    clock: Callable[[], float] = time.time,
+    noted: Callable[[str], None] = lambda _: None,
+) -> Ask:
+    """Return how a registered member asks the issuer at an address for its one token of a game; TLS as in `connect`.
+
+    An issuer that is away is asked again: the same request gets the same answer. If the clock of this device is off,
+    `noted` is told so, before the device takes part.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise InputError(f"Found the issuer's address {url!r}, expected https:// and a host.")
+    context = tls_for(url, tls=tls, allow_plain=allow_plain)
 
     def post(body: bytes) -> bytes:
         request = urllib.request.Request(url, body, {"Content-Type": "application/cbor"})
         try:
-            with urllib.request.urlopen(request, timeout=30) as response:
+            with urllib.request.urlopen(request, timeout=30, context=context) as response:
                 data: bytes = response.read(_LARGEST_REPLY)
                 return data
         except urllib.error.HTTPError as error:
@@ -193,6 +277,19 @@ def issuer_at(url: str, member: Signer) -> Ask:
             raise TransportError(f"Cannot ask the issuer at {url}: {getattr(error, 'reason', error)}.") from None
 
     async def ask(game: str, blinded: bytes) -> bytes:
-        return read_reply(await asyncio.to_thread(post, token_request(member, game, blinded)))
+        body, until = token_request(member, game, blinded), time.monotonic() + _ISSUER_SECONDS
+        while True:
+            try:
+                before = clock()
+                reply = read_reply(await asyncio.to_thread(post, body))
+                if off := clock_difference(before, reply.now / 1000, clock()):
+                    way, when = ("ahead of", "early") if off > 0 else ("behind", "late")
+                    noted(f"This device's clock is {abs(off):.1f} s {way} the issuer's: messages may come too {when}.")
+                return reply.blind_signature
+            except TransportError as error:
+                if time.monotonic() > until:
+                    raise
+                _LOG.warning("no issuer", extra={"game": game, "reason": str(error)})
+                await asyncio.sleep(_AGAIN_SECONDS)
 
     return ask

@@ -1,25 +1,21 @@
-"""Packets: a message's bytes with its version, its signature and its padding; strict to read, in two notations.
+"""Packets: a message's bytes with its version, its signature and its padding; strict to read.
 
-A packet is the CBOR array [version, body, signature, padding]. The body is what is signed and hashed, byte for byte as
-it was sent, so that nothing depends on writing it again the same way. It holds the message in canonical CBOR or, where
-that is handier (a browser), as JSON text; its first byte tells which. This module checks no signature.
+A packet is the CBOR array [version, body, signature, padding]. The body is what is signed and hashed: the message in
+canonical CBOR. This module checks no signature.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
 
 import cbor2
 import msgspec
 
 from palmatch.errors import ProtocolError
-from palmatch.live.messages import SIGNATURE, VERSION, Message, packed_fields
-from palmatch.live.packing import split, unpack
+from palmatch.live.messages import SIGNATURE, VERSION, Bulletin, Message
 from palmatch.live.topics import Topic
 
 # A message within a message within a message, and its lists.
@@ -48,6 +44,11 @@ class Envelope:
         return hash_of(self.topic, self.body)
 
 
+def sequence_of(envelope: Envelope) -> int:
+    """Return the number of one of the board's statements: bulletins count, the others are said once."""
+    return envelope.message.sequence if isinstance(envelope.message, Bulletin) else 0
+
+
 def signed_bytes(topic: Topic | str, body: bytes) -> bytes:
     """Return what a signature covers: also the topic, so that nothing is valid in another game or in another place."""
     return b"palmatch/%d\n%s\n%s" % (VERSION, str(topic).encode(), body)
@@ -59,10 +60,8 @@ def hash_of(topic: Topic | str, body: bytes) -> bytes:
     return hashlib.sha256(signed_bytes(topic, body)).digest()
 
 
-def body_of(message: Message, notation: Literal["cbor", "json"] = "cbor") -> bytes:
+def body_of(message: Message) -> bytes:
     """Write a message; equal messages give equal bytes."""
-    if notation == "json":
-        return msgspec.json.encode(message, order="deterministic")
     return cbor2.dumps(msgspec.to_builtins(message, builtin_types=(bytes,)), canonical=True)
 
 
@@ -95,10 +94,8 @@ def decode(topic: Topic | str, packet: bytes) -> Envelope:
 
 
 def read_body(kind: type[Message], body: bytes, name: str) -> Message:
-    """Read a message of this kind from canonical CBOR or JSON."""
+    """Read a message of this kind from canonical CBOR."""
     try:
-        if body[:1] == b"{":
-            return msgspec.json.decode(body, type=kind)
         items = cbor2.loads(
             body,
             max_depth=_DEPTH,
@@ -114,36 +111,6 @@ def read_body(kind: type[Message], body: bytes, name: str) -> Message:
     if body_of(message) != body:
         raise ProtocolError(f"Not a message {name}: the bytes are not canonical CBOR.")
     return message
-
-
-def view(message: Message) -> dict[str, Any]:
-    """Return a message for readers: packed numbers as lists, other bytes as hexadecimal text."""
-    packed = packed_fields(type(message))
-    said = {name: getattr(message, name) for name in message.__struct_fields__}
-    return {name: _shown(value, packed.get(name)) for name, value in said.items() if value is not msgspec.UNSET}
-
-
-def to_json(packet: bytes, topic: Topic | str) -> dict[str, Any]:
-    """Return a packet as JSON for a browser: the signed bytes in base64, and the message to look at."""
-    envelope = decode(topic, packet)
-    return {
-        "version": VERSION,
-        "body": base64.b64encode(envelope.body).decode(),
-        "signature": base64.b64encode(envelope.signature).decode(),
-        "message": msgspec.to_builtins(envelope.message),
-    }
-
-
-def from_json(item: Mapping[str, Any], topic: Topic) -> bytes:
-    """Return the packet that a browser sent as JSON: version, body and signature, the latter two in base64."""
-    version, body, signature = item.get("version"), item.get("body"), item.get("signature")
-    if not (isinstance(version, int) and isinstance(body, str) and isinstance(signature, str)):
-        raise ProtocolError("Expected a packet with a number `version` and texts `body` and `signature`.")
-    check_version(version)
-    try:
-        return packet_of(topic, base64.b64decode(body, validate=True), base64.b64decode(signature, validate=True))
-    except ValueError:
-        raise ProtocolError("Expected `body` and `signature` in base64.") from None
 
 
 def check_version(version: int) -> None:
@@ -195,16 +162,8 @@ def _size(padded: int, limit: int) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return why, in one line, without the values that were found."""
+    """Return why, in one line, without anything that was found: a client would choose what is logged."""
     text = str(error) if isinstance(error, msgspec.MsgspecError) else type(error).__name__
+    if found := re.match("Object contains unknown field|Invalid enum value", text):
+        return found[0]
     return text.rstrip(".").splitlines()[0][:200]
-
-
-def _shown(value: Any, code: Any = None) -> Any:
-    if code is not None:
-        return [item.hex() for item in split(value, code)] if isinstance(code, int) else unpack(code, value).tolist()
-    if isinstance(value, Message):
-        return view(value)
-    if isinstance(value, tuple):
-        return [_shown(item) for item in value]
-    return value.hex() if isinstance(value, bytes) else value

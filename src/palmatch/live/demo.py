@@ -1,31 +1,128 @@
-"""A whole game on one machine: a synthetic city or crowd, played by processes, and what came of it.
+"""A whole game on one machine: a synthetic city or crowd, played by a service and by devices, and what came of it.
 
-This module knows every position: places are synthetic, so that figures computed from positions may be shown.
+The service is this process: hub (or a Mosquitto beside it), issuer, board and resources. Devices are in processes of
+their own. This module plays the operator, so it knows every position: places are synthetic, so that figures computed
+from positions may be shown.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import json
+import os
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from palmatch.data import city
-from palmatch.data.crowd import crowd
+from palmatch.data.city import crowd
 from palmatch.data.files import write_rows
 from palmatch.data.points import Points, read_points
+from palmatch.device.grid import locate
 from palmatch.device.ledger import epsilon_of
 from palmatch.domains import mobility
-from palmatch.errors import InputError
-from palmatch.live.loop import run
-from palmatch.live.staging import SPACING, Plan, Stage, Staged, Told
-from palmatch.live.usage import Usage, allow_files
+from palmatch.errors import InputError, TransportError
+from palmatch.live import messages as m
+from palmatch.live.board import PHASES, Board
+from palmatch.live.devices import DevicesPart, Member
+from palmatch.live.issuer import Issuer
+from palmatch.live.journal import Journal
+from palmatch.live.keys import Signer
+from palmatch.live.listing import PublicSetup
+from palmatch.live.mosquitto import running
+from palmatch.live.ops import Metrics, Usage, allow_files, run, settle, usage_of
+from palmatch.live.records import partition_record
+from palmatch.live.resource import Gateway, new_gateway
+from palmatch.live.rules import opening_of, rules_of
+from palmatch.live.rules_api import Accepted, Crowd, Opening
+from palmatch.live.simulation import Simulation, signer_of
+from palmatch.live.tokens import Identity, keep
+from palmatch.live.transport import Access, Hub, Transport, connect
+from palmatch.live.trust import Trust
 from palmatch.methods.centralised import optimal_welfare
+from palmatch.methods.workspace import Settings
 from palmatch.problem import Problem
+
+GAME = "demo"
+SPACING = 100.0
+
+_PHASES = "joining, tables, playing, result"
+# Tables may take so many times as long as beforehand.
+_SPARE = 1.5
+# Files and sockets of one process beside its devices', and those of a device: its connection, its ledger, and the
+# ledger's lock. A ledger's journal is open while one device writes, and devices of a process write one after another.
+_FILES, _FILES_OF_DEVICE = 200, 3
+
+Told = Callable[[str, int, int], None]
+_Join = Callable[[Literal["board", "issuer", "resource"]], Awaitable[Transport]]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Times of a game in seconds, and its public horizon."""
+
+    joining: float
+    preparing: float
+    slot: float
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is played.
+
+    Attributes
+    ----------
+    faults:
+        The chance of each fault.
+    epsilon:
+        That of every device.
+    crowd:
+        Whether agents are spread evenly, as many as are asked for, and not those of a synthetic city's morning; then
+        they have their tokens beforehand.
+    groups:
+        Processes that the devices are in.
+    """
+
+    protocol: Literal["report", "bids", "rounds"]
+    transport: Literal["hub", "mqtt"]
+    agents: int
+    faults: float
+    edge: float
+    epsilon: float
+    seed: int | None
+    out: Path
+    crowd: bool = False
+    interest: int | None = None
+    groups: int = 1
+    times: Schedule | None = None
+
+    @property
+    def files(self) -> int:
+        """How many files and sockets one process has open: the hub, or a group of devices."""
+        return _FILES + max(self.agents, _FILES_OF_DEVICE * self.agents // self.groups)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The times of the game: unless given, enough for all devices on two cores."""
+        if self.times is not None:
+            return self.times
+        per_device = {"report": 0.02, "bids": 0.006, "rounds": 0.007}[self.protocol]
+        slot = max(1.0 if self.protocol == "report" else 0.4, per_device * self.agents) * (1 + 2 * self.faults)
+        joining = 3.0 + 0.02 * self.agents * (1 + 10 * self.faults)
+        # In `rounds` devices check charges, which takes some tenths of a second for each region.
+        preparing = 3.0 + (0.06 * self.agents if self.protocol == "rounds" else 0.0)
+        return Schedule(joining, preparing, slot, 1 if self.protocol == "report" else 400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +131,8 @@ class Played:
 
     Attributes
     ----------
-    units:
-        (agent, resource) of every unit.
+    resource_of:
+        The row of each agent's resource, or -1.
     loss, best:
         The loss against the welfare of the full-information optimum, which is `best`.
     phases:
@@ -47,7 +144,7 @@ class Played:
     """
 
     problem: Problem
-    units: np.ndarray
+    resource_of: np.ndarray
     epsilon: np.ndarray
     slots: int
     messages: int
@@ -56,7 +153,6 @@ class Played:
     best: float
     deaths: int
     failed: tuple[str, ...]
-    blind: bool
     seconds: float
     phases: Mapping[str, float]
     accepted: tuple[int, int]
@@ -71,8 +167,285 @@ def play(plan: Plan, told: Told | None = None, *, work: Path | None = None) -> P
     agents, vehicles = _write_places(plan)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="palmatch-live-", dir=work) as folder:
-        staged = run(Stage(plan, Path(folder), agents, vehicles, told).run())
-    return _settled(plan, agents, vehicles, staged, time.monotonic() - started)
+        service = _Service(plan, Path(folder), agents, vehicles, told or (lambda _what, _done, _total: None))
+        run(service.run())
+    return _settled(plan, agents, vehicles, service, time.monotonic() - started)
+
+
+class _Phases(Metrics):
+    """Metrics of which progress is shown."""
+
+    def __init__(self, told: Told) -> None:
+        super().__init__()
+        self._told = told
+
+    def set(self, name: str, amount: float, **labels: str) -> None:
+        """Set a number, and show which phase is over."""
+        super().set(name, amount, **labels)
+        if "phase" in labels:
+            self._told(_PHASES, PHASES.index(labels["phase"]) + 1, len(PHASES))
+
+
+class _Service:
+    """One run: keys, hub, issuer, board and resources, and what the devices said."""
+
+    def __init__(self, plan: Plan, work: Path, agents: Points, vehicles: Points, told: Told) -> None:
+        self.plan, self.work, self.agents, self.told = plan, work, agents, told
+        operator, self.board_key, self.issuer_key = Signer.fresh(), Signer.fresh(), Signer.fresh()
+        self.trust = Trust(
+            version=1,
+            until=2**49,
+            operator=operator.public,
+            board=self.board_key.public,
+            issuer=self.issuer_key.public,
+            partition=m.Partition(edge=plan.edge, origin=mobility.ORIGIN, spacing=SPACING),
+        )
+        self.gateway = new_gateway(operator, vehicles.ids, int(time.time() * 1000))
+        self.members = {name: Signer.fresh() for name in agents.ids}
+        self.place = PublicSetup(partition_record(self.trust.partition), vehicles, interest=plan.interest)
+        # Devices of one region are in one process, which then checks the region's table once.
+        at = zip(agents.latitude.tolist(), agents.longitude.tolist(), strict=True)
+        regions = [locate(self.place.partition, *position).region for position in at]
+        self._order = sorted(range(len(regions)), key=regions.__getitem__)
+        self.metrics = _Phases(told)
+        self.slots = 1
+        # What each device said last, by its name, and which have a token.
+        self.lines: dict[str, dict[str, Any]] = {}
+        self._ready: set[str] = set()
+        self._wrong = ""
+        self.idle: dict[str, Usage] = {}
+        self.before: dict[str, Usage] = {}
+        self.after: dict[str, Usage] = {}
+        self._pids = {"service": os.getpid()}
+
+    async def run(self) -> None:
+        """Start everything, wait for the devices, and stop everything."""
+        issuer = Issuer(self.work / "issuer.db", self.issuer_key)
+        issuer.register(key.public for key in self.members.values())
+        for name in self.agents.ids:
+            self._folder(name).mkdir(parents=True)
+            if self.plan.crowd:
+                self._identify(name, issuer)
+        hub = Hub(self.trust, largest=2**23)
+        address = await hub.start(routes=[issuer.route()])
+        token = address.replace("ws://", "http://").rsplit("/", 1)[0] + "/token"
+        try:
+            async with self._bus(hub, address) as (url, join):
+                await (await join("issuer")).publish(*issuer.announcement(GAME))
+                await self._play(url, token, issuer, join)
+        finally:
+            issuer.close()
+            await hub.stop()
+
+    @asynccontextmanager
+    async def _bus(self, hub: Hub, address: str) -> AsyncIterator[tuple[str, _Join]]:
+        """Have the hub or a Mosquitto carry the messages; yield its address, and how a party of the service joins."""
+        names = tuple(self.gateway.certificates)
+        if self.plan.transport == "hub":
+
+            async def local(role: Literal["board", "issuer", "resource"]) -> Transport:
+                return hub.local(Access(role, names if role == "resource" else ()))
+
+            yield address, local
+            return
+        with running(self.work / "broker", {"resource": names}) as broker:
+            self._pids["broker"] = broker.pid
+            opened: list[Transport] = []
+
+            async def remote(role: Literal["board", "issuer", "resource"]) -> Transport:
+                opened.append(await connect(broker.url, user=role, password=broker.passwords[role]))
+                return opened[-1]
+
+            try:
+                yield broker.url, remote
+            finally:
+                for transport in opened:
+                    await transport.close()
+
+    async def _play(self, url: str, token: str, issuer: Issuer, join: _Join) -> None:
+        classes = (0.0, self.plan.epsilon)
+        await Gateway(await join("resource"), self.trust, self.gateway, lambda _: None).start()
+        journal = Journal(self.work / "board.db")
+        board = Board(await join("board"), self.board_key, journal, metrics=self.metrics)
+        many = len(self.place.resources.ids)
+        tables = asyncio.create_task(asyncio.to_thread(warm_up, self.plan.protocol, self.place, classes, many))
+        if self.plan.crowd:
+            # What connections take is measured for a crowd: not while tables are computed.
+            await asyncio.wait([tables])
+        self._measure(self.idle)
+        groups = [_Devices(f"devices {number + 1}", self._heard) for number in range(self._groups)]
+        try:
+            for number, group in enumerate(groups):
+                await group.start(self._part(url, token, number))
+            await self._until(lambda: len(self._ready) == len(self.agents.ids), groups)
+            opening = self._opening(issuer.key(GAME), classes, await tables)
+            # The last of them still subscribe.
+            await asyncio.sleep(0.001 * len(self.agents.ids))
+            self._pids |= {group.name: group.pid for group in groups}
+            self._measure(self.before)
+            settle()
+            result = await board.play(GAME, opening)
+            self.slots = max((head.sequence for head in result.bulletins), default=1)
+            self._measure(self.after)
+            await self._until(lambda: len(self.lines) == len(self.agents.ids), groups)
+        finally:
+            for group in groups:
+                await group.stop()
+            journal.close()
+
+    def _opening(self, issuer: bytes, classes: tuple[float, ...], tables: float) -> Opening:
+        """Return what the game is opened with, where tables took so many seconds beforehand."""
+        plan, times = self.plan, self.plan.schedule
+        return opening_of(
+            plan.protocol,
+            self.place,
+            classes,
+            issuer,
+            joining=times.joining,
+            preparing=times.preparing + (_SPARE * tables if plan.times is None else 0.0),
+            slot=times.slot,
+            slots=times.slots,
+            simulation=None if plan.seed is None else Simulation.of(plan.seed, GAME, self.agents.ids),
+        )
+
+    @property
+    def _groups(self) -> int:
+        return min(self.plan.groups, len(self.agents.ids))
+
+    def _measure(self, into: dict[str, Usage]) -> None:
+        into |= {name: found for name, pid in self._pids.items() if (found := usage_of(pid)) is not None}
+
+    def _folder(self, name: str) -> Path:
+        return self.work / "devices" / name
+
+    def _identify(self, name: str, issuer: Issuer) -> None:
+        """Give a device its token beforehand: blind ones, over HTTP, would take minutes for a crowd."""
+        signer = Signer.fresh() if self.plan.seed is None else signer_of(self.plan.seed, GAME, name)
+        own = Identity(signer, issuer.linked_token(GAME, signer.public))
+        keep(self._folder(name), issuer.key(GAME), GAME, own)
+
+    def _part(self, url: str, token: str, number: int) -> DevicesPart:
+        members, agents = [], self.agents
+        first, last = (len(self._order) * end // self._groups for end in (number, number + 1))
+        for row in self._order[first:last]:
+            name, position = agents.ids[row], (float(agents.latitude[row]), float(agents.longitude[row]))
+            secret, folder = self.members[name].secret, str(self._folder(name))
+            members.append(Member(name, secret, position, self.plan.epsilon, folder))
+        plan = self.plan
+        return DevicesPart(url, token, self.trust, GAME, plan.seed, tuple(members), plan.faults, plan.schedule.slot)
+
+    def _heard(self, line: dict[str, Any]) -> None:
+        """Take note of what a device said: that it has its token, or how its game ended."""
+        self._wrong = self._wrong or str(line.get("error", ""))
+        if "member" in line:
+            self._ready.add(line["member"])
+            self.told("devices that are ready", len(self._ready), len(self.agents.ids))
+        if "device" in line:
+            self.lines[line["device"]] = line
+            self.told("devices that have played", len(self.lines), len(self.agents.ids))
+
+    async def _until(self, done: Callable[[], bool], groups: Sequence[_Devices]) -> None:
+        """Wait until something was said; a process that ends before that is an error."""
+        while not done():
+            if self._wrong:
+                raise InputError(self._wrong)
+            if (ended := [group for group in groups if group.ended]) and (
+                len(ended) == len(groups) or any(group.failed for group in ended)
+            ):
+                await asyncio.sleep(0.5)
+                if not done():
+                    wrong = "; ".join(group.name + group.complaint() for group in ended)
+                    raise TransportError(f"A process of the demo ended too early: {wrong}.")
+            await asyncio.sleep(0.05)
+
+
+def warm_up(
+    protocol: Literal["report", "bids", "rounds"], place: PublicSetup, classes: tuple[float, ...], agents: int
+) -> float:
+    """Compute a game of as many agents; return how many seconds its tables took once nothing had to be compiled."""
+    seconds, at = 0.0, list(zip(place.resources.latitude.tolist(), place.resources.longitude.tolist(), strict=True))
+    # Tables of many agents are computed otherwise than those of few.
+    for many in (2, agents, agents):
+        rules = rules_of(protocol, place, Settings())
+        tags = tuple(number.to_bytes(8) for number in range(many))
+        members: dict[tuple[str, int], tuple[bytes, ...]] = {}
+        for tag, position in zip(tags, itertools.cycle(at), strict=False):
+            key = (locate(place.partition, *position).region, len(classes) - 1)
+            members[key] = (*members.get(key, ()), tag)
+        began = time.monotonic()
+        rules.tables(Crowd("warm", bytes(32), classes, members, bytes(32)))
+        seconds = time.monotonic() - began
+        rules.begin()
+        said = [Accepted(tag, m.Report(sequence=0, tag=tag, channel=bytes(32), report=0), None) for tag in tags]
+        rules.close(0, said if protocol == "report" else [])
+        rules.outcome()
+    return seconds
+
+
+class _Devices:
+    """A process of devices: its part goes in as one line, lines come out."""
+
+    def __init__(self, name: str, heard: Callable[[dict[str, Any]], None]) -> None:
+        self.name, self._heard = name, heard
+        self._process: asyncio.subprocess.Process
+        self._reading: asyncio.Task[None]
+        self._wrong = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is stopped
+
+    async def start(self, part: DevicesPart) -> None:
+        """Start it, and tell it its part."""
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "palmatch.live.devices",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._wrong,
+            limit=2**24,
+        )
+        assert self._process.stdin is not None
+        self._process.stdin.write(msgspec.json.encode(part) + b"\n")
+        await self._process.stdin.drain()
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self._process.returncode is not None and self._reading.done()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended with an error."""
+        return self.ended and self._process.returncode != 0
+
+    def complaint(self) -> str:
+        """Return the last line that it wrote to its standard error."""
+        self._wrong.seek(0)
+        lines = self._wrong.read().decode(errors="replace").strip().splitlines()
+        return f" ({lines[-1][:200]})" if lines else ""
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            self._heard(json.loads(line))
+
+    async def stop(self) -> None:
+        """End it, and wait until it has ended."""
+        if not hasattr(self, "_process"):
+            return
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), 3)
+        if self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+        await self._reading
+        self._wrong.close()
 
 
 def _write_places(plan: Plan) -> tuple[Points, Points]:
@@ -95,45 +468,36 @@ def _write_places(plan: Plan) -> tuple[Points, Points]:
     return read_points(files["agents"], role="agents"), read_points(files["vehicles"], role="resources")
 
 
-def _settled(plan: Plan, agents: Points, vehicles: Points, staged: Staged, seconds: float) -> Played:
+def _settled(plan: Plan, agents: Points, vehicles: Points, service: _Service, seconds: float) -> Played:
     """Put together what the devices said, and compare it with the optimum."""
-    lines = staged.lines
-    problem = mobility.problem(
-        agents, vehicles, edge=plan.edge, spacing=SPACING, interest=plan.interest, demand=plan.demand
-    )
-    devices = {line["device"]: line for line in lines if "device" in line}
-    row = {name: number for number, name in enumerate(vehicles.ids)}
-    got = [devices[name].get("resources", []) for name in agents.ids]
-    pairs = [(agent, name) for agent, names in enumerate(got) for name in sorted(names, key=row.__getitem__)]
-    if len({name for _, name in pairs}) != len(pairs):
+    problem = mobility.problem(agents, vehicles, edge=plan.edge, spacing=SPACING, interest=plan.interest)
+    devices, row = service.lines, {name: number for number, name in enumerate(vehicles.ids)}
+    got = [devices[name].get("resource") for name in agents.ids]
+    held = [name for name in got if name is not None]
+    if len(set(held)) != len(held):
         raise InputError("Two devices believe that they hold the same resource.")
-    units = np.array([(agent, row[name]) for agent, name in pairs], dtype=np.int64).reshape(-1, 2)
-    lines_of_all = sorted(pairs + [(agent, "") for agent, names in enumerate(got) if not names], key=itemgetter(0))
-    write_rows(
-        plan.out / "pairs.csv",
-        {
-            "agent": [agents.ids[agent] for agent, _ in lines_of_all],
-            "resource": [name for _, name in lines_of_all],
-        },
-    )
-    best, reached = optimal_welfare(problem), float(problem.true_utility_of_units(units).sum())
-    over = next(line for line in lines if line.get("board") == "over")
+    resource_of = np.array([-1 if name is None else row[name] for name in got])
+    write_rows(plan.out / "pairs.csv", {"agent": agents.ids, "resource": [name or "" for name in got]})
+    best, reached = optimal_welfare(problem), float(problem.true_utility_of(resource_of).sum())
+    counted = service.metrics.value
     return Played(
         problem=problem,
-        units=units,
+        resource_of=resource_of,
         epsilon=np.array([epsilon_of(devices[name].get("units", 0)) for name in agents.ids]),
-        slots=int(over["slots"]),
+        slots=service.slots,
         messages=sum(line["messages"] for line in devices.values()),
         bytes_per_device=sum(line["bytes"] for line in devices.values()) / len(devices),
         loss=1 - reached / best,
         best=best,
         deaths=sum(line["deaths"] for line in devices.values()),
         failed=tuple(f"{name}: {line['failed']}" for name, line in devices.items() if "failed" in line),
-        blind=any(line.get("board") == "blind" for line in lines),
         seconds=seconds,
-        phases=over["phases"],
-        accepted=(int(over["joined"]), int(over["accepted"])),
-        idle=staged.idle,
-        before=staged.before,
-        after=staged.after,
+        phases={name: counted("palmatch_phase_seconds", phase=name) for name in PHASES},
+        accepted=(
+            int(counted("palmatch_accepted_total", kind="join")),
+            int(sum(counted("palmatch_accepted_total", kind=kind) for kind in ("report", "bid", "claim"))),
+        ),
+        idle=service.idle,
+        before=service.before,
+        after=service.after,
     )

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from palmatch.device.budget import epsilon_text
-from palmatch.device.ledger import units_of
+from palmatch.device.ledger import epsilon_text, units_of
 from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import Machine
 from palmatch.guarantee import FRESH_RANDOMNESS, pldp_statement, simulated
@@ -13,8 +10,7 @@ from palmatch.matching import Guarantee
 from palmatch.methods.registry import METHODS
 
 NOT_COVERED = (
-    "The region itself, how many resources an agent wants, and that a device takes part, when, and from which network "
-    "address.",
+    "The region itself, and that a device takes part, when, and from which network address.",
     "The resource that serves an agent learns its position, a gateway those of all agents that it serves; that the "
     "board and this resource collude.",
     "Further requests, and in `rounds` further games: each is charged to the device's ledger, and guarantees of one "
@@ -48,12 +44,11 @@ def on_the_wire(protocol: str, epsilon: float, *, seeded: bool) -> Guarantee:
     return simulated(found) if seeded else found
 
 
-def revealed(machine: Machine, edge: float, *, charged: bool, served_by: Sequence[str] = ()) -> str:
-    """Return one sentence about what a device has revealed in a game, `served_by` being the resources that it got."""
+def revealed(machine: Machine, edge: float, *, charged: bool, served_by: str | None = None) -> str:
+    """Return one sentence about what a device has revealed in a game, `served_by` being the resource that it got."""
     square = f"its region {machine.owner.place.region}, a square of {edge:g} m"
-    several = f", that it wants up to {machine.owner.demand} resources" if machine.owner.demand > 1 else ""
-    region = f"that it takes part{several}, and {square}"
-    served = f" To {' and '.join(served_by)} alone: its position." if served_by else ""
+    region = f"that it takes part, and {square}"
+    served = "" if served_by is None else f" To {served_by} alone: its position."
     if machine.left:
         return (
             "Revealed: to the issuer, that it asked for a token; to the hub or broker, where it listened, "

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterable
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
 from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
@@ -22,9 +23,9 @@ from palmatch.errors import InputError, ProtocolError
 from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.codec import body_of, read_body, signed_bytes
-from palmatch.live.journal import keep_private
+from palmatch.live.journal import CannotWrite, keep_private
 from palmatch.live.keys import Signer, signed_by
-from palmatch.live.topics import Topic
+from palmatch.live.topics import Topic, number_of
 from palmatch.live.trust import stamp_of
 
 _LOG = logging.getLogger(__name__)
@@ -32,6 +33,9 @@ _LOG = logging.getLogger(__name__)
 _TABLES = """
 CREATE TABLE IF NOT EXISTS member (key BLOB PRIMARY KEY) WITHOUT ROWID, STRICT;
 CREATE TABLE IF NOT EXISTS game (name TEXT PRIMARY KEY, key BLOB NOT NULL) WITHOUT ROWID, STRICT;
+CREATE TABLE IF NOT EXISTS opening (
+    game TEXT PRIMARY KEY, series TEXT NOT NULL, number INTEGER NOT NULL, hash BLOB NOT NULL, twice INTEGER NOT NULL
+) WITHOUT ROWID, STRICT;
 CREATE TABLE IF NOT EXISTS token (
     game TEXT NOT NULL, member BLOB NOT NULL, blinded BLOB NOT NULL, signature BLOB NOT NULL,
     PRIMARY KEY (game, member)
@@ -44,8 +48,8 @@ _LARGEST_REQUEST = 2048
 class Issuer:
     """The issuer's books, in an SQLite file, and its keys: a lasting one to sign with, and one for each game."""
 
-    def __init__(self, path: Path, signer: Signer) -> None:
-        self.signer = signer
+    def __init__(self, path: Path, signer: Signer, *, clock: Callable[[], float] = time.time) -> None:
+        self.signer, self._path, self._clock = signer, path, clock
         try:
             # It holds the keys of games, with which tokens can be made, and which members asked for one.
             keep_private(path)
@@ -101,6 +105,21 @@ class Issuer:
         """Return the games that have a key in the journal."""
         return [name for (name,) in self._books.execute("SELECT name FROM game ORDER BY name")]
 
+    def note_opening(self, game: str, opening: bytes) -> bool:
+        """Note that a game was opened; False where it was opened otherwise before: it gets no further token."""
+        row = (game, *number_of(game), opening)
+        self._insert("opening", (*row, 0))
+        self._books.execute("UPDATE opening SET twice = 1 WHERE game = ? AND hash <> ?", (game, opening))
+        return not self._was_opened_twice(game)
+
+    def _was_opened_twice(self, game: str) -> bool:
+        return self._books.execute("SELECT 1 FROM opening WHERE game = ? AND twice", (game,)).fetchone() is not None
+
+    def last_opened(self, series: str) -> int:
+        """Return the number of the last game of a series that was opened; 0 if none was."""
+        found = self._books.execute("SELECT coalesce(max(number), 0) FROM opening WHERE series = ?", (series,))
+        return int(found.fetchone()[0])
+
     def key(self, game: str) -> bytes:
         """Return the public key for a game (DER), made when it is asked for the first time."""
         return tokens.public_der(self._private(game))
@@ -124,18 +143,27 @@ class Issuer:
             raise ProtocolError("The request is not by a registered member.")
         if not self._books.execute("SELECT 1 FROM game WHERE name = ?", (request.game,)).fetchone():
             raise ProtocolError("There is no such game.")
+        if self._was_opened_twice(request.game):
+            raise ProtocolError("The game was opened twice.")
         row = (request.game, request.member)
         found = self._token(*row)
         if found is None:
             # To sign takes milliseconds, which a member can have once in a game.
             signed = tokens.blind_sign(self._private(request.game), request.blinded)
             # The first request is the one that counts, also if two come at once.
-            self._books.execute("INSERT OR IGNORE INTO token VALUES (?, ?, ?, ?)", (*row, request.blinded, signed))
+            self._insert("token", (*row, request.blinded, signed))
             found = self._token(*row)
         assert found is not None
         if found[0] != request.blinded:
             raise ProtocolError("This member has had its token for this game.")
-        return m.TokenReply(blind_signature=found[1])
+        return m.TokenReply(blind_signature=found[1], now=int(self._clock() * 1000))
+
+    def _insert(self, table: str, row: tuple[object, ...]) -> None:
+        """Add a row, unless there is one of the same name."""
+        try:
+            self._books.execute(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+        except sqlite3.OperationalError as error:
+            raise CannotWrite(f"{self._path}: cannot be written: {error}.") from None
 
     def _token(self, game: str, member: bytes) -> tuple[bytes, bytes] | None:
         """Return what a member had signed in a game, and the signature."""
@@ -149,7 +177,8 @@ class Issuer:
 
     def forget(self, game: str) -> None:
         """Drop a game's key and journal, once no token of it can be used any more."""
-        with self._books:
+        # On a full disk it stays in the journal, which does no harm.
+        with suppress(sqlite3.OperationalError), self._books:
             self._books.execute("DELETE FROM token WHERE game = ?", (game,))
             self._books.execute("DELETE FROM game WHERE name = ?", (game,))
         self._keys.pop(game, None)
@@ -169,6 +198,9 @@ class Issuer:
         except ProtocolError as error:
             _LOG.warning("refused", extra={"kind": "token", "reason": str(error)})
             return Response(str(error), 403)
+        except CannotWrite as error:
+            _LOG.error("no room", extra={"kind": "token", "reason": str(error)})
+            return Response("The issuer has no room for its journal: try again later.", 503)
         return Response(body_of(reply), media_type="application/cbor")
 
     def _private(self, game: str) -> rsa.RSAPrivateKey:
@@ -177,7 +209,7 @@ class Issuer:
                 row = found.fetchone()
             if row is None:
                 row = (_der(tokens.new_key()),)
-                self._books.execute("INSERT OR IGNORE INTO game VALUES (?, ?)", (game, *row))
+                self._insert("game", (game, *row))
                 row = self._books.execute("SELECT key FROM game WHERE name = ?", (game,)).fetchone()
             key = serialization.load_der_private_key(row[0], None)
             assert isinstance(key, rsa.RSAPrivateKey)
@@ -191,11 +223,11 @@ def token_request(member: Signer, game: str, blinded: bytes) -> bytes:
     return member.sign(_CONTEXT, body) + body
 
 
-def read_reply(data: bytes) -> bytes:
-    """Return the blind signature in the issuer's answer."""
+def read_reply(data: bytes) -> m.TokenReply:
+    """Return the issuer's answer."""
     reply = read_body(m.TokenReply, data, "token reply")
     assert isinstance(reply, m.TokenReply)
-    return reply.blind_signature
+    return reply
 
 
 def read_members(path: Path) -> list[bytes]:

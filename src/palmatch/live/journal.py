@@ -7,12 +7,13 @@ the bus, but for the randomness of a game until its roster is published.
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from palmatch.errors import InputError
+from palmatch.errors import InputError, PalmatchError
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.topics import Topic
 
@@ -20,6 +21,7 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS game (
     name TEXT PRIMARY KEY, number INTEGER NOT NULL UNIQUE, randomness BLOB NOT NULL, over INTEGER NOT NULL DEFAULT 0
 ) STRICT;
+CREATE TABLE IF NOT EXISTS journal (id TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS said (
     number INTEGER PRIMARY KEY, game TEXT NOT NULL, topic TEXT NOT NULL, packet BLOB NOT NULL
 ) STRICT;
@@ -34,6 +36,10 @@ CREATE TABLE IF NOT EXISTS held (
     PRIMARY KEY (game, name)
 ) STRICT;
 """
+
+
+class CannotWrite(PalmatchError):
+    """There is no room for a journal; nothing since the last commit counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +71,14 @@ def keep_private(path: Path) -> None:
 
 
 class Journal:
-    """One board's journal. Nothing counts until `commit`, which is one fsync."""
+    """One board's journal. Nothing counts until `commit`, which is one fsync.
+
+    On a full disk `commit` raises `CannotWrite`, also for what could not be written before it: whoever writes something
+    down on receiving it need not be ready for that. The journal is then as after the commit before.
+    """
 
     def __init__(self, path: Path) -> None:
+        self._path, self._failed = path, ""
         try:
             keep_private(path)
             self._books = sqlite3.connect(path, timeout=1.0)
@@ -77,9 +88,17 @@ class Journal:
             # A second board on the same journal would say other things under the same key.
             self._books.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._books.execute("BEGIN IMMEDIATE")
+            self._books.execute(
+                "INSERT INTO journal SELECT ? WHERE NOT EXISTS (SELECT 1 FROM journal)", (secrets.token_hex(4),)
+            )
             self._books.commit()
         except (sqlite3.Error, OSError) as error:
             raise InputError(f"{path}: cannot be used as a board's journal: {error}.") from None
+
+    @property
+    def id(self) -> str:
+        """Name of this journal, which no other one has: part of the names of its games."""
+        return str(self._books.execute("SELECT id FROM journal").fetchone()[0])
 
     def close(self) -> None:
         """Close the journal; what is not committed is lost, as if the board had been killed."""
@@ -87,21 +106,47 @@ class Journal:
 
     def commit(self) -> None:
         """Make all of it last."""
-        self._books.commit()
+        try:
+            if not self._failed:
+                self._books.commit()
+                return
+        except sqlite3.OperationalError as error:
+            self._failed = str(error)
+        failed, self._failed = self._failed, ""
+        self._books.rollback()
+        raise CannotWrite(f"{self._path}: cannot be written: {failed}.")
+
+    def _write(self, statement: str, values: tuple[object, ...]) -> None:
+        if not self._failed:
+            try:
+                self._books.execute(statement, values)
+            except sqlite3.OperationalError as error:
+                self._failed = str(error)
 
     def begin(self, game: str, randomness: bytes) -> Begun:
         """Return a game, a new one with this randomness if it is not known."""
-        self._books.execute(
+        self._write(
             "INSERT OR IGNORE INTO game (name, number, randomness) "
             "VALUES (?, (SELECT coalesce(max(number), -1) + 1 FROM game), ?)",
             (game, randomness),
         )
+        if self._failed:
+            self.commit()
         row = self._books.execute("SELECT randomness, over FROM game WHERE name = ?", (game,)).fetchone()
         return Begun(game, row[0], bool(row[1]))
+
+    def is_begun(self, game: str) -> bool:
+        """Tell whether there is such a game, over or not."""
+        return self._books.execute("SELECT 1 FROM game WHERE name = ?", (game,)).fetchone() is not None
 
     def unfinished(self) -> list[str]:
         """Return the games that are not over, the oldest first."""
         return [name for (name,) in self._books.execute("SELECT name FROM game WHERE NOT over ORDER BY number")]
+
+    def finished(self) -> list[str]:
+        """Return the games that are over and were not forgotten, the oldest first."""
+        found = "SELECT name FROM game WHERE over AND name IN (SELECT game FROM said) ORDER BY number"
+        return [name for (name,) in self._books.execute(found)]
 
     def games(self) -> int:
         """Return how many games there have been, those that were forgotten included."""
@@ -118,11 +163,11 @@ class Journal:
 
     def finish(self, game: str) -> None:
         """Note that a game's result is published."""
-        self._books.execute("UPDATE game SET over = 1 WHERE name = ?", (game,))
+        self._write("UPDATE game SET over = 1 WHERE name = ?", (game,))
 
     def say(self, topic: Topic, packet: bytes) -> None:
         """Note what is about to be published."""
-        self._books.execute("INSERT INTO said (game, topic, packet) VALUES (?, ?, ?)", (topic.game, str(topic), packet))
+        self._write("INSERT INTO said (game, topic, packet) VALUES (?, ?, ?)", (topic.game, str(topic), packet))
 
     def said(self, game: str) -> Iterator[Envelope]:
         """Return what was published in a game, in its order."""
@@ -137,7 +182,7 @@ class Journal:
 
     def hear(self, slot: int, topic: Topic, packet: bytes) -> None:
         """Note an accepted message of a device; joins have slot -1."""
-        self._books.execute(
+        self._write(
             "INSERT INTO told (game, slot, topic, packet) VALUES (?, ?, ?, ?)", (topic.game, slot, str(topic), packet)
         )
 
@@ -150,7 +195,7 @@ class Journal:
 
     def close_slot(self, game: str, slot: int) -> None:
         """Note that nothing more is accepted for a slot."""
-        self._books.execute("INSERT OR IGNORE INTO closed VALUES (?, ?)", (game, slot))
+        self._write("INSERT OR IGNORE INTO closed VALUES (?, ?)", (game, slot))
 
     def is_closed(self, game: str, slot: int) -> bool:
         """Tell whether a slot is closed; that of the joins is -1."""
@@ -160,11 +205,11 @@ class Journal:
     def hold(self, held: Held) -> None:
         """Note that a resource is held."""
         row = (held.game, held.name, held.tag, held.key, held.since)
-        self._books.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?)", row)
+        self._write("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?, ?)", row)
 
     def release(self, game: str, name: str) -> None:
         """Note that a resource is free again."""
-        self._books.execute("DELETE FROM held WHERE game = ? AND name = ?", (game, name))
+        self._write("DELETE FROM held WHERE game = ? AND name = ?", (game, name))
 
     def held(self) -> list[Held]:
         """Return what is held."""
@@ -173,4 +218,4 @@ class Journal:
     def forget(self, game: str) -> None:
         """Drop what was said and told in a game that is over; its name stays, so that it is never opened again."""
         for table in ("said", "told", "closed"):
-            self._books.execute(f"DELETE FROM {table} WHERE game = ?", (game,))
+            self._write(f"DELETE FROM {table} WHERE game = ?", (game,))

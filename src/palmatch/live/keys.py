@@ -11,7 +11,6 @@ import struct
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -57,16 +56,9 @@ class Signer:
         """Sign a body for the topic, or for whatever else it is valid in."""
         return self._key.sign(signed_bytes(context, body))
 
-    def packet(
-        self,
-        topic: Topic,
-        message: Message,
-        *,
-        notation: Literal["cbor", "json"] = "cbor",
-        context: str | None = None,
-    ) -> bytes:
+    def packet(self, topic: Topic, message: Message, *, context: str | None = None) -> bytes:
         """Write, sign and pad a message; a certificate's context is not its topic, since it is valid in every game."""
-        body = body_of(message, notation)
+        body = body_of(message)
         return packet_of(topic, body, self.sign(context or topic, body))
 
     def said(self, topic: Topic, message: Message) -> tuple[bytes, Envelope]:

@@ -1,19 +1,155 @@
-"""The resource list of a game as a tree: the root that an opening commits to, and what a table shows of it.
+"""The resource list of a game: read from a file, as a tree, and as the problem that a board makes of it.
 
-Leaves are ordered so that resources near each other, as those of a region are, have most of their tree in common. The
-order follows from the list, so that every reader of it finds the same root (`messages.ResourceList` says how).
+A list is CSV, Parquet or a GBFS feed (`vehicle_status.json`, versions 2 and 3, without vehicles that are reserved or
+out of service). Of its tree the opening commits to the root, and a table shows a part; leaves are ordered so that
+resources near each other have most of their tree in common (`messages.ResourceList` says how). A board knows no
+position: it builds the batch's own problem with every agent at its region's centre, since whatever is public about a
+game follows from regions and counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import sha256
+from math import isfinite
+from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
 
+from palmatch.data.points import Points, read_points
+from palmatch.device.grid import METRES_PER_DEGREE, Partition, locate, metres_per_degree_east, region_name
 from palmatch.device.listed import leaf_hash, list_hash, node_hash
+from palmatch.domains import mobility
+from palmatch.errors import InputError
 from palmatch.live import messages as m
-from palmatch.live.packing import pack, unpack
+from palmatch.live.messages import pack, unpack
+from palmatch.problem import IntArray, Problem
+
+
+class NoneFree(InputError):
+    """A feed that can be read, in which no vehicle is free."""
+
+
+def base_of(name: str) -> str:
+    """Return the resource that a seat is part of; what has one seat is its own resource.
+
+    Examples
+    --------
+    >>> from palmatch.live.listing import base_of
+    >>> base_of("v1#2"), base_of("v1")
+    ('v1', 'v1')
+    """
+    base, _, number = name.rpartition("#")
+    return base if base and number.isascii() and number.isdigit() else name
+
+
+def is_gbfs(path: Path) -> bool:
+    """Tell whether a file is taken for a GBFS feed: by its name."""
+    return path.suffix.lower() == ".json"
+
+
+def read_vehicles(path: Path) -> Points:
+    """Return the free vehicles of `vehicle_status.json` (in version 2 `free_bike_status.json`)."""
+    try:
+        feed = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}.") from None
+    except ValueError:
+        raise InputError(f"{path}: not JSON; expected a GBFS vehicle_status.json.") from None
+    data = feed.get("data", {}) if isinstance(feed, dict) else {}
+    listed = data.get("vehicles", data.get("bikes")) if isinstance(data, dict) else None
+    if not isinstance(listed, list):
+        raise InputError(f"{path}: found no data.vehicles (or data.bikes), expected a GBFS vehicle_status.json.")
+    free = [_vehicle(path, number, item) for number, item in enumerate(listed) if _is_free(item)]
+    if not free:
+        raise NoneFree(f"{path}: none of its {len(listed)} vehicles is free.")
+    names = tuple(name for name, _ in free)
+    if len(set(names)) != len(names):
+        raise InputError(f"{path}: two vehicles have the same id; ids must be unique.")
+    places = np.array([place for _, place in free])
+    return Points(str(path), names, places[:, 0], places[:, 1], None, None, ())
+
+
+def _is_free(item: Any) -> bool:
+    return isinstance(item, dict) and not (item.get("is_reserved") or item.get("is_disabled"))
+
+
+def _vehicle(path: Path, number: int, item: dict[str, Any]) -> tuple[str, tuple[float, float]]:
+    name, north, east = item.get("vehicle_id", item.get("bike_id")), item.get("lat"), item.get("lon")
+    named = isinstance(name, str) and 1 <= len(name) <= 64
+    if named and _is_degree(north, 90) and _is_degree(east, 180):
+        return str(name), (float(north or 0), float(east or 0))
+    raise InputError(f"{path}, vehicle {number}: expected vehicle_id, lat and lon in degrees.")
+
+
+def _is_degree(value: object, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and abs(value) <= most
+
+
+@dataclass(frozen=True, slots=True)
+class PublicSetup:
+    """What is public before a game: the partition, the resources, and how utilities follow from distances."""
+
+    partition: Partition
+    resources: Points
+    alpha: float = 4000.0
+    interest: int | None = None
+
+    def problem(self, regions: Sequence[str], ids: Sequence[str], epsilon: Sequence[float]) -> Problem:
+        """Return the batch's problem with each agent at the centre of its region."""
+        places = np.array([_centre(self.partition, region) for region in regions])
+        agents = Points("", tuple(ids), places[:, 0], places[:, 1], None, None, ())
+        return mobility.problem(
+            agents,
+            self.resources,
+            edge=self.partition.edge,
+            alpha=self.alpha,
+            spacing=self.partition.spacing,
+            interest=self.interest,
+            epsilon=np.array(epsilon),
+            origin=(self.partition.latitude, self.partition.longitude),
+        )
+
+    def listed(self) -> m.ResourceList:
+        """Return the resource list of a game."""
+        at = np.column_stack((self.resources.latitude, self.resources.longitude))
+        return m.ResourceList(names=self.resources.ids, at=pack("d", at.ravel()))
+
+
+@lru_cache(maxsize=4096)
+def _centre(partition: Partition, region: str) -> tuple[float, float]:
+    """Return the centre of a region by its name; raise InputError where there is none."""
+    column, _, row = region.partition(",")
+    try:
+        place = (int(column), int(row))
+    except ValueError:
+        place = None
+    if place is None or region_name(*place) != region:
+        raise InputError(f"Found the region {region!r}, expected a column and a row such as '3,-28'.")
+    per_degree = metres_per_degree_east(place[1], partition.edge, partition.latitude)
+    latitude = partition.latitude + (place[1] + 0.5) * partition.edge / METRES_PER_DEGREE
+    longitude = partition.longitude + (place[0] + 0.5) * partition.edge / per_degree
+    if locate(partition, latitude, longitude).region != region:
+        raise InputError(f"There is no region {region!r} on Earth.")
+    return latitude, longitude
+
+
+def only(problem: Problem, agents: IntArray) -> Problem:
+    """Return a problem with some of the agents."""
+    return replace(
+        problem,
+        agent_ids=tuple(problem.agent_ids[agent] for agent in agents.tolist()),
+        types=problem.types[agents],
+        truth=problem.truth[agents],
+        region_index=problem.region_index[agents],
+        epsilon=problem.epsilon[agents],
+    )
+
 
 _POSITIONS = b"\3"
 
@@ -71,3 +207,39 @@ def _halved(entries: Iterable[_Entry], axis: int) -> list[_Entry]:
 def _above(level: Sequence[bytes]) -> list[bytes]:
     pairs = [node_hash(left, right) for left, right in zip(level[::2], level[1::2], strict=False)]
     return pairs + list(level[2 * len(pairs) :])
+
+
+def read_resources(path: Path) -> Points:
+    """Read a resource list: GBFS `vehicle_status.json`, CSV or Parquet; see `seats_of` for capacities."""
+    return read_vehicles(path) if is_gbfs(path) else seats_of(read_points(path, role="resources"))
+
+
+def seats_of(listed: Points) -> Points:
+    """Return a list in which each seat of a resource is a resource of its own, with certificate, price and holder.
+
+    The seats of `v1` are `v1#1`, `v1#2` and so on; what has one seat keeps its name, and what has none is left out.
+    A matching of seats is a matching that keeps the capacities; what is alike in all seats has one price in the end.
+    """
+    if listed.units is None:
+        return listed
+    seats = np.where(np.isnan(listed.units), 1, listed.units).astype(np.int64)
+    if not 1 <= seats.sum() <= m.MANY:
+        raise InputError(
+            f"{listed.source}: found capacities of {seats.sum():,} in all, expected between 1 and {m.MANY:,} seats."
+        )
+    names = [
+        name if count == 1 else f"{name}#{seat + 1}"
+        for name, count in zip(listed.ids, seats.tolist(), strict=True)
+        for seat in range(count)
+    ]
+    if len(set(names)) != len(names):
+        raise InputError(f"{listed.source}: an id is that of a seat of another resource, such as v1#2: rename it.")
+    latitude, longitude = np.repeat(listed.latitude, seats), np.repeat(listed.longitude, seats)
+    return Points(listed.source, tuple(names), latitude, longitude, None, None, listed.ignored)
+
+
+def without(listed: Points, names: Set[str]) -> Points:
+    """Return the resources but for some."""
+    rest = np.array([name not in names for name in listed.ids], dtype=np.bool_)
+    found = tuple(name for name in listed.ids if name not in names)
+    return Points(listed.source, found, listed.latitude[rest], listed.longitude[rest], None, None, ())

@@ -6,13 +6,51 @@ its readers may know; the one that concerns a position (`Handover`) holds it sea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import sys
+from array import array
+from collections.abc import Iterable
 from functools import cache
 from typing import Annotated, Any, Literal, get_type_hints
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
-from palmatch.live.packing import SIZES, Code, split, unpack
+Code = Literal["d", "Q", "q", "I", "i"]
+
+# array's item sizes are the machine's; these are what the format states.
+SIZES: dict[Code, int] = {"d": 8, "Q": 8, "q": 8, "I": 4, "i": 4}
+
+
+def pack(code: Code, numbers: Iterable[float]) -> bytes:
+    """Return numbers as bytes: 'd' float64, 'Q' uint64, 'q' int64, 'I' uint32, 'i' int32."""
+    return _native(array(code, numbers)).tobytes()
+
+
+def unpack(code: Code, packed: bytes) -> array[float]:
+    """Return the numbers; raise ValueError for a broken length and for NaN or infinite numbers."""
+    if len(packed) % SIZES[code]:
+        raise ValueError(f"expected a multiple of {SIZES[code]} bytes, found {len(packed)}")
+    numbers: array[float] = array(code)
+    numbers.frombytes(packed)
+    _native(numbers)
+    if code == "d" and not all(map(math.isfinite, numbers)):
+        raise ValueError("expected finite numbers")
+    return numbers
+
+
+def split(packed: bytes, size: int) -> list[bytes]:
+    """Return the items of `size` bytes, for example tags."""
+    if len(packed) % size:
+        raise ValueError(f"expected a multiple of {size} bytes, found {len(packed)}")
+    return [packed[start : start + size] for start in range(0, len(packed), size)]
+
+
+def _native(numbers: array[float]) -> array[float]:
+    """Swap bytes where the machine is big-endian."""
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
 
 # The version of the protocol, in every packet: a newer one is refused rather than guessed at.
 VERSION = 1
@@ -30,10 +68,6 @@ Signature = Annotated[bytes, Meta(min_length=SIGNATURE, max_length=SIGNATURE)]
 # Up to 2^53, so that a browser's numbers hold them exactly.
 Whole = Annotated[int, Meta(ge=0, le=2**53)]
 Class = Annotated[int, Meta(ge=0, le=255)]
-# How many different resources an agent wants at most; where nothing is said it is 1.
-Demand = Annotated[int, Meta(ge=1, le=255)]
-# One byte for each line; all of them 1 where nothing is said.
-Demands = Annotated[bytes, Meta(max_length=1 << 20)]
 # The bounds also keep NaN and infinity out.
 Epsilon = Annotated[float, Meta(ge=0, le=1000)]
 Offer = Annotated[float, Meta(ge=0, le=1e6)]
@@ -107,8 +141,6 @@ class Open(Message, frozen=True):
     slack: Annotated[float, Meta(ge=0, le=1)] = 1e-9
     # By how much the step of a call grows from slot to slot.
     growth: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    # The most that an agent may want.
-    demand: Demand | UnsetType = UNSET
 
 
 class ResourceList(Message, frozen=True):
@@ -146,6 +178,12 @@ class Certificate(Message, frozen=True):
     until: Instant
 
 
+class Planned(Message, frozen=True):
+    """The board is going to open this game, the `number`th of its series: the issuer may sign tokens for it."""
+
+    number: Annotated[int, Meta(ge=1, le=2**53)]
+
+
 class IssuerKey(Message, frozen=True):
     """The issuer's RSA key for this game (DER); signed with the issuer's lasting key."""
 
@@ -168,9 +206,10 @@ class TokenRequest(Message, frozen=True):
 
 
 class TokenReply(Message, frozen=True):
-    """The issuer's blind signature."""
+    """The issuer's blind signature, and its time of day, by which a device sees that its own clock is off."""
 
     blind_signature: Annotated[bytes, Meta(min_length=256, max_length=512)]
+    now: Instant
 
 
 class Join(Message, frozen=True):
@@ -180,7 +219,6 @@ class Join(Message, frozen=True):
     key: Key
     region: Name
     epsilon_class: Class
-    demand: Demand | UnsetType = UNSET
 
 
 class RegionCount(Message, frozen=True):
@@ -200,12 +238,11 @@ class Roster(Message, frozen=True):
 
 
 class Members(Message, frozen=True):
-    """The tags of a region's agents, sorted, and the ε class and the demand of each."""
+    """The tags of a region's agents, sorted, and the ε class of each."""
 
     region: Name
     tags: Tags
     classes: Annotated[bytes, Meta(max_length=1 << 20)]
-    demands: Demands | UnsetType = UNSET
 
 
 class Heard(Message, frozen=True):
@@ -371,8 +408,8 @@ class Transcript(Message, frozen=True):
 
     It lists the region's agents and whichever agents of other regions hold one of the region's resources, in the order
     of their tags; `region`, `channel` and `assigned` count in the order of the roster, of `channels` and of
-    `resources`. An agent that got several resources has a line for each of them. Prices support the matching: no agent
-    with its report would rather have had other resources. An agent that sent nothing has report -1.
+    `resources`. Prices support the matching: no agent with its report would rather have had another resource. An agent
+    that sent nothing has report -1.
     """
 
     method: Name
@@ -386,7 +423,6 @@ class Transcript(Message, frozen=True):
     reports: Places
     assigned: Places
     prices: Floats
-    demands: Demands | UnsetType = UNSET
 
 
 class Handover(Message, frozen=True):
@@ -403,41 +439,7 @@ class Answer(Message, frozen=True):
     status: Literal["Accepted", "Occupied", "Rejected", "Faulted", "Unavailable"]
 
 
-class Statement(Message, frozen=True):
-    """The newest that a witness has seen of one of the board's topics; `topic` counts from the game on."""
-
-    topic: Annotated[str, Meta(min_length=1, max_length=256)]
-    sequence: Whole
-    hash: Hash
-
-
-class Head(Message, frozen=True):
-    """What a witness has seen of the board; `conflicts` are signed statements that cannot both be honest."""
-
-    sequence: Whole
-    statements: Annotated[tuple[Statement, ...], Meta(max_length=MANY)]
-    conflicts: Annotated[tuple[Statement, ...], Meta(max_length=1000)] = ()
-
-
 class Fence(Message, frozen=True):
     """A marker that the board sends itself through the broker to close a slot."""
 
     nonce: Annotated[bytes, Meta(min_length=16, max_length=16)]
-
-
-def demand_of(message: Open | Join) -> int:
-    """Return the demand that a message states."""
-    return 1 if message.demand is UNSET else int(message.demand)
-
-
-def packed_demands(demands: Sequence[int]) -> bytes | UnsetType:
-    """Return what a message says of these demands: nothing where all of them are 1."""
-    return bytes(demands) if any(demand > 1 for demand in demands) else UNSET
-
-
-def demands_of(message: Members | Transcript) -> list[int]:
-    """Return the demand of each line of a message; 0 for one that is not stated, which no agent has."""
-    lines = len(message.tags) // TAG
-    if message.demands is UNSET:
-        return [1] * lines
-    return list(message.demands) if len(message.demands) == lines else [0] * lines

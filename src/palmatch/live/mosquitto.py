@@ -43,8 +43,6 @@ class Mosquitto:
         PEM files for TLS: the server's chain and its key. Without them only the loopback is allowed.
     gateways:
         For each resource or gateway, by user name, the resources that it serves.
-    witnesses:
-        Their names, which are also their user names.
     websockets:
         A port for MQTT over WebSockets, or 0. Debian's 2.0.11 ignores the address that it is bound to, so it is open
         to all networks, and needs TLS or a firewall.
@@ -59,7 +57,6 @@ class Mosquitto:
     certificate: Path | None = None
     key: Path | None = None
     gateways: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    witnesses: tuple[str, ...] = ()
     websockets: int = 0
     allow_plain: bool = False
     run_as: str = ""
@@ -85,7 +82,6 @@ class Mosquitto:
             "board": ("board", ()),
             "issuer": ("issuer", ()),
             **{user: ("resource", names) for user, names in self.gateways.items()},
-            **{user: ("witness", (user,)) for user in self.witnesses},
         }
 
     def access(self) -> str:

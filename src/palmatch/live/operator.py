@@ -1,7 +1,7 @@
 """The operator's keys: an offline key that signs the others, written once into a folder.
 
 Devices are given `trust.json`, the board `board.key`, the issuer `issuer.key` and `members.txt`, the resources
-`gateway.json`, a witness and a member their own key. `operator.key` is needed again only to certify resources and to
+`gateway.json`, a member its own key. `operator.key` is needed again only to certify resources and to
 remove them; a member comes and goes with a line in `members.txt`, which needs none of the keys.
 """
 
@@ -14,19 +14,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from msgspec import UNSET
 
-from palmatch.data.whole import write_whole
-from palmatch.device.units import base_of
+from palmatch.atomic import write_atomic
 from palmatch.errors import InputError
 from palmatch.live import messages as m
 from palmatch.live.issuer import read_members
 from palmatch.live.keys import Signer, load_secret, save_secret
+from palmatch.live.listing import base_of
 from palmatch.live.resource import GatewayKeys, certificates_of, certified, load_gateway, new_gateway
 from palmatch.live.trust import Removed, Trust, load_trust, save_trust
 
-# Certificates that end within this time are renewed.
-_RENEWED = 90 * 24 * 3600 * 1000
+_DAY = 24 * 3600 * 1000
+# Certificates, and a trust file, that end within this time are renewed.
+_RENEWED = 90 * _DAY
+# How long a trust file counts, as do the certificates of resources.
+VALID = 366 * _DAY
 
 
 def write_keys(
@@ -35,7 +37,6 @@ def write_keys(
     resources: Sequence[str],
     *,
     members: Sequence[str] = (),
-    witnesses: Sequence[str] = (),
 ) -> Trust:
     """Make all keys of an operator in a folder that has none yet; return the trust anchor."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -43,9 +44,8 @@ def write_keys(
         raise InputError(f"{folder} has keys already, and a key is never overwritten; --add-member adds a member.")
     secrets = {name: Signer.fresh() for name in ("operator", "board", "issuer")}
     registered = {name: Signer.fresh() for name in members}
-    watching = {name: Signer.fresh() for name in witnesses}
     files = secrets | {f"member-{name}": key for name, key in registered.items()}
-    for name, key in (files | {f"witness-{name}": key for name, key in watching.items()}).items():
+    for name, key in files.items():
         save_secret(folder / f"{name}.key", key.secret)
     gateway = new_gateway(secrets["operator"], resources, int(time.time() * 1000))
     descriptor = os.open(folder / "gateway.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -53,12 +53,12 @@ def write_keys(
         file.write(msgspec.json.encode(gateway) + b"\n")
     (folder / "members.txt").write_text("".join(f"{key.public.hex()}\n" for key in registered.values()))
     trust = Trust(
+        version=1,
+        until=int(time.time() * 1000) + VALID,
         operator=secrets["operator"].public,
         board=secrets["board"].public,
         issuer=secrets["issuer"].public,
         partition=partition,
-        witnesses=tuple(key.public for key in watching.values()),
-        witness_names=tuple(watching) or UNSET,
     )
     save_trust(folder / "trust.json", secrets["operator"], trust)
     return trust
@@ -90,7 +90,7 @@ def remove_members(folder: Path, names: Sequence[str]) -> None:
     for name, key in zip(names, gone, strict=True):
         if key not in known:
             raise InputError(f"{listed}: found no key of {name}; nothing was changed.")
-    write_whole(listed, "".join(f"{key.hex()}\n" for key in known if key not in gone))
+    write_atomic(listed, "".join(f"{key.hex()}\n" for key in known if key not in gone))
 
 
 def _member_key(folder: Path, name: str) -> bytes:
@@ -112,6 +112,8 @@ def certify(folder: Path, names: Sequence[str], valid: int) -> list[str]:
     for name in wanted:
         if trust.removals.get(name, -1) >= now + valid:
             raise InputError(f"{name} was removed: a new certificate has to be valid for longer than the old one.")
+    if trust.until < now + _RENEWED:
+        _save_next(folder, operator, trust, now + valid)
     more = certified(operator, gateway, wanted, now + valid)
     _save_gateway(path, msgspec.structs.replace(gateway, certificates={**gateway.certificates, **more}))
     return wanted
@@ -134,10 +136,16 @@ def remove_resources(folder: Path, names: Sequence[str]) -> list[str]:
     until |= {name: max(found[name].until, until.get(name, 0)) for name in gone}
     removed = tuple(Removed(name=name, until=end) for name, end in sorted(until.items()))
     # First what devices refuse: a gateway that still has a certificate is of no use to it.
-    save_trust(folder / "trust.json", operator, msgspec.structs.replace(trust, removed=removed))
+    _save_next(folder, operator, msgspec.structs.replace(trust, removed=removed), max(trust.until, now + VALID))
     rest = {name: packet for name, packet in gateway.certificates.items() if name not in gone}
     _save_gateway(path, msgspec.structs.replace(gateway, certificates=rest))
     return gone
+
+
+def _save_next(folder: Path, operator: Signer, trust: Trust, until: int) -> None:
+    """Write the next version of a trust file, which counts until a time in milliseconds."""
+    trust = msgspec.structs.replace(trust, version=trust.version + 1, until=until)
+    save_trust(folder / "trust.json", operator, trust)
 
 
 def _operator(folder: Path) -> tuple[Signer, Trust]:
@@ -148,4 +156,4 @@ def _operator(folder: Path) -> tuple[Signer, Trust]:
 
 
 def _save_gateway(path: Path, gateway: GatewayKeys) -> None:
-    write_whole(path, msgspec.json.encode(gateway) + b"\n", private=True)
+    write_atomic(path, msgspec.json.encode(gateway) + b"\n", private=True)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from msgspec import UNSET
-
 from palmatch.device import records as r
 from palmatch.device.charges import RoundsTable
 from palmatch.device.grid import Partition
@@ -18,7 +16,7 @@ from palmatch.device.report import Earlier, ReportTable
 from palmatch.errors import ProtocolError
 from palmatch.live import messages as m
 from palmatch.live.codec import Envelope
-from palmatch.live.packing import Code, split, unpack
+from palmatch.live.messages import Code, split, unpack
 from palmatch.live.topics import Topic
 from palmatch.live.trust import expect
 
@@ -47,18 +45,12 @@ def open_record(envelope: Envelope) -> r.Open:
         patience=message.patience,
         slack=message.slack,
         growth=message.growth,
-        demand=m.demand_of(message),
     )
 
 
 @lru_cache(maxsize=256)
-def roster_record(
-    opened: Envelope, roster: Envelope, tables: Envelope, members: Envelope | None = None
-) -> tuple[r.Roster, str]:
-    """Return the counts with the hashes of their tables, and a digest of both messages; they must name each other.
-
-    `members` is the list of the device's own region, as `is_member` has checked it: the demands of its agents.
-    """
+def roster_record(opened: Envelope, roster: Envelope, tables: Envelope) -> tuple[r.Roster, str]:
+    """Return the counts with the hashes of their tables, and a digest of both messages; they must name each other."""
     opening, counts = expect(opened, m.Open), expect(roster, m.Roster)
     listed = expect(tables, m.Tables)
     if counts.opened != opened.hash or listed.roster != roster.hash:
@@ -72,10 +64,7 @@ def roster_record(
             if agents and (count.region, number) in hashes:
                 table = hashes[count.region, number]
                 found.append(r.Count(count.region, opening.classes[number], agents, table))
-    own = expect(members, m.Members) if members is not None else None
-    demands = [] if own is None else zip(split(own.tags, m.TAG), m.demands_of(own), strict=True)
-    several = tuple((tag.hex(), demand) for tag, demand in demands if demand != 1)
-    return r.Roster(opened.topic.game, tuple(found), several), roster.hash.hex() + tables.hash.hex()
+    return r.Roster(opened.topic.game, tuple(found)), roster.hash.hex() + tables.hash.hex()
 
 
 def is_member(members: Envelope, roster: Envelope, tag: bytes, epsilon_class: int) -> bool:
@@ -141,7 +130,6 @@ def result_record(opened: Envelope, roster: Envelope, result: Envelope, transcri
     names = message.resources
     columns = (
         split(message.tags, m.TAG),
-        m.demands_of(message),
         [int(number) for number in unpack("I", message.region)],
         list(message.epsilon_class),
         [int(number) for number in unpack("i", message.channel)],
@@ -152,7 +140,7 @@ def result_record(opened: Envelope, roster: Envelope, result: Envelope, transcri
     if len({len(column) for column in columns}) != 1 or len(prices) != len(names):
         raise ProtocolError("The transcript does not have one line for each agent and one price for each resource.")
     lines = []
-    for tag, demand, region, number, channel, report, place in zip(*columns, strict=True):
+    for tag, region, number, channel, report, place in zip(*columns, strict=True):
         if report < 0 or channel < 0:
             continue
         if region >= len(counts.regions) or channel >= len(message.channels) or place >= len(names):
@@ -160,7 +148,7 @@ def result_record(opened: Envelope, roster: Envelope, result: Envelope, transcri
         epsilon = opening.classes[number] if number < len(opening.classes) else -1.0
         got = names[place] if place >= 0 else None
         found, place_of = message.channels[channel].hex(), counts.regions[region].region
-        lines.append(r.Assigned(tag.hex(), place_of, epsilon, found, report, got, demand))
+        lines.append(r.Assigned(tag.hex(), place_of, epsilon, found, report, got))
     return r.Result(opened.topic.game, tuple(lines), tuple(zip(names, prices, strict=True)))
 
 
@@ -178,8 +166,7 @@ def holders(transcript: m.Transcript) -> dict[str, bytes]:
 def join_message(record: r.Join, opening: m.Open, token: m.Token, key: bytes) -> tuple[Topic, m.Join]:
     """Return what a device joins with."""
     number = opening.classes.index(record.epsilon)
-    demand = record.demand if record.demand > 1 else UNSET
-    message = m.Join(token=token, key=key, region=record.region, epsilon_class=number, demand=demand)
+    message = m.Join(token=token, key=key, region=record.region, epsilon_class=number)
     return Topic(record.game, "join"), message
 
 

@@ -21,7 +21,7 @@ from palmatch.live import messages as m
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.keys import Opener, Signer, open_position, tag_of, verify
 from palmatch.live.records import holders
-from palmatch.live.retained import Retained
+from palmatch.live.session import Retained
 from palmatch.live.topics import Topic, segment
 from palmatch.live.transport.base import Transport
 from palmatch.live.trust import Trust, certificate, expect

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from palmatch.device.agent import UNIT, Draw
+from palmatch.device.agent import Draw
 from palmatch.live.keys import Signer, tag_of
 from palmatch.rounds.draws import draw, keys_of, stream
 
@@ -42,7 +42,7 @@ class MemoryStore:
         matching: str,  # noqa: ARG002 - its books are not read
         purpose: str,  # noqa: ARG002
         keep: Mapping[str, str] | None = None,
-        once: bool = False,  # noqa: ARG002 - no other program knows it
+        expected: Mapping[str, str | None] | None = None,  # noqa: ARG002 - no other program knows it
     ) -> None:
         """Count a charge, and keep what goes with it."""
         self._left -= units
@@ -70,9 +70,4 @@ def draw_of(seed: int, name: str) -> Draw:
     """Return an agent's draws: those of the batch."""
     own = stream(seed, int(keys_of([name])[0]))
 
-    def drawn(step: int, purpose: int) -> int:
-        unit, purpose = divmod(purpose, UNIT)
-        # The first unit's stream is the agent's, that of any other is derived from it, as in `rounds.seats.Players`.
-        return draw(stream(unit, own) if unit else own, step, purpose)
-
-    return drawn
+    return lambda step, purpose: draw(own, step, purpose)

@@ -2,22 +2,34 @@
 
 Each game has a key of its own, and the token covers the game and a one-time key, so that a token is good for one device
 in one game. Names follow the RFC's section 4.
+
+A device's identity in a game is such a key with its token. Key and blinding are on the disk before the issuer is asked,
+and the token before it is used: a device that dies in between asks again with the same blinded message, gets the same
+answer, and never has two identities in one game.
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import gcd
+from pathlib import Path
 
+import msgspec
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from palmatch.errors import ProtocolError
+from palmatch.atomic import write_atomic
+from palmatch.errors import InputError, ProtocolError
+from palmatch.live import messages as m
+from palmatch.live.keys import Signer, tag_of
 from palmatch.live.messages import VERSION, Token
+from palmatch.live.topics import segment
 
 BITS = 2048
 
@@ -157,3 +169,86 @@ def _pss_encoded(message: bytes, salt: bytes, bits: int) -> bytes:
 
 def _width(modulus: int) -> int:
     return -(-modulus.bit_length() // 8)
+
+
+Obtain = Callable[[bytes], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A one-time key and its token."""
+
+    signer: Signer
+    token: m.Token
+
+    def tag(self, game: str) -> bytes:
+        """Return the tag of the key."""
+        return tag_of(game, self.signer.public)
+
+
+class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is in the file; the blinding is gone once there is a token."""
+
+    secret: bytes
+    issuer: bytes
+    prefix: bytes
+    blinded: bytes
+    inverse: str
+    token: m.Token | None = None
+
+
+async def identity(folder: Path, issuer: bytes, game: str, obtain: Obtain, *, signer: Signer | None = None) -> Identity:
+    """Return this device's identity in a game; `obtain` takes a blinded message to the issuer and brings the answer.
+
+    The one-time key is fresh; only a simulation gives a `signer`.
+    """
+    path = folder / f"{segment(game)}.identity"
+    kept = _read(path)
+    if kept is not None and kept.issuer != issuer:
+        raise InputError(f"{path}: found an identity from another issuer key of this game; do not play.")
+    if kept is None:
+        signer = signer or Signer.fresh()
+        blinded = request(issuer, game, signer.public)
+        kept = _Kept(signer.secret, issuer, blinded.prefix, blinded.blinded, f"{blinded.inverse:x}")
+        write_atomic(path, msgspec.json.encode(kept), private=True)
+    own, token = Signer(kept.secret), kept.token
+    if token is None:
+        blinded = Blinded(kept.prefix, kept.blinded, int(kept.inverse, 16))
+        token = token_of(issuer, game, own.public, blinded, await obtain(kept.blinded))
+        # Without the blinding the file does not link the token to the request.
+        rest = _Kept(kept.secret, issuer, b"", b"", "", token)
+        write_atomic(path, msgspec.json.encode(rest), private=True)
+    return Identity(own, token)
+
+
+def keep(folder: Path, issuer: bytes, game: str, own: Identity) -> None:
+    """Write the file of a device that has had its token."""
+    kept = _Kept(own.signer.secret, issuer, b"", b"", "", own.token)
+    write_atomic(folder / f"{segment(game)}.identity", msgspec.json.encode(kept), private=True)
+
+
+def is_known(folder: Path, game: str) -> bool:
+    """Tell whether this device has an identity in a game, or has begun to get one."""
+    return (folder / f"{segment(game)}.identity").exists()
+
+
+def forget(folder: Path, game: str) -> None:
+    """Drop the identity of a game that is over: whoever gets hold of it could link its owner to the game's traffic."""
+    (folder / f"{segment(game)}.identity").unlink(missing_ok=True)
+
+
+def forget_older(folder: Path, than: float) -> None:
+    """Drop the identities that were last written before a time of day: what they held can no longer be cancelled."""
+    for path in folder.glob("*.identity"):
+        with suppress(FileNotFoundError):
+            if path.stat().st_mtime < than:
+                path.unlink()
+
+
+def _read(path: Path) -> _Kept | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Kept)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise InputError(f"{path}: cannot be read as a device's identity; remove it to take part anew.") from None

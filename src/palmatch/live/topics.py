@@ -13,9 +13,9 @@ from urllib.parse import quote, unquote
 from palmatch.errors import ProtocolError
 from palmatch.live import messages as m
 
-Role = Literal["device", "board", "resource", "issuer", "witness"]
+Role = Literal["device", "board", "resource", "issuer"]
 
-ROLES: tuple[Role, ...] = ("device", "board", "resource", "issuer", "witness")
+ROLES: tuple[Role, ...] = ("device", "board", "resource", "issuer")
 
 _PREFIX = f"pm/{m.VERSION}"
 _KIB = 1024
@@ -27,6 +27,17 @@ _PADDED, _PADDED_JOIN = 512, 1024
 _NAMES = 65_536
 # Longer than any topic of the table; what is longer is never remembered, since any client can say it.
 LONGEST = 1024
+
+
+def game_name(series: str, number: int) -> str:
+    """Return the name of a game of a series, which is one board's with one journal."""
+    return f"{series}-{number}"
+
+
+def number_of(game: str) -> tuple[str, int]:
+    """Return series and number of a game; of one that has no number, 0."""
+    series, _, number = game.rpartition("-")
+    return (series, int(number)) if number.isdecimal() else (game, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +66,7 @@ class Kind:
     message: type[m.Message]
     writer: Role
     readers: tuple[Role, ...] = ROLES
-    parameter: Literal["region", "table", "resource", "witness", "nonce"] | None = None
+    parameter: Literal["region", "table", "resource", "nonce"] | None = None
     retained: bool = False
     limit: int = 16 * _KIB
     padded: int = 0
@@ -73,6 +84,7 @@ KINDS: dict[str, Kind] = {
         Kind(
             "resource", m.Certificate, "resource", parameter="resource", retained=True, limit=2 * _KIB, write_own=True
         ),
+        Kind("planned", m.Planned, "board", ("issuer",), retained=True, limit=_KIB),
         Kind("issuer", m.IssuerKey, "issuer", retained=True, limit=4 * _KIB),
         Kind("join", m.Join, "device", _BOARD, limit=_PADDED_JOIN, padded=_PADDED_JOIN),
         Kind("heard", m.Heard, "board", parameter="region", limit=LARGEST),
@@ -91,7 +103,6 @@ KINDS: dict[str, Kind] = {
         Kind("transcript", m.Transcript, "board", parameter="region", retained=True, limit=LARGEST),
         Kind("handover", m.Handover, "device", ("resource",), "resource", limit=_PADDED, padded=_PADDED, read_own=True),
         Kind("answer", m.Answer, "resource", parameter="resource", limit=_PADDED, padded=_PADDED, write_own=True),
-        Kind("head", m.Head, "witness", parameter="witness", retained=True, limit=LARGEST, write_own=True),
         Kind("fence", m.Fence, "board", _BOARD, parameter="nonce", limit=_PADDED),
     )
 }
@@ -108,7 +119,7 @@ class Topic:
     def __post_init__(self) -> None:
         kind = KINDS.get(self.kind)
         if kind is None or not self.game or (kind.parameter is None) != (self.name is None) or self.name == "":
-            raise ProtocolError(f"There is no topic {self.kind!r} {'with' if self.name else 'without'} a name.")
+            raise ProtocolError("There is no such topic.")
 
     def __str__(self) -> str:
         return _text(self.game, self.kind, self.name)
@@ -182,7 +193,7 @@ def readable(role: Role, names: tuple[str, ...] = ()) -> list[str]:
 
 
 def writable(role: Role, names: tuple[str, ...] = ()) -> list[str]:
-    """Return the patterns of the topics that a role may publish on; `names` as above, or that of a witness."""
+    """Return the patterns of the topics that a role may publish on; `names` as above."""
     kinds = [kind for kind in KINDS.values() if role == kind.writer]
     return [text for kind in kinds for text in _patterns(kind, names if kind.write_own else None)]
 

@@ -1,4 +1,4 @@
-"""What a device is given once: the operator's word for the board, the issuer, the witnesses and the partition.
+"""What a device is given once: the operator's word for the board, the issuer and the partition.
 
 The file is JSON, signed by the operator. Whatever a board says that is not in line with it is refused.
 """
@@ -6,14 +6,15 @@ The file is JSON, signed by the operator. Whatever a board says that is not in l
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from palmatch.data.whole import write_whole
-from palmatch.errors import InputError, ProtocolError
+from palmatch.atomic import write_atomic
+from palmatch.errors import InputError, ProtocolError, Refused
 from palmatch.live import messages as m
 from palmatch.live.codec import Envelope, body_of, signed_bytes
 from palmatch.live.keys import Signer, signed_by, verify
@@ -35,15 +36,17 @@ class Removed(m.Message, frozen=True):
 
 
 class Trust(m.Message, frozen=True):
-    """The trust anchor: public keys (Ed25519) and the one partition that games may use."""
+    """The trust anchor: public keys (Ed25519) and the one partition that games may use.
 
+    Of two files of an operator the one with the larger `version` counts, and none after `until`.
+    """
+
+    version: Annotated[int, Meta(ge=1)]
+    until: m.Instant
     operator: m.Key
     board: m.Key
     issuer: m.Key
     partition: m.Partition
-    witnesses: tuple[m.Key, ...] = ()
-    # Their names, in the same order: a witness speaks under its own.
-    witness_names: tuple[m.Name, ...] | UnsetType = UNSET
     removed: Annotated[tuple[Removed, ...], Meta(max_length=m.MANY)] | UnsetType = UNSET
 
     def board_says(self, envelope: Envelope, kind: type[_Kind]) -> _Kind:
@@ -61,13 +64,6 @@ class Trust(m.Message, frozen=True):
             raise ProtocolError("The board's partition is not the one in the trust file: do not play.")
         return opening
 
-    def witness_keys(self, name: str) -> tuple[bytes, ...]:
-        """Return the keys that the head of the witness of this name may be signed by; any where none has a name."""
-        if self.witness_names is UNSET:
-            return self.witnesses
-        known = dict(zip(self.witness_names, self.witnesses, strict=False))
-        return (known[name],) if name in known else ()
-
     def certified(self, envelope: Envelope, now: int) -> m.Certificate:
         """Return a resource's keys, on the operator's word; `now` is in milliseconds since 1970."""
         certificate = expect(verify(envelope, self.operator, CERTIFICATE), m.Certificate)
@@ -78,6 +74,12 @@ class Trust(m.Message, frozen=True):
         if self.has_removed(certificate):
             raise ProtocolError("The operator has removed this resource.")
         return certificate
+
+    def check_end(self, now: float) -> None:
+        """Refuse a file that has ended; `now` is in seconds since 1970."""
+        if self.until < now * 1000:
+            end = datetime.fromtimestamp(self.until / 1000, UTC)
+            raise Refused("trust", f"The trust file has ended, on {end:%Y-%m-%d}: ask the operator for the new one.")
 
     @property
     def removals(self) -> dict[str, int]:
@@ -106,7 +108,7 @@ def save_trust(path: Path, operator: Signer, trust: Trust) -> None:
     if trust.operator != operator.public:
         raise InputError("The trust file names another operator than the key that signs it.")
     signed = _File(trust=trust, signature=operator.sign(_CONTEXT, body_of(trust)))
-    write_whole(path, msgspec.json.format(msgspec.json.encode(signed)) + b"\n")
+    write_atomic(path, msgspec.json.format(msgspec.json.encode(signed)) + b"\n")
 
 
 def load_trust(path: Path, operator: bytes | None = None) -> Trust:
@@ -141,8 +143,11 @@ class TrustFile:
             self._read = found
             try:
                 trust = load_trust(self.path, self.trust.operator)
-                if msgspec.structs.replace(trust, removed=self.trust.removed) != self.trust:
+                known = {name: getattr(self.trust, name) for name in ("version", "until", "removed")}
+                if msgspec.structs.replace(trust, **known) != self.trust:
                     raise InputError(f"{self.path}: found other keys or another partition; start the service again.")
+                if trust.version < self.trust.version:
+                    raise InputError(f"{self.path}: found version {trust.version} after {self.trust.version}.")
                 self.trust = trust
             except InputError as error:
                 _LOG.warning("trust file", extra={"reason": str(error)})

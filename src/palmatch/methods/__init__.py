@@ -14,8 +14,8 @@ from palmatch.methods import builtin as _builtin  # noqa: F401 - registers the m
 from palmatch.methods.assembly import PreparedGame, accounts, prepare_game
 from palmatch.methods.registry import METHODS, Method, PreparedMethod, register
 from palmatch.methods.workspace import Settings, StageProgress, Workspace, budgets, of_stage
-from palmatch.privacy.accountants import check_budget
-from palmatch.problem import Located, Problem, refuse_pairs, refuse_seats
+from palmatch.palma.accountant import check_budget
+from palmatch.problem import HasCoordinates, Problem, refuse_pairs, refuse_seats
 from palmatch.rounds.draws import Randomness
 
 __all__ = [
@@ -149,7 +149,7 @@ def prepare(
     chosen, found = settings or Settings(), METHODS.find(method)
     workspace = Workspace(workspace) if isinstance(workspace, Problem) else workspace
     check_budget(np.array([chosen.epsilon]), order=chosen.order, delta=chosen.delta)
-    if found.located and not workspace.problem.pairs and not isinstance(workspace.problem.domain, Located):
+    if found.located and not workspace.problem.pairs and not isinstance(workspace.problem.domain, HasCoordinates):
         raise InputError(f"{found.name} needs places on a map: leave it out, or use the mobility domain.")
     if not found.pairs:
         refuse_pairs(workspace.problem, found.name)

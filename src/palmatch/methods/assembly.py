@@ -1,44 +1,43 @@
 """The one place where a game of rounds is put together: public tables, what agents act on, rules, and an allowance.
 
-Methods, the cluster, studies and the live board consume a `PreparedGame`; nothing else pairs tables with charges. An
+Methods, studies and the live board consume a `PreparedGame`; nothing else pairs tables with charges. An
 allowance is made by an `Accounting`, which sees public tables and budgets; only the paper's own sees private utilities.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from palmatch.crowd import accounts as crowd_accounts
 from palmatch.device.agent import Rules
 from palmatch.matching import Guarantee, Matching
 from palmatch.methods.results import make_matching
-from palmatch.methods.workspace import Settings, Workspace, budgets, play_of
-from palmatch.neighbourhood import Neighbourhood
-from palmatch.policies.noise import PublicPlay
-from palmatch.policies.published import Policy
-from palmatch.privacy.accountants import Allowance, free_allowance, published_allowance
-from palmatch.privacy.costs import largest_own_costs
-from palmatch.privacy.renyi import one_thread
-from palmatch.privacy.sound import Account, Accountant, BestOf, accountant_named, sound_allowance
+from palmatch.methods.workspace import Settings, Workspace, budgets
+from palmatch.palma.accountant import (
+    Account,
+    PrivacyFilter,
+    accountant_named,
+    free_filter,
+    privacy_filter,
+    published_filter,
+)
+from palmatch.palma.costs import largest_own_costs
+from palmatch.palma.game import Outcomes, rules_of, simulate
+from palmatch.palma.policy import Policy
 from palmatch.problem import FloatArray, checked_utility
+from palmatch.regions.csr import members_of
+from palmatch.regions.noise import PublicTables
+from palmatch.regions.own import Own
 from palmatch.rounds.draws import Randomness
-from palmatch.rounds.game import Outcomes, rules_of, simulate
-from palmatch.rounds.seat_game import simulate_seats
-from palmatch.rounds.tables import Own, PublicTables, members_of
 from palmatch.threads import both, spread
 
-# Runs a function on each of some tuples of arguments and yields the results in order; on workers, or here.
-Runner = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterable[Any]]
+# Regions after which progress is told.
+_REGIONS_AT_ONCE = 512
 
-# Regions whose accounts are computed by one call.
-_REGIONS_AT_ONCE = 16
-
-# Calls of which progress is told.
-_CALLS_AT_ONCE = 32
+Result = TypeVar("Result")
 
 
 class Accounting(Protocol):
@@ -49,14 +48,7 @@ class Accounting(Protocol):
         """Whether agents act as the nearest possible type of their region."""
         ...
 
-    @property
-    def needs_noise(self) -> bool:
-        """Whether `allowance` reads the regions' noise."""
-        ...
-
-    def allowance(
-        self, workspace: Workspace, policy: Policy, noise: list[PublicPlay], public: PublicTables
-    ) -> Allowance:
+    def allowance(self, workspace: Workspace, policy: Policy, public: PublicTables) -> PrivacyFilter:
         """Return what each agent may spend, and the charge of every action."""
         ...
 
@@ -79,16 +71,15 @@ class PreparedGame:
     own: Own
     policy: Policy
     rules: Rules
-    allowance: Allowance
+    allowance: PrivacyFilter
 
     def play(self, workspace: Workspace, chance: Randomness, *, trace: bool = False) -> Matching:
         """Play the rounds."""
         progress, seats = workspace.progress("agents"), workspace.problem.seats
-        game = (self.public, self.own, self.rules, self.allowance)
-        if seats is None:
-            ends = simulate(*game, names=chance.private, trace=trace, progress=progress)
-        else:
-            ends = simulate_seats(*game, seats=seats, names=chance.private, trace=trace, progress=progress)
+        ends = simulate(
+            self.public, self.own, self.rules, self.allowance, names=chance.private, seats=seats, trace=trace,
+            progress=progress,
+        )  # fmt: skip
         return self.matching(workspace, ends)
 
     def matching(self, workspace: Workspace, ends: Outcomes) -> Matching:
@@ -107,11 +98,10 @@ class PreparedGame:
 
 def prepare_game(workspace: Workspace, policy: Policy, accounting: Accounting) -> PreparedGame:
     """Put a game together."""
-    noise = workspace.plays(policy) if accounting.needs_noise else []
-    public = workspace.tables(policy, noise if accounting.needs_noise else None)
+    public = workspace.tables(policy)
     # Where agents stand, and their keys, are found while threads share the accounts; keys are kept for the game.
     allowance, (own, _) = both(
-        lambda: accounting.allowance(workspace, policy, noise, public),
+        lambda: accounting.allowance(workspace, policy, public),
         lambda: (workspace.acting(snapped=accounting.snapped), workspace.keys),
     )
     return PreparedGame(public, own, policy, rules_of(policy), allowance)
@@ -124,17 +114,15 @@ class Free:
     guarantee: Guarantee
     truth: bool
     snapped: bool = False
-    needs_noise: bool = False
 
     def allowance(
         self,
         workspace: Workspace,
         policy: Policy,  # noqa: ARG002 - nothing is charged
-        noise: list[PublicPlay],  # noqa: ARG002
         public: PublicTables,
-    ) -> Allowance:
+    ) -> PrivacyFilter:
         """Return an allowance under which nothing is charged."""
-        return free_allowance(workspace.problem.agents, public.layout, self.guarantee, truth=self.truth)
+        return free_filter(workspace.problem.agents, public.layout, self.guarantee, truth=self.truth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +132,13 @@ class PublishedAccounting:
     settings: Settings
     costs: FloatArray | None = None
     snapped: bool = False
-    needs_noise: bool = False
 
-    def allowance(
-        self, workspace: Workspace, policy: Policy, noise: list[PublicPlay], public: PublicTables
-    ) -> Allowance:
+    def allowance(self, workspace: Workspace, policy: Policy, public: PublicTables) -> PrivacyFilter:
         """Return the paper's allowance."""
         problem = workspace.problem
         known = self.costs
-        return published_allowance(
-            largest_costs(workspace, policy, noise, self.settings.order, public=public) if known is None else known,
+        return published_filter(
+            largest_costs(workspace, policy, public, self.settings.order) if known is None else known,
             budgets(problem, self.settings),
             layout=public.layout,
             order=self.settings.order,
@@ -164,108 +149,60 @@ class PublishedAccounting:
 
 @dataclass(frozen=True, slots=True)
 class SoundAccounting:
-    """Public charges, the same for all agents of a region; `run` computes accounts elsewhere, if given."""
+    """Public charges, the same for all agents of a region."""
 
     settings: Settings
-    run: Runner | None = None
     snapped: bool = True
-    needs_noise: bool = False
 
     def allowance(
         self,
         workspace: Workspace,
         policy: Policy,
-        noise: list[PublicPlay],  # noqa: ARG002 - it is in the tables
         public: PublicTables,
-    ) -> Allowance:
+    ) -> PrivacyFilter:
         """Return an allowance that keeps (ε, δ) for every pair of types of a region."""
         budget = budgets(workspace.problem, self.settings)
-        found = accounts(workspace, policy, None, budget, self.settings, run=self.run, public=public)
-        return sound_allowance(found, workspace.problem.region_index, budget, delta=self.settings.delta)
+        found = accounts(workspace, policy, public, budget, self.settings)
+        return privacy_filter(found, workspace.problem.region_index, budget, delta=self.settings.delta)
 
 
-def largest_costs(
-    workspace: Workspace,
-    policy: Policy,
-    noise: list[PublicPlay],
-    order: float,
-    *,
-    public: PublicTables | None = None,
-) -> FloatArray:
-    """Return each agent's c_max by Eq. (max privacy cost); `noise` is empty where it is not known yet.
+def largest_costs(workspace: Workspace, policy: Policy, public: PublicTables, order: float) -> FloatArray:
+    """Return each agent's c_max by Eq. (max privacy cost)."""
+    problem = workspace.problem
+    costs, groups = np.empty(problem.agents), members_of(problem.region_index, len(public.regions))
 
-    With `public`, tables that `Workspace.tables` has made, those of a crowd are found from these.
-    """
-    problem, progress = workspace.problem, workspace.progress("costs")
-    costs, left = np.empty(problem.agents), np.arange(len(problem.regions))
-    if public is not None and workspace.in_flat_tables(policy) and order == int(order):
-        costs, left = crowd_accounts.largest_costs(problem, workspace.sets, public, policy, order, progress=progress)
-    if len(left) == 0:
-        return costs
-    groups = members_of(problem.region_index, len(problem.regions))
+    def cost(number: int) -> None:
+        region, members = public.regions[number].fresh(), groups[number]
+        own = checked_utility(problem.domain, problem.types[members], region.resources)
+        costs[members] = largest_own_costs(region, public.play(number), policy, own, order)
 
-    def some(first: int, last: int) -> None:
-        for number in left[first:last].tolist():
-            members, region = groups[number], replace(workspace.regions[number])
-            play = noise[number] if noise else play_of(region, policy)
-            rows = checked_utility(problem.domain, problem.types[members], region.resources)
-            costs[members] = largest_own_costs(region, play, policy, rows, order)
-
-    workspace.regions  # noqa: B018 - by one thread
-    # Each region is one thread's; BLAS with threads of its own would only wait for them.
-    with one_thread():
-        for start in range(0, len(left), _REGIONS_AT_ONCE * _CALLS_AT_ONCE):
-            stop = min(start + _REGIONS_AT_ONCE * _CALLS_AT_ONCE, len(left))
-            spread(lambda a, b, start=start: some(start + a, start + b), stop - start, at_a_time=_REGIONS_AT_ONCE)  # type: ignore[misc]
-            if progress is not None:
-                progress(stop, len(left))
+    _for_each_region(workspace, cost)
     return costs
 
 
 def accounts(
-    workspace: Workspace,
-    policy: Policy,
-    noise: list[PublicPlay] | None,
-    budget: FloatArray,
-    settings: Settings,
-    *,
-    run: Runner | None = None,
-    public: PublicTables | None = None,
+    workspace: Workspace, policy: Policy, public: PublicTables, budget: FloatArray, settings: Settings
 ) -> list[Account]:
-    """Return the account of every region, chosen for the smallest budget above 0 in it; `noise` where it is known.
-
-    With `public`, tables that `Workspace.tables` has made, those of a crowd are found from these on this machine.
-    """
+    """Return the account of every region, chosen for the smallest budget above 0 in it."""
     chosen, smallest = accountant_named(settings.accountant), smallest_budgets(workspace, budget)
-    if public is not None and run is None and workspace.in_flat_tables(policy) and isinstance(chosen, BestOf):
-        return _accounts_of_crowd(workspace, policy, smallest, chosen, settings.delta, public)
-    regions = workspace.regions
-    calls = [
-        (regions[some], noise and noise[some], smallest[some], policy, chosen, settings.delta)
-        for start in range(0, len(regions), _REGIONS_AT_ONCE)
-        for some in [slice(start, start + _REGIONS_AT_ONCE)]
-    ]
-    found: list[Account] = []
-    progress = workspace.progress("costs")
-    for part in (_here if run is None else run)(_accounts_of, calls):
-        found += part
+
+    def account(number: int) -> Account:
+        region, epsilon = public.regions[number].fresh(), float(smallest[number])
+        return chosen.account(region, public.play(number), policy, epsilon=epsilon, delta=settings.delta)
+
+    return _for_each_region(workspace, account)
+
+
+def _for_each_region(workspace: Workspace, work: Callable[[int], Result]) -> list[Result]:
+    """Return what some work gives for the number of each region, and tell progress."""
+    found: list[Result] = []
+    count, progress = len(workspace.problem.regions), workspace.progress("costs")
+    for first in range(0, count, _REGIONS_AT_ONCE):
+        last = min(first + _REGIONS_AT_ONCE, count)
+        found += spread(lambda at, _, first=first: work(first + at), last - first, at_a_time=1)  # type: ignore[misc]
         if progress is not None:
-            progress(len(found), len(regions))
+            progress(last, count)
     return found
-
-
-def _accounts_of_crowd(
-    workspace: Workspace, policy: Policy, smallest: FloatArray, chosen: BestOf, delta: float, public: PublicTables
-) -> list[Account]:
-    found = crowd_accounts.accounts(
-        workspace.problem, workspace.sets, public, policy, chosen, smallest, delta, progress=workspace.progress("costs")
-    )
-    unsure = [number for number, account in enumerate(found) if account is None]
-    if unsure:
-        regions = [workspace.regions[number] for number in unsure]
-        known = dict(zip(unsure, _accounts_of(regions, None, smallest[unsure], policy, chosen, delta), strict=True))
-        return [known[number] if account is None else account for number, account in enumerate(found)]
-    return [account for account in found if account is not None]
 
 
 def smallest_budgets(workspace: Workspace, budget: FloatArray) -> FloatArray:
@@ -274,29 +211,3 @@ def smallest_budgets(workspace: Workspace, budget: FloatArray) -> FloatArray:
     smallest = np.full(len(problem.regions), np.inf)
     np.minimum.at(smallest, problem.region_index[some], budget[some])
     return np.where(np.isin(np.arange(len(smallest)), problem.region_index[some]), smallest, 0.0)
-
-
-def _here(work: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterable[Any]:
-    """Work on this machine's threads, some calls at a time, so that there is progress to tell of."""
-    for first in range(0, len(calls), _CALLS_AT_ONCE):
-        some = calls[first : first + _CALLS_AT_ONCE]
-        # Each call is one thread's; BLAS with threads of its own would only wait for them.
-        with one_thread():
-            yield from spread(lambda at, _, some=some: work(*some[at]), len(some), at_a_time=1)  # type: ignore[misc]
-
-
-def _accounts_of(
-    regions: Sequence[Neighbourhood],
-    noise: Sequence[PublicPlay] | None,
-    smallest: FloatArray,
-    policy: Policy,
-    accountant: Accountant,
-    delta: float,
-) -> list[Account]:
-    found = []
-    for number, least in enumerate(smallest):
-        # Utilities that are computed when asked for are asked for many times.
-        region = replace(regions[number])
-        play = play_of(region, policy) if noise is None else noise[number]
-        found.append(accountant.account(region, play, policy, epsilon=float(least), delta=delta))
-    return found

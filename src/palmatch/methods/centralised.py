@@ -6,28 +6,34 @@ The optimum on regions (ε = 0) is the baseline of any private method: it needs 
 from __future__ import annotations
 
 import numpy as np
-import scipy
+from numpy.typing import NDArray
 
 from palmatch.errors import InputError
 from palmatch.guarantee import no_privacy, region_only
+from palmatch.matchers.greedy import greedy_units, random_units
+from palmatch.matchers.optimal import optimal_matching, shuffled_optimal_matching
+from palmatch.matchers.partners import greedy_pairs, random_pairs
 from palmatch.matching import Guarantee, Matching
-from palmatch.methods.b_matching import allowed, b_matching, random_units, taken_units
-from palmatch.methods.pairs import best_pairs, greedy_pairs, random_pairs, refuse_too_many, shuffled_best_pairs
 from palmatch.methods.registry import Play
 from palmatch.methods.results import make_matching
 from palmatch.methods.workspace import Settings, Workspace
-from palmatch.problem import FloatArray, IntArray, Problem, checked_utility
-from palmatch.rounds.draws import SELECTION, Keys, Randomness, draws
-from palmatch.seats import Seats
+from palmatch.problem import IntArray, Problem, checked_utility
+from palmatch.rounds.draws import SELECTION, Randomness, draws
 
 # A dense table of this many utilities takes 1.2 GB; past it a centralised baseline would take hours anyway.
 MOST_PAIRS = 150_000_000
 
+# The optimum of pairs looks at every pair, several times: of more agents it would take hours.
+MOST_PARTNERS = 2500
+
 
 def refuse_too_large(problem: Problem, method: str) -> None:
     """Refuse problems whose table of all utilities would not fit."""
-    if problem.pairs:
-        refuse_too_many(problem.agents, method)
+    if problem.pairs and problem.agents > MOST_PARTNERS:
+        raise InputError(
+            f"{method} finds the best pairs of all, here among {problem.agents:,} agents, and takes at most "
+            f"{MOST_PARTNERS:,}: leave it out, or match fewer agents."
+        )
     pairs = problem.agents * problem.resources
     if pairs > MOST_PAIRS:
         raise InputError(
@@ -47,38 +53,10 @@ def centralised(problem: Problem, found: IntArray, guarantee: Guarantee) -> Matc
     )
 
 
-def assign(utilities: FloatArray, seats: Seats | None = None) -> IntArray:
-    """Return the assignment with the largest sum of utilities; -1 for agents that go without.
-
-    With `seats` it is one row (agent, resource) for every unit, within capacities and demands and without conflicts.
-    """
-    if seats is not None and seats.mutual:
-        return best_pairs(utilities, seats)
-    if seats is not None:
-        return b_matching(utilities, seats)
-    resource_of = np.full(len(utilities), -1, dtype=np.int64)
-    agents, resources = scipy.optimize.linear_sum_assignment(utilities, maximize=True)
-    resource_of[agents] = resources
-    return resource_of
-
-
-def shuffled_assign(utilities: FloatArray, seats: Seats | None, names: Keys) -> IntArray:
-    """Return an optimal assignment in which public streams, not the order of the rows, decide between equal agents."""
-    shuffled = np.argsort(draws(names, 0, SELECTION), kind="stable")
-    if seats is not None and seats.mutual:
-        return shuffled_best_pairs(utilities, seats, shuffled)
-    if seats is not None:
-        units = assign(utilities[shuffled], seats.of(shuffled))
-        return np.column_stack((shuffled[units[:, 0]], units[:, 1]))
-    resource_of = np.empty(len(utilities), dtype=np.int64)
-    resource_of[shuffled] = assign(utilities[shuffled])
-    return resource_of
-
-
 def optimal_welfare(problem: Problem) -> float:
     """Return the welfare of the full-information optimum, computed from the agents' true utilities."""
     refuse_too_large(problem, "hungarian")
-    found = assign(problem.true_utility(), problem.seats)
+    found = optimal_matching(problem.true_utility(), problem.seats)
     if problem.seats is not None:
         return float(problem.true_utility_of_units(found).sum())
     return float(problem.true_utility_of(found).sum())
@@ -89,7 +67,7 @@ def prepare_hungarian(workspace: Workspace, settings: Settings, trace: bool) -> 
     problem = workspace.problem
     refuse_too_large(problem, "hungarian")
     guarantee = no_privacy("a centre knows all utilities")
-    return lambda _chance: centralised(problem, assign(problem.true_utility(), problem.seats), guarantee)
+    return lambda _chance: centralised(problem, optimal_matching(problem.true_utility(), problem.seats), guarantee)
 
 
 def prepare_hungarian_region(workspace: Workspace, settings: Settings, trace: bool) -> Play:  # noqa: ARG001 - one protocol for all
@@ -104,7 +82,7 @@ def prepare_hungarian_region(workspace: Workspace, settings: Settings, trace: bo
 
     def run(chance: Randomness) -> Matching:
         # Agents of one region look alike, so public randomness decides which of them gets which resource.
-        found = shuffled_assign(rows[problem.region_index], problem.seats, chance.public)
+        found = shuffled_optimal_matching(rows[problem.region_index], problem.seats, chance.public)
         return centralised(problem, found, guarantee)
 
     return run
@@ -121,7 +99,7 @@ def prepare_greedy(workspace: Workspace, settings: Settings, trace: bool) -> Pla
             found = greedy_pairs(problem.true_utility(), problem.seats, by_id)
             return centralised(problem, found, no_privacy("a centre knows all utilities"))
         order = np.argsort(-problem.true_utility(by_id), axis=None, kind="stable")
-        units = taken_units(order, problem.capacity[by_id], problem.demand, allowed(problem, by_id))
+        units = greedy_units(order, problem.capacity[by_id], problem.demand, _allowed(problem, by_id))
         units[:, 1] = by_id[units[:, 1]]
         if problem.seats is not None:
             return centralised(problem, units, no_privacy("a centre knows all utilities"))
@@ -151,3 +129,11 @@ def prepare_random(workspace: Workspace, settings: Settings, trace: bool) -> Pla
         return centralised(problem, resource_of, region_only("no agent's utilities are looked at"))
 
     return run
+
+
+def _allowed(problem: Problem, columns: IntArray) -> NDArray[np.bool_]:
+    """Return which pairs are not in conflict, with resources in the order of `columns`."""
+    seats = problem.seats
+    if seats is None:
+        return np.ones((problem.agents, len(columns)), dtype=np.bool_)
+    return seats.allowed(problem.agents, problem.resources)[:, columns]

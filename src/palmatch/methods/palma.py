@@ -7,10 +7,10 @@ from typing import cast
 
 from palmatch.domains.papers import Conference
 from palmatch.guarantee import no_privacy, region_only
-from palmatch.methods.assembly import Free, PreparedGame, PublishedAccounting, Runner, SoundAccounting, prepare_game
+from palmatch.methods.assembly import Free, PreparedGame, PublishedAccounting, SoundAccounting, prepare_game
 from palmatch.methods.registry import Game, Play, Prepare
 from palmatch.methods.workspace import Settings, Workspace
-from palmatch.policies.published import SPENT_BACKOFF, Policy, noise_only, published, unlimited
+from palmatch.palma.policy import SPENT_BACKOFF, Policy, noise_only, published, unlimited
 from palmatch.problem import Problem
 
 
@@ -33,24 +33,24 @@ def palma_policy(problem: Problem, settings: Settings) -> Policy:
     return replace(published_policy(problem, settings), spent_backoff=SPENT_BACKOFF)
 
 
-def palma_game(workspace: Workspace, settings: Settings, run: Runner | None = None) -> PreparedGame:
-    """Return the game of `palma`; `run` computes its accounts elsewhere."""
-    return prepare_game(workspace, palma_policy(workspace.problem, settings), SoundAccounting(settings, run))
+def palma_game(workspace: Workspace, settings: Settings) -> PreparedGame:
+    """Return the game of `palma`."""
+    return prepare_game(workspace, palma_policy(workspace.problem, settings), SoundAccounting(settings))
 
 
-def published_game(workspace: Workspace, settings: Settings, run: Runner | None = None) -> PreparedGame:  # noqa: ARG001 - costs are private to each agent
+def published_game(workspace: Workspace, settings: Settings) -> PreparedGame:
     """Return the game of `published`."""
     return prepare_game(workspace, published_policy(workspace.problem, settings), PublishedAccounting(settings))
 
 
-def noise_game(workspace: Workspace, settings: Settings, run: Runner | None = None) -> PreparedGame:  # noqa: ARG001 - nothing to compute
+def noise_game(workspace: Workspace, settings: Settings) -> PreparedGame:
     """Return the game of `noise`."""
     policy = noise_only(gamma=settings.gamma, noise=settings.noise, backoff_noise=settings.backoff_noise)
     guarantee = region_only("each agent plays what its region's representative would play")
     return prepare_game(workspace, policy, Free(guarantee, truth=False))
 
 
-def unlimited_game(workspace: Workspace, settings: Settings, run: Runner | None = None) -> PreparedGame:  # noqa: ARG001 - nothing to compute
+def unlimited_game(workspace: Workspace, settings: Settings) -> PreparedGame:
     """Return the game of `unlimited`."""
     accounting = Free(no_privacy("each agent acts on its own utilities in every step"), truth=True)
     return prepare_game(workspace, unlimited(gamma=settings.gamma), accounting)
@@ -58,12 +58,12 @@ def unlimited_game(workspace: Workspace, settings: Settings, run: Runner | None 
 
 def _kept(game: Game, workspace: Workspace, settings: Settings) -> PreparedGame:
     """Return a game that was put together before, or keep it for the next time; those of crowds take much memory."""
-    if workspace.located is not None:
-        return game(workspace, settings, None)
+    if workspace.regions.grid is not None:
+        return game(workspace, settings)
     for known, terms, prepared in workspace.games:
         if known is game and terms == settings:
             return cast("PreparedGame", prepared)
-    workspace.games.append((game, settings, game(workspace, settings, None)))
+    workspace.games.append((game, settings, game(workspace, settings)))
     return cast("PreparedGame", workspace.games[-1][-1])
 
 

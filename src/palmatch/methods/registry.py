@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from palmatch.errors import InputError
 from palmatch.guarantee import simulated
 from palmatch.matching import Matching
-from palmatch.methods.assembly import PreparedGame, Runner
+from palmatch.methods.assembly import PreparedGame
 from palmatch.methods.results import finished
 from palmatch.methods.workspace import Settings, Workspace
-from palmatch.plugins import at, entered
+from palmatch.plugins import iter_entry_points, load_object
 from palmatch.rounds.draws import Randomness
 
 if TYPE_CHECKING:
-    from palmatch.methods.reports import Settle
+    from palmatch.methods.reports import Matcher
 
 Notion: TypeAlias = Literal["PLDP", "geo-indistinguishability", "none"]
 Protocol: TypeAlias = Literal["report", "bids", "rounds"]
 Play: TypeAlias = Callable[[Randomness], Matching]
 Prepare: TypeAlias = Callable[[Workspace, Settings, bool], Play]
-Game: TypeAlias = Callable[[Workspace, Settings, Runner | None], PreparedGame]
+Game: TypeAlias = Callable[[Workspace, Settings], PreparedGame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ class Method:
     located:
         Whether it needs a domain with places.
     game:
-        How its game of rounds is put together, if it is one: such a game can be cut into tiles for a cluster.
-    settle:
+        How its game of rounds is put together, if it is one.
+    matcher:
         How reports become a matching, if an agent reveals one report and nothing else: a stored report can then be
         used again, which is post-processing.
     live:
@@ -121,9 +121,6 @@ class Method:
         Whether it takes capacities, demands and conflicts (`Problem.seats`).
     pairs:
         Whether it matches agents with each other (`Problem.pairs`).
-    plans_in_play:
-        Whether it chooses channels anew in every play, from what was reported: many plays then take many times as long
-        as those of other methods.
 
     Examples
     --------
@@ -149,13 +146,12 @@ class Method:
     random: bool = True
     located: bool = False
     game: Game | None = None
-    settle: Settle | None = None
+    matcher: Matcher | None = None
     live: tuple[Protocol, ...] = ()
     proved: bool = True
     has_delta: bool = False
     units: bool = False
     pairs: bool = False
-    plans_in_play: bool = False
 
     @property
     def private(self) -> bool:
@@ -186,7 +182,7 @@ class Registry(Mapping[str, Method]):
     def _load(self) -> dict[str, Method]:
         if not self._complete:
             self._complete = True
-            for _, source, found in entered("palmatch.methods"):
+            for _, source, found in iter_entry_points("palmatch.methods"):
                 self.register(_checked(found, source))
         return self._methods
 
@@ -271,7 +267,7 @@ def register(method: Method) -> Method:
 
 def imported(name: str) -> Method:
     """Return the `Method` at "module:name"."""
-    return _checked(at(name, "a method"), name)
+    return _checked(load_object(name, "a method"), name)
 
 
 def _checked(value: object, source: str) -> Method:

@@ -7,7 +7,7 @@ from warnings import warn
 
 import numpy as np
 
-from palmatch.domain import FloatArray, Informed, IntArray
+from palmatch.domain import FloatArray, HasPrior, IntArray
 from palmatch.errors import MeaninglessSetting
 from palmatch.guarantee import doubts, with_disclosure, with_limits, with_partners, with_prior, with_source
 from palmatch.matching import Guarantee, Matching, Trace
@@ -63,7 +63,7 @@ def finished(problem: Problem, matching: Matching) -> Matching:
     elif problem.seats is not None:
         guarantee = with_limits(guarantee)
     guarantee = with_source(guarantee, problem.source)
-    if isinstance(problem.domain, Informed):
+    if isinstance(problem.domain, HasPrior):
         guarantee = with_prior(guarantee, problem.domain.prior_source)
     found = doubts(guarantee, problem.agents)
     if guarantee.notion == "PLDP":

@@ -11,22 +11,20 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from palmatch.crowd import sets as crowd_sets
-from palmatch.crowd import tables as crowd_tables
 from palmatch.errors import InputError
-from palmatch.neighbourhood import Neighbourhood, Progress, neighbourhoods
-from palmatch.policies.noise import BackoffNoise, PublicPlay, SelectionNoise, public_play
-from palmatch.policies.published import Policy
-from palmatch.privacy.sound import Accountant
-from palmatch.problem import FloatArray, Located, Problem
+from palmatch.palma.accountant import Accountant
+from palmatch.palma.policy import Policy
+from palmatch.problem import FloatArray, Problem
+from palmatch.regions.noise import BackoffNoise, PublicPlay, PublicTables, SelectionNoise, public_tables
+from palmatch.regions.own import Own, own_utilities
+from palmatch.regions.tables import Progress, RegionTables, region_tables
 from palmatch.rounds.draws import Keys, Randomness, keys_of, randomness
-from palmatch.rounds.tables import Own, OwnTables, PublicTables, own_tables, public_tables, snapped_tables
 
 # Is told (part of the work, done, total) from time to time.
 StageProgress = Callable[[str, int, int], None]
 
-# Budgets, step, whether the limit's channels are tried, and whether lists suffice: what a plan of reports depends on.
-PlanKey: TypeAlias = tuple[bytes, float | None, bool, bool]
+# Budgets, step, and whether lists suffice: what a plan of reports depends on.
+PlanKey: TypeAlias = tuple[bytes, float | None, bool]
 
 
 def of_stage(progress: StageProgress | None, what: str) -> Progress | None:
@@ -51,7 +49,7 @@ class Settings:
         γ of the paper: back-off probabilities lie between γ and 1 - γ.
     noise, backoff_noise:
         S_Noise and B_Noise of the paper: what an agent plays that does not act on its own utilities. The representative
-        type's distribution unless given; `palmatch.policies.noise` has the others.
+        type's distribution unless given; `palmatch.regions.noise` has the others.
     accountant:
         Concerns the methods of rounds whose guarantee is proved: a name, or an `Accountant` of your own.
     step:
@@ -111,16 +109,12 @@ class Workspace:
 
     problem: Problem
     on_progress: StageProgress | None = None
-    _regions: tuple[Neighbourhood, ...] | None = field(default=None, init=False)
-    _own: OwnTables | None = field(default=None, init=False)
+    _regions: RegionTables | None = field(default=None, init=False)
     _keys: Keys | None = field(default=None, init=False)
-    _sets: crowd_sets.Sets | None = field(default=None, init=False)
     # What methods of one report have in common, by budgets; `methods.reports` fills it. Workspaces that differ
     # in types alone share `public_plans`, of which only what is public is used.
     plans: dict[PlanKey, Any] = field(default_factory=dict, init=False, repr=False)
-    public_plans: dict[tuple[bytes, float | None, bool, bool], Any] = field(
-        default_factory=dict, init=False, repr=False
-    )
+    public_plans: dict[PlanKey, Any] = field(default_factory=dict, init=False, repr=False)
 
     # Games of rounds that were put together, with their settings; `methods.palma` fills it.
     games: list[tuple[Any, Settings, Any]] = field(default_factory=list, init=False, repr=False)
@@ -135,58 +129,32 @@ class Workspace:
         """Return the workspace of a problem that differs in its agents' types alone; what is public is shared."""
         other = Workspace(problem, self.on_progress)
         other._regions, other._keys, other.public_plans = self.regions, self.keys, self.public_plans
-        other._sets = self._sets
         return other
 
     @property
-    def regions(self) -> tuple[Neighbourhood, ...]:
+    def regions(self) -> RegionTables:
         """The public tables of every region."""
         if self._regions is None:
-            progress = self.progress("regions")
-            if self.located is not None:
-                self._regions = crowd_tables.neighbourhoods(self.problem, self.sets, progress=progress)
-            else:
-                self._regions = neighbourhoods(self.problem, progress=progress)
+            self._regions = region_tables(self.problem, progress=self.progress("regions"))
         return self._regions
-
-    @property
-    def located(self) -> Located | None:
-        """The domain, if utilities follow from places and interest is bounded: everything is then built over a grid."""
-        return crowd_sets.located(self.problem)
-
-    @property
-    def sets(self) -> crowd_sets.Sets:
-        """The rank sets of all regions of a located problem."""
-        if self._sets is None:
-            self._sets = crowd_sets.rank_sets(self.problem)
-        return self._sets
 
     def plays(self, policy: Policy) -> list[PublicPlay]:
         """Return every region's noise under a policy."""
-        return [play_of(region, policy) for region in self.regions]
+        return self.tables(policy).plays
 
-    def tables(self, policy: Policy, noise: list[PublicPlay] | None = None) -> PublicTables:
-        """Return the public tables under a policy; `noise` is `plays(policy)` where that is known already."""
-        if self.in_flat_tables(policy):
-            return crowd_tables.public_tables(self.problem, self.sets, policy)
-        return public_tables(self.problem, self.regions, self.plays(policy) if noise is None else noise)
-
-    def in_flat_tables(self, policy: Policy) -> bool:
-        """Return whether the public tables under a policy are made without an object for each region."""
-        return self.located is not None and crowd_tables.has_plain_noise(policy)
+    def tables(self, policy: Policy) -> PublicTables:
+        """Return the public tables under a policy."""
+        return public_tables(
+            self.regions,
+            self.problem.region_index,
+            selection=policy.selection_noise,
+            backoff=policy.backoff_noise,
+            gamma=policy.gamma,
+        )
 
     def acting(self, *, snapped: bool) -> Own:
         """Return what the agents act on: their own utilities, or those of the nearest possible type."""
-        if self.located is not None:
-            return crowd_tables.own_places(self.problem, self.sets, snapped=snapped)
-        return snapped_tables(self.problem, self.regions) if snapped else self.own
-
-    @property
-    def own(self) -> OwnTables:
-        """Each agent's own utilities."""
-        if self._own is None:
-            self._own = own_tables(self.problem, self.regions)
-        return self._own
+        return own_utilities(self.problem, self.regions, snapped=snapped)
 
     @property
     def keys(self) -> Keys:
@@ -202,11 +170,6 @@ class Workspace:
     def progress(self, what: str) -> Progress | None:
         """Return a progress function for one part of the work."""
         return of_stage(self.on_progress, what)
-
-
-def play_of(region: Neighbourhood, policy: Policy) -> PublicPlay:
-    """Return a region's noise under a policy."""
-    return public_play(region, selection=policy.selection_noise, backoff=policy.backoff_noise, gamma=policy.gamma)
 
 
 def distinct_keys(ids: tuple[str, ...]) -> Keys:

@@ -15,7 +15,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from palmatch.data.whole import write_whole
+from palmatch.atomic import write_atomic
 from palmatch.report.style import DPI, save, save_both
 
 # Stands in a table where there is no number.
@@ -117,7 +117,7 @@ def write_page(folder: Path, page: Page) -> list[Path]:
         title=page.title, source=page.source, summary=page.summary, sections=page.sections, nothing=NOTHING
     )
     path = folder / "report.html"
-    write_whole(path, text)
+    write_atomic(path, text)
     exhibits = [exhibit for section in page.sections for exhibit in section.exhibits]
     return [path, *(shown.path for exhibit in exhibits for shown in exhibit.pictures)]
 

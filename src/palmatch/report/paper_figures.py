@@ -11,30 +11,19 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
-from numpy.typing import ArrayLike
+from matplotlib.ticker import FuncFormatter, MultipleLocator
 
-from palmatch.problem import FloatArray, Problem
-from palmatch.report.maps import Places, dot, draw_land, map_axes, places_of
-from palmatch.report.phrases import counted
 from palmatch.report.style import (
     AGENT,
-    ALARM,
-    FAINT_INK,
     INK,
     PRIVATE,
-    REGION,
     RESOURCE,
-    SHORE,
     WIDTH,
     Kind,
     canvas,
     dashes_of,
-    epsilon_bars,
     kind_handles,
     legend_above,
     markers_of,
@@ -75,45 +64,6 @@ class Mark:
     size: float
     value: float
     spread: float | None = None
-
-
-@styled
-def region_map(problem: Problem, name: str, *, outline: ArrayLike | None = None) -> Figure:
-    """Draw the regions of a batch on the map, north up, with its agents and vehicles."""
-    places = places_of(problem, outline)
-    framed = np.vstack((places.agents, places.corners.reshape(-1, 2), places.shore))
-    origin, extent = framed.min(axis=0), np.ptp(framed, axis=0)
-    seen = places.seen_from(origin)
-    beyond = int(((seen.vehicles < 0) | (seen.vehicles > extent)).any(axis=1).sum())
-    edge = 1000 * float(np.ptp(seen.corners[0, :, 0]))
-    told = f"{name}; {counted(len(seen.agents), 'agent')}, "
-    told += f"{counted(len(seen.corners), 'region')} of {edge:.0f} m with agents in them"
-    told += f"; beyond the frame: {beyond} of {counted(len(seen.vehicles), 'vehicle')}" if beyond else ""
-    scale = min(_MAP[0] / extent[0], _MAP[1] / extent[1])
-    size = (max(3.4, scale * extent[0]), scale * extent[1])
-    figure, axes = canvas("Regions on the map", told, plot=size, left=0.5, legend=0.38)
-    draw_land(axes, seen.shore)
-    _draw_map(axes, seen)
-    map_axes(axes, extent)
-    handles = [
-        dot(AGENT, "an agent"),
-        dot(RESOURCE, "a vehicle"),
-        Line2D([], [], ls="", marker="s", ms=7, mfc=REGION, mec=SHORE, mew=0.5, label="a region"),
-        Line2D([], [], ls="", marker="o", ms=3.0, color=ALARM, label="a corner of regions"),
-    ]
-    legend_above(figure, axes, handles, columns=2)
-    return figure
-
-
-def _draw_map(axes: Axes, seen: Places) -> None:
-    corners = seen.corners
-    shaded = PolyCollection(list(corners), facecolors=REGION, edgecolors=SHORE, linewidths=0.7, zorder=2, alpha=0.75)
-    axes.add_collection(shaded)
-    if len(seen.shore):
-        axes.plot(*np.vstack((seen.shore, seen.shore[:1])).T, color=FAINT_INK, lw=0.7, zorder=2.5)
-    for places, colour, order in ((seen.vehicles, RESOURCE, 4), (seen.agents, AGENT, 5)):
-        axes.plot(*places.T, ls="", marker="o", ms=3.2, color=colour, mec="white", mew=0.3, zorder=order)
-    axes.plot(*np.unique(corners.reshape(-1, 2).round(6), axis=0).T, ls="", marker="o", ms=2.2, color=ALARM, zorder=3)
 
 
 @styled
@@ -245,33 +195,3 @@ def epsilon_lines(spent: Sequence[Spent], *, marks: Sequence[Mark], told: str, a
     axes.set_xlabel(across)
     axes.set_ylabel("ε of an agent")
     return figure
-
-
-@styled
-def epsilon_histograms(shown: Sequence[tuple[str, FloatArray]], *, told: str, budget: float) -> Figure:
-    """Draw what the matching cost each agent of each run, a panel for each size of region."""
-    columns = min(2, len(shown))
-    figure, places = panels("What it cost each agent in ε", told, len(shown), columns=columns, height=1.4)
-    for number, (axes, (name, values)) in enumerate(zip(places, shown, strict=True)):
-        _histogram(axes, name, values, budget)
-        axes.sharey(places[0])
-        axes.tick_params(labelleft=number % columns == 0)
-        if number % columns == 0:
-            axes.set_ylabel("agents (%)")
-        if number + columns >= len(shown):
-            axes.set_xlabel("ε of an agent at the end")
-    # Shared axes do not grow by themselves with the highest panel.
-    places[0].set_ylim(0, 1.05 * max(patch.get_height() for axes in places for patch in _bars(axes)))
-    return figure
-
-
-def _bars(axes: Axes) -> list[Rectangle]:
-    return [patch for patch in axes.patches if isinstance(patch, Rectangle)]
-
-
-def _histogram(axes: Axes, name: str, values: FloatArray, budget: float) -> None:
-    epsilon_bars(axes, values, budget, PRIVATE.colour)
-    axes.axvline(float(np.median(values)), color=INK, lw=1.0, zorder=3)
-    axes.set_title(f"{name}: median {np.median(values):.2f}", loc="left", size=9.0, color=INK)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

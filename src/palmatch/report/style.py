@@ -22,11 +22,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.optimize import isotonic_regression
 
-from palmatch.data.whole import write_whole
+from palmatch.atomic import write_atomic
 from palmatch.methods import METHODS
 from palmatch.problem import FloatArray
-from palmatch.studies.limit_points import HELP as LIMIT_HELP
-from palmatch.studies.limit_points import LIMIT
+from palmatch.studies.limit import HELP as LIMIT_HELP
+from palmatch.studies.limit import LIMIT
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -137,7 +137,7 @@ def save(figure: Figure, path: Path) -> None:
     with mpl.rc_context({"svg.hashsalt": "palmatch"}):
         metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
         figure.savefig(drawn, format=kind, dpi=DPI, metadata=metadata)
-    write_whole(path, drawn.getvalue())
+    write_atomic(path, drawn.getvalue())
 
 
 def save_both(figure: Figure, folder: Path, name: str) -> tuple[Path, Path]:

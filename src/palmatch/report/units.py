@@ -1,16 +1,18 @@
-"""Seats, units and fairness in words: which papers lack reviewers and why, and how evenly all are served."""
+"""Results in words: what a domain calls its sides, who lacks what and why, how evenly all are served, what is lost."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from textwrap import shorten
 
+from palmatch.domains.mobility import City
 from palmatch.domains.papers import Conference
 from palmatch.domains.scores import ScoreTable
 from palmatch.matching import Matching
 from palmatch.problem import Problem
-from palmatch.report.names import words_of
 from palmatch.report.phrases import counted, percent
+from palmatch.studies.compare import LossParts, Spread
 from palmatch.studies.fairness import Fairness, Served, fairness
 from palmatch.studies.shortfall import Shortfall, lacking_agents, lacking_resources
 
@@ -19,6 +21,28 @@ _NAMED = 5
 _LINES = 5
 # Longer ids are cut, so that a line stays within the width.
 _LONGEST = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What agents, resources and regions are called in a domain, one and many."""
+
+    agent: tuple[str, str] = ("agent", "agents")
+    resource: tuple[str, str] = ("resource", "resources")
+    region: tuple[str, str] = ("region", "regions")
+
+
+def words_of(problem: Problem) -> Words:
+    """Return what agents, resources and regions are called in a domain, which may say so itself (`nouns`)."""
+    if (nouns := getattr(problem.domain, "nouns", None)) is not None:
+        return Words(**{kind: (one, many) for kind, (one, many) in dict(nouns).items()})
+    if isinstance(problem.domain, City):
+        return Words(("agent", "agents"), ("vehicle", "vehicles"), ("square region", "square regions"))
+    if isinstance(problem.domain, Conference):
+        return Words(("reviewer", "reviewers"), ("paper", "papers"), ("primary area", "primary areas"))
+    if isinstance(problem.domain, ScoreTable):
+        return Words(("reviewer", "reviewers"), ("paper", "papers"))
+    return Words(resource=("partner", "partners")) if problem.pairs else Words()
 
 
 def shortfall_lines(problem: Problem, matching: Matching) -> list[str]:
@@ -147,3 +171,20 @@ def fairness_table(problem: Problem, played: Mapping[str, Matching]) -> tuple[li
             figures = [f"{side.least:.2f}", f"{side.mean:.2f}", f"{side.gini:.2f}", f"{100 * side.below:.1f}"]
             rows.append([first, names[1], shorten(side.worst, 16, placeholder="..."), *figures])
     return ["first run", "", "worst served", "least", "mean", "Gini", "low %"], rows
+
+
+def loss_in_words(told: LossParts) -> str:
+    """Say in a sentence what is lost at one budget, and what for."""
+    start = f"At ε = {told.epsilon:g}, {told.method} loses {_amount(told.loss)} of the optimum"
+    if told.privacy is None or told.no_centre is None:
+        cause = "what privacy costs" if told.centralised else "what privacy and doing without a centre cost together"
+        return f"{start}: {cause}."
+    return (
+        f"{start}, and a centre that sees the same reports (hungarian-once) {_amount(told.privacy)}; the difference, "
+        f"{_amount(told.no_centre)}, is what doing without a centre costs."
+    )
+
+
+def _amount(value: Spread) -> str:
+    """Return a mean in per cent with its spread, on one line."""
+    return f"{100 * value.mean:.1f}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{percent(value.sd)}"

@@ -18,11 +18,11 @@ import polars as pl
 import scipy
 from numpy.typing import NDArray
 
-from palmatch.data.cells import complaint, filled_texts, find_column, need_column, texts
+from palmatch.data.columns import complaint, filled_texts, find_column, need_column, texts
 from palmatch.data.files import FilePath, Sheet, listed, standard_input
 from palmatch.data.scores import Scores
 from palmatch.errors import InputError
-from palmatch.policies.cells import clusters, nearest_centre
+from palmatch.mechanisms.clusters import cluster_centres, nearest_centre
 from palmatch.problem import FloatArray, IntArray
 
 # Rows of many papers are compared in so many random directions, which keep distances to a few per cent.
@@ -215,7 +215,7 @@ def _by_topic(rows: Any, topics: Sequence[Sequence[str]]) -> tuple[FloatArray, d
 def _cells(rows: FloatArray, count: int) -> IntArray:
     """Return the group of each row, of at most `count` groups of similar rows."""
     different = len(np.unique(rows, axis=0))
-    return nearest_centre(rows, clusters(rows, min(count, different), np.ones(len(rows))))
+    return nearest_centre(rows, cluster_centres(rows, min(count, different), np.ones(len(rows))))
 
 
 def _medoids(rows: FloatArray, most: int) -> IntArray:
@@ -223,7 +223,7 @@ def _medoids(rows: FloatArray, most: int) -> IntArray:
     different = np.sort(np.unique(rows, axis=0, return_index=True)[1])
     if len(different) <= most:
         return different
-    centres = clusters(rows, most, np.ones(len(rows)))
+    centres = cluster_centres(rows, most, np.ones(len(rows)))
     nearest = [int(np.argmin(((rows - centre) ** 2).sum(axis=1))) for centre in centres]
     return np.array(sorted(set(nearest)), dtype=np.int64)
 

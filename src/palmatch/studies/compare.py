@@ -1,14 +1,15 @@
-"""Methods side by side: welfare lost against the optimum, privacy spent, rounds, over runs.
+"""Methods side by side: welfare lost against the optimum, privacy spent, rounds, over runs and over budgets ε.
 
-In each run all methods play with the same draws. A comparison is a table of plain records; how it is shown is
-the report's business.
+In each run all methods play with the same draws, at every budget; a method that does not look at its budget is played
+once for all of them. A comparison is a table of plain records; how it is shown is the report's business.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import nan
+from itertools import chain
+from math import isfinite, isnan, log, nan
 from time import perf_counter
 
 import numpy as np
@@ -19,14 +20,16 @@ from palmatch.methods import METHODS, PreparedMethod, Settings, StageProgress, W
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, Problem
 from palmatch.rounds.draws import Randomness, stream
-from palmatch.studies.limit import PublicKnowledge
-from palmatch.studies.limit_points import LIMIT, LimitPoint, limit_points
+from palmatch.studies.limit import LIMIT, LimitPoint, PublicKnowledge, limit_points
 
 # A problem, or the problem of each run where a run draws its own (primary areas, say).
 Problems = Problem | Workspace | Callable[[int | None], Problem]
 
 # What is compared unless other methods are named.
 COMPARED = ("once", "published", "noise", "hungarian-region", "random")
+
+# The ε of the summary sentence; the budget that is nearest to it in ratio is taken.
+SUMMARY_EPSILON = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class Row:
     edge, areas:
         The size of regions, where it was given.
     epsilon, delta:
-        The budget that was asked for.
+        The budget that was asked for. Of several, ε is NaN for a method that does not look at it.
     runs:
         How many runs there were.
     loss_mean, loss_sd:
@@ -131,11 +134,11 @@ class Comparison:
     problem:
         What was played; the first crowd where every run draws its own.
     rows:
-        A row for each method.
+        A row for each method and budget, from the smallest budget to the largest.
     runs:
-        The runs of each method, by its name.
+        The runs of each method, by its name, from the smallest budget to the largest.
     limit:
-        What the row of the limit is about, if it was asked for; the runs are then on crowds drawn from the public
+        What the rows of the limit are about, if it was asked for; the runs are then on crowds drawn from the public
         prior.
 
     Examples
@@ -157,8 +160,74 @@ class Comparison:
     runs: dict[str, tuple[Run, ...]]
     limit: tuple[LimitPoint, ...] = ()
 
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        """The budgets, from the smallest to the largest."""
+        return tuple(sorted({row.epsilon for row in self.rows if not isnan(row.epsilon)}))
+
+    def rows_of(self, method: str) -> tuple[Row, ...]:
+        """Return the rows of a method, one for each budget that it looks at.
+
+        Parameters
+        ----------
+        method:
+            Its name.
+
+        Returns
+        -------
+        tuple of Row
+            From the smallest budget to the largest.
+        """
+        return tuple(row for row in self.rows if row.method == method)
+
+    def runs_of(self, method: str, epsilon: float) -> tuple[Run, ...]:
+        """Return the runs of a method at one of the budgets.
+
+        Parameters
+        ----------
+        method:
+            Its name.
+        epsilon:
+            The budget; any one for a method that does not look at it.
+
+        Returns
+        -------
+        tuple of Run
+            In the order of the runs, which share their draws with those of other methods.
+        """
+        rows = self.rows_of(method)
+        at = next((number for number, row in enumerate(rows) if row.epsilon == epsilon), 0)
+        return self.runs[method][at * rows[at].runs : (at + 1) * rows[at].runs]
+
     def __repr__(self) -> str:
+        if len(self.epsilons) > 1:
+            budgets = ", ".join(f"{epsilon:g}" for epsilon in self.epsilons)
+            return f"Comparison({', '.join(dict.fromkeys(row.method for row in self.rows))} at ε = {budgets})"
         return f"Comparison({', '.join(f'{row.method} loses {row.loss_mean:.1%}' for row in self.rows)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A mean over the runs and its sample standard deviation."""
+
+    mean: float
+    sd: float
+
+
+@dataclass(frozen=True, slots=True)
+class LossParts:
+    """What a method loses at one budget, as fractions of the optimum, with spreads over the runs.
+
+    `privacy` is what a centre loses that sees the same reports, and `no_centre` what is lost on top of that, run by
+    run; both are None where no such centre was played.
+    """
+
+    method: str
+    epsilon: float
+    centralised: bool
+    loss: Spread
+    privacy: Spread | None = None
+    no_centre: Spread | None = None
 
 
 def compare(
@@ -166,7 +235,7 @@ def compare(
     methods: Sequence[str] = COMPARED,
     *,
     runs: int = 32,
-    epsilon: float | None = None,
+    epsilon: float | Sequence[float] | None = None,
     delta: float | None = None,
     settings: Settings | None = None,
     seed: int | None = None,
@@ -174,7 +243,7 @@ def compare(
     areas: int | None = None,
     progress: StageProgress | None = None,
 ) -> Comparison:
-    """Play every method `runs` times on the same problem, in each run with the same draws.
+    """Play every method `runs` times at every budget, in each run with the same draws.
 
     Parameters
     ----------
@@ -186,10 +255,12 @@ def compare(
         optimum. Of several problems, the first run's regions are taken.
     runs:
         How often each method is played; a deterministic one is played once for each problem.
-    epsilon, delta:
-        The budget of the agents that bring none of their own (1 unless given), and δ (1e-5 unless given).
+    epsilon:
+        The budget, or the budgets, of the agents that bring none of their own; 1 unless given.
+    delta:
+        The δ of all of them; 1e-5 unless given.
     settings:
-        All public numbers at once, in place of `epsilon` and `delta`.
+        All public numbers at once, in place of `delta` and of one `epsilon`.
     seed:
         Repeats the comparison; without one every run's draws are fresh.
     edge:
@@ -202,42 +273,76 @@ def compare(
     Returns
     -------
     Comparison
-        A row for each method, and the runs behind it. Losses are computed from true utilities and are not to be
-        published.
+        A row for each method and budget, and the runs behind it. Losses are computed from true utilities and are not
+        to be published.
 
     Examples
     --------
     >>> import palmatch as pm
     >>> night = pm.data.city.batch(5.0)
-    >>> result = pm.compare(pm.mobility.problem(night.requests, night.vehicles), ["greedy", "random"], runs=4)
+    >>> problem = pm.mobility.problem(night.requests, night.vehicles)
+    >>> result = pm.compare(problem, ["greedy", "random"], runs=4)
     >>> [row.method for row in result.rows], result.rows[0].loss_mean < result.rows[1].loss_mean
     (['greedy', 'random'], True)
+    >>> result = pm.compare(problem, ["once", "random"], epsilon=[0.5, 8.0], runs=2)
+    >>> [(row.method, row.epsilon) for row in result.rows]
+    [('once', 0.5), ('once', 8.0), ('random', nan)]
 
     References
     ----------
     - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Evaluation" and "Baselines".
     - Page "The command", [compare][].
+    - Page [The limit][the-limit-what-no-private-method-can-beat]: what no ε-PLDP method can beat.
     """
-    chosen = settings_of(settings, epsilon=epsilon, delta=delta)
-    check_played(methods, runs)
+    several = epsilon is not None and not isinstance(epsilon, int | float)
+    chosen = settings_of(settings, epsilon=None if several else epsilon, delta=delta)  # type: ignore[arg-type]
+    budgets = _checked(epsilon) if several else (chosen.epsilon,)  # type: ignore[arg-type]
+    _check_methods(methods, runs, several=several)
     names, redraw = [method for method in methods if method != LIMIT], LIMIT in methods
-    cells = [(name, chosen) for name in names]
-    shown, found = play_cells(problem, cells, "methods", runs=runs, seed=seed, redraw=redraw, progress=progress)
-    played = dict(zip(names, found, strict=True))
-    points = limit_points(shown, [chosen.epsilon], delta=chosen.delta, progress=progress) if redraw else ()
-    rows = [
-        limit_row(points[0], edge=edge, areas=areas)
-        if method == LIMIT
-        else row_of(method, played[method], chosen, edge=edge, areas=areas, pooled=redraw)
-        for method in methods
+    cells = [
+        (method, replace(chosen, epsilon=budget) if METHODS.find(method).spends else chosen)
+        for method in names
+        for budget in (budgets if METHODS.find(method).spends else budgets[:1])
     ]
-    return Comparison(shown, tuple(rows), {method: tuple(runs) for method, runs in played.items()}, points)
+    shown, found = _play_cells(problem, cells, runs=runs, seed=seed, redraw=redraw, progress=progress)
+    points = limit_points(shown, budgets, delta=chosen.delta, progress=progress) if redraw else ()
+    rows = {method: list[Row]() for method in methods}
+    played = {method: list[Run]() for method in names}
+    for (method, settings_there), results in zip(cells, found, strict=True):
+        told = settings_there if METHODS.find(method).spends or not several else replace(chosen, epsilon=nan)
+        rows[method].append(_row_of(method, results, told, edge=edge, areas=areas, pooled=redraw))
+        played[method] += results
+    if redraw:
+        rows[LIMIT] = [_limit_row(point, edge=edge, areas=areas) for point in points]
+    kept = {method: tuple(results) for method, results in played.items()}
+    return Comparison(shown, tuple(chain.from_iterable(rows.values())), kept, points)
 
 
-def play_cells(
+def lost_at(found: Comparison, epsilon: float = SUMMARY_EPSILON) -> LossParts:
+    """Return what `once`, or else the first method that looks at its budget, loses near a budget, and why."""
+    at = min(found.epsilons, key=lambda budget: abs(log(budget / epsilon)))
+    spending = [method for method in found.runs if METHODS.find(method).spends]
+    without_centre = [method for method in spending if not METHODS.find(method).centre]
+    method = "once" if "once" in spending else next(iter(without_centre or spending))
+    losses = _losses(found.runs_of(method, at))
+    told = LossParts(method, at, METHODS.find(method).centre, _spread(losses))
+    if method != "once" or "hungarian-once" not in spending:
+        return told
+    centre = _losses(found.runs_of("hungarian-once", at))
+    return replace(told, privacy=_spread(centre), no_centre=_spread(losses - centre))
+
+
+def _losses(runs: Sequence[Run]) -> FloatArray:
+    return np.array([run.loss for run in runs])
+
+
+def _spread(values: FloatArray) -> Spread:
+    return Spread(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0)
+
+
+def _play_cells(
     problem: Problems,
     cells: Sequence[tuple[str, Settings]],
-    what: str,
     *,
     runs: int,
     seed: int | None,
@@ -246,14 +351,13 @@ def play_cells(
 ) -> tuple[Problem, list[list[Run]]]:
     """Return the (first) problem, and all runs of each method with its settings, on the same problems and draws.
 
-    With `redraw` a run's problem has agents drawn from the public prior of the (first) problem; `what` is played, in
-    words for the progress.
+    With `redraw` a run's problem has agents drawn from the public prior of the (first) problem.
     """
     seeds = [None if seed is None else stream(seed, run) for run in range(runs)]
     shown, played = None, [list[Run]() for _ in cells]
     turns, done = 1 if isinstance(problem, Problem | Workspace) and not redraw else runs, 0
     tell = progress or (lambda *_: None)
-    tell(what, done, turns * len(cells))
+    tell("methods", done, turns * len(cells))
     for workspace, own in _workspaces(problem, seeds, redraw=redraw, seed=seed):
         shown, best = shown or workspace.problem, optimal_welfare(workspace.problem)
         # They serve all methods, so that every run is a simulation, also a fresh one.
@@ -265,7 +369,7 @@ def play_cells(
             workspace.on_progress = None
             results += _play_runs(ready, draws, best)
             done += 1
-            tell(what, done, turns * len(cells))
+            tell("methods", done, turns * len(cells))
     assert shown is not None
     return shown, played
 
@@ -287,7 +391,7 @@ def _workspaces(
             yield Workspace(problem(own)), [own]
 
 
-def limit_row(point: LimitPoint, *, edge: float | None, areas: int | None) -> Row:
+def _limit_row(point: LimitPoint, *, edge: float | None, areas: int | None) -> Row:
     """Return the limit in the form of a method's row; its runs are the crowds on which the optimum was estimated."""
     return Row(
         method=LIMIT,
@@ -317,7 +421,7 @@ def _play_runs(method: PreparedMethod, draws: Sequence[Randomness], best: float)
     return results if random else results * len(draws)
 
 
-def row_of(
+def _row_of(
     method: str,
     runs: Sequence[Run],
     settings: Settings,
@@ -350,13 +454,32 @@ def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values))
 
 
-def check_played(methods: Sequence[str], runs: int) -> None:
-    """Refuse to play nothing, or methods that there are not."""
+def _check_methods(methods: Sequence[str], runs: int, *, several: bool) -> None:
+    """Refuse to play nothing, methods that there are not, and several budgets that no method looks at."""
     if runs < 1:
         raise InputError(f"Expected at least 1 run, got runs={runs}.")
     played = [METHODS.find(method) for method in methods if method != LIMIT]
     if not played:
         raise InputError(f"Expected at least one method to play: choose from {', '.join(METHODS)}.")
+    if len(set(methods)) < len(methods):
+        raise InputError(f"Expected each method once, got methods={','.join(methods)}.")
+    if several and not any(method.spends for method in played):
+        spending = [name for name, method in METHODS.items() if method.spends]
+        raise InputError(
+            f"Expected a method that looks at its budget, got methods={','.join(methods)}: "
+            f"add one of {', '.join(spending)}."
+        )
+
+
+def _checked(epsilons: Sequence[float]) -> tuple[float, ...]:
+    """Return the budgets from the smallest to the largest."""
+    for epsilon in epsilons:
+        if not (isfinite(epsilon) and epsilon > 0):
+            raise InputError(f"Expected budgets above 0 and below infinity, got epsilon={epsilon}.")
+    if not epsilons or len(set(epsilons)) < len(epsilons):
+        listed = ",".join(f"{epsilon:g}" for epsilon in epsilons)
+        raise InputError(f"Expected at least one budget, and each of them once, got epsilon={listed}.")
+    return tuple(sorted(float(epsilon) for epsilon in epsilons))
 
 
 def all_epsilons(runs: Sequence[Run]) -> FloatArray:

@@ -15,13 +15,20 @@ from palmatch.device.distribution import GRID
 from palmatch.methods import Settings, StageProgress, Workspace, budgets, settings_of
 from palmatch.methods.palma import published_policy
 from palmatch.methods.reports import reporting
-from palmatch.neighbourhood import Neighbourhood
-from palmatch.policies.noise import PublicPlay
-from palmatch.policies.published import Policy
-from palmatch.privacy.accountants import UNLIMITED, affordable_actions, check_budget, epsilon_from_cost
-from palmatch.privacy.costs import action_costs
-from palmatch.privacy.sound import actions_bought, region_account, usual_course
+from palmatch.palma.accountant import (
+    UNLIMITED,
+    accountant_named,
+    affordable_actions,
+    check_budget,
+    compute_epsilon,
+    num_affordable_actions,
+    typical_actions,
+)
+from palmatch.palma.costs import action_costs
+from palmatch.palma.policy import Policy
 from palmatch.problem import Problem
+from palmatch.regions.noise import PublicPlay
+from palmatch.regions.tables import RegionView
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +146,7 @@ def plan(
         selection, backoff = float(costs.selection.max()), float(costs.backoff.max())
         largest, smallest = np.array([max(selection, backoff)]), float(budget[problem.region_index == number].min())
         actions = int(affordable_actions(largest, np.array([smallest]), order=chosen.order, delta=chosen.delta)[0])
-        spent = epsilon_from_cost(np.where(largest > 0, actions * largest, 0.0), order=chosen.order, delta=chosen.delta)
+        spent = compute_epsilon(np.where(largest > 0, actions * largest, 0.0), order=chosen.order, delta=chosen.delta)
         bought = _bought(region, noise, policy, epsilon=smallest, delta=chosen.delta)
         poorest = int(np.flatnonzero((problem.region_index == number) & (budget == smallest))[0])
         channel = told.channels[int(told.channel_of[poorest])]
@@ -165,13 +172,11 @@ def plan(
     return tuple(result)
 
 
-def _bought(
-    region: Neighbourhood, noise: PublicPlay, policy: Policy, *, epsilon: float, delta: float
-) -> dict[str, float]:
+def _bought(region: RegionView, noise: PublicPlay, policy: Policy, *, epsilon: float, delta: float) -> dict[str, float]:
     """Return how many actions of a usual course each accountant buys; in the order in which "auto" prefers equals."""
     found = {}
     for name in ("pure", "renyi"):
-        account = region_account(region, noise, policy, name, epsilon=epsilon, delta=delta)
-        course = usual_course(account.costs, region.offsets, noise.selection)
-        found[name] = actions_bought(course, float(account.worth(np.array([epsilon]))[0]))
+        account = accountant_named(name).account(region, noise, policy, epsilon=epsilon, delta=delta)
+        course = typical_actions(account.costs, region.offsets, noise.selection)
+        found[name] = num_affordable_actions(course, float(account.budget_of(np.array([epsilon]))[0]))
     return found

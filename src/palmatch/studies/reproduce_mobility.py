@@ -1,6 +1,6 @@
 """The paper's first test-case: agents and vehicles in four half minutes of a day, for growing regions.
 
-Batches become cells of one (batch, edge, budget) each; their rows, one for each method and run, become the numbers that
+Batches become tasks of one (batch, edge, budget) each; their rows, one for each method and run, become the numbers that
 the paper states. How anything is drawn is the report's business.
 """
 
@@ -28,9 +28,8 @@ from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, IntArray
 from palmatch.rounds.draws import keys_of, stream
 from palmatch.studies import reproduced
-from palmatch.studies.cells import DRAWN_SEED, Cell, Setting
-from palmatch.studies.published_numbers import Own, improvement_key, loss_key
-from palmatch.studies.reproduced import Loss, check_sizes, frame_of, random_loss, row_of
+from palmatch.studies.reproduced import Loss, Own, check_sizes, frame_of, improvement_key, loss_key, random_loss, row_of
+from palmatch.studies.tasks import DRAWN_SEED, Setting, Task
 
 Times: TypeAlias = NDArray[np.datetime64]
 
@@ -198,13 +197,13 @@ def from_city(*, seed: int, seconds: float = 30.0) -> Records:
     return Records("the synthetic city", True, seconds, tuple(batches), (day,), (note,))
 
 
-def cells(
+def tasks(
     records: Records, edges: Sequence[float], *, runs: int, seed: int, epsilons: Sequence[float] = EPSILONS
-) -> list[Cell]:
-    """Return the cells of a study: one for each batch, edge and budget."""
+) -> list[Task]:
+    """Return the tasks of a study: one for each batch, edge and budget."""
     check_sizes(edges, runs, "edges")
     return [
-        Cell(
+        Task(
             name=f"{batch.name}, {edge:g} m, ε = {epsilon:g}",
             work=play_batch,
             arguments=(batch, float(edge), float(epsilon), epsilon == epsilons[0], runs, seed, records.origin),
@@ -218,7 +217,7 @@ def cells(
 
 
 def settings_of(records: Records, *, runs: int, seed: int | None, version: str) -> dict[str, Setting]:
-    """Return what the rows depend on besides the names of the cells."""
+    """Return what the rows depend on besides the names of the tasks."""
     origin = "{:g},{:g}".format(*records.origin)
     shared: dict[str, Setting] = {
         "study": "mobility", "runs": runs, "seed": DRAWN_SEED if seed is None else seed, "palmatch": version,

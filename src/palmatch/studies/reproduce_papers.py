@@ -1,7 +1,7 @@
 """The paper's second test-case: reviewers and papers, with primary areas drawn afresh in every run.
 
 A cell is one run at one number of areas; its rows, one for each method, become the numbers that the paper states. How
-anything is drawn is the report's business, and what the paper may have meant otherwise that of `paper_readings`.
+anything is drawn is the report's business.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from palmatch.methods import PreparedGame, Settings, Workspace, prepare, prepare
 from palmatch.methods.assembly import PublishedAccounting, largest_costs
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.methods.palma import published_policy
-from palmatch.policies.published import Policy
+from palmatch.palma.policy import Policy
 from palmatch.problem import FloatArray, Problem
 from palmatch.rounds.draws import stream
 from palmatch.studies import reproduced
-from palmatch.studies.cells import DRAWN_SEED, Cell, Setting
-from palmatch.studies.published_numbers import Own
-from palmatch.studies.reproduced import check_sizes, frame_of, random_loss, row_of
+from palmatch.studies.reproduced import Own, check_sizes, frame_of, random_loss, row_of
+from palmatch.studies.tasks import DRAWN_SEED, Setting, Task
 
 AREAS: Final = (3, 4, 5)
 METHODS: Final = ("published", "unlimited", "noise", "random", "hungarian-region")
@@ -95,11 +94,11 @@ def _drawn(areas: tuple[str, ...]) -> str:
     )
 
 
-def cells(records: Records, areas: Sequence[int], *, runs: int, seed: int) -> list[Cell]:
-    """Return the cells of a study: one for each number of areas and run."""
+def tasks(records: Records, areas: Sequence[int], *, runs: int, seed: int) -> list[Task]:
+    """Return the tasks of a study: one for each number of areas and run."""
     check_sizes(areas, runs, "numbers of areas")
     return [
-        Cell(f"{most} areas, run {run + 1}", play_run, (records, most, run, seed), 50.0 + types_of(records, most))
+        Task(f"{most} areas, run {run + 1}", play_run, (records, most, run, seed), 50.0 + types_of(records, most))
         for most in areas
         for run in range(runs)
     ]
@@ -113,7 +112,7 @@ def types_of(records: Records, areas: int) -> int:
 
 
 def settings_of(records: Records, *, runs: int, seed: int | None, version: str) -> dict[str, Setting]:
-    """Return what the rows depend on besides the names of the cells."""
+    """Return what the rows depend on besides the names of the tasks."""
     return {
         "study": "papers",
         "runs": runs,
@@ -148,7 +147,7 @@ class Ready:
 def prepare_published(workspace: Workspace, settings: Settings) -> Ready:
     """Prepare the game of `published`, and keep what each agent's action costs by the paper's accounting."""
     policy = published_policy(workspace.problem, settings)
-    costs = largest_costs(workspace, policy, workspace.plays(policy), settings.order)
+    costs = largest_costs(workspace, policy, workspace.tables(policy), settings.order)
     return Ready(policy, prepare_game(workspace, policy, PublishedAccounting(settings, costs)), costs)
 
 

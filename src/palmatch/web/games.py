@@ -25,15 +25,15 @@ from palmatch.domains.mobility import City
 from palmatch.errors import InputError, PalmatchError
 from palmatch.live import messages as m
 from palmatch.live.board import Board
-from palmatch.live.identity import identity
 from palmatch.live.issuer import Issuer, token_request
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer
-from palmatch.live.maps import Map
-from palmatch.live.player import Player
+from palmatch.live.listing import PublicSetup
 from palmatch.live.resource import Arrival, Gateway, new_gateway
 from palmatch.live.rules import opening_of
+from palmatch.live.session import DeviceSession
 from palmatch.live.simulation import MemoryStore
+from palmatch.live.tokens import identity
 from palmatch.live.transport.exchange import Access
 from palmatch.live.transport.hub import Hub
 from palmatch.live.trust import Trust
@@ -91,6 +91,8 @@ class LiveGames:
         places = city.degrees(city.vehicles)
         vehicles = Points("", scene.problem.resource_ids, places[:, 0], places[:, 1], None, None, ())
         trust = Trust(
+            version=1,
+            until=2**49,
             operator=self._operator.public,
             board=self._board.public,
             issuer=self._issuer.public,
@@ -98,7 +100,7 @@ class LiveGames:
         )
         others = np.random.Generator(np.random.PCG64()).permutation(scene.problem.agents)[:_OTHERS]
         agents = city.degrees(scene.problem.truth[others, :2])
-        task = asyncio.create_task(self._play(game, choice.epsilon, Map(grid, vehicles), trust, grid, agents))
+        task = asyncio.create_task(self._play(game, choice.epsilon, PublicSetup(grid, vehicles), trust, grid, agents))
         self._running[game] = task
         task.add_done_callback(lambda _: self._running.pop(game, None))
         return {
@@ -114,7 +116,7 @@ class LiveGames:
         }
 
     async def _play(
-        self, game: str, epsilon: float, place: Map, trust: Trust, grid: Partition, agents: np.ndarray
+        self, game: str, epsilon: float, place: PublicSetup, trust: Trust, grid: Partition, agents: np.ndarray
     ) -> None:
         """Play one game with the simulated agents and whoever else joins."""
         self.arrivals[game] = []
@@ -164,7 +166,7 @@ class LiveGames:
         machine = ReportMachine(owner, MemoryStore(units_of(epsilon)))
         transport = self.hub.local(Access())
         with suppress(PalmatchError):
-            await Player(transport, trust, game, taking_part, machine, (position[0], position[1])).play()
+            await DeviceSession(transport, trust, game, taking_part, machine, (position[0], position[1])).play()
         await transport.close()
 
 

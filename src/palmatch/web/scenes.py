@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from palmatch.data import city
-from palmatch.data.crowd import crowd
+from palmatch.data.city import crowd
 from palmatch.data.points import Points
 from palmatch.data.tlc import read_trips
 from palmatch.domains import mobility
@@ -28,8 +28,8 @@ from palmatch.matching import Matching
 from palmatch.methods import METHODS, PreparedMethod, Settings, Workspace, prepare
 from palmatch.methods.centralised import MOST_PAIRS, optimal_welfare
 from palmatch.problem import FloatArray, Problem
-from palmatch.studies.frontier import frontier
-from palmatch.studies.limit_points import HELP, LIMIT
+from palmatch.studies.compare import compare
+from palmatch.studies.limit import HELP, LIMIT
 from palmatch.studies.reproduce_mobility import complete_windows, from_trips
 
 # So many scenes, and so many prepared games of each, are kept; the longest unused one goes first.
@@ -257,8 +257,8 @@ class Scenes:
         problem = self.scene(choice).problem
         if problem.agents * problem.resources > CHART_PAIRS:
             raise InputError(f"The chart is for at most {CHART_PAIRS:,} pairs of agents and vehicles.")
-        found = frontier(problem, (*CHART, LIMIT), epsilons=(choice.epsilon,), runs=_RUNS, seed=choice.seed)
-        return {"runs": _RUNS, "loss": {row.method: row.loss_mean for row in found.comparison.rows}}
+        found = compare(problem, (*CHART, LIMIT), epsilon=choice.epsilon, runs=_RUNS, seed=choice.seed)
+        return {"runs": _RUNS, "loss": {row.method: row.loss_mean for row in found.rows}}
 
 
 def methods() -> list[dict[str, Any]]:

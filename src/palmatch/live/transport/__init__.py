@@ -3,18 +3,52 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from palmatch.errors import InputError
-from palmatch.live.transport.base import Handler, Reconnecting, Transport
+from palmatch.live.transport.base import Handler, Reconnecting, Transport, Unreachable
 from palmatch.live.transport.exchange import Access
 from palmatch.live.transport.hub import Hub, is_loopback
 from palmatch.live.transport.mqtt import MqttTransport
 from palmatch.live.transport.websocket import Credentials, HubTransport
 
-__all__ = ["Access", "Credentials", "Handler", "Hub", "HubTransport", "MqttTransport", "Transport", "connect"]
+__all__ = [
+    "Access",
+    "Credentials",
+    "Handler",
+    "Hub",
+    "HubTransport",
+    "MqttTransport",
+    "Transport",
+    "Unreachable",
+    "authority",
+    "connect",
+    "tls_for",
+]
 
 _PORTS = {"ws": 80, "wss": 443, "mqtt": 1883, "mqtts": 8883}
+
+
+def tls_for(url: str, *, tls: ssl.SSLContext | None = None, allow_plain: bool = False) -> ssl.SSLContext | None:
+    """Return how to check the certificate behind an address; None without TLS, which only the loopback may go without.
+
+    `allow_plain` is for other machines: those on the way could then see who takes part, and when.
+    """
+    parts = urlsplit(url)
+    if parts.scheme in ("wss", "mqtts", "https"):
+        return tls or ssl.create_default_context()
+    if not allow_plain and not is_loopback(parts.hostname or ""):
+        raise InputError(f"{url} is not encrypted: use {parts.scheme}s://, or allow plain connections explicitly.")
+    return None
+
+
+def authority(path: Path) -> ssl.SSLContext:
+    """Return how to check certificates by those of a private authority (PEM), and by no other."""
+    try:
+        return ssl.create_default_context(cafile=path)
+    except (OSError, ValueError):
+        raise InputError(f"{path}: cannot be read as certificates of an authority in PEM.") from None
 
 
 async def connect(
@@ -42,10 +76,7 @@ async def connect(
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
         raise InputError(f"Found the address {url!r}, expected ws://, wss://, mqtt:// or mqtts:// and a host.")
-    secure = parts.scheme in ("wss", "mqtts")
-    if not secure and not allow_plain and not is_loopback(parts.hostname):
-        raise InputError(f"{url} is not encrypted: use {parts.scheme}s://, or allow plain connections explicitly.")
-    context = (tls or ssl.create_default_context()) if secure else None
+    context = tls_for(url, tls=tls, allow_plain=allow_plain)
     transport: Reconnecting
     if parts.scheme in ("ws", "wss"):
         transport = HubTransport(url, credentials, context)

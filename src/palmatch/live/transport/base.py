@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 import secrets
+import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,6 +30,10 @@ _PATIENCE_SECONDS = 15.0
 _SHORTEST_DELAY, _LONGEST_DELAY = 0.2, 10.0
 # Ending a connection takes up to 2 s.
 _CANCEL_SECONDS = 5.0
+
+
+class Unreachable(TransportError):
+    """No hub or broker is there, or not yet; one that refuses a client is another error."""
 
 
 class Transport(ABC):
@@ -177,7 +182,9 @@ class Reconnecting(Transport):
             await self._disconnect()
             if not isinstance(error, OSError) or isinstance(error, TransportError):
                 raise
-            raise TransportError(f"Cannot connect to {self._where()}: {_reason(error)}.") from None
+            # A certificate that cannot be checked now cannot be checked later, either.
+            kind = TransportError if isinstance(error, ssl.SSLError) else Unreachable
+            raise kind(f"Cannot connect to {self._where()}: {_reason(error)}.") from None
         self._keeper = asyncio.create_task(self._keep(lost))
 
     async def close(self) -> None:

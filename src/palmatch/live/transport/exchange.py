@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Literal
 
 from palmatch.errors import ProtocolError
-from palmatch.live.metrics import Metrics
+from palmatch.live.ops import Metrics
 from palmatch.live.topics import LONGEST, Role, Topic, matches, patterns_of, readable
 
 _LOG = logging.getLogger(__name__)

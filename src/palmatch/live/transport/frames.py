@@ -1,24 +1,19 @@
-"""What a client and the WebSocket hub say to each other: one operation, a topic or pattern, and bytes.
-
-A browser says the same as JSON text. Which notation a connection speaks is agreed on as WebSocket subprotocol.
-"""
+"""What a client and the WebSocket hub say to each other: one operation, a topic or pattern, and bytes."""
 
 from __future__ import annotations
 
-import json
 from enum import IntEnum
 from functools import lru_cache
-from typing import Literal
 
 import msgspec
 
 from palmatch.errors import ProtocolError
 from palmatch.live import messages as m
-from palmatch.live.codec import from_json, to_json
 from palmatch.live.keys import Signer
-from palmatch.live.topics import Role, Topic
+from palmatch.live.topics import Role
 
-CBOR, JSON = "palmatch.cbor", "palmatch.json"
+# The WebSocket subprotocol.
+CBOR = "palmatch.cbor"
 PATH = "/bus"
 # What a client proves that it holds a key with.
 HELLO = "hub hello"
@@ -50,17 +45,16 @@ class Hello(m.Message, frozen=True):
     role: Role
     key: m.Key
     signature: m.Signature
-    # A witness's name, or the certificates (packets) of the resources that this key serves.
+    # Empty in version 1 of the protocol.
     name: str = ""
+    # The certificates (packets) of the resources that this key serves.
     certificates: tuple[bytes, ...] = ()
 
 
-def hello(signer: Signer, challenge: bytes, role: Role, name: str = "", certificates: tuple[bytes, ...] = ()) -> bytes:
+def hello(signer: Signer, challenge: bytes, role: Role, certificates: tuple[bytes, ...] = ()) -> bytes:
     """Return the body of a hello."""
     signature = signer.sign(HELLO, challenge)
-    return msgspec.json.encode(
-        Hello(role=role, key=signer.public, signature=signature, name=name, certificates=certificates)
-    )
+    return msgspec.json.encode(Hello(role=role, key=signer.public, signature=signature, certificates=certificates))
 
 
 @lru_cache(maxsize=8)
@@ -79,36 +73,3 @@ def read_frame(data: bytes, allowed: tuple[Op, ...] = _FROM_CLIENT) -> tuple[Op,
         return Op(data[0]), data[3:end].decode(), data[end:]
     except UnicodeError:
         raise ProtocolError("Expected a topic in UTF-8.") from None
-
-
-class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A client's JSON; `padding` is there to give all of them one size."""
-
-    op: Literal["publish", "subscribe", "unsubscribe"]
-    topic: str
-    packet: dict[str, int | str] = {}
-    retain: bool = False
-    padding: str = ""
-
-
-def read_text(text: str) -> tuple[Op, str, bytes]:
-    """Return the same from a browser's JSON."""
-    try:
-        said = msgspec.json.decode(text, type=_Text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        raise ProtocolError("Expected JSON with `op`, `topic` and, to publish, a `packet`.") from None
-    if said.op == "publish":
-        packet = from_json(said.packet, Topic.parse(said.topic))
-        return Op.PUBLISH_RETAINED if said.retain else Op.PUBLISH, said.topic, packet
-    return (Op.SUBSCRIBE if said.op == "subscribe" else Op.UNSUBSCRIBE), said.topic, b""
-
-
-@lru_cache(maxsize=8)
-def text(op: Op, topic: str, payload: bytes) -> str:
-    """Return what the hub says as JSON for a browser."""
-    said: dict[str, object] = {"op": op.name.lower(), "topic": topic}
-    if op in (Op.MESSAGE, Op.RETAINED):
-        said |= {"op": "message", "retained": op is Op.RETAINED, "packet": to_json(payload, topic)}
-    elif op in (Op.REFUSED, Op.NOT_SUBSCRIBED):
-        said["reason"] = payload.decode()
-    return json.dumps(said)

@@ -20,8 +20,8 @@ import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 from websockets.frames import Frame, Opcode
@@ -32,7 +32,7 @@ from palmatch.live.keys import signed_by
 from palmatch.live.topics import Topic
 from palmatch.live.transport.base import Transport
 from palmatch.live.transport.exchange import DEVICE, Access, Exchange, RateExceeded
-from palmatch.live.transport.frames import CBOR, HELLO, JSON, PATH, Hello, Op, frame, read_frame, read_text, text
+from palmatch.live.transport.frames import CBOR, HELLO, PATH, Hello, Op, frame, read_frame
 from palmatch.live.transport.socket import DIRECT, Socket, Sockets
 from palmatch.live.trust import Trust
 
@@ -41,12 +41,15 @@ _LOG = logging.getLogger(__name__)
 # What a client may do wrong before its connection is closed.
 _MOST_REFUSALS = 20
 _POLICY, _TRY_LATER = 1008, 1013
+# What the system keeps of what a client has not read, in bytes: more than a device is told in a game. Unless told it
+# would keep 4 MB for each that does not read.
+_SYSTEM_BUFFER = 128 * 2**10
 # Certificates that are checked in one step: some milliseconds.
 _CERTIFICATES_AT_ONCE = 20
 
 
 class Hub:
-    """A broker for WebSocket clients; `trust` says which keys are the board's, the issuer's and the witnesses'.
+    """A broker for WebSocket clients; `trust` says which keys are the board's and the issuer's.
 
     Without `trust` all connections are devices', and the other parties share the hub's process (`local`).
     """
@@ -66,7 +69,9 @@ class Hub:
             Route("/metrics", self._metrics),
             Route("/healthz", lambda _: PlainTextResponse("ok\n")),
         ]
-        return Starlette(routes=[*own, *routes], middleware=middleware)
+        # A client that goes away in the middle of its request is no error of the application.
+        gone = {ClientDisconnect: lambda _request, _error: Response(status_code=400)}
+        return Starlette(routes=[*own, *routes], middleware=middleware, exception_handlers=gone)
 
     def local(self, access: Access) -> LocalTransport:
         """Return a transport for a party in the hub's own process."""
@@ -88,12 +93,13 @@ class Hub:
             raise TransportError(f"{host} is not the loopback: give the hub a certificate, or allow plain connections.")
         listening = _listen(host, port)
         app = self.app(routes, middleware)
-        self._sockets = Sockets(app, (CBOR, JSON), self.largest)
+        self._sockets = Sockets(app, CBOR, self.largest)
         config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
             lifespan="off",
+            http=self._sockets.http(),
             ws=self._sockets.protocol(),
             backlog=4096,
             timeout_graceful_shutdown=1,
@@ -123,15 +129,13 @@ class Hub:
         return PlainTextResponse(self.exchange.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def _connection(self, websocket: WebSocket) -> None:
-        offered = websocket.scope.get("subprotocols", [])
-        agreed = next((name for name in (CBOR, JSON) if name in offered), None)
-        if agreed is None:
-            await websocket.close(_POLICY, "expected a subprotocol palmatch.cbor or palmatch.json")
+        if CBOR not in websocket.scope.get("subprotocols", []):
+            await websocket.close(_POLICY, f"expected the subprotocol {CBOR}")
             return
-        await websocket.accept(subprotocol=agreed)
+        await websocket.accept(subprotocol=CBOR)
         socket = websocket.scope["extensions"][DIRECT]
         assert isinstance(socket, Socket)
-        _Connection(self, socket, agreed == JSON)
+        _Connection(self, socket)
 
     async def admit(self, payload: bytes, challenge: bytes) -> Access:
         """Return what a client that proves to hold a key may do."""
@@ -145,8 +149,6 @@ class Hub:
             said.role == "issuer" and said.key == self.trust.issuer
         ):
             return Access(said.role)
-        if said.role == "witness" and said.key in self.trust.witness_keys(said.name):
-            return Access("witness", (said.name,))
         if said.role == "resource":
             return Access("resource", await self._all_certified(said))
         raise ProtocolError(f"This key is not that of a {said.role} of this hub.")
@@ -172,26 +174,24 @@ class Hub:
         return certificate.name
 
 
-@lru_cache(maxsize=8)
-def framed(said: bytes | str) -> bytes:
-    """Return a message as a WebSocket frame of a server: the same bytes for all that it is sent to."""
-    opcode, data = (Opcode.TEXT, said.encode()) if isinstance(said, str) else (Opcode.BINARY, said)
-    return Frame(opcode, data).serialize(mask=False)
+@lru_cache(maxsize=256)
+def framed(op: Op, topic: str, payload: bytes) -> bytes:
+    """Return what is said as a WebSocket frame of a server: the same bytes for all that it is sent to."""
+    return Frame(Opcode.BINARY, frame(op, topic, payload)).serialize(mask=False)
 
 
 class _Connection:
     """One client: handles what it says, and keeps the count of what it may not do."""
 
-    def __init__(self, hub: Hub, socket: Socket, speaks_json: bool) -> None:
-        self.hub, self.socket, self.speaks_json = hub, socket, speaks_json
+    def __init__(self, hub: Hub, socket: Socket) -> None:
+        self.hub, self.socket = hub, socket
         self.port = hub.exchange.attach(DEVICE, self._deliver)
         self._challenge = secrets.token_bytes(32)
         self._refusals = 0
         self._closed = False
         self._admitting: asyncio.Task[None] | None = None
-        socket.direct(self.handle, self.close)
-        if not speaks_json:
-            self._say(Op.CHALLENGE, "", self._challenge)
+        socket.direct(self.handle, framed, self.close)
+        self._say(Op.CHALLENGE, "", self._challenge)
 
     def close(self) -> None:
         """Forget the client."""
@@ -200,15 +200,13 @@ class _Connection:
             self._admitting.cancel()
         self.port.close()
 
-    def handle(self, said: bytes | str) -> None:
+    def handle(self, said: bytes) -> None:
         """Do what the client asks for, or tell it why not."""
         if self._closed:
             return
         op, topic = Op.HELLO, ""
         try:
-            if isinstance(said, str) != self.speaks_json:
-                raise ProtocolError("Expected text for JSON and bytes for CBOR.")
-            op, topic, payload = read_text(said) if isinstance(said, str) else read_frame(said)
+            op, topic, payload = read_frame(said)
             self._do(op, topic, payload)
         except ProtocolError as error:
             self._refuse(Op.NOT_SUBSCRIBED if op is Op.SUBSCRIBE else Op.REFUSED, topic, error)
@@ -232,6 +230,7 @@ class _Connection:
         if not self._closed:
             self.port.close()
             self.port = self.hub.exchange.attach(access, self._deliver)
+            self.socket.known = True
             self._say(Op.WELCOME, "", b"")
 
     def _do(self, op: Op, topic: str, payload: bytes) -> None:
@@ -254,12 +253,7 @@ class _Connection:
     def _say(self, op: Op, topic: str, payload: bytes) -> None:
         if self._closed:
             return
-        try:
-            said: bytes | str = text(op, topic, payload) if self.speaks_json else frame(op, topic, payload)
-        except ProtocolError:
-            # A packet that cannot be read has no JSON; a browser could do nothing with it.
-            return
-        if not self.socket.say(framed(said)):
+        if not self.socket.say(len(payload), op, topic, payload):
             self.hub.exchange.metrics.add("palmatch_refused_total", 1, reason="slow")
             self._end(_TRY_LATER)
 
@@ -322,6 +316,8 @@ def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Connections have this from the socket that listens.
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SYSTEM_BUFFER)
     try:
         listening.bind((host.strip("[]"), port))
     except OSError as error:

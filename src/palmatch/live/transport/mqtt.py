@@ -2,6 +2,10 @@
 
 That much is common to Mosquitto, NATS, EMQX, VerneMQ and HiveMQ. A new client is made for each connection, so that
 nothing of an old session comes back; its id is random, since a guessed id would throw the other client out.
+
+By gmqtt: 1,000 devices with 8 subscriptions and 8 messages each took 0.7 s of processor time, 0.9 s by paho with its
+sockets watched here, and 3.2 s by aiomqtt (a task for each message). paho connects with a call that blocks, for which
+every device would need a thread.
 """
 
 from __future__ import annotations
@@ -13,8 +17,10 @@ import ssl
 from contextlib import suppress
 
 from gmqtt import Client, Subscription
+from gmqtt.mqtt import connection
 from gmqtt.mqtt.constants import MQTTv311
 from gmqtt.mqtt.handler import MQTTConnectError
+from gmqtt.mqtt.protocol import MQTTProtocol
 
 from palmatch.errors import TransportError
 from palmatch.live.transport.base import Reconnecting
@@ -27,6 +33,30 @@ _SILENT = logging.getLogger("gmqtt")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 _SILENT.setLevel(logging.CRITICAL)
+
+
+class _Protocol(MQTTProtocol):  # type: ignore[misc]  # untyped
+    """The library's, which asks a transport that is gone when a connection ends: no task waits for its reader."""
+
+    async def _read_loop(self) -> None:
+        try:
+            await super()._read_loop()
+        except AttributeError:
+            # Of anything else asyncio should tell.
+            if self._transport is not None:
+                raise
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Take note of an end, which may come before the library has told the protocol whose it is."""
+        try:
+            super().connection_lost(error)
+        except AttributeError:
+            if self._connection is not None:
+                raise
+
+
+# The library makes its protocols by this name alone.
+connection.MQTTProtocol = _Protocol
 
 
 class MqttTransport(Reconnecting):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Event, State
 from websockets.typing import Subprotocol
@@ -30,6 +30,8 @@ _DATA = (Opcode.BINARY, Opcode.TEXT, Opcode.CONT)
 # A packet and its topic.
 _LARGEST = LARGEST + 4096
 _ANSWER_SECONDS = 15.0
+# A proxy whose hub is away answers with such a status; below it the address is wrong.
+_SERVER_ERROR = 500
 # The hub checks each of a gateway's certificates before it answers.
 _CERTIFICATE_SECONDS = 0.01
 # Thousands of connections must not be busy with keeping alive, nor be given up on a machine that is busy.
@@ -44,7 +46,6 @@ class Credentials:
 
     role: Role
     signer: Signer
-    name: str = ""
     certificates: tuple[bytes, ...] = ()
 
 
@@ -112,6 +113,10 @@ class HubTransport(Reconnecting):
             assert isinstance(socket, _Connection)
             self._socket = socket
             await self._introduce(socket)
+        except InvalidStatus as error:
+            if error.response.status_code < _SERVER_ERROR:
+                raise TransportError(f"Cannot connect to {self._url}: {error}.") from None
+            raise ConnectionError(str(error)) from None
         except (InvalidHandshake, ConnectionClosed, TimeoutError) as error:
             raise ConnectionError(str(error) or "no answer") from None
         socket.direct(self._handle)
@@ -124,7 +129,7 @@ class HubTransport(Reconnecting):
             _, _, challenge = read_frame(_bytes(await socket.recv()), (Op.CHALLENGE,))
         if (shown := self._credentials) is None:
             return
-        body = hello(shown.signer, challenge, shown.role, shown.name, shown.certificates)
+        body = hello(shown.signer, challenge, shown.role, shown.certificates)
         await socket.send(frame(Op.HELLO, "", body))
         patience = _ANSWER_SECONDS + _CERTIFICATE_SECONDS * len(shown.certificates)
         async with asyncio.timeout(patience):

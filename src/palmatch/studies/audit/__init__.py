@@ -3,9 +3,8 @@
 `blackbox` knows nothing but how to play; `analytic` knows mechanism and public tables, and no private input.
 """
 
-from palmatch.studies.audit.belief import Belief, belief
-from palmatch.studies.audit.blackbox.attack import Attack, Claim
-from palmatch.studies.audit.blackbox.bound import Bound
+from palmatch.studies.audit.analytic import Belief, belief
+from palmatch.studies.audit.blackbox import Attack, Bound, Claim
 from palmatch.studies.audit.run import GAMES, Audit, audit
 
 __all__ = ["GAMES", "Attack", "Audit", "Belief", "Bound", "Claim", "audit", "belief"]

@@ -2,7 +2,8 @@
 
 It is given what was seen and what is public: its tables are made from a problem in which the target is its region's
 representative, so that no private cell or utility of the target can reach it. An observation of probability zero under
-the mechanism is counted as impossible, and refutes the claim.
+the mechanism is counted as impossible, and refutes the claim. What the attacker believes of one agent's place after one
+game is for a picture: the true place is known to the one who draws it, and to nothing that computes a belief.
 """
 
 from __future__ import annotations
@@ -14,30 +15,42 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from palmatch.domains.mobility import City
+from palmatch.errors import InputError
 from palmatch.matching import Matching, Outcome, Trace
+from palmatch.mechanisms.channel import Channel, report_chances
+from palmatch.mechanisms.laplace import planar_laplace
 from palmatch.methods import METHODS, PreparedGame, Settings, Workspace, budgets
-from palmatch.methods.reports import Reporting, Settle, Settled, drawn, reporting
-from palmatch.neighbourhood import Neighbourhood
-from palmatch.policies.channel import Channel
-from palmatch.policies.noise import PublicPlay
-from palmatch.policies.published import Policy
-from palmatch.privacy.accountants import affordable_actions
-from palmatch.privacy.costs import action_costs, largest_own_costs
-from palmatch.privacy.posterior import (
+from palmatch.methods.reports import Matcher, MatchOutcome, ReportPlan, draw_reports, reporting
+from palmatch.palma.accountant import affordable_actions
+from palmatch.palma.costs import arrays_of, largest_own_costs, mixture_of, selection_ratio
+from palmatch.palma.game import region_tables
+from palmatch.palma.policy import Policy
+from palmatch.palma.posterior import (
     Charges,
     Reader,
     log_chances,
+    posterior,
     region_log_likelihoods,
-    report_chances,
 )
 from palmatch.problem import FloatArray, IntArray, Problem
-from palmatch.rounds.draws import Randomness
-from palmatch.rounds.game import region_tables
-from palmatch.rounds.tables import public_tables
-from palmatch.studies.audit.blackbox.attack import Attack, Claim, Progress, Watch, quiet, watched
-from palmatch.studies.audit.blackbox.bound import flagged_from, lower_bound
-from palmatch.studies.audit.blackbox.observation import digest
-from palmatch.studies.audit.blackbox.target import as_type
+from palmatch.regions.noise import PublicPlay
+from palmatch.regions.tables import RegionView
+from palmatch.rounds.draws import Randomness, keys_of, randomness
+from palmatch.studies.audit.blackbox import (
+    Attack,
+    Claim,
+    Progress,
+    Watch,
+    Watched,
+    as_type,
+    claim_of,
+    digest,
+    flagged_from,
+    lower_bound,
+    quiet,
+    watched,
+)
 
 # Types that are compared pair by pair; of more, those that differ most from the representative.
 _MOST_TYPES = 2048
@@ -56,7 +69,7 @@ class Law(Protocol):
     """How likely each possible type of the target's region makes what was seen."""
 
     @property
-    def region(self) -> Neighbourhood:
+    def region(self) -> RegionView:
         """The public tables of the target's region."""
         ...
 
@@ -72,29 +85,29 @@ class Law(Protocol):
 def law_of(problem: Problem, method: str, target: int, settings: Settings) -> Law | None:
     """Return the law of a method for one target; None for a method of which nothing but its games is known."""
     facts = METHODS.find(method)
-    if facts.settle is None and facts.game is None:
+    if facts.matcher is None and facts.game is None:
         return None
     public = Workspace(without_type(problem, target))
-    if facts.settle is not None:
+    if facts.matcher is not None:
         plan = reporting(public, settings)
         channel = plan.channels[int(plan.channel_of[target])]
-        return ReportLaw(public, target, facts.settle, plan, report_chances(channel))
+        return ReportLaw(public, target, facts.matcher, plan, report_chances(channel))
     assert facts.game is not None
-    return _law_of_rounds(public, facts.game(public, settings, None), target, settings)
+    return _law_of_rounds(public, facts.game(public, settings), target, settings)
 
 
 def _law_of_rounds(public: Workspace, game: PreparedGame, target: int, settings: Settings) -> RoundsLaw:
     problem, number = public.problem, int(public.problem.region_index[target])
-    noise, region = public.plays(game.policy), public.regions[number]
-    tables = region_tables(public_tables(public.problem, public.regions, noise), game.allowance, number)
+    known, region = public.tables(game.policy), public.regions[number]
+    play, tables = known.play(number), region_tables(known, game.allowance, number)
     budget = np.full(len(region.types), game.allowance.budget[target])
     if not game.allowance.epsilon_is_public:
         # The paper's budgets depend on an agent's own utilities, and so does the moment at which one ends.
-        costs = largest_own_costs(region, noise[number], game.policy, region.utilities, settings.order)
+        costs = largest_own_costs(region, play, game.policy, region.utilities, settings.order)
         mine = np.full(len(costs), budgets(problem, settings)[target])
         budget = affordable_actions(costs, mine, order=settings.order, delta=settings.delta)
     reader = Reader(region, Charges(tables.first_units, tables.selection_units, tables.backoff_units))
-    return RoundsLaw(target, region, noise[number], game.policy, budget, reader, int(problem.demand[target]))
+    return RoundsLaw(target, region, play, game.policy, budget, reader, int(problem.demand[target]))
 
 
 def without_type(problem: Problem, target: int) -> Problem:
@@ -111,7 +124,7 @@ class RoundsLaw:
     """
 
     target: int
-    region: Neighbourhood
+    region: RegionView
     play: PublicPlay
     policy: Policy
     budget: IntArray
@@ -158,8 +171,8 @@ class ReportLaw:
 
     public: Workspace
     target: int
-    settle: Settle
-    plan: Reporting
+    matcher: Matcher
+    plan: ReportPlan
     chances: IntArray
     known: dict[int, dict[int, list[int]]] = field(default_factory=dict)
 
@@ -169,7 +182,7 @@ class ReportLaw:
         return self.plan.channels[int(self.plan.channel_of[self.target])]
 
     @property
-    def region(self) -> Neighbourhood:
+    def region(self) -> RegionView:
         """The public tables of the target's region."""
         return self.plan.region_of_channel[int(self.plan.channel_of[self.target])]
 
@@ -183,7 +196,7 @@ class ReportLaw:
 
     def explanations(self, chance: Randomness) -> dict[int, list[int]]:
         """Return the reports of the target that are followed by each thing that can be seen, all else as it was."""
-        reported = drawn(self.plan, chance)
+        reported = draw_reports(self.plan, chance)
         reported[self.target] = 0
         world = hash((chance.public.tobytes(), reported.tobytes()))
         if world not in self.known:
@@ -192,7 +205,7 @@ class ReportLaw:
                 reported[self.target] = told
                 # What follows the reports draws from public streams only.
                 after = replace(chance, private=chance.public)
-                ended = self.settle(self.public, self.plan, reported.copy(), after, True)
+                ended = self.matcher(self.public, self.plan, reported.copy(), after, True)
                 found.setdefault(_shown(ended), []).append(told)
             self.known[world] = found
         return self.known[world]
@@ -331,7 +344,7 @@ def report_epsilon(channel: Channel) -> Decimal:
         return max((Decimal(most) / Decimal(least)).ln() for most, least in seen)
 
 
-def worst_report(plan: Reporting, budget: FloatArray) -> tuple[float, bool]:
+def worst_report(plan: ReportPlan, budget: FloatArray) -> tuple[float, bool]:
     """Return the largest exact ε of the reports of all agents, and whether any exceeds the budget of its agent."""
     largest, broken = 0.0, False
     for number, channel in enumerate(plan.channels[:_MOST_CHANNELS]):
@@ -343,15 +356,15 @@ def worst_report(plan: Reporting, budget: FloatArray) -> tuple[float, bool]:
 def most_distinguishable(problem: Problem, method: str, settings: Settings) -> int | None:
     """Return an agent of the region whose types are told apart best, by public knowledge; None if there is none."""
     facts, workspace = METHODS.find(method), Workspace(problem)
-    if facts.settle is not None:
+    if facts.matcher is not None:
         plan = reporting(workspace, settings)
         spread = [float(report_epsilon(channel)) for channel in plan.channels[:_MOST_CHANNELS]]
         return int(np.flatnonzero(plan.channel_of == int(np.argmax(spread)))[0])
     if facts.game is None:
         return None
-    policy = facts.game(workspace, settings, None).policy
+    policy = facts.game(workspace, settings).policy
     first = [
-        float(action_costs(region, play, policy, float("inf"), ranks=1).selection[0])
+        selection_ratio(arrays_of(region, play), 0, mixture_of(policy).selection)
         for region, play in zip(workspace.regions, workspace.plays(policy), strict=True)
     ]
     return int(np.flatnonzero(problem.region_index == int(np.argmax(first)))[0])
@@ -364,7 +377,7 @@ def streams_repeat(workspace: Workspace) -> bool:
     return len(np.unique(found)) < len(found)
 
 
-def _shown(seen: Matching | Settled) -> int:
+def _shown(seen: Matching | MatchOutcome) -> int:
     """Return one number for what was seen after the reports."""
     found = seen.several if isinstance(seen, Matching) and seen.several is not None else seen.resource_of
     return digest(found, seen.rounds, seen.trace)
@@ -374,3 +387,94 @@ def _trace_of(seen: Matching) -> Trace:
     if seen.trace is None:
         raise TypeError("Expected a game that records its trace.")
     return seen.trace
+
+
+class ImpossibleGame(InputError):
+    """What was seen has probability zero for every possible type: the method does not do what it says."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Belief:
+    """What the attacker believes about where one agent is: over the possible places of its square.
+
+    Attributes
+    ----------
+    places, truth, report:
+        In metres from the square's south-western corner: the possible places, the true one, and what the agent would
+        have reported under geo-indistinguishability.
+    prior, watched, reported:
+        Probabilities of each place: before, after watching the agent, and after the noisy report alone.
+    """
+
+    method: str
+    agent: str
+    edge: float
+    epsilon: float
+    delta: float
+    places: FloatArray
+    truth: FloatArray
+    report: FloatArray
+    prior: FloatArray
+    watched: FloatArray
+    reported: FloatArray
+
+
+def belief(
+    problem: Problem, method: str, target: int, *, settings: Settings | None = None, seed: int | None = None
+) -> Belief:
+    """Watch the target in one game, and hear one noisy report of it, and say what is then believed of its place."""
+    chosen = settings or Settings()
+    if not isinstance(problem.domain, City):
+        raise InputError("A belief about a place needs a map: use the mobility domain.")
+    law = law_of(problem, method, target, chosen)
+    if law is None:
+        raise InputError(f"There is no picture of beliefs after {method!r}: its likelihoods are not known.")
+    claim = claim_of(problem, method, target, chosen)
+    return belief_by(law, problem, method, target, claim=claim, settings=chosen, seed=seed)
+
+
+def belief_by(
+    law: Law,
+    problem: Problem,
+    method: str,
+    target: int,
+    *,
+    claim: Claim,
+    settings: Settings,
+    seed: int | None = None,
+    watch: Watch = watched,
+) -> Belief:
+    """Return the belief by a law and a claim that are known already."""
+    edge, corner = float(problem.types[target, 2]), law.region.types[:, :2].min(axis=0)
+    places, truth = law.region.types[:, :2] - corner, problem.truth[target, :2] - corner
+    strength = np.array([(claim.epsilon or settings.epsilon) / (edge / 2)])
+    own = randomness(keys_of([problem.agent_ids[target]]), seed)
+    report = truth + planar_laplace(own.private, own.second, strength)[0]
+    # The density of planar Laplace noise falls with the distance alone.
+    heard = -strength[0] * np.hypot(*(places - report).T)
+    prior = np.full(len(places), 1 / len(places))
+    with quiet():
+        stage = watch(problem, method, target, problem.types[target], settings)
+    return Belief(
+        method=method,
+        agent=problem.agent_ids[target],
+        edge=edge,
+        epsilon=claim.epsilon,
+        delta=claim.delta,
+        places=places,
+        truth=truth,
+        report=report,
+        prior=prior,
+        watched=posterior(prior, _seen(law, stage, method, seed)),
+        reported=posterior(prior, heard),
+    )
+
+
+def _seen(law: Law, stage: Watched, method: str, seed: int | None) -> FloatArray:
+    """Return the log of the probability, for each possible type, of what was seen in one game."""
+    with quiet():
+        chance = stage.game.workspace.randomness(seed)
+        logs = law.log_likelihoods(stage.game.play(chance=chance), chance)
+    if np.isneginf(logs).all():
+        raise ImpossibleGame(f"A game of {method!r} was seen that its own description makes impossible.")
+    return logs

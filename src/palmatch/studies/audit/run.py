@@ -13,17 +13,30 @@ from palmatch.errors import InputError, MeaninglessSetting
 from palmatch.methods import METHODS, Settings, StageProgress, Workspace, budgets, of_stage, settings_of
 from palmatch.problem import Problem
 from palmatch.studies.audit.analytic import (
+    Belief,
+    ImpossibleGame,
     ReportLaw,
     attack_by_likelihood,
+    belief_by,
     law_of,
     most_distinguishable,
     streams_repeat,
     worst_report,
 )
-from palmatch.studies.audit.belief import Belief, ImpossibleGame, belief_by
-from palmatch.studies.audit.blackbox.attack import Attack, Claim, attack, check_audited, claim_of, remembering
-from palmatch.studies.audit.blackbox.bound import check_games, games_for
-from palmatch.studies.audit.blackbox.target import candidates, most_varied, neighbours_only, stress_problem
+from palmatch.studies.audit.blackbox import (
+    Attack,
+    Claim,
+    attack,
+    candidates,
+    check_audited,
+    check_games,
+    claim_of,
+    games_for,
+    most_varied,
+    neighbours_only,
+    remembering,
+    stress_problem,
+)
 
 # Games with either type unless a number or a resolution is given.
 GAMES = 2000

@@ -4,7 +4,7 @@ import { ReportMachine, locate, openLedger, spotsOf } from "/device.mjs";
 import { drawBelief, even, farthest, oddsFactor, posterior } from "./belief.mjs";
 import { Bus, Player } from "./bus.mjs";
 import { base64, join, newSigner, signedBytes } from "./keys.mjs";
-import { readCbor } from "./cbor.mjs";
+import { readCbor, writeCbor } from "./cbor.mjs";
 import { query } from "./state.mjs";
 
 const at = (id) => document.getElementById(id);
@@ -98,9 +98,9 @@ async function registered() {
 /** Ask the issuer to sign a blinded token with the member's lasting key; it cannot link the token to it later. */
 async function obtain(game, blinded) {
   const { key, sign } = await registered();
-  const body = new TextEncoder().encode(JSON.stringify({ game, member: base64(key), blinded: base64(blinded) }));
+  const body = writeCbor({ game, member: key, blinded });
   const signature = await sign(signedBytes("token", body));
-  const answer = await post("/token", join(signature, body), `${base64(signature)} ${new TextDecoder().decode(body)}`);
+  const answer = await post("/token", join(signature, body), `${base64(signature)} ${base64(body)}`);
   if (!answer.ok) throw new Error(await answer.text());
   return readCbor(new Uint8Array(await answer.arrayBuffer())).blind_signature;
 }
@@ -150,9 +150,10 @@ const ANOTHER_PARTITION =
   "place than either. Set the edge of a square back, or begin as a new device.";
 
 /** Note a message on the bus: what it says and its size with padding. */
-function noted({ op, topic, packet }, size) {
-  const label = `${op === "subscribe" ? "subscribe " : ""}${topic.split("/").slice(3).join("/")}`;
-  log.push({ label, size, words: packet ? atob(packet.body) : "" });
+function noted({ topic, message }, size) {
+  const label = `${message ? "" : "subscribe "}${topic.split("/").slice(3).join("/")}`;
+  const shown = (_, value) => (value instanceof Uint8Array ? base64(value) : value);
+  log.push({ label, size, words: message ? JSON.stringify(message, shown) : "" });
 }
 
 function showSent() {
@@ -173,9 +174,9 @@ const say = (text) => (at("agent-status").textContent = text);
 
 function show(played, wanted) {
   if (played.left) return say("The budget does not suffice, and the device left the game.");
-  const { report, table, resources, epsilon } = played;
+  const { report, table, resource, epsilon } = played;
   if (epsilon > 0 && table.values.length > 1) sent.push({ table, report, epsilon });
-  const served = resources.length ? `you got vehicle ${resources.join(" and ")}` : "there was no vehicle left for you";
+  const served = resource !== null ? `you got vehicle ${resource}` : "there was no vehicle left for you";
   let cost = "";
   if (epsilon < wanted) cost = ` What is left of the budget does not suffice for ε = ${wanted}: with ε = 0 a report tells nothing of your place.`;
   else if (table.values.length === 1) cost = " Your square has one report for all its places: it tells nothing, and costs nothing.";

@@ -1,25 +1,90 @@
-// A game on the bus from a browser: the twin of palmatch.live.player for `report` and `bids`, over the hub's JSON.
+// A game on the bus from a browser: the twin of palmatch.live.session for `report` and `bids`.
 
-import { readCbor } from "./cbor.mjs";
-import { base64, equal, fromBase64, fromHex, hashOf, hex, join, newSigner, newToken, sealPosition, signedBytes, tagOf, verify } from "./keys.mjs";
+import { COPIES, ONE_COPY, marginOf, sendingTimes } from "../device.mjs";
+import { Float, readCbor, writeCbor } from "./cbor.mjs";
+import { equal, fromBase64, fromHex, hashOf, hex, join, newSigner, newToken, sealPosition, signedBytes, tagOf, verify } from "./keys.mjs";
 
-// All that a device says has one size on the wire, and one kind of join another.
-const PADDED = 2048;
-// Shares of a slot within which messages leave: the same as in `palmatch.live.windows`, since when a message leaves must
-// not tell which kind of device it is. Joins and reports leave again unless the board has said that it has heard them.
-const ONCE = [[0.1, 0.7]], COPIES = [[0.1, 0.45], [0.55, 0.62], [0.63, 0.7]];
+const VERSION = 1;
+// All that a device says has one size, and joins, which carry a token, another.
+const PADDED = 512, PADDED_JOIN = 1024;
+// Operations of a client and of the hub: palmatch.live.transport.frames
+const PUBLISH = 1, SUBSCRIBE = 3, MESSAGE = 7, RETAINED = 8, NOT_SUBSCRIBED = 10, REFUSED = 11;
 // The sequence numbers by which the board says whose messages it has heard.
 const JOIN = 0, REPORT = 1;
-const timesIn = (shares, offset, window) => shares.map(([first, last]) => window * (first + offset * (last - first)));
 
 const segment = (name) => encodeURIComponent(name).replace(/[!'()*]/g, (sign) => `%${sign.charCodeAt(0).toString(16).toUpperCase()}`);
 export const topicOf = (game, kind, name) => `pm/1/${segment(game)}/${kind}${name === undefined ? "" : `/${segment(name)}`}`;
-const wait = (seconds) => new Promise((resolve) => setTimeout(resolve, 1000 * Math.max(seconds, 0)));
+// A timer takes less than 2^31 ms, and a longer one ends at once: when a message leaves must not hang on that.
+const DAY = 86_400, SILENCE = 600, MOST_BULLETINS = 64;
+async function wait(seconds) {
+  for (let left = seconds; left > 0; left -= DAY) await new Promise((resolve) => setTimeout(resolve, 1000 * Math.min(left, DAY)));
+}
 
 const packed = { d: Float64Array, I: Uint32Array, i: Int32Array, Q: BigUint64Array };
 const unpack = (code, bytes) => Array.from(new packed[code](bytes.slice().buffer), Number);
-const rows = (numbers, width) => Array.from({ length: numbers.length / width }, (_, row) => numbers.slice(row * width, (row + 1) * width));
-const split = (bytes, size) => Array.from({ length: bytes.length / size }, (_, place) => bytes.subarray(place * size, (place + 1) * size));
+
+/** Rows of a width, or items of a size: all of them whole. */
+function split(items, size) {
+  if (items.length % size) throw new Error(`Expected a multiple of ${size} items, found ${items.length}.`);
+  return Array.from({ length: items.length / size }, (_, place) => items.slice(place * size, (place + 1) * size));
+}
+
+// What a page reads of each message, with the bounds of palmatch.live.messages.
+
+const number = (least, most) => (value) => typeof value === "number" && value >= least && value <= most;
+const whole = (most = 2 ** 53) => (value) => Number.isInteger(value) && value >= 0 && value <= most;
+const text = (value) => typeof value === "string" && value.length > 0;
+const flag = (value) => typeof value === "boolean";
+const bytes = (value) => value instanceof Uint8Array;
+const hash = (value) => bytes(value) && value.length === 32;
+const list = (shape) => (value) => Array.isArray(value) && value.every((item) => fits(shape, item));
+const maybe = (shape) => (value) => (value ?? null) === null || fits(shape, value);
+const fits = (shape, value) => typeof shape === "function"
+  ? shape(value)
+  : typeof value === "object" && value !== null && Object.entries(shape).every(([name, inner]) => fits(inner, value[name]));
+const PARTITION = { edge: number(0, 1e7), spacing: number(0, 1e7), origin: list(number(-180, 180)) };
+const CHANNEL = { cell_of: bytes, chances: bytes, values: bytes, opening: bytes, earlier: list({ channel: hash, values: bytes }) };
+const SHAPES = {
+  open: {
+    protocol: text, classes: list(number(0, 1000)), partition: PARTITION, joins_close: whole(), start: whole(), slot: number(0, DAY),
+    slots: whole(100_000), issuer: bytes, resources: hash, step: number(0, 1), patience: whole(100_000), slack: number(0, 1),
+    growth: number(0, 1),
+  },
+  issuer: { key: bytes },
+  heard: { sequence: whole(), tags: bytes },
+  roster: { opened: hash, regions: list({ region: text, counts: list(whole()), members: hash }) },
+  members: { tags: bytes, classes: bytes },
+  tables: { roster: hash, tables: list({ region: text, epsilon_class: whole(255), table: hash }) },
+  table: {
+    region: text, epsilon: number(0, 1000), resources: list(text), channel: maybe(CHANNEL),
+    listed: maybe({ size: whole(), places: bytes, hashes: bytes, positions: hash }),
+  },
+  bulletin: { region: text, sequence: whole(), previous: hash, holders: bytes, call: whole(), prices: bytes, over: flag },
+  result: { roster: hash, transcripts: list({ region: text, transcript: hash }) },
+  transcript: {
+    resources: list(text), tags: bytes, region: bytes, epsilon_class: bytes, channels: list(hash), channel: bytes, reports: bytes,
+    assigned: bytes, prices: bytes,
+  },
+  resource: { name: text, sealing: bytes, until: whole() },
+};
+
+/** The packet of a signed body, padded to the size of its kind. */
+function packetOf(kind, body, signature) {
+  const start = join(Uint8Array.of(0x84), writeCbor(VERSION), writeCbor(body), writeCbor(signature));
+  const missing = (kind === "join" ? PADDED_JOIN : PADDED) - start.length - 3;
+  if (missing < 0) throw new Error(`A message ${kind} is too large.`);
+  return join(start, Uint8Array.of(0x59, missing >> 8, missing & 255), new Uint8Array(missing));
+}
+
+/** {version, body, signature} of a packet; null for what is none. */
+function opened(packet) {
+  try {
+    const [version, body, signature] = readCbor(packet);
+    return { version, body: body.slice(), signature: signature.slice() };
+  } catch {
+    return null;
+  }
+}
 
 /** A connection to a hub: what was said on each topic, and waiting for it. Everything sent is also told to `spy`. */
 export class Bus {
@@ -27,49 +92,57 @@ export class Bus {
     this.spy = spy;
     this.values = new Map();
     this.waiting = new Map();
-    this.socket = new WebSocket(address, "palmatch.json");
+    this.socket = new WebSocket(address, "palmatch.cbor");
+    this.socket.binaryType = "arraybuffer";
     this.ready = new Promise((resolve, reject) => {
       this.socket.onopen = resolve;
       this.socket.onerror = () => reject(new Error(`There is no hub at ${address}.`));
     });
-    this.socket.onmessage = ({ data }) => this.came(JSON.parse(data));
+    this.socket.onmessage = ({ data }) => this.came(new Uint8Array(data));
   }
 
-  came({ op, topic, packet, reason }) {
-    if (op === "refused" || op === "not_subscribed") console.warn(`${topic}: ${reason}`);
-    if (op !== "message") return;
-    const found = { topic, body: fromBase64(packet.body), signature: fromBase64(packet.signature) };
+  /** Take a frame: an operation, the length of a topic, the topic, and a packet or a reason. */
+  came(frame) {
+    const end = 3 + 256 * frame[1] + frame[2];
+    const [op, topic, payload] = [frame[0], new TextDecoder().decode(frame.slice(3, end)), frame.slice(end)];
+    if (op === REFUSED || op === NOT_SUBSCRIBED) console.warn(`${topic}: ${new TextDecoder().decode(payload)}`);
+    const found = op === MESSAGE || op === RETAINED ? opened(payload) : null;
+    if (found === null) return;
     this.values.set(topic, found);
     for (const told of this.waiting.get(topic) ?? []) told(found);
     this.any?.(topic, found.body);
   }
 
-  say(message) {
-    const text = JSON.stringify(message);
-    const padded = JSON.stringify({ ...message, padding: " ".repeat(Math.max(0, PADDED - text.length - 13)) });
-    this.socket.send(padded);
-    this.spy(message, padded.length);
+  send(op, topic, payload, shown) {
+    const name = new TextEncoder().encode(topic);
+    const frame = join(Uint8Array.of(op, name.length >> 8, name.length & 255), name, payload);
+    this.socket.send(frame);
+    this.spy({ topic, ...shown }, frame.length);
+  }
+
+  /** Publish a packet; `message` is what it says, for `spy`. */
+  publish(topic, packet, message) {
+    this.send(PUBLISH, topic, packet, { message });
+  }
+
+  /** Ask for what is published by a topic or pattern. */
+  ask(topic) {
+    this.send(SUBSCRIBE, topic, new Uint8Array());
   }
 
   subscribe(topic, told) {
     const known = this.waiting.has(topic);
     if (!known) this.waiting.set(topic, new Set());
     if (told) this.waiting.get(topic).add(told);
-    if (known) return;
-    const message = { op: "subscribe", topic }, text = JSON.stringify(message);
-    this.socket.send(text);
-    this.spy(message, text.length);
+    if (!known) this.ask(topic);
   }
 
   /** The retained packet of a topic, as soon as there is one. */
   async value(topic, seconds) {
     if (this.values.has(topic)) return this.values.get(topic);
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => reject(new Error(`There was no ${topic} in time.`)), 1000 * seconds);
-      this.subscribe(topic, (found) => {
-        clearTimeout(timer);
-        resolve(found);
-      });
+      wait(seconds).then(() => reject(new Error(`There was no ${topic} in time.`)));
+      this.subscribe(topic, resolve);
     });
   }
 
@@ -81,17 +154,32 @@ export class Bus {
 /** One device in one game. `trust` has the public keys in base64 and the partition; `obtain` asks the issuer. */
 export class Player {
   constructor(bus, trust, game, { machineOf, position, obtain, told = () => {} }) {
-    Object.assign(this, { bus, trust, game, machineOf, position, obtain, told, came: [], wake: () => {} });
+    Object.assign(this, { bus, trust, game, machineOf, position, obtain, told, came: [], wake: () => {}, sending: new Set() });
+    // Within a game a clock that is not set.
+    this.zero = Date.now() - performance.now();
+  }
+
+  /** Seconds since 1970. */
+  clock() {
+    return (this.zero + performance.now()) / 1000;
   }
 
   /** What the board, or whichever key is given, has said; the signature is checked on the bytes that came. */
   async statement(kind, seconds, { name, key = this.trust.board, context } = {}) {
     const topic = topicOf(this.game, kind, name);
-    const { body, signature } = await this.bus.value(topic, seconds);
-    if (!(await verify(fromBase64(key), signature, signedBytes(context ?? topic, body)))) {
+    return this.read(kind, topic, await this.bus.value(topic, seconds), key, context);
+  }
+
+  async read(kind, topic, { version, body, signature }, key = this.trust.board, context = topic) {
+    if (version !== VERSION) {
+      throw new Error(`This is protocol version ${version}, and this page understands version ${VERSION}: reload it.`);
+    }
+    if (!(await verify(fromBase64(key), signature, signedBytes(context, body)))) {
       throw new Error(`The signature of ${kind} is not by the key that it should be by.`);
     }
-    return { message: readCbor(body), hash: await hashOf(topic, body), body };
+    const message = readCbor(body);
+    if (!fits(SHAPES[kind], message)) throw new Error(`Not a message ${kind}.`);
+    return { message, hash: await hashOf(topic, body) };
   }
 
   /** Whether the board has said that it has this device's join or report: public, whatever was reported. */
@@ -100,27 +188,34 @@ export class Player {
     const found = this.bus.values.get(topic);
     if (!found) return false;
     try {
-      const { message } = await this.statementOf(topic, found);
+      const { message } = await this.read("heard", topic, found);
       return message.sequence === sequence && split(message.tags, 8).some((tag) => equal(tag, this.tag));
     } catch {
       return false;
     }
   }
 
-  async publish(topic, message, times = [0], sequence = null) {
-    const body = new TextEncoder().encode(JSON.stringify(message));
-    const packet = { version: 1, body: base64(body), signature: base64(await this.signer.sign(signedBytes(topic, body))) };
-    const began = performance.now();
-    for (const time of times) {
-      await wait(time - (performance.now() - began) / 1000);
+  /** Publish a message at the times, in seconds since 1970, that `timesBy` gives for when it is signed. */
+  async publish(topic, message, timesBy, sequence = null) {
+    const body = writeCbor(message);
+    const packet = packetOf(topic.split("/")[3], body, await this.signer.sign(signedBytes(topic, body)));
+    for (const time of timesBy(this.clock())) {
+      await wait(time - this.clock());
       if (sequence !== null && (await this.isHeard(sequence))) return;
       // A game that ended early, as with a spent budget, has closed the connection before the last copies are due.
       if (this.bus.socket.readyState !== WebSocket.OPEN) return;
-      this.bus.say({ op: "publish", topic, packet });
+      this.bus.publish(topic, packet, message);
     }
   }
 
-  /** Play until there is a result; return {resources, report, table, epsilon}. */
+  /** Publish in each share of a window that began at a time, at the offset that the machine drew, until it is heard. */
+  later(topic, message, shares, offset, began, window, sequence = null) {
+    const sent = this.publish(topic, message, (now) => sendingTimes(shares, offset, began, window, now), sequence);
+    this.sending.add(sent);
+    sent.catch(() => {}).then(() => this.sending.delete(sent));
+  }
+
+  /** Play until there is a result; return {resource, report, table, epsilon}. */
   async play() {
     this.opened = await this.statement("open", 600);
     const open = this.opened.message;
@@ -130,14 +225,15 @@ export class Player {
     const token = await newToken(open.issuer, this.game, this.signer.key, this.obtain);
     this.tag = await tagOf(this.game, this.signer.key);
     this.machine = await this.machineOf(hex(this.tag), open.protocol);
-    this.resources = [];
+    this.resource = null;
     this.bus.subscribe(topicOf(this.game, "heard", this.machine.owner.place.region));
+    const began = this.clock();
     const [send] = await this.take(this.openRecord(open), this.opened.hash);
     if (!send) return { left: true };
-    const number = await this.joins(open, send.message, token, send.offset);
+    const number = await this.joins(open, send.message, token, send.offset, began);
     await this.tables(open, send.message, number);
     await (open.protocol === "report" ? this.reported(open) : this.slots(open));
-    return { resources: this.resources, report: this.machine.report, table: this.machine.table, epsilon: this.machine.epsilon };
+    return { resource: this.resource, report: this.machine.report, table: this.machine.table, epsilon: this.machine.epsilon };
   }
 
   async take(record, hash) {
@@ -154,28 +250,29 @@ export class Player {
       kind: "open", version: 1, game: this.game, protocol: open.protocol, classes: open.classes, resources: hex(open.resources),
       partition: { edge, spacing, latitude: origin[0], longitude: origin[1] }, start: open.start / 1000, slot: open.slot,
       slots: open.slots, step: open.step, patience: open.patience, slack: open.slack, growth: open.growth,
-      demand: open.demand ?? 1,
     };
   }
 
-  async joins(open, joined, token, offset) {
+  async joins(open, joined, token, offset, began) {
     const number = open.classes.indexOf(joined.epsilon);
     const message = {
-      token: { prefix: base64(token.prefix), signature: base64(token.signature) }, key: base64(this.signer.key),
-      region: joined.region, epsilon_class: number, ...(joined.demand > 1 ? { demand: joined.demand } : {}),
+      token: { prefix: token.prefix, signature: token.signature }, key: this.signer.key, region: joined.region, epsilon_class: number,
     };
-    const left = Math.max(open.joins_close / 1000 - Date.now() / 1000, 0);
+    const left = Math.max(open.joins_close / 1000 - began, 0);
     this.told("joins", joined);
-    this.publish(topicOf(this.game, "join"), message, timesIn(COPIES, offset, left), JOIN);
+    this.later(topicOf(this.game, "join"), message, COPIES, offset, began, left, JOIN);
     this.roster = await this.statement("roster", left + 120);
     const named = this.roster.message.regions.find(({ region }) => region === joined.region);
     if (!named) throw new Error("The roster does not have this device's square: it may be too far away, or the join too late.");
     const listed = await this.statement("members", 60, { name: joined.region });
     if (!equal(named.members, listed.hash)) throw new Error("The list of members is not the one that the roster names.");
-    const tags = split(listed.message.tags, 8), demands = demandsOf(listed.message);
+    const tags = split(listed.message.tags, 8);
+    const counted = open.classes.map((_, own) => listed.message.classes.filter((one) => one === own).length);
+    if (tags.length !== listed.message.classes.length || `${named.counts}` !== `${counted}`) {
+      throw new Error("The roster's counts are not those of the list of members.");
+    }
     const place = tags.findIndex((tag) => equal(tag, this.tag));
     if (place < 0 || listed.message.classes[place] !== number) throw new Error("The roster does not have this device.");
-    this.demands = tags.map((tag, row) => [hex(tag), demands[row]]).filter(([, demand]) => demand !== 1);
     return number;
   }
 
@@ -189,37 +286,46 @@ export class Player {
       const found = listed.message.tables.find((item) => item.region === region && item.epsilon_class === place);
       return count && found ? [{ region, epsilon: open.classes[place], agents: count, table: hex(found.table) }] : [];
     }));
-    await this.take({ kind: "roster", game: this.game, counts, demands: this.demands }, hex(this.roster.hash) + hex(listed.hash));
+    await this.take({ kind: "roster", game: this.game, counts }, hex(this.roster.hash) + hex(listed.hash));
     const table = await this.statement("table", 60, { name: `${joined.region}~${number}` });
     // Before the device decides: a subscription that had to wait for that would tell how long it took.
     if (open.protocol === "report") {
       for (const topic of [topicOf(this.game, "result"), topicOf(this.game, "transcript", joined.region)]) this.bus.subscribe(topic);
     } else {
       this.bus.subscribe(topicOf(this.game, "bulletin", joined.region), (found) => {
-        this.came.push(found);
+        // Beyond that the oldest is dropped, as if it had been lost.
+        if (this.came.push(found) > MOST_BULLETINS) this.came.shift();
         this.wake();
       });
     }
-    const began = Math.max(open.start / 1000, Date.now() / 1000);
-    const sends = await this.take(tableRecord(this.game, table.message), table.hash);
+    // Before the window begins: to look through a table can take longer than the margin.
+    const record = tableRecord(this.game, table.message);
+    await this.machine.prepare(record, hex(table.hash));
+    this.began = Math.max(open.start / 1000, this.clock());
+    // A table that came late leaves less of the slot of the reports; half of one at least, to decide and write in.
+    const left = Math.max(open.start / 1000 + open.slot - this.began, open.slot / 2);
+    const sends = await this.take(record, table.hash);
     this.told("table", this.machine.table);
-    for (const send of sends) this.say(send, open.slot, began - Date.now() / 1000, COPIES);
+    this.say(sends, left);
   }
 
-  say({ message, offset }, slot, delay, shares) {
-    const times = timesIn(shares, offset, slot).map((time) => delay + time);
-    const tag = base64(this.tag);
-    this.told("sends", message);
-    if (message.kind === "report") {
-      const told = { sequence: message.sequence, tag, channel: base64(fromHex(message.channel)), report: message.report };
-      this.publish(topicOf(this.game, "report"), told, times, REPORT);
-    } else {
-      this.publish(topicOf(this.game, "bid", message.resource), { sequence: message.sequence, tag, offer: message.offer }, times);
+  /** Send reports and bids within a window; return the hand-overs. */
+  say(sends, window) {
+    for (const { message, offset } of sends) {
+      if (message.kind !== "handover") this.told("sends", message);
+      if (message.kind === "report") {
+        const told = { sequence: message.sequence, tag: this.tag, channel: fromHex(message.channel), report: message.report };
+        this.later(topicOf(this.game, "report"), told, COPIES, offset, this.began, window, REPORT);
+      } else if (message.kind === "bid") {
+        const told = { sequence: message.sequence, tag: this.tag, offer: new Float(message.offer) };
+        this.later(topicOf(this.game, "bid", message.resource), told, ONE_COPY, offset, this.began, window);
+      }
     }
+    return sends.filter(({ message: { kind } }) => kind === "handover");
   }
 
   async reported(open) {
-    const patience = Math.max(open.start / 1000 - Date.now() / 1000, 0) + open.slot * open.slots + 600;
+    const patience = Math.max(open.start / 1000 - this.clock(), 0) + open.slot * open.slots + 600;
     const result = (await this.statement("result", patience)).message;
     const own = this.machine.owner.place.region;
     const transcript = await this.statement("transcript", 60, { name: own });
@@ -233,60 +339,52 @@ export class Player {
 
   async slots(open) {
     const topic = topicOf(this.game, "bulletin", this.machine.owner.place.region);
+    let heard = this.began;
     while (!this.machine.done && !this.machine.left) {
       if (!this.came.length) await Promise.race([new Promise((resolve) => (this.wake = resolve)), wait(4 * open.slot)]);
       const found = this.came.shift();
+      if (!found && this.clock() > heard + SILENCE) throw new Error(`The board has said nothing for ${SILENCE} s.`);
       if (!found) continue;
-      const { message, hash } = await this.statementOf(topic, found);
-      const began = Math.max(open.start / 1000, Date.now() / 1000);
-      const sends = await this.take(bulletinRecord(this.game, message), hash);
-      const handovers = sends.filter(({ message: { kind } }) => kind === "handover");
-      for (const send of sends) if (!handovers.includes(send)) this.say(send, open.slot, began - Date.now() / 1000, ONCE);
+      heard = this.clock();
+      const { message, hash } = await this.read("bulletin", topic, found);
+      // Before the machine decides: how long it takes must not show in when its message leaves.
+      this.began = Math.max(open.start / 1000, this.clock());
+      const handovers = this.say(await this.take(bulletinRecord(this.game, message), hash), open.slot);
+      // Not before that has left: the next decision would delay it by as long as it takes.
+      await Promise.all(this.sending);
       if (handovers.length) {
         // A vehicle serves the agent that the result names.
         await this.statement("result", open.slot * open.slots + 600);
         await this.handOver(handovers);
       }
     }
+    // The connection ends with the game.
+    await wait(this.began + marginOf(open.slot) - this.clock());
   }
 
-  async statementOf(topic, { body, signature }) {
-    if (!(await verify(fromBase64(this.trust.board), signature, signedBytes(topic, body)))) throw new Error("A statement is not the board's.");
-    return { message: readCbor(body), hash: await hashOf(topic, body) };
+  /** Hand over to the resource that the device got, if it got one. */
+  async handOver([send]) {
+    if (!send) return;
+    const { resource } = send.message;
+    this.resource = resource;
+    const found = await this.statement("resource", 60, { name: resource, key: this.trust.operator, context: "certificate" });
+    const gone = (this.trust.removed ?? []).some(({ name, until }) => name === resource && found.message.until <= until);
+    if (gone || found.message.name !== resource || found.message.until < 1000 * this.clock()) throw new Error("The resource's certificate is not valid.");
+    const topic = topicOf(this.game, "handover", resource);
+    const sealed = await sealPosition(found.message.sealing, topic, this.tag, ...this.position);
+    this.told("handover", { resource });
+    await this.publish(topic, { key: this.signer.key, sealed }, (now) => [now, now + 1, now + 2]);
   }
-
-  /** Hand over to every resource that the device got, to all at the same time; one that fails does not stop the others. */
-  async handOver(sends) {
-    const done = await Promise.allSettled(sends.map(async ({ message: { resource } }) => {
-      this.resources.push(resource);
-      const found = await this.statement("resource", 60, { name: resource, key: this.trust.operator, context: "certificate" });
-      const gone = (this.trust.removed ?? []).some(({ name, until }) => name === resource && found.message.until <= until);
-      if (gone || found.message.name !== resource || found.message.until < Date.now()) throw new Error("The resource's certificate is not valid.");
-      const topic = topicOf(this.game, "handover", resource);
-      const sealed = await sealPosition(found.message.sealing, topic, this.tag, ...this.position);
-      this.told("handover", { resource });
-      await this.publish(topic, { key: base64(this.signer.key), sealed: base64(sealed) }, [0, 1, 2]);
-    }));
-    const failed = done.find(({ status }) => status === "rejected");
-    if (failed) throw failed.reason;
-  }
-}
-
-/** The demand of each line: 1 where nothing is said, and 0, which no agent has, where it does not fit. */
-function demandsOf({ tags, demands }) {
-  const lines = tags.length / 8;
-  if (demands === undefined) return Array(lines).fill(1);
-  return demands.length === lines ? Array.from(demands) : Array(lines).fill(0);
 }
 
 function tableRecord(game, table) {
   const { channel, region, epsilon, resources, listed } = table;
   if (!channel) throw new Error("This game has no reports: a browser cannot play it.");
-  const width = resources.length, values = rows(unpack("d", channel.values), width);
+  const width = resources.length, values = split(unpack("d", channel.values), width);
   return {
     kind: "table", game, region, epsilon, resources, listed: listed && listedRecord(listed), cell_of: unpack("I", channel.cell_of),
-    chances: rows(unpack("Q", channel.chances), values.length), values, opening: unpack("d", channel.opening),
-    earlier: channel.earlier.map((item) => ({ channel: hex(item.channel), values: rows(unpack("d", item.values), width) })),
+    chances: split(unpack("Q", channel.chances), values.length), values, opening: unpack("d", channel.opening),
+    earlier: channel.earlier.map((item) => ({ channel: hex(item.channel), values: split(unpack("d", item.values), width) })),
   };
 }
 
@@ -303,13 +401,17 @@ function bulletinRecord(game, bulletin) {
 }
 
 function resultRecord(game, open, roster, transcript) {
-  const names = transcript.resources, demands = demandsOf(transcript);
+  const names = transcript.resources;
   const [region, channel, report, place] = [["I", "region"], ["i", "channel"], ["i", "reports"], ["i", "assigned"]]
     .map(([code, field]) => unpack(code, transcript[field]));
-  const assigned = split(transcript.tags, 8).flatMap((tag, row) => (report[row] < 0 || channel[row] < 0 ? [] : [{
+  const tags = split(transcript.tags, 8), prices = unpack("d", transcript.prices);
+  const columns = [region, channel, report, place, transcript.epsilon_class];
+  if (columns.some((column) => column.length !== tags.length) || prices.length !== names.length) {
+    throw new Error("The transcript does not have one line for each agent and one price for each resource.");
+  }
+  const assigned = tags.flatMap((tag, row) => (report[row] < 0 || channel[row] < 0 ? [] : [{
     tag: hex(tag), region: roster.regions[region[row]].region, epsilon: open.classes[transcript.epsilon_class[row]],
     channel: hex(transcript.channels[channel[row]]), report: report[row], resource: place[row] < 0 ? null : names[place[row]],
-    demand: demands[row],
   }]));
-  return { kind: "result", game, assigned, prices: unpack("d", transcript.prices).map((price, row) => [names[row], price]) };
+  return { kind: "result", game, assigned, prices: prices.map((price, row) => [names[row], price]) };
 }

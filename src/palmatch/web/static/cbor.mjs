@@ -1,4 +1,69 @@
-// Reads the CBOR that the protocol uses: numbers, bytes, text, lists, maps, booleans and null; nothing else.
+// The CBOR that the protocol uses: numbers, bytes, text, lists, maps, booleans and null; nothing else.
+
+/** A number that is written as a float, also where it is whole. */
+export class Float {
+  constructor(value) {
+    this.value = value;
+  }
+
+  toJSON() {
+    return this.value;
+  }
+}
+
+const utf8 = new TextEncoder();
+
+function joined(...parts) {
+  const all = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
+}
+
+const bytesOf = (setter, size, value) => {
+  const view = new DataView(new ArrayBuffer(size));
+  view[setter](0, value);
+  return new Uint8Array(view.buffer);
+};
+
+/** The head of an item: its kind and its length or number, in as few bytes as that takes. */
+function head(kind, count) {
+  if (count < 24) return Uint8Array.of((kind << 5) | count);
+  if (count < 2 ** 8) return Uint8Array.of((kind << 5) | 24, count);
+  if (count < 2 ** 16) return joined(Uint8Array.of((kind << 5) | 25), bytesOf("setUint16", 2, count));
+  if (count < 2 ** 32) return joined(Uint8Array.of((kind << 5) | 26), bytesOf("setUint32", 4, count));
+  return joined(Uint8Array.of((kind << 5) | 27), bytesOf("setBigUint64", 8, BigInt(count)));
+}
+
+/** A float in the fewest bytes that hold it: 2, 4 or 8. */
+function float(value) {
+  if (Math.fround(value) !== value) return joined(Uint8Array.of(0xfb), bytesOf("setFloat64", 8, value));
+  const single = bytesOf("setFloat32", 4, value);
+  const bits = new DataView(single.buffer).getUint32(0);
+  const [sign, exponent, fraction] = [(bits >>> 31) << 15, ((bits >>> 23) & 255) - 127, bits & 0x7fffff];
+  const steps = Math.abs(value) * 2 ** 24;
+  const normal = exponent >= -14 && exponent <= 15 && (fraction & 0x1fff) === 0;
+  if (normal || (exponent < -14 && Number.isInteger(steps))) {
+    const half = sign | (normal ? ((exponent + 15) << 10) | (fraction >>> 13) : steps);
+    return Uint8Array.of(0xf9, half >> 8, half & 255);
+  }
+  return joined(Uint8Array.of(0xfa), single);
+}
+
+/** Canonical CBOR: equal values give equal bytes, those that palmatch.live.codec writes. */
+export function writeCbor(value) {
+  if (value instanceof Uint8Array) return joined(head(2, value.length), value);
+  if (value instanceof Float) return float(value.value);
+  if (typeof value === "string") return joined(head(3, utf8.encode(value).length), utf8.encode(value));
+  if (Number.isInteger(value) && value >= 0 && value <= 2 ** 53) return head(0, value);
+  if (Array.isArray(value)) return joined(head(4, value.length), ...value.map(writeCbor));
+  if (typeof value !== "object" || value === null) throw new Error("a value that the protocol does not use");
+  const names = Object.keys(value).sort((one, two) => one.length - two.length || (one < two ? -1 : 1));
+  return joined(head(5, names.length), ...names.flatMap((name) => [writeCbor(name), writeCbor(value[name])]));
+}
 
 const DEPTH = 8;
 

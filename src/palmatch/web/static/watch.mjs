@@ -22,7 +22,7 @@ function connect(address, pause) {
     at("live-status").textContent = `Connected to ${address}: waiting for games.`;
     [pause, next, lost] = [FIRST_PAUSE, FIRST_PAUSE, "The hub closed the connection"];
     bus.any = (topic, body) => heard(bus, topic, body);
-    bus.socket.send(JSON.stringify({ op: "subscribe", topic: "pm/1/+/open" }));
+    bus.ask("pm/1/+/open");
   }, () => {});
   bus.socket.onclose = () => {
     at("live-status").textContent = `${lost}; the next attempt is in ${pause} s.`;
@@ -37,7 +37,7 @@ function heard(bus, topic, body) {
   if (kind === "open") {
     if (!games.has(game)) games.set(game, { method: message.method, classes: message.classes, state: "joining" });
     // Also for a game that is known: this may be another connection.
-    for (const wanted of ["roster", "result"]) bus.socket.send(JSON.stringify({ op: "subscribe", topic: topicOf(game, wanted) }));
+    for (const wanted of ["roster", "result"]) bus.ask(topicOf(game, wanted));
   }
   const known = games.get(game);
   if (!known) return;

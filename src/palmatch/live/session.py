@@ -1,0 +1,471 @@
+"""A device on the bus: drives the state machines of `palmatch.device` over a transport, through one game.
+
+It verifies signatures and hashes, hands records to the machine, and sends what the machine returns, when it says. What
+is sent, how large it is and when it leaves depends on nothing else: also subscriptions begin before the machine decides
+and end when its margin is over, so that nothing shows how long it took. The position is used once, to seal it to the
+key of the resource, after the machine has accepted the result.
+
+`Retained` waits for statements, which may get lost: what does not come is asked for again at growing intervals, since
+thousands of devices that wait must not keep a broker busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
+from typing import Any, TypeVar
+
+from palmatch.device import records as r
+from palmatch.device.state import Machine
+from palmatch.device.windows import COPIES, ONCE, Share, margin_of, sending_times
+from palmatch.errors import ProtocolError, TransportError
+from palmatch.live import messages as m
+from palmatch.live import tokens
+from palmatch.live.codec import Envelope, decode
+from palmatch.live.keys import seal_position, verify
+from palmatch.live.records import (
+    bulletin_record,
+    heard_tags,
+    is_member,
+    join_message,
+    open_record,
+    result_record,
+    roster_record,
+    spoken_message,
+    table_record,
+)
+from palmatch.live.tokens import Identity
+from palmatch.live.topics import Topic, game_name, number_of, table_name
+from palmatch.live.transport.base import Transport
+from palmatch.live.trust import Trust, expect
+
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 1.0, 8.0
+
+
+class Retained:
+    """The first packet that comes of each topic, on one transport, and the newest."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._found: dict[str, asyncio.Future[bytes]] = {}
+        self._newest: dict[str, bytes] = {}
+        self._asking: set[asyncio.Task[None]] = set()
+
+    async def watch(self, *topics: Topic) -> None:
+        """Subscribe to what will be needed, so that it is there as soon as it is published."""
+        for topic in topics:
+            if str(topic) not in self._found:
+                self._found[str(topic)] = asyncio.get_running_loop().create_future()
+                await self._ask(topic)
+
+    async def value(self, topic: Topic, patience: float, *, quiet: float = 0.0) -> bytes:
+        """Return a packet; for the first `quiet` seconds it cannot be there yet, and is not asked for again."""
+        known = self._found.get(str(topic))
+        if known is not None and known.done():
+            return known.result()
+        await self.watch(topic)
+        found, loop = self._found[str(topic)], asyncio.get_running_loop()
+        until, delay = loop.time() + patience, quiet + _SHORTEST_SECONDS
+        while not found.done() and (left := until - loop.time()) > 0:
+            await asyncio.wait([found], timeout=min(delay, left))
+            if not found.done():
+                # On a network that is cut off this takes longer than the value does when the network is back.
+                asking = asyncio.create_task(self._ask(topic))
+                self._asking.add(asking)
+                asking.add_done_callback(self._asking.discard)
+                waiting: list[asyncio.Future[Any]] = [found, asking]
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                delay = min(2 * delay, _LONGEST_SECONDS)
+        if not found.done():
+            raise TransportError(f"There was no {topic.kind} of game {topic.game} in time.")
+        return found.result()
+
+    def newest(self, topic: Topic) -> bytes | None:
+        """Return the last packet that has come of a topic that is watched."""
+        return self._newest.get(str(topic))
+
+    async def close(self) -> None:
+        """End all subscriptions."""
+        for asking in self._asking:
+            asking.cancel()
+        for topic in self._found:
+            with suppress(TransportError):
+                await self._transport.unsubscribe(topic, self._came)
+        self._found.clear()
+
+    async def _ask(self, topic: Topic) -> None:
+        """Subscribe anew, so that a retained value comes again; without a broker this is tried again later."""
+        with suppress(TransportError):
+            await self._transport.unsubscribe(topic, self._came)
+            await self._transport.subscribe(topic, self._came)
+
+    def _came(self, topic: str, packet: bytes) -> None:
+        self._newest[topic] = packet
+        found = self._found.get(topic)
+        if found is not None and not found.done():
+            found.set_result(packet)
+
+
+# The sequence numbers by which the board says whose messages it has heard.
+_JOIN, _REPORT = 0, 1
+# Between one hand-over and the same one again; long enough for a resource to connect again after a broker's end.
+_HANDOVER_SECONDS = (0.5, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0)
+_DAY = 86_400.0
+_NEXT = {
+    "report": "the report is on its way, and the result follows",
+    "bids": "bidding slot by slot",
+    "rounds": "claiming slot by slot",
+}
+# Bulletins that wait to be read; beyond that the oldest is dropped, as if it had been lost.
+_MOST_BULLETINS = 64
+# A board that says nothing for so long is gone.
+_SILENCE_SECONDS = 600.0
+# What a game came to is published before the next one is opened; for so long after that it may still be on its way.
+_OVERDUE_SECONDS = 10.0
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(slots=True)
+class Played:
+    """What came of a game for one device, and what it sent."""
+
+    game: str
+    resource: str | None = None
+    # What the resource said to the hand-over, if it said anything.
+    answer: str | None = None
+    epsilon: float = 0.0
+    sent: int = 0
+    bytes: int = 0
+    # The board has gone on to later games, and this device has not learnt what came of this one.
+    cut_off: bool = False
+
+
+class DeviceSession:
+    """One device in one game.
+
+    Parameters
+    ----------
+    machine:
+        The state machine of the game's protocol, whose owner has the identity's tag.
+    position:
+        Latitude and longitude, for the resource that serves the agent and for no other party.
+    noted:
+        Told how far the game is, for the owner.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        trust: Trust,
+        game: str,
+        identity: Identity,
+        machine: Machine,
+        position: tuple[float, float],
+        *,
+        clock: Callable[[], float] = time.time,
+        retained: Retained | None = None,
+        noted: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._retained = retained or Retained(transport)
+        self.transport, self.trust, self.identity, self.machine = transport, trust, identity, machine
+        self.position, self._clock, self._noted = position, clock, noted
+        self.tag = identity.tag(game)
+        self.played = Played(game)
+        self._roster: Envelope
+        self._sending: set[asyncio.Task[None]] = set()
+        self._came: asyncio.Queue[bytes] = asyncio.Queue(_MOST_BULLETINS)
+        # When the window of the last decision began; what the device does by its own clock is counted from there.
+        self._began = 0.0
+        # The announced end of the game, and what waits for the board to go on to the next one.
+        self._end = 0.0
+        self._ended: asyncio.Task[None] | None = None
+        series, number = number_of(game)
+        self._next = Topic(game_name(series, number + 1), "open")
+
+    async def play(self) -> Played:
+        """Play until there is a result for this device; raise Refused or ProtocolError where it must not go on."""
+        try:
+            # The next game, too: a subscription after the decision would show how long that took.
+            await self._retained.watch(*topics_of(self.played.game, self.machine.owner.place.region), self._next)
+            opened = await self._statement("open", _DAY)
+            opening = self.trust.opened(opened)
+            self._end = opening.start / 1000 + opening.slot * opening.slots
+            await self._check_issuer(opening)
+            began = self._clock()
+            joined = self._deliver(open_record(opened), opened.hash.hex())
+            if not joined:
+                return self.played
+            number = await self._join(opening, joined, began)
+            if number is None:
+                return self.played
+            sends = await self._tables(opened, opening, number)
+            self._noted(f"the table is checked; {_NEXT[opening.protocol]}.")
+            await (self._reported(opened, opening) if opening.protocol == "report" else self._slots(opening, sends))
+            self.played.epsilon = self.machine.epsilon
+            return self.played
+        finally:
+            for task in (*self._sending, *([self._ended] if self._ended else [])):
+                task.cancel()
+            await self._end_bulletins()
+            await self._retained.close()
+
+    async def _check_issuer(self, opening: m.Open) -> None:
+        """Refuse a key for this device alone, which would tell it apart: in the opening, or behind its token."""
+        topic = Topic(self.played.game, "issuer")
+        packet = await self._retained.value(topic, _SILENCE_SECONDS)
+        if self.trust.issuer_says(decode(topic, packet)).key != opening.issuer:
+            raise ProtocolError("The board's issuer key is not the one that the issuer published: do not play.")
+        own = self.identity
+        if not tokens.is_valid(opening.issuer, self.played.game, own.signer.public, own.token):
+            raise ProtocolError("The token of this device is signed by another key than all others': do not play.")
+
+    async def _join(self, opening: m.Open, sends: Sequence[r.Send], began: float) -> int | None:
+        """Join, and wait for the roster; return the ε class, or None if the roster does not have this device."""
+        [send] = sends
+        assert isinstance(send.message, r.Join)
+        topic, message = join_message(send.message, opening, self.identity.token, self.identity.signer.public)
+        left = max(opening.joins_close / 1000 - began, 0.0)
+        self._later(topic, message, send.offset, began, left, shares=COPIES, sequence=_JOIN)
+        self._noted(f"taking part; tables come when joining ends, in {left:.0f} s.")
+        number = message.epsilon_class
+        await self._retained.watch(Topic(self.played.game, "table", table_name(message.region, number)))
+        # Thousands that ask again while the roster is being written would keep it from being written.
+        preparing = (opening.start - opening.joins_close) / 1000
+        self._roster = await self._statement("roster", left + _SILENCE_SECONDS, quiet=left + preparing / 4)
+        roster = expect(self._roster, m.Roster)
+        if not any(count.region == send.message.region for count in roster.regions):
+            return None
+        members = await self._statement("members", _SILENCE_SECONDS, send.message.region)
+        return number if is_member(members, self._roster, self.tag, number) else None
+
+    async def _tables(self, opened: Envelope, opening: m.Open, number: int) -> list[r.Send]:
+        """Take roster and table; what the machine returns is sent in the first slot, and hand-overs are returned."""
+        tables = await self._statement(
+            "tables", _SILENCE_SECONDS, quiet=max(opening.start / 1000 - self._clock(), 0.0) / 2
+        )
+        record, digest = roster_record(opened, self._roster, tables)
+        self._deliver(record, digest)
+        region = self.machine.owner.place.region
+        table = await self._statement("table", _SILENCE_SECONDS, table_name(region, number))
+        if opening.protocol != "report":
+            await self._ask_bulletins()
+        # Before the window begins: to look through a table can take longer than the margin.
+        found, digest = table_record(table), table.hash.hex()
+        self.machine.prepare(found, digest)
+        began = self._began = max(opening.start / 1000, self._clock())
+        # A table that came late leaves less of the slot of the reports; half of one at least, to decide and write in.
+        left = max(opening.start / 1000 + opening.slot - began, opening.slot / 2)
+        return self._send_in_slot(self._deliver(found, digest), began, left)
+
+    async def _reported(self, opened: Envelope, opening: m.Open) -> None:
+        """Wait for the result of the reports, have it checked, and hand over."""
+        # Until the slot has ended, and for as long again: matching takes its time.
+        quiet = max(self._began + 2 * opening.slot - self._clock(), 0.0)
+        result = await self._unless_over(self._statement("result", quiet + _SILENCE_SECONDS, quiet=quiet))
+        if result is None:
+            return
+        transcript = await self._statement("transcript", _SILENCE_SECONDS, self.machine.owner.place.region)
+        record = result_record(opened, self._roster, result, transcript)
+        await self._hand_over(self._deliver(record, transcript.hash.hex()))
+
+    async def _slots(self, opening: m.Open, handovers: list[r.Send]) -> None:
+        """Play slot by slot: each bulletin is taken once; a missed one is replaced by the one that is retained.
+
+        Resources serve the agents that the result names, so what is held is handed over when that is published.
+        """
+        heard = self._began
+        while not (self.machine.done or self.machine.left):
+            try:
+                patience = self._began + 4 * opening.slot - self._clock()
+                async with asyncio.timeout(max(patience, 0.0)):
+                    packet = await self._came.get()
+            except TimeoutError:
+                if self._clock() > heard + _SILENCE_SECONDS:
+                    raise TransportError(f"The board has said nothing for {_SILENCE_SECONDS:g} s.") from None
+                if self._ending().done():
+                    self.played.cut_off = True
+                    return
+                self._began = self._clock()
+                await self._ask_bulletins()
+                continue
+            heard = self._clock()
+            envelope = verify(decode(self._bulletins, packet), self.trust.board)
+            # Before the machine decides: how long it takes must not show in when its message leaves.
+            self._began = max(opening.start / 1000, self._clock())
+            sends = self._deliver(bulletin_record(envelope), envelope.hash.hex())
+            handovers += self._send_in_slot(sends, self._began, opening.slot)
+            # Not before that has left: the next decision would delay it by as long as it takes.
+            if self._sending:
+                await asyncio.wait(self._sending)
+        await asyncio.sleep(max(self._began + margin_of(opening.slot) - self._clock(), 0.0))
+        await self._end_bulletins()
+        if handovers:
+            waiting = self._statement("result", opening.slot * opening.slots + _SILENCE_SECONDS)
+            if await self._unless_over(waiting) is not None:
+                await self._hand_over(handovers)
+
+    async def _unless_over(self, waiting: Coroutine[Any, Any, _Value]) -> _Value | None:
+        """Wait for what a game came to; None where it has not come and the board has gone on to its next game."""
+        task = asyncio.create_task(waiting)
+        try:
+            await asyncio.wait({task, self._ending()}, return_when=asyncio.FIRST_COMPLETED)
+            self.played.cut_off = not task.done()
+            return task.result() if task.done() else None
+        finally:
+            task.cancel()
+
+    def _ending(self) -> asyncio.Task[None]:
+        """Return what is done once the board has gone on, and what is still on its way has had its time."""
+
+        async def ending() -> None:
+            quiet = max(self._end - self._clock(), 0.0)
+            self.trust.opened(decode(self._next, await self._retained.value(self._next, inf, quiet=quiet)))
+            await asyncio.sleep(_OVERDUE_SECONDS)
+
+        if self._ended is None:
+            self._ended = asyncio.create_task(ending())
+        return self._ended
+
+    @property
+    def _bulletins(self) -> Topic:
+        return Topic(self.played.game, "bulletin", self.machine.owner.place.region)
+
+    async def _ask_bulletins(self) -> None:
+        """Subscribe anew, so that the retained one comes again; without a broker this is tried again later."""
+        await self._end_bulletins()
+        with suppress(TransportError):
+            await self.transport.subscribe(self._bulletins, self._bulletin_came)
+
+    async def _end_bulletins(self) -> None:
+        with suppress(TransportError):
+            await self.transport.unsubscribe(self._bulletins, self._bulletin_came)
+
+    def _bulletin_came(self, _: str, packet: bytes) -> None:
+        if self._came.full():
+            self._came.get_nowait()
+        self._came.put_nowait(packet)
+
+    async def _hand_over(self, sends: Sequence[r.Send]) -> None:
+        """Seal the position to the key of the resource that the device got, and send it."""
+        for send in sends:
+            assert isinstance(send.message, r.Handover)
+            self.played.resource = send.message.resource
+            await self._hand_over_to(send.message.resource)
+
+    async def _hand_over_to(self, name: str) -> None:
+        """Seal the position to the key that the operator certified, and send it."""
+        place = Topic(self.played.game, "resource", name)
+        packet = await self._retained.value(place, _SILENCE_SECONDS)
+        certificate = self.trust.certified(decode(place, packet), int(self._clock() * 1000))
+        topic = Topic(self.played.game, "handover", name)
+        sealed = seal_position(certificate.sealing, topic, self.tag, *self.position)
+        packet = self.identity.signer.packet(topic, m.Handover(key=self.identity.signer.public, sealed=sealed))
+        await self._until_answered(topic, packet, certificate)
+
+    async def _until_answered(self, topic: Topic, packet: bytes, certificate: m.Certificate) -> None:
+        """Send a hand-over again until the resource has answered, a few times at most; the same one counts once."""
+        place = Topic(topic.game, "answer", certificate.name)
+        answered = asyncio.Event()
+
+        def handler(where: str, found: bytes) -> None:
+            answer = expect(verify(decode(where, found), certificate.signing), m.Answer)
+            if answer.tag == self.tag:
+                self.played.answer = answer.status
+                answered.set()
+
+        asked = False
+        try:
+            for wait in _HANDOVER_SECONDS:
+                # Without a broker, this one is lost.
+                with suppress(TransportError):
+                    if not asked:
+                        await self.transport.subscribe(place, handler)
+                        asked = True
+                    self._count(packet)
+                    await self.transport.publish(topic, packet)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait):
+                        await answered.wait()
+                    return
+        finally:
+            await self.transport.unsubscribe(place, handler)
+
+    # --- sending and receiving -------------------------------------------------------------------------------------
+
+    def _deliver(self, record: r.Received, digest: str) -> tuple[r.Send, ...]:
+        return self.machine.receive(record, digest)
+
+    def _send_in_slot(self, sends: Sequence[r.Send], began: float, slot: float) -> list[r.Send]:
+        """Send reports, bids and claims within a slot; return the hand-overs."""
+        for send in sends:
+            if isinstance(send.message, r.Report | r.Bid | r.Claim):
+                topic, message = spoken_message(send.message)
+                shares = COPIES if isinstance(send.message, r.Report) else ONCE
+                self._later(topic, message, send.offset, began, slot, shares=shares, sequence=_REPORT)
+        return [send for send in sends if isinstance(send.message, r.Handover)]
+
+    def _later(
+        self,
+        topic: Topic,
+        message: m.Message,
+        offset: float,
+        began: float,
+        window: float,
+        *,
+        shares: Sequence[Share],
+        sequence: int,
+    ) -> None:
+        """Send in each share of a window that began at a time, at the offset that the machine drew, until heard."""
+        packet = self.identity.signer.packet(topic, message)
+        now, clock = asyncio.get_running_loop().time(), self._clock()
+        times = [now - clock + when for when in sending_times(shares, offset, began, window, clock)]
+        task = asyncio.create_task(self._send(topic, packet, times, sequence))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send(self, topic: Topic, packet: bytes, times: Sequence[float], sequence: int) -> None:
+        for when in times:
+            await asyncio.sleep(max(when - asyncio.get_running_loop().time(), 0.0))
+            if self._is_heard(sequence):
+                return
+            self._count(packet)
+            # Without a connection this copy is lost, as any may be.
+            with suppress(TransportError):
+                await self.transport.publish(topic, packet)
+
+    def _is_heard(self, sequence: int) -> bool:
+        """Tell whether the board has said that it has this device's join or report: public, whatever was reported."""
+        topic = Topic(self.played.game, "heard", self.machine.owner.place.region)
+        packet = self._retained.newest(topic)
+        if packet is None:
+            return False
+        try:
+            number, tags = heard_tags(verify(decode(topic, packet), self.trust.board))
+        except ProtocolError:
+            return False
+        return number == sequence and self.tag in tags
+
+    def _count(self, packet: bytes) -> None:
+        self.played.sent += 1
+        self.played.bytes += len(packet)
+
+    async def _statement(self, kind: str, patience: float, name: str | None = None, *, quiet: float = 0.0) -> Envelope:
+        """Return what the board has said, or will have said after the `quiet` time at the latest.
+
+        The machine refuses a statement that contradicts another one that this device was told.
+        """
+        topic = Topic(self.played.game, kind, name)
+        return verify(decode(topic, await self._retained.value(topic, patience, quiet=quiet)), self.trust.board)
+
+
+@lru_cache(maxsize=256)
+def topics_of(game: str, region: str) -> tuple[Topic, ...]:
+    """Return what a device of a region has to read in any game, to be subscribed to before the game is opened."""
+    common = [Topic(game, kind) for kind in ("open", "issuer", "roster", "tables", "result")]
+    return (*common, *(Topic(game, kind, region) for kind in ("heard", "members", "transcript")))

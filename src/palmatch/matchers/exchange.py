@@ -1,0 +1,281 @@
+"""What an auction leaves open is closed by exchanges: a holder moves to a free unit and makes room.
+
+An agent that wants more may be in conflict with every unit that is still free, or hold one there already, while the
+holder of another unit may not. Bids have shown every list, and limits are public, so that exchanges are post-processing
+that any party can compute: as long as the lists gain by it, and beyond that where many units are left open.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from palmatch.matchers.holdings import first_units, held_units, hold_units, is_barred, make_holdings
+from palmatch.matchers.lists import ValueLists
+from palmatch.problem import FloatArray, IntArray
+from palmatch.regions.csr import offsets_from_sizes
+from palmatch.rounds.draws import SELECTION, Keys, draws
+from palmatch.seats import Seats
+
+# Chains of several holders are looked for where all lists together have at most so many entries, and up to this length.
+_MOST_ENTRIES, _LONGEST_CHAIN = 200_000, 6
+
+# Of the largest number of units that the lists allow, the share that is filled also where the lists lose by it.
+LEAST_FILLED = 0.95
+
+
+class _Lists(NamedTuple):
+    """The lists of agents, who are named as in `matchers.holdings`."""
+
+    list_of: IntArray
+    start: IntArray
+    resources: IntArray
+    values: FloatArray
+
+
+class _Slots(NamedTuple):
+    """The agent on each unit of resource r, `start[r]` to `start[r] + used[r] - 1`; there is room for `room[r]`."""
+
+    start: IntArray
+    agents: IntArray
+    used: IntArray
+    room: IntArray
+
+
+def exchange(
+    lists: ValueLists, capacities: Seats, units: IntArray, stream_keys: Keys, *, fill: bool = False
+) -> IntArray:
+    """Give units to agents that want more; return all units. Public streams, not rows, say which agents come first.
+
+    Where there are conflicts, as long as the sum of what the lists say grows. With `fill` also along shortest
+    alternating paths, until at least `LEAST_FILLED` of the largest number of units is filled: that number is reached
+    where no such path is left (Berge 1957).
+    """
+    demand, room = capacities.demand, np.minimum(capacities.capacity, int((capacities.demand > 0).sum()))
+    filled, most = len(units), min(int(demand.sum()), int(room.sum()))
+    has_conflicts = len(capacities.conflicts) > 0
+    if filled == most or not (has_conflicts or (fill and filled < LEAST_FILLED * most)):
+        return units
+    lists, first = lists.whole, first_units(capacities)
+    holdings = make_holdings(capacities, stream_keys)
+    hold_units(holdings, capacities, units)
+    order = first[np.argsort(draws(stream_keys, 0, SELECTION), kind="stable")]
+    table = _Lists(np.repeat(lists.list_of, np.diff(first)), lists.start, lists.resources, lists.values)
+    start = offsets_from_sizes(room)
+    slots = _Slots(start, np.full(start[-1], -1, dtype=np.int64), np.zeros(len(room), dtype=np.int64), room)
+    _fill_slots(order, holdings, slots)
+    if has_conflicts:
+        _exchange(table, holdings, slots, order)
+        if int((lists.start[lists.list_of + 1] - lists.start[lists.list_of]).sum()) <= _MOST_ENTRIES:
+            _chains(table, holdings, slots, order, _LONGEST_CHAIN)
+    if fill and slots.used.sum() < LEAST_FILLED * most:
+        tried = slots._replace(agents=slots.agents.copy(), used=slots.used.copy())
+        largest = _fill(table, holdings._replace(units=holdings.units.copy()), tried, order, most)
+        _fill(table, holdings, slots, order, int(np.ceil(LEAST_FILLED * largest)))
+    return held_units(holdings, capacities)
+
+
+@numba.njit(cache=True)
+def _fill_slots(order, holdings, slots):  # type: ignore[no-untyped-def]  # compiled
+    """Write down the agent on each unit in use."""
+    for agent in order:
+        for unit in range(agent, holdings.units[agent].end):
+            resource = holdings.units[unit].holds
+            if resource >= 0:
+                slots.agents[slots.start[resource] + slots.used[resource]] = agent
+                slots.used[resource] += 1
+
+
+@numba.njit(cache=True)
+def _value(table, agent, resource):  # type: ignore[no-untyped-def]  # compiled
+    list_of, start, resources, values = table
+    for entry in range(start[list_of[agent]], start[list_of[agent] + 1]):
+        if resources[entry] == resource:
+            return values[entry]
+    return 0.0
+
+
+@numba.njit(cache=True)
+def _best_free(table, holdings, slots, agent):  # type: ignore[no-untyped-def]  # compiled
+    """Return the free resource that is worth most to an agent, -1 for none, and what it is worth."""
+    list_of, start, resources, values = table
+    _, _, used, room = slots
+    found, worth = -1, 0.0
+    for entry in range(start[list_of[agent]], start[list_of[agent] + 1]):
+        resource = resources[entry]
+        if used[resource] < room[resource] and values[entry] > worth and not is_barred(holdings, agent, resource):
+            found, worth = resource, values[entry]
+    return found, worth
+
+
+@numba.njit(cache=True)
+def _move(units, agent, old, new):  # type: ignore[no-untyped-def]  # compiled
+    """Let the unit of an agent that holds `old` hold `new`; -1 is nothing."""
+    for unit in range(agent, units[agent].end):
+        if units[unit].holds == old:
+            units[unit].holds = new
+            return
+
+
+@numba.njit(cache=True)
+def _exchange(table, holdings, slots, order):  # type: ignore[no-untyped-def]  # compiled
+    list_of, start, resources, values = table
+    slot_start, on, used, room = slots
+    units = holdings.units
+    # Each holder's best free resource, where it is known: -2 where it is not, -1 for none.
+    free, free_worth = np.full(len(units), -2, dtype=np.int64), np.zeros(len(units))
+    for agent in order:
+        while units[agent].wants > 0:
+            gain, at, by = 0.0, -1, -1
+            for entry in range(start[list_of[agent]], start[list_of[agent] + 1]):
+                resource = resources[entry]
+                if is_barred(holdings, agent, resource):
+                    continue
+                if used[resource] < room[resource]:
+                    if values[entry] > gain:
+                        gain, at, by = values[entry], resource, -1
+                    continue
+                for slot in range(slot_start[resource], slot_start[resource + 1]):
+                    other = on[slot]
+                    if free[other] == -2 or (free[other] >= 0 and used[free[other]] >= room[free[other]]):
+                        free[other], free_worth[other] = _best_free(table, holdings, slots, other)
+                    if free[other] < 0 or values[entry] + free_worth[other] <= gain:
+                        continue
+                    more = values[entry] + free_worth[other] - _value(table, other, resource)
+                    if more > gain:
+                        gain, at, by = more, resource, slot
+            if at < 0:
+                break
+            if by < 0:
+                on[slot_start[at] + used[at]] = agent
+                used[at] += 1
+            else:
+                other, taken = on[by], free[on[by]]
+                _move(units, other, at, taken)
+                on[slot_start[taken] + used[taken]] = other
+                used[taken] += 1
+                on[by] = agent
+                free[other] = -2
+            _move(units, agent, -1, at)
+            units[agent].wants -= 1
+            free[agent] = -2
+
+
+@numba.njit(cache=True)
+def _in_chain(slot_at, on, layer, resource, agent, slot_start):  # type: ignore[no-untyped-def]  # compiled
+    """Say whether an agent has already moved in the chain of holders that ends at a resource."""
+    for step in range(layer, 0, -1):
+        slot = slot_at[step, resource]
+        if on[slot] == agent:
+            return True
+        resource = np.searchsorted(slot_start, slot, side="right") - 1
+    return False
+
+
+@numba.njit(cache=True)
+def _chains(table, holdings, slots, order, longest):  # type: ignore[no-untyped-def]  # compiled
+    """Make room by chains of holders, each of which moves to the next one's seat, and the last one to a free seat."""
+    list_of, start, resources, values = table
+    slot_start, on, used, room = slots
+    units, count = holdings.units, len(room)
+    for agent in order:
+        while units[agent].wants > 0:
+            # gain[h, r]: the most that a chain of h holders gains which needs a seat of r next; the seat that it left.
+            gain, slot_at = np.full((longest + 1, count), -np.inf), np.full((longest + 1, count), -1, dtype=np.int64)
+            for entry in range(start[list_of[agent]], start[list_of[agent] + 1]):
+                if not is_barred(holdings, agent, resources[entry]):
+                    gain[0, resources[entry]] = values[entry]
+            best, layer, at = 0.0, -1, -1
+            for step in range(longest + 1):
+                for resource in range(count):
+                    if used[resource] < room[resource]:
+                        if gain[step, resource] > best:
+                            best, layer, at = gain[step, resource], step, resource
+                        continue
+                    if gain[step, resource] == -np.inf or step == longest:
+                        continue
+                    for slot in range(slot_start[resource], slot_start[resource + 1]):
+                        other = on[slot]
+                        if other == agent or _in_chain(slot_at, on, step, resource, other, slot_start):
+                            continue
+                        left = gain[step, resource] - _value(table, other, resource)
+                        for entry in range(start[list_of[other]], start[list_of[other] + 1]):
+                            new = resources[entry]
+                            more = left + values[entry]
+                            if more > gain[step + 1, new] and not is_barred(holdings, other, new):
+                                gain[step + 1, new], slot_at[step + 1, new] = more, slot
+            if layer < 0:
+                break
+            # From the free seat back to the agent: each holder moves to the seat that has just become free.
+            seat = slot_start[at] + used[at]
+            used[at] += 1
+            for step in range(layer, 0, -1):
+                slot = slot_at[step, at]
+                other, old = on[slot], np.searchsorted(slot_start, slot, side="right") - 1
+                _move(units, other, old, at)
+                on[seat] = other
+                seat, at = slot, old
+            on[seat] = agent
+            _move(units, agent, -1, at)
+            units[agent].wants -= 1
+
+
+@numba.njit(cache=True)
+def _fill(table, holdings, slots, order, enough):  # type: ignore[no-untyped-def]  # compiled
+    """Move holders along shortest alternating paths until so many units are filled, or no path is left; return them.
+
+    What a search without success has visited leads to no free seat afterwards either, so that no later one enters it.
+    """
+    list_of, start, resources, _ = table
+    slot_start, on, used, room = slots
+    units, number = holdings.units, len(holdings.units)
+    # The search that visited an agent or a resource; the seat that an agent would leave, and the agent that would come.
+    seen, visited = np.full(number, -1, dtype=np.int64), np.full(len(room), -1, dtype=np.int64)
+    leaves, comes = np.full(number, -1, dtype=np.int64), np.full(len(room), -1, dtype=np.int64)
+    queue, reached = np.empty(number, dtype=np.int64), np.empty(len(room), dtype=np.int64)
+    search, filled, never = 0, np.sum(used), np.iinfo(np.int64).max
+    for agent in order:
+        while units[agent].wants > 0 and filled < enough and seen[agent] != never:
+            search += 1
+            queue[0], count, met, at, index = agent, 1, 0, -1, 0
+            seen[agent] = search
+            while index < count and at < 0:
+                mover = queue[index]
+                index += 1
+                for entry in range(start[list_of[mover]], start[list_of[mover] + 1]):
+                    resource = resources[entry]
+                    if visited[resource] >= search or is_barred(holdings, mover, resource):
+                        continue
+                    visited[resource], comes[resource] = search, mover
+                    reached[met] = resource
+                    met += 1
+                    if used[resource] < room[resource]:
+                        at = resource
+                        break
+                    for slot in range(slot_start[resource], slot_start[resource + 1]):
+                        other = on[slot]
+                        if seen[other] < search:
+                            seen[other], leaves[other] = search, slot
+                            queue[count] = other
+                            count += 1
+            if at < 0:
+                for place in range(count):
+                    seen[queue[place]] = never
+                for place in range(met):
+                    visited[reached[place]] = never
+                break
+            seat = slot_start[at] + used[at]
+            used[at] += 1
+            filled += 1
+            while comes[at] != agent:
+                mover = comes[at]
+                old = np.searchsorted(slot_start, leaves[mover], side="right") - 1
+                _move(units, mover, old, at)
+                on[seat] = mover
+                seat, at = leaves[mover], old
+            on[seat] = agent
+            _move(units, agent, -1, at)
+            units[agent].wants -= 1
+    return filled

@@ -1,0 +1,1 @@
+"""What an agent reveals: finite channels that keep ε in whole numbers, and noisy places."""

@@ -1,0 +1,178 @@
+"""What one report may tell: for each cell of a region's possible types, the chance of each report, in exact integers.
+
+This is all that stands between the truth and whoever watches, so it is kept apart from how cells and reports are
+chosen. Chances are integers over 2^53, and no report is more than e^ε times as likely from one cell as from another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import exp, expm1
+
+import numpy as np
+
+from palmatch.device import report as device_report
+from palmatch.device.distribution import GRID
+from palmatch.device.report import SMALLEST
+from palmatch.errors import InputError
+from palmatch.mechanisms.clusters import posterior_means, weighted_sum
+from palmatch.problem import FloatArray, IntArray
+from palmatch.regions.tables import RegionView
+
+# e to a larger power is not a floating-point number; the grid is far coarser than that anyway.
+_LARGEST_POWER = 700.0
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """How the agents of a region with one ε report: all of it public.
+
+    Attributes
+    ----------
+    cell_of:
+        The cell of each possible type.
+    chances:
+        (cells, reports): chances over GRID; each row sums to GRID.
+    values:
+        (reports, resources): the average utility for each of the region's resources of who gives a report.
+    """
+
+    cell_of: IntArray
+    chances: IntArray
+    values: FloatArray
+
+    @property
+    def cells(self) -> int:
+        """How many cells there are."""
+        return len(self.chances)
+
+    @property
+    def reports(self) -> int:
+        """How many reports there are; with one, nothing is told."""
+        return len(self.values)
+
+
+def sample_channel(channel: Channel, cell: IntArray, draw: IntArray) -> IntArray:
+    """Return what agents of these cells report, for draws from [0, GRID): the only thing that looks at the truth."""
+    below = channel.chances.cumsum(axis=1)[:, :-1]
+    # Bounded in size: a crowd in one region may be large.
+    some = max(1, 10_000_000 // channel.reports)
+    told = np.empty(len(cell), dtype=np.int64)
+    for first in range(0, len(cell), some):
+        part = slice(first, first + some)
+        told[part] = (draw[part, None] >= below[cell[part]]).sum(axis=1)
+    return told
+
+
+def report_chances(channel: Channel) -> IntArray:
+    """Return the chance over GRID of each report for each cell (cells x reports), found from what is really drawn.
+
+    `sample_channel` is asked where over all draws its answer changes, so that this knows no formula of the
+    channel; each report has to come from one interval of draws.
+    """
+    cells = np.arange(channel.cells)
+    table = np.zeros((channel.cells, channel.reports), dtype=np.int64)
+    start = np.zeros(len(cells), dtype=np.int64)
+    while len(left := np.flatnonzero(start < GRID)):
+        here = sample_channel(channel, cells[left], start[left])
+        low, high = start[left], np.full(len(left), GRID)
+        while (high - low > 1).any():
+            middle = (low + high) // 2
+            same = sample_channel(channel, cells[left], middle) == here
+            low, high = np.where(same, middle, low), np.where(same, high, np.maximum(middle, low + 1))
+        table[left, here] += high - start[left]
+        start[left] = high
+    return table
+
+
+def marginal(channel: Channel, prior: FloatArray) -> Channel:
+    """Return how an agent reports of whom only the prior is known: one cell, with the average chances of all types."""
+    weight = np.bincount(channel.cell_of, weights=prior, minlength=channel.cells).astype(np.float64)
+    average = weighted_sum(channel.chances / GRID, weight)
+    return replace(channel, cell_of=np.zeros_like(channel.cell_of), chances=_whole(average[None]))
+
+
+def make_channel(region: RegionView, cells: IntArray, chances: IntArray, *, prior: FloatArray | None = None) -> Channel:
+    """Return the channel with given cells and chances, and the averages that its reports imply.
+
+    `prior` weighs the possible types; uniform unless given. It is public and changes welfare, never privacy.
+    """
+    # What no agent ever reports is no report.
+    chances = chances[:, chances.max(axis=0) > 0]
+    average = posterior_means(region.utilities, cells, chances / GRID, normalised_prior(region, prior))
+    return Channel(cells, chances, np.clip(average, np.finfo(float).tiny, 1.0))
+
+
+def normalised_prior(region: RegionView, prior: FloatArray | None) -> FloatArray:
+    """Return how likely each possible type is; alike unless a prior is given."""
+    count = len(region.types)
+    return np.full(count, 1.0 / count) if prior is None else prior / prior.sum()
+
+
+def constant_channel(region: RegionView, *, prior: FloatArray | None = None) -> Channel:
+    """Return the channel that tells nothing."""
+    return make_channel(region, np.zeros(len(region.types), dtype=np.int64), constant_chances(), prior=prior)
+
+
+def constant_chances() -> IntArray:
+    """Return the chances of the one report that every agent of the one cell gives."""
+    return np.full((1, 1), GRID, dtype=np.int64)
+
+
+def randomised_response(cells: int, epsilon: float) -> IntArray:
+    """Return the chances of reporting one's own cell e^ε times as often as any other.
+
+    With w >= GRID / (e^ε + m - 1), what is left for the own cell is GRID - (m - 1) w <= e^ε w.
+    """
+    if cells == 1:
+        return constant_chances()
+    _check(epsilon)
+    # Two units more than the quotient: above it whatever way the floating point rounded.
+    other = int(GRID / (_power(epsilon) * (1 - 1e-15) + cells - 1)) + 2
+    chances = np.full((cells, cells), other, dtype=np.int64)
+    np.fill_diagonal(chances, GRID - (cells - 1) * other)
+    return chances
+
+
+def enforce_epsilon(wanted: FloatArray, epsilon: float) -> IntArray:
+    """Return chances over GRID that keep ε exactly and are as near as can be to those wanted (cells x reports).
+
+    Rows are drawn towards their common average by the least share that brings all ratios within e^ε, then rounded, and
+    then tried in whole numbers; if rounding broke the guarantee, a little more. At a share of 1 all rows are the same.
+    """
+    _check(epsilon)
+    if not (np.isfinite(wanted).all() and (wanted >= 0).all() and (wanted.sum(axis=1) > 0).all()):
+        raise InputError("Expected chances of at least 0, and some above 0 for every cell.")
+    rows = wanted / wanted.sum(axis=1, keepdims=True)
+    average = rows.mean(axis=0)
+    excess = np.maximum(rows.max(axis=0) - _power(epsilon) * rows.min(axis=0), 0.0)
+    room = average * expm1(min(epsilon, _LARGEST_POWER))
+    share = float(np.divide(excess, excess + room, out=np.zeros_like(room), where=excess > 0).max())
+    more = 1e-12
+    while True:
+        chances = _whole((1 - share) * rows + share * average)
+        if share >= 1.0 or keeps(chances, epsilon):
+            return chances
+        share, more = min(share + more, 1.0), 4 * more
+
+
+def keeps(chances: IntArray, epsilon: float) -> bool:
+    """Tell, in whole numbers, whether a device would accept these chances for its ε."""
+    return device_report.keeps(chances.tolist(), epsilon)
+
+
+def _whole(rows: FloatArray) -> IntArray:
+    """Round rows down to the grid; what is missing goes to the report that is the likeliest of all."""
+    chances = np.maximum((rows * GRID).astype(np.int64) - 1, 0)
+    likeliest = int(rows.sum(axis=0).argmax())
+    chances[:, likeliest] += GRID - chances.sum(axis=1)
+    return chances
+
+
+def _power(epsilon: float) -> float:
+    return exp(min(epsilon, _LARGEST_POWER))
+
+
+def _check(epsilon: float) -> None:
+    if not epsilon >= SMALLEST:
+        raise InputError(f"Expected epsilon of at least {SMALLEST:g} for a report, got epsilon={epsilon:g}.")

@@ -1,0 +1,1 @@
+"""PALMA's rounds: how agents act, what acting costs, and the game that they play."""

@@ -1,0 +1,768 @@
+"""What one action costs: how far an agent's chances are from those of any other agent in its region.
+
+The cost of an action at order λ + 1 is c = λ D_{λ+1}(P || Q) = ln Σ p^{λ+1} q^{-λ}, Eq. (max privacy cost), or the
+largest |ln p/q| at an infinite order; of all ordered pairs of possible types of the region the worst one counts.
+Selection and back-off are kept apart. One kernel does all pairs, in double precision, from the integer weights that
+agents draw with: by the Cauchy-Schwarz inequality most types are in no pair that costs as much as one that is known,
+and the moments of the others are sums of products of two factors. What powers cannot hold is computed in log space.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from palmatch.device.distribution import GRID
+from palmatch.palma.policy import Policy, on_grid
+from palmatch.problem import FloatArray, IntArray
+from palmatch.regions.distribution import backoff_weight
+from palmatch.regions.noise import PublicPlay
+from palmatch.regions.tables import RegionView
+
+# Types whose factors are computed at once: rows long enough for a processor, tables small enough for its cache.
+TILE = 128
+
+# Far above what rounding takes from a moment: order and number of entries times 2^-53.
+SLACK = 1e-9
+
+# Up to here the moment of a back-off is computed by powers.
+_MOST_BY_POWERS = 1e100
+
+
+class Region(NamedTuple):
+    """The public tables of one region.
+
+    `utilities` has a row for each resource and a column for each type; R_s is `entries[offsets[s - 1]:offsets[s]]`,
+    rows of `utilities`; `selection` and `backoff` are the noise's weights over GRID at every entry.
+    """
+
+    utilities: FloatArray
+    entries: IntArray
+    offsets: IntArray
+    selection: IntArray
+    backoff: IntArray
+
+
+class Mixture(NamedTuple):
+    """ζ_S and ζ_B as the player draws them, and γ."""
+
+    selection: float
+    backoff: float
+    gamma: float
+
+
+class ActionCosts(NamedTuple):
+    """Worst cost of each action for any pair of possible types of a region: public, the same for every agent in it.
+
+    c_S(s) is a number for each rank set, c_B(s, r) one for each entry.
+    """
+
+    selection: FloatArray
+    backoff: FloatArray
+
+
+class RankSet(NamedTuple):
+    """One rank set: rows of the utilities, the noise's weights, ζ_S, and λ."""
+
+    here: IntArray
+    noise: IntArray
+    truth: float
+    order: float
+
+
+class Factors(NamedTuple):
+    """Chances p, p (p/m)^λ and (m/p)^λ of some types at a rank set (entries x types), with m the noise."""
+
+    chances: FloatArray
+    up: FloatArray
+    down: FloatArray
+
+
+class Coins(NamedTuple):
+    """Back-offs of which one is an agent's dearest: the agent, its chance, the extremes of types, the noise's chance.
+
+    Chances are weights over GRID; the first `count` of each column are meant.
+    """
+
+    agent: IntArray
+    own: IntArray
+    low: IntArray
+    high: IntArray
+    noise: IntArray
+
+
+def arrays_of(region: RegionView, play: PublicPlay) -> Region:
+    """Return a region as kernels take it."""
+    columns = np.ascontiguousarray(region.utilities.T)
+    return Region(columns, region.entries, region.offsets, play.selection, play.backoff)
+
+
+def mixture_of(policy: Policy) -> Mixture:
+    """Return how a policy mixes truth and noise."""
+    return Mixture(on_grid(policy.truth_selection) / GRID, on_grid(policy.truth_backoff) / GRID, policy.gamma)
+
+
+def action_costs(region: RegionView, play: PublicPlay, policy: Policy, order: float) -> ActionCosts:
+    """Return the public costs of a region at an order: λ D_{λ+1}, or the largest log-ratio at an infinite order."""
+    costs = ActionCosts(np.empty(region.ranks), np.empty(len(region.entries)))
+    fill_action_costs(arrays_of(region, play), mixture_of(policy), float(order), costs)
+    return costs
+
+
+def largest_own_costs(
+    region: RegionView, play: PublicPlay, policy: Policy, own: FloatArray, order: float
+) -> FloatArray:
+    """Return c_max by Eq. (max privacy cost) of agents with utilities `own` (agents x region's resources).
+
+    This is what the paper's agent computes: it depends on its own utilities and is not to be published.
+    """
+    tables, mixture, columns = arrays_of(region, play), mixture_of(policy), np.ascontiguousarray(own.T)
+    known, moments, logs = np.empty(len(own)), np.zeros(len(own)), np.zeros(len(own))
+    coins, count = own_backoffs(tables, mixture, columns, float(order), known)
+    own_selections(tables, mixture.selection, columns, float(order), known, moments, logs)
+    costs: FloatArray = np.maximum(np.log(np.maximum(moments, 1.0)), logs)
+    raise_to_coins(costs, Coins._make(column[:count] for column in coins), mixture.backoff, order)
+    return costs
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def power(base, exponent):  # type: ignore[no-untyped-def]  # compiled
+    """Return base ** exponent, by repeated squaring where the exponent is whole."""
+    left = np.int64(exponent)
+    if left != exponent or left < 1:
+        return base**exponent
+    result = 1.0
+    while True:
+        if left & 1:
+            result *= base
+        left >>= 1
+        if left == 0:
+            return result
+        base *= base
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def raise_row(row, order, base):  # type: ignore[no-untyped-def]  # compiled
+    """Raise each of a row to a power as `power` does; `base` is overwritten."""
+    left = np.int64(order)
+    if left != order or left < 1:
+        for place in range(len(row)):
+            row[place] = row[place] ** order
+        return
+    # Several squares in one pass: to read and write a row takes longer than to multiply.
+    while left & 15 == 0:
+        for place in range(len(row)):
+            square = row[place] * row[place]
+            square *= square
+            square *= square
+            row[place] = square * square
+        left >>= 4
+    while left & 1 == 0:
+        for place in range(len(row)):
+            row[place] *= row[place]
+        left >>= 1
+    if left > 1:
+        for place in range(len(row)):
+            base[place] = row[place]
+        while left > 1:
+            left >>= 1
+            for place in range(len(row)):
+                base[place] *= base[place]
+            if left & 1:
+                for place in range(len(row)):
+                    row[place] *= base[place]
+
+
+@numba.njit(cache=True, nogil=True)
+def longest(offsets):  # type: ignore[no-untyped-def]  # compiled
+    """Return how many entries the longest rank set has."""
+    most = 0
+    for rank in range(len(offsets) - 1):
+        most = max(most, offsets[rank + 1] - offsets[rank])
+    return most
+
+
+@numba.njit(cache=True, nogil=True)
+def new_factors(entries, types):  # type: ignore[no-untyped-def]  # compiled
+    """Return room for the factors of some types, of at most a tile of them."""
+    width = min(types, TILE)
+    return Factors(np.empty((entries, width)), np.empty((entries, width)), np.empty((entries, width)))
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_chances(utilities, span, ranked, chances):  # type: ignore[no-untyped-def]  # compiled
+    """Write Eq. (selection probability) of a span of types: `device.distribution.fill_weights`, mixed with the noise.
+
+    Whole numbers up to GRID are exact as floating-point numbers too, and faster.
+    """
+    first, last = span
+    here, noise, truth, _ = ranked
+    width = last - first
+    total, left, best, largest = (
+        np.zeros(width),
+        np.full(width, float(GRID)),
+        np.zeros(width),
+        np.zeros(width, np.int64),
+    )
+    for place in range(len(here)):
+        row = utilities[here[place], first:last]
+        for column in range(width):
+            total[column] += row[column]
+    for place in range(len(here)):
+        row, out = utilities[here[place], first:last], chances[place]
+        # Several short loops, each over few arrays and without a branch, are what processors do several at a time.
+        for column in range(width):
+            weight = np.floor(row[column] / total[column] * GRID)
+            out[column] = weight if weight > 1.0 else 1.0
+        for column in range(width):
+            left[column] -= out[column]
+        for column in range(width):
+            largest[column] = place if out[column] > best[column] else largest[column]
+        for column in range(width):
+            best[column] = out[column] if out[column] > best[column] else best[column]
+    for column in range(width):
+        chances[largest[column], column] += left[column]
+    for place in range(len(here)):
+        rest, out = (1.0 - truth) * noise[place], chances[place]
+        for column in range(width):
+            out[column] = (truth * out[column] + rest) / GRID
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_factors(utilities, span, ranked, factors, upper, lower):  # type: ignore[no-untyped-def]  # compiled
+    """Write a span's factors, and for each type Σ u²/m and Σ m d² of its factors u and d."""
+    first, last = span
+    width, (chances, up, down) = last - first, factors
+    fill_chances(utilities, span, ranked, chances)
+    base = np.empty(width)
+    upper[first:last], lower[first:last] = 0.0, 0.0
+    norm_up, norm_down = upper[first:last], lower[first:last]
+    for place in range(len(ranked.here)):
+        common = ranked.noise[place] / GRID
+        inverse, chance, left, right = 1.0 / common, chances[place], up[place, :width], down[place, :width]
+        for column in range(width):
+            right[column] = chance[column] * inverse
+        raise_row(right, ranked.order, base)
+        for column in range(width):
+            factor = right[column] * chance[column]
+            left[column] = factor
+            norm_up[column] += factor * factor * inverse
+        for column in range(width):
+            factor = 1.0 / right[column]
+            right[column] = factor
+            norm_down[column] += factor * factor * common
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_moments(left, one, right, moments):  # type: ignore[no-untyped-def]  # compiled
+    """Write Σ left[:, one] right[:, j] for every j, added up entry by entry; four entries in one pass over the sums."""
+    width, count = np.uint64(len(moments)), len(left)
+    moments[:] = 0.0
+    for place in range(0, count - 3, 4):
+        a, b, c, d = left[place, one], left[place + 1, one], left[place + 2, one], left[place + 3, one]
+        first, second, third, fourth = right[place], right[place + 1], right[place + 2], right[place + 3]
+        for column in range(width):
+            total = moments[column] + a * first[column]
+            total += b * second[column]
+            total += c * third[column]
+            moments[column] = total + d * fourth[column]
+    for place in range(count // 4 * 4, count):
+        factor, row = left[place, one], right[place]
+        for column in range(width):
+            moments[column] += factor * row[column]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_norms(utilities, ranked, factors, upper, lower):  # type: ignore[no-untyped-def]  # compiled
+    """Write what `fill_factors` writes of all types, a tile at a time."""
+    types = utilities.shape[1]
+    for first in range(0, types, TILE):
+        fill_factors(utilities, (first, min(first + TILE, types)), ranked, factors, upper, lower)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def are_finite(upper, lower):  # type: ignore[no-untyped-def]  # compiled
+    """Return whether powers hold all moments of types with these norms, and their squares."""
+    finite = upper[largest(upper)] * lower[largest(lower)] < np.inf
+    # What is no number is not below infinity either.
+    for norm in upper:
+        finite &= norm < np.inf
+    for norm in lower:
+        finite &= norm < np.inf
+    return finite
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"nnan", "nsz"})
+def extremes_of(row):  # type: ignore[no-untyped-def]  # compiled
+    """Return the smallest and the largest of some numbers, of which none is missing: four at a time."""
+    low0, low1, low2, low3 = row[0], row[0], row[0], row[0]
+    high0, high1, high2, high3 = row[0], row[0], row[0], row[0]
+    whole = len(row) // 4 * 4
+    for place in range(0, whole, 4):
+        one, two, three, four = row[place], row[place + 1], row[place + 2], row[place + 3]
+        low0, high0 = (one if one < low0 else low0), (one if one > high0 else high0)
+        low1, high1 = (two if two < low1 else low1), (two if two > high1 else high1)
+        low2, high2 = (three if three < low2 else low2), (three if three > high2 else high2)
+        low3, high3 = (four if four < low3 else low3), (four if four > high3 else high3)
+    for place in range(whole, len(row)):
+        low0, high0 = min(low0, row[place]), max(high0, row[place])
+    return min(min(low0, low1), min(low2, low3)), max(max(high0, high1), max(high2, high3))
+
+
+@numba.njit(cache=True, nogil=True)
+def largest(row):  # type: ignore[no-untyped-def]  # compiled
+    """Return the place of the largest number."""
+    best = 0
+    for place in range(len(row)):
+        best = place if row[place] > row[best] else best
+    return best
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def largest_moment(utilities, ranked, factors, kind):  # type: ignore[no-untyped-def]  # compiled
+    """Return the largest moment of one type with any; `factors` are those of the last tile."""
+    count, types, worst = len(ranked.here), utilities.shape[1], 0.0
+    moments, upper, lower = np.empty(min(types, TILE)), np.empty(types), np.empty(types)
+    if types <= TILE:
+        fill_moments(factors.up[:count], kind, factors.down, moments)
+        return extremes_of(moments)[1]
+    one = pair_factors(columns_of(utilities, ranked.here, np.full(1, kind)), own_rows(ranked))
+    for first in range(0, types, TILE):
+        span = (first, min(first + TILE, types))
+        fill_factors(utilities, span, ranked, factors, upper, lower)
+        some = moments[: span[1] - first]
+        fill_moments(one.up, 0, factors.down, some)
+        worst = max(worst, extremes_of(some)[1])
+    return worst
+
+
+@numba.njit(cache=True, nogil=True)
+def own_rows(ranked):  # type: ignore[no-untyped-def]  # compiled
+    """Return a rank set for a table that has rows for its entries only."""
+    return RankSet(np.arange(len(ranked.here)), ranked.noise, ranked.truth, ranked.order)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def within_reach(norms, least):  # type: ignore[no-untyped-def]  # compiled
+    """Return the types whose norms are not below the least."""
+    count, found = 0, np.empty(len(norms), np.int64)
+    for kind in range(len(norms)):
+        if not norms[kind] < least:
+            found[count] = kind
+            count += 1
+    return found[:count]
+
+
+@numba.njit(cache=True, nogil=True)
+def columns_of(utilities, here, types):  # type: ignore[no-untyped-def]  # compiled
+    """Return the utilities of some types at a rank set (entries x types)."""
+    table = np.empty((len(here), len(types)))
+    for place in range(len(here)):
+        row = utilities[here[place]]
+        for number in range(len(types)):
+            table[place, number] = row[types[number]]
+    return table
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def worst_moment(utilities, ranked, factors, norms, pair):  # type: ignore[no-untyped-def]  # compiled
+    """Return the largest moment of any ordered pair of types; write the chances of the first such pair.
+
+    (Σ u d)² is at most Σ u²/m times Σ m d² (Cauchy-Schwarz): of a type's moments only those with types of a large
+    enough norm are computed.
+    """
+    upper, lower = norms
+    likely = largest(upper)
+    known = largest_moment(utilities, ranked, factors, likely)
+    enough = (known * (1.0 - SLACK)) ** 2
+    ones, others = within_reach(upper, enough / lower[largest(lower)]), within_reach(lower, enough / upper[likely])
+    # Largest norm first, so that those within reach of a type come first.
+    others = others[np.argsort(-lower[others])]
+    near = own_rows(ranked)
+    if utilities.shape[1] <= TILE:
+        up, down = columns_of(factors.up, near.here, ones), columns_of(factors.down, near.here, others)
+    else:
+        up = pair_factors(columns_of(utilities, ranked.here, ones), near).up
+        down = pair_factors(columns_of(utilities, ranked.here, others), near).down
+    moments, worst, first, second = np.empty(len(others)), 0.0, 0, 0
+    for one in range(len(ones)):
+        reach, least = len(others), enough / upper[ones[one]]
+        while reach > 0 and lower[others[reach - 1]] < least:
+            reach -= 1
+        if reach == 0:
+            continue
+        fill_moments(up, one, down, moments[:reach])
+        top = extremes_of(moments[:reach])[1]
+        if top <= worst:
+            continue
+        worst, first, second = top, one, -1
+        enough = max(enough, (worst * (1.0 - SLACK)) ** 2)
+        for other in range(reach):
+            # Of equal pairs the first one, whatever the order of norms.
+            if moments[other] == worst and (second < 0 or others[other] < others[second]):
+                second = other
+    if len(pair) > 0:
+        kinds, rows = np.array([ones[first], others[second]]), near.here
+        if utilities.shape[1] <= TILE:
+            chances = columns_of(factors.chances, rows, kinds)
+        else:
+            chances = pair_factors(columns_of(utilities, ranked.here, kinds), near).chances
+        for place in rows:
+            pair[0, place], pair[1, place] = chances[place, 0], chances[place, 1]
+    return max(worst, known)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def log_moment(first, second, order):  # type: ignore[no-untyped-def]  # compiled
+    """Return ln Σ p^{λ+1} q^{-λ} from the logarithms of chances, in log space, which has no largest number."""
+    most = -np.inf
+    for place in range(len(first)):
+        most = max(most, (order + 1.0) * first[place] - order * second[place])
+    total = 0.0
+    for place in range(len(first)):
+        total += np.exp((order + 1.0) * first[place] - order * second[place] - most)
+    return max(most + np.log(total), 0.0)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def log_chances(utilities, ranked):  # type: ignore[no-untyped-def]  # compiled
+    """Return the logarithm of every type's chances at a rank set (types x entries)."""
+    types, count = utilities.shape[1], len(ranked.here)
+    chances, logs = np.empty((count, types)), np.empty((types, count))
+    fill_chances(utilities, (0, types), ranked, chances)
+    for kind in range(types):
+        for place in range(count):
+            logs[kind, place] = np.log(chances[place, kind])
+    return logs
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def worst_in_log_space(utilities, ranked, pair):  # type: ignore[no-untyped-def]  # compiled
+    """Return the largest cost of any ordered pair of types, in log space; write the chances of the first such pair."""
+    logs, worst, one, two = log_chances(utilities, ranked), 0.0, 0, 0
+    for first in range(len(logs)):
+        for second in range(len(logs)):
+            cost = log_moment(logs[first], logs[second], ranked.order)
+            if cost > worst:
+                worst, one, two = cost, first, second
+    if len(pair) > 0:
+        for place in range(logs.shape[1]):
+            pair[0, place], pair[1, place] = np.exp(logs[one, place]), np.exp(logs[two, place])
+    return worst
+
+
+@numba.njit(cache=True, nogil=True)
+def rank_set(region, rank, truth, order):  # type: ignore[no-untyped-def]  # compiled
+    """Return one rank set of a region."""
+    start, stop = region.offsets[rank], region.offsets[rank + 1]
+    return RankSet(region.entries[start:stop], region.selection[start:stop], truth, order)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_selection_costs(region, truth, order, costs, pairs):  # type: ignore[no-untyped-def]  # compiled
+    """Write the worst cost of a selection at each of the first rank sets, and the chances of the first worst pairs."""
+    types = region.utilities.shape[1]
+    factors = new_factors(longest(region.offsets), types)
+    upper, lower = np.empty(types), np.empty(types)
+    for rank in range(len(costs)):
+        ranked, pair = rank_set(region, rank, truth, order), pairs[rank] if rank < len(pairs) else np.empty((0, 0))
+        fill_norms(region.utilities, ranked, factors, upper, lower)
+        if are_finite(upper, lower):
+            costs[rank] = np.log(max(worst_moment(region.utilities, ranked, factors, (upper, lower), pair), 1.0))
+        else:
+            costs[rank] = worst_in_log_space(region.utilities, ranked, pair)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def selection_ratio(region, rank, truth):  # type: ignore[no-untyped-def]  # compiled
+    """Return the largest log-ratio of any two types at a rank set: the cost of a selection at an infinite order."""
+    ranked, types = rank_set(region, rank, truth, np.inf), region.utilities.shape[1]
+    count = len(ranked.here)
+    chances, low, high = np.empty((count, min(types, TILE))), np.full(count, np.inf), np.zeros(count)
+    for first in range(0, types, TILE):
+        last = min(first + TILE, types)
+        fill_chances(region.utilities, (first, last), ranked, chances)
+        for place in range(count):
+            least, most = extremes_of(chances[place, : last - first])
+            low[place], high[place] = min(low[place], least), max(high[place], most)
+    ratio = 1.0
+    for place in range(count):
+        ratio = max(ratio, high[place] / low[place])
+    return np.log(ratio)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def cost_of_pair(pair, count, order):  # type: ignore[no-untyped-def]  # compiled
+    """Return the cost of a selection for one pair of types over so many entries: never above the worst."""
+    if np.isinf(order):
+        ratio = 1.0
+        for place in range(count):
+            quotient = pair[0, place] / pair[1, place]
+            ratio = max(ratio, max(quotient, 1.0 / quotient))
+        return np.log(ratio)
+    moment = 0.0
+    for place in range(count):
+        first, second = pair[0, place], pair[1, place]
+        moment += first * power(first / second, order)
+    return np.log(max(moment, 1.0))
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_alternatives(utilities, entries, offsets, expected):  # type: ignore[no-untyped-def]  # compiled
+    """Write `device.distribution.expected_utility` for each rank set and type."""
+    total, squares = np.empty(utilities.shape[1]), np.empty(utilities.shape[1])
+    for rank in range(len(offsets) - 1):
+        total[:], squares[:] = 0.0, 0.0
+        for place in range(offsets[rank], offsets[rank + 1]):
+            row = utilities[entries[place]]
+            for column in range(len(row)):
+                total[column] += row[column]
+                squares[column] += row[column] * row[column]
+        for column in range(len(total)):
+            expected[rank, column] = squares[column] / total[column]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def backoff_extremes(region, gamma):  # type: ignore[no-untyped-def]  # compiled
+    """Return the smallest and the largest back-off chance over GRID of any type at every entry.
+
+    A type that would lose more never backs off more, to the last bit, so that only the extreme losses need a chance.
+    """
+    utilities, entries, offsets = region.utilities, region.entries, region.offsets
+    ranks, count = len(offsets) - 1, len(entries)
+    expected = np.empty((ranks, utilities.shape[1]))
+    fill_alternatives(utilities, entries, offsets, expected)
+    low, high, losses = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(utilities.shape[1])
+    for rank in range(ranks):
+        alternative = expected[rank + 1 if rank + 1 < ranks else 0]
+        for place in range(offsets[rank], offsets[rank + 1]):
+            row = utilities[entries[place]]
+            for column in range(len(row)):
+                losses[column] = row[column] - alternative[column]
+            least, most = extremes_of(losses)
+            low[place], high[place] = backoff_weight(most, 0.0, gamma), backoff_weight(least, 0.0, gamma)
+    return low, high
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def fill_coin_costs(low, high, noise, truth, order, costs):  # type: ignore[no-untyped-def]  # compiled
+    """Write at every entry the worst cost of a back-off between the smallest and the largest chance over GRID.
+
+    The divergence between two coins grows as either moves away from the other. Tails come from the integers as well:
+    1 - heads would be off by much of a rare tail.
+    """
+    for place in range(len(costs)):
+        rest, tails = (1.0 - truth) * noise[place], (1.0 - truth) * (GRID - noise[place])
+        heads_one, heads_two = (truth * low[place] + rest) / GRID, (truth * high[place] + rest) / GRID
+        tails_one = (truth * (GRID - low[place]) + tails) / GRID
+        tails_two = (truth * (GRID - high[place]) + tails) / GRID
+        heads, tails = heads_one / heads_two, tails_one / tails_two
+        if np.isinf(order):
+            costs[place] = max(abs(np.log(heads)), abs(np.log(tails)))
+            continue
+        up, down = power(heads, order), power(tails, order)
+        moment = max(heads_one * up + tails_one * down, heads_two / up + tails_two / down)
+        if moment <= _MOST_BY_POWERS:
+            costs[place] = np.log(max(moment, 1.0))
+        else:
+            costs[place] = max(
+                log_moment_of_coin(heads_one, tails_one, heads, tails, order),
+                log_moment_of_coin(heads_two, tails_two, 1.0 / heads, 1.0 / tails, order),
+            )
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def log_moment_of_coin(heads, tails, heads_ratio, tails_ratio, order):  # type: ignore[no-untyped-def]  # compiled
+    """Return ln(h r^λ + t s^λ) in log space."""
+    one, two = np.log(heads) + order * np.log(heads_ratio), np.log(tails) + order * np.log(tails_ratio)
+    return max(max(one, two) + np.log1p(np.exp(-abs(one - two))), 0.0)
+
+
+@numba.njit(cache=True, nogil=True)
+def fill_action_costs(region, mixture, order, costs):  # type: ignore[no-untyped-def]  # compiled
+    """Write `action_costs`."""
+    if np.isinf(order):
+        for rank in range(len(costs.selection)):
+            costs.selection[rank] = selection_ratio(region, rank, mixture.selection)
+    else:
+        fill_selection_costs(region, mixture.selection, order, costs.selection, np.empty((0, 2, 0)))
+    low, high = backoff_extremes(region, mixture.gamma)
+    fill_coin_costs(low, high, region.backoff, mixture.backoff, order, costs.backoff)
+
+
+def raise_to_coins(costs: FloatArray, coins: Coins, truth: float, order: float) -> None:
+    """Raise agents' costs to those of some coins against the extremes of types, in either direction, in log space."""
+    mine = _sides(truth, coins.own, coins.noise)
+    for extreme in (coins.low, coins.high):
+        other = _sides(truth, extreme, coins.noise)
+        for first, second in ((mine, other), (other, mine)):
+            heads, tails = np.log(first[0] / second[0]), np.log(first[1] / second[1])
+            moments = np.logaddexp(np.log(first[0]) + order * heads, np.log(first[1]) + order * tails)
+            np.maximum.at(costs, coins.agent, np.maximum(moments, 0.0))
+
+
+def _sides(truth: float, own: IntArray, noise: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return Eq. (backoff probability) and 1 minus it, both from the integers."""
+    heads = (truth * own + (1.0 - truth) * noise) / GRID
+    return heads, (truth * (GRID - own) + (1.0 - truth) * (GRID - noise)) / GRID
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def own_backoffs(region, mixture, own, order, known):  # type: ignore[no-untyped-def]  # compiled
+    """Write each agent's largest moment of a back-off; return those that are as large but for rounding."""
+    _, entries, offsets, _, noise = region
+    truth, agents, ranks = mixture.backoff, own.shape[1], len(offsets) - 1
+    low, high = backoff_extremes(region, mixture.gamma)
+    expected, moments = np.empty((ranks, agents)), np.zeros((len(entries), agents))
+    fill_alternatives(own, entries, offsets, expected)
+    weights, least, most = np.empty((len(entries), agents), np.int64), low.copy(), high.copy()
+    for rank in range(ranks):
+        alternative = expected[rank + 1 if rank + 1 < ranks else 0]
+        for place in range(offsets[rank], offsets[rank + 1]):
+            row, weight = own[entries[place]], weights[place]
+            for agent in range(agents):
+                weight[agent] = backoff_weight(row[agent], alternative[agent], mixture.gamma)
+            for agent in range(agents):
+                least[place], most[place] = min(least[place], weight[agent]), max(most[place], weight[agent])
+    # No agent's coin costs more than the extremes of all coins at an entry; the dearest entries come first.
+    bounds = np.empty(len(entries))
+    fill_coin_costs(least, most, noise, truth, order, bounds)
+    heads, tails, rise, fall, base = (
+        np.empty(agents), np.empty(agents), np.empty(agents), np.empty(agents), np.empty(agents),
+    )  # fmt: skip
+    known[:] = 0.0
+    for place in np.argsort(-bounds):
+        if bounds[place] + SLACK < np.log(extremes_of(known)[0]):
+            break
+        weight, worst = weights[place], moments[place]
+        rest, more = (1.0 - truth) * noise[place], (1.0 - truth) * (GRID - noise[place])
+        for agent in range(agents):
+            heads[agent] = (truth * weight[agent] + rest) / GRID
+            tails[agent] = (truth * (GRID - weight[agent]) + more) / GRID
+        for extreme in (low[place], high[place]):
+            one, other = (truth * extreme + rest) / GRID, (truth * (GRID - extreme) + more) / GRID
+            for agent in range(agents):
+                rise[agent], fall[agent] = heads[agent] / one, tails[agent] / other
+            raise_row(rise, order, base)
+            raise_row(fall, order, base)
+            for agent in range(agents):
+                forth = heads[agent] * rise[agent] + tails[agent] * fall[agent]
+                back = one / rise[agent] + other / fall[agent]
+                worst[agent] = max(worst[agent], max(forth, back))
+        for agent in range(agents):
+            known[agent] = max(known[agent], worst[agent])
+    return list_coins(moments, weights, known, (low, high, noise))
+
+
+@numba.njit(cache=True, nogil=True)
+def list_coins(moments, weights, known, public):  # type: ignore[no-untyped-def]  # compiled
+    """Return the back-offs whose moments are an agent's largest but for rounding, and how many they are."""
+    low, high, noise = public
+    count, room = 0, 4 * len(known) + 64
+    table = np.empty((5, room), np.int64)
+    for place in range(len(moments)):
+        for agent in range(len(known)):
+            if moments[place, agent] < min(known[agent], _MOST_BY_POWERS) * (1.0 - SLACK):
+                continue
+            if count == room:
+                room *= 2
+                larger = np.empty((5, room), np.int64)
+                larger[:, :count] = table
+                table = larger
+            table[0, count], table[1, count], table[2, count] = agent, weights[place, agent], low[place]
+            table[3, count], table[4, count] = high[place], noise[place]
+            count += 1
+    return Coins(table[0], table[1], table[2], table[3], table[4]), count
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def own_selections(region, truth, own, order, known, moments, logs):  # type: ignore[no-untyped-def]  # compiled
+    """Write each agent's largest moment of a selection with any type, where it may be above what is known.
+
+    What powers cannot hold goes into `logs`, as a cost.
+    """
+    types, agents, most = region.utilities.shape[1], own.shape[1], longest(region.offsets)
+    factors, mine = new_factors(most, types), new_factors(most, agents)
+    upper, lower, own_upper, own_lower = np.empty(types), np.empty(types), np.empty(agents), np.empty(agents)
+    for rank in range(len(region.offsets) - 1):
+        ranked = rank_set(region, rank, truth, order)
+        fill_norms(region.utilities, ranked, factors, upper, lower)
+        fill_norms(own, ranked, mine, own_upper, own_lower)
+        if not (are_finite(own_upper, lower) and are_finite(upper, own_lower)):
+            raise_in_log_space(region.utilities, own, ranked, logs)
+            continue
+        some = reachable((own_upper, own_lower), (upper, lower), known, moments)
+        if len(some) == 0:
+            continue
+        near = own_rows(ranked)
+        others = pair_factors(columns_of(region.utilities, ranked.here, some), near)
+        products, most_up, most_down = np.empty(len(some)), upper[largest(upper)], lower[largest(lower)]
+        for first in range(0, agents, TILE):
+            span = (first, min(first + TILE, agents))
+            if agents > TILE:
+                fill_factors(own, span, ranked, mine, own_upper, own_lower)
+            for agent in range(span[0], span[1]):
+                for forth in (True, False):
+                    enough = max(known[agent], moments[agent]) * (1.0 - SLACK)
+                    norm = own_upper[agent] * most_down if forth else own_lower[agent] * most_up
+                    if norm < enough * enough:
+                        continue
+                    left, right = (mine.up, others.down) if forth else (mine.down, others.up)
+                    fill_moments(left[: len(near.here)], agent - first, right, products)
+                    enough = max(enough, products[largest(products)] * (1.0 - SLACK))
+                    for number in range(len(some)):
+                        if products[number] >= enough:
+                            moment = pair_moment(mine.chances, agent - first, others.chances, number, near, forth)
+                            moments[agent] = max(moments[agent], moment)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def pair_moment(mine, agent, others, kind, ranked, forth):  # type: ignore[no-untyped-def]  # compiled
+    """Return Σ m (p/m)^{λ+1} (m/q)^λ of an agent's chances p and a type's q, or of q and p."""
+    moment = 0.0
+    for place in range(len(ranked.here)):
+        common, one, two = ranked.noise[place] / GRID, mine[place, agent], others[place, kind]
+        if not forth:
+            one, two = two, one
+        moment += common * power(one / common, ranked.order + 1.0) * power(common / two, ranked.order)
+    return moment
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def pair_factors(table, ranked):  # type: ignore[no-untyped-def]  # compiled
+    """Return the factors of all types of a table (entries x types)."""
+    factors = Factors(np.empty(table.shape), np.empty(table.shape), np.empty(table.shape))
+    fill_factors(table, (0, table.shape[1]), ranked, factors, np.empty(table.shape[1]), np.empty(table.shape[1]))
+    return factors
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def reachable(ours, theirs, known, moments):  # type: ignore[no-untyped-def]  # compiled
+    """Return the types that may be in a pair with an agent whose moment is not below what is known of that agent."""
+    (own_upper, own_lower), (upper, lower) = ours, theirs
+    most_up, most_down, up_from, down_from = upper[largest(upper)], lower[largest(lower)], np.inf, np.inf
+    for agent in range(len(known)):
+        enough = (max(known[agent], moments[agent]) * (1.0 - SLACK)) ** 2
+        if not own_upper[agent] * most_down < enough:
+            down_from = min(down_from, enough / own_upper[agent])
+        if not own_lower[agent] * most_up < enough:
+            up_from = min(up_from, enough / own_lower[agent])
+    count, found = 0, np.empty(len(upper), np.int64)
+    for kind in range(len(upper)):
+        # A little more, for the rounding of the quotient.
+        if upper[kind] >= up_from * (1.0 - SLACK) or lower[kind] >= down_from * (1.0 - SLACK):
+            found[count] = kind
+            count += 1
+    return found[:count]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def raise_in_log_space(utilities, own, ranked, logs):  # type: ignore[no-untyped-def]  # compiled
+    """Raise each agent's cost to that of a selection against any type, in either direction, in log space."""
+    theirs, ours = log_chances(utilities, ranked), log_chances(own, ranked)
+    for agent in range(len(ours)):
+        for kind in range(len(theirs)):
+            forth = log_moment(ours[agent], theirs[kind], ranked.order)
+            logs[agent] = max(logs[agent], max(forth, log_moment(theirs[kind], ours[agent], ranked.order)))

@@ -1,1 +1,0 @@
-"""How one agent acts: from utilities to chances. Nothing in here adds up costs or plays rounds."""

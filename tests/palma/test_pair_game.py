@@ -1,0 +1,65 @@
+"""The game of rounds among agents: the compiled one is the plain one in every bit, charges and sights included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import palmatch as pm
+from palmatch.matching import Outcome
+from palmatch.methods.palma import noise_game, palma_game, published_game
+from palmatch.palma.game import simulate
+from plain_pairs import PlainPairs
+
+GAMES = {"palma": palma_game, "published": published_game, "noise": noise_game}
+WORDS = {
+    Outcome.HOLDS: "holds",
+    Outcome.STAYS: "stays",
+    Outcome.BACKS_OFF: "backs off",
+    Outcome.FREE: "free",
+    Outcome.TAKEN: "taken",
+}
+
+
+def mutual(seed: int) -> pm.Problem:
+    chance = np.random.default_rng(seed)
+    agents = int(chance.integers(2, 9))
+    possible = {name: chance.uniform(0.05, 1.0, (3, agents)) for name in "ab"}
+    regions = ["ab"[agent % 2] for agent in range(agents)]
+    rows = np.array([possible[name][chance.integers(3)] for name in regions])
+    excluded = [tuple(map(str, chance.choice(agents, 2, replace=False))) for _ in range(int(chance.integers(3)))]
+    interest = None if chance.random() < 0.5 else int(chance.integers(1, agents + 1))
+    return pm.pairs.table(rows, regions, possible, interest=interest, conflicts=excluded)
+
+
+@pytest.mark.parametrize("method", GAMES)
+def test_compiled_partners_are_devices_in_every_bit(method):
+    for seed in range(16):
+        problem = mutual(seed)
+        workspace = pm.Workspace(problem)
+        game = GAMES[method](workspace, pm.Settings(epsilon=3.0))
+        names = workspace.randomness(seed).private
+        parts = (game.public, game.own, game.rules, game.allowance)
+        ends = simulate(*parts, seats=problem.seats, names=names, trace=True)
+        plain = PlainPairs(*parts, seats=problem.seats, names=names)
+        plain.play()
+        assert dict(ends.resource_of.tolist()) == plain.partner
+        assert ends.steps == plain.steps
+        assert ends.spent.tolist() == [agent.spent for agent in plain.agents]
+        trace = ends.trace
+        rows = np.column_stack((trace.step, trace.agent, trace.resource)).tolist()
+        did = [WORDS[Outcome(outcome)] for outcome in trace.outcome]
+        assert [(*row, what) for row, what in zip(rows, did, strict=True)] == plain.seen
+
+
+def test_an_agent_that_is_attempted_alone_accepts_whatever_it_is():
+    # Two agents: as soon as one attempts while the other looks, or both attempt each other, they are partners.
+    rows = {"here": [[0.5, 0.9], [0.9, 0.1]]}
+    for one in range(2):
+        for two in range(2):
+            table = [rows["here"][one], rows["here"][two]]
+            problem = pm.pairs.table(table, ["here", "here"], rows)
+            for seed in range(5):
+                ended = pm.match(problem, "palma", seed=seed, trace=True)
+                assert ended.matched == 2
+                assert (ended.trace.outcome == Outcome.HOLDS).sum() in (1, 2)

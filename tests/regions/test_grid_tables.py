@@ -1,0 +1,205 @@
+"""A crowd's tables, built over a grid, hold the very numbers of the tables built square by square."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import palmatch as pm
+from palmatch.device.grid import METRES_PER_DEGREE, metres_per_degree_east
+from palmatch.methods import accounts, lists
+from palmatch.palma.policy import Policy
+from palmatch.regions import tables as region_tables
+from palmatch.regions.noise import public_tables
+from palmatch.regions.own import nearest_types, own_tables, own_utilities
+from palmatch.regions.squares import sort_by_y
+from palmatch.regions.tables import dense_tables, grid_domain, grid_tables
+
+ORIGIN = (40.0, -74.0)
+METRE = 1 / 111_195.08
+
+
+def city(
+    seed: int, *, agents: int, vehicles: int, edge: float, spacing: float, interest: int, lattice: bool, wide: float
+):
+    """Places around one of the world's fixed corners; on a lattice many distances are equal, or nearly so."""
+    chance = np.random.default_rng(seed)
+
+    def places(count: int):
+        metres = chance.uniform(-wide, wide, (count, 2))
+        if lattice:
+            metres = np.round(metres / 50.0) * 50.0
+        return np.array(ORIGIN) + metres * METRE
+
+    edges = chance.choice([edge, 2 * edge], agents)
+    frame = {"lat": (rows := places(agents))[:, 0], "lon": rows[:, 1], "edge": edges}
+    return pm.mobility.problem(pl.DataFrame(frame), places(vehicles), spacing=spacing, interest=interest, alpha=400.0)
+
+
+def noisy(regions, problem, policy, threads=1):
+    """The public tables of regions under a policy."""
+    return public_tables(
+        regions,
+        problem.region_index,
+        selection=policy.selection_noise,
+        backoff=policy.backoff_noise,
+        gamma=policy.gamma,
+        threads=threads,
+    )
+
+
+def slow_and_fast(problem, policy):
+    """Public tables region by region, and those of the grid."""
+    return noisy(dense_tables(problem), problem, policy), noisy(region_tables.region_tables(problem), problem, policy)
+
+
+def assert_same_tables(fast, slow):
+    for name in ("region_of_agent", "resource_start", "rank_start", "entry_start", "entries"):
+        np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), err_msg=name)
+    for name in ("selection_below", "backoff", "guide"):
+        np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), err_msg=name)
+    np.testing.assert_array_equal(fast.rows[fast.resources], slow.rows[slow.resources])
+
+
+cities = st.builds(
+    city,
+    seed=st.integers(0, 2**32),
+    agents=st.integers(1, 30),
+    vehicles=st.integers(2, 60),
+    edge=st.sampled_from([150.0, 300.0, 400.0]),
+    spacing=st.sampled_from([50.0, 100.0]),
+    interest=st.integers(1, 12),
+    lattice=st.booleans(),
+    wide=st.sampled_from([100.0, 600.0, 3000.0, 200_000.0]),
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    problem=cities,
+    selection=st.sampled_from(["representative", "uniform"]),
+    backoff=st.sampled_from(["representative", 0.15]),
+)
+def test_a_crowd_plays_from_the_same_tables_as_a_few(problem, selection, backoff):
+    regions = dense_tables(problem)
+    policy = Policy("any", 0.2, 0.05, selection_noise=selection, backoff_noise=backoff)
+    sets = grid_tables(problem, problem.domain, threads=1)
+    assert_same_tables(noisy(sets, problem, policy), noisy(regions, problem, policy))
+    for fast, slow in zip(sets, regions, strict=True):
+        for name in ("resources", "types", "utilities", "entries", "offsets"):
+            np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), err_msg=name)
+        assert (fast.region, fast.representative) == (slow.region, slow.representative)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=cities)
+def test_agents_of_a_crowd_act_on_the_same_utilities(problem):
+    regions, sets = dense_tables(problem), grid_tables(problem, problem.domain)
+    for snapped in (False, True):
+        stored = own_tables(problem, regions, snapped=snapped)
+        places = own_utilities(problem, sets, snapped=snapped)
+        types = np.column_stack((places.east, places.north))
+        for agent, number in enumerate(problem.region_index):
+            followed = problem.domain.utility(types[agent : agent + 1], regions[number].resources)[0]
+            np.testing.assert_array_equal(followed, stored.of(agent))
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=cities)
+def test_no_possible_agent_is_nearer_than_the_one_that_an_agent_acts_as(problem):
+    for number, region in enumerate(dense_tables(problem)):
+        members = problem.types[problem.region_index == number]
+        rows, points = nearest_types(problem, region, members), problem.domain.grid(region.region)
+        # On the flat map a square is turned and stretched by next to nothing; its grid is fixed in degrees.
+        square, north = region.region, problem.domain.origin[0]
+        scale = np.array([METRES_PER_DEGREE, metres_per_degree_east(square.row, square.edge, north)])
+        apart = (problem.domain.degrees(members[:, :2])[:, None] - points[None]) * scale
+        distance = np.linalg.norm(apart, axis=2)
+        np.testing.assert_allclose(distance[np.arange(len(members)), rows], distance.min(axis=1), atol=1e-6)
+
+
+def test_the_number_of_threads_changes_no_table():
+    problem = city(1, agents=400, vehicles=900, edge=150.0, spacing=50.0, interest=6, lattice=False, wide=3000.0)
+    policy = Policy("any", 0.2, 0.05)
+    one, two = (
+        noisy(grid_tables(problem, problem.domain, threads=threads), problem, policy, threads=threads)
+        for threads in (1, 2)
+    )
+    assert_same_tables(one, two)
+
+
+@pytest.mark.parametrize("interest", [None, 9, 50])
+def test_only_bounded_interest_makes_a_crowd(interest):
+    problem = city(2, agents=4, vehicles=9, edge=150.0, spacing=50.0, interest=interest, lattice=False, wide=300.0)
+    assert grid_domain(problem) is None
+
+
+@pytest.mark.parametrize("method", ["noise", "unlimited", "published", "palma", "once", "alma"])
+def test_methods_give_a_crowd_what_they_gave_it_square_by_square(method, monkeypatch):
+    problem = city(7, agents=120, vehicles=100, edge=150.0, spacing=50.0, interest=5, lattice=False, wide=500.0)
+    fast = pm.match(problem, method, seed=2)
+    monkeypatch.setattr(region_tables, "grid_domain", lambda problem: None)
+    monkeypatch.setattr(lists, "grid_domain", lambda problem: None)
+    slow = pm.match(problem, method, seed=2)
+    for name in ("resource_of", "epsilon", "charged", "utility"):
+        np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name))
+    assert fast.rounds == slow.rounds
+
+
+def test_agents_under_noise_of_a_users_own_act_on_the_utilities_that_their_costs_are_of(monkeypatch):
+    problem = city(7, agents=120, vehicles=100, edge=150.0, spacing=50.0, interest=5, lattice=False, wide=500.0)
+    own = pm.Settings(
+        epsilon=4.0,
+        noise=lambda region, rank: 1.0 + np.arange(len(region.rank_set(rank))),
+        backoff_noise=lambda region, rank: np.full(len(region.rank_set(rank)), 0.2 + 0.1 * (rank % 2)),
+    )
+    fast = pm.match(problem, "palma", seed=2, settings=own)
+    monkeypatch.setattr(region_tables, "grid_domain", lambda problem: None)
+    slow = pm.match(problem, "palma", seed=2, settings=own)
+    assert fast.charged.sum() > 0
+    np.testing.assert_array_equal(fast.resource_of, slow.resource_of)
+    np.testing.assert_array_equal(fast.charged, slow.charged)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    norths=st.lists(st.one_of(st.floats(-1e6, 1e6), st.sampled_from([0.0, 1.0, 1e9])), min_size=1, max_size=300),
+    crowd=st.integers(0, 200),
+)
+def test_vehicles_are_sorted_northwards_however_they_are_spread(norths, crowd):
+    # Many next to each other and one far away: a single band would have nearly all of them.
+    north = np.array([*norths, *np.linspace(3.0, 2.0, crowd)])
+    numbers = np.random.default_rng(len(norths)).permutation(len(north) + 3)[: len(north)] % len(north)
+    found = sort_by_y(numbers, len(numbers), north)
+    assert sorted(found.tolist()) == sorted(numbers.tolist())
+    np.testing.assert_array_equal(north[found], np.sort(north[numbers]))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    problem=cities,
+    accountant=st.sampled_from(["auto", "renyi", "pure"]),
+    epsilon=st.sampled_from([0.05, 1.0, 8.0, np.inf]),
+    policy=st.builds(
+        Policy,
+        st.just("any"),
+        st.sampled_from([0.2, 0.9, 1.0]),
+        st.sampled_from([0.05, 0.5]),
+        selection_noise=st.sampled_from(["representative", "uniform"]),
+        backoff_noise=st.sampled_from(["representative", 0.3]),
+    ),
+)
+def test_accounts_of_a_crowd_are_those_of_its_squares(problem, accountant, epsilon, policy):
+    chosen = pm.Settings(epsilon=epsilon, accountant=accountant)
+    workspace = pm.Workspace(problem)
+    budget = np.full(problem.agents, epsilon)
+    budget[::3] /= 2
+    slow, fast = (accounts(workspace, policy, public, budget, chosen) for public in slow_and_fast(problem, policy))
+    assert [(one.name, one.order, one.types) for one in fast] == [(one.name, one.order, one.types) for one in slow]
+    for one, other in zip(fast, slow, strict=True):
+        np.testing.assert_array_equal(one.costs.selection, other.costs.selection)
+        np.testing.assert_array_equal(one.costs.backoff, other.costs.backoff)
+        np.testing.assert_array_equal(one.budget_of(budget), other.budget_of(budget))

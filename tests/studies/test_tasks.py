@@ -1,0 +1,166 @@
+"""A study that is stopped goes on where it was, on any number of processes, and never mixes settings."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from palmatch.errors import InputError, PalmatchError
+from palmatch.studies import tasks
+from palmatch.studies.tasks import Task, check_settings, run_tasks
+
+HERE = Path(__file__)
+SETTINGS = {"seed": 7, "runs": 3}
+
+
+def square(number: int, log: Path | None = None) -> pl.DataFrame:
+    if log is not None:
+        with log.open("a") as lines:
+            lines.write(f"{number}\n")
+    return pl.DataFrame({"number": [number], "square": [number**2]})
+
+
+def interrupted(number: int) -> pl.DataFrame:
+    raise KeyboardInterrupt
+
+
+def mistaken(number: int) -> pl.DataFrame:
+    raise InputError(f"The number {number} cannot be used.")
+
+
+def killed(number: int) -> pl.DataFrame:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def endless(number: int) -> pl.DataFrame:
+    time.sleep(600)
+    raise AssertionError
+
+
+def squares(count: int, log: Path | None = None) -> list[Task]:
+    return [Task(f"the square of {number}", square, (number, log), weight=number) for number in range(count)]
+
+
+def test_rows_come_in_the_order_of_the_cells_whatever_takes_longest(tmp_path: Path) -> None:
+    rows = run_tasks(tmp_path, squares(5), SETTINGS, processes=1)
+    assert rows["square"].to_list() == [0, 1, 4, 9, 16]
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    first = run_tasks(tmp_path / "cells", squares(3, log), SETTINGS, processes=1)
+    again = run_tasks(tmp_path / "cells", squares(5, log), SETTINGS, processes=1)
+    assert sorted(log.read_text().split()) == ["0", "1", "2", "3", "4"]
+    assert again[:3].equals(first)
+
+
+def test_ctrl_c_loses_only_the_cell_under_way(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    stopped = [*squares(3, log)[1:], Task("the square of 0", interrupted, (0,), weight=0.5)]
+    with pytest.raises(KeyboardInterrupt):
+        run_tasks(tmp_path / "cells", stopped, SETTINGS, processes=1)
+    assert log.read_text().split() == ["2", "1"]
+    rows = run_tasks(tmp_path / "cells", squares(3, log), SETTINGS, processes=1)
+    assert rows["square"].to_list() == [0, 1, 4]
+    assert log.read_text().split() == ["2", "1", "0"]
+
+
+def test_a_kill_loses_only_the_cell_under_way(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path\n"
+        "from test_tasks import SETTINGS, Task, endless, run_tasks, squares\n"
+        "tasks = [*squares(3)[1:], Task('the square of 0', endless, (0,), weight=0.5)]\n"
+        "run_tasks(Path(sys.argv[2]), tasks, SETTINGS, processes=1)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script, str(HERE.parent), str(tmp_path / "cells")])
+    try:
+        while len(list((tmp_path / "cells").glob("*.parquet"))) < 2:
+            assert child.poll() is None
+            time.sleep(0.05)
+    finally:
+        child.kill()
+        child.wait()
+    log = tmp_path / "log"
+    rows = run_tasks(tmp_path / "cells", squares(3, log), SETTINGS, processes=1)
+    assert rows["square"].to_list() == [0, 1, 4]
+    assert log.read_text().split() == ["0"]
+
+
+def test_other_settings_are_refused_with_both_values_and_nothing_is_touched(tmp_path: Path) -> None:
+    run_tasks(tmp_path, squares(2), SETTINGS, processes=1)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(InputError, match=r"other settings: runs is 3 there and 4 here; choose another folder"):
+        run_tasks(tmp_path, squares(4), SETTINGS | {"runs": 4}, processes=1)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_study_may_grow(tmp_path: Path) -> None:
+    run_tasks(tmp_path, squares(2), SETTINGS, processes=1)
+    rows = run_tasks(tmp_path, squares(3), SETTINGS | {"another batch": "abc"}, processes=1)
+    assert len(rows) == 3
+    with pytest.raises(InputError, match="another batch is abc there and xyz here"):
+        run_tasks(tmp_path, squares(3), SETTINGS | {"another batch": "xyz"}, processes=1)
+
+
+def test_a_damaged_cell_is_computed_again(tmp_path: Path) -> None:
+    whole = run_tasks(tmp_path, squares(3), SETTINGS, processes=1)
+    damaged = tmp_path / squares(3)[1].file_name
+    damaged.write_bytes(damaged.read_bytes()[:20])
+    assert run_tasks(tmp_path, squares(3), SETTINGS, processes=1).equals(whole)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{"])
+def test_a_folder_with_unreadable_settings_is_refused_with_a_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "settings.json").write_text(text)
+    with pytest.raises(InputError, match="found no settings of a study"):
+        run_tasks(tmp_path, squares(1), SETTINGS, processes=1)
+
+
+def test_a_file_in_place_of_the_folder_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "cells").write_text("")
+    with pytest.raises(InputError, match="cannot be made a folder"):
+        run_tasks(tmp_path / "cells", squares(1), SETTINGS)
+
+
+def test_several_processes_give_the_same_rows_and_tell_of_each_cell(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    alone = run_tasks(tmp_path / "one", squares(4), SETTINGS, processes=1)
+    together = run_tasks(tmp_path / "two", squares(4), SETTINGS, processes=2, progress=lambda *done: seen.append(done))
+    assert together.equals(alone)
+    assert seen == [(done, 4) for done in range(5)]
+    names = {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()} == names
+
+
+def test_a_mistake_in_another_process_is_the_same_sentence(tmp_path: Path) -> None:
+    parts = [Task("a mistake", mistaken, (13,), weight=9), *squares(2)]
+    with pytest.raises(InputError, match="The number 13 cannot be used"):
+        run_tasks(tmp_path, parts, SETTINGS, processes=2)
+
+
+def test_a_process_that_is_killed_ends_in_a_sentence_and_nothing_hangs(tmp_path: Path) -> None:
+    parts = [Task("too large", killed, (1,), weight=9), Task("another", endless, (2,), weight=8)]
+    with pytest.raises(PalmatchError, match=r"is gone .*the same command goes on"):
+        run_tasks(tmp_path, parts, SETTINGS, processes=2)
+
+
+def test_no_process_at_all_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="processes=0"):
+        run_tasks(tmp_path, squares(1), SETTINGS, processes=0)
+
+
+def test_cells_of_other_code_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_settings(tmp_path, {"seed": 1})
+    check_settings(tmp_path, {"seed": 1})
+    monkeypatch.setattr(tasks, "code_digest", lambda: "another")
+    with pytest.raises(InputError, match="other settings: code is"):
+        check_settings(tmp_path, {"seed": 1})
