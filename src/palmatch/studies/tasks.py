@@ -195,6 +195,10 @@ def _computed(
             yield task
         return
     task_of = {executor.submit(task.work, *task.arguments): task for task in todo}
+    if own:
+        # CPython wakes the thread that watches the processes before it starts the process that a task needs, so that
+        # the last one may not be watched: a kill of it would never be noticed. One more call wakes the thread again.
+        executor.submit(int)
     try:
         left = set(task_of)
         while left:
