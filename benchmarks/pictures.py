@@ -12,10 +12,10 @@ import tempfile
 from pathlib import Path
 
 import palmatch as pm
+from benchmarks.beliefs import belief_maps
+from benchmarks.likelihoods import belief
 from palmatch.methods import Settings
-from palmatch.report.audit_figures import belief_maps
 from palmatch.report.style import save
-from palmatch.studies.audit import belief
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 BUDGETS = "0.1,0.2,0.5,1,2,4,8"

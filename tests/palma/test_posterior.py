@@ -7,6 +7,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from benchmarks.posterior import (
+    Actions,
+    Charges,
+    Reader,
+    log_chances,
+    log_likelihoods,
+    noise_log_chances,
+    posterior,
+    region_log_likelihoods,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,16 +27,6 @@ from palmatch.matching import Outcome, Trace
 from palmatch.methods import METHODS, PreparedGame, Settings, Workspace
 from palmatch.palma.game import Outcomes, region_tables, simulate
 from palmatch.palma.policy import Policy
-from palmatch.palma.posterior import (
-    Actions,
-    Charges,
-    Reader,
-    log_chances,
-    log_likelihoods,
-    noise_log_chances,
-    posterior,
-    region_log_likelihoods,
-)
 from palmatch.problem import Problem
 from palmatch.regions.noise import PublicPlay, PublicTables
 from palmatch.regions.tables import RegionView
@@ -177,7 +177,7 @@ def test_many_types_are_read_in_parts_with_the_same_result(monkeypatch):
     stage = watched(5, 1.0, None)
     actions = stage.reader().read(stage.trace(1), 0)
     whole = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.budgets)
-    monkeypatch.setattr("palmatch.palma.posterior._MOST_CELLS", 1)
+    monkeypatch.setattr("benchmarks.posterior._MOST_CELLS", 1)
     parts = region_log_likelihoods(actions, stage.region, stage.play, stage.policy, stage.budgets)
     np.testing.assert_array_equal(whole, parts)
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.likelihoods import game_digest
 
 import palmatch as pm
 from enumeration import Device, devices
@@ -21,7 +22,6 @@ from palmatch.methods.registry import METHODS
 from palmatch.methods.reports import draw_reports, reporting
 from palmatch.palma.game import region_tables
 from palmatch.rounds.seats import Players, players_of
-from palmatch.studies.audit.blackbox import digest
 from plain_pairs import PlainPairs
 from plain_seats import PlainSeats
 from whole_play import Course, Script, Scripted, courses
@@ -143,6 +143,6 @@ def shown(problem: pm.Problem, method: str, row: int, *, seed: int) -> dict[int,
         every_agent = others.copy()
         every_agent[0] = told
         ended = METHODS[method].matcher(workspace, plan, every_agent, replace(chance, private=chance.public), True)
-        return digest(ended.resource_of, ended.rounds, ended.trace)
+        return game_digest(ended.resource_of, ended.rounds, ended.trace)
 
     return exact_chances(lambda draw: (told := target.draw_reports(draw), seen(told)))

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 from scipy.stats import norm
 
 import palmatch as pm
 from palmatch.methods import Settings
-from palmatch.report.audit_figures import belief_maps, roc_curves
+from palmatch.report.audit_figures import roc_curves
 from palmatch.report.style import ALARM, save
-from palmatch.studies.audit import Attack, Audit, Bound, audit
+from palmatch.studies.audit import Audit, audit
+from palmatch.studies.blackbox import Attack, Bound
 
 
 @pytest.fixture(scope="module")
@@ -36,80 +36,16 @@ def words_of(figure: Figure) -> str:
     return " ".join(text.get_text() for text in texts if text.get_text())
 
 
-def images_of(figure: Figure) -> list[AxesImage]:
-    return [image for axes in figure.axes for image in axes.images]
-
-
-def test_three_maps_share_one_scale_with_no_change_in_its_middle(found):
-    images = images_of(belief_maps(found.belief))
-    assert len(images) == 3
-    limits = {image.get_clim() for image in images}
-    assert len(limits) == 1
-    low, high = limits.pop()
-    assert low * high == pytest.approx(1.0)
-    assert low <= np.exp(-1) < np.exp(1) <= high
-    assert (np.asarray(images[0].get_array()) == 1.0).all()
-
-
-def test_other_methods_have_a_map_of_their_own_in_the_same_scale(found):
-    other = replace(found.belief, method="once", watched=found.belief.reported)
-    figure = belief_maps(found.belief, other)
-    images = images_of(figure)
-    assert len(images) == 4
-    assert len({image.get_clim() for image in images}) == 1
-    words = words_of(figure).replace("\N{NO-BREAK SPACE}", " ")
-    assert "after watching palma" in words
-    assert "after watching once" in words
-    assert re.search(r"times \(palma\) or [\d.]+ to [\d.]+ times \(once\) as likely as before", " ".join(words.split()))
-
-
-def test_each_place_has_the_colour_of_its_own_chance(found):
-    belief = found.belief
-    image = images_of(belief_maps(belief))[1]
-    pixels = np.asarray(image.get_array())
-    size = len(pixels)
-    for place, ratio in zip(belief.places, belief.watched / belief.prior, strict=True):
-        column, row = np.minimum((place / belief.edge * size).astype(int), size - 1)
-        assert pixels[row, column] == ratio
-
-
-def test_the_caption_holds_what_was_seen_against_what_is_guaranteed(found):
-    words = words_of(belief_maps(found.belief)).replace("\N{NO-BREAK SPACE}", " ")
-    ratio = found.belief.watched / found.belief.prior
-    assert f"{ratio.min():.2f} to {ratio.max():.2f} times" in words
-    assert "ε = 1: 0.37 to 2.72 times, but for δ = 1e-05" in words
-    assert "geo-indistinguishability" in words
-    assert "after watching palma" in words
-    assert found.belief.agent in words
-
-
-def test_without_a_budget_nothing_changes_and_the_caption_says_so(found):
-    belief = replace(found.belief, method="noise", epsilon=0.0, delta=0.0, watched=found.belief.prior)
-    words = words_of(belief_maps(belief))
-    assert "the guarantee: nothing changes" in words
-    assert "1.00 times as likely" in words
-
-
-def test_a_report_from_beyond_the_square_is_shown_at_its_edge(found):
-    inside = replace(found.belief, report=np.array([300.0, 400.0]))
-    outside = replace(found.belief, report=np.array([5000.0, 400.0]))
-    assert "beyond this edge" not in words_of(belief_maps(inside))
-    figure = belief_maps(outside)
-    assert "beyond this edge" in words_of(figure)
-    for axes in figure.axes[:3]:
-        assert axes.get_xlim() == (0, outside.edge)
-
-
 def test_nothing_is_written_over_the_edge_of_the_picture(found):
-    for figure in (belief_maps(found.belief), roc_curves(found.attacks)):
-        FigureCanvasAgg(figure).draw()
-        width, height = figure.get_size_inches() * figure.dpi
-        for text in [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]:
-            box = text.get_window_extent()
-            assert box.x0 >= 0
-            assert box.x1 <= width + 1, text.get_text()
-            assert box.y0 >= 0
-            assert box.y1 <= height
+    figure = roc_curves(found.attacks)
+    FigureCanvasAgg(figure).draw()
+    width, height = figure.get_size_inches() * figure.dpi
+    for text in [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]:
+        box = text.get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= width + 1, text.get_text()
+        assert box.y0 >= 0
+        assert box.y1 <= height
 
 
 def test_rates_start_at_none_and_end_at_all_and_the_verdict_is_in_words(found):
@@ -161,7 +97,6 @@ def test_a_broken_guarantee_is_drawn_in_its_own_colour(found):
 
 
 def test_pictures_are_the_same_bytes_every_time(found, tmp_path: Path):
-    for draw in (lambda: belief_maps(found.belief), lambda: roc_curves(found.attacks)):
-        save(draw(), tmp_path / "one.png")
-        save(draw(), tmp_path / "two.png")
-        assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
+    for name in ("one.png", "two.png"):
+        save(roc_curves(found.attacks), tmp_path / name)
+    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()

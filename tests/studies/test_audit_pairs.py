@@ -13,8 +13,8 @@ import pytest
 import palmatch as pm
 from palmatch.domains.pairs import Rides
 from palmatch.methods import Settings, assembly, reports
-from palmatch.studies.audit import analytic, audit
-from palmatch.studies.audit.blackbox import attack, candidates, claim_of, stress_problem, watched
+from palmatch.studies.audit import audit
+from palmatch.studies.blackbox import attack, candidates, claim_of, stress_problem
 
 TYPES = [[0.9, 0.3, 0.6, 0.2, 0.5], [0.3, 0.9, 0.2, 0.6, 0.5]]
 
@@ -36,28 +36,12 @@ def rides(agents: int = 6) -> pm.Problem:
 def test_a_sound_method_passes_where_agents_are_matched_with_each_other(method):
     found = audit(partners(), method, games=40, seed=1)
     assert not found.broken, found
-    assert all(one.impossible == 0 for one in found.attacks)
 
 
 @pytest.mark.parametrize("method", ["once", "palma"])
 def test_shared_rides_pass(method):
     found = audit(rides(), method, games=30, seed=2)
     assert not found.broken, found
-
-
-@pytest.mark.parametrize("method", ["palma", "published"])
-def test_every_game_among_partners_has_a_likelihood_and_a_changed_one_has_none(method):
-    problem, settings = partners(), Settings(epsilon=3.0)
-    law = analytic.law_of(problem, method, 0, settings)
-    stage = watched(problem, method, 0, problem.types[0], settings)
-    for draw in range(40):
-        chance = stage.chance(7, draw)
-        seen = stage.game.play(chance=chance)
-        assert np.isfinite(law.log_likelihoods(seen, chance)).all()
-        late = replace(seen, trace=replace(seen.trace, step=seen.trace.step + 1))
-        elsewhere = replace(seen, trace=replace(seen.trace, resource=seen.trace.resource + 100))
-        for other in (late, elsewhere):
-            assert np.isneginf(law.log_likelihoods(other, chance)).all()
 
 
 def test_the_agents_around_the_target_tell_nothing():
@@ -70,8 +54,7 @@ def test_the_agents_around_the_target_tell_nothing():
 
 
 def attacked(problem: pm.Problem, method: str, settings: Settings, target: int = 0, games: int = 200):
-    law = analytic.law_of(problem, method, target, settings)
-    types = candidates(problem, target, count=2, first=() if law is None else law.worst_pair())
+    types = candidates(problem, target, count=2)
     return attack(
         problem, method, target, types, crowd="planted", claim=claim_of(problem, method, target, settings),
         games=games, known=True, settings=settings, error=1e-6, seed=2, worlds=4,
@@ -133,6 +116,6 @@ def test_partners_valued_by_where_they_really_go_are_flagged(monkeypatch):
 
 
 def test_an_audit_of_very_many_partners_is_refused(monkeypatch):
-    monkeypatch.setattr("palmatch.studies.audit.run._MOST_AGENTS", 4)
+    monkeypatch.setattr("palmatch.studies.audit._MOST_AGENTS", 4)
     with pytest.raises(pm.InputError, match="at most 4 agents"):
         audit(partners(), "once", games=40)

@@ -5,8 +5,6 @@ Seeds are fixed; over seeds, an attack on a sound method flags with a probabilit
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -14,8 +12,8 @@ import palmatch as pm
 from palmatch.methods import Settings, reports
 from palmatch.problem import Problem
 from palmatch.rounds.seats import Players
-from palmatch.studies.audit import analytic, audit
-from palmatch.studies.audit.blackbox import attack, candidates, claim_of, neighbours_only, stress_problem, watched
+from palmatch.studies.audit import audit
+from palmatch.studies.blackbox import attack, candidates, claim_of, neighbours_only, stress_problem
 
 METHODS = ("once", "hungarian-once", "palma", "published")
 TYPES = [[0.9, 0.3, 0.6, 0.2], [0.3, 0.9, 0.2, 0.6]]
@@ -33,8 +31,7 @@ def reviewers(agents: int = 4, demand: int = 2) -> Problem:
 def test_a_sound_method_with_capacities_demands_and_conflicts_passes(method):
     found = audit(reviewers(), method, games=40, seed=1)
     assert not found.broken, found
-    assert [one.crowd for one in found.attacks] == ["as given", "others known", "stress", "exact likelihoods"]
-    assert all(one.impossible == 0 for one in found.attacks)
+    assert [one.crowd for one in found.attacks] == ["as given", "others known", "stress"]
 
 
 def test_other_crowds_keep_capacities_demands_and_conflicts():
@@ -46,27 +43,6 @@ def test_other_crowds_keep_capacities_demands_and_conflicts():
     assert {rivals.resource_ids[resource] for _, resource in rivals.conflicts.tolist()} == {"0"}
     some = neighbours_only(problem, 2)
     assert [(some.agent_ids[a], some.resource_ids[r]) for a, r in some.conflicts.tolist()] == [("2", "0"), ("0", "3")]
-
-
-@pytest.mark.parametrize("method", ["palma", "published"])
-def test_every_game_of_many_units_has_a_likelihood_and_a_changed_one_has_none(method):
-    problem, settings = reviewers(5, demand=3), Settings(epsilon=3.0)
-    law = analytic.law_of(problem, method, 0, settings)
-    stage = watched(problem, method, 0, problem.types[0], settings)
-    for draw in range(40):
-        chance = stage.chance(7, draw)
-        seen = stage.game.play(chance=chance)
-        assert np.isfinite(law.log_likelihoods(seen, chance)).all()
-        late = replace(seen, trace=replace(seen.trace, step=seen.trace.step + 1))
-        elsewhere = replace(seen, trace=replace(seen.trace, resource=seen.trace.resource + 7))
-        missing = replace(seen, trace=_without_row(seen.trace, 0))
-        for other in (late, elsewhere, missing):
-            assert np.isneginf(law.log_likelihoods(other, chance)).all()
-
-
-def _without_row(trace, row):
-    columns = ("step", "agent", "resource", "outcome", "offer")
-    return replace(trace, **{name: np.delete(getattr(trace, name), row) for name in columns})
 
 
 def attacked(problem: Problem, method: str, settings: Settings, games: int = 200):

@@ -24,8 +24,8 @@ from palmatch.mechanisms import choice
 from palmatch.methods import Settings, Workspace, assembly, reports, workspace
 from palmatch.problem import Problem
 from palmatch.rounds.draws import Randomness, keys_of, randomness, streams
-from palmatch.studies.audit import Attack, audit
-from palmatch.studies.audit.blackbox import attack, candidates, claim_of
+from palmatch.studies.audit import audit
+from palmatch.studies.blackbox import Attack, attack, candidates, claim_of
 from plain_game import simulate_plainly
 
 OPPOSITES = [[0.9, 0.3, 0.35], [0.3, 0.9, 0.35]]

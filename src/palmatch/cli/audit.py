@@ -13,11 +13,12 @@ from palmatch.cli.options import option
 from palmatch.cli.show import check_outputs, folder_for
 from palmatch.errors import InputError
 from palmatch.methods import METHODS, Settings
-from palmatch.problem import FloatArray, Problem
-from palmatch.report.audit_figures import belief_maps, roc_curves
+from palmatch.problem import Problem
+from palmatch.report.audit_figures import roc_curves
 from palmatch.report.style import save
-from palmatch.studies.audit import GAMES, Attack, Audit
+from palmatch.studies.audit import GAMES, Audit
 from palmatch.studies.audit import audit as audit_problem
+from palmatch.studies.blackbox import Attack
 
 NAME = "audit"
 HELP = (
@@ -42,7 +43,7 @@ def command(
     agents: options.Agents,
     resources: options.Resources = None,
     chosen: options.ProblemOptions,
-    out: Annotated[Path, option("--out", "The folder for the pictures.")] = Path("audit"),
+    out: Annotated[Path, option("--out", "The folder for the picture.")] = Path("audit"),
     method: Annotated[str, options.one_method(_AUDITED)] = "once",
     agent: Annotated[
         str | None, option("--agent", "The agent to watch; one of the most telling region unless given.")
@@ -80,9 +81,10 @@ def command(
             error=1 - confidence,
             progress=progress,
         )
-    pictures = _draw(folder, found)
+    picture = folder / "told-apart.png"
+    save(roc_curves(found.attacks), picture)
     if show.write_json(json, figures(found, settings, seed)):
-        _print_summary(problem, found, pictures)
+        _print_summary(problem, found, picture)
     if found.broken:
         raise typer.Exit(1)
 
@@ -93,16 +95,7 @@ def _row(problem: Problem, agent: str | None) -> int | None:
     return None if agent is None else problem.agent_ids.index(agent)
 
 
-def _draw(folder: Path, found: Audit) -> list[Path]:
-    written = [folder / "told-apart.png"]
-    save(roc_curves(found.attacks), written[0])
-    if found.belief is not None:
-        written.append(folder / "belief.png")
-        save(belief_maps(found.belief), written[1])
-    return written
-
-
-def _print_summary(problem: Problem, found: Audit, pictures: list[Path]) -> None:
+def _print_summary(problem: Problem, found: Audit, picture: Path) -> None:
     given = found.attacks[0]
     show.say(show.size_of(problem))
     show.say(
@@ -120,13 +113,11 @@ def _print_summary(problem: Problem, found: Audit, pictures: list[Path]) -> None
         f"Measured means: with confidence {1 - given.bound.error:.7g} no smaller ε holds. Flagged with 95 % power: "
         f"{_resolved(found)}. It is a lower bound, which grows with --games; the proof is the accountant's."
     )
-    if found.belief is None:
-        show.say("There is no picture of beliefs: it needs a map, known likelihoods and an ε above 0.")
     show.say(_NOT_TO_BE_PUBLISHED)
     show.say_notes(problem)
     for note in found.notes:
         show.say(f"Note: {note}")
-    show.say(f"Pictures: {', '.join(str(path) for path in pictures)}")
+    show.say(f"Picture: {picture}")
 
 
 def _resolved(found: Audit) -> str:
@@ -138,7 +129,6 @@ def _resolved(found: Audit) -> str:
 
 def figures(found: Audit, settings: Settings, seed: int | None) -> dict[str, object]:
     """Return an audit as plain data, for JSON."""
-    belief = found.belief
     return {
         "method": found.method,
         "epsilon": settings.epsilon,
@@ -151,20 +141,9 @@ def figures(found: Audit, settings: Settings, seed: int | None) -> dict[str, obj
         "report_epsilon": found.report_epsilon,
         "violations": found.violations,
         "attacks": [_figures(attack) for attack in found.attacks],
-        "belief": None
-        if belief is None
-        else {
-            "agent": belief.agent,
-            "watched": _range(belief.watched / belief.prior),
-            "reported": _range(belief.reported / belief.prior),
-        },
         "notes": found.notes,
-        "not_to_be_published": ["attacks", "belief", "epsilon_measured", "violations", "seed"],
+        "not_to_be_published": ["attacks", "epsilon_measured", "violations", "seed"],
     }
-
-
-def _range(ratio: FloatArray) -> list[float]:
-    return [float(ratio.min()), float(ratio.max())]
 
 
 def _figures(attack: Attack) -> dict[str, object]:
@@ -177,7 +156,6 @@ def _figures(attack: Attack) -> dict[str, object]:
         "games": attack.games,
         "actions_mean": attack.actions,
         "strongest": attack.strongest,
-        "impossible": attack.impossible,
         "epsilon_measured": attack.bound.epsilon,
         "epsilon_claimed": attack.claimed,
         "epsilon_flagged": attack.flagged_from,

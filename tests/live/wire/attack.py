@@ -17,7 +17,7 @@ from palmatch.live.codec import Envelope, body_of
 from palmatch.live.records import table_record
 from palmatch.live.rules_api import Crowd
 from palmatch.live.topics import Topic, table_name
-from palmatch.studies.audit.blackbox import Bound, Claim, Observation, check_games, flagged_from, measured
+from palmatch.studies.blackbox import Bound, Claim, Observation, check_games, flagged_from, measured
 
 # Real games that are played at once: they wait most of the time, and more would delay one another.
 _AT_ONCE = 12

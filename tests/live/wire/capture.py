@@ -20,7 +20,7 @@ from palmatch.live.topics import KINDS, Topic
 from palmatch.live.transport.exchange import Seen
 from palmatch.live.transport.frames import Op, frame
 from palmatch.problem import FloatArray
-from palmatch.studies.audit.blackbox import Observation, refined
+from palmatch.studies.blackbox import Observation, refined
 
 CHAINS = ("contents", "sizes", "times", "contents with times", "all traffic")
 

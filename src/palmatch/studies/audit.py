@@ -1,29 +1,24 @@
-"""An audit from start to end: the black box among others and in a crowd, then the attacker who knows the mechanism.
+"""The audit of a stated guarantee: games are played, and what an observer learns is held against what is claimed.
 
+Beside these games (`blackbox`, which knows nothing but how to play) stand the ε of a report as it is drawn, computed
+from its channel, and a comparison of fresh streams.
 Figures of an audit are computed from the true types of the agents around the target, and are not to be published.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from warnings import warn
 
-from palmatch.domains.mobility import City
+import numpy as np
+
 from palmatch.errors import InputError, MeaninglessSetting
+from palmatch.mechanisms.channel import Channel, report_chances
 from palmatch.methods import METHODS, Settings, StageProgress, Workspace, budgets, of_stage, settings_of
-from palmatch.problem import Problem
-from palmatch.studies.audit.analytic import (
-    Belief,
-    ImpossibleGame,
-    ReportLaw,
-    attack_by_likelihood,
-    belief_by,
-    law_of,
-    most_distinguishable,
-    streams_repeat,
-    worst_report,
-)
-from palmatch.studies.audit.blackbox import (
+from palmatch.methods.reports import ReportPlan, reporting
+from palmatch.problem import FloatArray, Problem
+from palmatch.studies.blackbox import (
     Attack,
     Claim,
     attack,
@@ -47,6 +42,9 @@ _CANDIDATES = 4
 # Beyond this many agents the target's own region stands for all of them.
 _MOST_AGENTS = 2000
 
+# Fresh streams that are compared; that two of them, of 64 bits each, agree has a probability below 1e-9.
+_STREAMS = 1 << 15
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Audit:
@@ -57,14 +55,11 @@ class Audit:
     method, claim:
         What was played, and the guarantee that it states for the target.
     attacks:
-        Of the black box: among the agents as given, everything fresh; the same with all others' draws known; in a crowd
-        of rivals. Then, where the mechanism is known, by exact likelihoods.
+        Among the agents as given, everything fresh; the same with all others' draws known; in a crowd of rivals.
     report_epsilon:
         The exact ε of the report, to 40 digits from the draws that make it; None where there is no report.
     violations:
         What breaks the claim without any counting, a sentence each.
-    belief:
-        What the attacker believes of the target's place; None where there is no map to draw it on.
     notes:
         What was simplified, a sentence each.
 
@@ -88,7 +83,6 @@ class Audit:
     attacks: tuple[Attack, ...]
     report_epsilon: float | None
     violations: tuple[str, ...]
-    belief: Belief | None
     notes: tuple[str, ...] = ()
 
     @property
@@ -103,7 +97,7 @@ class Audit:
 
     @property
     def flagged_from(self) -> float:
-        """The smallest ε that the black box would have flagged with 95 % power."""
+        """The smallest ε that would have been flagged with 95 % power."""
         return min(attack.flagged_from for attack in self.attacks)
 
     def __repr__(self) -> str:
@@ -175,7 +169,7 @@ def audit(
     """
     chosen = settings_of(settings, epsilon=epsilon, delta=delta)
     check_audited(method)
-    target = _target(problem, method, agent, chosen)
+    target = most_varied(problem) if agent is None else agent
     claim = claim_of(problem, method, target, chosen)
     games = _games(games, resolution, claim, error)
     for warning in problem.warnings:
@@ -186,9 +180,7 @@ def audit(
     if problem.agents > _MOST_AGENTS:
         played, place = neighbours_only(problem, target), 0
         notes.append(f"Of {problem.agents:,} agents only those of the target's region play, so that it takes no hours.")
-    law = law_of(played, method, place, chosen)
-    hint = () if law is None else law.worst_pair()
-    types = candidates(problem, target, count=_CANDIDATES, first=hint)
+    types = candidates(problem, target, count=_CANDIDATES)
     crowds = (
         ("as given", played, place, False),
         ("others known", played, place, True),
@@ -202,34 +194,40 @@ def audit(
         )
         for number, (words, crowd, row, known) in enumerate(crowds)
     ]  # fmt: skip
-    if law is not None:
-        attacks.append(
-            attack_by_likelihood(
-                law, played, method, place, claim=claim, games=games, settings=chosen, error=error,
-                seed=seed, watch=watch, progress=of_stage(progress, "exact likelihoods"),
-            )
-        )  # fmt: skip
     exact, violations = None, []
-    if isinstance(law, ReportLaw):
-        exact, beyond = worst_report(law.plan, budgets(played, chosen))
+    if METHODS.find(method).matcher is not None:
+        exact, beyond = worst_report(reporting(Workspace(played), chosen), budgets(played, chosen))
         if beyond:
             violations.append(f"A report as drawn has ε = {exact:.6g}, above the budget of its agent.")
-    if streams_repeat(Workspace(played)):
+    if _streams_repeat(Workspace(played)):
         violations.append("Fresh private streams repeat: they have too few bits, and an observer can guess them.")
-    drawn = None
-    if law is not None and isinstance(problem.domain, City) and claim.epsilon > 0:
-        try:
-            drawn = belief_by(law, played, method, place, claim=claim, settings=chosen, seed=seed, watch=watch)
-        except ImpossibleGame as impossible:
-            violations.append(str(impossible))
-    return Audit(method, claim, tuple(attacks), exact, tuple(violations), drawn, tuple(notes))
+    return Audit(method, claim, tuple(attacks), exact, tuple(violations), tuple(notes))
 
 
-def _target(problem: Problem, method: str, agent: int | None, settings: Settings) -> int:
-    if agent is not None:
-        return agent
-    found = most_distinguishable(problem, method, settings) if METHODS.find(method).spends else None
-    return most_varied(problem) if found is None else found
+def report_epsilon(channel: Channel) -> Decimal:
+    """Return the exact ε of a report, to 40 digits, from the draws by which it is really made."""
+    table = report_chances(channel)
+    with localcontext() as context:
+        context.prec = 40
+        pairs = zip(table.max(axis=0).tolist(), table.min(axis=0).tolist(), strict=True)
+        seen = [(most, least) for most, least in pairs if most > 0]
+        if any(least == 0 for _, least in seen):
+            return Decimal("Infinity")
+        return max((Decimal(most) / Decimal(least)).ln() for most, least in seen)
+
+
+def worst_report(plan: ReportPlan, budget: FloatArray) -> tuple[float, bool]:
+    """Return the largest exact ε of the reports of all agents, and whether any exceeds the budget of its agent."""
+    exact = [report_epsilon(channel) for channel in plan.channels]
+    allowed = [Decimal(float(budget[plan.channel_of == number].min())) for number in range(len(exact))]
+    return float(max(exact)), any(found > most for found, most in zip(exact, allowed, strict=True))
+
+
+def _streams_repeat(workspace: Workspace) -> bool:
+    """Whether private streams that have to be fresh come twice: then an observer can guess them."""
+    calls = -(-_STREAMS // workspace.problem.agents)
+    found = np.concatenate([workspace.randomness(None).private for _ in range(min(calls, _STREAMS))])[:_STREAMS]
+    return len(np.unique(found)) < len(found)
 
 
 def _games(games: int | None, resolution: float | None, claim: Claim, error: float) -> int:

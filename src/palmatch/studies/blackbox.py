@@ -85,12 +85,6 @@ def bound_at(threshold: float, first: FloatArray, second: FloatArray, *, delta: 
     )
 
 
-def lower_bound(first: FloatArray, second: FloatArray, *, delta: float, error: float) -> Bound:
-    """Return the bound of scores that no game was used to find: every other game chooses the threshold."""
-    threshold, _ = best_threshold(first[::2], second[::2], delta=delta, error=error)
-    return bound_at(threshold, first[1::2], second[1::2], delta=delta, error=error)
-
-
 def epsilons(hits: IntArray, games: int, alarms: IntArray, others: int, *, delta: float, error: float) -> FloatArray:
     """Return the bound on ε for pairs of counts: `hits` of `games` true, `alarms` of `others` false positives."""
     low, high = lower_rate(hits, games, error / 2), upper_rate(alarms, others, error / 2)
@@ -225,12 +219,6 @@ def refined(*parts: int) -> tuple[int, ...]:
         last = hash((last, part))
         symbols.append(last)
     return tuple(symbols)
-
-
-def digest(found: IntArray, rounds: int, trace: Trace | None) -> int:
-    """Return one number for the whole course of a game; `found` is the resource of each agent, or all units."""
-    held = found if found.ndim == 1 else found[np.lexsort((found[:, 1], found[:, 0]))]
-    return hash((held.astype(np.int64).tobytes(), rounds, 0 if trace is None else _rows(trace, slice(None))))
 
 
 def _figures(matching: Matching) -> tuple[bytes, ...]:
@@ -401,14 +389,11 @@ def as_type(problem: Problem, target: int, wanted: FloatArray) -> Problem:
     return replace(problem, types=types, truth=truth)
 
 
-def candidates(problem: Problem, target: int, *, count: int, first: tuple[int, ...] = ()) -> list[Candidate]:
-    """Return types of the target's region that differ much: those of `first`, its own, and the farthest from these."""
+def candidates(problem: Problem, target: int, *, count: int) -> list[Candidate]:
+    """Return types of the target's region that differ much: its own, and the farthest from those before."""
     region = problem.regions[int(problem.region_index[target])]
     types = problem.domain.types_of(region)
-    found = [Candidate(row, types[row]) for row in dict.fromkeys(first)]
-    own = problem.types[target]
-    if target not in problem.uncovered and not any(np.array_equal(own, one.type) for one in found):
-        found.append(Candidate(OWN, own))
+    found = [] if target in problem.uncovered else [Candidate(OWN, problem.types[target])]
     rows = np.unique(np.linspace(0, len(types) - 1, min(len(types), _MOST_TYPES)).astype(np.int64))
     some = _columns(problem)
     profiles = np.log(problem.domain.utility(types[rows], some))
@@ -545,8 +530,6 @@ class Attack:
         The mean number of the target's actions that were charged.
     flagged_from:
         The smallest ε that as many games would have flagged with 95 % power.
-    impossible:
-        Games that the method's description rules out (`analytic` alone).
     """
 
     crowd: str
@@ -562,7 +545,6 @@ class Attack:
     delta: float
     bound: Bound
     flagged_from: float
-    impossible: int = 0
 
     @property
     def strongest(self) -> float:
@@ -572,15 +554,13 @@ class Attack:
     @property
     def broken(self) -> bool:
         """Whether more was learnt than is guaranteed."""
-        return self.bound.epsilon > self.claimed or self.impossible > 0
+        return self.bound.epsilon > self.claimed
 
     @property
     def verdict(self) -> str:
         """What came of it, in a sentence."""
-        measured = f"measured at least {self.bound.epsilon:.2f}, stated at most {self.claimed:g}"
-        if self.impossible:
-            measured += f", {self.impossible:,} games impossible"
-        return f"{measured}: {'BROKEN' if self.broken else 'fine'}"
+        verdict = "BROKEN" if self.broken else "fine"
+        return f"measured at least {self.bound.epsilon:.2f}, stated at most {self.claimed:g}: {verdict}"
 
 
 @dataclass(frozen=True, slots=True)

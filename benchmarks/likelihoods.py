@@ -1,20 +1,21 @@
-"""The second stage of an audit: an attacker who knows the mechanism and every public table, and computes likelihoods.
+"""An attacker who knows the mechanism and every public table, and computes likelihoods: an oracle beside the audit.
 
 It is given what was seen and what is public: its tables are made from a problem in which the target is its region's
 representative, so that no private cell or utility of the target can reach it. An observation of probability zero under
 the mechanism is counted as impossible, and refutes the claim. What the attacker believes of one agent's place after one
-game is for a picture: the true place is known to the one who draws it, and to nothing that computes a belief.
+game is for a picture (`benchmarks.beliefs`): the true place is known to the one who draws it, and to nothing that
+computes a belief.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from decimal import Decimal, localcontext
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.posterior import Charges, Reader, log_chances, posterior, region_log_likelihoods
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
 from palmatch.matching import Matching, Outcome, Trace
@@ -23,46 +24,26 @@ from palmatch.mechanisms.laplace import planar_laplace
 from palmatch.methods import METHODS, PreparedGame, Settings, Workspace, budgets
 from palmatch.methods.reports import Matcher, MatchOutcome, ReportPlan, draw_reports, reporting
 from palmatch.palma.accountant import affordable_actions
-from palmatch.palma.costs import arrays_of, largest_own_costs, mixture_of, selection_ratio
+from palmatch.palma.costs import largest_own_costs
 from palmatch.palma.game import region_tables
 from palmatch.palma.policy import Policy
-from palmatch.palma.posterior import (
-    Charges,
-    Reader,
-    log_chances,
-    posterior,
-    region_log_likelihoods,
-)
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.regions.noise import PublicPlay
 from palmatch.regions.tables import RegionView
 from palmatch.rounds.draws import Randomness, keys_of, randomness
-from palmatch.studies.audit.blackbox import (
-    Attack,
+from palmatch.studies.blackbox import (
+    Bound,
     Claim,
-    Progress,
-    Watch,
-    Watched,
     as_type,
+    best_threshold,
+    bound_at,
     claim_of,
-    digest,
-    flagged_from,
-    lower_bound,
     quiet,
     watched,
 )
 
 # Types that are compared pair by pair; of more, those that differ most from the representative.
 _MOST_TYPES = 2048
-
-# Channels whose probabilities are asked for one by one; of more, as many from the first on.
-_MOST_CHANNELS = 200
-
-# Fresh streams that are compared; that two of them, of 64 bits each, agree has a probability below 1e-9.
-_STREAMS = 1 << 15
-
-# Games of either type at most: likelihoods are exact and need no training, but take their time.
-MOST_GAMES = 2000
 
 
 class Law(Protocol):
@@ -282,6 +263,15 @@ def attempts_in(trace: Trace, rows: IntArray, *, several: bool = False) -> NDArr
     return attempts if fits[attempts].all() and not answers[~attempts].any() and same[goes_on].all() else None
 
 
+@dataclass(frozen=True, slots=True)
+class LikelihoodAttack:
+    """The optimal test between two types: its bound, the largest score of any game, and how many were impossible."""
+
+    bound: Bound
+    strongest: float
+    impossible: int
+
+
 def attack_by_likelihood(
     law: Law,
     problem: Problem,
@@ -292,105 +282,44 @@ def attack_by_likelihood(
     games: int,
     settings: Settings,
     error: float,
-    seed: int | None = None,
-    watch: Watch = watched,
-    progress: Progress | None = None,
-) -> Attack:
+    seed: int,
+) -> LikelihoodAttack:
     """Play the optimal test between the two types that the law tells apart best, the draws of all others known."""
-    pair, games = law.worst_pair(), min(games, MOST_GAMES)
-    chance = np.random.default_rng(seed)
+    pair, chance = law.worst_pair(), np.random.default_rng(seed)
     world = int(chance.integers(1 << 62))
-    ratios, charged, impossible = np.empty((2, games)), 0, 0
+    ratios, impossible = np.empty((2, games)), 0
     with quiet():
-        stages = [watch(problem, method, target, law.region.types[row], settings) for row in pair]
+        stages = [watched(problem, method, target, law.region.types[row], settings) for row in pair]
         for number in range(2 * games):
-            side, draw = number % 2, None if seed is None else int(chance.integers(1 << 62))
-            draws = stages[side].chance(world, draw)
-            ended = stages[side].game.play(chance=draws)
-            logs = law.log_likelihoods(ended, draws)
-            charged += int(ended.charged[target])
+            side = number % 2
+            draws = stages[side].chance(world, int(chance.integers(1 << 62)))
+            logs = law.log_likelihoods(stages[side].game.play(chance=draws), draws)
             impossible += bool(np.isneginf(logs[pair[side]]))
             with np.errstate(invalid="ignore"):
                 ratios[side, number // 2] = np.nan_to_num(logs[pair[0]] - logs[pair[1]], nan=0.0)
-            if progress is not None and (number % 64 == 63 or number + 1 == 2 * games):
-                progress(number + 1, 2 * games)
-    return Attack(
-        crowd="exact likelihoods",
-        agent=problem.agent_ids[target],
-        region=str(law.region.region),
-        pair=pair,
-        test="the likelihood ratio",
-        games=games,
-        first=ratios[0],
-        second=ratios[1],
-        actions=charged / (2 * games),
-        claimed=claim.epsilon,
-        delta=claim.delta,
-        bound=lower_bound(ratios[0], ratios[1], delta=claim.delta, error=error),
-        flagged_from=flagged_from(games, claimed=claim.epsilon, delta=claim.delta, error=error),
-        impossible=impossible,
-    )
-
-
-def report_epsilon(channel: Channel) -> Decimal:
-    """Return the exact ε of a report, to 40 digits, from the draws by which it is really made."""
-    table = report_chances(channel)
-    with localcontext() as context:
-        context.prec = 40
-        pairs = zip(table.max(axis=0).tolist(), table.min(axis=0).tolist(), strict=True)
-        seen = [(most, least) for most, least in pairs if most > 0]
-        if any(least == 0 for _, least in seen):
-            return Decimal("Infinity")
-        return max((Decimal(most) / Decimal(least)).ln() for most, least in seen)
-
-
-def worst_report(plan: ReportPlan, budget: FloatArray) -> tuple[float, bool]:
-    """Return the largest exact ε of the reports of all agents, and whether any exceeds the budget of its agent."""
-    largest, broken = 0.0, False
-    for number, channel in enumerate(plan.channels[:_MOST_CHANNELS]):
-        found, allowed = report_epsilon(channel), float(budget[np.flatnonzero(plan.channel_of == number)[0]])
-        largest, broken = max(largest, float(found)), broken or found > Decimal(allowed)
-    return largest, broken
-
-
-def most_distinguishable(problem: Problem, method: str, settings: Settings) -> int | None:
-    """Return an agent of the region whose types are told apart best, by public knowledge; None if there is none."""
-    facts, workspace = METHODS.find(method), Workspace(problem)
-    if facts.matcher is not None:
-        plan = reporting(workspace, settings)
-        spread = [float(report_epsilon(channel)) for channel in plan.channels[:_MOST_CHANNELS]]
-        return int(np.flatnonzero(plan.channel_of == int(np.argmax(spread)))[0])
-    if facts.game is None:
-        return None
-    policy = facts.game(workspace, settings).policy
-    first = [
-        selection_ratio(arrays_of(region, play), 0, mixture_of(policy).selection)
-        for region, play in zip(workspace.regions, workspace.plays(policy), strict=True)
-    ]
-    return int(np.flatnonzero(problem.region_index == int(np.argmax(first)))[0])
-
-
-def streams_repeat(workspace: Workspace) -> bool:
-    """Whether private streams that have to be fresh come twice: then an observer can guess them."""
-    calls = -(-_STREAMS // workspace.problem.agents)
-    found = np.concatenate([workspace.randomness(None).private for _ in range(min(calls, _STREAMS))])[:_STREAMS]
-    return len(np.unique(found)) < len(found)
+    # Every other game chooses the threshold.
+    threshold, _ = best_threshold(*ratios[:, ::2], delta=claim.delta, error=error)
+    bound = bound_at(threshold, *ratios[:, 1::2], delta=claim.delta, error=error)
+    return LikelihoodAttack(bound, float(np.abs(ratios).max()), impossible)
 
 
 def _shown(seen: Matching | MatchOutcome) -> int:
     """Return one number for what was seen after the reports."""
     found = seen.several if isinstance(seen, Matching) and seen.several is not None else seen.resource_of
-    return digest(found, seen.rounds, seen.trace)
+    return game_digest(found, seen.rounds, seen.trace)
+
+
+def game_digest(found: IntArray, rounds: int, trace: Trace | None) -> int:
+    """Return one number for the whole course of a game; `found` is the resource of each agent, or all units."""
+    held = found if found.ndim == 1 else found[np.lexsort((found[:, 1], found[:, 0]))]
+    columns = () if trace is None else (trace.step, trace.agent, trace.resource, trace.outcome, trace.offer)
+    return hash((held.astype(np.int64).tobytes(), rounds, *(column.tobytes() for column in columns)))
 
 
 def _trace_of(seen: Matching) -> Trace:
     if seen.trace is None:
         raise TypeError("Expected a game that records its trace.")
     return seen.trace
-
-
-class ImpossibleGame(InputError):
-    """What was seen has probability zero for every possible type: the method does not do what it says."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -419,32 +348,11 @@ class Belief:
     reported: FloatArray
 
 
-def belief(
-    problem: Problem, method: str, target: int, *, settings: Settings | None = None, seed: int | None = None
-) -> Belief:
+def belief(problem: Problem, method: str, target: int, *, settings: Settings, seed: int) -> Belief:
     """Watch the target in one game, and hear one noisy report of it, and say what is then believed of its place."""
-    chosen = settings or Settings()
-    if not isinstance(problem.domain, City):
-        raise InputError("A belief about a place needs a map: use the mobility domain.")
-    law = law_of(problem, method, target, chosen)
-    if law is None:
-        raise InputError(f"There is no picture of beliefs after {method!r}: its likelihoods are not known.")
-    claim = claim_of(problem, method, target, chosen)
-    return belief_by(law, problem, method, target, claim=claim, settings=chosen, seed=seed)
-
-
-def belief_by(
-    law: Law,
-    problem: Problem,
-    method: str,
-    target: int,
-    *,
-    claim: Claim,
-    settings: Settings,
-    seed: int | None = None,
-    watch: Watch = watched,
-) -> Belief:
-    """Return the belief by a law and a claim that are known already."""
+    law, claim = law_of(problem, method, target, settings), claim_of(problem, method, target, settings)
+    if law is None or not isinstance(problem.domain, City):
+        raise InputError(f"A belief needs a map and a method with known likelihoods, got {method!r}.")
     edge, corner = float(problem.types[target, 2]), law.region.types[:, :2].min(axis=0)
     places, truth = law.region.types[:, :2] - corner, problem.truth[target, :2] - corner
     strength = np.array([(claim.epsilon or settings.epsilon) / (edge / 2)])
@@ -454,7 +362,11 @@ def belief_by(
     heard = -strength[0] * np.hypot(*(places - report).T)
     prior = np.full(len(places), 1 / len(places))
     with quiet():
-        stage = watch(problem, method, target, problem.types[target], settings)
+        stage = watched(problem, method, target, problem.types[target], settings)
+        chance = stage.game.workspace.randomness(seed)
+        logs = law.log_likelihoods(stage.game.play(chance=chance), chance)
+    if np.isneginf(logs).all():
+        raise InputError(f"A game of {method!r} was seen that its own description makes impossible.")
     return Belief(
         method=method,
         agent=problem.agent_ids[target],
@@ -465,16 +377,6 @@ def belief_by(
         truth=truth,
         report=report,
         prior=prior,
-        watched=posterior(prior, _seen(law, stage, method, seed)),
+        watched=posterior(prior, logs),
         reported=posterior(prior, heard),
     )
-
-
-def _seen(law: Law, stage: Watched, method: str, seed: int | None) -> FloatArray:
-    """Return the log of the probability, for each possible type, of what was seen in one game."""
-    with quiet():
-        chance = stage.game.workspace.randomness(seed)
-        logs = law.log_likelihoods(stage.game.play(chance=chance), chance)
-    if np.isneginf(logs).all():
-        raise ImpossibleGame(f"A game of {method!r} was seen that its own description makes impossible.")
-    return logs
