@@ -186,6 +186,9 @@ def test_a_resource_is_certified_and_removed_while_board_and_gateway_run(tmp_pat
                 with party("device", *words, *hub, "--games", "5", folder=tmp_path) as device:
                     got = line_of(resource, "(v[129]) goes to 40.750000,-73.990000").group(1)
                     line_of(device, f"matched to {got}, which answered Accepted")
+                    # One that is ended before it has closed its request goes on with it, and no resource says so again.
+                    line_of(device, "Remaining budget")
+                    assert device.wait() == 0
                 if got == "v9":
                     break
             assert got == "v9"
