@@ -18,7 +18,7 @@ from palmatch.methods import Workspace, prepare
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.rounds.draws import stream
 from palmatch.seats import seats_of
-from palmatch.studies.reproduce_papers import from_conference, from_files, problem_of
+from palmatch.studies.reproduce import papers_of_conference, papers_of_files
 
 METHODS = "once,hungarian-once,hungarian-region,noise"
 
@@ -26,7 +26,7 @@ METHODS = "once,hungarian-once,hungarian-region,noise"
 def main() -> None:
     arguments = parsed()
     made_up = arguments.papers is None
-    records = from_conference(seed=0) if made_up else from_files(arguments.papers, arguments.reviewers)
+    records = papers_of_conference(seed=0) if made_up else papers_of_files(arguments.papers, arguments.reviewers)
     methods, seats = arguments.methods.split(","), {"capacity": arguments.capacity, "demand": arguments.demand}
     print(f"{records.source}, {arguments.runs} runs: welfare lost in %, and the most rounds")
     for areas in map(int, arguments.areas.split(",")):
@@ -34,7 +34,7 @@ def main() -> None:
         rounds = dict.fromkeys(methods, 0)
         for run in range(arguments.runs):
             own = stream(0, run)
-            problem = problem_of(records, areas, own)
+            problem = records.problem(areas, own)
             problem = replace(problem, seats=seats_of(problem.agent_ids, problem.resource_ids, **seats))
             workspace, best = Workspace(problem), optimal_welfare(problem)
             for method in methods:

@@ -24,7 +24,7 @@ from palmatch.methods.reports import auction, cells_of, draw_reports, optimal, r
 from palmatch.problem import FloatArray
 from palmatch.rounds.draws import stream
 from palmatch.studies.limit import PublicKnowledge, estimate
-from palmatch.studies.reproduce_papers import from_files, problem_of
+from palmatch.studies.reproduce import papers_of_files
 
 METHODS = {"hungarian-once": optimal, "once": auction}
 
@@ -121,10 +121,10 @@ def main() -> None:
 
 
 def conference(chosen: argparse.Namespace) -> None:
-    records = from_files(chosen.papers, chosen.reviewers)
+    records = papers_of_files(chosen.papers, chosen.reviewers)
     for areas in map(int, chosen.areas.split(",")):
         for epsilon in map(float, chosen.epsilon.split(",")):
-            problem = problem_of(records, areas, stream(0, 0))
+            problem = records.problem(areas, stream(0, 0))
             played = play(problem, chosen.crowds, epsilon, limit=not chosen.no_limit)
             tell(f"{areas} areas, ε = {epsilon:g}", [played])
 

@@ -25,22 +25,16 @@ import palmatch
 from palmatch.device.agent import Agent, Attempt
 from palmatch.domains.papers import OTHER, SECONDARY, Conference
 from palmatch.matchers.optimal import optimal_matching
-from palmatch.methods import Settings, Workspace
+from palmatch.methods import PreparedGame, Settings, Workspace, prepare_game
+from palmatch.methods.assembly import PublishedAccounting, largest_costs
+from palmatch.methods.palma import published_policy
 from palmatch.palma.accountant import compute_epsilon, cost_of
 from palmatch.palma.game import region_tables, rules_of, simulate
+from palmatch.palma.policy import Policy
 from palmatch.problem import FloatArray, IntArray, Problem, Region
 from palmatch.regions.own import own_tables
 from palmatch.rounds.draws import draw, stream, streams
-from palmatch.studies.reproduce_papers import (
-    Ready,
-    Records,
-    from_conference,
-    from_files,
-    prepare_published,
-    problem_of,
-    settings_of,
-    types_of,
-)
+from palmatch.studies.reproduce import PapersRecords, papers_of_conference, papers_of_files
 from palmatch.studies.tasks import Task, run_tasks
 
 Contest: TypeAlias = Literal["none", "one", "in turn"]
@@ -167,9 +161,9 @@ class ReadConference(Conference):
         return types
 
 
-def read_problem(records: Records, reading: Reading, areas: int, seed: int) -> Problem:
+def read_problem(records: PapersRecords, reading: Reading, areas: int, seed: int) -> Problem:
     """Return the problem of a run as a reading has it; the seed draws the same primary areas for all readings."""
-    problem = problem_of(records, areas, seed, surplus=reading.surplus, interest=reading.interest)
+    problem = records.problem(areas, seed, surplus=reading.surplus, interest=reading.interest)
     domain = problem.domain
     assert isinstance(domain, Conference)
     types, truth = (np.where(rows == OTHER, reading.reviewer_rest, rows) for rows in (problem.types, problem.truth))
@@ -198,12 +192,12 @@ def worth(workspace: Workspace, reading: Reading) -> FloatArray:
     return np.where(cared_for, utilities, 0.0)
 
 
-def play_reading(records: Records, reading: Reading, areas: int, runs: range, seed: int) -> pl.DataFrame:
+def play_reading(records: PapersRecords, reading: Reading, areas: int, runs: range, seed: int) -> pl.DataFrame:
     """Play a reading; a row for each run."""
     return pl.DataFrame([_one_run(records, reading, areas, run, seed) for run in runs], schema=_SCHEMA)
 
 
-def _one_run(records: Records, reading: Reading, areas: int, run: int, seed: int) -> dict[str, object]:
+def _one_run(records: PapersRecords, reading: Reading, areas: int, run: int, seed: int) -> dict[str, object]:
     own = stream(seed, run)
     workspace = Workspace(read_problem(records, reading, areas, own))
     settings = Settings(truth_selection=reading.truth_selection)
@@ -242,6 +236,22 @@ _SCHEMA: Final = pl.Schema(
 def _welfare(worth_of: FloatArray, resource_of: IntArray) -> float:
     agents = np.flatnonzero(resource_of >= 0)
     return float(worth_of[agents, resource_of[agents]].sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """PALMA as published, before the game: its policy, its game, and each agent's c_max."""
+
+    policy: Policy
+    game: PreparedGame
+    costs: FloatArray
+
+
+def prepare_published(workspace: Workspace, settings: Settings) -> Ready:
+    """Prepare the game of `published`, and keep what each agent's action costs by the paper's accounting."""
+    policy = published_policy(workspace.problem, settings)
+    costs = largest_costs(workspace, policy, workspace.tables(policy), settings.order)
+    return Ready(policy, prepare_game(workspace, policy, PublishedAccounting(settings, costs)), costs)
 
 
 def _charging(ready: Ready, charge: Charge) -> Ready:
@@ -358,7 +368,7 @@ def random_assignment(rule: RandomRule, agents: int, resources: int, *, chance: 
     return resource_of
 
 
-def tasks(records: Records, *, runs: int, seed: int, areas: Sequence[int]) -> list[Task]:
+def tasks(records: PapersRecords, *, runs: int, seed: int, areas: Sequence[int]) -> list[Task]:
     """Return the tasks of all readings: some runs of one reading at one number of areas."""
     return [
         Task(
@@ -366,7 +376,7 @@ def tasks(records: Records, *, runs: int, seed: int, areas: Sequence[int]) -> li
             play_reading,
             (records, reading, most, range(first, min(first + _RUNS_IN_A_CELL, runs)), seed),
             # Bounded interests leave few rank sets, and few of them take long.
-            weight=_RUNS_IN_A_CELL * (50.0 + types_of(records, most) * (1.0 if reading.interest is None else 0.2)),
+            weight=_RUNS_IN_A_CELL * (50.0 + records.types_of(most) * (1.0 if reading.interest is None else 0.2)),
         )
         for reading in READINGS
         for most in reading.areas
@@ -399,9 +409,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("readings"))
     chosen = parser.parse_args()
     given = chosen.papers and chosen.reviewers
-    records = from_files(chosen.papers, chosen.reviewers) if given else from_conference(seed=0)
+    records = papers_of_files(chosen.papers, chosen.reviewers) if given else papers_of_conference(seed=0)
     areas = [int(size) for size in chosen.areas.split(",")]
-    settings = settings_of(records, runs=chosen.runs, seed=chosen.seed, version=palmatch.__version__)
+    settings = records.settings(runs=chosen.runs, seed=chosen.seed, version=palmatch.__version__)
     parts = tasks(records, runs=chosen.runs, seed=chosen.seed, areas=areas)
     with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_hide_dataframe_shape=True, fmt_str_lengths=80, tbl_width_chars=160):
         print(tried(run_tasks(chosen.out, parts, settings)))

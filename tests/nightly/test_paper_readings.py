@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmatch.methods import Settings, Workspace, prepare
-from palmatch.studies import reproduce_papers as study
+from palmatch.studies import reproduce as study
 
 
 @pytest.fixture(scope="module")
-def records() -> study.Records:
-    return study.from_conference(seed=1, reviewers=40, papers=15)
+def records() -> study.PapersRecords:
+    return study.papers_of_conference(seed=1, reviewers=40, papers=15)
 
 
 @pytest.mark.parametrize("reading", readings.READINGS, ids=lambda reading: reading.name)
-def test_every_reading_can_be_played(records: study.Records, reading: readings.Reading) -> None:
+def test_every_reading_can_be_played(records: study.PapersRecords, reading: readings.Reading) -> None:
     row = readings.tried(readings.play_reading(records, reading, 2, range(1), 0)).row(0, named=True)
     assert 0 <= row["loss"] < 1
     assert 0 <= row["random"] <= 1
@@ -29,7 +29,7 @@ def test_every_reading_can_be_played(records: study.Records, reading: readings.R
     assert row["above_unless_lost"] <= row["above_all"]
 
 
-def test_readings_differ_in_name_and_the_first_is_the_study_s_own(records: study.Records) -> None:
+def test_readings_differ_in_name_and_the_first_is_the_study_s_own(records: study.PapersRecords) -> None:
     names = [reading.name for reading in readings.READINGS]
     assert len(set(names)) == len(names)
     row = readings.play_reading(records, readings.READINGS[0], 3, range(1), 5).to_dicts()[0]
@@ -37,18 +37,18 @@ def test_readings_differ_in_name_and_the_first_is_the_study_s_own(records: study
     assert row["loss"] == pytest.approx(ours, abs=1e-12)
 
 
-def test_the_world_of_agents_is_the_compiled_one_where_a_reading_changes_nothing(records: study.Records) -> None:
-    workspace = Workspace(study.problem_of(records, 3, 2))
-    ready = study.prepare_published(workspace, Settings())
+def test_the_world_of_agents_is_the_compiled_one_where_a_reading_changes_nothing(records: study.PapersRecords) -> None:
+    workspace = Workspace(records.problem(3, 2))
+    ready = readings.prepare_published(workspace, Settings())
     resource_of, spent = readings.play_agents(workspace, ready, readings.READINGS[0], 11)
     matching = prepare(workspace, "published").play(11)
     assert (resource_of == matching.resource_of).all()
     assert (spent == matching.charged).all()
 
 
-def test_one_reviewer_gets_a_contested_paper_where_a_reading_says_so(records: study.Records) -> None:
-    workspace = Workspace(study.problem_of(records, 3, 2))
-    ready = study.prepare_published(workspace, Settings())
+def test_one_reviewer_gets_a_contested_paper_where_a_reading_says_so(records: study.PapersRecords) -> None:
+    workspace = Workspace(records.problem(3, 2))
+    ready = readings.prepare_published(workspace, Settings())
     for contest in ("one", "in turn"):
         reading = replace(readings.READINGS[0], contest=contest)  # type: ignore[arg-type]
         resource_of, spent = readings.play_agents(workspace, ready, reading, 11)

@@ -11,32 +11,41 @@ import pytest
 
 from palmatch.report.html import NOTHING
 from palmatch.report.reproduction import Provenance, mobility_page, number_line, within, write_mobility, write_papers
-from palmatch.studies import reproduce_mobility, reproduce_papers
-from palmatch.studies.reproduced import MOBILITY, PAPERS, Beside, Own, beside
+from palmatch.studies.reproduce import (
+    MOBILITY,
+    PAPERS,
+    Beside,
+    MobilityRecords,
+    Own,
+    PapersRecords,
+    beside,
+    mobility_of_city,
+    papers_of_conference,
+)
 
 TOLD = Provenance(runs=2, seed=7, command="palmatch reproduce mobility --trips 'my trips.csv'", version="1.2")
 
 
-def few(records: reproduce_mobility.Records) -> reproduce_mobility.Records:
+def few(records: MobilityRecords) -> MobilityRecords:
     return replace(records, batches=records.batches[:1])
 
 
 @pytest.fixture(scope="module")
-def city() -> tuple[reproduce_mobility.Records, pl.DataFrame]:
-    records = few(reproduce_mobility.from_city(seed=0))
-    cells = reproduce_mobility.tasks(records, edges=(1000, 2000), runs=2, seed=7)
+def city() -> tuple[MobilityRecords, pl.DataFrame]:
+    records = few(mobility_of_city(seed=0))
+    cells = records.tasks(edges=(1000, 2000), runs=2, seed=7)
     return records, pl.concat([cell.work(*cell.arguments) for cell in cells])
 
 
 @pytest.fixture(scope="module")
-def conference() -> tuple[reproduce_papers.Records, pl.DataFrame]:
-    records = reproduce_papers.from_conference(seed=0, reviewers=24, papers=9)
-    cells = reproduce_papers.tasks(records, areas=(2, 3), runs=2, seed=7)
+def conference() -> tuple[PapersRecords, pl.DataFrame]:
+    records = papers_of_conference(seed=0, reviewers=24, papers=9)
+    cells = records.tasks(areas=(2, 3), runs=2, seed=7)
     return records, pl.concat([cell.work(*cell.arguments) for cell in cells])
 
 
 @pytest.fixture(scope="module")
-def page(city: tuple[reproduce_mobility.Records, pl.DataFrame], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def page(city: tuple[MobilityRecords, pl.DataFrame], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return write_mobility(tmp_path_factory.mktemp("page"), *city, TOLD)
 
 
@@ -100,7 +109,7 @@ def test_on_a_phone_every_number_has_its_name(page: list[Path]) -> None:
 
 
 def test_what_the_records_lack_is_said_before_anything_else(
-    city: tuple[reproduce_mobility.Records, pl.DataFrame], page: list[Path], tmp_path: Path
+    city: tuple[MobilityRecords, pl.DataFrame], page: list[Path], tmp_path: Path
 ) -> None:
     records, rows = city
     assert "What the records seem to lack" not in text_of(page[0])
@@ -110,7 +119,7 @@ def test_what_the_records_lack_is_said_before_anything_else(
 
 
 def test_other_days_than_the_paper_s_are_said_to_be_so(
-    city: tuple[reproduce_mobility.Records, pl.DataFrame], tmp_path: Path
+    city: tuple[MobilityRecords, pl.DataFrame], tmp_path: Path
 ) -> None:
     records, rows = city
     batch = replace(records.batches[0], name="2016-01-29 09:19:00")
@@ -121,16 +130,14 @@ def test_other_days_than_the_paper_s_are_said_to_be_so(
 
 
 def test_the_same_rows_give_the_same_bytes(
-    city: tuple[reproduce_mobility.Records, pl.DataFrame], page: list[Path], tmp_path: Path
+    city: tuple[MobilityRecords, pl.DataFrame], page: list[Path], tmp_path: Path
 ) -> None:
     write_mobility(tmp_path, *city, TOLD)
     before = {path.name: path.read_bytes() for path in page[0].parent.iterdir()}
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_the_papers_page_has_both_figures(
-    conference: tuple[reproduce_papers.Records, pl.DataFrame], tmp_path: Path
-) -> None:
+def test_the_papers_page_has_both_figures(conference: tuple[PapersRecords, pl.DataFrame], tmp_path: Path) -> None:
     records, rows = conference
     written = write_papers(tmp_path, records, rows, TOLD)
     assert [path.name for path in written] == ["report.html", "losses.png", "epsilon.png"]

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import palmatch as pm
 from palmatch.errors import InputError
 from palmatch.report.units import fairness_lines, shortfall_lines
-from palmatch.studies.fairness import gini
-from palmatch.studies.shortfall import lacking_agents, lacking_resources
+from palmatch.studies.fairness import gini, lacking_agents, lacking_resources
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=30))

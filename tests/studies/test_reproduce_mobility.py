@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 from palmatch.errors import InputError
-from palmatch.studies import reproduce_mobility as study
-from palmatch.studies.reproduced import MOBILITY, beside
+from palmatch.studies import reproduce as study
+from palmatch.studies.reproduce import MOBILITY, beside
 from palmatch.studies.tasks import run_tasks
 
 SHARED = Path(os.environ.get("PALMATCH_SHARED_DATA", Path(__file__).resolve().parents[2] / "../shared/data"))
@@ -21,25 +21,26 @@ TRIPS = SHARED / "tlc_yellow_2016-01_head.csv"
 
 
 @pytest.fixture(scope="module")
-def records() -> study.Records:
+def records() -> study.MobilityRecords:
     """Return the quiet batch and some of the morning's."""
-    city = study.from_city(seed=0)
+    city = study.mobility_of_city(seed=0)
     night, morning = city.batches[:2]
     some = replace(morning, requests=morning.requests[:30], vehicles=morning.vehicles[:30])
     return replace(city, batches=(night, some))
 
 
 @pytest.fixture(scope="module")
-def rows(records: study.Records, tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
-    cells = study.tasks(records, edges=(1000, 2000), runs=4, seed=3)
-    settings = study.settings_of(records, runs=4, seed=3, version="test")
+def rows(records: study.MobilityRecords, tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
+    cells = records.tasks(edges=(1000, 2000), runs=4, seed=3)
+    settings = records.settings(runs=4, seed=3, version="test")
     return run_tasks(tmp_path_factory.mktemp("cells"), cells, settings, processes=1)
 
 
 def test_every_method_is_played_at_every_edge_and_those_without_budget_once(rows: pl.DataFrame) -> None:
     played = {(x.method, x.size, x.epsilon) for x in study.losses(rows)}
+    unbudgeted = ("unlimited", "noise", "random", "hungarian-region")
     budgeted = {(m, e, b) for m in ("published", "hungarian-geo", "alma-geo") for e in (1000, 2000) for b in (1, 0.75)}
-    assert played == budgeted | {(m, e, 1) for m in study.WITHOUT_BUDGET for e in (1000, 2000)}
+    assert played == budgeted | {(m, e, 1) for m in unbudgeted for e in (1000, 2000)}
     assert len(rows) == len(played) * 2 * 4
 
 
@@ -71,8 +72,8 @@ def test_the_epsilon_of_every_agent_is_kept_and_none_passes_the_budget(rows: pl.
     assert rows.filter(pl.col("method") != "published")["epsilon_of_agents"].list.len().sum() == 0
 
 
-def test_our_numbers_stand_beside_the_published_ones(rows: pl.DataFrame, records: study.Records) -> None:
-    own = study.own_numbers(rows, records)
+def test_our_numbers_stand_beside_the_published_ones(rows: pl.DataFrame, records: study.MobilityRecords) -> None:
+    own = records.own_numbers(rows)
     lines = {line.published.key: line for line in beside(MOBILITY, own)}
     assert own["best welfare"].value == pytest.approx(100 - own["loss published 1000 1"].value)
     geo, palma = own["loss hungarian-geo 1000 1"].value, own["loss published 1000 1"].value
@@ -83,16 +84,16 @@ def test_our_numbers_stand_beside_the_published_ones(rows: pl.DataFrame, records
     assert lines["above 1000"].deviations is None
 
 
-def test_the_same_seed_gives_the_same_rows_and_another_one_does_not(records: study.Records) -> None:
+def test_the_same_seed_gives_the_same_rows_and_another_one_does_not(records: study.MobilityRecords) -> None:
     night = records.batches[0]
     first, again, other = (study.play_batch(night, 1000.0, 1.0, True, 2, seed) for seed in (5, 5, 6))
     assert first.equals(again)
     assert not first["loss"].equals(other["loss"])
 
 
-def test_squares_that_lie_elsewhere_are_other_squares(records: study.Records) -> None:
+def test_squares_that_lie_elsewhere_are_other_squares(records: study.MobilityRecords) -> None:
     moved = replace(records, origin=(40.95, -74.7))
-    here, there = (study.tasks(some, edges=(2000,), runs=2, seed=5)[0] for some in (records, moved))
+    here, there = (some.tasks(edges=(2000,), runs=2, seed=5)[0] for some in (records, moved))
     first, other = (cell.work(*cell.arguments) for cell in (here, there))
     assert not first["loss"].equals(other["loss"])
     lots = [rows.filter(pl.col("method") == "random")["loss"] for rows in (first, other)]
@@ -100,15 +101,15 @@ def test_squares_that_lie_elsewhere_are_other_squares(records: study.Records) ->
 
 
 def test_shorter_batches_of_the_city_are_smaller_and_longer_ones_refused() -> None:
-    assert [len(batch.requests) for batch in study.from_city(seed=0, seconds=10).batches] == [6, 51, 39, 58]
+    assert [len(batch.requests) for batch in study.mobility_of_city(seed=0, seconds=10).batches] == [6, 51, 39, 58]
     with pytest.raises(InputError, match="up to 30 seconds, got seconds=60"):
-        study.from_city(seed=0, seconds=60)
+        study.mobility_of_city(seed=0, seconds=60)
 
 
 @pytest.mark.parametrize(("edges", "runs"), [((), 1), ((1000, 1000), 1), ((1000,), 0)])
-def test_nothing_to_play_is_refused(records: study.Records, edges: tuple[float, ...], runs: int) -> None:
+def test_nothing_to_play_is_refused(records: study.MobilityRecords, edges: tuple[float, ...], runs: int) -> None:
     with pytest.raises(InputError):
-        study.tasks(records, edges=edges, runs=runs, seed=0)
+        records.tasks(edges=edges, runs=runs, seed=0)
 
 
 def write_trips(path: Path, times: list[datetime]) -> Path:
@@ -124,7 +125,7 @@ def test_a_file_without_the_paper_s_day_names_the_windows_that_it_has(tmp_path: 
     start = datetime(2016, 1, 20, 7, 59, 50)
     path = write_trips(tmp_path / "trips.csv", [start + timedelta(seconds=second) for second in range(0, 200, 2)])
     with pytest.raises(InputError) as mistake:
-        study.from_trips(path)
+        study.mobility_of_trips(path)
     told = str(mistake.value)
     assert "2016-01-15 05:00:00" in told
     assert "begin, every 30 seconds, at 2016-01-20 08:00:30 to 2016-01-20 08:02:30; choose among them with --at" in told
@@ -141,28 +142,28 @@ def test_windows_do_not_reach_over_a_gap(tmp_path: Path) -> None:
 
 def test_a_file_without_rows_is_said_to_be_so_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"trips\.csv has a header and no rows, expected trips; download it again\.$"):
-        study.from_trips(write_trips(tmp_path / "trips.csv", []))
+        study.mobility_of_trips(write_trips(tmp_path / "trips.csv", []))
 
 
 def test_batches_of_another_length_are_not_counted_against_the_paper_s(rows: pl.DataFrame) -> None:
-    short = study.from_city(seed=0, seconds=10)
-    assert not [key for key in study.own_numbers(rows, short) if key.startswith("agents")]
+    short = study.mobility_of_city(seed=0, seconds=10)
+    assert not [key for key in short.own_numbers(rows) if key.startswith("agents")]
 
 
 def test_the_same_time_twice_is_refused(tmp_path: Path) -> None:
     at = datetime(2016, 1, 20, 8)
     with pytest.raises(InputError, match="is asked for twice"):
-        study.from_trips(write_trips(tmp_path / "trips.csv", [at]), [at, at])
+        study.mobility_of_trips(write_trips(tmp_path / "trips.csv", [at]), [at, at])
 
 
 @pytest.mark.skipif(not TRIPS.exists(), reason="the shared taxi records are not here")
 def test_windows_of_the_shared_records_are_found() -> None:
-    records = study.from_trips(TRIPS, [datetime(2016, 1, 29, 9, 19), datetime(2016, 1, 2, 0, 47)])
+    records = study.mobility_of_trips(TRIPS, [datetime(2016, 1, 29, 9, 19), datetime(2016, 1, 2, 0, 47)])
     assert len(records.batches[0].requests) == 169
     assert [day.name for day in records.days] == ["2016-01-02", "2016-01-29"]
     assert records.days[1].per_minute[9 * 60 + 19] == 169 + 157
     assert records.warnings == ()
-    edge = study.from_trips(TRIPS, [datetime(2016, 1, 29, 9, 18, 30)])
+    edge = study.mobility_of_trips(TRIPS, [datetime(2016, 1, 29, 9, 18, 30)])
     assert "2016-01-29 09:18:30: 83 of 154 vehicles stand where trips from before a gap of 27 days" in edge.warnings[0]
     with pytest.raises(InputError, match="2016-01-29 09:18:30 to 2016-01-29 09:20:00"):
-        study.from_trips(TRIPS)
+        study.mobility_of_trips(TRIPS)

@@ -19,8 +19,7 @@ from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import Problem
 from palmatch.report.assignments import assignments, with_assigned
 from palmatch.report.units import fairness_lines, shortfall_lines
-from palmatch.studies.fairness import Fairness, fairness
-from palmatch.studies.shortfall import lacking_agents, lacking_resources
+from palmatch.studies.fairness import Fairness, fairness, lacking_agents, lacking_resources
 from palmatch.threads import both
 
 HELP = "Match agents to resources, or with each other: files in, a file of pairs out."

@@ -21,8 +21,18 @@ from palmatch.cli.show import check_outputs
 from palmatch.cluster import connected
 from palmatch.errors import InputError
 from palmatch.report.reproduction import Provenance, number_line, write_mobility, write_papers
-from palmatch.studies import reproduce_mobility, reproduce_papers, tasks
-from palmatch.studies.reproduced import MOBILITY, PAPERS, Beside, Published, beside, loss_rows
+from palmatch.studies import tasks
+from palmatch.studies.reproduce import (
+    Beside,
+    MobilityRecords,
+    PapersRecords,
+    beside,
+    loss_rows,
+    mobility_of_city,
+    mobility_of_trips,
+    papers_of_conference,
+    papers_of_files,
+)
 
 NAME = "reproduce"
 HELP = "Play the paper's test-cases again: its figures and numbers beside ours, on one page."
@@ -66,19 +76,16 @@ class StudyOptions:
 
 
 class _Study(NamedTuple):
-    """A test-case: its names, the module that plays it, the paper's numbers, what its regions grow in, a few runs."""
+    """A test-case: its names, and a few runs."""
 
     name: str
     title: str
-    module: Any
-    published: tuple[Published, ...]
-    size: str
     few: int
 
 
 # As many runs as two processors play in about two minutes.
-_MOBILITY = _Study("mobility", "Mobility", reproduce_mobility, MOBILITY, "edge", 8)
-_PAPERS = _Study("papers", "Paper assignment", reproduce_papers, PAPERS, "areas", 4)
+_MOBILITY = _Study("mobility", "Mobility", 8)
+_PAPERS = _Study("papers", "Paper assignment", 4)
 
 
 @app.command("mobility", help=MOBILITY_HELP, epilog=MOBILITY_EXAMPLES)
@@ -104,9 +111,9 @@ def mobility(
             "--at goes with --trips FILE: batches of the synthetic city are at 05:00, 08:00, 11:00, 19:00."
         )
     if trips is None:
-        records = reproduce_mobility.from_city(seed=chosen.data_seed, seconds=seconds)
+        records = mobility_of_city(seed=chosen.data_seed, seconds=seconds)
     else:
-        records = reproduce_mobility.from_trips(trips, list(map(options.moment, at or [])) or None, seconds=seconds)
+        records = mobility_of_trips(trips, list(map(options.moment, at or [])) or None, seconds=seconds)
     records, sizes = replace(records, origin=options.place(origin)), options.numbers(edges, "--edges")
     words = [*(["--trips", str(trips)] if trips else []), *(word for time in at or [] for word in ("--at", time))]
     words += ["--edges", ",".join(f"{size:g}" for size in sizes), "--seconds", f"{seconds:g}"]
@@ -139,8 +146,8 @@ def papers(
 
 def _reproduce(
     study: _Study,
-    records: Any,
-    sizes: Sequence[float],
+    records: MobilityRecords | PapersRecords,
+    sizes: Sequence[Any],
     words: Sequence[str],
     out: Path,
     chosen: StudyOptions,
@@ -148,18 +155,16 @@ def _reproduce(
 ) -> None:
     """Play a test-case, write its page, and tell its numbers beside the paper's."""
     runs, seed = chosen.runs if chosen.runs is not None else study.few if chosen.quick else 32, chosen.seed
-    settings = study.module.settings_of(records, runs=runs, seed=seed, version=palmatch.__version__)
-    parts = study.module.tasks(records, sizes, runs=runs, seed=tasks.study_seed(out / "cells", seed))
+    settings = records.settings(runs=runs, seed=seed, version=palmatch.__version__)
+    parts = records.tasks(sizes, runs=runs, seed=tasks.study_seed(out / "cells", seed))
     rows = _play(out, settings, chosen, parts)
     tasks.write_rows(out / "results.parquet", rows)
     command = ["palmatch", "reproduce", study.name, *words, "--runs", str(runs)]
     command += [] if seed is None else ["--seed", str(seed)]
     told = Provenance(runs=runs, seed=seed, command=shlex.join(command), version=palmatch.__version__)
     page = write_page(rows, told)[0]
-    numbers = beside(study.published, study.module.own_numbers(rows, records))
-    losses = loss_rows(study.module.losses(rows), study.size)
-    warnings = list(getattr(records, "warnings", ()))
-    if show.write_json(chosen.json, figures(numbers, losses, told) | {"warnings": warnings}):
+    numbers = beside(records.PUBLISHED, records.own_numbers(rows))
+    if show.write_json(chosen.json, figures(numbers, loss_rows(rows), told) | {"warnings": records.warnings}):
         show.say(f"{study.title}, on {records.source}: {show.counted(runs, 'run')}")
         show.say_seeded(seed)
         lines = [number_line(number) for number in numbers if number.own is not None]
@@ -167,17 +172,17 @@ def _reproduce(
         show.show_table(("what", "the paper", "ours", "σ"), table)
         show.say("The last column is the difference in published standard deviations.")
         show.say(f"{show.FROM_THE_TRUTH}{' Here they may be: the records are synthetic.' if records.made_up else ''}")
-        for warning in warnings:
+        for warning in records.warnings:
             show.say(f"Warning: {warning}")
         show.say(f"Open {page} for the figures and for what differs from the paper.")
 
 
-def _conference(papers: Path | None, reviewers: Path | None, seed: int) -> reproduce_papers.Records:
+def _conference(papers: Path | None, reviewers: Path | None, seed: int) -> PapersRecords:
     if papers is None and reviewers is None:
-        return reproduce_papers.from_conference(seed=seed)
+        return papers_of_conference(seed=seed)
     if papers is None or reviewers is None:
         raise InputError("--papers and --reviewers go together: give both, or neither for a synthetic conference.")
-    return reproduce_papers.from_files(papers, reviewers)
+    return papers_of_files(papers, reviewers)
 
 
 def _play(

@@ -16,7 +16,7 @@ from palmatch.data.scores import as_score
 from palmatch.domains.scores import ScoreTable
 from palmatch.matching import Matching
 from palmatch.problem import Problem
-from palmatch.studies.shortfall import every_unit
+from palmatch.studies.fairness import every_unit
 
 
 def assignments(problem: Problem, matching: Matching) -> dict[str, list[dict[str, object]]]:

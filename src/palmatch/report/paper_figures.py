@@ -32,8 +32,7 @@ from palmatch.report.style import (
     panels,
     styled,
 )
-from palmatch.studies.reproduce_mobility import Day
-from palmatch.studies.reproduced import Spent
+from palmatch.studies.reproduce import Day, Spent
 
 _MAP = (3.4, 5.2)  # inches, at most
 

@@ -22,9 +22,22 @@ from palmatch.report.paper_figures import Line, Mark
 from palmatch.report.phrases import counted, percent
 from palmatch.report.style import PRIVATE, kind_of
 from palmatch.report.texts import SETTING_WORDS, render_texts, seed_in_words
-from palmatch.studies import reproduce_papers
-from palmatch.studies.reproduce_mobility import DAY, HOURS, Records, losses, own_numbers, spendings
-from palmatch.studies.reproduced import MOBILITY, PAPERS, Beside, Loss, Own, Spent, Unit, beside, loss_key
+from palmatch.studies.reproduce import (
+    DAY,
+    HOURS,
+    PAPERS,
+    Beside,
+    Loss,
+    MobilityRecords,
+    Own,
+    PapersRecords,
+    Spent,
+    Unit,
+    beside,
+    loss_key,
+    losses,
+    spendings,
+)
 
 _PAPER = (
     "The paper: P. Danassis, A. Triastcyn, B. Faltings, A Distributed Differentially Private Algorithm for Resource "
@@ -238,16 +251,16 @@ def epsilon_exhibit(
 _SIZES = Sizes("edge of a square region (metres)", lambda edge: f"ℓ = {edge:g} m")
 
 
-def write_mobility(folder: Path, records: Records, rows: pl.DataFrame, told: Provenance) -> list[Path]:
+def write_mobility(folder: Path, records: MobilityRecords, rows: pl.DataFrame, told: Provenance) -> list[Path]:
     """Write `report.html` and its figures into the folder; return the page first, then the pictures in PNG."""
     return write_page(folder, mobility_page(folder, records, rows, told))
 
 
-def mobility_page(folder: Path, records: Records, rows: pl.DataFrame, told: Provenance) -> Page:
+def mobility_page(folder: Path, records: MobilityRecords, rows: pl.DataFrame, told: Provenance) -> Page:
     """Draw the figures and return all that the page says."""
     lost, spent = losses(rows), spendings(rows)
     full = [x for x in spent if x.epsilon == spent[0].epsilon]
-    numbers = beside(MOBILITY, own_numbers(rows, records))
+    numbers = beside(records.PUBLISHED, records.own_numbers(rows))
     edges, budgets = sorted({x.size for x in lost}), sorted({x.epsilon for x in lost}, reverse=True)
     texts = _texts(records, lost, full, numbers, told.runs, edges[-1])
     return study_page(
@@ -284,7 +297,12 @@ def mobility_page(folder: Path, records: Records, rows: pl.DataFrame, told: Prov
 
 
 def _texts(
-    records: Records, lost: Sequence[Loss], spent: Sequence[Spent], numbers: Sequence[Beside], runs: int, edge: float
+    records: MobilityRecords,
+    lost: Sequence[Loss],
+    spent: Sequence[Spent],
+    numbers: Sequence[Beside],
+    runs: int,
+    edge: float,
 ) -> dict[str, tuple[str, ...]]:
     palma = [loss for loss in lost if loss.method == "published" and loss.epsilon == 1.0]
     stated = {number.published.key: number.published.value for number in numbers}
@@ -309,7 +327,7 @@ def _texts(
     )
 
 
-def _batch_table(records: Records, remark: str) -> Table:
+def _batch_table(records: MobilityRecords, remark: str) -> Table:
     rows = tuple(
         text_row(batch.name, f"{len(batch.requests):,}", f"{len(batch.vehicles):,}", batch.digest)
         for batch in records.batches
@@ -331,7 +349,7 @@ def _epsilon_table(spent: Sequence[Spent], remark: str) -> Table:
     return Table(("regions", "median", "largest", "ε ≤ 0.5", "ε > 0.75"), rows, remark, "What PALMA cost its agents")
 
 
-def _map(folder: Path, records: Records, edge: float, caption: str) -> Exhibit:
+def _map(folder: Path, records: MobilityRecords, edge: float, caption: str) -> Exhibit:
     batch = max(records.batches, key=lambda batch: len(batch.requests))
     problem = mobility.problem(batch.requests, batch.vehicles, edge=edge, origin=records.origin)
     figure = figures.match_map(problem, None, outline=shore(), name=batch.name)
@@ -342,14 +360,14 @@ def _map(folder: Path, records: Records, edge: float, caption: str) -> Exhibit:
     return Exhibit((picture(folder, "regions", figure, told, svg=True),), caption)
 
 
-def _day(folder: Path, records: Records, caption: str) -> Exhibit:
+def _day(folder: Path, records: MobilityRecords, caption: str) -> Exhibit:
     told = "Line chart of the requests in each minute of the day, with the chosen batches marked."
     figure = paper_figures.day_curve(records.days, records.source)
     return Exhibit((picture(folder, "requests", figure, told, svg=True),), caption)
 
 
 def _losses(
-    folder: Path, lost: Sequence[Loss], numbers: Sequence[Beside], records: Records, runs: int, caption: str
+    folder: Path, lost: Sequence[Loss], numbers: Sequence[Beside], records: MobilityRecords, runs: int, caption: str
 ) -> Exhibit:
     first = max(loss.epsilon for loss in lost)
     shown = [x for x in lost if x.epsilon == first]
@@ -387,10 +405,10 @@ def _histograms(folder: Path, full: Sequence[Spent], caption: str) -> Exhibit:
 _AREAS = Sizes("most areas of a possible reviewer", lambda areas: counted(round(areas), "area"))
 
 
-def write_papers(folder: Path, records: reproduce_papers.Records, rows: pl.DataFrame, told: Provenance) -> list[Path]:
+def write_papers(folder: Path, records: PapersRecords, rows: pl.DataFrame, told: Provenance) -> list[Path]:
     """Write `report.html` and its figures into the folder; return the page first, then the pictures in PNG."""
-    lost, spent = reproduce_papers.losses(rows), reproduce_papers.spendings(rows)
-    numbers = beside(PAPERS, reproduce_papers.own_numbers(rows, records))
+    lost, spent = losses(rows), spendings(rows)
+    numbers = beside(records.PUBLISHED, records.own_numbers(rows))
     areas = sorted({round(loss.size) for loss in lost})
     texts = render_texts(
         "papers",
@@ -423,7 +441,7 @@ def write_papers(folder: Path, records: reproduce_papers.Records, rows: pl.DataF
             ("most areas of a possible reviewer", ", ".join(map(str, areas))),
             (
                 "possible reviewers of a region",
-                ", ".join(f"{reproduce_papers.types_of(records, number):,}" for number in areas),
+                ", ".join(f"{records.types_of(number):,}" for number in areas),
             ),
             ("budget ε", f"{Settings().epsilon:g}"),
             utility="cosine of labels: primary area 1, secondary 0.5, the rest 0.1",

@@ -13,8 +13,7 @@ from palmatch.matching import Matching
 from palmatch.problem import Problem
 from palmatch.report.phrases import counted, percent
 from palmatch.studies.compare import LossParts, Spread
-from palmatch.studies.fairness import Fairness, Served, fairness
-from palmatch.studies.shortfall import Shortfall, lacking_agents, lacking_resources
+from palmatch.studies.fairness import Fairness, Served, Shortfall, fairness, lacking_agents, lacking_resources
 
 # So many ids are named in a line, and so many lines are shown; the JSON has all of them.
 _NAMED = 5

@@ -1,18 +1,20 @@
-"""How evenly a matching serves agents and resources: the worst-served ones, the Gini coefficient, the sorted curve.
+"""How evenly a matching serves agents and resources, and what it left open, and why.
 
-All figures are computed from the agents' true utilities, so that they are for whoever knows these, and not to be
-published. A resource is served by the sum of what its agents get from it: the total expertise of a paper's reviewers.
+`fairness` is computed from the agents' true utilities, so that it is for whoever knows these, and not to be published.
+A resource is served by the sum of what its agents get from it: the total expertise of a paper's reviewers. A
+`Shortfall` follows from the matching and from public limits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from palmatch.errors import InputError
 from palmatch.matching import Matching
-from palmatch.problem import FloatArray, Problem
+from palmatch.problem import FloatArray, IntArray, Problem
 
 # Sorted utilities of a side are given at every per cent: as many figures for any number of agents.
 _POINTS = 101
@@ -157,3 +159,72 @@ def gini(values: FloatArray) -> float:
     count = len(values)
     rank = 2 * np.arange(1, count + 1) - count - 1
     return max(float((rank * np.sort(values)).sum() / (count * total)), 0.0)
+
+
+# --- what a matching left open: from the matching and public limits alone, so that it may be published --------------
+
+Reason: TypeAlias = Literal["conflicts", "demand", "capacity", "method"]
+
+
+class Shortfall(NamedTuple):
+    """An agent or a resource with fewer units than it has room for.
+
+    Attributes
+    ----------
+    wanted, got:
+        How many units it has room for, and how many it got.
+    eligible:
+        How many of the other side are not in conflict with it and have any room.
+    reason:
+        "conflicts": too few are eligible. "demand": every eligible agent has all that it wants. "capacity": every
+        eligible resource is full. "method": there was room, which the method did not use (it may not be among the
+        resources that an agent cares for).
+    """
+
+    id: str
+    wanted: int
+    got: int
+    eligible: int
+    reason: Reason
+
+
+def every_unit(problem: Problem, matching: Matching) -> IntArray:
+    """Return the units (agent, resource) of a matching, and after them the pairs that were assigned beforehand."""
+    return np.concatenate((matching.units, problem.assigned))
+
+
+def lacking_resources(problem: Problem, matching: Matching) -> tuple[Shortfall, ...]:
+    """Return the resources with empty seats, the emptiest first."""
+    units, seats = every_unit(problem, matching), problem.whole_seats
+    return _lacking(
+        problem.resource_ids, seats.capacity, seats.demand, units[:, ::-1], seats.conflicts[:, ::-1], "demand"
+    )
+
+
+def lacking_agents(problem: Problem, matching: Matching) -> tuple[Shortfall, ...]:
+    """Return the agents with fewer resources than they want, the worst-served first."""
+    units, seats = every_unit(problem, matching), problem.whole_seats
+    return _lacking(problem.agent_ids, seats.demand, seats.capacity, units, seats.conflicts, "capacity")
+
+
+def _lacking(
+    ids: tuple[str, ...], room: IntArray, other: IntArray, units: IntArray, conflicts: IntArray, scarce: Reason
+) -> tuple[Shortfall, ...]:
+    """Return what has fewer units than room; rows of `units` and `conflicts` are (this side, the other side)."""
+    got = np.bincount(units[:, 0], minlength=len(room))
+    lacking = np.flatnonzero(got < room)
+    left = other - np.bincount(units[:, 1], minlength=len(other))
+    useful, with_room = int((other > 0).sum()), int((left > 0).sum())
+    excluded = np.bincount(conflicts[other[conflicts[:, 1]] > 0, 0], minlength=len(room))
+    # The other side's members with room left that are in conflict with one, or already its own.
+    busy = np.bincount(
+        np.concatenate([pairs[left[pairs[:, 1]] > 0, 0] for pairs in (conflicts, units)]), minlength=len(room)
+    )
+    order = lacking[np.argsort(got[lacking] - room[lacking], kind="stable")]
+    eligible = useful - excluded[order]
+    by_room = np.where(with_room > busy[order], "method", scarce)
+    too_few = np.where(excluded[order] > 0, "conflicts", np.where(got[order] < eligible, by_room, scarce))
+    reason = np.where(eligible < room[order], too_few, by_room)
+    names = [ids[place] for place in order.tolist()]
+    columns = (room[order].tolist(), got[order].tolist(), eligible.tolist(), reason.tolist())
+    return tuple(map(Shortfall, names, *columns))

@@ -30,7 +30,7 @@ from palmatch.methods.centralised import MOST_PAIRS, optimal_welfare
 from palmatch.problem import FloatArray, Problem
 from palmatch.studies.compare import compare
 from palmatch.studies.limit import HELP, LIMIT
-from palmatch.studies.reproduce_mobility import complete_windows, from_trips
+from palmatch.studies.reproduce import complete_windows, mobility_of_trips
 
 # So many scenes, and so many prepared games of each, are kept; the longest unused one goes first.
 _MOST_SCENES, _MOST_GAMES = 6, 24
@@ -141,7 +141,7 @@ class Source:
             if not stretches:
                 raise InputError(f"{path.name} holds no half minute without a gap.")
             at = stretches[0][0]
-        batch = from_trips(path, [at]).batches[0]
+        batch = mobility_of_trips(path, [at]).batches[0]
         agents, vehicles = (
             Points(path.name, tuple(map(str, range(len(places)))), places[:, 0], places[:, 1], None, None, ())
             for places in (batch.requests, batch.vehicles)
