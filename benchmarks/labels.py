@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from palmatch.capacities import make_capacities
 from palmatch.methods import Workspace, prepare
 from palmatch.methods.centralised import optimal_welfare
-from palmatch.rounds.draws import stream
-from palmatch.seats import seats_of
+from palmatch.streams import stream
 from palmatch.studies.reproduce import papers_of_conference, papers_of_files
 
 METHODS = "once,hungarian-once,hungarian-region,noise"
@@ -27,7 +27,7 @@ def main() -> None:
     arguments = parsed()
     made_up = arguments.papers is None
     records = papers_of_conference(seed=0) if made_up else papers_of_files(arguments.papers, arguments.reviewers)
-    methods, seats = arguments.methods.split(","), {"capacity": arguments.capacity, "demand": arguments.demand}
+    methods, limits = arguments.methods.split(","), {"capacity": arguments.capacity, "demand": arguments.demand}
     print(f"{records.source}, {arguments.runs} runs: welfare lost in %, and the most rounds")
     for areas in map(int, arguments.areas.split(",")):
         losses: dict[str, list[float]] = {method: [] for method in methods}
@@ -35,7 +35,7 @@ def main() -> None:
         for run in range(arguments.runs):
             own = stream(0, run)
             problem = records.problem(areas, own)
-            problem = replace(problem, seats=seats_of(problem.agent_ids, problem.resource_ids, **seats))
+            problem = replace(problem, capacities=make_capacities(problem.agent_ids, problem.resource_ids, **limits))
             workspace, best = Workspace(problem), optimal_welfare(problem)
             for method in methods:
                 matching = prepare(workspace, method).play(own)

@@ -30,7 +30,7 @@ from palmatch.palma.policy import Policy
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.regions.noise import PublicPlay
 from palmatch.regions.tables import RegionView
-from palmatch.rounds.draws import Randomness, keys_of, randomness
+from palmatch.streams import Randomness, keys_of, randomness
 from palmatch.studies.blackbox import (
     Bound,
     Claim,

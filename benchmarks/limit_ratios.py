@@ -22,7 +22,7 @@ import palmatch as pm
 from palmatch.methods import Settings, Workspace
 from palmatch.methods.reports import auction, cells_of, draw_reports, optimal, reporting
 from palmatch.problem import FloatArray
-from palmatch.rounds.draws import stream
+from palmatch.streams import stream
 from palmatch.studies.limit import PublicKnowledge, estimate
 from palmatch.studies.reproduce import papers_of_files
 

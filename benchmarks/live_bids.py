@@ -28,7 +28,7 @@ from palmatch.methods import Settings, Workspace, prepare
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.methods.reports import draw_reports, reporting, value_lists
 from palmatch.problem import Problem
-from palmatch.rounds.draws import Randomness, streams
+from palmatch.streams import Randomness, streams
 
 best_bid: Any = numba.njit(device_bid)
 

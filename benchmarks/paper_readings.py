@@ -33,7 +33,7 @@ from palmatch.palma.game import region_tables, rules_of, simulate
 from palmatch.palma.policy import Policy
 from palmatch.problem import FloatArray, IntArray, Problem, Region
 from palmatch.regions.own import own_tables
-from palmatch.rounds.draws import draw, stream, streams
+from palmatch.streams import draw, stream, streams
 from palmatch.studies.reproduce import PapersRecords, papers_of_conference, papers_of_files
 from palmatch.studies.tasks import Task, run_tasks
 

@@ -21,7 +21,7 @@ from palmatch.matchers.partners import auction_partners, mutual_utilities, optim
 from palmatch.methods import Workspace
 from palmatch.methods.reports import FINE_STEP, LONG_PATIENCE
 from palmatch.problem import FloatArray
-from palmatch.rounds.draws import streams
+from palmatch.streams import streams
 from palmatch.studies.compare import compare
 
 METHODS = "hungarian-region,once,hungarian-once,published,palma,alma,greedy,random"
@@ -53,12 +53,14 @@ def bids_alone(trips: int) -> None:
     """Print the share of the optimum that bids for partners reach on true worths, without privacy."""
     made = crowd(trips)
     problem = pm.pairs.rides(np.hstack((made.requests, made.vehicles)))
-    utilities, seats = problem.true_utility(), problem.seats
-    assert seats is not None
-    worth = mutual_utilities(utilities, seats) / 2
+    utilities, capacities = problem.true_utility(), problem.capacities
+    assert capacities is not None
+    worth = mutual_utilities(utilities, capacities) / 2
     names = streams(0, Workspace(problem).keys)
-    found = auction_partners(worth, seats, most=INTEREST, step=FINE_STEP, round_limit=LONG_PATIENCE, stream_keys=names)
-    best = optimal_pairs(utilities, seats)
+    found = auction_partners(
+        worth, capacities, most=INTEREST, step=FINE_STEP, round_limit=LONG_PATIENCE, stream_keys=names
+    )
+    best = optimal_pairs(utilities, capacities)
     share = worth[found.units[:, 0], found.units[:, 1]].sum() / worth[best[:, 0], best[:, 1]].sum()
     print(f"{trips} trips: bids reach {100 * share:.2f} % of the optimum", flush=True)
 

@@ -21,7 +21,7 @@ import palmatch as pm
 from enumeration import WHOLE, chances, exponential
 from palmatch.device.agent import Draw
 from palmatch.device.distribution import GRID
-from palmatch.matchers.alma import best_first, play_lists
+from palmatch.matchers.alma import best_first, run_alma
 from palmatch.matchers.auction import run_auction
 from palmatch.matchers.lists import ValueLists
 from palmatch.mechanisms.channel import (
@@ -37,7 +37,7 @@ from palmatch.methods.lists import SHARE_OF_PRICE
 from palmatch.methods.reports import PATIENCE, STEP, ReportPlan, draw_reports, value_lists
 from palmatch.problem import Problem
 from palmatch.regions.tables import RegionView
-from palmatch.rounds.draws import REPORT, Keys, keys_of, randomness, streams
+from palmatch.streams import REPORT, Keys, keys_of, randomness, streams
 
 Prices = tuple[float, ...]
 Bid = tuple[int, float]  # what it holds when no other agent bids, and at which price
@@ -85,7 +85,7 @@ def steps(plan: ReportPlan, reported: np.ndarray, keys: Keys, seed: int) -> tupl
     lists = best_first(value_lists(plan, reported), SHARE_OF_PRICE * plan.opening)
     names, resources = streams(seed, keys), len(plan.opening)
     backing_off = np.full(len(lists.values), int(BACKOFF_CHANCE * GRID))
-    seen = play_lists(lists, backing_off, resources=resources, names=names, trace=True).trace
+    seen = run_alma(lists, backing_off, resources=resources, stream_keys=names, trace=True).trace
     return tuple(np.stack((seen.step, seen.agent, seen.resource, seen.outcome)).ravel().tolist())
 
 

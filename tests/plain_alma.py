@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from palmatch.errors import DidNotConverge
-from palmatch.matchers.alma import MOST_STEPS, Ended
+from palmatch.matchers.alma import MOST_STEPS, AlmaResult
 from palmatch.matchers.lists import ValueLists
 from palmatch.problem import IntArray
-from palmatch.rounds.draws import BACKOFF, Keys, draw
+from palmatch.streams import BACKOFF, Keys, draw
 
 
 @dataclass(slots=True)
@@ -27,9 +27,11 @@ class Player:
     holds: int = -1
 
 
-def play_lists_plainly(lists: ValueLists, chances: IntArray, *, names: Keys, most_steps: int = MOST_STEPS) -> Ended:
+def play_lists_plainly(
+    lists: ValueLists, chances: IntArray, *, stream_keys: Keys, most_steps: int = MOST_STEPS
+) -> AlmaResult:
     """Play the same game agent by agent, as it would be told."""
-    players = [_player(lists, int(number), int(name)) for number, name in zip(lists.list_of, names, strict=True)]
+    players = [_player(lists, int(number), int(name)) for number, name in zip(lists.list_of, stream_keys, strict=True)]
     taken: set[int] = set()
     active, step = list(players), 0
     while active := [player for player in active if player.holds < 0 and _hopes(player, taken)]:
@@ -42,7 +44,7 @@ def play_lists_plainly(lists: ValueLists, chances: IntArray, *, names: Keys, mos
         taken |= {resource for resource, count in attempts.items() if count == 1}
         for player in active:
             _act(player, chances, attempts, taken, step)
-    return Ended(np.array([player.holds for player in players], dtype=np.int64), step)
+    return AlmaResult(np.array([player.holds for player in players], dtype=np.int64), step)
 
 
 def _player(lists: ValueLists, number: int, name: int) -> Player:

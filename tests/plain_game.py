@@ -16,7 +16,7 @@ from palmatch.palma.accountant import PrivacyFilter, free_filter
 from palmatch.palma.game import Outcomes, region_tables
 from palmatch.regions.noise import PublicTables
 from palmatch.regions.own import OwnTables
-from palmatch.rounds.draws import Keys, draw
+from palmatch.streams import Keys, draw
 
 
 def simulate_plainly(

@@ -8,13 +8,13 @@ from itertools import combinations
 
 import numpy as np
 
+from palmatch.capacities import Capacities
 from palmatch.device.agent import Agent, Rules
 from palmatch.palma.accountant import PrivacyFilter
 from palmatch.palma.game import region_tables
 from palmatch.regions.noise import PublicTables
 from palmatch.regions.own import OwnTables
-from palmatch.rounds.draws import Keys, draw
-from palmatch.seats import Seats
+from palmatch.streams import Keys, draw
 
 Pair = frozenset[int]
 # (step, agent, partner, what it did): what every observer can see.
@@ -40,10 +40,10 @@ class PlainPairs:
         private: OwnTables,
         rules: Rules,
         charges: PrivacyFilter,
-        seats: Seats,
+        capacities: Capacities,
         names: Keys,
     ) -> None:
-        self.excluded = {(one, other) for one, other in seats.conflicts.tolist()}
+        self.excluded = {(one, other) for one, other in capacities.conflicts.tolist()}
         self.partner: dict[int, int] = {}
         self.steps = 0
         self.seen: list[Seen] = []

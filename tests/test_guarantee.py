@@ -14,7 +14,7 @@ import palmatch as pm
 from palmatch.guarantee import pldp_statement
 from palmatch.matching import format_epsilon, rounded_up
 from palmatch.mechanisms.laplace import obfuscate
-from palmatch.rounds.draws import keys_of, randomness
+from palmatch.streams import keys_of, randomness
 
 HERE = (40.75, -73.99)
 

@@ -10,7 +10,7 @@ from decimal import ROUND_CEILING, Context
 from enum import IntEnum
 from importlib import import_module
 from math import isinf
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from palmatch.data.files import Library
 from palmatch.domain import FloatArray, IntArray
 from palmatch.errors import InputError
+
+# What agents do in one step: agent, resource, offer.
+Buffers: TypeAlias = tuple[IntArray, IntArray, FloatArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,32 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.step)
+
+
+class TraceParts:
+    """Collects what an observer sees of a game, step by step, into one `Trace`."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[NDArray[np.generic], ...]] = []
+
+    @staticmethod
+    def room(rows: int) -> Buffers:
+        """Return room for what so many agents do in one step: agent, resource, offer."""
+        return np.zeros(rows, dtype=np.int64), np.full(rows, -1, dtype=np.int64), np.zeros(rows)
+
+    def add(self, buffers: Buffers, step: int, outcome: IntArray) -> None:
+        """Add one step; a resource below 0 stands for an agent that did nothing."""
+        agent, resource, offer = buffers
+        acted = np.flatnonzero(resource >= 0)
+        acted = acted[np.argsort(agent[acted], kind="stable")]
+        steps = np.full(len(acted), step, dtype=np.int64)
+        self._parts.append((steps, agent[acted], resource[acted], outcome[acted].astype(np.int8), offer[acted]))
+
+    def trace(self) -> Trace:
+        """Return all steps."""
+        if not self._parts:
+            self.add(self.room(0), 0, np.empty(0, dtype=np.int64))
+        return Trace(*(np.concatenate(column) for column in zip(*self._parts, strict=True)))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

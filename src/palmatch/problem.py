@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
+from palmatch.capacities import Capacities, make_capacities, unit_capacities
 from palmatch.data.columns import DistinctIds
 from palmatch.data.files import Library
 from palmatch.domain import Domain as Domain
@@ -26,7 +27,6 @@ from palmatch.domain import check_domain
 from palmatch.domain import checked_utility as checked_utility
 from palmatch.errors import InputError
 from palmatch.guarantee import Disclosure
-from palmatch.seats import Seats, one_each, seats_of
 from palmatch.threads import both, spread
 
 # Units that one thread scores at a time.
@@ -69,7 +69,7 @@ class Problem:
         Why regions hide next to nothing, a sentence each.
     library:
         What the agents came as: `Matching.to_frame` gives back the same.
-    seats:
+    capacities:
         Capacities, demands and conflicts; None where every resource takes one agent and every agent wants one.
     source:
         From which public records regions and possible types come, where they were given; the guarantee names it.
@@ -104,7 +104,7 @@ class Problem:
     disclosure: Disclosure | None = None
     warnings: tuple[str, ...] = ()
     library: Library = "polars"
-    seats: Seats | None = None
+    capacities: Capacities | None = None
     source: str = ""
 
     def __repr__(self) -> str:
@@ -113,7 +113,7 @@ class Problem:
         sides = f"{self.agents:,} agents, {self.resources:,} resources"
         if self.pairs:
             sides = f"{self.agents:,} agents, matched with each other"
-        elif self.seats is not None:
+        elif self.capacities is not None:
             sides += f" with {int(self.capacity.sum()):,} seats for {int(self.demand.sum()):,} units"
         return f"Problem({kind}: {sides}, {regions:,} regions{interest})"
 
@@ -130,7 +130,7 @@ class Problem:
     @property
     def pairs(self) -> bool:
         """Whether agents are matched with each other: the resources are the agents, in the same order."""
-        return self.seats is not None and self.seats.mutual
+        return self.capacities is not None and self.capacities.mutual
 
     @property
     def ranks(self) -> int:
@@ -142,27 +142,27 @@ class Problem:
     @property
     def capacity(self) -> IntArray:
         """How many agents each resource takes."""
-        return np.ones(self.resources, dtype=np.int64) if self.seats is None else self.seats.capacity
+        return np.ones(self.resources, dtype=np.int64) if self.capacities is None else self.capacities.capacity
 
     @property
     def demand(self) -> IntArray:
         """How many different resources each agent wants."""
-        return np.ones(self.agents, dtype=np.int64) if self.seats is None else self.seats.demand
+        return np.ones(self.agents, dtype=np.int64) if self.capacities is None else self.capacities.demand
 
     @property
     def conflicts(self) -> IntArray:
         """Excluded pairs (agent, resource), as row numbers."""
-        return np.empty((0, 2), dtype=np.int64) if self.seats is None else self.seats.conflicts
+        return np.empty((0, 2), dtype=np.int64) if self.capacities is None else self.capacities.conflicts
 
     @property
     def assigned(self) -> IntArray:
         """Pairs (agent, resource) that are matched beforehand, as row numbers: no method matches them again."""
-        return np.empty((0, 2), dtype=np.int64) if self.seats is None else self.seats.assigned
+        return np.empty((0, 2), dtype=np.int64) if self.capacities is None else self.capacities.assigned
 
     @property
-    def whole_seats(self) -> Seats:
+    def original_capacities(self) -> Capacities:
         """The limits before any pair was assigned."""
-        return one_each(self.agents, self.resources) if self.seats is None else self.seats.whole
+        return unit_capacities(self.agents, self.resources) if self.capacities is None else self.capacities.original
 
     def true_utility(self, columns: IntArray | None = None) -> FloatArray:
         """Return what each agent truly gets from each resource (N x R, or N x columns), for scoring only.
@@ -233,10 +233,10 @@ class Problem:
         return gained
 
 
-def refuse_seats(problem: Problem, what: str) -> None:
+def refuse_capacities(problem: Problem, what: str) -> None:
     """Refuse a problem with capacities, demands or conflicts before anything starts."""
     refuse_pairs(problem, what)
-    if problem.seats is not None:
+    if problem.capacities is not None:
         raise InputError(
             f"{what} takes one agent for each resource and one resource for each agent, and no conflicts: take "
             "capacity, demand and conflicts out, or choose another method."
@@ -383,7 +383,7 @@ def make_problem(
         disclosure=disclosure,
         warnings=_single_types(domain, regions) if warnings is None else tuple(warnings),
         library=library,
-        seats=seats_of(names, resource_ids, capacity=capacity, demand=demand, conflicts=conflicts),
+        capacities=make_capacities(names, resource_ids, capacity=capacity, demand=demand, conflicts=conflicts),
         source=source,
     )
 

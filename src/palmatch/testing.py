@@ -162,17 +162,17 @@ def _check_matching(problem: Problem, matching: Matching) -> None:
 
 def _check_limits(problem: Problem, agents: IntArray, resources: IntArray) -> None:
     """Check capacities, demands and conflicts; all are 1, and there are none, where a problem has no seats."""
-    limits = problem.seats
+    limits = problem.capacities
     held, got = np.bincount(resources, minlength=problem.resources), np.bincount(agents, minlength=problem.agents)
     if limits is None:
         require(bool((held <= 1).all()), "Expected every resource to be held at most once.")
         require(bool((got <= 1).all()), "Expected every agent to get one resource at most.")
         return
-    whole = limits.whole
-    require(bool((held <= whole.capacity).all()), "Expected no resource to be held more often than its capacity.")
-    require(bool((got <= whole.demand).all()), "Expected no agent to get more resources than its demand.")
+    original = limits.original
+    require(bool((held <= original.capacity).all()), "Expected no resource to be held more often than its capacity.")
+    require(bool((got <= original.demand).all()), "Expected no agent to get more resources than its demand.")
     width = problem.resources
-    excluded = np.isin(agents * width + resources, whole.conflicts @ (width, 1))
+    excluded = np.isin(agents * width + resources, original.conflicts @ (width, 1))
     require(not excluded.any(), "Expected no pair that conflicts exclude.")
 
 

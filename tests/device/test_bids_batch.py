@@ -18,7 +18,7 @@ from palmatch.device.report import ReportTable
 from palmatch.device.state import BidMachine, Owner, ReportMachine
 from palmatch.methods.reports import ReportPlan, draw_reports, reporting
 from palmatch.methods.workspace import Settings, Workspace
-from palmatch.rounds.draws import SELECTION, Randomness, draw
+from palmatch.streams import SELECTION, Randomness, draw
 
 from .games import ROOT, MemoryStore, shown
 

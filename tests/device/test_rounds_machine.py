@@ -33,7 +33,7 @@ from palmatch.palma.policy import SPENT_BACKOFF, Policy, on_grid, published
 from palmatch.regions.noise import PublicPlay, public_tables
 from palmatch.regions.own import own_tables
 from palmatch.regions.tables import RegionView, region_tables
-from palmatch.rounds.draws import draw, keys_of, streams
+from palmatch.streams import draw, keys_of, streams
 
 from .games import ROOT, MemoryStore, shown
 from .test_machines import Careless, sent_at

@@ -16,7 +16,7 @@ from palmatch.matchers import alma
 from palmatch.matchers.lists import ValueLists
 from palmatch.matching import Outcome
 from palmatch.problem import IntArray
-from palmatch.rounds.draws import keys_of, streams
+from palmatch.streams import keys_of, streams
 from plain_alma import play_lists_plainly
 
 RULES = ("constant", "different")
@@ -59,8 +59,8 @@ cases = given(
 def test_the_compiled_game_is_the_plain_one_in_every_bit(seed, agents, resources, kinds, name):
     lists = alma.best_first(lists_of(seed, agents, resources, kinds))
     chances = chances_of(name, lists)
-    fast = alma.play_lists(lists, chances, resources=resources, names=streams(seed, keys(agents)))
-    plain = play_lists_plainly(lists, chances, names=streams(seed, keys(agents)))
+    fast = alma.run_alma(lists, chances, resources=resources, stream_keys=streams(seed, keys(agents)))
+    plain = play_lists_plainly(lists, chances, stream_keys=streams(seed, keys(agents)))
     assert fast.resource_of.tolist() == plain.resource_of.tolist()
     assert fast.rounds == plain.rounds
 
@@ -69,7 +69,7 @@ def test_the_compiled_game_is_the_plain_one_in_every_bit(seed, agents, resources
 @cases
 def test_nothing_is_held_twice_and_no_agent_goes_without_while_something_is_left(seed, agents, resources, kinds, name):
     lists = alma.best_first(lists_of(seed, agents, resources, kinds))
-    ended = alma.play_lists(lists, chances_of(name, lists), resources=resources, names=streams(seed, keys(agents)))
+    ended = alma.run_alma(lists, chances_of(name, lists), resources=resources, stream_keys=streams(seed, keys(agents)))
     held = ended.resource_of[ended.resource_of >= 0].tolist()
     assert len(set(held)) == len(held)
     for agent, resource in enumerate(ended.resource_of.tolist()):
@@ -86,8 +86,8 @@ def test_the_order_of_the_rows_does_not_change_the_matching(name):
     lists = alma.best_first(lists_of(4, 30, 25, 12))
     order = np.random.default_rng(5).permutation(30)
     moved = ValueLists(lists.list_of[order], lists.start, lists.resources, lists.values)
-    one = alma.play_lists(lists, chances_of(name, lists), resources=25, names=streams(3, keys(30)))
-    two = alma.play_lists(moved, chances_of(name, moved), resources=25, names=streams(3, keys(30)[order]))
+    one = alma.run_alma(lists, chances_of(name, lists), resources=25, stream_keys=streams(3, keys(30)))
+    two = alma.run_alma(moved, chances_of(name, moved), resources=25, stream_keys=streams(3, keys(30)[order]))
     assert one.resource_of[order].tolist() == two.resource_of.tolist()
     assert one.rounds == two.rounds
 
@@ -97,8 +97,8 @@ def test_the_order_of_the_rows_does_not_change_the_matching(name):
 def test_a_trace_tells_the_game_and_does_not_change_it(seed, agents, resources, kinds, name):
     lists = alma.best_first(lists_of(seed, agents, resources, kinds))
     chances, names = chances_of(name, lists), streams(seed, keys(agents))
-    silent = alma.play_lists(lists, chances, resources=resources, names=names)
-    ended = alma.play_lists(lists, chances, resources=resources, names=names, trace=True)
+    silent = alma.run_alma(lists, chances, resources=resources, stream_keys=names)
+    ended = alma.run_alma(lists, chances, resources=resources, stream_keys=names, trace=True)
     assert ended.resource_of.tolist() == silent.resource_of.tolist()
     assert ended.rounds == silent.rounds
     rows = list(zip(*(getattr(ended.trace, c).tolist() for c in ("step", "agent", "resource", "outcome")), strict=True))
@@ -124,9 +124,9 @@ def test_the_best_comes_first_and_ties_stay_by_id():
     assert lists.values.tolist() == [0.9, 0.5, 0.5, 0.3, 0.2]
 
 
-@pytest.mark.parametrize("play", [partial(alma.play_lists, resources=2), play_lists_plainly])
+@pytest.mark.parametrize("play", [partial(alma.run_alma, resources=2), play_lists_plainly])
 @pytest.mark.parametrize("name", RULES)
 def test_a_game_past_its_limit_is_an_error(play, name):
     lists = ValueLists(np.zeros(6, dtype=np.int64), np.array([0, 2]), np.array([0, 1]), np.array([0.9, 0.8]))
     with pytest.raises(DidNotConverge, match="still playing"):
-        play(lists, chances_of(name, lists), names=streams(0, keys(6)), most_steps=2)
+        play(lists, chances_of(name, lists), stream_keys=streams(0, keys(6)), most_steps=2)

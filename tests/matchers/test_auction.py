@@ -14,7 +14,7 @@ from palmatch.matchers import auction
 from palmatch.matchers.auction import run_auction
 from palmatch.matchers.lists import ValueLists
 from palmatch.matching import Outcome
-from palmatch.rounds.draws import SELECTION, draws, keys_of, streams
+from palmatch.streams import SELECTION, draws, keys_of, streams
 
 
 def lists_of_each(values: np.ndarray) -> ValueLists:

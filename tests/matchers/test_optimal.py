@@ -14,7 +14,7 @@ from palmatch.live.report_rules import supporting_prices
 from palmatch.matchers import optimal
 from palmatch.matchers.lists import ValueLists
 from palmatch.problem import FloatArray, IntArray, Problem
-from palmatch.rounds.draws import streams
+from palmatch.streams import streams
 
 
 def lists_of(agents: int, resources: int, seed: int) -> ValueLists:

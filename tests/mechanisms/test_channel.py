@@ -27,7 +27,7 @@ from palmatch.mechanisms.channel import (
 from palmatch.mechanisms.clusters import cluster_types, informative_columns, nearest_centre
 from palmatch.methods import Settings, Workspace
 from palmatch.methods.reports import draw_reports, reporting
-from palmatch.rounds.draws import keys_of, randomness
+from palmatch.streams import keys_of, randomness
 
 
 def exact_channel(channel: Channel) -> list[list[Fraction]]:

@@ -17,7 +17,7 @@ from palmatch.errors import InputError
 from palmatch.mechanisms import laplace
 from palmatch.mechanisms.laplace import obfuscate, planar_laplace
 from palmatch.problem import FloatArray
-from palmatch.rounds.draws import ANGLE, RADIUS, Keys, Randomness, draws, keys_of, mix, randomness, streams
+from palmatch.streams import ANGLE, RADIUS, Keys, Randomness, draws, keys_of, mix, randomness, streams
 
 # A test by chance fails with less than this probability when all is well.
 NEVER = 1e-7

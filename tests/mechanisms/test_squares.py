@@ -17,7 +17,7 @@ from palmatch.methods.opening import regions_and_priors
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.regions.own import nearest_types
 from palmatch.regions.tables import mean_utilities
-from palmatch.rounds.draws import REPORT, draws
+from palmatch.streams import REPORT, draws
 
 
 def crowd(seed: int, *, spacing: float = 100.0):

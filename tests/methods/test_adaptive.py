@@ -16,7 +16,7 @@ from palmatch.matchers.alma import best_first
 from palmatch.methods import Settings, Workspace, prepare
 from palmatch.methods.lists import SHARE_OF_PRICE
 from palmatch.methods.reports import draw_reports, reporting, value_lists
-from palmatch.rounds.draws import keys_of, randomness
+from palmatch.streams import keys_of, randomness
 
 regions = given(
     seed=st.integers(0, 2**32),

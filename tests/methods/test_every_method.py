@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 import palmatch as pm
+from palmatch import streams
 from palmatch.methods import workspace as workspace_module
-from palmatch.rounds import draws
 
 MANHATTAN = np.array([[40.70, -74.02], [40.82, -73.93]])
 SIZES = [(4, 9), (9, 4), (1, 1)]
@@ -154,7 +154,7 @@ def test_without_a_seed_randomness_is_fresh_and_with_one_the_guarantee_says_simu
 def test_without_a_seed_every_agent_has_its_own_fresh_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     words = np.arange(1000, dtype="<u8").tobytes()
-    monkeypatch.setattr(draws.os, "urandom", lambda count: asked.append(count) or words[:count])
+    monkeypatch.setattr(streams.os, "urandom", lambda count: asked.append(count) or words[:count])
     workspace = pm.Workspace(town(25, 30))
     fresh = workspace.randomness(None)
     assert asked == [16 * 25]

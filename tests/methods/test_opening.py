@@ -26,7 +26,7 @@ from palmatch.methods.reports import (
     reporting,
     value_lists,
 )
-from palmatch.rounds.draws import MADE_UP, draw, keys_of, stream, streams
+from palmatch.streams import MADE_UP, draw, keys_of, stream, streams
 from palmatch.studies.limit import PublicKnowledge
 
 

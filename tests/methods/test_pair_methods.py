@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palmatch as pm
+from palmatch.capacities import partner_capacities
 from palmatch.matchers import partners
 from palmatch.mechanisms.channel import Channel, randomised_response
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.methods.pairs import worth_of_reports
 from palmatch.methods.reports import draw_reports, reported_worth, reporting
-from palmatch.rounds.draws import keys_of, streams
-from palmatch.seats import pair_seats
+from palmatch.streams import keys_of, streams
 from plain_pairs import all_matchings, best_of_links, best_worth
 
 PLAYING = [name for name, method in pm.METHODS.items() if method.pairs]
@@ -84,7 +84,7 @@ def test_the_optimum_is_the_best_of_all_pairings(seed, agents, conflicts):
     problem = mutual(seed, agents, conflicts=excluded)
     matching = pm.match(problem, "hungarian")
     check_pairs(problem, matching)
-    worth = partners.mutual_utilities(problem.true_utility(), problem.seats)
+    worth = partners.mutual_utilities(problem.true_utility(), problem.capacities)
     assert matching.welfare == pytest.approx(best_worth(worth), abs=1e-9)
     assert matching.welfare == pytest.approx(optimal_welfare(problem))
 
@@ -92,7 +92,7 @@ def test_the_optimum_is_the_best_of_all_pairings(seed, agents, conflicts):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_optimum_is_that_of_another_library(seed):
     problem = rides(seed, agents=40)
-    worth = partners.mutual_utilities(problem.true_utility(), problem.seats)
+    worth = partners.mutual_utilities(problem.true_utility(), problem.capacities)
     graph = nx.from_numpy_array(np.where(worth > 0, worth, 0.0))
     found = nx.max_weight_matching(graph)
     assert pm.match(problem, "hungarian").welfare == pytest.approx(sum(worth[one, two] for one, two in found))
@@ -102,7 +102,7 @@ def test_the_optimum_is_that_of_another_library(seed):
 @given(seed=st.integers(0, 2**32), agents=st.integers(2, 9))
 def test_greedy_takes_the_best_pair_that_is_left(seed, agents):
     problem = mutual(seed, agents)
-    worth = partners.mutual_utilities(problem.true_utility(), problem.seats)
+    worth = partners.mutual_utilities(problem.true_utility(), problem.capacities)
     left, expected = set(range(agents)), []
     while len(left) > 1:
         pair = max(((one, two) for one in left for two in left if one < two), key=lambda some: worth[some])
@@ -136,11 +136,11 @@ def test_holders_become_the_best_pairs_along_paths_and_cycles(seed, agents):
 @given(seed=st.integers(0, 2**32), agents=st.integers(2, 8))
 def test_bids_for_partners_end_where_no_two_pairs_would_exchange(seed, agents):
     chance = np.random.default_rng(seed)
-    seats = pair_seats([str(agent) for agent in range(agents)])
-    worth = partners.mutual_utilities(chance.uniform(0.0, 1.0, (agents, agents)), seats) / 2
+    capacities = partner_capacities([str(agent) for agent in range(agents)])
+    worth = partners.mutual_utilities(chance.uniform(0.0, 1.0, (agents, agents)), capacities) / 2
     names = streams(seed, keys_of(tuple(map(str, range(agents)))))
     ended = partners.auction_partners(
-        worth, seats, most=agents, step=0.01, round_limit=400, stream_keys=names, trace=True
+        worth, capacities, most=agents, step=0.01, round_limit=400, stream_keys=names, trace=True
     )
     partner = dict(ended.units.tolist())
     assert all(partner[other] == one for one, other in partner.items())
@@ -164,7 +164,7 @@ def test_once_comes_near_the_optimum_of_the_same_reports():
         workspace = pm.Workspace(problem)
         plan = reporting(workspace, pm.Settings())
         worth = partners.mutual_utilities(
-            reported_worth(problem, plan, draw_reports(plan, workspace.randomness(seed))), problem.seats
+            reported_worth(problem, plan, draw_reports(plan, workspace.randomness(seed))), problem.capacities
         )
         bids, centre = (pm.prepare(workspace, name).play(seed) for name in ("once", "hungarian-once"))
         shares.append(worth[tuple(bids.units.T)].sum() / worth[tuple(centre.units.T)].sum())
@@ -227,9 +227,9 @@ def test_an_optimum_of_too_many_agents_is_refused(monkeypatch):
 
 
 def test_agents_in_another_order_have_the_same_limits():
-    seats = pair_seats(["a", "b", "c"], [("a", "b")])
+    capacities = partner_capacities(["a", "b", "c"], [("a", "b")])
     order = np.array([2, 0, 1])
-    moved = seats.of(order)
-    table = seats.allowed(3, 3)
+    moved = capacities.of(order)
+    table = capacities.allowed(3, 3)
     np.testing.assert_array_equal(moved.allowed(3, 3), table[np.ix_(order, order)])
     assert moved.mutual

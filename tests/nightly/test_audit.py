@@ -17,8 +17,8 @@ from palmatch.studies import blackbox
 from palmatch.studies.audit import worst_report
 from palmatch.studies.blackbox import as_type, candidates, most_varied, watched
 from studies.test_audit import REPORTED, duel
+from studies.test_audit_capacities import reviewers
 from studies.test_audit_pairs import partners
-from studies.test_audit_seats import reviewers
 
 
 @pytest.fixture(scope="module")

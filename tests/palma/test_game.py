@@ -19,7 +19,7 @@ from palmatch.methods import Workspace
 from palmatch.palma.game import region_tables, rules_of, simulate
 from palmatch.palma.policy import Policy
 from palmatch.regions.own import own_tables
-from palmatch.rounds.draws import BACKOFF, draw, keys_of, streams
+from palmatch.streams import BACKOFF, draw, keys_of, streams
 from plain_game import priced, simulate_plainly
 
 

@@ -40,8 +40,8 @@ def test_compiled_partners_are_devices_in_every_bit(method):
         game = GAMES[method](workspace, pm.Settings(epsilon=3.0))
         names = workspace.randomness(seed).private
         parts = (game.public, game.own, game.rules, game.allowance)
-        ends = simulate(*parts, seats=problem.seats, names=names, trace=True)
-        plain = PlainPairs(*parts, seats=problem.seats, names=names)
+        ends = simulate(*parts, capacities=problem.capacities, names=names, trace=True)
+        plain = PlainPairs(*parts, capacities=problem.capacities, names=names)
         plain.play()
         assert dict(ends.resource_of.tolist()) == plain.partner
         assert ends.steps == plain.steps

@@ -30,7 +30,7 @@ from palmatch.palma.policy import Policy
 from palmatch.problem import Problem
 from palmatch.regions.noise import PublicPlay, PublicTables
 from palmatch.regions.tables import RegionView
-from palmatch.rounds.draws import streams
+from palmatch.streams import streams
 
 
 def crowd(seed: int, *, agents: int = 6, resources: int = 4, interest: int | None = None) -> Problem:

@@ -16,14 +16,14 @@ from benchmarks.likelihoods import game_digest
 import palmatch as pm
 from enumeration import Device, devices
 from once_game import Reporter, exact_chances, first_beyond
+from palmatch.matchers.contest import Clones, clones_of
 from palmatch.methods import Settings, Workspace
 from palmatch.methods.palma import palma_game
 from palmatch.methods.registry import METHODS
 from palmatch.methods.reports import draw_reports, reporting
 from palmatch.palma.game import region_tables
-from palmatch.rounds.seats import Players, players_of
+from plain_capacities import PlainCapacities
 from plain_pairs import PlainPairs
-from plain_seats import PlainSeats
 from whole_play import Course, Script, Scripted, courses
 
 EPSILON, MOST_ACTS = 0.9, 6
@@ -53,9 +53,9 @@ def all_courses(problem: pm.Problem, seed: int, settings: Settings = SETTINGS) -
     workspace = Workspace(problem)
     game = palma_game(workspace, settings)
     names = workspace.randomness(seed).private
-    parts = (game.public, game.own, game.rules, game.allowance, problem.seats, names)
+    parts = (game.public, game.own, game.rules, game.allowance, problem.capacities, names)
     tables = region_tables(game.public, game.allowance, 0)
-    shares = players_of(problem.seats).shares(game.allowance.budget)[: int(problem.demand[0])]
+    shares = clones_of(problem.capacities).shares(game.allowance.budget)[: int(problem.demand[0])]
 
     def play(script: Script) -> None:
         if problem.pairs:
@@ -63,7 +63,7 @@ def all_courses(problem: pm.Problem, seed: int, settings: Settings = SETTINGS) -
             among.agents[0] = Scripted(0, tables, script)  # type: ignore[call-overload]
             among.play()
         else:
-            plain = PlainSeats(*parts)
+            plain = PlainCapacities(*parts)
             for number in range(len(shares)):
                 plain.players[number] = (0, Scripted(number, tables, script))  # type: ignore[assignment]
             plain.play()
@@ -103,7 +103,7 @@ def test_transcripts_come_near_what_is_guaranteed():
 
 
 def test_a_budget_for_each_unit_is_found(monkeypatch):
-    monkeypatch.setattr(Players, "shares", lambda self, budget: budget[self.owner])
+    monkeypatch.setattr(Clones, "shares", lambda self, budget: budget[self.owner])
     found = [course for seed in range(3) for course in all_courses(reviewers(seed, demand=2), seed)]
     assert any(course.beyond(EPSILON) for course in found)
 

@@ -66,7 +66,7 @@ def test_a_partner_that_declines_by_its_own_type_is_flagged(monkeypatch):
     assert not attacked(problem, "palma", settings).broken
     honest = assembly.simulate
 
-    def declining(public, private, rules, allowance, *, seats, **rest):
+    def declining(public, private, rules, allowance, *, capacities, **rest):
         # Not to be charged is not to be a choice: here an agent declines whom it values below 0.4.
         unwanted = [
             (agent, int(public.rows[public.resources[place]]))
@@ -74,9 +74,9 @@ def test_a_partner_that_declines_by_its_own_type_is_flagged(monkeypatch):
             for place, worth in enumerate(private.of(agent))
             if worth < 0.4
         ]
-        both = [*seats.conflicts.tolist(), *unwanted, *(pair[::-1] for pair in unwanted)]
+        both = [*capacities.conflicts.tolist(), *unwanted, *(pair[::-1] for pair in unwanted)]
         return honest(
-            public, private, rules, allowance, seats=replace(seats, conflicts=np.unique(both, axis=0)), **rest
+            public, private, rules, allowance, capacities=replace(capacities, conflicts=np.unique(both, axis=0)), **rest
         )
 
     monkeypatch.setattr(assembly, "simulate", declining)

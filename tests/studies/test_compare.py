@@ -11,7 +11,7 @@ import pytest
 import palmatch as pm
 from palmatch.errors import InputError
 from palmatch.methods import Method, Settings, Workspace
-from palmatch.rounds.draws import stream
+from palmatch.streams import stream
 from palmatch.studies import compare as study
 from palmatch.studies.compare import Comparison, compare, lost_at
 

@@ -17,12 +17,12 @@ import polars as pl
 import pytest
 
 from days import grid_of, published, trips_at
+from palmatch import streams
 from palmatch.device.distribution import GRID
 from palmatch.domains import mobility
 from palmatch.methods import Settings, Workspace
 from palmatch.methods import reports as once
 from palmatch.methods.opening import prior_of
-from palmatch.rounds import draws
 from palmatch.studies import day, requests
 from palmatch.studies.day import (
     Area,
@@ -328,7 +328,7 @@ def test_without_a_seed_days_differ_and_no_random_bits_of_an_agent_are_written(
         drawn.append(system(count))
         return drawn[-1]
 
-    monkeypatch.setattr(draws.os, "urandom", recording)
+    monkeypatch.setattr(streams.os, "urandom", recording)
     plan = replace(CROWD, seed=None)
     trips = [(START, HERE, THERE), *OTHERS]
     days = [published(trips_at(trips), plan, tmp_path / name / "out") for name in "abcdefgh"]

@@ -145,7 +145,7 @@ def test_without_a_budget_the_limit_knows_conflicts_and_demands():
     assert bound.reached <= bound.certified
     assert bound.certified == pytest.approx(-best.fun, abs=1e-3)
     assert pm.limit.check(to_json(bound.certificate), problem, 0.0) <= bound.certified
-    free = replace(problem, seats=replace(problem.seats, conflicts=np.empty((0, 2), dtype=np.int64)))
+    free = replace(problem, capacities=replace(problem.capacities, conflicts=np.empty((0, 2), dtype=np.int64)))
     assert pm.limit(free, 0.0, crowds=0).bounds[0].certified > bound.certified + 0.1
     with pytest.raises(pm.InputError, match="something else"):
         pm.limit.check(bound.certificate, free, 0.0)

@@ -23,7 +23,7 @@ from palmatch.matching import Trace
 from palmatch.mechanisms import choice
 from palmatch.methods import Settings, Workspace, assembly, reports, workspace
 from palmatch.problem import Problem
-from palmatch.rounds.draws import Randomness, keys_of, randomness, streams
+from palmatch.streams import Randomness, keys_of, randomness, streams
 from palmatch.studies.audit import audit
 from palmatch.studies.blackbox import Attack, attack, candidates, claim_of
 from plain_game import simulate_plainly

@@ -154,7 +154,7 @@ def _print_summary(results: Sequence[Comparison], where: str, runs: int, setting
     else:
         show_rows(rows)
     explain_rows(rows)
-    if problem.seats is not None and len(results) == 1:
+    if problem.capacities is not None and len(results) == 1:
         show.show_table(*fairness_table(problem, _first(results[0])))
         show.say(
             "Least: the utility of the worst served. Low: the share of its side with less than half the mean. --json "

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from palmatch.capacities import Capacities, given_or
 from palmatch.cli.options import ProblemOptions, numbers, place, score_range
 from palmatch.cli.show import announce_compiling
 from palmatch.data import city
@@ -38,7 +39,6 @@ from palmatch.domains.papers import types_of_region
 from palmatch.errors import InputError
 from palmatch.problem import Problem
 from palmatch.report.phrases import counted
-from palmatch.seats import Seats, given_or
 from palmatch.studies.archive import digest, scores_digest
 from palmatch.threads import both
 
@@ -293,8 +293,8 @@ def with_assigned(problem: Problem, pairs: Pairs) -> Problem:
     )
     places = [{name: place for place, name in enumerate(ids)} for ids in (problem.agent_ids, problem.resource_ids)]
     rows = sorted((places[0][agent], places[1][resource]) for agent, resource in set(pairs.fixed))
-    seats = Seats(left[1], left[0], problem.conflicts, assigned=np.array(rows, dtype=np.int64).reshape(-1, 2))
-    return replace(problem, seats=seats, public_notes=(*problem.public_notes, note))
+    seats = Capacities(left[1], left[0], problem.conflicts, assigned=np.array(rows, dtype=np.int64).reshape(-1, 2))
+    return replace(problem, capacities=seats, public_notes=(*problem.public_notes, note))
 
 
 def _papers(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:

@@ -92,7 +92,7 @@ def _write(out: Path, problem: Problem, matching: Matching) -> None:
 
 
 def _is_cheap(problem: Problem) -> bool:
-    harder = 16 if problem.pairs else 1 if problem.seats is None else 10
+    harder = 16 if problem.pairs else 1 if problem.capacities is None else 10
     return harder * problem.agents * problem.resources <= _CHEAP_PAIRS
 
 
@@ -102,7 +102,7 @@ def _print_summary(problem: Problem, matching: Matching, best: float | None, out
     against = f", {round(100 * (1 - matching.welfare / best), 1) + 0.0:.1f} % below the optimum" if best else ""
     if best is None:
         against = "; --score finds the optimum, and so the loss"
-    units = "" if problem.seats is None or problem.pairs else f" with {show.counted(matching.filled, 'unit')}"
+    units = "" if problem.capacities is None or problem.pairs else f" with {show.counted(matching.filled, 'unit')}"
     beforehand = f", and {show.counted(len(problem.assigned), 'pair')} assigned beforehand" * bool(
         len(problem.assigned)
     )
@@ -110,7 +110,7 @@ def _print_summary(problem: Problem, matching: Matching, best: float | None, out
     show.say(f"{told}, welfare {matching.welfare:,.2f}{against}")
     for line in _without_partner(problem, matching) if problem.pairs else shortfall_lines(problem, matching):
         show.say(line, indent="    ")
-    for line in [] if problem.seats is None else fairness_lines(problem, fair):
+    for line in [] if problem.capacities is None else fairness_lines(problem, fair):
         show.say(line, indent="    ")
     show.show_guarantee(matching.guarantee)
     show.say(show.FROM_THE_TRUTH)
@@ -146,7 +146,7 @@ def _figures(
             "interest": problem.interest,
             "seats": int(problem.capacity.sum()),
             "units": int(problem.demand.sum()),
-            "conflicts": len(problem.whole_seats.conflicts),
+            "conflicts": len(problem.original_capacities.conflicts),
             "assigned": len(problem.assigned),
             "notes": problem.notes,
             "public_notes": problem.public_notes,
@@ -155,7 +155,7 @@ def _figures(
         "seed": seed,
         "matched": matching.matched,
         "filled": matching.filled,
-        "unfilled": None if problem.seats is None or problem.pairs else _unfilled(problem, matching),
+        "unfilled": None if problem.capacities is None or problem.pairs else _unfilled(problem, matching),
         "fairness": asdict(fair),
         "rounds": matching.rounds,
         "welfare": matching.welfare,

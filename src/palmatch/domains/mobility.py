@@ -21,6 +21,7 @@ import numpy as np
 import pyproj
 from numpy.typing import ArrayLike
 
+from palmatch.capacities import given_or
 from palmatch.data.columns import identifiers_or_numbers
 from palmatch.data.files import is_frame, library_of, sheet_of, sheet_of_numbers
 from palmatch.data.points import Points, check_not_swapped, points_of
@@ -31,7 +32,6 @@ from palmatch.domains.squares import metres_per_degree_east, spots_of
 from palmatch.domains.surroundings import PublicPlaces, Surroundings
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem
-from palmatch.seats import given_or
 from palmatch.threads import both, spread
 
 # The flat map is centred on the vehicles; up to here from the centre, distances are true to 0.5 %.

@@ -20,6 +20,7 @@ import numba
 import numpy as np
 from numpy.typing import ArrayLike
 
+from palmatch.capacities import partner_capacities
 from palmatch.data.columns import identifiers_or_numbers
 from palmatch.data.files import is_frame, library_of, sheet_of, sheet_of_numbers
 from palmatch.data.points import Points, trips_of
@@ -30,7 +31,6 @@ from palmatch.domains.mobility import ORIGIN, City, Square, bounds_of, check_ori
 from palmatch.domains.squares import spots_of
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem
-from palmatch.seats import pair_seats
 
 # What an agent acts on where a shared ride saves nothing: utilities are above 0, and a utility near 0 would make what
 # another type of the region would choose impossible for its representative, whose choices hide every agent's.
@@ -179,7 +179,7 @@ def rides(
         library=library_of(trips),
         check=False,
     )
-    return replace(problem, seats=pair_seats(problem.agent_ids, conflicts), public_notes=starts.notes)
+    return replace(problem, capacities=partner_capacities(problem.agent_ids, conflicts), public_notes=starts.notes)
 
 
 def _ends_of(trips: Any) -> tuple[Points, Points]:
@@ -311,7 +311,7 @@ def table(
     if problem.agents < 2:
         raise InputError("There are fewer than two agents: pairs need at least two.")
     own = _without_oneself(problem)
-    return replace(own, seats=pair_seats(own.agent_ids, conflicts))
+    return replace(own, capacities=partner_capacities(own.agent_ids, conflicts))
 
 
 def _square(utilities: ArrayLike) -> FloatArray:

@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from palmatch.capacities import given_or
 from palmatch.data.columns import find_column, identifiers_or_numbers
 from palmatch.data.files import is_frame, library_of, sheet_of
 from palmatch.data.labels import Labels, check_same_areas, labels_of, need_primary
@@ -31,7 +32,6 @@ from palmatch.domain import of_kind
 from palmatch.errors import InputError
 from palmatch.guarantee import Disclosure
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem, single_type
-from palmatch.seats import given_or
 
 PRIMARY, SECONDARY, OTHER = 1.0, 0.5, 0.1
 

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from palmatch.capacities import given_or
 from palmatch.data.columns import identifiers_or_numbers
 from palmatch.data.files import is_frame, library_of, sheet_of
 from palmatch.data.tables import AGENT_COLUMNS, TYPE_COLUMNS, Types, table_of, types_of
 from palmatch.data.tables import Table as Rows
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem
-from palmatch.seats import given_or
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from palmatch.methods.reports import FEW_AGENTS, FINE_STEP, LONG_PATIENCE, STEP,
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.problem import FloatArray, IntArray
 from palmatch.regions.tables import RegionView
-from palmatch.rounds.draws import Keys, streams
+from palmatch.streams import Keys, streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ class ReportRules(MethodRules):
             sale = auction_lists(lists, resources, names)
             resource_of, self.prices = sale.resource_of, sale.prices
         else:
-            resource_of = match_lists(lists, resources, problem.seats, names)
+            resource_of = match_lists(lists, resources, problem.capacities, names)
             self.prices = supporting_prices(lists, resource_of, resources)
         self._hold(present[resource_of >= 0], resource_of[resource_of >= 0])
 

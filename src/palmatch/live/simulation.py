@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from palmatch.device.agent import Draw
 from palmatch.live.keys import Signer, tag_of
-from palmatch.rounds.draws import draw, keys_of, stream
+from palmatch.streams import draw, keys_of, stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,16 +20,15 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from palmatch.capacities import Capacities, unit_capacities
 from palmatch.errors import DidNotConverge, InputError
 from palmatch.matchers.exchange import exchange
 from palmatch.matchers.holdings import Holdings, Records, first_units, held_units, is_barred, make_holdings
 from palmatch.matchers.lists import ValueLists, number_resources
-from palmatch.matching import Outcome, Trace
+from palmatch.matching import Outcome, Trace, TraceParts
 from palmatch.problem import FloatArray, IntArray
 from palmatch.regions.csr import SmallArray, offsets_from_sizes, stable_order
-from palmatch.rounds.draws import SELECTION, Keys, compiled_mix, counter, draws
-from palmatch.rounds.recording import TraceParts
-from palmatch.seats import Seats, one_each
+from palmatch.streams import SELECTION, Keys, compiled_mix, counter, draws
 from palmatch.threads import spread, taken, usual_threads
 
 _ROUNDS_AT_ONCE = 64
@@ -166,7 +165,7 @@ def run_auction(
     step: float,
     *,
     stream_keys: Keys,
-    capacities: Seats | None = None,
+    capacities: Capacities | None = None,
     round_limit: int | None = None,
     max_rounds: int = 1_000_000,
     trace: bool = False,
@@ -185,7 +184,7 @@ def run_auction(
     With `capacities` the result has a row (agent, resource) for every unit, and what is left open is closed by
     exchanges (`matchers.exchange`), with `fill` also where the lists lose by it.
     """
-    limits = one_each(len(lists.list_of), len(reserve_prices)) if capacities is None else capacities
+    limits = unit_capacities(len(lists.list_of), len(reserve_prices)) if capacities is None else capacities
     # Agents stand in the order of lists, and resources in that in which lists name them: what is looked at together
     # lies side by side. With one draw for all rounds, agents of a list stand in its order, the smallest last.
     agent_at, (numbers, rows, rest) = stable_order(lists.list_of), number_resources(lists, len(reserve_prices))
@@ -245,7 +244,7 @@ class AuctionRounds:
         agents, resources = np.arange(len(stream_keys)), np.arange(len(reserve_prices))
         lists = ValueLists(agents, np.zeros(len(agents) + 1, dtype=np.int64), resources[:0], np.empty(0))
         numbered = _Lists(lists.start, np.empty(0, dtype=np.int32), lists.values, np.full(len(agents), -1.0))
-        limits = one_each(len(agents), len(resources))
+        limits = unit_capacities(len(agents), len(resources))
         # Every agent is a set of bidders of its own, with its own number.
         self._state = _open(lists, numbered, limits, agents, resources, reserve_prices, stream_keys)
 
@@ -298,7 +297,7 @@ class AuctionRounds:
 def _open(
     lists: ValueLists,
     numbered: _Lists,
-    limits: Seats,
+    limits: Capacities,
     agent_at: IntArray,
     rows: IntArray,
     reserve_prices: FloatArray,
@@ -322,7 +321,7 @@ def _open(
     )
 
 
-def _shortlists(lists: ValueLists, limits: Seats) -> _Shortlists:
+def _shortlists(lists: ValueLists, limits: Capacities) -> _Shortlists:
     """Return room for what is known of lists."""
     number, most = len(lists.start) - 1, int(limits.demand.max(initial=0))
     deep = min(max(most + _SPARE, len(lists.resources) // (_SHARE * max(number, 1))), _DEEPEST)
@@ -333,7 +332,7 @@ def _shortlists(lists: ValueLists, limits: Seats) -> _Shortlists:
     return _Shortlists(of_lists, np.empty((number, deep), dtype=_KEPT), np.empty((number, few), dtype=_ENTRY))
 
 
-def _bidders(list_of: IntArray, limits: Seats, holdings: Holdings, deep: int) -> _Bidders:
+def _bidders(list_of: IntArray, limits: Capacities, holdings: Holdings, deep: int) -> _Bidders:
     """Return the sets of bidders, and write down which sets agents belong to."""
     demand, has_conflicts, agents = limits.demand, np.diff(limits.conflict_start) > 0, first_units(limits)[:-1]
     in_group = ~has_conflicts & (demand > 0) & (demand < deep)
@@ -356,7 +355,7 @@ def _bidders(list_of: IntArray, limits: Seats, holdings: Holdings, deep: int) ->
     return _Bidders(sets, active, np.empty(first[-1], dtype=_WAITING_AGENT), resource, np.empty(room[-1]))
 
 
-def _market(limits: Seats, rows: IntArray, reserve_prices: FloatArray) -> _Market:
+def _market(limits: Capacities, rows: IntArray, reserve_prices: FloatArray) -> _Market:
     """Return resources without a bid."""
     resources = np.zeros(len(rows), dtype=_RESOURCE)
     # More units than agents are never taken.

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
+from palmatch.capacities import Capacities
 from palmatch.matchers.holdings import first_units, held_units, hold_units, is_barred, make_holdings
 from palmatch.matchers.lists import ValueLists
 from palmatch.problem import FloatArray, IntArray
 from palmatch.regions.csr import offsets_from_sizes
-from palmatch.rounds.draws import SELECTION, Keys, draws
-from palmatch.seats import Seats
+from palmatch.streams import SELECTION, Keys, draws
 
 # Chains of several holders are looked for where all lists together have at most so many entries, and up to this length.
 _MOST_ENTRIES, _LONGEST_CHAIN = 200_000, 6
@@ -45,7 +45,7 @@ class _Slots(NamedTuple):
 
 
 def exchange(
-    lists: ValueLists, capacities: Seats, units: IntArray, stream_keys: Keys, *, fill: bool = False
+    lists: ValueLists, capacities: Capacities, units: IntArray, stream_keys: Keys, *, fill: bool = False
 ) -> IntArray:
     """Give units to agents that want more; return all units. Public streams, not rows, say which agents come first.
 

@@ -8,8 +8,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from palmatch.capacities import Capacities
 from palmatch.problem import IntArray
-from palmatch.seats import Seats
 
 
 def greedy_units(order: IntArray, capacity: IntArray, demand: IntArray, open_pairs: NDArray[np.bool_]) -> IntArray:
@@ -33,10 +33,10 @@ def _greedy_units(order, capacity, demand, open_pairs):  # type: ignore[no-untyp
     return units[:count]
 
 
-def random_units(capacities: Seats, agents: IntArray, resources: IntArray) -> IntArray:
+def random_units(capacities: Capacities, agents: IntArray, resources: IntArray) -> IntArray:
     """Return units where shuffled agents, one unit after the other, take the next seat that is open to them.
 
-    Seats are offered in the shuffled order of resources, one of each resource after the other.
+    Units are offered in the shuffled order of resources, one of each resource after the other.
     """
     conflicts = {(agent, resource) for agent, resource in capacities.conflicts.tolist()}
     left, wants = capacities.capacity.copy(), capacities.demand.copy()

@@ -13,10 +13,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from palmatch.capacities import Capacities
 from palmatch.problem import IntArray
 from palmatch.regions.csr import offsets_from_sizes
-from palmatch.rounds.draws import Keys
-from palmatch.seats import Seats
+from palmatch.streams import Keys
 
 Records: TypeAlias = NDArray[Any]
 
@@ -35,12 +35,12 @@ class Holdings(NamedTuple):
     conflicts: IntArray
 
 
-def first_units(capacities: Seats) -> IntArray:
+def first_units(capacities: Capacities) -> IntArray:
     """Return the first row of each agent, and how many rows there are."""
     return offsets_from_sizes(np.maximum(capacities.demand, 1))
 
 
-def make_holdings(capacities: Seats, stream_keys: Keys, rows: IntArray | None = None) -> Holdings:
+def make_holdings(capacities: Capacities, stream_keys: Keys, rows: IntArray | None = None) -> Holdings:
     """Return what agents hold at first: nothing. With `rows`, resource number r is row `rows[r]` of the capacities."""
     first = first_units(capacities)
     units = np.zeros(first[-1], dtype=_UNIT)
@@ -59,7 +59,7 @@ def make_holdings(capacities: Seats, stream_keys: Keys, rows: IntArray | None = 
     return Holdings(units, np.append(start, len(conflicts)), conflicts[np.lexsort((conflicts, excluded))])
 
 
-def hold_units(holdings: Holdings, capacities: Seats, held: IntArray) -> None:
+def hold_units(holdings: Holdings, capacities: Capacities, held: IntArray) -> None:
     """Let agents hold units (agent, resource), of which each has no more than it wants."""
     held = held[np.argsort(held[:, 0], kind="stable")]
     first, count = first_units(capacities), np.bincount(held[:, 0], minlength=len(capacities.demand))
@@ -68,7 +68,7 @@ def hold_units(holdings: Holdings, capacities: Seats, held: IntArray) -> None:
     holdings.units["wants"][first[:-1]] -= count.astype(np.int32)
 
 
-def held_units(holdings: Holdings, capacities: Seats) -> IntArray:
+def held_units(holdings: Holdings, capacities: Capacities) -> IntArray:
     """Return the units (agent, resource) that are held."""
     held, first = np.flatnonzero(holdings.units["holds"] >= 0), first_units(capacities)
     agents = held if len(first) == len(holdings.units) + 1 else np.searchsorted(first, held, side="right") - 1

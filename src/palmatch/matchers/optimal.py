@@ -13,13 +13,13 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from palmatch.capacities import Capacities
 from palmatch.errors import DidNotConverge
 from palmatch.matchers.auction import AuctionResult, run_auction
 from palmatch.matchers.lists import ValueLists
 from palmatch.matchers.partners import optimal_pairs, shuffled_optimal_pairs
 from palmatch.problem import FloatArray, IntArray
-from palmatch.rounds.draws import SELECTION, Keys, draws
-from palmatch.seats import Seats
+from palmatch.streams import SELECTION, Keys, draws
 
 # Programs of at most so many pairs are solved at once; of more, each agent starts with a few times its demand.
 _AT_ONCE = 20_000
@@ -39,7 +39,7 @@ _AUCTION_ROUNDS = 100_000_000
 _OUTSIDE = 1e-12
 
 
-def optimal_matching(utilities: FloatArray, capacities: Seats | None = None) -> IntArray:
+def optimal_matching(utilities: FloatArray, capacities: Capacities | None = None) -> IntArray:
     """Return the assignment with the largest sum of utilities; -1 for agents that go without.
 
     With `capacities` it is one row (agent, resource) for each unit, within capacities and demands, without conflicts.
@@ -54,7 +54,7 @@ def optimal_matching(utilities: FloatArray, capacities: Seats | None = None) -> 
     return resource_of
 
 
-def shuffled_optimal_matching(utilities: FloatArray, capacities: Seats | None, stream_keys: Keys) -> IntArray:
+def shuffled_optimal_matching(utilities: FloatArray, capacities: Capacities | None, stream_keys: Keys) -> IntArray:
     """Return an optimal assignment in which public streams, not the order of the rows, decide between equal agents."""
     shuffled = np.argsort(draws(stream_keys, 0, SELECTION), kind="stable")
     if capacities is not None and capacities.mutual:
@@ -67,7 +67,7 @@ def shuffled_optimal_matching(utilities: FloatArray, capacities: Seats | None, s
     return resource_of
 
 
-def match_lists(lists: ValueLists, resources: int, capacities: Seats | None, stream_keys: Keys) -> IntArray:
+def match_lists(lists: ValueLists, resources: int, capacities: Capacities | None, stream_keys: Keys) -> IntArray:
     """Return the optimal matching of lists, or beyond `MOST_RESOURCES` one within `AUCTION_STEP` an agent of it."""
     if capacities is None and resources > MOST_RESOURCES:
         return auction_lists(lists, resources, stream_keys).resource_of
@@ -123,7 +123,7 @@ def _order(stream_keys: Keys) -> IntArray:
     return np.argsort(draws(stream_keys, 0, SELECTION), kind="stable")
 
 
-def _optimal_units(utilities: FloatArray, capacities: Seats) -> IntArray:
+def _optimal_units(utilities: FloatArray, capacities: Capacities) -> IntArray:
     """Return units (agent, resource) of the largest sum of utilities, no pair twice, none in conflict.
 
     Solves max Σ u x over 0 <= x <= 1 with Σ_r x(n, r) <= demand(n) and Σ_n x(n, r) <= capacity(r).
@@ -146,7 +146,7 @@ def _optimal_units(utilities: FloatArray, capacities: Seats) -> IntArray:
         chosen = chosen | (missing if missing.sum() <= _AT_ONCE else missing & _most_wanted(gain, capacities, missing))
 
 
-def _on_clones(utilities: FloatArray, capacities: Seats, open_pairs: NDArray[np.bool_]) -> IntArray:
+def _on_clones(utilities: FloatArray, capacities: Capacities, open_pairs: NDArray[np.bool_]) -> IntArray:
     """Return the optimum where no agent wants two: an assignment to capacities."""
     wanting = np.flatnonzero(capacities.demand > 0)
     seat = np.repeat(np.arange(utilities.shape[1]), np.minimum(capacities.capacity, len(wanting)))
@@ -157,7 +157,7 @@ def _on_clones(utilities: FloatArray, capacities: Seats, open_pairs: NDArray[np.
     return units[open_pairs[units[:, 0], units[:, 1]]].astype(np.int64)
 
 
-def _most_wanted(utilities: FloatArray, capacities: Seats, open_pairs: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _most_wanted(utilities: FloatArray, capacities: Capacities, open_pairs: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return a few pairs to begin with: the best of each agent, and the best of each resource."""
     chosen, worth = np.zeros(utilities.shape, dtype=np.bool_), np.where(open_pairs, utilities, -np.inf)
     for table, marked, limit in ((worth, chosen, capacities.demand), (worth.T, chosen.T, capacities.capacity)):
@@ -167,7 +167,7 @@ def _most_wanted(utilities: FloatArray, capacities: Seats, open_pairs: NDArray[n
 
 
 def _solved(
-    worth: FloatArray, rows: IntArray, columns: IntArray, capacities: Seats
+    worth: FloatArray, rows: IntArray, columns: IntArray, capacities: Capacities
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the share of each pair, 0 or 1, and the prices of agents and of resources."""
     count, agents = len(worth), len(capacities.demand)

@@ -13,12 +13,12 @@ from itertools import pairwise
 import numba
 import numpy as np
 
+from palmatch.capacities import Capacities
 from palmatch.matchers.auction import run_auction
 from palmatch.matchers.lists import ValueLists
 from palmatch.matching import Trace
 from palmatch.problem import FloatArray, IntArray
-from palmatch.rounds.draws import SELECTION, Keys, draws
-from palmatch.seats import Seats
+from palmatch.streams import SELECTION, Keys, draws
 
 # Utilities become whole numbers for the exact optimum: it is off by at most this much for each pair.
 _SCALE = 1 << 40
@@ -32,19 +32,19 @@ def both_ways(pairs: IntArray) -> IntArray:
     return np.vstack((pairs, pairs[:, ::-1])).astype(np.int64)
 
 
-def mutual_utilities(utilities: FloatArray, seats: Seats) -> FloatArray:
+def mutual_utilities(utilities: FloatArray, capacities: Capacities) -> FloatArray:
     """Return what each pair is worth to both its ends together; nothing where it is excluded."""
-    return np.where(seats.allowed(*utilities.shape), utilities + utilities.T, 0.0)
+    return np.where(capacities.allowed(*utilities.shape), utilities + utilities.T, 0.0)
 
 
-def optimal_pairs(utilities: FloatArray, seats: Seats) -> IntArray:
+def optimal_pairs(utilities: FloatArray, capacities: Capacities) -> IntArray:
     """Return the pairs of the largest sum of utilities: a maximum-weight matching of a general graph (blossoms).
 
     Pairs that are worth nothing are left out.
     """
     from rustworkx import PyGraph, max_weight_matching
 
-    worth = mutual_utilities(utilities, seats)
+    worth = mutual_utilities(utilities, capacities)
     one, other = np.nonzero(np.triu(worth, 1))
     weight = np.rint(worth[one, other] * _SCALE).astype(np.int64)
     graph: PyGraph[int, int] = PyGraph(multigraph=False)
@@ -54,23 +54,23 @@ def optimal_pairs(utilities: FloatArray, seats: Seats) -> IntArray:
     return both_ways(np.array(found, dtype=np.int64).reshape(-1, 2))
 
 
-def shuffled_optimal_pairs(utilities: FloatArray, seats: Seats, order: IntArray) -> IntArray:
+def shuffled_optimal_pairs(utilities: FloatArray, capacities: Capacities, order: IntArray) -> IntArray:
     """Return the same, where a public order, and not that of the rows, decides between equal agents."""
-    units = optimal_pairs(utilities[np.ix_(order, order)], seats.of(order))
+    units = optimal_pairs(utilities[np.ix_(order, order)], capacities.of(order))
     return order[units]
 
 
-def greedy_pairs(utilities: FloatArray, seats: Seats, order: IntArray) -> IntArray:
+def greedy_pairs(utilities: FloatArray, capacities: Capacities, order: IntArray) -> IntArray:
     """Return the best pair, then the best of those left, and so on; `order` decides between equal ones."""
-    worth = mutual_utilities(utilities, seats)[np.ix_(order, order)]
+    worth = mutual_utilities(utilities, capacities)[np.ix_(order, order)]
     one, other = np.nonzero(np.triu(worth, 1))
     by_worth = np.argsort(-worth[one, other], kind="stable")
     return both_ways(order[_first_come(one[by_worth], other[by_worth], len(worth))])
 
 
-def random_pairs(seats: Seats, order: IntArray) -> IntArray:
+def random_pairs(capacities: Capacities, order: IntArray) -> IntArray:
     """Return pairs of agents that come one after the other in a random order, and are not excluded."""
-    excluded = {(one, other) for one, other in seats.conflicts.tolist()}
+    excluded = {(one, other) for one, other in capacities.conflicts.tolist()}
     waiting, found = order.tolist(), []
     while waiting:
         agent = waiting.pop()
@@ -101,7 +101,7 @@ class PartnerResult:
 
 def auction_partners(
     worth: FloatArray,
-    seats: Seats,
+    capacities: Capacities,
     *,
     most: int,
     step: float,
@@ -121,7 +121,7 @@ def auction_partners(
     while True:
         free = partner < 0
         lists = _lists(np.where(free[:, None] & free[None, :], worth, 0.0), most)
-        limits = replace(seats, capacity=free.astype(np.int64), demand=free.astype(np.int64))
+        limits = replace(capacities, capacity=free.astype(np.int64), demand=free.astype(np.int64))
         opening = np.zeros(len(worth))
         sale = run_auction(
             lists,

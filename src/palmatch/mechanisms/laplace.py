@@ -22,7 +22,7 @@ from palmatch.matching import Guarantee, format_epsilon
 from palmatch.problem import FloatArray, Problem
 from palmatch.regions.csr import members_of
 from palmatch.regions.tables import RegionView
-from palmatch.rounds.draws import ANGLE, RADIUS, Keys, Randomness, draws
+from palmatch.streams import ANGLE, RADIUS, Keys, Randomness, draws
 
 
 @dataclass(frozen=True, slots=True)

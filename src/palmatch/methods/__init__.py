@@ -15,8 +15,8 @@ from palmatch.methods.assembly import PreparedGame, accounts, prepare_game
 from palmatch.methods.registry import METHODS, Method, PreparedMethod, register
 from palmatch.methods.workspace import Settings, StageProgress, Workspace, budgets, of_stage
 from palmatch.palma.accountant import check_budget
-from palmatch.problem import HasCoordinates, Problem, refuse_pairs, refuse_seats
-from palmatch.rounds.draws import Randomness
+from palmatch.problem import HasCoordinates, Problem, refuse_capacities, refuse_pairs
+from palmatch.streams import Randomness
 
 __all__ = [
     "METHODS",
@@ -154,5 +154,5 @@ def prepare(
     if not found.pairs:
         refuse_pairs(workspace.problem, found.name)
     if not found.units and not workspace.problem.pairs:
-        refuse_seats(workspace.problem, found.name)
+        refuse_capacities(workspace.problem, found.name)
     return PreparedMethod(found.name, workspace, found.prepare(workspace, chosen, trace))

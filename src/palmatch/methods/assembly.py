@@ -31,7 +31,7 @@ from palmatch.problem import FloatArray, checked_utility
 from palmatch.regions.csr import members_of
 from palmatch.regions.noise import PublicTables
 from palmatch.regions.own import Own
-from palmatch.rounds.draws import Randomness
+from palmatch.streams import Randomness
 from palmatch.threads import both, spread
 
 # Regions after which progress is told.
@@ -75,9 +75,9 @@ class PreparedGame:
 
     def play(self, workspace: Workspace, chance: Randomness, *, trace: bool = False) -> Matching:
         """Play the rounds."""
-        progress, seats = workspace.progress("agents"), workspace.problem.seats
+        progress, capacities = workspace.progress("agents"), workspace.problem.capacities
         ends = simulate(
-            self.public, self.own, self.rules, self.allowance, names=chance.private, seats=seats, trace=trace,
+            self.public, self.own, self.rules, self.allowance, names=chance.private, capacities=capacities, trace=trace,
             progress=progress,
         )  # fmt: skip
         return self.matching(workspace, ends)

@@ -18,7 +18,7 @@ from palmatch.methods.registry import Play
 from palmatch.methods.results import make_matching
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.problem import IntArray, Problem, checked_utility
-from palmatch.rounds.draws import SELECTION, Randomness, draws
+from palmatch.streams import SELECTION, Randomness, draws
 
 # A dense table of this many utilities takes 1.2 GB; past it a centralised baseline would take hours anyway.
 MOST_PAIRS = 150_000_000
@@ -56,8 +56,8 @@ def centralised(problem: Problem, found: IntArray, guarantee: Guarantee) -> Matc
 def optimal_welfare(problem: Problem) -> float:
     """Return the welfare of the full-information optimum, computed from the agents' true utilities."""
     refuse_too_large(problem, "hungarian")
-    found = optimal_matching(problem.true_utility(), problem.seats)
-    if problem.seats is not None:
+    found = optimal_matching(problem.true_utility(), problem.capacities)
+    if problem.capacities is not None:
         return float(problem.true_utility_of_units(found).sum())
     return float(problem.true_utility_of(found).sum())
 
@@ -67,7 +67,7 @@ def prepare_hungarian(workspace: Workspace, settings: Settings, trace: bool) -> 
     problem = workspace.problem
     refuse_too_large(problem, "hungarian")
     guarantee = no_privacy("a centre knows all utilities")
-    return lambda _chance: centralised(problem, optimal_matching(problem.true_utility(), problem.seats), guarantee)
+    return lambda _chance: centralised(problem, optimal_matching(problem.true_utility(), problem.capacities), guarantee)
 
 
 def prepare_hungarian_region(workspace: Workspace, settings: Settings, trace: bool) -> Play:  # noqa: ARG001 - one protocol for all
@@ -82,7 +82,7 @@ def prepare_hungarian_region(workspace: Workspace, settings: Settings, trace: bo
 
     def run(chance: Randomness) -> Matching:
         # Agents of one region look alike, so public randomness decides which of them gets which resource.
-        found = shuffled_optimal_matching(rows[problem.region_index], problem.seats, chance.public)
+        found = shuffled_optimal_matching(rows[problem.region_index], problem.capacities, chance.public)
         return centralised(problem, found, guarantee)
 
     return run
@@ -95,13 +95,13 @@ def prepare_greedy(workspace: Workspace, settings: Settings, trace: bool) -> Pla
 
     def run(chance: Randomness) -> Matching:  # noqa: ARG001 - nothing is drawn
         by_id = np.argsort(problem.resource_order)
-        if problem.seats is not None and problem.pairs:
-            found = greedy_pairs(problem.true_utility(), problem.seats, by_id)
+        if problem.capacities is not None and problem.pairs:
+            found = greedy_pairs(problem.true_utility(), problem.capacities, by_id)
             return centralised(problem, found, no_privacy("a centre knows all utilities"))
         order = np.argsort(-problem.true_utility(by_id), axis=None, kind="stable")
         units = greedy_units(order, problem.capacity[by_id], problem.demand, _allowed(problem, by_id))
         units[:, 1] = by_id[units[:, 1]]
-        if problem.seats is not None:
+        if problem.capacities is not None:
             return centralised(problem, units, no_privacy("a centre knows all utilities"))
         resource_of = np.full(problem.agents, -1, dtype=np.int64)
         resource_of[units[:, 0]] = units[:, 1]
@@ -116,12 +116,12 @@ def prepare_random(workspace: Workspace, settings: Settings, trace: bool) -> Pla
 
     def run(chance: Randomness) -> Matching:
         agents = np.argsort(draws(chance.public, 0, SELECTION), kind="stable")
-        if problem.seats is not None and problem.pairs:
-            found = random_pairs(problem.seats, agents)
+        if problem.capacities is not None and problem.pairs:
+            found = random_pairs(problem.capacities, agents)
             return centralised(problem, found, region_only("no agent's utilities are looked at"))
         resources = np.argsort(draws(chance.of_resources(problem.resource_ids), 0, SELECTION), kind="stable")
-        if problem.seats is not None:
-            units = random_units(problem.seats, agents, resources)
+        if problem.capacities is not None:
+            units = random_units(problem.capacities, agents, resources)
             return centralised(problem, units, region_only("no agent's utilities are looked at"))
         pairs = min(problem.agents, problem.resources)
         resource_of = np.full(problem.agents, -1, dtype=np.int64)
@@ -133,7 +133,7 @@ def prepare_random(workspace: Workspace, settings: Settings, trace: bool) -> Pla
 
 def _allowed(problem: Problem, columns: IntArray) -> NDArray[np.bool_]:
     """Return which pairs are not in conflict, with resources in the order of `columns`."""
-    seats = problem.seats
-    if seats is None:
+    capacities = problem.capacities
+    if capacities is None:
         return np.ones((problem.agents, len(columns)), dtype=np.bool_)
-    return seats.allowed(problem.agents, problem.resources)[:, columns]
+    return capacities.allowed(problem.agents, problem.resources)[:, columns]

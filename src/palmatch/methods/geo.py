@@ -16,7 +16,7 @@ from palmatch.methods.opening import priors_of
 from palmatch.methods.registry import Play
 from palmatch.methods.workspace import Settings, Workspace, budgets
 from palmatch.problem import FloatArray, IntArray, Problem, checked_utility
-from palmatch.rounds.draws import Randomness
+from palmatch.streams import Randomness
 
 
 def prepare_bayes(workspace: Workspace, settings: Settings, trace: bool) -> Play:  # noqa: ARG001 - nothing to trace
@@ -59,7 +59,7 @@ def prepare_alma_geo(workspace: Workspace, settings: Settings, trace: bool) -> P
 
 
 def _centre(problem: Problem, seen: Obfuscated, epsilon: FloatArray, worth: FloatArray) -> Matching:
-    found = centralised(problem, optimal_matching(worth, problem.seats), seen.guarantee)
+    found = centralised(problem, optimal_matching(worth, problem.capacities), seen.guarantee)
     return replace(found, epsilon=epsilon, charged=_one_each(problem))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
 from palmatch.guarantee import no_privacy
-from palmatch.matchers.alma import Ended, best_first, play_lists
+from palmatch.matchers.alma import AlmaResult, best_first, run_alma
 from palmatch.matchers.lists import ValueLists
 from palmatch.matching import Matching
 from palmatch.methods import reports
@@ -22,7 +22,7 @@ from palmatch.problem import Domain, FloatArray, HasCoordinates, IntArray, Probl
 from palmatch.regions.distribution import linear_backoff
 from palmatch.regions.own import own_lists
 from palmatch.regions.tables import best_columns, grid_domain
-from palmatch.rounds.draws import Randomness
+from palmatch.streams import Randomness
 
 # How much of the opening price of `once` `palma-adaptive` takes off what a resource is worth when a list is put in
 # order. Half of it and all of it did a little worse on synthetic cities.
@@ -77,15 +77,15 @@ def adaptive(
     return reports.MatchOutcome(ended.resource_of, ended.rounds, ended.trace)
 
 
-def played(workspace: Workspace, lists: ValueLists, chances: IntArray, chance: Randomness, trace: bool) -> Ended:
+def played(workspace: Workspace, lists: ValueLists, chances: IntArray, chance: Randomness, trace: bool) -> AlmaResult:
     """Play on lists."""
     progress, problem = workspace.progress("agents"), workspace.problem
-    return play_lists(
+    return run_alma(
         lists,
         chances,
         resources=problem.resources,
-        seats=problem.seats,
-        names=chance.private,
+        capacities=problem.capacities,
+        stream_keys=chance.private,
         trace=trace,
         progress=progress,
     )

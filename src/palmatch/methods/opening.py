@@ -17,7 +17,7 @@ from palmatch.methods.workspace import Workspace
 from palmatch.problem import FloatArray, HasPrior, IntArray, Problem
 from palmatch.regions.csr import offsets_from_sizes
 from palmatch.regions.tables import RegionTables, RegionView, mean_utilities, sparse_tables
-from palmatch.rounds.draws import Keys, streams
+from palmatch.streams import Keys, streams
 from palmatch.threads import both, spread
 
 # Opening prices come from a sale among agents that know only their region: none waits for it, so it can be finer.
@@ -85,7 +85,13 @@ def reserve_prices(problem: Problem, regions: Sequence[RegionView], priors: list
     names = streams(0, keys)
     free, once = np.zeros(problem.resources), problem.agents > _MANY_IN_A_REGION * len(regions)
     sale = run_auction(
-        table, free, OPENING_STEP, stream_keys=names, capacities=problem.seats, round_limit=patience, draw_once=once
+        table,
+        free,
+        OPENING_STEP,
+        stream_keys=names,
+        capacities=problem.capacities,
+        round_limit=patience,
+        draw_once=once,
     )
     return sale.prices
 

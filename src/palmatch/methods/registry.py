@@ -18,7 +18,7 @@ from palmatch.methods.assembly import PreparedGame
 from palmatch.methods.results import finished
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.plugins import iter_entry_points, load_object
-from palmatch.rounds.draws import Randomness
+from palmatch.streams import Randomness
 
 if TYPE_CHECKING:
     from palmatch.methods.reports import Matcher
@@ -118,7 +118,7 @@ class Method:
     has_delta:
         Whether its guarantee may have δ > 0.
     units:
-        Whether it takes capacities, demands and conflicts (`Problem.seats`).
+        Whether it takes capacities, demands and conflicts (`Problem.capacities`).
     pairs:
         Whether it matches agents with each other (`Problem.pairs`).
 

@@ -33,7 +33,7 @@ from palmatch.problem import FloatArray, HasCoordinates, HasPartners, IntArray, 
 from palmatch.regions.csr import members_of, offsets_from_sizes
 from palmatch.regions.own import nearest_types
 from palmatch.regions.tables import RegionView
-from palmatch.rounds.draws import MADE_UP, REPORT, Keys, Randomness, draws, streams
+from palmatch.streams import MADE_UP, REPORT, Keys, Randomness, draws, streams
 from palmatch.threads import both
 
 # What a bid adds: the matching is within this much an agent of the best one on the reports. After `PATIENCE` rounds
@@ -100,7 +100,7 @@ def listed_plan(workspace: Workspace, settings: Settings) -> ReportPlan:
 
 def lists_suffice(problem: Problem) -> bool:
     """Say whether agents bid with what their region's types list, and one value for the rest."""
-    with_seats = problem.seats is not None and not problem.pairs and problem.ranks == problem.resources
+    with_seats = problem.capacities is not None and not problem.pairs and problem.ranks == problem.resources
     if not with_seats or not isinstance(problem.domain, SparseUtilities):
         return False
     # The limit's channels, where they fit, need a column for each resource.
@@ -247,10 +247,10 @@ def auction(
 ) -> MatchOutcome:
     """Let the agents bid on posted prices with the values that their reports imply."""
     problem = workspace.problem
-    if problem.seats is not None and problem.pairs:
+    if problem.capacities is not None and problem.pairs:
         bidding = auction_partners(
-            mutual_utilities(reported_worth(problem, plan, reported), problem.seats) / 2,
-            problem.seats,
+            mutual_utilities(reported_worth(problem, plan, reported), problem.capacities) / 2,
+            problem.capacities,
             most=problem.ranks,
             step=plan.step,
             round_limit=plan.patience,
@@ -264,7 +264,7 @@ def auction(
         plan.opening,
         plan.step,
         stream_keys=chance.public,
-        capacities=problem.seats,
+        capacities=problem.capacities,
         round_limit=plan.patience,
         # Reports are noisy: what they lose by a unit is no reason to leave it open.
         fill=True,
@@ -280,15 +280,17 @@ def optimal(
     """Let a centre that sees the reports, and nothing else, match them."""
     problem = workspace.problem
     if problem.pairs:
-        resource_of = shuffled_optimal_matching(reported_worth(problem, plan, reported), problem.seats, chance.public)
+        resource_of = shuffled_optimal_matching(
+            reported_worth(problem, plan, reported), problem.capacities, chance.public
+        )
     else:
-        resource_of = match_lists(value_lists(plan, reported), problem.resources, problem.seats, chance.public)
+        resource_of = match_lists(value_lists(plan, reported), problem.resources, problem.capacities, chance.public)
     return MatchOutcome(resource_of, 0, Trace.of_reports(reported) if trace else None)
 
 
 def check_reports_fit(problem: Problem, method: str) -> None:
     """Refuse what a centre can neither hold in a table nor match by an auction."""
-    if problem.seats is not None or problem.resources <= MOST_RESOURCES:
+    if problem.capacities is not None or problem.resources <= MOST_RESOURCES:
         refuse_too_large(problem, method)
 
 
@@ -315,7 +317,7 @@ def reserve_prices_of_reports(
     for number in range(MADE_UP_CROWDS):
         reported = replace(lists, list_of=lists.list_of + sample_reports(unknown, draws(names, number, MADE_UP)))
         sale = run_auction(
-            reported, lowest, plan.step, stream_keys=names, capacities=problem.seats, round_limit=plan.patience
+            reported, lowest, plan.step, stream_keys=names, capacities=problem.capacities, round_limit=plan.patience
         )
         opening = np.minimum(opening, sale.prices)
     return np.maximum(opening, lowest)

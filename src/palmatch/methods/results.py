@@ -30,10 +30,10 @@ def make_matching(
     Parameters
     ----------
     found:
-        For each agent its resource, -1 for none; or, for a problem with `seats`, one row (agent, resource) a unit.
+        For each agent its resource, -1 for none; or, for a problem with `capacities`, one row (agent, resource) a unit.
     """
     units = None
-    if problem.seats is None:
+    if problem.capacities is None:
         resource_of, utility = found, problem.true_utility_of(found)
     else:
         units = found[np.argsort(found[:, 0] * problem.resources + found[:, 1])].astype(np.int64)
@@ -60,7 +60,7 @@ def finished(problem: Problem, matching: Matching) -> Matching:
     guarantee = with_disclosure(matching.guarantee, problem.disclosure)
     if problem.pairs:
         guarantee = with_partners(guarantee)
-    elif problem.seats is not None:
+    elif problem.capacities is not None:
         guarantee = with_limits(guarantee)
     guarantee = with_source(guarantee, problem.source)
     if isinstance(problem.domain, HasPrior):

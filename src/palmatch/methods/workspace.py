@@ -18,7 +18,7 @@ from palmatch.problem import FloatArray, Problem
 from palmatch.regions.noise import BackoffNoise, PublicPlay, PublicTables, SelectionNoise, public_tables
 from palmatch.regions.own import Own, own_utilities
 from palmatch.regions.tables import Progress, RegionTables, region_tables
-from palmatch.rounds.draws import Keys, Randomness, keys_of, randomness
+from palmatch.streams import Keys, Randomness, keys_of, randomness
 
 # Is told (part of the work, done, total) from time to time.
 StageProgress = Callable[[str, int, int], None]
@@ -121,9 +121,9 @@ class Workspace:
 
     def __post_init__(self) -> None:
         """Play with limits that can be reached: what takes time and memory for each seat or unit then ends."""
-        seats = self.problem.seats
-        if seats is not None and seats.useful is not seats:
-            self.problem = replace(self.problem, seats=seats.useful)
+        capacities = self.problem.capacities
+        if capacities is not None and capacities.clipped is not capacities:
+            self.problem = replace(self.problem, capacities=capacities.clipped)
 
     def with_types(self, problem: Problem) -> Workspace:
         """Return the workspace of a problem that differs in its agents' types alone; what is public is shared."""

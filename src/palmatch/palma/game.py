@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from palmatch.capacities import Capacities
 from palmatch.device.agent import RegionTables, Rules
 from palmatch.errors import DidNotConverge
+from palmatch.matchers.contest import Contest, clones_of, make_contest
 from palmatch.matching import Trace
 from palmatch.palma import kernel
 from palmatch.palma.accountant import PrivacyFilter
@@ -25,9 +27,7 @@ from palmatch.problem import IntArray
 from palmatch.regions.csr import stable_order
 from palmatch.regions.noise import PublicTables
 from palmatch.regions.own import Own, OwnTables
-from palmatch.rounds.draws import Keys
-from palmatch.rounds.seats import limits_of, new_board, players_of
-from palmatch.seats import Seats
+from palmatch.streams import Keys
 from palmatch.threads import spread, taken, usual_threads
 
 # How many steps are played between two looks at the clock and at Ctrl-C.
@@ -75,7 +75,7 @@ def simulate(
     allowance: PrivacyFilter,
     *,
     names: Keys,
-    seats: Seats | None = None,
+    capacities: Capacities | None = None,
     trace: bool = False,
     most_steps: int = MOST_STEPS,
     threads: int | None = None,
@@ -86,7 +86,7 @@ def simulate(
     `threads` changes how long it takes, and nothing else. `progress` is told (players done, players in all) from time
     to time.
     """
-    game = Game(public, private, rules, allowance, names=names, seats=seats, sort=not trace, threads=threads)
+    game = Game(public, private, rules, allowance, names=names, capacities=capacities, sort=not trace, threads=threads)
     parts = [_rows(0)]
     while len(game.active):
         if game.step > most_steps:
@@ -120,25 +120,23 @@ class Game:
         allowance: PrivacyFilter,
         *,
         names: Keys,
-        seats: Seats | None = None,
+        capacities: Capacities | None = None,
         sort: bool = True,
         threads: int | None = None,
     ) -> None:
         self.threads = usual_threads() if threads is None else threads
         self.rows, self.agents, self.step, self.actions = public.rows, len(names), 1, 0
-        region, budget, self.seats = public.region_of_agent, allowance.budget, None
+        region, budget = public.region_of_agent, allowance.budget
+        self.contest: Contest | None = None
         cursor, words = public.resource_start[:-1].copy(), np.zeros(len(public.rows), dtype=np.int64)
         # The agent of each player; None where players are the agents in their order.
         self.agent_of: IntArray | None = None
-        if seats is not None:
-            units = players_of(seats)
-            self.agent_of, budget, names = units.owner, units.shares(budget), units.streams(names)
+        if capacities is not None:
+            clones = clones_of(capacities)
+            self.agent_of, budget, names = clones.owner, clones.shares(budget), clones.streams(names)
             # Limits speak of resources as the problem does, tables by numbers of their own.
-            limits, board = limits_of(seats, public.rows, units.first), new_board(len(words))
-            count = len(units.owner)
-            idle, result = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.int8)
-            self.seats = kernel.Seats(units.owner, limits, board, np.full(count, -1, dtype=np.int64), idle, result)
-            region, words[limits[0] <= 0] = region[units.owner], kernel.HELD
+            self.contest = make_contest(clones, public.rows)
+            region, words[self.contest.limits.capacity <= 0] = region[clones.owner], kernel.HELD
             cursor = public.resource_start[region]
         elif sort and not (np.diff(region) >= 0).all():
             self.agent_of = stable_order(region)
@@ -175,10 +173,10 @@ class Game:
         before, until = self.actions, self.step + steps
         while self.step < until and len(self.active):
             last = until
-            if trace is None and self.seats is None:
+            if trace is None and self.contest is None:
                 self._compact()
                 last = min(until, self.step + max(1, FEW // len(self.active)))
-            if trace is None and self.seats is None and len(self.active) >= FEW and self.threads > 1:
+            if trace is None and self.contest is None and len(self.active) >= FEW and self.threads > 1:
                 self._step_on_threads()
             else:
                 self._steps_on_one_thread(last, trace or _rows(0))
@@ -186,7 +184,7 @@ class Game:
 
     def _steps_on_one_thread(self, until: int, trace: kernel.Rows) -> None:
         self.step, count, actions = kernel.play(
-            self.active, self.setup, self.fixed, self.state, self.board, self.seats, (self.step, until), trace
+            self.active, self.setup, self.fixed, self.state, self.board, self.contest, (self.step, until), trace
         )
         self.active = self.active[:count]
         self.actions += actions
@@ -211,7 +209,7 @@ class Game:
         """Play one step in pieces: all players claim, contest and act; those that are done leave."""
         state, board, step, none = self.state, self.board, self.step, _rows(0)
         self._spread(lambda part: kernel.claim(part, state, board.words, step))
-        self._spread(lambda part: kernel.contest(part, state, board.words, step))
+        self._spread(lambda part: kernel.mark_rivals(part, state, board.words, step))
         self.actions += sum(
             self._spread(lambda part: kernel.act(part, self.setup, self.fixed, state, board, None, step, none))
         )
@@ -236,13 +234,13 @@ class Game:
         spent, charged = np.zeros(self.agents, dtype=np.int64), np.zeros(self.agents, dtype=np.int64)
         np.add.at(spent, agent_of, self.spent)
         np.add.at(charged, agent_of, self.charged)
-        if self.seats is None:
+        if self.contest is None:
             held = np.flatnonzero(self.board.words >= kernel.HELD)
             resource_of = np.full(self.agents, -1, dtype=np.int64)
             resource_of[agent_of[self.board.words[held] - kernel.HELD]] = self.rows[held]
         else:
-            won = np.flatnonzero(self.seats.holds >= 0)
-            resource_of = np.column_stack((agent_of[won], self.rows[self.seats.holds[won]]))
+            won = np.flatnonzero(self.contest.holds >= 0)
+            resource_of = np.column_stack((agent_of[won], self.rows[self.contest.holds[won]]))
         trace = None
         if parts is not None:
             step, player, resource, outcome = (np.concatenate(column) for column in zip(*parts, strict=True))

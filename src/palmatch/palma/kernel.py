@@ -3,7 +3,7 @@
 A step has phases: mark what is attempted, act, and let go of who is done. Each works on a slice of the active players,
 which threads share; `play` runs all phases on one thread. Loops over players are written out rather than cut into
 functions: handing arrays to a function, for each player, makes numba count references to them, which takes longer than
-the rest. Where `seats` is None every resource has one seat, and branches for others are then not even compiled.
+the rest. Where `contest` is None every resource has one unit, and branches for others are then not even compiled.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from palmatch.device.agent import Rules
 from palmatch.domains.distance import worth
+from palmatch.matchers.contest import CLOSED, COLLIDED, PAIRED, WON, is_barred, settle_attempts
 from palmatch.problem import FloatArray, IntArray
 from palmatch.regions.distribution import backoff_weight, expected_utility, fill_weights, pick
-from palmatch.rounds.draws import BACKOFF, BACKOFF_COIN, SELECTION, SELECTION_COIN, Keys, compiled_mix, counter
-from palmatch.rounds.seats import CLOSED, COLLIDED, PAIRED, WON, Limits, barred, settle
+from palmatch.streams import BACKOFF, BACKOFF_COIN, SELECTION, SELECTION_COIN, Keys, compiled_mix, counter
 
 HOLDS, STAYS, BACKS_OFF, FREE, TAKEN = 0, 1, 2, 3, 4
 
@@ -105,23 +105,12 @@ class State(NamedTuple):
 class Board(NamedTuple):
     """What is held: words, which rank sets are held as a whole, and up to where all that one plays is held.
 
-    There is a cursor for each region, or, with `Seats`, for each player.
+    There is a cursor for each region, or, with a `Contest`, for each player.
     """
 
     words: IntArray
     full: NDArray[np.bool_]
     cursor: IntArray
-
-
-class Seats(NamedTuple):
-    """Capacities, demands and conflicts: players' agents, limits, seats taken, what players hold and came to."""
-
-    owner: IntArray
-    limits: Limits
-    taken: tuple[IntArray, IntArray, IntArray, IntArray]
-    holds: IntArray
-    attempting: NDArray[np.bool_]
-    result: NDArray[np.int8]
 
 
 class Rows(NamedTuple):
@@ -135,7 +124,7 @@ class Rows(NamedTuple):
 
 @numba.njit(cache=True, nogil=True)
 def draw_from(stream, common):  # type: ignore[no-untyped-def]  # compiled
-    """Return `rounds.draws.draw` for a stream and a `counter`."""
+    """Return `streams.draw` for a stream and a `counter`."""
     return np.int64(compiled_mix(stream ^ common) >> np.uint64(11))
 
 
@@ -238,7 +227,7 @@ def claim(active, state, words, step):  # type: ignore[no-untyped-def]  # compil
 
 
 @numba.njit(cache=True, nogil=True)
-def contest(active, state, words, step):  # type: ignore[no-untyped-def]  # compiled
+def mark_rivals(active, state, words, step):  # type: ignore[no-untyped-def]  # compiled
     """After all `claim`s: a player that does not find its own number writes SEVERAL. Then words are as by `mark`."""
     mode, at = state.mode, state.at
     for player in active:
@@ -249,28 +238,30 @@ def contest(active, state, words, step):  # type: ignore[no-untyped-def]  # comp
 
 
 @numba.njit(cache=True, nogil=True)
-def mark_seats(active, state, words, seats, step):  # type: ignore[no-untyped-def]  # compiled
-    """Give seats to those who attempt, and write into the words what became full and what served none of them."""
-    owner, limits, taken, holds, attempting, result = seats
-    mode, at, capacity, number_of = state.mode, state.at, limits[0], limits[4]
+def mark_contest(active, state, words, contest, step):  # type: ignore[no-untyped-def]  # compiled
+    """Give units to those who attempt, and write into the words what became full and what served none of them."""
+    owner, limits, taken, attempting, result = (
+        contest.owner, contest.limits, contest.board.taken, contest.attempting, contest.result,
+    )  # fmt: skip
+    mode, at = state.mode, state.at
     for player in active:
         attempting[player] = mode[player] == ATTEMPTS
-    settle(step, active, len(active), owner, attempting, at, limits, holds, taken, result)
+    settle_attempts(contest, active, at, step)
     for player in active:
         if result[player] != WON and result[player] != COLLIDED:
             continue
         resource = at[player]
         if result[player] == COLLIDED:
             words[resource] = step * TAG + SEVERAL
-        elif taken[0][resource] >= capacity[resource]:
+        elif taken[resource] >= limits.capacity[resource]:
             words[resource] = HELD
-        if len(number_of) > 0:
+        if len(limits.number) > 0:
             # Both ends of a pair.
-            words[number_of[owner[player]]] = words[resource]
+            words[limits.number[owner[player]]] = words[resource]
 
 
 @numba.njit(cache=True, nogil=True)
-def act(active, setup, players, state, board, seats, step, trace):  # type: ignore[no-untyped-def]  # compiled
+def act(active, setup, players, state, board, contest, step, trace):  # type: ignore[no-untyped-def]  # compiled
     """Let some players act, once all attempts of the step are marked; return how many did. Order does not matter."""
     rules, charges, tables, utilities, largest_set = setup
     region_of, stream, budget, _, _, _ = players
@@ -284,15 +275,15 @@ def act(active, setup, players, state, board, seats, step, trace):  # type: igno
     values, weights, places = new_scratch(largest_set)
     for player in active:
         attempts, here, resource = mode[player] == ATTEMPTS, entry[player], at[player]
-        if seats is None:
+        if contest is None:
             result = WON if attempts and words[resource] == step * TAG + player else COLLIDED
         else:
-            result = seats.result[player]
+            result = contest.result[player]
             if result == PAIRED and not attempts:
                 mode[player] = DONE
                 continue
         if result == WON:
-            if seats is None:
+            if contest is None:
                 words[resource] = HELD + number[player]
             mode[player] = DONE
             outcome = HOLDS
@@ -343,8 +334,8 @@ def act(active, setup, players, state, board, seats, step, trace):  # type: igno
                     drawn_entry, drawn_set, choice = here, following, here
                     while True:
                         closed = is_held(words[resource], step)
-                        if seats is not None:
-                            closed = closed or barred(seats.limits, seats.holds, seats.owner[player], resource)
+                        if contest is not None:
+                            closed = closed or is_barred(contest, contest.owner[player], resource)
                         if not closed:
                             break
                         if not full[following]:
@@ -353,7 +344,7 @@ def act(active, setup, players, state, board, seats, step, trace):  # type: igno
                                 resource = resources[place + entries[here]]
                                 continue
                             # What is barred to one agent is open to others.
-                            full[following] = seats is None
+                            full[following] = contest is None
                         following = following + 1 if following + 1 < last else first
                         if following == drawn_set:
                             here, resource = drawn_entry, resources[place + entries[drawn_entry]]
@@ -366,8 +357,8 @@ def act(active, setup, players, state, board, seats, step, trace):  # type: igno
                 entry[player], at[player] = here, resource
                 # Held, or attempted in this step; a word that goes from one to the other meanwhile changes nothing.
                 free = words[resource] < step * TAG
-                if seats is not None:
-                    free = free and not barred(seats.limits, seats.holds, seats.owner[player], resource)
+                if contest is not None:
+                    free = free and not is_barred(contest, contest.owner[player], resource)
                 mode[player] = ATTEMPTS if free else DOUBTS
                 outcome = FREE if free else TAKEN
         if tracing:
@@ -378,7 +369,7 @@ def act(active, setup, players, state, board, seats, step, trace):  # type: igno
 
 
 @numba.njit(cache=True, nogil=True)
-def keep(active, tables, region_of, state, board, seats):  # type: ignore[no-untyped-def]  # compiled
+def keep(active, tables, region_of, state, board, contest):  # type: ignore[no-untyped-def]  # compiled
     """Move those who go on to the front of `active`; return how many they are.
 
     A player that holds something is done, and so is one with nothing left to attempt, which has found something closed.
@@ -393,12 +384,12 @@ def keep(active, tables, region_of, state, board, seats):  # type: ignore[no-unt
             continue
         if mode[player] == DOUBTS:
             region = region_of[player]
-            own = np.int64(region) if seats is None else np.int64(player)
+            own = np.int64(region) if contest is None else np.int64(player)
             place, stop = cursor[own], resource_start[region + 1]
             while place < stop:
                 closed = words[resources[place]] >= HELD
-                if seats is not None:
-                    closed = closed or barred(seats.limits, seats.holds, seats.owner[player], resources[place])
+                if contest is not None:
+                    closed = closed or is_barred(contest, contest.owner[player], resources[place])
                 if not closed:
                     break
                 place += 1
@@ -420,18 +411,18 @@ def compact(rows, column):  # type: ignore[no-untyped-def]  # compiled
 
 
 @numba.njit(cache=True, nogil=True)
-def play(active, setup, players, state, board, seats, steps, trace):  # type: ignore[no-untyped-def]  # compiled
+def play(active, setup, players, state, board, contest, steps, trace):  # type: ignore[no-untyped-def]  # compiled
     """Play from one step up to another, or until no player is active; return (next step, active players, actions)."""
     step, last_step = steps
     rows, count = 0, len(active)
     while count > 0 and step < last_step:
         here = active[:count]
-        if seats is None:
+        if contest is None:
             mark(here, state, board.words, step)
         else:
-            mark_seats(here, state, board.words, seats, step)
+            mark_contest(here, state, board.words, contest, step)
         rest = Rows(trace.step[rows:], trace.player[rows:], trace.resource[rows:], trace.outcome[rows:])
-        rows += act(here, setup, players, state, board, seats, step, rest)
-        count = keep(here, setup.tables, players.region, state, board, seats)
+        rows += act(here, setup, players, state, board, contest, step, rest)
+        count = keep(here, setup.tables, players.region, state, board, contest)
         step += 1
     return step, count, rows

@@ -108,7 +108,7 @@ def _texts(
     matching, least, lot = comparison.runs[headline][0].matching, rows.get(LIMIT), rows.get("random")
     guarantee, named = matching.guarantee, (rows[headline], least, lot)
     free = [row for row in rows.values() if row not in named and kind_of(row.method, row.epsilon_max) is REGION_ONLY]
-    lacking = units.shortfall_lines(problem, matching) if problem.seats is not None else []
+    lacking = units.shortfall_lines(problem, matching) if problem.capacities is not None else []
     delta = f", δ = {format_epsilon(guarantee.delta)}" if guarantee.delta else ""
     return render_texts(
         "comparison",
@@ -116,7 +116,7 @@ def _texts(
         words=words_of(problem),
         seats=int(problem.capacity.sum()),
         units=int(problem.demand.sum()),
-        conflicts=len(problem.whole_seats.conflicts),
+        conflicts=len(problem.original_capacities.conflicts),
         headline=headline,
         help=METHODS[headline].help,
         row=rows[headline],

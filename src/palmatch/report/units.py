@@ -52,7 +52,7 @@ def shortfall_lines(problem: Problem, matching: Matching) -> list[str]:
     public, and so is all that is told of them.
     """
     agents = _told(problem, lacking_agents(problem, matching), of_agents=True)
-    if problem.seats is None:
+    if problem.capacities is None:
         return agents
     resources = lacking_resources(problem, matching)
     if not _is_conference(problem) and problem.demand.sum() < problem.capacity.sum():
@@ -77,7 +77,7 @@ def _told(problem: Problem, lacking: Sequence[Shortfall], *, of_agents: bool) ->
     lines += [f"  {_these(group)}: {_why(problem, group, of_agents)}." for group in shown]
     left = len(lacking) - sum(map(len, shown))
     if left or any(len(group) > _NAMED for group in shown):
-        where = "--out" if problem.seats is None else "--json"
+        where = "--out" if problem.capacities is None else "--json"
         lines.append(f"  {f'and {left:,} more; ' if left else ''}{where} has all of them.")
     return lines
 
@@ -130,7 +130,7 @@ def _why(problem: Problem, group: Sequence[Shortfall], of_agents: bool) -> str:
         there = f"only {counted(one.eligible, *other)} {_have(one.eligible)} room"
         return f"{there if one.eligible else f'no {other[0]} has room'} ({one.reason})"
     every = f"every{' other' if one.got else ''} {other[0]}"
-    if len(problem.whole_seats.conflicts):
+    if len(problem.original_capacities.conflicts):
         every += " without a conflict"
     return f"{every} {'is full' if of_agents else f'has all the {own[1]} that it takes'} ({one.reason})"
 

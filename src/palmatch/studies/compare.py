@@ -19,7 +19,7 @@ from palmatch.matching import Matching
 from palmatch.methods import METHODS, PreparedMethod, Settings, StageProgress, Workspace, prepare, settings_of
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, Problem
-from palmatch.rounds.draws import Randomness, stream
+from palmatch.streams import Randomness, stream
 from palmatch.studies.limit import LIMIT, LimitPoint, PublicKnowledge, limit_points
 
 # A problem, or the problem of each run where a run draws its own (primary areas, say).

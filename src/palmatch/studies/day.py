@@ -33,7 +33,7 @@ from palmatch.guarantee import no_privacy, region_only, simulated
 from palmatch.matchers.optimal import optimal_matching
 from palmatch.matching import Guarantee, format_epsilon
 from palmatch.problem import FloatArray, IntArray
-from palmatch.rounds.draws import SELECTION, draws, streams
+from palmatch.streams import SELECTION, draws, streams
 from palmatch.studies.requests import (
     REQUESTS,
     Draws,

@@ -118,7 +118,7 @@ def fairness(problem: Problem, matching: Matching, *, threshold: float | None = 
     """
     if threshold is not None and not threshold >= 0:
         raise InputError(f"Expected a threshold of at least 0, got threshold={threshold}.")
-    units, assigned, seats = matching.units, problem.assigned, problem.whole_seats
+    units, assigned, capacities = matching.units, problem.assigned, problem.original_capacities
     # Of an agent with one resource it is known already.
     worth = matching.utility[units[:, 0]] if matching.several is None else problem.true_utility_of_units(units)
     before = problem.true_utility_of_units(assigned)
@@ -127,8 +127,8 @@ def fairness(problem: Problem, matching: Matching, *, threshold: float | None = 
     np.add.at(of_resources, units[:, 1], worth)
     np.add.at(of_resources, assigned[:, 1], before)
     return Fairness(
-        agents=_served(of_agents, problem.agent_ids, seats.demand > 0, threshold),
-        resources=_served(of_resources, problem.resource_ids, seats.capacity > 0, threshold),
+        agents=_served(of_agents, problem.agent_ids, capacities.demand > 0, threshold),
+        resources=_served(of_resources, problem.resource_ids, capacities.capacity > 0, threshold),
     )
 
 
@@ -195,7 +195,7 @@ def every_unit(problem: Problem, matching: Matching) -> IntArray:
 
 def lacking_resources(problem: Problem, matching: Matching) -> tuple[Shortfall, ...]:
     """Return the resources with empty seats, the emptiest first."""
-    units, seats = every_unit(problem, matching), problem.whole_seats
+    units, seats = every_unit(problem, matching), problem.original_capacities
     return _lacking(
         problem.resource_ids, seats.capacity, seats.demand, units[:, ::-1], seats.conflicts[:, ::-1], "demand"
     )
@@ -203,7 +203,7 @@ def lacking_resources(problem: Problem, matching: Matching) -> tuple[Shortfall, 
 
 def lacking_agents(problem: Problem, matching: Matching) -> tuple[Shortfall, ...]:
     """Return the agents with fewer resources than they want, the worst-served first."""
-    units, seats = every_unit(problem, matching), problem.whole_seats
+    units, seats = every_unit(problem, matching), problem.original_capacities
     return _lacking(problem.agent_ids, seats.demand, seats.capacity, units, seats.conflicts, "capacity")
 
 

@@ -312,7 +312,7 @@ class PublicKnowledge:
         priors = tuple(prior_of(problem, region) for region in workspace.regions)
         given = _checked(problem.capacity if capacities is None else capacities, problem.resources)
         # Of limits what can be used, as in a game.
-        played = replace(problem, seats=workspace.problem.seats)
+        played = replace(problem, capacities=workspace.problem.capacities)
         return cls(played, workspace.regions, priors, np.minimum(given, problem.agents))
 
     def program(self, epsilon: float, delta: float = 0.0) -> Program:
@@ -333,12 +333,12 @@ class PublicKnowledge:
 
     def _by_conflicts(self) -> Iterator[tuple[IntArray, IntArray]]:
         """Yield each set of resources that agents must not hold, and these agents."""
-        seats = self.problem.seats
-        if seats is None or not len(seats.conflicts):
+        capacities = self.problem.capacities
+        if capacities is None or not len(capacities.conflicts):
             yield np.empty(0, dtype=np.int64), np.arange(self.problem.agents)
             return
         alike: dict[bytes, list[int]] = {}
-        sets = np.split(seats.conflicts[:, 1], seats.conflict_start[1:-1])
+        sets = np.split(capacities.conflicts[:, 1], capacities.conflict_start[1:-1])
         for agent, own in enumerate(sets):
             alike.setdefault(own.tobytes(), []).append(agent)
         for members in alike.values():
@@ -356,8 +356,8 @@ class PublicKnowledge:
 
     def best(self, crowd: Problem) -> float:
         """Return the full-information optimum of one crowd."""
-        if crowd.seats is not None:
-            return optimal_welfare(replace(crowd, seats=replace(crowd.seats, capacity=self.capacities)))
+        if crowd.capacities is not None:
+            return optimal_welfare(replace(crowd, capacities=replace(crowd.capacities, capacity=self.capacities)))
         table = np.repeat(checked_utility(crowd.domain, crowd.truth), self.capacities, axis=1)
         agents, places = scipy.optimize.linear_sum_assignment(table, maximize=True)
         return float(table[agents, places].sum())
@@ -520,8 +520,8 @@ def path_of(problem: Problem, program: Program, crowds: int) -> Path | None:
     # One program can have several optima: which agents want several units, or conflict with some resource, matters to
     # the optimum alone.
     parts: list[FloatArray | IntArray] = [program.capacities, problem.region_index, problem.demand]
-    if problem.seats is not None:
-        parts += [np.array(problem.seats.conflicts.shape), problem.seats.conflicts]
+    if problem.capacities is not None:
+        parts += [np.array(problem.capacities.conflicts.shape), problem.capacities.conflicts]
     for group in program.groups:
         numbers = np.array([group.agents, group.epsilon, *group.utilities.shape])
         parts += [numbers, group.prior, group.resources, group.utilities]

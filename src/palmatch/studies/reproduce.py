@@ -28,7 +28,7 @@ from palmatch.errors import InputError
 from palmatch.methods import METHODS, Settings, Workspace, prepare
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, IntArray, Problem
-from palmatch.rounds.draws import keys_of, stream
+from palmatch.streams import keys_of, stream
 from palmatch.studies.tasks import DRAWN_SEED, Setting, Task
 
 Unit: TypeAlias = Literal["%", "ε", ""]

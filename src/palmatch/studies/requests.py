@@ -27,7 +27,7 @@ from palmatch.methods import reports as once
 from palmatch.methods.opening import prior_of
 from palmatch.methods.reports import ReportPlan
 from palmatch.problem import FloatArray, IntArray, Problem
-from palmatch.rounds.draws import Randomness, randomness, stream
+from palmatch.streams import Randomness, randomness, stream
 
 # A remainder of a budget that is smaller than this is not spent: 2^-20 of ε, in units of the ledger.
 _LEAST_SHARE: Final = 1 << (UNIT_BITS - 20)

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 import frozen
 import palmatch as pm
+from palmatch.capacities import Capacities, make_capacities
 from palmatch.errors import InputError
 from palmatch.matchers.auction import play_rounds, run_auction
+from palmatch.matchers.contest import Clones, clones_of
 from palmatch.matchers.exchange import exchange
 from palmatch.matchers.lists import ValueLists
 from palmatch.matchers.optimal import optimal_matching
@@ -24,16 +26,14 @@ from palmatch.methods.palma import palma_game, palma_policy, published_game
 from palmatch.methods.registry import Method
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.palma.game import simulate
-from palmatch.rounds.draws import keys_of, streams
-from palmatch.rounds.seats import Players, players_of
-from palmatch.seats import Seats, seats_of
-from plain_seats import PlainSeats, best_welfare, plain_sale
+from palmatch.streams import keys_of, streams
+from plain_capacities import PlainCapacities, best_welfare, plain_sale
 
 
 def single(problem: pm.Problem) -> pm.Problem:
     """Return the problem for the general engines, with one seat and one unit each."""
     ones = [np.ones(count, dtype=np.int64) for count in (problem.resources, problem.agents)]
-    return replace(problem, seats=Seats(*ones, np.empty((0, 2), dtype=np.int64)))
+    return replace(problem, capacities=Capacities(*ones, np.empty((0, 2), dtype=np.int64)))
 
 
 def table(seed: int, *, agents: int = 8, resources: int = 5, types: int = 4) -> dict[str, Any]:
@@ -115,20 +115,20 @@ def test_a_charging_site_of_four_plugs_takes_four_vehicles(method: str) -> None:
 @settings(max_examples=60, deadline=None)
 def test_hungarian_finds_the_best_of_all_matchings(seed: int) -> None:
     problem = limited(seed)
-    assert problem.seats is not None or problem.agents
-    expected = best_welfare(problem.true_utility(), problem.seats or single(problem).seats)  # type: ignore[arg-type]
+    assert problem.capacities is not None or problem.agents
+    expected = best_welfare(problem.true_utility(), problem.capacities or single(problem).capacities)  # type: ignore[arg-type]
     assert pm.match(problem, "hungarian").welfare == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_large_program_of_few_pairs_has_the_value_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    utilities, seats = bids(3, reviewers=60, papers=90)
-    whole = optimal_matching(utilities, seats)
+    utilities, capacities = bids(3, reviewers=60, papers=90)
+    whole = optimal_matching(utilities, capacities)
     monkeypatch.setattr("palmatch.matchers.optimal._AT_ONCE", 0)
-    few = optimal_matching(utilities, seats)
+    few = optimal_matching(utilities, capacities)
     assert utilities[few[:, 0], few[:, 1]].sum() == pytest.approx(utilities[whole[:, 0], whole[:, 1]].sum())
 
 
-def bids(seed: int, *, reviewers: int, papers: int) -> tuple[np.ndarray, Seats]:
+def bids(seed: int, *, reviewers: int, papers: int) -> tuple[np.ndarray, Capacities]:
     """Return yes, maybe and no, with conflicts: 3 reviews a paper, at most 12 papers a reviewer."""
     chance = np.random.default_rng(seed)
     # Some papers are in demand, and some reviewers want much.
@@ -138,37 +138,37 @@ def bids(seed: int, *, reviewers: int, papers: int) -> tuple[np.ndarray, Seats]:
     excluded = np.argwhere(chance.random((reviewers, papers)) < 0.03)
     names = [[str(n) for n in range(count)] for count in (reviewers, papers)]
     pairs = [(str(a), str(r)) for a, r in excluded.tolist()]
-    seats = seats_of(names[0], names[1], capacity=3, demand=12, conflicts=pairs)
-    assert seats is not None
-    return worth, seats
+    capacities = make_capacities(names[0], names[1], capacity=3, demand=12, conflicts=pairs)
+    assert capacities is not None
+    return worth, capacities
 
 
-def auctioned(worth: np.ndarray, seats: Seats, step: float = 0.01) -> np.ndarray:
+def auctioned(worth: np.ndarray, capacities: Capacities, step: float = 0.01) -> np.ndarray:
     reviewers, papers = worth.shape
     every = np.tile(np.arange(papers), reviewers)
     lists = ValueLists(np.arange(reviewers), np.arange(reviewers + 1) * papers, every, worth.ravel())
     names = streams(1, keys_of([str(n) for n in range(reviewers)]))
-    return run_auction(lists, np.zeros(papers), step, capacities=seats, stream_keys=names).resource_of
+    return run_auction(lists, np.zeros(papers), step, capacities=capacities, stream_keys=names).resource_of
 
 
 @pytest.mark.parametrize(("reviewers", "papers"), [(24, 52), (60, 160)])
 def test_the_auction_reaches_the_optimum_on_bids_of_a_conference(reviewers: int, papers: int) -> None:
-    worth, seats = bids(reviewers, reviewers=reviewers, papers=papers)
-    sold, best = auctioned(worth, seats), optimal_matching(worth, seats)
+    worth, capacities = bids(reviewers, reviewers=reviewers, papers=papers)
+    sold, best = auctioned(worth, capacities), optimal_matching(worth, capacities)
     assert worth[sold[:, 0], sold[:, 1]].sum() >= 0.999 * worth[best[:, 0], best[:, 1]].sum()
     assert len(sold) >= 0.95 * len(best)
 
 
 @pytest.mark.parametrize("demand", [1, 3, 70])
 def test_what_a_list_keeps_for_its_agents_changes_no_bid(demand: int) -> None:
-    worth, seats = bids(demand, reviewers=12, papers=80)
-    seats = replace(seats, demand=np.full(12, demand), capacity=np.full(80, 1 + demand // 10))
+    worth, capacities = bids(demand, reviewers=12, papers=80)
+    capacities = replace(capacities, demand=np.full(12, demand), capacity=np.full(80, 1 + demand // 10))
     lists = ValueLists(np.arange(12) % 2, np.arange(3) * 80, np.tile(np.arange(80), 2), worth[:2].ravel())
     names = streams(1, keys_of([str(n) for n in range(12)]))
-    assert told_bids(lists, seats, names) == sorted(plain_sale(lists, seats, 0.05, names))
+    assert told_bids(lists, capacities, names) == sorted(plain_sale(lists, capacities, 0.05, names))
 
 
-def with_rest(seed: int) -> tuple[ValueLists, Seats]:
+def with_rest(seed: int) -> tuple[ValueLists, Capacities]:
     """Return lists that name some resources, worth more and less than the others or as much, and limits."""
     chance = np.random.default_rng(seed)
     agents, resources, number = 40, 60, int(chance.integers(1, 9))
@@ -179,13 +179,13 @@ def with_rest(seed: int) -> tuple[ValueLists, Seats]:
         np.tile(by_id, (number, 1))[named], values[named], chance.integers(1, 5, number) / 8, by_id,
     )  # fmt: skip
     excluded = np.argwhere(chance.random((agents, resources)) < chance.choice([0.0, 0.3]))
-    return lists, Seats(chance.integers(0, 3, resources), chance.integers(0, 4, agents), excluded)
+    return lists, Capacities(chance.integers(0, 3, resources), chance.integers(0, 4, agents), excluded)
 
 
-def told_bids(lists: ValueLists, seats: Seats, names: np.ndarray, **options: bool) -> list[tuple[float, ...]]:
+def told_bids(lists: ValueLists, capacities: Capacities, names: np.ndarray, **options: bool) -> list[tuple[float, ...]]:
     """Return all bids of an auction, in order."""
     told = run_auction(
-        lists, np.zeros(len(seats.capacity)), 0.05, capacities=seats, stream_keys=names, trace=True, **options
+        lists, np.zeros(len(capacities.capacity)), 0.05, capacities=capacities, stream_keys=names, trace=True, **options
     ).trace
     assert told is not None
     return sorted(zip(*(getattr(told, n).tolist() for n in ("step", "agent", "resource", "offer")), strict=True))
@@ -193,29 +193,36 @@ def told_bids(lists: ValueLists, seats: Seats, names: np.ndarray, **options: boo
 
 @pytest.mark.parametrize("seed", range(8))
 def test_agents_that_draw_once_bid_by_the_same_draws_in_all_rounds(seed: int) -> None:
-    lists, seats = with_rest(seed)
+    lists, capacities = with_rest(seed)
     names = streams(2, keys_of([str(n) for n in range(40)]))
-    for some in (seats, replace(seats, conflicts=seats.conflicts[:0])):
+    for some in (capacities, replace(capacities, conflicts=capacities.conflicts[:0])):
         expected = plain_sale(lists.whole, some, 0.05, names, draw_once=True)
         assert told_bids(lists, some, names, draw_once=True) == sorted(expected)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_what_a_list_does_not_name_is_bid_for_as_if_it_were_named(seed: int) -> None:
-    lists, seats = with_rest(seed)
+    lists, capacities = with_rest(seed)
     chance, names = np.random.default_rng(seed), streams(1, keys_of([str(n) for n in range(40)]))
     opening = chance.integers(0, 4, 60) / 8
     for prices, patience in ((np.zeros(60), None), (opening, None), (opening, 3)):
         one, other = (
             run_auction(
-                some, prices, 0.05, capacities=seats, stream_keys=names, round_limit=patience, trace=True, fill=True
+                some,
+                prices,
+                0.05,
+                capacities=capacities,
+                stream_keys=names,
+                round_limit=patience,
+                trace=True,
+                fill=True,
             )
             for some in (lists, lists.whole)
         )
         assert np.array_equal(one.resource_of, other.resource_of)
         assert np.array_equal(one.prices, other.prices)
         assert all(np.array_equal(getattr(one.trace, n), getattr(other.trace, n)) for n in ("step", "agent", "offer"))
-    assert told_bids(lists, seats, names) == sorted(plain_sale(lists.whole, seats, 0.05, names))
+    assert told_bids(lists, capacities, names) == sorted(plain_sale(lists.whole, capacities, 0.05, names))
 
 
 def crowded(seed: int) -> pm.Problem:
@@ -242,7 +249,7 @@ def test_once_fills_nearly_all_units_that_the_optimum_fills(seed: int) -> None:
     assert matching.filled >= 0.95 * pm.match(problem, "hungarian").filled
 
 
-def starved(seed: int) -> tuple[ValueLists, Seats]:
+def starved(seed: int) -> tuple[ValueLists, Capacities]:
     """Return lists and limits of which few pairs are open, and values of which many are the same."""
     chance = np.random.default_rng(seed)
     agents, resources = (int(chance.integers(2, most)) for most in (25, 13))
@@ -256,16 +263,22 @@ def starved(seed: int) -> tuple[ValueLists, Seats]:
     values = np.ceil(4 * values) / 4 if chance.random() < 0.5 else values
     every = np.tile(np.arange(resources), number)
     lists = ValueLists(chance.integers(number, size=agents), np.arange(number + 1) * resources, every, values.ravel())
-    return lists, Seats(chance.integers(0, 4, resources), chance.integers(0, 4, agents), np.argwhere(closed))
+    return lists, Capacities(chance.integers(0, 4, resources), chance.integers(0, 4, agents), np.argwhere(closed))
 
 
 def filled_of_largest(seed: int) -> float:
-    lists, seats = starved(seed)
-    names = streams(1, keys_of([str(n) for n in range(len(seats.demand))]))
+    lists, capacities = starved(seed)
+    names = streams(1, keys_of([str(n) for n in range(len(capacities.demand))]))
     sold = run_auction(
-        lists, np.zeros(len(seats.capacity)), 0.05, capacities=seats, stream_keys=names, round_limit=100, fill=True
+        lists,
+        np.zeros(len(capacities.capacity)),
+        0.05,
+        capacities=capacities,
+        stream_keys=names,
+        round_limit=100,
+        fill=True,
     )
-    largest = len(optimal_matching(np.ones((len(seats.demand), len(seats.capacity))), seats))
+    largest = len(optimal_matching(np.ones((len(capacities.demand), len(capacities.capacity))), capacities))
     return 1.0 if not largest else len(sold.resource_of) / largest
 
 
@@ -277,15 +290,15 @@ def test_an_auction_fills_nearly_as_many_units_as_any_matching(monkeypatch: pyte
 
 def test_the_order_of_the_rows_changes_no_exchange() -> None:
     for seed in range(30):
-        lists, seats = starved(seed)
-        agents = len(seats.demand)
+        lists, capacities = starved(seed)
+        agents = len(capacities.demand)
         names = streams(1, keys_of([str(n) for n in range(agents)]))
         order = np.random.default_rng(seed).permutation(agents)
         turned = replace(lists, list_of=lists.list_of[order])
-        opening = np.zeros(len(seats.capacity))
-        one = run_auction(lists, opening, 0.05, capacities=seats, stream_keys=names, fill=True).resource_of
+        opening = np.zeros(len(capacities.capacity))
+        one = run_auction(lists, opening, 0.05, capacities=capacities, stream_keys=names, fill=True).resource_of
         other = run_auction(
-            turned, opening, 0.05, capacities=seats.of(order), stream_keys=names[order], fill=True
+            turned, opening, 0.05, capacities=capacities.of(order), stream_keys=names[order], fill=True
         ).resource_of
         assert {(order[a], r) for a, r in other.tolist()} == {(a, r) for a, r in one.tolist()}
 
@@ -305,13 +318,15 @@ def test_without_exchanges_conflicts_would_leave_units_open(monkeypatch: pytest.
 def test_an_exchange_never_lowers_what_the_lists_say(monkeypatch: pytest.MonkeyPatch) -> None:
     sums = []
 
-    def watched(lists: ValueLists, seats: Seats, units: np.ndarray, names: np.ndarray, **_: bool) -> np.ndarray:
+    def watched(
+        lists: ValueLists, capacities: Capacities, units: np.ndarray, names: np.ndarray, **_: bool
+    ) -> np.ndarray:
         def total(units: np.ndarray) -> float:
             held, start, rows = units.tolist(), lists.start, lists.resources
             own = [range(start[lists.list_of[a]], start[lists.list_of[a] + 1]) for a, _ in held]
             return sum(next(lists.values[e] for e in es if rows[e] == r) for es, (_, r) in zip(own, held, strict=True))
 
-        after = exchange(lists, seats, units, names)
+        after = exchange(lists, capacities, units, names)
         sums.append((total(units), total(after)))
         return after
 
@@ -326,11 +341,11 @@ def test_an_exchange_never_lowers_what_the_lists_say(monkeypatch: pytest.MonkeyP
 @settings(max_examples=40, deadline=None)
 def test_an_auction_with_small_steps_is_within_a_step_a_unit_of_the_optimum(seed: int) -> None:
     problem = limited(seed)
-    if problem.seats is None:
+    if problem.capacities is None:
         return
     worth = problem.true_utility()
-    sold = auctioned(worth, problem.seats, step=0.001)
-    best = best_welfare(worth, problem.seats)
+    sold = auctioned(worth, problem.capacities, step=0.001)
+    best = best_welfare(worth, problem.capacities)
     assert worth[sold[:, 0], sold[:, 1]].sum() >= best - 0.001 * problem.demand.sum() - 1e-9
 
 
@@ -339,7 +354,7 @@ def test_the_smallest_auctions_take_what_is_compiled_for_all(agents: int, resour
     for rows, columns in ((4, 4), (agents, resources)):
         worth = np.random.default_rng(1).uniform(0.1, 1.0, (rows, columns))
         ones = [np.ones(count, dtype=np.int64) for count in (columns, rows)]
-        assert len(auctioned(worth, Seats(*ones, np.empty((0, 2), dtype=np.int64)))) == min(rows, columns)
+        assert len(auctioned(worth, Capacities(*ones, np.empty((0, 2), dtype=np.int64)))) == min(rows, columns)
     assert len(play_rounds.signatures) == 1
 
 
@@ -359,31 +374,33 @@ def test_what_all_units_of_an_agent_spend_stays_within_its_budget() -> None:
     problem = pm.table.problem(**table(2, agents=10, resources=8), capacity=2, demand=3)
     workspace = Workspace(problem)
     for game in (palma_game(workspace, Settings()), published_game(workspace, Settings())):
-        assert problem.seats is not None
-        shares = players_of(problem.seats).shares(game.allowance.budget)
-        assert np.array_equal(players_of(problem.seats).summed(shares), game.allowance.budget)
+        assert problem.capacities is not None
+        shares = clones_of(problem.capacities).shares(game.allowance.budget)
+        assert np.array_equal(
+            np.bincount(clones_of(problem.capacities).owner, shares, problem.agents), game.allowance.budget
+        )
         for seed in range(20):
             ends = simulate(
                 game.public,
                 game.own,
                 game.rules,
                 game.allowance,
-                seats=problem.seats,
+                capacities=problem.capacities,
                 names=workspace.randomness(seed).private,
             )
             assert (ends.spent <= game.allowance.budget).all()
 
 
 def test_a_whole_budget_for_every_unit_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Players, "shares", lambda self, budget: budget[self.owner])
+    monkeypatch.setattr(Clones, "shares", lambda self, budget: budget[self.owner])
     with pytest.raises(AssertionError):
         test_what_all_units_of_an_agent_spend_stays_within_its_budget()
 
 
 def test_units_of_one_agent_draw_from_streams_of_their_own() -> None:
     problem = pm.table.problem(**table(2, agents=40, resources=8), capacity=20, demand=4)
-    assert problem.seats is not None
-    names = players_of(problem.seats).streams(Workspace(problem).randomness(None).private)
+    assert problem.capacities is not None
+    names = clones_of(problem.capacities).streams(Workspace(problem).randomness(None).private)
     assert len(set(names.tolist())) == len(names) == 160
 
 
@@ -391,14 +408,14 @@ def test_units_of_one_agent_draw_from_streams_of_their_own() -> None:
 def test_compiled_players_are_devices_in_every_bit(method: str) -> None:
     for seed in range(12):
         problem = limited(seed)
-        if problem.seats is None or not problem.seats.demand.any():
+        if problem.capacities is None or not problem.capacities.demand.any():
             continue
         workspace = Workspace(problem)
         game = (palma_game if method == "palma" else published_game)(workspace, Settings(epsilon=3.0))
         names = workspace.randomness(seed).private
         parts = (game.public, game.own, game.rules, game.allowance)
-        ends = simulate(*parts, seats=problem.seats, names=names)
-        plain = PlainSeats(*parts, seats=problem.seats, names=names)  # type: ignore[arg-type]
+        ends = simulate(*parts, capacities=problem.capacities, names=names)
+        plain = PlainCapacities(*parts, capacities=problem.capacities, names=names)  # type: ignore[arg-type]
         plain.play()
         assert {(a, r) for a, r in ends.resource_of.tolist()} == plain.units
         assert ends.spent.tolist() == plain.spent().tolist()
@@ -444,7 +461,7 @@ def test_a_method_that_cannot_do_it_says_so_before_it_starts() -> None:
 def test_no_method_beats_the_limit_with_seats_and_units() -> None:
     problem = pm.table.problem(**table(3, agents=6, resources=4), capacity=2, demand=2)
     bound = pm.limit(problem, 1.0, crowds=100, seed=0).bounds[0]
-    alone = pm.limit(replace(problem, seats=None), 1.0, crowds=0).bounds[0]
+    alone = pm.limit(replace(problem, capacities=None), 1.0, crowds=0).bounds[0]
     assert bound.certified > alone.certified
     chance = np.random.default_rng(0)
     welfare = []

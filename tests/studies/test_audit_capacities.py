@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import palmatch as pm
+from palmatch.matchers.contest import Clones
 from palmatch.methods import Settings, reports
 from palmatch.problem import Problem
-from palmatch.rounds.seats import Players
 from palmatch.studies.audit import audit
 from palmatch.studies.blackbox import attack, candidates, claim_of, neighbours_only, stress_problem
 
@@ -59,7 +59,7 @@ def test_units_that_each_spend_the_whole_budget_are_flagged(monkeypatch):
     problem = pm.table.problem(types[:1], ["here"], {"here": types}, demand=16)
     settings = Settings(epsilon=0.45, truth_selection=1.0, accountant="pure")
     assert not attacked(problem, "palma", settings, games=100).broken
-    monkeypatch.setattr(Players, "shares", lambda self, budget: budget[self.owner])
+    monkeypatch.setattr(Clones, "shares", lambda self, budget: budget[self.owner])
     found = attacked(problem, "palma", settings, games=500)
     assert found.broken, found.verdict
 

@@ -19,7 +19,7 @@ from palmatch.palma.policy import Policy
 from palmatch.regions.csr import stable_order
 from palmatch.regions.noise import fill_guide
 from palmatch.regions.own import own_tables
-from palmatch.rounds.draws import keys_of, streams
+from palmatch.streams import keys_of, streams
 from plain_game import priced
 
 

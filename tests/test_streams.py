@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from palmatch import streams as purposes
 from palmatch.device import report
 from palmatch.device.agent import system_draw
-from palmatch.rounds import draws as purposes
-from palmatch.rounds.draws import PURPOSES, compiled_draw, draw, draws, keys_of, mix, stream, streams
-from palmatch.rounds.hashing import hashes
+from palmatch.streams import PURPOSES, compiled_draw, draw, draws, hashes, keys_of, mix, stream, streams
 
 GRID = 1 << 53
 

@@ -20,7 +20,7 @@ IntArray: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seats:
+class Capacities:
     """The public limits of a problem.
 
     Attributes
@@ -46,12 +46,12 @@ class Seats:
     assigned: IntArray = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
 
     @property
-    def whole(self) -> Seats:
+    def original(self) -> Capacities:
         """The limits before any pair was assigned."""
         agents, resources = self.assigned.T
         width = len(self.capacity)
         fixed = np.isin(self.conflicts @ (width, 1), self.assigned @ (width, 1))
-        return Seats(
+        return Capacities(
             self.capacity + np.bincount(resources, minlength=width),
             self.demand + np.bincount(agents, minlength=len(self.demand)),
             self.conflicts[~fixed],
@@ -59,7 +59,7 @@ class Seats:
         )
 
     @property
-    def useful(self) -> Seats:
+    def clipped(self) -> Capacities:
         """The same limits without what cannot be used: an agent never gets the same resource twice."""
         agents, resources = len(self.demand), len(self.capacity)
         if self.capacity.max(initial=0) <= agents and self.demand.max(initial=0) <= resources:
@@ -77,7 +77,7 @@ class Seats:
         """The agent of each of its units, one after the other: an agent plays once for every unit."""
         return np.repeat(np.arange(len(self.demand)), self.demand)
 
-    def of(self, agents: IntArray) -> Seats:
+    def of(self, agents: IntArray) -> Capacities:
         """Return the same limits with the agents in another order."""
         place = np.empty(len(agents), dtype=np.int64)
         place[agents] = np.arange(len(agents))
@@ -97,28 +97,28 @@ class Seats:
         return table
 
 
-def one_each(agents: int, resources: int) -> Seats:
+def unit_capacities(agents: int, resources: int) -> Capacities:
     """Return the limits of a problem without any: one agent for each resource, one resource for each agent."""
     none = np.empty((0, 2), dtype=np.int64)
-    return Seats(np.ones(resources, dtype=np.int64), np.ones(agents, dtype=np.int64), none)
+    return Capacities(np.ones(resources, dtype=np.int64), np.ones(agents, dtype=np.int64), none)
 
 
-def pair_seats(ids: Sequence[str], conflicts: Iterable[tuple[str, str]] | None = None) -> Seats:
+def partner_capacities(ids: Sequence[str], conflicts: Iterable[tuple[str, str]] | None = None) -> Capacities:
     """Return the limits of agents that are matched with each other: one partner each, and never oneself."""
     one_way, own = _pairs(ids, ids, conflicts), np.arange(len(ids))
     both_ways = np.vstack((one_way, one_way[:, ::-1], np.column_stack((own, own))))
     ones = np.ones(len(ids), dtype=np.int64)
-    return Seats(ones, ones.copy(), np.unique(both_ways, axis=0), mutual=True)
+    return Capacities(ones, ones.copy(), np.unique(both_ways, axis=0), mutual=True)
 
 
-def seats_of(
+def make_capacities(
     agent_ids: Sequence[str],
     resource_ids: Sequence[str],
     *,
     capacity: ArrayLike | None = None,
     demand: ArrayLike | None = None,
     conflicts: Iterable[tuple[str, str]] | None = None,
-) -> Seats | None:
+) -> Capacities | None:
     """Check capacities, demands and conflicts; None where each is 1 and no pair is excluded.
 
     Parameters
@@ -128,13 +128,13 @@ def seats_of(
     conflicts:
         (agent id, resource id) of each excluded pair.
     """
-    seats = Seats(
+    found = Capacities(
         counts(capacity, len(resource_ids), "capacity"),
         counts(demand, len(agent_ids), "demand"),
         _pairs(agent_ids, resource_ids, conflicts),
     )
-    single = (seats.capacity == 1).all() and (seats.demand == 1).all() and not len(seats.conflicts)
-    return None if single else seats
+    single = (found.capacity == 1).all() and (found.demand == 1).all() and not len(found.conflicts)
+    return None if single else found
 
 
 def given_or(column: NDArray[np.float64] | None, usual: ArrayLike | None) -> ArrayLike | None:

@@ -1,4 +1,4 @@
-"""Seats and units played plainly: one `Agent` object for each player, and bids one after the other. Slow oracles."""
+"""Several units played plainly: one `Agent` object for each player, and bids one after the other. Slow oracles."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from itertools import count
 
 import numpy as np
 
+from palmatch.capacities import Capacities
 from palmatch.device.agent import Agent, Rules
 from palmatch.matchers.lists import ValueLists
 from palmatch.palma.accountant import PrivacyFilter
 from palmatch.palma.game import region_tables
 from palmatch.regions.noise import PublicTables
 from palmatch.regions.own import OwnTables
-from palmatch.rounds.draws import SELECTION, Keys, compiled_draw, draw, stream
-from palmatch.seats import Seats
+from palmatch.streams import SELECTION, Keys, compiled_draw, draw, stream
 
 Unit = tuple[int, int]
 
@@ -23,16 +23,16 @@ Unit = tuple[int, int]
 class Closed:
     """The resources that an agent cannot get any more: a container, as the device takes it."""
 
-    def __init__(self, game: PlainSeats, agent: int) -> None:
+    def __init__(self, game: PlainCapacities, agent: int) -> None:
         self.game, self.agent = game, agent
 
     def __contains__(self, resource: object) -> bool:
         game = self.game
-        full = sum(r == resource for _, r in game.units) >= game.seats.capacity[resource]  # type: ignore[call-overload]
+        full = sum(r == resource for _, r in game.units) >= game.capacities.capacity[resource]  # type: ignore[call-overload]
         return bool(full or (self.agent, resource) in game.units or (self.agent, resource) in game.conflicts)
 
 
-class PlainSeats:
+class PlainCapacities:
     """A game of rounds with seats: `steps`, `units` and each agent's charges once it is played."""
 
     def __init__(
@@ -41,13 +41,13 @@ class PlainSeats:
         private: OwnTables,
         rules: Rules,
         charges: PrivacyFilter,
-        seats: Seats,
+        capacities: Capacities,
         names: Keys,
     ) -> None:
-        self.seats, self.units, self.steps = seats, set[Unit](), 0
-        self.conflicts = {(a, r) for a, r in seats.conflicts.tolist()}
+        self.capacities, self.units, self.steps = capacities, set[Unit](), 0
+        self.conflicts = {(a, r) for a, r in capacities.conflicts.tolist()}
         self.players: list[tuple[int, Agent]] = []
-        for agent, demand in enumerate(seats.demand.tolist()):
+        for agent, demand in enumerate(capacities.demand.tolist()):
             tables = region_tables(public, charges, int(public.region_of_agent[agent]))
             for number in range(demand):
                 name = int(names[agent]) if number == 0 else stream(number, int(names[agent]))
@@ -81,7 +81,7 @@ class PlainSeats:
                     trying[id(player)] = unit
         attempts = Counter(resource for agent, resource in trying.values() if agent >= 0)
         taken = Counter(resource for _, resource in self.units)
-        served = {r for r, count in attempts.items() if count <= self.seats.capacity[r] - taken[r]}
+        served = {r for r, count in attempts.items() if count <= self.capacities.capacity[r] - taken[r]}
         self.units |= {unit for unit in trying.values() if unit[1] in served}
         won = set()
         for agent, player in active:
@@ -101,17 +101,17 @@ class PlainSeats:
 
     def spent(self) -> np.ndarray:
         """Return what each agent's players were charged together."""
-        totals = np.zeros(len(self.seats.demand), dtype=np.int64)
+        totals = np.zeros(len(self.capacities.demand), dtype=np.int64)
         for agent, player in self.players:
             totals[agent] += player.spent
         return totals
 
 
-def best_welfare(utilities: np.ndarray, seats: Seats) -> float:
+def best_welfare(utilities: np.ndarray, capacities: Capacities) -> float:
     """Return the largest welfare by dynamic programming over all free seats: for a handful of agents."""
-    conflicts = {(a, r) for a, r in seats.conflicts.tolist()}
-    best = {tuple(seats.capacity.tolist()): 0.0}
-    for agent, demand in enumerate(seats.demand.tolist()):
+    conflicts = {(a, r) for a, r in capacities.conflicts.tolist()}
+    best = {tuple(capacities.capacity.tolist()): 0.0}
+    for agent, demand in enumerate(capacities.demand.tolist()):
         following: dict[tuple[int, ...], float] = {}
         for left, worth in best.items():
             for after, more in _choices(agent, demand, left, utilities, conflicts):
@@ -130,16 +130,16 @@ def _choices(agent, demand, left, utilities, conflicts):  # type: ignore[no-unty
 
 
 def plain_sale(
-    lists: ValueLists, seats: Seats, step: float, names: Keys, *, draw_once: bool = False
+    lists: ValueLists, capacities: Capacities, step: float, names: Keys, *, draw_once: bool = False
 ) -> list[tuple[int, int, int, float]]:
     """Return all bids (round, agent, resource, offer) of the auction with seats, by scanning every list."""
-    agents, excluded = len(seats.demand), {tuple(pair) for pair in seats.conflicts.tolist()}
+    agents, excluded = len(capacities.demand), {tuple(pair) for pair in capacities.conflicts.tolist()}
     held: list[set[int]] = [set() for _ in range(agents)]
-    left, told, rounds = np.minimum(seats.capacity, int((seats.demand > 0).sum())), [], 0
+    left, told, rounds = np.minimum(capacities.capacity, int((capacities.demand > 0).sum())), [], 0
     for call in count():
         board: list[list[tuple[float, int, int]]] = [[] for _ in left]
         prices = np.where(left > 0, 0.0, np.inf)
-        queue = free = [n for n in range(agents) if len(held[n]) < seats.demand[n]]
+        queue = free = [n for n in range(agents) if len(held[n]) < capacities.demand[n]]
         while queue:
             rounds += 1
             made = []
@@ -149,7 +149,10 @@ def plain_sale(
                 open_to = [
                     (gain, r) for gain, r in gains if gain >= 0 and r not in held[agent] and (agent, r) not in excluded
                 ]
-                ranked, wanted = sorted(open_to, key=lambda one: -one[0]), int(seats.demand[agent]) - len(held[agent])
+                ranked, wanted = (
+                    sorted(open_to, key=lambda one: -one[0]),
+                    int(capacities.demand[agent]) - len(held[agent]),
+                )
                 second = ranked[wanted][0] if len(ranked) > wanted else 0.0
                 made += [(agent, r, prices[r] + (gain - second) + step) for gain, r in ranked[:wanted]]
             told += [(rounds, *bid) for bid in made]
