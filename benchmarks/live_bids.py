@@ -15,10 +15,10 @@ import numpy as np
 
 from palmatch.data.city import crowd
 from palmatch.data.points import Points
+from palmatch.device import messages as m
 from palmatch.device.bid import best_bid as device_bid
-from palmatch.device.grid import Partition
+from palmatch.device.messages import Partition
 from palmatch.domains import mobility
-from palmatch.live import messages as m
 from palmatch.live.bid_rules import BidRules
 from palmatch.live.listing import PublicSetup
 from palmatch.live.report_rules import bidding_of
@@ -84,7 +84,7 @@ def main(agents: int = 10_000, games: int = 4, data: int = 0) -> None:
     requests, vehicles = points("a", places.requests), points("v", places.vehicles)
     problem = mobility.problem(requests, vehicles, edge=EDGE, spacing=SPACING, interest=INTEREST)
     best = optimal_welfare(problem)
-    partition = Partition(EDGE, SPACING, *mobility.ORIGIN)
+    partition = Partition(EDGE, SPACING, mobility.ORIGIN)
     batch = prepare(Workspace(problem), "once", settings=Settings(epsilon=EPSILON))
     for seed in range(games):
         resource_of, slots = live(problem, PublicSetup(partition, vehicles, interest=INTEREST), seed)

@@ -9,18 +9,18 @@ from math import exp, inf
 from random import Random
 from typing import Any
 
+from palmatch.device import messages as m
 from palmatch.device.bid import best_bid
 from palmatch.device.distribution import GRID
-from palmatch.device.grid import Partition, Place
+from palmatch.device.grid import Place
 from palmatch.device.ledger import BudgetExhausted, units_of
 from palmatch.device.listed import Listed
+from palmatch.device.messages import Partition, pack
 from palmatch.device.records import Assigned, Bulletin, Count, Open, Result, Roster
 from palmatch.device.report import Earlier, ReportTable
 from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine
 from palmatch.errors import InputError, Refused
-from palmatch.live import messages as m
 from palmatch.live.listing import ListTree
-from palmatch.live.messages import pack
 from palmatch.live.records import listed_record
 
 # One list for all games of these tests, in which their tables show their resources.
@@ -232,7 +232,7 @@ def record_json(record: Any) -> dict[str, Any]:
 def game_at_random(random: Random, number: int) -> tuple[type[Machine], Owner, int, int, list[Any], list[int]]:
     """A machine, its owner and budget, a draw, and the records of a game, in which something may be wrong."""
     bids = random.random() < 0.6
-    partition = Partition(1000.0, random.choice([100.0, 500.0, 300.0]), 41.0, -74.0)
+    partition = Partition(1000.0, random.choice([100.0, 500.0, 300.0]), (41.0, -74.0))
     epsilon = random.choice([0.5, 1.0, 3.0])
     place = Place("0,-28", random.randrange(partition.spots))
     when_spent = random.choice(["zero", "leave"])
@@ -241,7 +241,7 @@ def game_at_random(random: Random, number: int) -> tuple[type[Machine], Owner, i
     paid = lifetime >= units_of(epsilon)
     taken = epsilon if paid else 0.0
     game = f"game {number}"
-    partition_told = partition if random.random() < 0.95 else replace(partition, latitude=41.5)
+    partition_told = partition if random.random() < 0.95 else replace(partition, origin=(41.5, -74.0))
     opened = Open(
         version=1 if random.random() < 0.98 else 2,
         game=game,

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palmatch as pm
-from palmatch.device.grid import Partition, Place, cosine, locate, region_name, spot_position
+from palmatch.device.grid import Place, cosine, locate, region_name, spot_position
+from palmatch.device.messages import Partition
 from palmatch.errors import InputError
 
-PARTITION = Partition(1000.0, 100.0, 41.0, -74.0)
+PARTITION = Partition(1000.0, 100.0, (41.0, -74.0))
 partitions = st.builds(
     Partition,
     st.sampled_from([1000.0, 2000.0, 730.0, 250.0]),
     st.sampled_from([100.0, 130.0, 33.3, 250.0]),
-    st.floats(-80, 80),
-    st.floats(-180, 180),
+    st.tuples(st.floats(-80, 80), st.floats(-180, 180)),
 )
 
 
@@ -61,14 +61,14 @@ def test_a_grid_point_is_nearest_to_itself(partition, column, row, random):
 def test_a_position_on_a_border_and_halfway_between_two_points_has_one_place():
     """Borders belong to the square to the north and east; halfway goes to the south and west."""
     assert locate(PARTITION, 41.0, -74.0) == Place("0,0", 0)
-    near = Partition(1000.0, 500.0, 0.0, 0.0)
+    near = Partition(1000.0, 500.0, (0.0, 0.0))
     halfway = 250.0 / 111_195.08
     assert locate(near, halfway, 0.0).spot == 0
     assert locate(near, np.nextafter(halfway, 1), 0.0).spot == 1
 
 
 def test_the_centre_counts_where_it_is_not_on_the_grid():
-    partition = Partition(1000.0, 300.0, 0.0, 0.0)
+    partition = Partition(1000.0, 300.0, (0.0, 0.0))
     assert partition.spots == 26
     middle = spot_position(partition, 0, 0, 25)
     assert locate(partition, *middle) == Place("0,0", 25)
@@ -89,6 +89,6 @@ def test_a_position_that_is_nowhere_is_refused_without_telling_it(position):
 @pytest.mark.parametrize("wrong", [(0.0, 1.0), (1000.0, 0.5), (float("nan"), 1.0), (1000.0, -100.0)])
 def test_an_impossible_partition_is_refused(wrong):
     with pytest.raises(InputError, match="edge"):
-        Partition(*wrong, 0.0, 0.0)
+        Partition(*wrong, (0.0, 0.0))
     with pytest.raises(InputError, match="origin"):
-        Partition(1000.0, 100.0, 91.0, 0.0)
+        Partition(1000.0, 100.0, (91.0, 0.0))

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmatch.device import listed as module
+from palmatch.device import messages as m
 from palmatch.device import state
 from palmatch.device.ledger import units_of
 from palmatch.device.listed import Listed, check_listed, leaf_hash, list_hash, node_hash
+from palmatch.device.messages import pack as packed
 from palmatch.errors import Refused
-from palmatch.live import messages as m
 from palmatch.live.listing import ListTree
-from palmatch.live.messages import pack as packed
 from palmatch.live.records import listed_record
 
 from .games import ROOT, MemoryStore, forged_leaf, outcome, shown

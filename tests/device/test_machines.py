@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from palmatch.device.distribution import GRID
-from palmatch.device.grid import Partition, Place, locate
+from palmatch.device.grid import Place, locate
 from palmatch.device.ledger import Ledger, units_of
+from palmatch.device.messages import Partition
 from palmatch.device.records import (
     Assigned,
     Bid,
@@ -30,7 +31,7 @@ from palmatch.errors import InputError, Refused
 
 from .games import ROOT, MemoryStore, shown
 
-PARTITION = Partition(1000.0, 500.0, 41.0, -74.0)
+PARTITION = Partition(1000.0, 500.0, (41.0, -74.0))
 PLACE = locate(PARTITION, 40.75, -73.99)
 OWNER = Owner("a ride home", PLACE, PARTITION, PARTITION.spots, 1.0, "me")
 HALF = GRID // 2
@@ -250,7 +251,7 @@ def test_a_device_without_budget_takes_part_with_nothing_or_leaves_as_its_owner_
     [
         ("version", [(replace(OPEN, version=2), "o")]),
         ("protocol", [(replace(OPEN, protocol="bids"), "o")]),
-        ("partition", [(replace(OPEN, partition=replace(PARTITION, latitude=41.001)), "o")]),
+        ("partition", [(replace(OPEN, partition=replace(PARTITION, origin=(41.001, -74.0))), "o")]),
         ("partition", [(replace(OPEN, partition=replace(PARTITION, edge=999.0)), "o")]),
         ("partition", [(replace(OPEN, partition=replace(PARTITION, spacing=250.0)), "o")]),
         ("epsilon", [(replace(OPEN, classes=(2.0,)), "o")]),
@@ -283,7 +284,7 @@ def test_a_board_with_false_statements_is_refused_before_anything_is_charged(cod
 def test_another_partition_is_refused_for_good_also_by_a_trust_file_that_changed(tmp_path: Path) -> None:
     with Ledger(tmp_path / "alice.ledger", agent="alice", lifetime=units_of(1.0)) as ledger:
         started(store=ledger)
-    shifted = replace(PARTITION, longitude=-74.002)
+    shifted = replace(PARTITION, origin=(41.0, -74.002))
     owner = replace(OWNER, partition=shifted, place=locate(shifted, 40.75, -73.99))
     with Ledger(tmp_path / "alice.ledger", agent="alice", lifetime=units_of(1.0)) as ledger:
         with pytest.raises(Refused, match="another partition"):

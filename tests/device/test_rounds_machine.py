@@ -21,8 +21,9 @@ import palmatch as pm
 from palmatch.device.agent import Agent
 from palmatch.device.charges import RoundsTable, budget_units, check_rounds_table
 from palmatch.device.distribution import GRID
-from palmatch.device.grid import Partition, Place
+from palmatch.device.grid import Place
 from palmatch.device.ledger import Ledger, units_of
+from palmatch.device.messages import Partition
 from palmatch.device.records import Bulletin, Claim, Count, Handover, Open, Roster
 from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import Owner
@@ -38,7 +39,7 @@ from palmatch.streams import draw, keys_of, streams
 from .games import ROOT, MemoryStore, shown
 from .test_machines import Careless, sent_at
 
-PARTITION = Partition(1000.0, 100.0, 41.0, -74.0)
+PARTITION = Partition(1000.0, 100.0, (41.0, -74.0))
 POLICY = replace(published(truth_selection=0.2, truth_backoff=0.3, gamma=0.1), spent_backoff=SPENT_BACKOFF)
 
 

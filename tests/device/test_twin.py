@@ -16,9 +16,10 @@ import pytest
 import palmatch.device
 from palmatch.device.bid import best_bid
 from palmatch.device.distribution import GRID
-from palmatch.device.grid import Partition, Place, locate, spot_position
+from palmatch.device.grid import Place, locate, spot_position
 from palmatch.device.ledger import BudgetExhausted, Ledger, Now, units_of
 from palmatch.device.listed import check_listed
+from palmatch.device.messages import Partition
 from palmatch.device.report import check_table, draw_report, power_below
 from palmatch.device.windows import COPIES, ONCE, margin_of, sending_times
 
@@ -70,8 +71,7 @@ def partitions(random: Random) -> Partition:
     return Partition(
         random.choice([1000.0, 2000.0, 730.0, 999.9, 250.0]),
         random.choice([100.0, 130.0, 33.3, 250.0]),
-        random.choice([41.0, 0.0, -60.5, 88.0]),
-        random.choice([-74.0, 0.0, 179.0]),
+        (random.choice([41.0, 0.0, -60.5, 88.0]), random.choice([-74.0, 0.0, 179.0])),
     )
 
 
@@ -154,7 +154,7 @@ def test_a_browser_draws_whole_numbers_of_every_size_from_the_whole_grid(tmp_pat
 
 
 def test_a_stored_report_is_for_its_own_place_alone(tmp_path):
-    partition = asdict(Partition(1000.0, 100.0, 41.0, -74.0))
+    partition = asdict(Partition(1000.0, 100.0, (41.0, -74.0)))
     owner = {"request": "ride", "place": {"region": "0,-28", "spot": 7}, "partition": partition, "spots": 121}
     kept = [json.dumps([region, spot, "d", 3]) for region, spot in (("0,-28", 7), ("0,-28", 8), ("1,-28", 7))]
     found = in_node([["again", owner, one] for one in kept], tmp_path)

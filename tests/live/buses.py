@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from live.examples import PARTITION
 from live.memory import MemoryBroker, run_virtual
-from palmatch.live import messages as m
+from palmatch.device import messages as m
 from palmatch.live.keys import Signer
 from palmatch.live.resource import new_gateway
 from palmatch.live.transport import Access, Credentials, Hub, Transport, connect

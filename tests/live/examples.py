@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from palmatch.live import messages as m
+from palmatch.device import messages as m
+from palmatch.device.messages import pack
 from palmatch.live.listing import ListTree
-from palmatch.live.messages import pack
-from palmatch.live.records import partition_record
 from palmatch.live.topics import KINDS, Topic
 
 HASH, TAG, KEY = bytes(range(32)), b"abcdefgh", bytes(range(32, 64))
 PARTITION = m.Partition(edge=1000.0, origin=(40.7, -74.0), spacing=100.0)
-GRID = partition_record(PARTITION)
+GRID = PARTITION
 PLACES = [(40.7012, -73.9991), (40.7031, -73.9975), (40.7055, -73.9962)]
 TOKEN = m.Token(prefix=bytes(32), signature=bytes(256))
 ROUNDS = m.RoundsTable(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from live.buses import KEYS
-from palmatch.live import messages as m
+from palmatch.device import messages as m
+from palmatch.device.messages import split
 from palmatch.live.codec import Envelope, decode, sequence_of
 from palmatch.live.keys import verify
-from palmatch.live.messages import split
 from palmatch.live.records import holders
 from palmatch.live.topics import KINDS
 from palmatch.live.transport import Transport

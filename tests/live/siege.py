@@ -13,7 +13,7 @@ from websockets.frames import Frame, Opcode
 
 from live.conftest import free_port
 from live.processes import line_of, party
-from palmatch.live.messages import VERSION
+from palmatch.device.messages import VERSION
 from palmatch.live.transport.frames import CBOR, Op, frame
 from running import run
 

@@ -15,14 +15,14 @@ from scipy.optimize import linprog
 from live.buses import KEYS, TRUST, Join
 from live.examples import GRID, PARTITION, PLACES
 from live.listening import clock
+from palmatch.device import messages as m
 from palmatch.device.grid import locate
 from palmatch.device.ledger import Ledger, units_of
+from palmatch.device.messages import pack
 from palmatch.device.state import Machine, Owner
-from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.codec import decode
 from palmatch.live.keys import Opener, open_position, tag_of, verify
-from palmatch.live.messages import pack
 from palmatch.live.rules_api import Accepted, Crowd, Opening, Outcome, RegionUpdate
 from palmatch.live.session import DeviceSession
 from palmatch.live.tokens import identity

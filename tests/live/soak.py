@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from live.buses import FLEET, FLEET_KEYS, GATEWAYS, KEYS, TRUST, credentials
 from live.conftest import RUN_AS, Broker, free_port
 from palmatch.data.points import Points
+from palmatch.device import messages as m
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.errors import PalmatchError, TransportError
-from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.client import Device, Wish
@@ -39,7 +39,7 @@ from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer
 from palmatch.live.listing import PublicSetup
 from palmatch.live.mosquitto import Mosquitto
-from palmatch.live.records import holders, partition_record
+from palmatch.live.records import holders
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.rules import opening_of
 from palmatch.live.topics import Topic
@@ -252,7 +252,7 @@ class Soak:
         transport = await self._connected("board")
         journal = Journal(self.folder / "board.db")
         try:
-            place = PublicSetup(partition_record(TRUST.partition), self.cars)
+            place = PublicSetup(TRUST.partition, self.cars)
             times = {"joining": self.joining, "preparing": 0.5, "slot": 1.5 if self.protocol == "report" else 0.5}
             key = tokens.public_der(self.issuer)
             opening = opening_of(self.protocol, place, (0.0, EPSILON), key, slots=SLOTS, **times)

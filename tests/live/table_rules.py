@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from palmatch.live import messages as m
-from palmatch.live.messages import pack, unpack
+from palmatch.device import messages as m
+from palmatch.device.messages import pack, unpack
 from palmatch.live.rules_api import Accepted, Crowd, Outcome, RegionUpdate
 
 NAMES = ("v1", "v2", "v3", "v4")

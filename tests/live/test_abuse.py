@@ -17,8 +17,8 @@ from live.examples import MESSAGES
 from live.listening import clock
 from live.siege import play_besieged
 from live.small_game import GAME, ReportRules, opening
+from palmatch.device import messages as m
 from palmatch.errors import ProtocolError
-from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.issuer import Issuer, token_request

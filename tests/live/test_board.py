@@ -16,14 +16,14 @@ from live.examples import MESSAGES, PARTITION
 from live.listening import BOARD, GAME, Listener, clock
 from live.memory import MemoryBroker, run_virtual
 from live.table_rules import NAMES, REPORTS, TableRules
+from palmatch.device import messages as m
+from palmatch.device.messages import pack, split
 from palmatch.errors import InputError, ProtocolError, TransportError
-from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.codec import decode
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, tag_of, verify
-from palmatch.live.messages import pack, split
 from palmatch.live.rules_api import Opening
 from palmatch.live.topics import Topic, table_name
 from palmatch.live.transport import Access, Transport

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from live.examples import HASH, MESSAGES, TAG, topic
 from live.fuzz import peak_of
+from palmatch.device import messages as m
+from palmatch.device.messages import pack, split, unpack
 from palmatch.errors import ProtocolError
-from palmatch.live import messages as m
 from palmatch.live.codec import body_of, decode, packet_of, read_body
-from palmatch.live.messages import pack, split, unpack
 from palmatch.live.topics import KINDS, Topic
 
 SIGNATURE = bytes(range(64))

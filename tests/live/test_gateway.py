@@ -8,10 +8,10 @@ import pytest
 
 from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Bus, Join
 from live.examples import HASH, MESSAGES
-from palmatch.live import messages as m
+from palmatch.device import messages as m
+from palmatch.device.messages import pack
 from palmatch.live.codec import decode
 from palmatch.live.keys import Signer, seal_position, tag_of
-from palmatch.live.messages import pack
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.topics import Topic
 

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -22,23 +21,22 @@ from live.examples import GRID, PLACES
 from live.listening import clock
 from live.small_game import NAMES, BidRules, ReportRules, announce, opening, player
 from palmatch.data.points import Points
+from palmatch.device import messages as m
 from palmatch.device.ledger import units_of
+from palmatch.device.messages import pack, unpack
 from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import BidMachine, ReportMachine
 from palmatch.errors import PalmatchError
-from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.codec import Envelope
 from palmatch.live.journal import Journal
 from palmatch.live.listing import PublicSetup
-from palmatch.live.messages import pack, unpack
 from palmatch.live.rules import opening_of
 from palmatch.live.rules_api import Opening
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Transport
 
-change = msgspec.structs.replace
 Alter = Callable[[Any], m.Message]
 MACHINES = {"report": ReportMachine, "bids": BidMachine, "rounds": RoundsMachine}
 
@@ -61,32 +59,32 @@ class Lie:
 
 
 def in_channel(**changes: Any) -> Alter:
-    return lambda table: change(table, channel=change(table.channel, **changes))
+    return lambda table: replace(table, channel=replace(table.channel, **changes))
 
 
 def for_nothing(table: m.Table) -> m.Table:
     """Let selections cost nothing."""
     assert table.rounds is not None
-    return change(table, rounds=change(table.rounds, selection_units=bytes(len(table.rounds.selection_units))))
+    return replace(table, rounds=replace(table.rounds, selection_units=bytes(len(table.rounds.selection_units))))
 
 
 def in_proof(**changes: Any) -> Alter:
-    return lambda table: change(table, listed=change(table.listed, **changes))
+    return lambda table: replace(table, listed=replace(table.listed, **changes))
 
 
 def with_(**changes: Any) -> Alter:
-    return lambda message: change(message, **changes)
+    return lambda message: replace(message, **changes)
 
 
 def elsewhere(message: m.Transcript) -> m.Transcript:
     """Give the device the other resource, at prices of 0."""
     others = pack("i", [1 - int(place) for place in unpack("i", message.assigned)])
-    return change(message, assigned=others, prices=bytes(len(message.prices)))
+    return replace(message, assigned=others, prices=bytes(len(message.prices)))
 
 
 def swapped(message: m.Bulletin) -> m.Bulletin:
     """Say that the device holds the resource that it did not bid for."""
-    return change(message, holders=message.holders[m.TAG :] + message.holders[: m.TAG])
+    return replace(message, holders=message.holders[m.TAG :] + message.holders[: m.TAG])
 
 
 OTHERS = ("v1", "v9")
@@ -97,7 +95,7 @@ LIES = {
         "table", "not the one that its roster announced", shown=in_channel(opening=pack("d", [0.1, 0.1]))
     ),
     "another partition": Lie(
-        "open", "partition", lambda said: change(said, partition=change(said.partition, origin=(40.7, -74.002)))
+        "open", "partition", lambda said: replace(said, partition=replace(said.partition, origin=(40.7, -74.002)))
     ),
     "resource that is not on the list": Lie("table", UNLISTED, with_(resources=OTHERS)),
     "another list": Lie("open", UNLISTED, with_(resources=bytes(32))),

@@ -1,17 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
-import msgspec
 import pytest
 from starlette.applications import Starlette
 
 from live.buses import KEYS, TRUST, Join, MemoryBus
 from live.examples import MESSAGES, topic
+from palmatch.device import messages as m
 from palmatch.errors import InputError, ProtocolError
-from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.issuer import Issuer, read_reply, token_request
@@ -143,11 +143,11 @@ def said(kind: str, message: m.Message | None = None, signer: Signer = KEYS["boa
 
 
 def test_an_opening_with_another_partition_than_the_trust_files_is_refused() -> None:
-    opening = msgspec.structs.replace(MESSAGES["open"], partition=TRUST.partition)
+    opening = replace(MESSAGES["open"], partition=TRUST.partition)
     assert TRUST.opened(said("open", opening)) == opening
-    moved = msgspec.structs.replace(TRUST.partition, origin=(41.0, -74.001))
+    moved = replace(TRUST.partition, origin=(41.0, -74.001))
     with pytest.raises(ProtocolError, match="partition"):
-        TRUST.opened(said("open", msgspec.structs.replace(opening, partition=moved)))
+        TRUST.opened(said("open", replace(opening, partition=moved)))
 
 
 def test_a_certificate_is_good_for_its_own_resource_and_until_its_end() -> None:
@@ -162,7 +162,7 @@ def test_a_certificate_is_good_for_its_own_resource_and_until_its_end() -> None:
 
 def test_a_roster_of_another_opening_and_tables_of_another_roster_are_refused() -> None:
     def naming(kind: str, **named: bytes) -> Envelope:
-        return said(kind, msgspec.structs.replace(MESSAGES[kind], **named))
+        return said(kind, replace(MESSAGES[kind], **named))
 
     opened = said("open")
     roster = naming("roster", opened=opened.hash)
@@ -176,12 +176,12 @@ def test_a_roster_of_another_opening_and_tables_of_another_roster_are_refused() 
 
 def test_a_transcript_that_the_result_does_not_name_is_refused() -> None:
     opened = said("open")
-    roster = said("roster", msgspec.structs.replace(MESSAGES["roster"], opened=opened.hash))
+    roster = said("roster", replace(MESSAGES["roster"], opened=opened.hash))
     transcript = said("transcript")
     named = m.RegionTranscript(region=transcript.topic.name or "", transcript=transcript.hash)
-    result = said("result", msgspec.structs.replace(MESSAGES["result"], roster=roster.hash, transcripts=(named,)))
+    result = said("result", replace(MESSAGES["result"], roster=roster.hash, transcripts=(named,)))
     result_record(opened, roster, result, transcript)
-    other = said("transcript", msgspec.structs.replace(MESSAGES["transcript"], method="once"))
+    other = said("transcript", replace(MESSAGES["transcript"], method="once"))
     with pytest.raises(ProtocolError, match="not the one that the result names"):
         result_record(opened, roster, result, other)
 
@@ -192,7 +192,7 @@ def test_a_list_of_members_that_the_roster_does_not_name_is_refused() -> None:
     counts = tuple(listed.classes.count(number) for number in range(max(listed.classes) + 1))
     for named in (members.hash, bytes(m.HASH)):
         count = m.RegionCount(region=listed.region, counts=counts, members=named)
-        roster = said("roster", msgspec.structs.replace(MESSAGES["roster"], regions=(count,)))
+        roster = said("roster", replace(MESSAGES["roster"], regions=(count,)))
         if named == members.hash:
             assert is_member(members, roster, listed.tags[: m.TAG], listed.classes[0])
         else:
@@ -201,7 +201,7 @@ def test_a_list_of_members_that_the_roster_does_not_name_is_refused() -> None:
 
 
 def test_an_issuer_signs_for_games_that_the_board_plans_and_for_no_name_twice(tmp_path: Path) -> None:
-    opening = msgspec.structs.replace(MESSAGES["open"], partition=TRUST.partition)
+    opening = replace(MESSAGES["open"], partition=TRUST.partition)
     blinded = tokens.request(tokens.public_der(tokens.new_key()), "g", bytes(32)).blinded
 
     async def main(join: Join) -> None:
@@ -232,7 +232,7 @@ def test_an_issuer_signs_for_games_that_the_board_plans_and_for_no_name_twice(tm
             await say("planned", game, m.Planned(number=number))
         assert not await is_announced("a-1-2")
         assert await is_announced("b-1-2")
-        await say("open", "a-1-3", msgspec.structs.replace(opening, slots=99))
+        await say("open", "a-1-3", replace(opening, slots=99))
         with pytest.raises(ProtocolError, match="opened twice"):
             ask(issuer, MEMBER, blinded, "a-1-3")
         issuer.close()

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from live.examples import MESSAGES, PARTITION, TAG, topic
+from palmatch.device import messages as m
 from palmatch.errors import InputError, ProtocolError
-from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.keys import (
@@ -210,11 +211,7 @@ def test_a_shifted_partition_is_refused(parties: dict[str, Signer]) -> None:
     assert isinstance(opening, m.Open)
     assert trust.opened(decode(topic("open"), parties["board"].packet(topic("open"), opening))) == opening
     for change in ({"edge": 999.0}, {"origin": (40.7, -74.001)}, {"spacing": 50.0}):
-        fields = {name: getattr(PARTITION, name) for name in PARTITION.__struct_fields__} | change
-        shifted = m.Open(
-            **{name: getattr(opening, name) for name in opening.__struct_fields__}
-            | {"partition": m.Partition(**fields)}
-        )
+        shifted = replace(opening, partition=replace(PARTITION, **change))
         with pytest.raises(ProtocolError, match="partition"):
             trust.opened(decode(topic("open"), parties["board"].packet(topic("open"), shifted)))
     with pytest.raises(ProtocolError, match="signature"):

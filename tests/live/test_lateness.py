@@ -17,7 +17,7 @@ from live.buses import KEYS, TRUST, Bus, Join
 from live.examples import GRID
 from live.test_batch import Town, played
 from palmatch.data.points import Points
-from palmatch.live import messages as m
+from palmatch.device import messages as m
 from palmatch.live import service, tokens
 from palmatch.live.bid_rules import BidRules
 from palmatch.live.codec import decode

@@ -26,15 +26,14 @@ from live.conftest import MOSQUITTO, RUN_AS, Broker, free_port
 from live.examples import MESSAGES, topic
 from live.processes import line_of, party
 from palmatch.data.points import Points, read_points
+from palmatch.device import messages as m
 from palmatch.errors import InputError, TransportError
-from palmatch.live import messages as m
 from palmatch.live.codec import packet_of
 from palmatch.live.demo import warm_up
 from palmatch.live.devices import DevicesPart, Member
 from palmatch.live.keys import Signer
 from palmatch.live.listing import PublicSetup, read_resources, read_vehicles
 from palmatch.live.mosquitto import Mosquitto
-from palmatch.live.records import partition_record
 from palmatch.live.report_rules import MethodRules
 from palmatch.live.resource import load_gateway
 from palmatch.live.rules_api import Crowd
@@ -97,7 +96,7 @@ def test_a_board_computes_tables_of_a_whole_crowd_before_it_opens_a_game(monkeyp
     monkeypatch.setattr(MethodRules, "tables", counted)
     names, north = tuple(f"v{number}" for number in range(20)), 40.75 + 0.0001 * np.arange(20)
     vehicles = Points("", names, north, np.full(20, -73.99), None, None, ())
-    assert warm_up("report", PublicSetup(partition_record(TRUST.partition), vehicles), (0.0, 1.0), 20) > 0
+    assert warm_up("report", PublicSetup(TRUST.partition, vehicles), (0.0, 1.0), 20) > 0
     # Measured the second time, when nothing is compiled any more.
     assert crowds == [2, 20, 20]
 

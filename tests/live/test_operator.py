@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from live.conftest import MOSQUITTO, Broker, free_port
 from live.examples import PARTITION
 from live.memory import MemoryBroker, run_virtual
 from palmatch.cli import live_services
+from palmatch.device import messages as m
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.errors import InputError, ProtocolError, Refused, TransportError
-from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.client import Device
 from palmatch.live.codec import decode
@@ -86,7 +87,7 @@ def test_a_removed_resource_is_refused_by_devices_with_the_new_trust_file_alone(
     remove_resources(folder, ["v2"])
     last = load_trust(folder / "trust.json", old.operator)
     assert not any(accepts(last, name, packets[name]) for name in NAMES)
-    assert msgspec.structs.replace(last, removed=old.removed, version=old.version, until=old.until) == old
+    assert replace(last, removed=old.removed, version=old.version, until=old.until) == old
 
 
 def test_a_resource_that_was_removed_can_be_certified_again_and_its_old_certificate_stays_refused(folder: Path) -> None:
@@ -131,7 +132,7 @@ def test_a_service_reads_what_was_removed_and_takes_no_other_change_of_its_trust
     remove_resources(folder, ["v1"])
     assert list(trusted.latest().removals) == ["v1"]
     operator = Signer(load_secret(folder / "operator.key"))
-    save_trust(folder / "trust.json", operator, msgspec.structs.replace(first, board=Signer.fresh().public))
+    save_trust(folder / "trust.json", operator, replace(first, board=Signer.fresh().public))
     assert trusted.latest().board == first.board
     # An older file that was put back.
     save_trust(folder / "trust.json", operator, first)
@@ -255,7 +256,8 @@ def test_a_trust_file_has_a_version_and_an_end_and_each_change_makes_a_later_one
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trust = load_trust(folder / "trust.json")
-    assert set(msgspec.to_builtins(trust)) == {"version", "until", "operator", "board", "issuer", "partition"}
+    known = {"version", "until", "operator", "board", "issuer", "partition", "removed"}
+    assert set(msgspec.to_builtins(trust)) == known
     now = time.time()
     assert trust.version == 1
     trust.check_end(now + 365 * 86_400)
@@ -290,8 +292,8 @@ def test_a_device_keeps_to_its_operator_and_to_the_newest_trust_file(folder: Pat
     first = load_trust(folder / "trust.json")
     remove_resources(folder, ["v1"])
     second = load_trust(folder / "trust.json")
-    other = msgspec.structs.replace(second, operator=Signer.fresh().public)
-    ended = msgspec.structs.replace(second, version=3, until=int(time.time() * 1000) - 1)
+    other = replace(second, operator=Signer.fresh().public)
+    ended = replace(second, version=3, until=int(time.time() * 1000) - 1)
 
     async def ask(_: str, __: bytes) -> bytes:
         raise AssertionError("A token was asked for.")

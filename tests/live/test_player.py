@@ -15,19 +15,19 @@ from live.examples import MESSAGES, topic
 from live.listening import Listener, clock
 from live.memory import MemoryBroker, MemoryTransport, VirtualLoop, run_virtual
 from live.small_game import GAME, NAMES, BidRules, ReportRules, Resources, announce, opening, player
+from palmatch.device import messages as m
 from palmatch.device import windows
 from palmatch.device.ledger import units_of
+from palmatch.device.messages import pack
 from palmatch.device.records import Bulletin
 from palmatch.device.report import ReportTable
 from palmatch.device.state import BidMachine, ReportMachine
 from palmatch.errors import InputError, ProtocolError, TransportError
-from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.codec import decode
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, verify
-from palmatch.live.messages import pack
 from palmatch.live.records import bulletin_record, table_record
 from palmatch.live.rules_api import Accepted, RegionUpdate
 from palmatch.live.session import DeviceSession
@@ -418,6 +418,6 @@ def test_messages_become_the_records_that_a_device_knows() -> None:
     assert bulletin.holders == (b"abcdefgh".hex(), None)
     assert bulletin.prices == (0.5, 0.25)
     assert bulletin.attempted == (True, False)
-    sold = msgspec.structs.replace(MESSAGES["bulletin"], prices=pack("d", [-1.0, 0.5]))
+    sold = replace(MESSAGES["bulletin"], prices=pack("d", [-1.0, 0.5]))
     envelope = decode(topic("bulletin"), KEYS["board"].packet(topic("bulletin"), sold))
     assert bulletin_record(envelope).prices == (None, 0.5)

@@ -22,8 +22,8 @@ from live.listening import clock
 from live.memory import MemoryBroker, run_virtual
 from live.processes import line_of, party
 from palmatch.data.points import Points
+from palmatch.device import messages as m
 from palmatch.device.ledger import Ledger, units_of
-from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.client import Device, Wish

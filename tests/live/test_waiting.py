@@ -14,13 +14,13 @@ from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Join, MemoryBus
 from live.examples import PARTITION
 from live.listening import clock
 from palmatch.data.points import Points
+from palmatch.device import messages as m
 from palmatch.device.ledger import Ledger, units_of
-from palmatch.live import messages as m
+from palmatch.device.messages import unpack
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.client import Device, Wish
 from palmatch.live.journal import Journal
-from palmatch.live.messages import unpack
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.service import Schedule, run_board
 from palmatch.live.topics import Topic

@@ -18,12 +18,12 @@ from live.memory import MemoryBroker, VirtualLoop, apart, run_virtual
 from live.wire import AuditSetup, WireAttack, attack_wire
 from live.wire.attack import worst_pair
 from live.wire.capture import observe_wire
+from palmatch.device import messages as m
 from palmatch.device import windows
 from palmatch.device.charges import RoundsTable
 from palmatch.device.records import Bulletin
 from palmatch.device.report import ReportTable
 from palmatch.errors import ProtocolError
-from palmatch.live import messages as m
 from palmatch.live.session import DeviceSession
 from palmatch.live.topics import Topic
 from palmatch.live.transport.exchange import Seen

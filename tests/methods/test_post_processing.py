@@ -18,12 +18,13 @@ import pytest
 
 import palmatch as pm
 from forced import forced_reports
-from palmatch.device.grid import Partition, spot_position
+from palmatch.device.grid import spot_position
+from palmatch.device.messages import Partition
 from running import run
 
 # Methods whose agents never act on what they are, after one report at most.
 METHODS = {name: one for name, one in pm.METHODS.items() if one.private and (one.game is None or not one.spends)}
-PARTITION = Partition(1000.0, 250.0, 40.7, -74.0)
+PARTITION = Partition(1000.0, 250.0, (40.7, -74.0))
 # Some agents tell nothing, some leave ε to the caller.
 MIXED, POSITIVE = ("1", "0", "0.5", "", "4"), ("1", "2", "0.5", "", "4")
 IDS = [f"a{number:02}" for number in range(14)]

@@ -8,7 +8,7 @@ import pytest
 
 from live.conftest import MOSQUITTO
 from live.wire import AuditSetup, attack_wire
-from palmatch.live import messages as m
+from palmatch.device import messages as m
 from palmatch.live.session import Player
 from palmatch.live.topics import Topic
 

@@ -83,7 +83,7 @@ const { readCbor } = await import(`${folder}/static/cbor.mjs`);
 const { base64, newSigner, signedBytes, tagOf } = await import(`${folder}/static/keys.mjs`);
 
 const GAME = "game", EPSILON = 1.1, NAME = "v1", POSITIONS = new Uint8Array(32);
-const PARTITION = { edge: 1000, spacing: 1000, latitude: 41, longitude: -74 };
+const PARTITION = { edge: 1000, spacing: 1000, origin: [41, -74] };
 const HERE = device.locate(PARTITION, 40.7484, -73.9857), SPOTS = device.spotsOf(PARTITION);
 const ROOT = sha([2, 0, 0, 0, 1], sha([0], NAME), POSITIONS);
 const OFTEN = 3n * 2n ** 51n, RARELY = 2n ** 51n;

@@ -9,7 +9,7 @@ from typing import Any
 import cbor2
 import pytest
 
-from palmatch.live import messages as m
+from palmatch.device import messages as m
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.keys import Signer, tag_of
 from palmatch.live.topics import Topic

@@ -11,7 +11,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 
-from palmatch.live.messages import KEY
+from palmatch.device.messages import KEY
 from palmatch.live.transport.frames import CBOR, PATH
 from palmatch.live.transport.hub import Hub
 from palmatch.web.games import LiveGames

@@ -155,7 +155,7 @@ def operator(
     """Write keys."""
     need_extra()
     from palmatch.cli import live_operator as keys
-    from palmatch.live import messages as m
+    from palmatch.device import messages as m
 
     changes = {
         "--add-member": add_member,

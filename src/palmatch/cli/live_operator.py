@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from palmatch.cli import show
-from palmatch.live import messages as m
+from palmatch.device import messages as m
 from palmatch.live.listing import read_resources
 from palmatch.live.operator import add_members, certify, remove_members, remove_resources, write_keys
 from palmatch.live.trust import load_trust

@@ -45,12 +45,14 @@ const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 
 // The grid: palmatch.device.grid
 
-export function checkPartition({ edge, spacing, latitude, longitude }) {
+export function checkPartition({ edge, spacing, origin: [latitude, longitude] }) {
   const lengths = isNumber(edge) && isNumber(spacing) && edge > 0 && spacing > 0;
   if (!lengths || edge / spacing > MOST_POINTS || !(Math.abs(latitude) <= 90 && Math.abs(longitude) <= 180)) {
     throw new RangeError("Expected an edge of at most 1000 spacings, and an origin on Earth.");
   }
 }
+
+const pinned = ({ edge, spacing, origin }) => [edge, spacing, ...origin];
 
 export function cosine(degrees) {
   const square = degrees * RADIANS * (degrees * RADIANS);
@@ -96,12 +98,12 @@ export function locate(partition, latitude, longitude) {
   if (!(Math.abs(latitude) <= 90 && Math.abs(longitude) <= 180)) {
     throw new RangeError("Expected a latitude between -90 and 90 and a longitude between -180 and 180.");
   }
-  const { edge, spacing } = partition;
-  const row = Math.floor(((latitude - partition.latitude) * METRES_PER_DEGREE) / edge);
-  const perDegree = metresPerDegreeEast(row, edge, partition.latitude);
-  const column = Math.floor(((longitude - partition.longitude) * perDegree) / edge);
-  const north = (latitude - partition.latitude) * METRES_PER_DEGREE - row * edge;
-  const east = (longitude - partition.longitude) * perDegree - column * edge;
+  const { edge, spacing, origin: [south, west] } = partition;
+  const row = Math.floor(((latitude - south) * METRES_PER_DEGREE) / edge);
+  const perDegree = metresPerDegreeEast(row, edge, south);
+  const column = Math.floor(((longitude - west) * perDegree) / edge);
+  const north = (latitude - south) * METRES_PER_DEGREE - row * edge;
+  const east = (longitude - west) * perDegree - column * edge;
   return { region: `${column},${row}`, spot: spotOf(east, north, edge, spacing) };
 }
 
@@ -451,8 +453,7 @@ export class ReportMachine {
   static async start(owner, store, { draw = systemDraw, offset = () => systemDraw() / GRID } = {}) {
     checkPartition(owner.partition);
     const machine = new this(owner, store, draw, offset);
-    const { edge, spacing, latitude, longitude } = owner.partition;
-    await store.pin("partition", JSON.stringify([edge, spacing, latitude, longitude]));
+    await store.pin("partition", JSON.stringify(pinned(owner.partition)));
     const kept = await store.kept(`request ${owner.request}`);
     if (kept !== null) machine.drawn = keptReport(kept, owner.place);
     return machine;
@@ -506,9 +507,8 @@ export class ReportMachine {
   async announced(open) {
     if (open.version !== VERSION) throw new Refused("version", `The board speaks version ${open.version}; update.`);
     if (open.protocol !== this.protocol) throw new Refused("protocol", `The game is played by ${open.protocol}.`);
-    const same = ["edge", "spacing", "latitude", "longitude"].every(
-      (name) => open.partition[name] === this.owner.partition[name],
-    );
+    const known = pinned(this.owner.partition);
+    const same = pinned(open.partition).every((value, place) => value === known[place]);
     if (!same) throw new Refused("partition", "The game has another partition than the one that this device knows.");
     const added = isNumber(open.step) && open.step > 0 && isNumber(open.growth) && open.growth >= 0;
     if (!(isNumber(open.slack) && open.slack >= 0 && open.slack <= MOST_SLACK && added)) {

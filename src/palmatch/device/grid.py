@@ -8,9 +8,13 @@ functions, and `device.mjs` give the same answer to the last bit. Nothing here k
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, floor, isfinite
+from math import ceil, floor
+from typing import TYPE_CHECKING
 
 from palmatch.errors import InputError
+
+if TYPE_CHECKING:
+    from palmatch.device.messages import Partition
 
 # On the sphere of the Earth's mean radius.
 METRES_PER_DEGREE = 111_195.08
@@ -19,56 +23,7 @@ _RADIANS = 0.017453292519943295
 # Near the poles squares would become wider than the Earth is round.
 _LEAST_COSINE = 1e-3
 # A square has at most this many grid points along an edge.
-_MOST_POINTS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Partition:
-    """Squares of `edge` metres counted from an origin in degrees, with a grid point every `spacing` metres.
-
-    It is public and pinned: with another origin in every game an agent could be narrowed down to the overlap of its
-    squares.
-
-    Attributes
-    ----------
-    edge, spacing:
-        Metres: the edge of a square, and the distance between the possible positions in it.
-    latitude, longitude:
-        Degrees: the corner from which squares are counted.
-
-    Examples
-    --------
-    >>> from palmatch.device.grid import Partition
-    >>> Partition(edge=1000.0, spacing=500.0, latitude=41.0, longitude=-74.0).spots
-    9
-
-    References
-    ----------
-    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Test-Case 1: Mobility-on-Demand", "Setting": fixed square
-      regions.
-    - Page "Piecewise local differential privacy", [Composition][]: why the partition is pinned.
-    """
-
-    edge: float
-    spacing: float
-    latitude: float
-    longitude: float
-
-    def __post_init__(self) -> None:
-        lengths = isfinite(self.edge) and isfinite(self.spacing) and self.edge > 0 and self.spacing > 0
-        if not lengths or self.edge / self.spacing > _MOST_POINTS:
-            raise InputError(
-                f"Expected an edge and a spacing above 0 metres, the edge at most {_MOST_POINTS} spacings, "
-                f"got edge={self.edge}, spacing={self.spacing}."
-            )
-        if not (abs(self.latitude) <= 90 and abs(self.longitude) <= 180):
-            raise InputError(f"Expected an origin on Earth, got ({self.latitude}, {self.longitude}).")
-
-    @property
-    def spots(self) -> int:
-        """How many grid points a square has, the centre included."""
-        points = grid_points(self.edge, self.spacing)
-        return points * points + (not centre_is_on_grid(self.edge, self.spacing))
+MOST_POINTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +40,9 @@ class Place:
 
     Examples
     --------
-    >>> from palmatch.device.grid import Partition, Place, locate
-    >>> partition = Partition(edge=1000.0, spacing=500.0, latitude=41.0, longitude=-74.0)
+    >>> from palmatch.device.grid import Place, locate
+    >>> from palmatch.device.messages import Partition
+    >>> partition = Partition(edge=1000.0, spacing=500.0, origin=(41.0, -74.0))
     >>> isinstance(locate(partition, 40.7484, -73.9857), Place)
     True
 
@@ -121,8 +77,9 @@ def locate(partition: Partition, latitude: float, longitude: float) -> Place:
 
     Examples
     --------
-    >>> from palmatch.device.grid import Partition, locate
-    >>> partition = Partition(edge=1000.0, spacing=500.0, latitude=41.0, longitude=-74.0)
+    >>> from palmatch.device.grid import locate
+    >>> from palmatch.device.messages import Partition
+    >>> partition = Partition(edge=1000.0, spacing=500.0, origin=(41.0, -74.0))
     >>> locate(partition, 40.7484, -73.9857)
     Place(region='1,-28', spot=0)
 
@@ -133,11 +90,9 @@ def locate(partition: Partition, latitude: float, longitude: float) -> Place:
     """
     if not (abs(latitude) <= 90 and abs(longitude) <= 180):  # also false for NaN
         raise InputError("Expected a latitude between -90 and 90 and a longitude between -180 and 180.")
-    row = row_of(latitude, partition.edge, partition.latitude)
-    column = column_of(longitude, row, partition.edge, partition.latitude, partition.longitude)
-    spot = spot_of(
-        latitude, longitude, column, row, partition.edge, partition.spacing, partition.latitude, partition.longitude
-    )
+    row = row_of(latitude, partition.edge, partition.origin[0])
+    column = column_of(longitude, row, partition.edge, *partition.origin)
+    spot = spot_of(latitude, longitude, column, row, partition.edge, partition.spacing, *partition.origin)
     return Place(region_name(column, row), spot)
 
 
@@ -241,6 +196,7 @@ def spot_position(partition: Partition, column: int, row: int, spot: int) -> tup
     else:
         east = grid_offset(spot // points, partition.edge, partition.spacing)
         north = grid_offset(spot % points, partition.edge, partition.spacing)
-    per_degree = metres_per_degree_east(row, partition.edge, partition.latitude)
-    latitude = partition.latitude + (row * partition.edge + north) / METRES_PER_DEGREE
-    return latitude, partition.longitude + (column * partition.edge + east) / per_degree
+    first_latitude, first_longitude = partition.origin
+    per_degree = metres_per_degree_east(row, partition.edge, first_latitude)
+    latitude = first_latitude + (row * partition.edge + north) / METRES_PER_DEGREE
+    return latitude, first_longitude + (column * partition.edge + east) / per_degree

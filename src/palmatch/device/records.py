@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from palmatch.device.charges import RoundsTable
-from palmatch.device.grid import Partition
+from palmatch.device.messages import Partition
 from palmatch.device.report import ReportTable
 
 VERSION = 1

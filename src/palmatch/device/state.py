@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Literal, Protocol
 
 from palmatch.device.agent import Draw, system_draw
 from palmatch.device.bid import best_bid, call_number
 from palmatch.device.charges import RoundsTable
-from palmatch.device.grid import Partition, Place
+from palmatch.device.grid import Place
 from palmatch.device.ledger import units_of
 from palmatch.device.listed import check_listed
+from palmatch.device.messages import Partition
 from palmatch.device.records import (
     VERSION,
     Bid,
@@ -103,7 +104,7 @@ class Owner:
 
 def pin_partition(store: Store, partition: Partition) -> None:
     """Write the partition into the ledger, or refuse another one than the ledger knows."""
-    store.pin("partition", json.dumps(astuple(partition)))
+    store.pin("partition", json.dumps([partition.edge, partition.spacing, *partition.origin]))
 
 
 def system_offset() -> float:

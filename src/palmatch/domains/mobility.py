@@ -25,7 +25,8 @@ from palmatch.capacities import given_or
 from palmatch.data.columns import identifiers_or_numbers
 from palmatch.data.files import is_frame, library_of, sheet_of, sheet_of_numbers
 from palmatch.data.points import Points, check_not_swapped, points_of
-from palmatch.device.grid import METRES_PER_DEGREE, Partition, spot_position
+from palmatch.device.grid import METRES_PER_DEGREE, spot_position
+from palmatch.device.messages import Partition
 from palmatch.domain import of_kind
 from palmatch.domains.distance import utility_of_pairs, utility_table
 from palmatch.domains.squares import metres_per_degree_east, spots_of
@@ -119,7 +120,7 @@ class City:
 
     def partition(self, edge: float) -> Partition:
         """Return the public partition into squares of an edge, as devices are given it."""
-        return Partition(edge, self.spacing, *self.origin)
+        return Partition(edge, self.spacing, self.origin)
 
     def grid(self, region: Region) -> FloatArray:
         """Return (latitude, longitude) of a square's grid points as devices know them, one for each of `types_of`."""

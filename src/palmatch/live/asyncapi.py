@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from palmatch.live.messages import VERSION, TokenReply, TokenRequest
+from palmatch.device.messages import VERSION, TokenReply, TokenRequest
+from palmatch.live.codec import struct_of
 from palmatch.live.topics import KINDS, Kind
 
 _PARAMETERS = {
@@ -30,7 +31,7 @@ below are those of the bodies, whose binary fields are byte strings. Quality of 
 
 def document() -> dict[str, Any]:
     """Return the document as plain data."""
-    types = [kind.message for kind in KINDS.values()] + [TokenRequest, TokenReply]
+    types = [struct_of(kind) for kind in (*(kind.message for kind in KINDS.values()), TokenRequest, TokenReply)]
     _, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     return {
         "asyncapi": "3.0.0",

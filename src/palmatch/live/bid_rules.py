@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from palmatch.device import messages as m
 from palmatch.device.bid import Call
-from palmatch.live import messages as m
 from palmatch.live.report_rules import ReportRules, bidding_of
 from palmatch.live.rules_api import Accepted, Crowd, Outcome, RegionUpdate
 from palmatch.matchers.auction import AuctionRounds

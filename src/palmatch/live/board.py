@@ -20,15 +20,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from palmatch.device import messages as m
+from palmatch.device.messages import pack
 from palmatch.device.windows import ACKNOWLEDGED
 from palmatch.errors import InputError, ProtocolError, TransportError
-from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode, sequence_of
 from palmatch.live.journal import Held, Journal
 from palmatch.live.keys import Signer, tag_of, verify
 from palmatch.live.listing import ListTree
-from palmatch.live.messages import pack
 from palmatch.live.ops import Metrics, steady
 from palmatch.live.rules_api import Accepted, Crowd, Opening, Outcome, RegionUpdate, Rules
 from palmatch.live.topics import Topic, number_of, table_name

@@ -18,18 +18,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from palmatch.device import messages as m
 from palmatch.device.agent import Draw, system_draw
 from palmatch.device.grid import locate
 from palmatch.device.ledger import Ledger
 from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine, pin_partition
 from palmatch.errors import InputError, Refused, TransportError
-from palmatch.live import messages as m
 from palmatch.live.codec import NewerVersion, decode
 from palmatch.live.issuer import read_reply, token_request
 from palmatch.live.keys import Signer
 from palmatch.live.ops import steady
-from palmatch.live.records import partition_record
 from palmatch.live.session import DeviceSession, Played, Retained, topics_of
 from palmatch.live.tokens import Identity, forget, forget_older, identity, is_known
 from palmatch.live.topics import Topic
@@ -133,7 +132,7 @@ class Device:
         """Play one game to its end, with the identity that this device has in it or gets for it."""
         self.check_trust()
         taking_part = own or await self.identify(transport, game)
-        partition = partition_record(self.trust.partition)
+        partition = self.trust.partition
         # Before the game is opened, when there is time to write.
         pin_partition(self.ledger, partition)
         place = locate(partition, *wish.position)
@@ -197,7 +196,7 @@ class Device:
         self.ledger.keep({_OPEN: ""})
 
     def _facts(self, wish: Wish) -> list[str | int | float]:
-        place = locate(partition_record(self.trust.partition), *wish.position)
+        place = locate(self.trust.partition, *wish.position)
         return [place.region, place.spot, wish.epsilon]
 
     async def cancel(self, transport: Transport, game: str) -> None:

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache, lru_cache, reduce
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import cbor2
 import msgspec
 
+from palmatch.device.messages import SIGNATURE, VERSION, Bounds, Bulletin, Message
 from palmatch.errors import ProtocolError
-from palmatch.live.messages import SIGNATURE, VERSION, Bulletin, Message
 from palmatch.live.topics import Topic
+
+_Kind = TypeVar("_Kind", bound=Message)
 
 # A message within a message within a message, and its lists.
 _DEPTH = 8
@@ -93,7 +98,48 @@ def decode(topic: Topic | str, packet: bytes) -> Envelope:
     return Envelope(topic, read_body(rule.message, body, rule.name), body, signature)
 
 
-def read_body(kind: type[Message], body: bytes, name: str) -> Message:
+@cache
+def struct_of(kind: type) -> type[msgspec.Struct]:
+    """Return the type by which a message is read and described: its fields with their bounds, and no others."""
+    hints = get_type_hints(kind, include_extras=True)
+    declared = [
+        (field.name, _bounded(hints[field.name]), *(() if field.default is MISSING else (field.default,)))
+        for field in fields(kind)
+    ]
+    # Without its sections, which are for readers of Python.
+    named = {"__doc__": re.split(r"\n\n +\w+\n +-+\n", kind.__doc__ or "")[0]}
+    return msgspec.defstruct(kind.__name__, declared, namespace=named, frozen=True, forbid_unknown_fields=True)
+
+
+def _bounded(hint: Any) -> Any:
+    """Return a type of a field as msgspec has it."""
+    if is_dataclass(hint):
+        return struct_of(hint)  # type: ignore[arg-type]
+    if get_origin(hint) is Annotated:
+        inner, *bounds = get_args(hint)
+        [named] = [bound._asdict() for bound in bounds if isinstance(bound, Bounds)]
+        stated = {name: value for name, value in named.items() if value is not None and name != "packed"}
+        return Annotated[_bounded(inner), msgspec.Meta(**stated)]
+    if get_origin(hint) is tuple:
+        return tuple.__class_getitem__(tuple(map(_bounded, get_args(hint))))
+    if get_origin(hint) is UnionType:
+        return reduce(or_, map(_bounded, get_args(hint)))
+    return hint
+
+
+def message_of(kind: type[_Kind], items: Any) -> _Kind:
+    """Return a message of plain items; raise msgspec.ValidationError where they are not one."""
+    read = msgspec.convert(items, type=struct_of(kind))  # type: ignore[arg-type]
+    return msgspec.convert(read, type=kind, from_attributes=True)
+
+
+def read_json(kind: type[_Kind], text: bytes) -> _Kind:
+    """Return a message that was written as JSON, its bytes in base64; raise msgspec.MsgspecError where it was not."""
+    read = msgspec.json.decode(text, type=struct_of(kind))  # type: ignore[arg-type]
+    return msgspec.convert(read, type=kind, from_attributes=True)
+
+
+def read_body(kind: type[_Kind], body: bytes, name: str) -> _Kind:
     """Read a message of this kind from canonical CBOR."""
     try:
         items = cbor2.loads(
@@ -105,7 +151,7 @@ def read_body(kind: type[Message], body: bytes, name: str) -> Message:
             semantic_decoders=_NO_TAGS,
             tag_hook=_refuse_tag,
         )
-        message = msgspec.convert(items, type=kind)
+        message = message_of(kind, items)
     except (cbor2.CBORDecodeError, msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise ProtocolError(f"Not a message {name}: {_reason(error)}.") from None
     if body_of(message) != body:

@@ -28,11 +28,11 @@ from palmatch.data import city
 from palmatch.data.city import crowd
 from palmatch.data.files import write_rows
 from palmatch.data.points import Points, read_points
+from palmatch.device import messages as m
 from palmatch.device.grid import locate
 from palmatch.device.ledger import epsilon_of
 from palmatch.domains import mobility
 from palmatch.errors import InputError, TransportError
-from palmatch.live import messages as m
 from palmatch.live.board import PHASES, Board
 from palmatch.live.devices import DevicesPart, Member
 from palmatch.live.issuer import Issuer
@@ -41,7 +41,6 @@ from palmatch.live.keys import Signer
 from palmatch.live.listing import PublicSetup
 from palmatch.live.mosquitto import running
 from palmatch.live.ops import Metrics, Usage, allow_files, run, settle, usage_of
-from palmatch.live.records import partition_record
 from palmatch.live.resource import Gateway, new_gateway
 from palmatch.live.rules import opening_of, rules_of
 from palmatch.live.rules_api import Accepted, Crowd, Opening
@@ -202,7 +201,7 @@ class _Service:
         )
         self.gateway = new_gateway(operator, vehicles.ids, int(time.time() * 1000))
         self.members = {name: Signer.fresh() for name in agents.ids}
-        self.place = PublicSetup(partition_record(self.trust.partition), vehicles, interest=plan.interest)
+        self.place = PublicSetup(self.trust.partition, vehicles, interest=plan.interest)
         # Devices of one region are in one process, which then checks the region's table once.
         at = zip(agents.latitude.tolist(), agents.longitude.tolist(), strict=True)
         regions = [locate(self.place.partition, *position).region for position in at]

@@ -19,8 +19,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from palmatch.device import messages as m
 from palmatch.errors import InputError, ProtocolError
-from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.codec import body_of, read_body, signed_bytes
 from palmatch.live.journal import CannotWrite, keep_private

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
+from palmatch.device.messages import TAG, Message
 from palmatch.errors import InputError, ProtocolError
 from palmatch.live.codec import Envelope, body_of, packet_of, signed_bytes
-from palmatch.live.messages import TAG, Message
 from palmatch.live.topics import Topic
 
 # What is sealed has one size, whatever it says.

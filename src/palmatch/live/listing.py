@@ -18,16 +18,15 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from palmatch.data.points import Points, read_points
-from palmatch.device.grid import METRES_PER_DEGREE, Partition, locate, metres_per_degree_east, region_name
+from palmatch.device import messages as m
+from palmatch.device.grid import METRES_PER_DEGREE, locate, metres_per_degree_east, region_name
 from palmatch.device.listed import leaf_hash, list_hash, node_hash
+from palmatch.device.messages import Partition, pack, unpack
 from palmatch.domains import mobility
 from palmatch.errors import InputError
-from palmatch.live import messages as m
-from palmatch.live.messages import pack, unpack
 from palmatch.problem import IntArray, Problem
 
 
@@ -112,7 +111,7 @@ class PublicSetup:
             spacing=self.partition.spacing,
             interest=self.interest,
             epsilon=np.array(epsilon),
-            origin=(self.partition.latitude, self.partition.longitude),
+            origin=self.partition.origin,
         )
 
     def listed(self) -> m.ResourceList:
@@ -131,9 +130,9 @@ def _centre(partition: Partition, region: str) -> tuple[float, float]:
         place = None
     if place is None or region_name(*place) != region:
         raise InputError(f"Found the region {region!r}, expected a column and a row such as '3,-28'.")
-    per_degree = metres_per_degree_east(place[1], partition.edge, partition.latitude)
-    latitude = partition.latitude + (place[1] + 0.5) * partition.edge / METRES_PER_DEGREE
-    longitude = partition.longitude + (place[0] + 0.5) * partition.edge / per_degree
+    per_degree = metres_per_degree_east(place[1], partition.edge, partition.origin[0])
+    latitude = partition.origin[0] + (place[1] + 0.5) * partition.edge / METRES_PER_DEGREE
+    longitude = partition.origin[1] + (place[0] + 0.5) * partition.edge / per_degree
     if locate(partition, latitude, longitude).region != region:
         raise InputError(f"There is no region {region!r} on Earth.")
     return latitude, longitude
@@ -178,9 +177,7 @@ class ListTree:
 
     def shown(self, tables: Mapping[tuple[str, int], m.Table]) -> dict[tuple[str, int], m.Table]:
         """Return tables with the proofs that their resources are on the list."""
-        return {
-            place: msgspec.structs.replace(table, listed=self.proof(table.resources)) for place, table in tables.items()
-        }
+        return {place: replace(table, listed=self.proof(table.resources)) for place, table in tables.items()}
 
     def proof(self, names: Sequence[str]) -> m.Listed:
         """Return the proof that these resources are on the list."""

@@ -11,13 +11,14 @@ import os
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from palmatch.atomic import write_atomic
+from palmatch.device import messages as m
 from palmatch.errors import InputError
-from palmatch.live import messages as m
 from palmatch.live.issuer import read_members
 from palmatch.live.keys import Signer, load_secret, save_secret
 from palmatch.live.listing import base_of
@@ -136,7 +137,7 @@ def remove_resources(folder: Path, names: Sequence[str]) -> list[str]:
     until |= {name: max(found[name].until, until.get(name, 0)) for name in gone}
     removed = tuple(Removed(name=name, until=end) for name, end in sorted(until.items()))
     # First what devices refuse: a gateway that still has a certificate is of no use to it.
-    _save_next(folder, operator, msgspec.structs.replace(trust, removed=removed), max(trust.until, now + VALID))
+    _save_next(folder, operator, replace(trust, removed=removed), max(trust.until, now + VALID))
     rest = {name: packet for name, packet in gateway.certificates.items() if name not in gone}
     _save_gateway(path, msgspec.structs.replace(gateway, certificates=rest))
     return gone
@@ -144,7 +145,7 @@ def remove_resources(folder: Path, names: Sequence[str]) -> list[str]:
 
 def _save_next(folder: Path, operator: Signer, trust: Trust, until: int) -> None:
     """Write the next version of a trust file, which counts until a time in milliseconds."""
-    trust = msgspec.structs.replace(trust, version=trust.version + 1, until=until)
+    trust = replace(trust, version=trust.version + 1, until=until)
     save_trust(folder / "trust.json", operator, trust)
 
 

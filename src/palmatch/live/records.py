@@ -8,24 +8,18 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from palmatch.device import messages as m
 from palmatch.device import records as r
 from palmatch.device.charges import RoundsTable
-from palmatch.device.grid import Partition
 from palmatch.device.listed import Listed
+from palmatch.device.messages import Code, split, unpack
 from palmatch.device.report import Earlier, ReportTable
 from palmatch.errors import ProtocolError
-from palmatch.live import messages as m
 from palmatch.live.codec import Envelope
-from palmatch.live.messages import Code, split, unpack
 from palmatch.live.topics import Topic
 from palmatch.live.trust import expect
 
 _SOLD = -1.0
-
-
-def partition_record(partition: m.Partition) -> Partition:
-    """Return the partition of a trust file or an opening."""
-    return Partition(partition.edge, partition.spacing, *partition.origin)
 
 
 def open_record(envelope: Envelope) -> r.Open:
@@ -35,7 +29,7 @@ def open_record(envelope: Envelope) -> r.Open:
         version=m.VERSION,
         game=envelope.topic.game,
         protocol=message.protocol,
-        partition=partition_record(message.partition),
+        partition=message.partition,
         classes=message.classes,
         resources=message.resources.hex(),
         start=message.start / 1000,

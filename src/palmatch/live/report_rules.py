@@ -14,12 +14,12 @@ from functools import lru_cache
 
 import numpy as np
 
+from palmatch.device import messages as m
 from palmatch.device.bid import Call
+from palmatch.device.messages import pack, unpack
 from palmatch.device.result import OUTSIDE
 from palmatch.errors import DidNotConverge, InputError
-from palmatch.live import messages as m
 from palmatch.live.listing import PublicSetup, only
-from palmatch.live.messages import pack, unpack
 from palmatch.live.rules_api import Accepted, Crowd, Outcome, RegionUpdate
 from palmatch.live.simulation import Simulation
 from palmatch.matchers.lists import ValueLists

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from palmatch.device import messages as m
 from palmatch.errors import ProtocolError
-from palmatch.live import messages as m
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.journal import Held, Journal
 from palmatch.live.keys import verify

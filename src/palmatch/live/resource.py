@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
+from palmatch.device import messages as m
 from palmatch.errors import InputError, ProtocolError, TransportError
-from palmatch.live import messages as m
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.keys import Opener, Signer, open_position, tag_of, verify
 from palmatch.live.records import holders

@@ -12,10 +12,10 @@ from typing import Literal
 
 import numpy as np
 
-from palmatch.live import messages as m
+from palmatch.device import messages as m
+from palmatch.device.messages import pack
 from palmatch.live.bid_rules import BidRules
 from palmatch.live.listing import PublicSetup
-from palmatch.live.messages import pack
 from palmatch.live.report_rules import EarlierTable, MethodRules, ReportRules, bidding_of, slack_of
 from palmatch.live.rules_api import Accepted, Crowd, Opening, Outcome, RegionUpdate, Rules
 from palmatch.live.simulation import Simulation
@@ -118,12 +118,12 @@ def opening_of(
     earlier: Sequence[EarlierTable] = (),
 ) -> Opening:
     """Return what a board opens a game of a protocol's method with; times are in seconds."""
-    grid, call = place.partition, bidding_of(place).call
+    call = bidding_of(place).call
     return Opening(
         protocol=protocol,
         method=method_of(protocol).name,
         classes=classes,
-        partition=m.Partition(edge=grid.edge, origin=(grid.latitude, grid.longitude), spacing=grid.spacing),
+        partition=place.partition,
         resources=place.listed(),
         issuer=issuer,
         rules=rules_of(protocol, place, Settings(), simulation, earlier),

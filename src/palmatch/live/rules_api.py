@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from palmatch.live import messages as m
+from palmatch.device import messages as m
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from palmatch.data.points import Points
+from palmatch.device import messages as m
+from palmatch.device.messages import unpack
 from palmatch.device.windows import slot_for
 from palmatch.errors import TransportError
-from palmatch.live import messages as m
 from palmatch.live.board import KEPT_GAMES, Board
 from palmatch.live.codec import decode
 from palmatch.live.issuer import Issuer
 from palmatch.live.journal import CannotWrite, Journal
 from palmatch.live.listing import PublicSetup, without
-from palmatch.live.messages import unpack
-from palmatch.live.records import partition_record
 from palmatch.live.report_rules import EarlierTable
 from palmatch.live.reservations import Reservations
 from palmatch.live.rules import Protocol, opening_of
@@ -151,7 +150,7 @@ async def _opening(board: Board, trust: Trust, name: str, resources: Points, sch
         _LOG.warning("no issuer", extra={"game": name, "reason": why})
     return opening_of(
         schedule.protocol,
-        PublicSetup(partition_record(trust.partition), resources, interest=schedule.interest),
+        PublicSetup(trust.partition, resources, interest=schedule.interest),
         schedule.classes,
         trust.issuer_says(decode(topic, packet)).key,
         joining=schedule.joining,

@@ -20,11 +20,11 @@ from functools import lru_cache
 from math import inf
 from typing import Any, TypeVar
 
+from palmatch.device import messages as m
 from palmatch.device import records as r
 from palmatch.device.state import Machine
 from palmatch.device.windows import COPIES, ONCE, Share, margin_of, sending_times
 from palmatch.errors import ProtocolError, TransportError
-from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.keys import seal_position, verify

@@ -25,10 +25,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from palmatch.atomic import write_atomic
+from palmatch.device import messages as m
+from palmatch.device.messages import VERSION, Token
 from palmatch.errors import InputError, ProtocolError
-from palmatch.live import messages as m
 from palmatch.live.keys import Signer, tag_of
-from palmatch.live.messages import VERSION, Token
 from palmatch.live.topics import segment
 
 BITS = 2048

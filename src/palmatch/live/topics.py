@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Literal
 from urllib.parse import quote, unquote
 
+from palmatch.device import messages as m
 from palmatch.errors import ProtocolError
-from palmatch.live import messages as m
 
 Role = Literal["device", "board", "resource", "issuer"]
 

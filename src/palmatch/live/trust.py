@@ -6,17 +6,17 @@ The file is JSON, signed by the operator. Whatever a board says that is not in l
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
 
 from palmatch.atomic import write_atomic
+from palmatch.device import messages as m
 from palmatch.errors import InputError, ProtocolError, Refused
-from palmatch.live import messages as m
-from palmatch.live.codec import Envelope, body_of, signed_bytes
+from palmatch.live.codec import Envelope, body_of, read_json, signed_bytes
 from palmatch.live.keys import Signer, signed_by, verify
 from palmatch.live.topics import Topic
 
@@ -28,26 +28,28 @@ CERTIFICATE = "certificate"
 _Kind = TypeVar("_Kind", bound=m.Message)
 
 
-class Removed(m.Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Removed(m.Message):
     """A resource that the operator has removed: its certificates that end by this time are no longer valid."""
 
     name: m.Name
     until: m.Instant
 
 
-class Trust(m.Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Trust(m.Message):
     """The trust anchor: public keys (Ed25519) and the one partition that games may use.
 
     Of two files of an operator the one with the larger `version` counts, and none after `until`.
     """
 
-    version: Annotated[int, Meta(ge=1)]
+    version: Annotated[int, m.Bounds(ge=1)]
     until: m.Instant
     operator: m.Key
     board: m.Key
     issuer: m.Key
     partition: m.Partition
-    removed: Annotated[tuple[Removed, ...], Meta(max_length=m.MANY)] | UnsetType = UNSET
+    removed: Annotated[tuple[Removed, ...], m.Bounds(max_length=m.MANY)] = ()
 
     def board_says(self, envelope: Envelope, kind: type[_Kind]) -> _Kind:
         """Return a statement of the board."""
@@ -84,16 +86,15 @@ class Trust(m.Message, frozen=True):
     @property
     def removals(self) -> dict[str, int]:
         """Until when the certificates of each removed resource are not valid."""
-        return {} if self.removed is UNSET else {one.name: one.until for one in self.removed}
+        return {one.name: one.until for one in self.removed}
 
     def has_removed(self, certificate: m.Certificate) -> bool:
         """Tell whether a certificate is that of a resource that was removed, and not one that it got later."""
-        if self.removed is UNSET:
-            return False
         return any(one.name == certificate.name and certificate.until <= one.until for one in self.removed)
 
 
-class _File(m.Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class _File(m.Message):
     trust: Trust
     signature: m.Signature
 
@@ -114,12 +115,12 @@ def save_trust(path: Path, operator: Signer, trust: Trust) -> None:
 def load_trust(path: Path, operator: bytes | None = None) -> Trust:
     """Read a trust file; `operator` is the key that it must be signed by, if one is known already."""
     try:
-        content: Any = msgspec.json.decode(path.read_bytes(), type=_File)
+        content = read_json(_File, path.read_bytes())
     except OSError as error:
         raise InputError(f"{path}: cannot read the trust file: {error.strerror}.") from None
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise InputError(f"{path}: not a trust file: {str(error).rstrip('.')}.") from None
-    trust: Trust = content.trust
+    trust = content.trust
     if operator is not None and trust.operator != operator:
         raise InputError(f"{path}: found another operator's trust file; ask the operator that you trust for its own.")
     if not signed_by(trust.operator, content.signature, signed_bytes(_CONTEXT, body_of(trust))):
@@ -144,7 +145,7 @@ class TrustFile:
             try:
                 trust = load_trust(self.path, self.trust.operator)
                 known = {name: getattr(self.trust, name) for name in ("version", "until", "removed")}
-                if msgspec.structs.replace(trust, **known) != self.trust:
+                if replace(trust, **known) != self.trust:
                     raise InputError(f"{self.path}: found other keys or another partition; start the service again.")
                 if trust.version < self.trust.version:
                     raise InputError(f"{self.path}: found version {trust.version} after {self.trust.version}.")

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from palmatch.data.points import Points
-from palmatch.device.grid import Partition, locate
+from palmatch.device import messages as m
+from palmatch.device.grid import locate
 from palmatch.device.ledger import units_of
+from palmatch.device.messages import Partition
 from palmatch.device.state import Owner, ReportMachine
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError, PalmatchError
-from palmatch.live import messages as m
 from palmatch.live.board import Board
 from palmatch.live.issuer import Issuer, token_request
 from palmatch.live.journal import Journal
@@ -87,7 +88,6 @@ class LiveGames:
         assert isinstance(city, City)
         game = f"explorer-{secrets.token_hex(4)}"
         grid = city.partition(choice.edge)
-        partition = m.Partition(edge=grid.edge, origin=(grid.latitude, grid.longitude), spacing=grid.spacing)
         places = city.degrees(city.vehicles)
         vehicles = Points("", scene.problem.resource_ids, places[:, 0], places[:, 1], None, None, ())
         trust = Trust(
@@ -96,7 +96,7 @@ class LiveGames:
             operator=self._operator.public,
             board=self._board.public,
             issuer=self._issuer.public,
-            partition=partition,
+            partition=grid,
         )
         others = np.random.Generator(np.random.PCG64()).permutation(scene.problem.agents)[:_OTHERS]
         agents = city.degrees(scene.problem.truth[others, :2])
@@ -111,7 +111,7 @@ class LiveGames:
                 "operator": _text(trust.operator),
                 "board": _text(trust.board),
                 "issuer": _text(trust.issuer),
-                "partition": {"edge": grid.edge, "origin": [grid.latitude, grid.longitude], "spacing": grid.spacing},
+                "partition": {"edge": grid.edge, "origin": list(grid.origin), "spacing": grid.spacing},
             },
         }
 

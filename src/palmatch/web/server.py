@@ -26,8 +26,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from palmatch.device.messages import KEY
 from palmatch.errors import PalmatchError
-from palmatch.live.messages import KEY
 from palmatch.threads import end_with_parent
 from palmatch.web.games import LiveGames
 from palmatch.web.scenes import CHART_PAIRS, EPSILONS, Choice, Scenes, Source, chart_lines, methods

@@ -13,8 +13,8 @@ from zlib import crc32
 import numpy as np
 
 from live.wire.games import Captured
+from palmatch.device import messages as m
 from palmatch.errors import ProtocolError
-from palmatch.live import messages as m
 from palmatch.live.codec import decode
 from palmatch.live.topics import KINDS, Topic
 from palmatch.live.transport.exchange import Seen

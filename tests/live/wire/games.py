@@ -21,20 +21,19 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from live.memory import MemoryBroker, VirtualLoop, apart, run_virtual
 from live.wire.networks import Joins, Network, on_hub, on_mosquitto
 from palmatch.data.points import Points
+from palmatch.device import messages as m
 from palmatch.device.agent import Draw, system_draw
 from palmatch.device.distribution import GRID
 from palmatch.device.grid import Place, region_name, spot_position
 from palmatch.device.ledger import units_of
 from palmatch.device.records import Received, Send
 from palmatch.device.state import Machine, Owner, system_offset
-from palmatch.live import messages as m
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.client import MACHINES
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer
 from palmatch.live.listing import PublicSetup
-from palmatch.live.records import partition_record
 from palmatch.live.resource import Gateway, new_gateway
 from palmatch.live.rules import Protocol, opening_of
 from palmatch.live.rules_api import Accepted, Crowd, Opening, Outcome, RegionUpdate, Rules
@@ -101,7 +100,7 @@ class AuditSetup:
         self.protocol, self.epsilon, self.others, self.player = protocol, epsilon, others, player
         self._seed, self.chance = seed, Random(seed)
         self.draws: Random | None = None if seed is None else Random(f"target {seed}")
-        self.grid = partition_record(_PARTITION)
+        self.grid = _PARTITION
         self.region = region_name(_COLUMN, _ROW)
         self._keys = {name: Signer.fresh() for name in ("operator", "board", "issuer")}
         self.names = tuple(f"r{number}" for number in range(max(others, 2)))

@@ -15,9 +15,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 
+from palmatch.device.messages import Fence
 from palmatch.errors import ProtocolError, TransportError
 from palmatch.live.keys import Signer
-from palmatch.live.messages import Fence
 from palmatch.live.topics import Topic, patterns_of
 
 Handler = Callable[[str, bytes], None]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
 import msgspec
 
+from palmatch.device import messages as m
 from palmatch.errors import ProtocolError
-from palmatch.live import messages as m
 from palmatch.live.keys import Signer
 from palmatch.live.topics import Role
 
@@ -39,7 +40,8 @@ class Op(IntEnum):
 _FROM_CLIENT = (Op.HELLO, Op.PUBLISH, Op.PUBLISH_RETAINED, Op.SUBSCRIBE, Op.UNSUBSCRIBE)
 
 
-class Hello(m.Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Hello(m.Message):
     """A client that is not a device says who it is, and proves it by signing the hub's challenge."""
 
     role: Role

@@ -27,7 +27,7 @@ from starlette.websockets import WebSocket
 from websockets.frames import Frame, Opcode
 
 from palmatch.errors import ProtocolError, TransportError
-from palmatch.live.codec import decode, signed_bytes
+from palmatch.live.codec import decode, read_json, signed_bytes
 from palmatch.live.keys import signed_by
 from palmatch.live.topics import Topic
 from palmatch.live.transport.base import Transport
@@ -140,7 +140,7 @@ class Hub:
     async def admit(self, payload: bytes, challenge: bytes) -> Access:
         """Return what a client that proves to hold a key may do."""
         try:
-            said = msgspec.json.decode(payload, type=Hello)
+            said = read_json(Hello, payload)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             raise ProtocolError("Expected a hello.") from None
         if self.trust is None or not signed_by(said.key, said.signature, signed_bytes(HELLO, challenge)):

@@ -122,8 +122,7 @@ async function takePart(state) {
     say(`Game ${opened.game}: ${opened.others} simulated agents take part with you.`);
     bus = new Bus(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/bus`, noted);
     await bus.ready;
-    const { edge, spacing, origin } = opened.trust.partition;
-    const partition = { edge, spacing, latitude: origin[0], longitude: origin[1] };
+    const { partition } = opened.trust;
     const here = { ...locate(partition, latitude, longitude), partition, spots: spotsOf(partition) };
     const machineOf = (tag) => ReportMachine.start({
       request: `${opened.game}`, place: { region: here.region, spot: here.spot }, partition, spots: here.spots,

@@ -29,7 +29,7 @@ function split(items, size) {
   return Array.from({ length: items.length / size }, (_, place) => items.slice(place * size, (place + 1) * size));
 }
 
-// What a page reads of each message, with the bounds of palmatch.live.messages.
+// What a page reads of each message, with the bounds of palmatch.device.messages.
 
 const number = (least, most) => (value) => typeof value === "number" && value >= least && value <= most;
 const whole = (most = 2 ** 53) => (value) => Number.isInteger(value) && value >= 0 && value <= most;
@@ -248,7 +248,7 @@ export class Player {
     }
     return {
       kind: "open", version: 1, game: this.game, protocol: open.protocol, classes: open.classes, resources: hex(open.resources),
-      partition: { edge, spacing, latitude: origin[0], longitude: origin[1] }, start: open.start / 1000, slot: open.slot,
+      partition: open.partition, start: open.start / 1000, slot: open.slot,
       slots: open.slots, step: open.step, patience: open.patience, slack: open.slack, growth: open.growth,
     };
   }

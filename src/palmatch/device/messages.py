@@ -1,7 +1,7 @@
-"""The messages of a live game, as types: what each party may say, and nothing else.
+"""The messages of a live game: what each party may say, and nothing else. The schema of the wire, in plain dataclasses.
 
-Bytes, signatures and topics are other modules' business (`codec`, `keys`, `topics`). A message holds no more than what
-its readers may know; the one that concerns a position (`Handover`) holds it sealed.
+How they become bytes, are signed and travel is for other layers (`live.codec` packs what is declared here). A message
+holds no more than what its readers may know; the one that concerns a position (`Handover`) holds it sealed.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import math
 import sys
 from array import array
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Literal, NamedTuple, get_type_hints
 
-from msgspec import Meta, Struct
+from palmatch.device.grid import MOST_POINTS, centre_is_on_grid, grid_points
+from palmatch.errors import InputError
 
 Code = Literal["d", "Q", "q", "I", "i"]
 
@@ -52,6 +54,18 @@ def _native(numbers: array[float]) -> array[float]:
     return numbers
 
 
+class Bounds(NamedTuple):
+    """Bounds of a field; `packed` is the code of its numbers, or the size of its items in bytes."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    description: str | None = None
+    packed: Code | int | None = None
+
+
 # The version of the protocol, in every packet: a newer one is refused rather than guessed at.
 VERSION = 1
 
@@ -60,40 +74,41 @@ TAG, HASH, KEY, SIGNATURE = 8, 32, 32, 64
 # A region can have no more resources, and a game no more regions, than this.
 MANY = 200_000
 
-Name = Annotated[str, Meta(min_length=1, max_length=64)]
-Tag = Annotated[bytes, Meta(min_length=TAG, max_length=TAG)]
-Hash = Annotated[bytes, Meta(min_length=HASH, max_length=HASH)]
-Key = Annotated[bytes, Meta(min_length=KEY, max_length=KEY)]
-Signature = Annotated[bytes, Meta(min_length=SIGNATURE, max_length=SIGNATURE)]
+Name = Annotated[str, Bounds(min_length=1, max_length=64)]
+Tag = Annotated[bytes, Bounds(min_length=TAG, max_length=TAG)]
+Hash = Annotated[bytes, Bounds(min_length=HASH, max_length=HASH)]
+Key = Annotated[bytes, Bounds(min_length=KEY, max_length=KEY)]
+Signature = Annotated[bytes, Bounds(min_length=SIGNATURE, max_length=SIGNATURE)]
 # Up to 2^53, so that a browser's numbers hold them exactly.
-Whole = Annotated[int, Meta(ge=0, le=2**53)]
-Class = Annotated[int, Meta(ge=0, le=255)]
+Whole = Annotated[int, Bounds(ge=0, le=2**53)]
+Class = Annotated[int, Bounds(ge=0, le=255)]
 # The bounds also keep NaN and infinity out.
-Epsilon = Annotated[float, Meta(ge=0, le=1000)]
-Offer = Annotated[float, Meta(ge=0, le=1e6)]
-Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+Epsilon = Annotated[float, Bounds(ge=0, le=1000)]
+Offer = Annotated[float, Bounds(ge=0, le=1e6)]
+Seconds = Annotated[float, Bounds(gt=0, le=86_400)]
 # Milliseconds since 1970, UTC.
 Instant = Whole
 
 
-def _packed(code: Code, what: str) -> Meta:
-    return Meta(max_length=1 << 24, description=f"packed {what}, little-endian", extra={"packed": code})
+def _packed(code: Code, what: str) -> Bounds:
+    return Bounds(max_length=1 << 24, description=f"packed {what}, little-endian", packed=code)
 
 
 Floats = Annotated[bytes, _packed("d", "float64")]
 Wholes = Annotated[bytes, _packed("Q", "uint64")]
 Indices = Annotated[bytes, _packed("I", "uint32")]
 Places = Annotated[bytes, _packed("i", "int32; -1 is none")]
-Tags = Annotated[bytes, Meta(max_length=1 << 24, description=f"tags of {TAG} bytes each", extra={"packed": TAG})]
-Hashes = Annotated[bytes, Meta(max_length=1 << 24, description=f"hashes of {HASH} bytes each", extra={"packed": HASH})]
+Tags = Annotated[bytes, Bounds(max_length=1 << 24, description=f"tags of {TAG} bytes each", packed=TAG)]
+Hashes = Annotated[bytes, Bounds(max_length=1 << 24, description=f"hashes of {HASH} bytes each", packed=HASH)]
 
 
-class Message(Struct, frozen=True, forbid_unknown_fields=True):
-    """What all messages have in common: exactly the fields that are named, and none can be changed."""
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What all messages have in common: packed fields that are whole, and finite numbers in them."""
 
     def __post_init__(self) -> None:
         """Refuse packed fields of a broken length, and numbers that are not finite."""
-        for name, code in packed_fields(type(self)).items():
+        for name, code in packed_fields(type(self)).items():  # type: ignore[arg-type]
             try:
                 split(getattr(self, name), code) if isinstance(code, int) else unpack(code, getattr(self, name))
             except ValueError as error:
@@ -101,49 +116,89 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def packed_fields(kind: type[Message]) -> dict[str, Any]:
+def packed_fields(kind: type) -> dict[str, Code | int]:
     """Return the packed fields of a type of message, each with its code, or the size of its items in bytes."""
-    fields = {}
-    for name, hint in get_type_hints(kind, include_extras=True).items():
-        for meta in getattr(hint, "__metadata__", ()):
-            if isinstance(meta, Meta) and meta.extra and "packed" in meta.extra:
-                fields[name] = meta.extra["packed"]
-    return fields
+    hints = get_type_hints(kind, include_extras=True)
+    found = {name: [b.packed for b in getattr(hint, "__metadata__", ()) if b.packed] for name, hint in hints.items()}
+    return {name: code for name, [code] in ((name, codes) for name, codes in found.items() if codes)}
 
 
-class Partition(Message, frozen=True):
-    """The public partition: squares of `edge` metres counted from `origin`, possible places every `spacing` metres."""
+@dataclass(frozen=True, slots=True)
+class Partition(Message):
+    """Squares of `edge` metres counted from an origin in degrees, with a grid point every `spacing` metres.
 
-    edge: Annotated[float, Meta(gt=0, le=1e7)]
-    origin: tuple[Annotated[float, Meta(ge=-90, le=90)], Annotated[float, Meta(ge=-180, le=180)]]
-    spacing: Annotated[float, Meta(gt=0, le=1e7)]
+    It is public and pinned: with another origin in every game an agent could be narrowed down to the overlap of its
+    squares.
+
+    Attributes
+    ----------
+    edge, spacing:
+        Metres: the edge of a square, and the distance between the possible positions in it.
+    origin:
+        Latitude and longitude in degrees: the corner from which squares are counted.
+
+    Examples
+    --------
+    >>> from palmatch.device.messages import Partition
+    >>> Partition(edge=1000.0, spacing=500.0, origin=(41.0, -74.0)).spots
+    9
+
+    References
+    ----------
+    - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Test-Case 1: Mobility-on-Demand", "Setting": fixed square
+      regions.
+    - Page "Piecewise local differential privacy", [Composition][]: why the partition is pinned.
+    """
+
+    edge: Annotated[float, Bounds(gt=0, le=1e7)]
+    spacing: Annotated[float, Bounds(gt=0, le=1e7)]
+    origin: tuple[Annotated[float, Bounds(ge=-90, le=90)], Annotated[float, Bounds(ge=-180, le=180)]]
+
+    def __post_init__(self) -> None:
+        """Refuse squares with too many grid points, and an origin that is not on Earth."""
+        lengths = math.isfinite(self.edge) and math.isfinite(self.spacing) and self.edge > 0 and self.spacing > 0
+        if not lengths or self.edge / self.spacing > MOST_POINTS:
+            raise InputError(
+                f"Expected an edge and a spacing above 0 metres, the edge at most {MOST_POINTS} spacings, "
+                f"got edge={self.edge}, spacing={self.spacing}."
+            )
+        if not (abs(self.origin[0]) <= 90 and abs(self.origin[1]) <= 180):
+            raise InputError(f"Expected an origin on Earth, got {self.origin}.")
+
+    @property
+    def spots(self) -> int:
+        """How many grid points a square has, the centre included."""
+        points = grid_points(self.edge, self.spacing)
+        return points * points + (not centre_is_on_grid(self.edge, self.spacing))
 
 
-class Open(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Open(Message):
     """The board opens a game: its protocol, its rules and its schedule."""
 
     protocol: Literal["report", "bids", "rounds"]
     method: Name
-    classes: Annotated[tuple[Epsilon, ...], Meta(min_length=1, max_length=256)]
+    classes: Annotated[tuple[Epsilon, ...], Bounds(min_length=1, max_length=256)]
     partition: Partition
     joins_close: Instant
     start: Instant
     slot: Seconds
-    slots: Annotated[int, Meta(ge=1, le=100_000)]
+    slots: Annotated[int, Bounds(ge=1, le=100_000)]
     # The game's issuer key (DER), the root of the resource list (`live.listing`), and the hash of the randomness in the
     # roster.
-    issuer: Annotated[bytes, Meta(min_length=1, max_length=2048)]
+    issuer: Annotated[bytes, Bounds(min_length=1, max_length=2048)]
     resources: Hash
     commitment: Hash
     # Of the auction's first call, and what a published result may fall short of its prices.
-    step: Annotated[float, Meta(gt=0, le=1)] = 0.03
-    patience: Annotated[int, Meta(ge=1, le=100_000)] = 100
-    slack: Annotated[float, Meta(ge=0, le=1)] = 1e-9
+    step: Annotated[float, Bounds(gt=0, le=1)] = 0.03
+    patience: Annotated[int, Bounds(ge=1, le=100_000)] = 100
+    slack: Annotated[float, Bounds(ge=0, le=1)] = 1e-9
     # By how much the step of a call grows from slot to slot.
-    growth: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    growth: Annotated[float, Bounds(ge=0, le=1)] = 0.0
 
 
-class ResourceList(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ResourceList(Message):
     """All resources of a game, each seat an entry of its own; `at` holds latitude and longitude of each.
 
     The opening has its root: the SHA-256 of a byte 2, the number of entries (uint32, big-endian), the topmost node of a
@@ -154,12 +209,12 @@ class ResourceList(Message, frozen=True):
     below theirs, and of the right part, either is sorted by longitude, then by name; and so on by turns.
     """
 
-    names: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=MANY)]
+    names: Annotated[tuple[Name, ...], Bounds(min_length=1, max_length=MANY)]
     at: Floats
 
     def __post_init__(self) -> None:
         """Refuse a list in which a name is there twice, or that does not have one position on Earth for each."""
-        super().__post_init__()
+        Message.__post_init__(self)
         if len(set(self.names)) < len(self.names):
             raise ValueError("expected each name once")
         if len(self.at) != 2 * SIZES["d"] * len(self.names):
@@ -169,7 +224,8 @@ class ResourceList(Message, frozen=True):
             raise ValueError("expected positions on Earth")
 
 
-class Certificate(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Certificate(Message):
     """The operator's word for a resource's keys; signed by the operator, whichever party publishes it."""
 
     name: Name
@@ -178,41 +234,47 @@ class Certificate(Message, frozen=True):
     until: Instant
 
 
-class Planned(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Planned(Message):
     """The board is going to open this game, the `number`th of its series: the issuer may sign tokens for it."""
 
-    number: Annotated[int, Meta(ge=1, le=2**53)]
+    number: Annotated[int, Bounds(ge=1, le=2**53)]
 
 
-class IssuerKey(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class IssuerKey(Message):
     """The issuer's RSA key for this game (DER); signed with the issuer's lasting key."""
 
-    key: Annotated[bytes, Meta(min_length=1, max_length=2048)]
+    key: Annotated[bytes, Bounds(min_length=1, max_length=2048)]
 
 
-class Token(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Token(Message):
     """A blind token: RSABSSA-SHA384-PSS-Randomized over game and one-time key."""
 
-    prefix: Annotated[bytes, Meta(min_length=32, max_length=32)]
-    signature: Annotated[bytes, Meta(min_length=256, max_length=512)]
+    prefix: Annotated[bytes, Bounds(min_length=32, max_length=32)]
+    signature: Annotated[bytes, Bounds(min_length=256, max_length=512)]
 
 
-class TokenRequest(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class TokenRequest(Message):
     """A registered member asks the issuer for its one token of a game; signed with the member's lasting key."""
 
     game: Name
     member: Key
-    blinded: Annotated[bytes, Meta(min_length=256, max_length=512)]
+    blinded: Annotated[bytes, Bounds(min_length=256, max_length=512)]
 
 
-class TokenReply(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class TokenReply(Message):
     """The issuer's blind signature, and its time of day, by which a device sees that its own clock is off."""
 
-    blind_signature: Annotated[bytes, Meta(min_length=256, max_length=512)]
+    blind_signature: Annotated[bytes, Bounds(min_length=256, max_length=512)]
     now: Instant
 
 
-class Join(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Join(Message):
     """A device takes part, under a one-time key."""
 
     token: Token
@@ -221,31 +283,35 @@ class Join(Message, frozen=True):
     epsilon_class: Class
 
 
-class RegionCount(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RegionCount(Message):
     """How many agents of each ε class are in a region, and the hash of its `Members`."""
 
     region: Name
-    counts: Annotated[tuple[Whole, ...], Meta(min_length=1, max_length=256)]
+    counts: Annotated[tuple[Whole, ...], Bounds(min_length=1, max_length=256)]
     members: Hash
 
 
-class Roster(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Roster(Message):
     """What is fixed once the joins have closed; channels, opening prices and accounts depend on it."""
 
     opened: Hash
-    randomness: Annotated[bytes, Meta(min_length=32, max_length=32)]
-    regions: Annotated[tuple[RegionCount, ...], Meta(max_length=MANY)]
+    randomness: Annotated[bytes, Bounds(min_length=32, max_length=32)]
+    regions: Annotated[tuple[RegionCount, ...], Bounds(max_length=MANY)]
 
 
-class Members(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Members(Message):
     """The tags of a region's agents, sorted, and the ε class of each."""
 
     region: Name
     tags: Tags
-    classes: Annotated[bytes, Meta(max_length=1 << 20)]
+    classes: Annotated[bytes, Bounds(max_length=1 << 20)]
 
 
-class Heard(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Heard(Message):
     """The agents of a region whose join (sequence 0) or report (1) the board has: they need not send it again.
 
     It comes when that is in the board's journal. A device that does not see it sends again, which changes nothing.
@@ -256,7 +322,8 @@ class Heard(Message, frozen=True):
     tags: Tags
 
 
-class TableHash(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class TableHash(Message):
     """The hash of the table of one region and ε class."""
 
     region: Name
@@ -264,31 +331,35 @@ class TableHash(Message, frozen=True):
     table: Hash
 
 
-class Tables(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Tables(Message):
     """The hashes of all tables, signed after the roster and before any report."""
 
     roster: Hash
-    tables: Annotated[tuple[TableHash, ...], Meta(max_length=MANY)]
+    tables: Annotated[tuple[TableHash, ...], Bounds(max_length=MANY)]
 
 
-class Earlier(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Earlier(Message):
     """What the reports of an earlier table are worth in this game, row by row, for agents that kept their report."""
 
     channel: Hash
     values: Floats
 
 
-class Channel(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Channel(Message):
     """How agents report: cells of possible places, chances over 2^53 row by row, and what each report is worth."""
 
     cell_of: Indices
     chances: Wholes
     values: Floats
     opening: Floats
-    earlier: Annotated[tuple[Earlier, ...], Meta(max_length=1000)] = ()
+    earlier: Annotated[tuple[Earlier, ...], Bounds(max_length=1000)] = ()
 
 
-class RoundsTable(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RoundsTable(Message):
     """PALMA's public tables of a region, as `palmatch.device.charges` names them; utilities row by row."""
 
     utilities: Floats
@@ -298,50 +369,54 @@ class RoundsTable(Message, frozen=True):
     backoff: Wholes
     truth_selection: Whole
     truth_backoff: Whole
-    gamma: Annotated[float, Meta(ge=-1e6, le=1e6)]
+    gamma: Annotated[float, Bounds(ge=-1e6, le=1e6)]
     spent_backoff: Whole
     selection_units: Wholes
     backoff_units: Wholes
 
 
-class Listed(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Listed(Message):
     """That the resources of a table are on the list that the opening commits to: other nodes of its tree.
 
     `places` are the numbers of their leaves among `size`, in the table's order; `hashes` are the siblings that do not
     follow from these, level by level from the leaves up, left to right; `positions` is the hash of all positions.
     """
 
-    size: Annotated[int, Meta(ge=1, le=MANY)]
+    size: Annotated[int, Bounds(ge=1, le=MANY)]
     places: Indices
     hashes: Hashes
     positions: Hash
 
 
-class Table(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Table(Message):
     """What is public about a region for one ε class: its resources, and a channel or PALMA's tables."""
 
     region: Name
     epsilon_class: Class
     epsilon: Epsilon
     roster: Hash
-    resources: Annotated[tuple[Name, ...], Meta(max_length=MANY)]
+    resources: Annotated[tuple[Name, ...], Bounds(max_length=MANY)]
     # A board adds it to what the rules of a method say; a device refuses a table without it.
     listed: Listed | None = None
     channel: Channel | None = None
     rounds: RoundsTable | None = None
 
 
-class Report(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Report(Message):
     """The one private report of a device; sent again, it is the same."""
 
     sequence: Whole
     tag: Tag
     # The hash of the table that it was drawn from, in this game or in an earlier one.
     channel: Hash
-    report: Annotated[int, Meta(ge=0, le=65_535)]
+    report: Annotated[int, Bounds(ge=0, le=65_535)]
 
 
-class Bid(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Bid(Message):
     """A bid on the resource that the topic names."""
 
     sequence: Whole
@@ -349,21 +424,24 @@ class Bid(Message, frozen=True):
     offer: Offer
 
 
-class Claim(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Claim(Message):
     """An attempt at the resource that the topic names."""
 
     sequence: Whole
     tag: Tag
 
 
-class Cancel(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Cancel(Message):
     """A device gives up what it holds."""
 
     sequence: Whole
     tag: Tag
 
 
-class Bulletin(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Bulletin(Message):
     """What a slot came to, in the order of the table's resources; each names the hash of the one before it."""
 
     region: Name
@@ -375,11 +453,12 @@ class Bulletin(Message, frozen=True):
     # -1 for a resource that is sold for good.
     prices: Floats = b""
     # One byte for each resource, 1 if any agent attempted it.
-    attempted: Annotated[bytes, Meta(max_length=MANY)] = b""
+    attempted: Annotated[bytes, Bounds(max_length=MANY)] = b""
     over: bool = False
 
 
-class RegionHead(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RegionHead(Message):
     """The last bulletin of a region."""
 
     region: Name
@@ -387,23 +466,26 @@ class RegionHead(Message, frozen=True):
     bulletin: Hash
 
 
-class RegionTranscript(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RegionTranscript(Message):
     """The transcript of a region."""
 
     region: Name
     transcript: Hash
 
 
-class Result(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Result(Message):
     """The end of a game: the hashes of every region's transcript and last bulletin."""
 
     roster: Hash
     matched: Whole
-    transcripts: Annotated[tuple[RegionTranscript, ...], Meta(max_length=MANY)]
-    bulletins: Annotated[tuple[RegionHead, ...], Meta(max_length=MANY)]
+    transcripts: Annotated[tuple[RegionTranscript, ...], Bounds(max_length=MANY)]
+    bulletins: Annotated[tuple[RegionHead, ...], Bounds(max_length=MANY)]
 
 
-class Transcript(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Transcript(Message):
     """What a region's matching is computed from and what it came to; those of all regions are the whole matching.
 
     It lists the region's agents and whichever agents of other regions hold one of the region's resources, in the order
@@ -414,32 +496,35 @@ class Transcript(Message, frozen=True):
 
     method: Name
     # Those of the region's table in its order, then others that were assigned to an agent of the list.
-    resources: Annotated[tuple[Name, ...], Meta(max_length=MANY)]
+    resources: Annotated[tuple[Name, ...], Bounds(max_length=MANY)]
     tags: Tags
     region: Indices
-    epsilon_class: Annotated[bytes, Meta(max_length=1 << 20)]
-    channels: Annotated[tuple[Hash, ...], Meta(max_length=MANY)]
+    epsilon_class: Annotated[bytes, Bounds(max_length=1 << 20)]
+    channels: Annotated[tuple[Hash, ...], Bounds(max_length=MANY)]
     channel: Places
     reports: Places
     assigned: Places
     prices: Floats
 
 
-class Handover(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Handover(Message):
     """A position, sealed to the resource that the topic names, and signed by the one-time key of its agent."""
 
     key: Key
-    sealed: Annotated[bytes, Meta(min_length=1, max_length=256)]
+    sealed: Annotated[bytes, Bounds(min_length=1, max_length=256)]
 
 
-class Answer(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Answer(Message):
     """A resource's answer to a hand-over, in the words of OCPP's ReserveNow."""
 
     tag: Tag
     status: Literal["Accepted", "Occupied", "Rejected", "Faulted", "Unavailable"]
 
 
-class Fence(Message, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Fence(Message):
     """A marker that the board sends itself through the broker to close a slot."""
 
-    nonce: Annotated[bytes, Meta(min_length=16, max_length=16)]
+    nonce: Annotated[bytes, Bounds(min_length=16, max_length=16)]
