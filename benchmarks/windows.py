@@ -18,8 +18,7 @@ import numpy as np
 
 import palmatch as pm
 from benchmarks.limit_ratios import play, ratio_of
-from palmatch.data.manhattan import manhattan
-from palmatch.data.tlc import read_spans, window
+from palmatch.data.tlc import manhattan, read_spans, window
 from palmatch.domains.mobility import ORIGIN
 from palmatch.problem import FloatArray
 from palmatch.studies.compare import compare

@@ -164,6 +164,9 @@ def test_windows_of_the_shared_records_are_found() -> None:
     assert records.days[1].per_minute[9 * 60 + 19] == 169 + 157
     assert records.warnings == ()
     edge = study.mobility_of_trips(TRIPS, [datetime(2016, 1, 29, 9, 18, 30)])
-    assert "2016-01-29 09:18:30: 83 of 154 vehicles stand where trips from before a gap of 27 days" in edge.warnings[0]
+    assert (
+        "2016-01-29 09:18:30: From 2016-01-02 00:51:55 to 2016-01-29 09:18:19 the file holds no trip"
+        in edge.warnings[0]
+    )
     with pytest.raises(InputError, match="2016-01-29 09:18:30 to 2016-01-29 09:20:00"):
         study.mobility_of_trips(TRIPS)

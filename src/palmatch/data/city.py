@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from palmatch.data.manhattan import within
 from palmatch.errors import InputError
 
 if TYPE_CHECKING:
@@ -171,6 +170,20 @@ def inside(latitude: ArrayLike, longitude: ArrayLike) -> NDArray[np.bool_]:
     array([ True, False])
     """
     return within(OUTLINE, latitude, longitude)
+
+
+def within(corners: Sequence[tuple[float, float]], latitude: ArrayLike, longitude: ArrayLike) -> NDArray[np.bool_]:
+    """Say which places are inside a polygon: a line to the east crosses its boundary an odd number of times."""
+    north, east = np.broadcast_arrays(np.asarray(latitude, dtype=np.float64), np.asarray(longitude, dtype=np.float64))
+    odd = np.zeros(north.shape, dtype=np.bool_)
+    for (north_a, east_a), (north_b, east_b) in zip(corners, (*corners[1:], corners[0]), strict=True):
+        if north_a == north_b:
+            continue  # An edge along the line is not crossed.
+        reached = (north_a > north) != (north_b > north)
+        # Where an edge is not reached, its crossing means nothing and may overflow; it is not looked at.
+        with np.errstate(all="ignore"):
+            odd ^= reached & (east < east_a + (north - north_a) * (east_b - east_a) / (north_b - north_a))
+    return odd
 
 
 def requests_at(hour: float) -> int:

@@ -17,12 +17,12 @@ from typing import Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from polars.exceptions import PanicException, PolarsError
 
+from palmatch.data.city import within
 from palmatch.data.columns import header_words
 from palmatch.data.files import PARQUET_MAGIC
-from palmatch.data.manhattan import manhattan as manhattan
 from palmatch.errors import InputError, in_a_sentence
 
 Times = NDArray[np.datetime64]
@@ -56,8 +56,7 @@ _CLOCKS: Final = ("%H:%M:%S%.f", "%H:%M", "%I:%M:%S%.f %p", "%I:%M %p")
 # The usual one is the same as the first of the others, but many times faster.
 _USUAL: Final = "%Y-%m-%d %H:%M:%S"
 _FORMATS: Final = tuple(f"{date} {clock}" for date in _DATES for clock in _CLOCKS)
-_EARLIEST: Final = datetime(1900, 1, 1)
-_LATEST: Final = datetime(2100, 1, 1)
+_PLAUSIBLE: Final = (datetime(1900, 1, 1), datetime(2100, 1, 1))
 # Rows in whose times the file's notations are looked for.
 _SAMPLE: Final = 1000
 _NEW_YORK_CLOCKS: Final = (None, "UTC", "Etc/UTC", "America/New_York", "US/Eastern")
@@ -68,25 +67,50 @@ ELSEWHERE: Final = "position outside New York"
 
 BEGINNING: Final = np.datetime64("0001-01-01T00:00:00", "us")
 _END: Final = np.datetime64("9999-12-31T00:00:00", "us")
-_SOUTH, _NORTH, _WEST, _EAST = 40.4, 41.1, -74.4, -73.4
+# A box around the city, its airports and suburbs: south, north, west, east.
+_BOX: Final = (40.4, 41.1, -74.4, -73.4)
 
-# How far back to look for the trips before a window. The first is enough for any minute of a complete month; the
-# others are for files with gaps, where each wider look costs another pass.
-_LOOKS_BACK: Final = tuple(np.timedelta64(minutes, "m") for minutes in (30, 8 * 60, 7 * 24 * 60))
-# A pause that chance makes less often than this is a gap in the file.
-_BY_CHANCE: Final = 1e-5
-# Shorter pauses than this share of a window do not change what is found in it, and times are of whole seconds.
-_SHARE: Final = 0.2
-_SHORTEST: Final = np.timedelta64(2, "s")
-# How many windows on either side a window is held against, and by which factor it has to be emptier than they.
-_BESIDE: Final = 10
-_EMPTIER: Final = 5
-# Fewer trips than this say nothing about how times are written, nor about how busy a file is.
-_FEW: Final = 20
-# Vehicles are where trips of the last minutes ended; a pause as long as this between these trips is worth a word.
-_PAUSE: Final = np.timedelta64(30, "s")
+# How far back the trips before a window are looked for first: enough for any minute of a complete month.
+_LOOK_BACK: Final = np.timedelta64(1, "h")
+# A pause is a gap of the file if it is a larger share of a window than this, and chance makes it less often than that.
+_SHARE, _BY_CHANCE = 0.2, 1e-5
 _SECOND: Final = np.timedelta64(1, "s")
-_MINUTE: Final = np.timedelta64(1, "m")
+
+
+# --- Manhattan ----------------------------------------------------------------------------------------------------
+
+# Drawn by hand, clockwise from the Battery. The line runs along the middle of the narrow waters (Harlem River,
+# the West Channel of the East River) and a little off the piers on the Hudson, because a taxi's receiver between
+# tall buildings is often a hundred metres off: a pick-up "in the river" was made on its bank. Roosevelt, Randalls,
+# Wards, Governors and Liberty Island and Marble Hill (across the Ship Canal) lie outside.
+_OUTLINE: Final = (
+    # Hudson, northwards
+    (40.7000, -74.0170), (40.7045, -74.0195), (40.7185, -74.0180), (40.7295, -74.0140), (40.7425, -74.0115),
+    (40.7575, -74.0070), (40.7660, -74.0015), (40.7720, -73.9965), (40.7865, -73.9865), (40.7965, -73.9785),
+    (40.8190, -73.9630), (40.8270, -73.9585), (40.8360, -73.9510), (40.8515, -73.9480), (40.8690, -73.9350),
+    (40.8790, -73.9275),
+    # Ship Canal, eastwards, south of Marble Hill
+    (40.8780, -73.9215), (40.8757, -73.9168), (40.8737, -73.9111), (40.8715, -73.9095),
+    # Harlem River, southwards
+    (40.8629, -73.9150), (40.8560, -73.9220), (40.8452, -73.9290), (40.8285, -73.9335), (40.8197, -73.9335),
+    (40.8138, -73.9330), (40.8076, -73.9320), (40.8035, -73.9282), (40.8000, -73.9280),
+    # East River, southwards, west of Wards Island and Roosevelt Island
+    (40.7895, -73.9370), (40.7820, -73.9415), (40.7755, -73.9410), (40.7700, -73.9465), (40.7650, -73.9510),
+    (40.7605, -73.9555), (40.7570, -73.9590), (40.7500, -73.9650), (40.7430, -73.9700), (40.7345, -73.9730),
+    (40.7265, -73.9705), (40.7180, -73.9725), (40.7100, -73.9765), (40.7080, -73.9905), (40.7062, -73.9990),
+    (40.7045, -74.0020), (40.6995, -74.0110),
+)  # fmt: skip
+
+
+def manhattan(latitude: ArrayLike, longitude: ArrayLike) -> NDArray[np.bool_]:
+    """Say which places, given in degrees, are on the island of Manhattan; a place that is not a number is not.
+
+    Examples
+    --------
+    >>> manhattan([40.7580, 40.6413], [-73.9855, -73.7781]).tolist()  # Times Square, Kennedy Airport
+    [True, False]
+    """
+    return within(_OUTLINE, latitude, longitude)
 
 
 # --- trips --------------------------------------------------------------------------------------------------------
@@ -156,12 +180,9 @@ def read_spans(path: Path, spans: Sequence[Span]) -> Trips:
         rows, columns = _scan(path)
         table = _typed(rows, columns, source=str(path)).with_row_index("row")
         time, wanted = pl.col(PICKUP_TIME), pl.lit(value=False)
-        for start, end in _joined(spans):
-            wanted |= pl.col(PICKUP_TIME).is_between(pl.lit(start), pl.lit(end), closed="left")
-        near, known = (
-            _in_new_york(*POSITIONS[:2]),
-            pl.col(POSITIONS[0]).is_not_nan() & pl.col(POSITIONS[1]).is_not_nan(),
-        )
+        for start, end in spans:
+            wanted |= time.is_between(pl.lit(start), pl.lit(end), closed="left")
+        known, near = pl.all_horizontal(pl.col(*POSITIONS[:2]).is_not_nan()), _in_new_york(*POSITIONS[:2])
         counted = table.select(
             pl.len().alias("rows"),
             (time.is_not_null() & ~wanted).sum().alias("outside"),
@@ -171,17 +192,15 @@ def read_spans(path: Path, spans: Sequence[Span]) -> Trips:
             time.min().alias("first"),
             time.max().alias("last"),
         )
-        kept = table.filter(wanted & near)
+        ended = pl.when(_in_new_york(*POSITIONS[2:])).then(pl.col(*POSITIONS[2:])).otherwise(float("nan"))
+        # Trips of one moment stay in the order of their rows.
+        kept = table.filter(wanted & near).with_columns(ended).sort(PICKUP_TIME, "row").drop("row")
         counts, trips = pl.collect_all([counted, kept], engine="streaming")
-    # Trips of one moment stay in the order of their rows.
-    trips = trips.sort(PICKUP_TIME, "row").drop("row")
     told = counts.row(0, named=True)
     first, last = (None if told[name] is None else np.datetime64(told[name], "us") for name in ("first", "last"))
-    lost = ~in_new_york(*(trips[role].to_numpy() for role in POSITIONS[2:]))
-    ends = {role: trips[role].set(pl.Series(values=lost), float("nan")) for role in POSITIONS[2:]}
     return Trips(
         source=str(path),
-        **{role: column.to_numpy() for role, column in ({name: trips[name] for name in trips.columns} | ends).items()},
+        **{column.name: column.to_numpy() for column in trips},
         dropped={reason: told[reason] for reason in (UNREADABLE_TIME, NO_POSITION, ELSEWHERE) if told[reason]},
         outside=told["outside"],
         rows=told["rows"],
@@ -273,7 +292,7 @@ def _parsed(text: pl.Expr, pattern: str) -> pl.Expr:
 
 
 def _plausible(times: pl.Expr) -> pl.Expr:
-    return pl.when(times.is_between(_EARLIEST, _LATEST, closed="left")).then(times)
+    return pl.when(times.is_between(*_PLAUSIBLE, closed="left")).then(times)
 
 
 def _tidied(text: pl.Expr) -> pl.Expr:
@@ -303,18 +322,9 @@ def _degrees(name: str, kind: pl.DataType, *, source: str) -> pl.Expr:
 
 
 def _in_new_york(latitude: str, longitude: str) -> pl.Expr:
-    return pl.col(latitude).is_between(_SOUTH, _NORTH) & pl.col(longitude).is_between(_WEST, _EAST)
-
-
-def _joined(spans: Sequence[Span]) -> list[Span]:
-    """Join spans that overlap, in ascending order."""
-    joined: list[Span] = []
-    for start, end in sorted(spans):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(joined[-1][1], end)
-        else:
-            joined.append((start, end))
-    return joined
+    """Say which places can be a New York taxi's at all."""
+    south, north, west, east = _BOX
+    return pl.col(latitude).is_between(south, north) & pl.col(longitude).is_between(west, east)
 
 
 def moment(at: datetime) -> np.datetime64:
@@ -324,11 +334,6 @@ def moment(at: datetime) -> np.datetime64:
             f"Expected a time on New York's clock without a zone, got {at.isoformat()}; leave the zone out."
         )
     return np.datetime64(at, "us")
-
-
-def in_new_york(latitude: Degrees, longitude: Degrees) -> NDArray[np.bool_]:
-    """Say which places can be a New York taxi's at all: a box around the city, its airports and suburbs."""
-    return (latitude >= _SOUTH) & (latitude <= _NORTH) & (longitude >= _WEST) & (longitude <= _EAST)
 
 
 def _columns_of(header: Sequence[str], *, source: str) -> dict[str, int]:
@@ -442,19 +447,18 @@ def windows(source: str | Path | Trips, ats: Iterable[datetime], *, seconds: flo
     starts = window_starts(ats, seconds)
     length = np.timedelta64(round(seconds * 1e6), "us")
     if isinstance(source, Trips):
-        return [_window(_found(source, at, length, since=BEGINNING), seconds) for at in starts]
-    found: dict[np.datetime64, _Found] = {}
-    for back in (*_LOOKS_BACK, None):
-        since = {at: BEGINNING if back is None else at - back for at in starts if at not in found}
-        if not since:
-            break
-        ends = {at: at + length + _room_after(length) for at in since}
-        trips = read_spans(Path(source), [(early, ends[at]) for at, early in since.items()])
-        for at, early in since.items():
-            candidate = _found(trips, at, length, since=early)
-            if candidate.enough or trips.first is None or early <= trips.first:
-                found[at] = candidate
-    return [_window(found[at], seconds) for at in starts]
+        found = [_window(source, at, length, since=BEGINNING, complete=True) for at in starts]
+    else:
+        path = Path(source)
+        trips = read_spans(path, [(at - _LOOK_BACK, at + length) for at in starts])
+        first = _END if trips.first is None else trips.first
+        found = [
+            _window(trips, at, length, since=at - _LOOK_BACK, complete=bool(at - _LOOK_BACK <= first)) for at in starts
+        ]
+        if None in found:
+            trips = read_spans(path, [(BEGINNING, at + length) for at in starts])
+            found = [_window(trips, at, length, since=BEGINNING, complete=True) for at in starts]
+    return [cut for cut in found if cut is not None]
 
 
 def window_starts(ats: Iterable[datetime], seconds: float) -> list[np.datetime64]:
@@ -473,74 +477,43 @@ def requests_per_minute(path: str | Path, day: date) -> NDArray[np.int64]:
     return np.bincount(minutes.astype(np.int64), minlength=24 * 60).astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Found:
-    """What the trips hold for one window, before it is known to be enough."""
+def _window(
+    trips: Trips, at: np.datetime64, length: np.timedelta64, *, since: np.datetime64, complete: bool
+) -> Window | None:
+    """Cut one window; None where the trips, read from `since` on, are too few before it and earlier ones may be there.
 
-    trips: Trips
-    at: np.datetime64
-    length: np.timedelta64
-    asked: int
-    requests: Degrees
-    vehicles: Degrees
-    passed_over: int
-    freed: Times
-
-    @property
-    def enough(self) -> bool:
-        return len(self.vehicles) == len(self.requests)
-
-
-def _found(trips: Trips, at: np.datetime64, length: np.timedelta64, *, since: np.datetime64) -> _Found:
-    """Look for one window; trips from before `since` were not all read, so they do not count."""
+    Trips from before `since` were not all read, so they do not count.
+    """
     edges = np.array([since, at, at + length], dtype="datetime64[us]")
     early, begin, end = (int(edge) for edge in np.searchsorted(trips.pickup_time, edges))
     asked = np.column_stack((trips.pickup_latitude[begin:end], trips.pickup_longitude[begin:end]))
-    requests = asked[manhattan(asked[:, 0], asked[:, 1])]
-    before = _latest_first(trips, early, begin)
-    freed = np.column_stack((trips.dropoff_latitude[before], trips.dropoff_longitude[before]))
-    chosen = np.flatnonzero(in_new_york(freed[:, 0], freed[:, 1]))[: len(requests)]
-    return _Found(
-        trips=trips,
-        at=at,
-        length=length,
-        asked=len(asked),
-        requests=requests,
-        vehicles=freed[chosen],
-        passed_over=int(chosen[-1]) + 1 - len(chosen) if len(chosen) else 0,
-        freed=trips.pickup_time[before[chosen]],
-    )
-
-
-def _latest_first(trips: Trips, early: int, begin: int) -> NDArray[np.int64]:
+    requests = asked[manhattan(*asked.T)]
     # Reversing the order would also reverse trips of one moment, which stay in the order of their rows.
-    order = np.argsort(-trips.pickup_time[early:begin].astype(np.int64), kind="stable")
-    return (order + early).astype(np.int64)
-
-
-def _window(found: _Found, seconds: float) -> Window:
-    if len(found.requests) == 0:
-        raise InputError(_no_request(found, seconds))
-    start = found.at.astype(datetime)
-    if not found.enough:
+    before = early + np.argsort(-trips.pickup_time[early:begin].astype(np.int64), kind="stable")
+    freed = np.column_stack((trips.dropoff_latitude[before], trips.dropoff_longitude[before]))
+    chosen = np.flatnonzero(~np.isnan(freed[:, 0]))[: len(requests)]
+    start, seconds = at.astype(datetime), float(length / _SECOND)
+    if len(chosen) < len(requests) and not complete:
+        return None
+    if len(requests) == 0:
+        raise InputError(_no_request(trips, start, seconds, len(asked)))
+    if len(chosen) < len(requests):
         raise InputError(
-            f"{found.trips.source}: found {len(found.vehicles)} usable drop-off places of trips asked for before "
-            f"{start}, expected {len(found.requests)}, one for each request of the {seconds:g} seconds from then; "
-            "choose a later time, or a file that begins earlier."
+            f"{trips.source}: found {len(chosen)} usable drop-off places of trips asked for before {start}, expected "
+            f"{len(requests)}, one for each request of the {seconds:g} seconds from then; choose a later time, or a "
+            "file that begins earlier."
         )
-    return Window(
-        start=start,
-        seconds=seconds,
-        requests=found.requests,
-        vehicles=found.vehicles,
-        dropped=dict(found.trips.dropped),
-        notes=_notes(found),
-        warnings=gap_warnings(found.trips.pickup_time, found.at, found.length, freed=found.freed),
-    )
+    notes, elsewhere, passed_over = [], len(asked) - len(requests), int(chosen[-1]) + 1 - len(chosen)
+    if elsewhere:
+        notes.append(f"Of {len(asked)} requests in New York, {elsewhere} were outside the area and are left out.")
+    if passed_over:
+        notes.append(f"Earlier trips passed over because their drop-off place does not count: {passed_over}.")
+    earliest = trips.pickup_time[before[chosen[-1]]]
+    warnings = gap_warnings(trips.pickup_time, at, length, since=earliest)
+    return Window(start, seconds, requests, freed[chosen], dict(trips.dropped), tuple(notes), warnings)
 
 
-def _no_request(found: _Found, seconds: float) -> str:
-    trips = found.trips
+def _no_request(trips: Trips, start: datetime, seconds: float, asked: int) -> str:
     if not trips.rows:
         return f"{trips.source} has a header and no rows, expected trips; download it again."
     left_out = [f"{count:,} left out for: {reason}" for reason, count in trips.dropped.items()]
@@ -552,117 +525,35 @@ def _no_request(found: _Found, seconds: float) -> str:
     first, last = (time.astype(datetime) for time in (trips.first, trips.last))
     rows = ", ".join([f"the file's {trips.rows:,} rows have pick-ups from {first} to {last}", *left_out])
     return (
-        f"{trips.source}: found no request inside the area in the {seconds:g} seconds from "
-        f"{found.at.astype(datetime)} ({found.asked} elsewhere; {rows}), expected at least one; choose another time."
+        f"{trips.source}: found no request inside the area in the {seconds:g} seconds from {start} ({asked} elsewhere; "
+        f"{rows}), expected at least one; choose another time."
     )
 
 
-def _notes(found: _Found) -> tuple[str, ...]:
-    notes, elsewhere = [], found.asked - len(found.requests)
-    if elsewhere:
-        notes.append(f"Of {found.asked} requests in New York, {elsewhere} were outside the area and are left out.")
-    if found.passed_over:
-        notes.append(f"Earlier trips passed over because their drop-off place does not count: {found.passed_over}.")
-    return tuple(notes)
+def gap_warnings(times: Times, at: np.datetime64, length: np.timedelta64, *, since: np.datetime64) -> tuple[str, ...]:
+    """Say where a file pauses between the earliest trip that left a vehicle and the end of a window, if it does.
 
-
-# --- what a window may lack -----------------------------------------------------------------------------------------
-
-
-def _room_after(length: np.timedelta64) -> np.timedelta64:
-    """Return how much of a file after a window has to be read to tell whether the window lies in a gap."""
-    return _BESIDE * length
-
-
-def gap_warnings(times: Times, at: np.datetime64, length: np.timedelta64, *, freed: Times) -> tuple[str, ...]:
-    """Say what a window [`at`, `at` + `length`) probably lacks.
+    One of n + 1 spacings of n trips at random times is longer than a share s of the whole with probability (1 - s)^n.
 
     Parameters
     ----------
     times : ndarray of datetime64
-        Ascending: when the trips around the window were asked for, inside or outside any area.
-    freed : ndarray of datetime64
-        When the trips were asked for at whose ends the window's vehicles stand.
+        Ascending: when trips were asked for, inside or outside any area.
+    since : datetime64
+        When the earliest trip was asked for at whose end one of the window's vehicles stands.
     """
-    inside = times[slice(*np.searchsorted(times, [at, at + length]))]
-    if not len(inside):
-        return ()
-    seconds = float(length / _SECOND)
-    if not _without_seconds(times):
-        missing = _pause(inside, at, length) or _hardly_any(times, at, length, found=len(inside))
-    elif length % _MINUTE:
-        missing = (
-            f"The times in this file have no seconds, so that a window of {seconds:g} seconds holds the trips of a "
-            "whole minute; choose --seconds 60, or a file with seconds."
-        )
-    else:
-        missing = None
-    return (*((missing,) if missing else ()), *_old_vehicles(at, freed, rate=(len(inside), seconds)))
-
-
-def _without_seconds(times: Times) -> bool:
-    return len(times) >= _FEW and bool((times == times.astype("datetime64[m]")).all())
-
-
-def _pause(inside: Times, at: np.datetime64, length: np.timedelta64) -> str | None:
-    """Tell of a stretch of the window without trips that is too long for chance."""
-    marks = np.concatenate(([at], inside, [at + length]))
+    end = at + length
+    inside = times[slice(*np.searchsorted(times, [since, end]))]
+    marks = np.concatenate(([since], inside, [end]))
     pauses = np.diff(marks)
     longest = int(pauses.argmax())
-    pause = pauses[longest]
-    if pause < max(_SHARE * length, _SHORTEST) or _chance_of_pause(len(inside), float(pause / length)) > _BY_CHANCE:
-        return None
-    where = "begins" if longest == 0 else "ends" if longest == len(pauses) - 1 else "has a gap"
-    return (
-        f"The file {where} within this window: for {pause / _SECOND:g} of its {length / _SECOND:g} seconds, from "
-        f"{marks[longest].astype(datetime):%H:%M:%S} on, it holds no trip, and {len(inside):,} in the others; requests "
-        "are missing."
-    )
-
-
-def _chance_of_pause(trips: int, share: float) -> float:
-    """Return how likely it is at most that trips at random times leave such a share of a window empty at a stretch.
-
-    One of trips + 1 spacings is longer than the share with probability (1 - share)^trips each.
-    """
-    return (trips + 1) * max(0.0, 1.0 - share) ** trips
-
-
-def _hardly_any(times: Times, at: np.datetime64, length: np.timedelta64, *, found: int) -> str | None:
-    """Tell of a window with hardly any trips beside windows with many."""
-    starts = at + np.arange(-_BESIDE, _BESIDE + 1) * length
-    counts = np.searchsorted(times, starts + length) - np.searchsorted(times, starts)
-    usual = float(np.quantile(counts, 0.75))
-    if usual < _FEW or _EMPTIER * found >= usual:
-        return None
-    return (
-        f"Hardly any trips: {found} in this window, and {usual:,.0f} and more in a quarter of the windows around it; "
-        "the file has a gap here, or holds a part of the trips only."
-    )
-
-
-def _old_vehicles(at: np.datetime64, freed: Times, *, rate: tuple[int, float]) -> tuple[str, ...]:
-    """Tell of vehicles from before a gap: trips of the last minutes are missing, so these come from earlier ones."""
-    if not len(freed):
-        return ()
-    pauses = np.diff(np.append(np.sort(freed), at))
-    longest = int(pauses.argmax())
-    trips, seconds = rate
-    # If trips came as often in the pause as in the window, all of them would have to fall into the window by chance.
-    by_chance = (seconds / (seconds + float(pauses[longest] / _SECOND))) ** trips
-    if pauses[longest] < _PAUSE or by_chance > _BY_CHANCE:
+    pause, (start, stop) = pauses[longest], (mark.astype(datetime) for mark in marks[longest : longest + 2])
+    chance = (len(inside) + 1) * (1 - float(pause / (end - since))) ** len(inside)
+    # Times are of whole seconds.
+    if pause < max(_SHARE * length, 2 * _SECOND) or chance > _BY_CHANCE:
         return ()
     return (
-        f"{longest + 1} of {len(freed)} vehicles stand where trips from before a gap of "
-        f"{_pause_in_words(pauses[longest])} ended, because the file begins or has a gap shortly before this window; "
-        "choose a later time for vehicles of "
-        "the last minutes.",
+        f"From {start:%Y-%m-%d %H:%M:%S} to {stop:%Y-%m-%d %H:%M:%S} the file holds no trip: it has a gap there, or "
+        "times without seconds, and requests are missing, or vehicles stand where earlier trips ended; choose another "
+        "time.",
     )
-
-
-def _pause_in_words(pause: np.timedelta64) -> str:
-    seconds = float(pause / _SECOND)
-    for length, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} seconds"
