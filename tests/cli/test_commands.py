@@ -188,8 +188,7 @@ def test_likely_places_change_the_matching_and_the_guarantee_says_whom_it_leaves
     assert "--likely goes with --domain mobility" in " ".join(refused.stderr.split())
 
 
-def test_compare_shows_the_limit_beside_methods(town, monkeypatch):
-    monkeypatch.setenv("PALMATCH_CACHE", str(town / "cache"))
+def test_compare_shows_the_limit_beside_methods(town):
     words = ("compare", "agents.csv", "vehicles.csv", "--edge", 4000, "--spacing", 1000, "--runs", 2)
     result = run(*words, "--methods", "limit,once", "--json", "limit.json", folder=town)
     assert result.returncode == 0, result.stderr
@@ -246,8 +245,7 @@ def test_demo_writes_a_page_and_its_pictures(tmp_path):
     assert all(name in page for name in pm.METHODS)
 
 
-def test_demo_shows_the_limit_when_asked(tmp_path, monkeypatch):
-    monkeypatch.setenv("PALMATCH_CACHE", str(tmp_path / "cache"))
+def test_demo_shows_the_limit_when_asked(tmp_path):
     words = ("demo", "--limit", "--out", "page", "--hour", 5, "--runs", 1, "--json", "rows.json")
     result = run(*words, folder=tmp_path)
     assert result.returncode == 0, result.stderr

@@ -148,8 +148,7 @@ def test_mistakes_are_one_sentence_and_exit_status_2(
         assert word in result.stderr
 
 
-def test_the_limit_is_a_row_at_every_budget_and_a_forbidden_area(town: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PALMATCH_CACHE", str(town / "cache"))
+def test_the_limit_is_a_row_at_every_budget_and_a_forbidden_area(town: Path) -> None:
     words = ("compare", "agents.csv", "vehicles.csv", *QUICK, "--epsilon", "0.5,2", "--json", "limit.json")
     result = run(*words, "--methods", "limit,once", "--page", "limited", folder=town)
     assert result.returncode == 0, result.stderr

@@ -15,10 +15,9 @@ from palmatch.methods.reports import reporting
 from palmatch.problem import Problem
 from palmatch.studies import blackbox
 from palmatch.studies.audit import worst_report
-from palmatch.studies.blackbox import as_type, candidates, most_varied, watched
-from studies.test_audit import REPORTED, duel
-from studies.test_audit_capacities import reviewers
-from studies.test_audit_pairs import partners
+from palmatch.studies.blackbox import as_type, most_varied, watched
+from studies.attacks import attacked, duel, partners, reviewers
+from studies.test_audit import REPORTED
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +44,7 @@ def test_the_black_box_agrees_with_the_exact_epsilon_of_a_known_channel(monkeypa
     # Two cells at ε = 1: the report as drawn has exactly that. Fixed seed; over seeds a bound above 1 has 1e-6.
     problem, settings = duel(), Settings(epsilon=1.0)
     exact, beyond = worst_report(reporting(Workspace(problem), settings), np.ones(problem.agents))
-    claim = blackbox.claim_of(problem, "hungarian-once", 0, settings)
-    found = blackbox.attack(
-        problem, "hungarian-once", 0, candidates(problem, 0, count=2), crowd="known", claim=claim, games=8000,
-        known=True, settings=settings, error=1e-6, seed=4, worlds=1,
-    )  # fmt: skip
+    found = attacked(problem, "hungarian-once", settings, games=8000, worlds=1, seed=4)
     assert exact == pytest.approx(1.0, abs=1e-12)
     assert not beyond
     assert 0.8 * exact < found.bound.epsilon <= exact

@@ -33,6 +33,7 @@ from palmatch.studies.blackbox import (
     observe,
     stress_problem,
 )
+from studies.attacks import duel, partners
 
 STATED = [name for name, method in pm.METHODS.items() if method.notion == "PLDP"]
 REPORTED = [name for name, method in pm.METHODS.items() if method.matcher]
@@ -49,12 +50,6 @@ def test_every_stage_tells_that_it_is_done_whatever_the_number_of_games() -> Non
     audit(duel(), "once", games=20, seed=3, progress=lambda what, done, total: told.update({what: (done, total)}))
     assert set(told) >= {"as given", "others known", "stress"}
     assert set(told.values()) == {(40, 40)}
-
-
-def duel(agents: int = 4, *, ratio: float = 3.0) -> Problem:
-    """Two types with opposite utilities, in turn, so that everything is contested where there are many."""
-    types = [[0.9, 0.9 / ratio], [0.9 / ratio, 0.9]]
-    return pm.table.problem([types[n % 2] for n in range(agents)], ["here"] * agents, {"here": types})
 
 
 # Every method that states something is audited, and nothing is found where nothing is wrong.
@@ -229,7 +224,7 @@ def test_a_large_crowd_is_audited_by_the_region_of_the_target(night, monkeypatch
     assert {one.agent for one in found.attacks} == {night.agent_ids[3]}
 
 
-def test_what_cannot_be_audited_is_said_in_a_sentence(night):
+def test_what_cannot_be_audited_is_said_in_a_sentence(night, monkeypatch):
     with pytest.raises(InputError, match="no audit of 'alma', which states no PLDP guarantee: choose from once"):
         audit(night, "alma")
     with pytest.raises(InputError, match="at least 8 games"):
@@ -246,6 +241,9 @@ def test_what_cannot_be_audited_is_said_in_a_sentence(night):
     for method in ("once", "palma"):
         with pytest.raises(InputError, match="nothing to tell apart"):
             audit(alone, method, games=8)
+    monkeypatch.setattr("palmatch.studies.audit._MOST_AGENTS", 4)
+    with pytest.raises(InputError, match="at most 4 agents"):
+        audit(partners(), "once", games=40)
 
 
 def test_every_test_that_is_said_to_catch_a_planted_bug_exists():

@@ -14,7 +14,8 @@ from palmatch.limits.certificate import to_json
 from palmatch.methods import Settings, Workspace, prepare
 from palmatch.methods.opening import prior_of
 from palmatch.studies import limit as study
-from palmatch.studies.limit import PublicKnowledge, estimate
+from palmatch.studies.compare import compare
+from palmatch.studies.limit import LIMIT, PublicKnowledge, estimate
 
 # The mean of 500 crowds is known to within about 2 % of the bound, at an error probability of 1e-7.
 CROWDS = 500
@@ -191,3 +192,30 @@ def test_the_interval_covers_the_mean_of_known_numbers():
     covered = sum(e.low <= 0.0 <= e.high for e in (estimate(list(chance.normal(size=40))) for _ in range(2000)))
     # 1900 expected, with a standard deviation of 9.7: 5.2 of them are 51.
     assert abs(covered - 1900) <= 51
+
+
+def test_a_comparison_with_the_limit_plays_agents_drawn_from_the_prior(town):
+    result = compare(town.problem, [LIMIT, "once", "hungarian"], epsilon=[2.0, 0.5], runs=3)
+    low, high = result.rows_of(LIMIT)
+    assert (low.epsilon, high.epsilon) == (0.5, 2.0)
+    assert low.loss_mean > high.loss_mean
+    once, best = result.rows_of("once")[0], result.rows_of("hungarian")[0]
+    assert low.loss_mean == result.limit.bounds[0].loss > 0
+    assert best.loss_mean == pytest.approx(0, abs=1e-12)
+    runs = result.runs_of("once", 0.5)
+    assert len({run.optimum for run in runs}) == 3
+    lost = 1 - sum(run.matching.welfare for run in runs) / sum(run.optimum for run in runs)
+    assert once.loss_mean == pytest.approx(lost, abs=1e-12)
+    assert LIMIT not in result.runs
+    assert not np.array_equal(result.problem.types, town.problem.types)
+
+
+def test_the_preparation_is_shared_between_crowds_and_changes_nothing(town):
+    problem = town.problem
+    base = Workspace(problem)
+    first = prepare(base, "once")
+    for crowd in PublicKnowledge.of(problem).crowds(2, 5):
+        shared = prepare(base.with_types(crowd), "once").play(1)
+        alone = pm.match(crowd, "once", seed=1)
+        np.testing.assert_array_equal(shared.resource_of, alone.resource_of)
+    np.testing.assert_array_equal(first.play(1).resource_of, pm.match(problem, "once", seed=1).resource_of)

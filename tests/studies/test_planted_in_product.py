@@ -25,8 +25,8 @@ from palmatch.methods import Settings, Workspace, assembly, reports, workspace
 from palmatch.problem import Problem
 from palmatch.streams import Randomness, keys_of, randomness, streams
 from palmatch.studies.audit import audit
-from palmatch.studies.blackbox import Attack, attack, candidates, claim_of
 from plain_game import simulate_plainly
+from studies.attacks import attacked, duel
 
 OPPOSITES = [[0.9, 0.3, 0.35], [0.3, 0.9, 0.35]]
 REPORTED = [name for name, method in pm.METHODS.items() if method.matcher]
@@ -36,33 +36,6 @@ ONE_PICK = Settings(epsilon=0.2, truth_selection=1.0, accountant="pure")
 def crowd(agents: int = 4) -> Problem:
     """Agents of two opposite types for three resources."""
     return pm.table.problem([OPPOSITES[n % 2] for n in range(agents)], ["here"] * agents, {"here": OPPOSITES})
-
-
-def duel(agents: int) -> Problem:
-    """Agents of two opposite types for two resources."""
-    types = [[0.8, 0.3], [0.3, 0.8]]
-    return pm.table.problem([types[n % 2] for n in range(agents)], ["here"] * agents, {"here": types})
-
-
-def attacked(
-    problem: Problem, method: str, *, settings: Settings | None = None, games: int = 300, worlds: int = 4
-) -> Attack:
-    """The black box against the first agent, with as few types as there are."""
-    chosen = settings or Settings()
-    return attack(
-        problem,
-        method,
-        0,
-        candidates(problem, 0, count=2),
-        crowd="planted",
-        claim=claim_of(problem, method, 0, chosen),
-        games=games,
-        known=True,
-        settings=chosen,
-        error=1e-6,
-        seed=2,
-        worlds=worlds,
-    )
 
 
 # Reports: what follows must not look at the cell, at the truth, or at the report's own randomness again.
@@ -88,10 +61,10 @@ def test_ties_of_equal_reports_broken_by_true_utility_are_flagged(monkeypatch):
         return reports.MatchOutcome(found, 0, Trace.of_reports(reported) if trace else None)
 
     settings = Settings(epsilon=0.5)
-    assert not attacked(crowd(), "hungarian-once", settings=settings).broken
+    assert not attacked(crowd(), "hungarian-once", settings, games=300).broken
     method = replace(pm.METHODS["hungarian-once"], prepare=reports.on_reports(reports.reporting, leaking))
     monkeypatch.setitem(pm.METHODS._methods, "hungarian-once", method)
-    found = attacked(crowd(), "hungarian-once", settings=settings)
+    found = attacked(crowd(), "hungarian-once", settings, games=300)
     assert found.broken, found.verdict
 
 
@@ -105,7 +78,7 @@ def test_opening_prices_from_true_positions_are_flagged(monkeypatch):
         return run_auction(lists, np.zeros(width), 0.01, stream_keys=streams(0, keys), round_limit=100).prices
 
     monkeypatch.setattr(reports, "reserve_prices", leaking)
-    found = attacked(crowd(), "once")
+    found = attacked(crowd(), "once", games=300)
     assert found.broken, found.verdict
 
 
@@ -118,7 +91,7 @@ def test_a_report_that_is_drawn_twice_is_flagged(monkeypatch):
         other[0] = reports.draw_reports(plan, randomness(keys, next(seeds)))[0]
         return honest(plan, other)
 
-    assert not attacked(problem, "hungarian-once").broken
+    assert not attacked(problem, "hungarian-once", games=300).broken
     monkeypatch.setattr(reports, "value_lists", again)
     # Where a tie gives agent 0 the same resource after either report, the second draw is not seen: try more worlds.
     found = attacked(problem, "hungarian-once", games=1600, worlds=16)
@@ -130,7 +103,7 @@ def test_a_report_drawn_from_public_randomness_is_flagged(monkeypatch):
     monkeypatch.setattr(
         reports, "draw_reports", lambda plan, chance: honest(plan, replace(chance, private=chance.public))
     )
-    found = attacked(crowd(), "hungarian-once", worlds=12)
+    found = attacked(crowd(), "hungarian-once", games=300, worlds=12)
     assert found.broken, found.verdict
 
 
@@ -178,15 +151,15 @@ def test_private_streams_of_sixteen_bits_are_flagged(monkeypatch):
 
 
 def test_a_first_pick_that_is_not_charged_is_flagged(monkeypatch):
-    problem, honest = duel(4), assembly.privacy_filter
+    problem, honest = duel(4, ratio=8 / 3), assembly.privacy_filter
 
     def free(*args, **options):
         found = honest(*args, **options)
         return replace(found, first=np.zeros_like(found.first))
 
-    assert not attacked(problem, "palma", settings=ONE_PICK, games=800).broken
+    assert not attacked(problem, "palma", ONE_PICK, games=800).broken
     monkeypatch.setattr(assembly, "privacy_filter", free)
-    found = attacked(problem, "palma", settings=ONE_PICK, games=800)
+    found = attacked(problem, "palma", ONE_PICK, games=800)
     assert found.broken, found.verdict
 
 
@@ -200,7 +173,7 @@ def test_truth_and_noise_swapped_are_flagged(monkeypatch):
         return rules._replace(truth_selection=GRID - rules.truth_selection, truth_backoff=GRID - rules.truth_backoff)
 
     monkeypatch.setattr(assembly, "rules_of", swapped)
-    found = attacked(problem, "palma", settings=settings, games=1000)
+    found = attacked(problem, "palma", settings, games=1000)
     assert found.broken, found.verdict
 
 
@@ -219,19 +192,19 @@ def test_exhausted_agents_that_are_not_latched_are_flagged(agent, monkeypatch):
     # One object for each agent plays the same game as the compiled one, and can be told to forget.
     monkeypatch.setattr(assembly, "simulate", partial(simulate_plainly, agent=agent))
     settings = Settings(epsilon=1.02, truth_selection=1.0, truth_backoff=0.5, accountant="pure")
-    found = attacked(duel(6), "palma", settings=settings, games=800)
+    found = attacked(duel(6, ratio=8 / 3), "palma", settings, games=800)
     assert found.broken == (agent is Forgetful), found.verdict
 
 
 def test_an_agent_of_a_crowd_that_acts_off_the_grid_is_flagged(monkeypatch):
     problem, settings = between_the_places(), Settings(epsilon=1.0, truth_backoff=1.0, accountant="pure")
     assert Workspace(problem).regions.grid is not None
-    assert not attacked(problem, "palma", settings=settings).broken
+    assert not attacked(problem, "palma", settings, games=300).broken
     honest = workspace.own_utilities
     monkeypatch.setattr(
         workspace, "own_utilities", lambda problem, own, *, snapped: honest(problem, own, snapped=False)
     )
-    found = attacked(problem, "palma", settings=settings)
+    found = attacked(problem, "palma", settings, games=300)
     assert found.broken, found.verdict
 
 
@@ -251,8 +224,8 @@ def test_the_papers_accounting_is_broken_where_the_first_pick_is_dear():
     problem = pm.table.problem([types[n % 2] for n in range(4)], ["here"] * 4, {"here": types}, interest=2)
     # One charged action fits; the pick before it is free, and tells as much again.
     settings = Settings(epsilon=3.3, truth_selection=1.0, truth_backoff=1.0)
-    paper = attacked(problem, "published", settings=settings, games=2500)
+    paper = attacked(problem, "published", settings, games=2500)
     assert paper.broken, paper.verdict
-    ours = attacked(problem, "palma", settings=settings, games=1000)
+    ours = attacked(problem, "palma", settings, games=1000)
     assert not ours.broken, ours.verdict
     assert ours.bound.epsilon > 1.5

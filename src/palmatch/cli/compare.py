@@ -26,7 +26,7 @@ from palmatch.report.units import fairness_table, loss_in_words
 from palmatch.studies.compare import COMPARED, Comparison, Row, lost_at
 from palmatch.studies.compare import compare as compare_methods
 from palmatch.studies.fairness import fairness
-from palmatch.studies.limit import CONFIDENCE, LIMIT, LimitPoint
+from palmatch.studies.limit import CONFIDENCE, LIMIT, Limit
 
 HELP = "Compare methods on the same files: welfare lost, privacy spent, rounds, with spread over runs."
 EXAMPLES = (
@@ -160,8 +160,8 @@ def _print_summary(results: Sequence[Comparison], where: str, runs: int, setting
             "Least: the utility of the worst served. Low: the share of its side with less than half the mean. --json "
             "has the sorted curves."
         )
-    if results[0].limit:
-        tell_limit([point for result in results for point in result.limit])
+    if results[0].limit is not None:
+        tell_limit(results[0].limit)
     show.say(show.FROM_THE_TRUTH)
     if _private_methods(results):
         show.say(f"Not to be published: {show.PRIVATE_EPSILON}")
@@ -218,13 +218,13 @@ def _show_losses(rows: Sequence[Row], title: Callable[[Row], str]) -> None:
     show.show_table(["loss in %", *titles], lines)
 
 
-def tell_limit(points: Sequence[LimitPoint]) -> None:
+def tell_limit(limit: Limit) -> None:
     """Say what the row of the limit means, and on what the other rows were then played."""
     show.say(
-        f"limit: no ε-PLDP method{show.with_delta(points[0].delta)} loses less in expectation, interactive or "
+        f"limit: no ε-PLDP method{show.with_delta(limit.bounds[0].delta)} loses less in expectation, interactive or "
         "centralised; methods of other guarantees may. It is about agents drawn from the public prior, so every run "
         "drew its own. Losses of methods are 1 - mean welfare / mean optimum; the limit's is against the lower "
-        f"{100 * CONFIDENCE:g} % confidence bound of the expected optimum ({points[0].optimum.crowds:,} crowds). "
+        f"{100 * CONFIDENCE:g} % confidence bound of the expected optimum ({limit.optimum.crowds:,} crowds). "
         "palmatch limit writes its proof."
     )
 
@@ -285,8 +285,8 @@ def _size(result: Comparison) -> dict[str, object]:
 
 def _plain(row: Row, result: Comparison) -> dict[str, object]:
     """Return a row as plain data; that of the limit with the bound on welfare and the optimum that it refers to."""
-    point = next((point for point in result.limit if row.method == LIMIT and point.epsilon == row.epsilon), None)
-    if point is None:
+    if row.method != LIMIT or result.limit is None:
         return asdict(row)
-    bounds = {"welfare_at_most": point.welfare, "certified": point.certified, "reached": point.reached}
-    return asdict(row) | bounds | {"optimum": asdict(point.optimum)}
+    bound = next(bound for bound in result.limit.bounds if bound.epsilon == row.epsilon)
+    figures = {"welfare_at_most": bound.welfare, "certified": bound.certified, "reached": bound.reached}
+    return asdict(row) | figures | {"optimum": asdict(result.limit.optimum)}

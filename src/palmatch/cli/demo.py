@@ -76,7 +76,7 @@ def command(
         show.say_seeded(seed)
         show_rows(sorted(result.rows, key=lambda row: row.loss_mean))
         explain_rows(result.rows)
-        if result.limit:
+        if result.limit is not None:
             tell_limit(result.limit)
         show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is synthetic.")
         show.say(f"The files are {folder / 'agents.csv'} and {folder / 'vehicles.csv'}. Match them yourself:")

@@ -29,21 +29,15 @@ from palmatch.studies.blackbox import (
     games_for,
     most_varied,
     neighbours_only,
-    remembering,
+    stages,
     stress_problem,
 )
 
 # Games with either type unless a number or a resolution is given.
 GAMES = 2000
 
-# Types that pilot games choose two from.
-_CANDIDATES = 4
-
 # Beyond this many agents the target's own region stands for all of them.
 _MOST_AGENTS = 2000
-
-# Fresh streams that are compared; that two of them, of 64 bits each, agree has a probability below 1e-9.
-_STREAMS = 1 << 15
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,19 +174,17 @@ def audit(
     if problem.agents > _MOST_AGENTS:
         played, place = neighbours_only(problem, target), 0
         notes.append(f"Of {problem.agents:,} agents only those of the target's region play, so that it takes no hours.")
-    types = candidates(problem, target, count=_CANDIDATES)
-    crowds = (
-        ("as given", played, place, False),
-        ("others known", played, place, True),
-        ("stress", stress_problem(problem, target), target if problem.pairs else 0, True),
-    )
-    watch = remembering()
+    types = candidates(problem, target, count=4)
+    given = stages(played, method, place, types, chosen)
+    rivals = stages(stress_problem(problem, target), method, target if problem.pairs else 0, types, chosen)
     attacks = [
         attack(
-            crowd, method, row, types, crowd=words, claim=claim, games=games, known=known, settings=chosen, error=error,
-            seed=None if seed is None else seed + number, watch=watch, progress=of_stage(progress, words),
+            those, crowd=crowd, claim=claim, games=games, known=known, error=error,
+            seed=None if seed is None else seed + number, progress=of_stage(progress, crowd),
         )
-        for number, (words, crowd, row, known) in enumerate(crowds)
+        for number, (crowd, those, known) in enumerate(
+            (("as given", given, False), ("others known", given, True), ("stress", rivals, True))
+        )
     ]  # fmt: skip
     exact, violations = None, []
     if METHODS.find(method).matcher is not None:
@@ -225,8 +217,10 @@ def worst_report(plan: ReportPlan, budget: FloatArray) -> tuple[float, bool]:
 
 def _streams_repeat(workspace: Workspace) -> bool:
     """Whether private streams that have to be fresh come twice: then an observer can guess them."""
-    calls = -(-_STREAMS // workspace.problem.agents)
-    found = np.concatenate([workspace.randomness(None).private for _ in range(min(calls, _STREAMS))])[:_STREAMS]
+    # That two of so many streams, of 64 bits each, agree has a probability below 1e-9.
+    compared = 1 << 15
+    calls = -(-compared // workspace.problem.agents)
+    found = np.concatenate([workspace.randomness(None).private for _ in range(calls)])[:compared]
     return len(np.unique(found)) < len(found)
 
 

@@ -87,7 +87,7 @@ def bound_at(threshold: float, first: FloatArray, second: FloatArray, *, delta: 
 
 def epsilons(hits: IntArray, games: int, alarms: IntArray, others: int, *, delta: float, error: float) -> FloatArray:
     """Return the bound on ε for pairs of counts: `hits` of `games` true, `alarms` of `others` false positives."""
-    low, high = lower_rate(hits, games, error / 2), upper_rate(alarms, others, error / 2)
+    low, high = _lower_rate(hits, games, error / 2), 1.0 - _lower_rate(others - alarms, others, error / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         forth = np.log(np.maximum(low - delta, 0.0) / high)
         back = np.log(np.maximum(1 - high - delta, 0.0) / (1 - low))
@@ -95,15 +95,10 @@ def epsilons(hits: IntArray, games: int, alarms: IntArray, others: int, *, delta
     return best
 
 
-def lower_rate(hits: IntArray, games: int, error: float) -> FloatArray:
+def _lower_rate(hits: IntArray, games: int, error: float) -> FloatArray:
     """Return the lower bound of Clopper and Pearson on a rate."""
     bound: FloatArray = np.where(hits == 0, 0.0, beta.ppf(error, np.maximum(hits, 1), games - hits + 1))
     return bound
-
-
-def upper_rate(hits: IntArray, games: int, error: float) -> FloatArray:
-    """Return the upper bound of Clopper and Pearson on a rate."""
-    return 1.0 - lower_rate(games - hits, games, error)
 
 
 def flagged_from(games: int, *, claimed: float, delta: float, error: float) -> float:
@@ -163,12 +158,6 @@ def _at_least(scores: FloatArray, thresholds: FloatArray) -> IntArray:
 # Actions of the target that have a symbol for each prefix; after these comes the whole course of them.
 _PREFIXES = 12
 
-# Actions of the target that are looked at one by one.
-_MOST_STEPS = 400
-
-# Columns for what each other agent holds, at most.
-_MOST_COLUMNS = 400
-
 # What of a game a chain of symbols tells, from coarse to fine.
 CHAINS = ("own actions", "holdings", "other agents", "everything")
 
@@ -196,18 +185,19 @@ def observe(matching: Matching, target: int) -> Observation:
     """Return what was seen of a game."""
     trace = matching.trace
     own = np.zeros(0, dtype=np.bool_) if trace is None else trace.agent == target
-    stated = hash((matching.guarantee, _figures(matching)))
+    figures = (matching.epsilon.tobytes(), matching.charged.tobytes()) if matching.epsilon_is_public else ()
     mine, theirs = (0, 0) if trace is None else (_rows(trace, own), _rows(trace, ~own))
     units = matching.units
     mine_of = units[:, 0] == target
     held, others_hold = (hash(units[rows].tobytes()) for rows in (mine_of, ~mine_of))
-    steps = () if trace is None else _steps(trace, own)
+    # What the target did, a symbol each: which resource, and what came of it.
+    steps = () if trace is None else tuple((trace.resource[own] * len(Outcome) + trace.outcome[own]).tolist())
     prefixes = refined(*steps[:_PREFIXES])
     chains = (
         (*prefixes, *refined(prefixes[-1] if prefixes else 0, mine, held)),
         refined(held, others_hold, matching.rounds),
         refined(matching.rounds, others_hold, theirs),
-        refined(stated, mine, held, others_hold, matching.rounds, theirs),
+        refined(hash((matching.guarantee, figures)), mine, held, others_hold, matching.rounds, theirs),
     )
     return Observation(chains, steps, _numbers(matching, units, target))
 
@@ -221,22 +211,10 @@ def refined(*parts: int) -> tuple[int, ...]:
     return tuple(symbols)
 
 
-def _figures(matching: Matching) -> tuple[bytes, ...]:
-    """Return per-agent figures that may be published."""
-    return (matching.epsilon.tobytes(), matching.charged.tobytes()) if matching.epsilon_is_public else ()
-
-
 def _rows(trace: Trace, rows: NDArray[np.bool_] | slice) -> int:
     """Return one number for some rows of a trace."""
     columns = (trace.step, trace.agent, trace.resource, trace.outcome, trace.offer)
     return hash(tuple(np.ascontiguousarray(column[rows]).tobytes() for column in columns))
-
-
-def _steps(trace: Trace, own: NDArray[np.bool_]) -> tuple[int, ...]:
-    """Return what the target did, a symbol each: which resource, and what came of it."""
-    first = np.flatnonzero(own)[:_MOST_STEPS]
-    symbols: list[int] = (trace.resource[first] * len(Outcome) + trace.outcome[first]).tolist()
-    return tuple(symbols)
 
 
 def _numbers(matching: Matching, units: IntArray, target: int) -> FloatArray:
@@ -246,7 +224,8 @@ def _numbers(matching: Matching, units: IntArray, target: int) -> FloatArray:
     if matching.epsilon_is_public:
         parts.append(np.array([matching.epsilon[target], matching.charged[target], matching.charged.sum()]))
     holder, held = units.T
-    if agents * resources <= _MOST_COLUMNS:
+    # Of few agents a column for each pair, or else for what the target holds.
+    if agents * resources <= 400:
         parts.append(np.bincount(holder * resources + held, minlength=agents * resources))
     else:
         parts.append(np.bincount(held[holder == target], minlength=resources))
@@ -274,15 +253,6 @@ Scores: TypeAlias = Callable[[Observations], FloatArray]
 # A symbol is worth as many games of its own as this before it outweighs the coarser one: rare ones say little.
 _PRIOR_GAMES = 2.0
 
-# No count of games makes surer than this.
-_SURE = 1e-9
-
-# Stands before the first action.
-_START = -1
-
-# The ridge of the linear test, in games.
-_RIDGE = 1.0
-
 STEPS, LINEAR = "own actions step by step", "a linear test"
 
 
@@ -308,7 +278,7 @@ def by_frequency(first: Observations, second: Observations, chain: int) -> Score
                 break
             one, two = np.array(counts[place]) * shares * 2
             chance = (one + _PRIOR_GAMES * chance) / (one + two + _PRIOR_GAMES)
-        return float(logit(min(max(chance, _SURE), 1 - _SURE)))
+        return float(logit(chance))
 
     return lambda observations: np.array([score(seen) for seen in observations])
 
@@ -318,7 +288,7 @@ def by_steps(first: Observations, second: Observations) -> Scores:
     pairs: tuple[Counter[tuple[int, int]], ...] = (Counter(), Counter())
     for side, observations in enumerate((first, second)):
         for seen in observations:
-            pairs[side].update(pairwise((_START, *seen.steps)))
+            pairs[side].update(pairwise((-1, *seen.steps)))
     before = [Counter[int]() for _ in pairs]
     for side, counted in enumerate(pairs):
         for (last, _), times in counted.items():
@@ -335,7 +305,7 @@ def by_steps(first: Observations, second: Observations) -> Scores:
 
     ratios = {pair: ratio(pair) for pair in pairs[0] | pairs[1]}
     return lambda observations: np.array(
-        [sum(ratios.get(pair, 0.0) for pair in pairwise((_START, *seen.steps))) for seen in observations]
+        [sum(ratios.get(pair, 0.0) for pair in pairwise((-1, *seen.steps))) for seen in observations]
     )
 
 
@@ -353,19 +323,13 @@ def by_line(first: Observations, second: Observations) -> Scores:
 
     def loss(weights: FloatArray) -> tuple[float, FloatArray]:
         margin = features @ weights
-        value = float(np.logaddexp(0.0, margin).sum() - truth @ margin + _RIDGE / 2 * weights @ weights)
-        return value, features.T @ (expit(margin) - truth) + _RIDGE * weights
+        # A ridge of one game.
+        value = float(np.logaddexp(0.0, margin).sum() - truth @ margin + weights @ weights / 2)
+        return value, features.T @ (expit(margin) - truth) + weights
 
     weights = minimize(loss, np.zeros(features.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
     return lambda observations: scaled(np.array([seen.numbers for seen in observations])) @ weights
 
-
-# Rivals for each resource, and in all: enough that the target acts as often as its budget allows.
-_RIVALS_EACH = 2
-_MOST_RIVALS = 80
-
-# Types and resources that are looked at to find types that differ.
-_MOST_TYPES, _MOST_RESOURCES = 4096, 512
 
 # The row that stands for the agent's own type, which need not be one of the possible types.
 OWN = -1
@@ -394,11 +358,9 @@ def candidates(problem: Problem, target: int, *, count: int) -> list[Candidate]:
     region = problem.regions[int(problem.region_index[target])]
     types = problem.domain.types_of(region)
     found = [] if target in problem.uncovered else [Candidate(OWN, problem.types[target])]
-    rows = np.unique(np.linspace(0, len(types) - 1, min(len(types), _MOST_TYPES)).astype(np.int64))
-    some = _columns(problem)
-    profiles = np.log(problem.domain.utility(types[rows], some))
-    known = np.log(problem.domain.utility(np.array([one.type for one in found] or types[:1]), some))
-    apart = np.min([np.abs(profiles - profile).max(axis=1) for profile in known], axis=0)
+    rows, profiles = _profiles(problem, types, 4096)
+    known = _profiles(problem, np.array([one.type for one in found] or types[:1]), 1)[1]
+    apart = np.abs(profiles - known).max(axis=1)
     while len(found) < count and apart.max() > 0:
         farthest = int(apart.argmax())
         found.append(Candidate(int(rows[farthest]), types[rows[farthest]]))
@@ -410,17 +372,18 @@ def candidates(problem: Problem, target: int, *, count: int) -> list[Candidate]:
 
 def most_varied(problem: Problem) -> int:
     """Return the first agent of the region whose possible types differ most: public knowledge."""
-    some = _columns(problem)
-    spread = []
-    for region in problem.regions:
-        types = problem.domain.types_of(region)
-        rows = np.unique(np.linspace(0, len(types) - 1, min(len(types), 64)).astype(np.int64))
-        spread.append(float(np.ptp(np.log(problem.domain.utility(types[rows], some)), axis=0).max()))
+    profiles = (_profiles(problem, problem.domain.types_of(region), 64)[1] for region in problem.regions)
+    spread = [float(np.ptp(profile, axis=0).max()) for profile in profiles]
     return int(np.flatnonzero(problem.region_index == int(np.argmax(spread)))[0])
 
 
-def _columns(problem: Problem) -> IntArray:
-    return np.unique(np.linspace(0, problem.resources - 1, min(problem.resources, _MOST_RESOURCES)).astype(np.int64))
+def _profiles(problem: Problem, types: FloatArray, most: int) -> tuple[IntArray, FloatArray]:
+    """Return up to `most` rows of possible types, evenly, and the logs of their utilities for up to 512 resources."""
+    rows, columns = (
+        np.unique(np.linspace(0, count - 1, min(count, cap)).astype(np.int64))
+        for count, cap in ((len(types), most), (problem.resources, 512))
+    )
+    return rows, np.log(problem.domain.utility(types[rows], columns))
 
 
 def stress_problem(problem: Problem, target: int) -> Problem:
@@ -433,7 +396,8 @@ def stress_problem(problem: Problem, target: int) -> Problem:
         return _among_representatives(problem, target)
     region = problem.regions[int(problem.region_index[target])]
     representative = problem.domain.types_of(region)[problem.domain.representative(region)]
-    rivals = min(_RIVALS_EACH * int(problem.capacity.sum()), _MOST_RIVALS)
+    # Enough that the target acts as often as its budget allows.
+    rivals = min(2 * int(problem.capacity.sum()), 80)
     name = problem.agent_ids[target]
     return _with_agents(
         problem,
@@ -499,12 +463,6 @@ def _with_agents(
 # Is told (games played, games in all) from time to time.
 Progress: TypeAlias = Callable[[int, int], None]
 
-# Games with each candidate in each world that choose the pair and the world: one in 100 of all, within these.
-_FEWEST_PILOTS, _MOST_PILOTS = 12, 40
-
-# Sets of draws of all other agents that are tried where these are known: in some the target's acts show better.
-_WORLDS = 12
-
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -565,10 +523,11 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A prepared game in which the watched agent has one given type."""
+    """A prepared game in which the watched agent has one given type; `row` is that of the type in its region."""
 
     game: PreparedMethod
     target: int
+    row: int = OWN
 
     def play(self, world: int | None, draw: int | None) -> Matching:
         """Play once; in a world all agents but the target draw from a seed that the observer knows."""
@@ -583,28 +542,20 @@ class Watched:
         return replace(known, private=private, second=second)
 
 
-def watched(problem: Problem, method: str, target: int, wanted: FloatArray, settings: Settings) -> Watched:
+def watched(
+    problem: Problem, method: str, target: int, wanted: FloatArray, settings: Settings, row: int = OWN
+) -> Watched:
     """Prepare a method anew with the target being of a given type."""
     workspace = Workspace(as_type(problem, target, wanted))
-    return Watched(prepare(workspace, method, settings=settings, trace=True), target)
+    return Watched(prepare(workspace, method, settings=settings, trace=True), target, row)
 
 
-# Prepares a method with the target being of a given type, as `watched` does.
-Watch: TypeAlias = Callable[[Problem, str, int, FloatArray, Settings], Watched]
-
-
-def remembering() -> Watch:
-    """Return `watched` with a memory: attacks on the same crowd play the games that were prepared for the first one."""
-    known: dict[tuple[int, int, str, int, bytes], tuple[Problem, Settings, Watched]] = {}
-
-    def watch(problem: Problem, method: str, target: int, wanted: FloatArray, settings: Settings) -> Watched:
-        key = (id(problem), id(settings), method, target, wanted.tobytes())
-        if key not in known:
-            # Problem and settings are kept too: nothing else can then have their ids.
-            known[key] = problem, settings, watched(problem, method, target, wanted, settings)
-        return known[key][2]
-
-    return watch
+def stages(
+    problem: Problem, method: str, target: int, types: Sequence[Candidate], settings: Settings
+) -> tuple[Watched, ...]:
+    """Prepare a method with the target being of each of some types."""
+    with quiet():
+        return tuple(watched(problem, method, target, one.type, settings, one.row) for one in types)
 
 
 def check_audited(method: str) -> None:
@@ -626,48 +577,40 @@ def claim_of(problem: Problem, method: str, target: int, settings: Settings) -> 
 
 
 def attack(
-    problem: Problem,
-    method: str,
-    target: int,
-    types: Sequence[Candidate],
+    stages: Sequence[Watched],
     *,
     crowd: str,
     claim: Claim,
     games: int,
     known: bool,
-    settings: Settings,
     error: float,
     seed: int | None = None,
-    worlds: int = _WORLDS,
-    watch: Watch = watched,
+    worlds: int = 12,
     progress: Progress | None = None,
 ) -> Attack:
-    """Tell two of some types apart by everything that an observer sees.
+    """Tell two types of one agent apart by everything that an observer sees.
 
     Parameters
     ----------
-    types:
-        Types that the target may have; a few games with each choose the two that are told apart best.
+    stages:
+        The game with each type that the target may have; a few games of each choose the two that are told apart best.
     known:
         Whether the observer knows the draws of all agents but the target; of up to `worlds` of them pilot games choose
-        one.
+        one, since in some the target's acts show better.
     games:
         Games with either type: a quarter teaches the tests, a quarter chooses one and its threshold, half measures.
-    watch:
-        Prepares the method for each type.
     """
+    problem, target = stages[0].game.workspace.problem, stages[0].target
     with quiet():
-        stages = [watch(problem, method, target, one.type, settings) for one in types]
         chance = np.random.default_rng(seed)
         # Few games tell little: looking for the worst world must not take longer than they do.
         count = min(worlds, max(1, games // 10))
         tried = [int(world) for world in chance.integers(1 << 62, size=count)] if known else [None]
-        one, two, world = _told_apart(stages, tried, games, _draws(chance, seed))
+        pair, world = _told_apart(stages, tried, games, _draws(chance, seed))
         draws, charged = _draws(chance, seed), 0
         seen: tuple[list[Observation], list[Observation]] = ([], [])
         for number in range(2 * games):
-            stage = stages[(one, two)[number % 2]]
-            ended = stage.play(world, next(draws))
+            ended = pair[number % 2].play(world, next(draws))
             charged += int(ended.charged[target])
             seen[number % 2].append(observe(ended, target))
             if progress is not None and (number % 64 == 63 or number + 1 == 2 * games):
@@ -677,7 +620,7 @@ def attack(
         crowd=crowd,
         agent=problem.agent_ids[target],
         region=str(problem.regions[int(problem.region_index[target])]),
-        pair=(types[one].row, types[two].row),
+        pair=(pair[0].row, pair[1].row),
         test=test,
         games=games,
         first=first,
@@ -706,18 +649,19 @@ def measured(
 
 def _told_apart(
     stages: Sequence[Watched], worlds: Sequence[int | None], games: int, draws: Iterator[int | None]
-) -> tuple[int, int, int | None]:
+) -> tuple[tuple[Watched, Watched], int | None]:
     """Return the two stages and the world whose pilot games are told apart best; nothing of it is measured."""
     if len(stages) == 2 and len(worlds) == 1:
-        return 0, 1, worlds[0]
-    pilots = min(max(games // 100, _FEWEST_PILOTS), _MOST_PILOTS)
-    best, found = -np.inf, (0, 1, worlds[0])
+        return (stages[0], stages[1]), worlds[0]
+    # One in 100 of all games.
+    pilots = min(max(games // 100, 12), 40)
+    best, found = -np.inf, ((stages[0], stages[1]), worlds[0])
     for world in worlds:
         seen = [[observe(stage.play(world, next(draws)), stage.target) for _ in range(pilots)] for stage in stages]
         for one, two in combinations(range(len(stages)), 2):
             told = max(_told(seen[one], seen[two], chain) for chain in range(len(CHAINS)))
             if told > best:
-                best, found = told, (one, two, world)
+                best, found = told, ((stages[one], stages[two]), world)
     return found
 
 

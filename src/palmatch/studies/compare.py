@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import isfinite, isnan, log, nan
+from statistics import fmean
 from time import perf_counter
 
 import numpy as np
@@ -20,7 +21,7 @@ from palmatch.methods import METHODS, PreparedMethod, Settings, StageProgress, W
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.problem import FloatArray, Problem
 from palmatch.streams import Randomness, stream
-from palmatch.studies.limit import LIMIT, LimitPoint, PublicKnowledge, limit_points
+from palmatch.studies.limit import LIMIT, Limit, PublicKnowledge, limit
 
 # A problem, or the problem of each run where a run draws its own (primary areas, say).
 Problems = Problem | Workspace | Callable[[int | None], Problem]
@@ -111,8 +112,6 @@ class Row:
     """
 
     method: str
-    edge: float | None
-    areas: int | None
     epsilon: float
     delta: float
     runs: int
@@ -123,6 +122,8 @@ class Row:
     rounds_mean: float
     matched_mean: float
     seconds_mean: float
+    edge: float | None = None
+    areas: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +139,7 @@ class Comparison:
     runs:
         The runs of each method, by its name, from the smallest budget to the largest.
     limit:
-        What the rows of the limit are about, if it was asked for; the runs are then on crowds drawn from the public
-        prior.
+        The limit at each budget, if it was asked for; the runs are then on crowds drawn from the public prior.
 
     Examples
     --------
@@ -158,7 +158,7 @@ class Comparison:
     problem: Problem
     rows: tuple[Row, ...]
     runs: dict[str, tuple[Run, ...]]
-    limit: tuple[LimitPoint, ...] = ()
+    limit: Limit | None = None
 
     @property
     def epsilons(self) -> tuple[float, ...]:
@@ -305,17 +305,19 @@ def compare(
         for budget in (budgets if METHODS.find(method).spends else budgets[:1])
     ]
     shown, found = _play_cells(problem, cells, runs=runs, seed=seed, redraw=redraw, progress=progress)
-    points = limit_points(shown, budgets, delta=chosen.delta, progress=progress) if redraw else ()
+    # The same crowds in every comparison, so that it has the same limit.
+    bounds = limit(shown, budgets, delta=chosen.delta, seed=0, progress=progress) if redraw else None
     rows = {method: list[Row]() for method in methods}
     played = {method: list[Run]() for method in names}
     for (method, settings_there), results in zip(cells, found, strict=True):
         told = settings_there if METHODS.find(method).spends or not several else replace(chosen, epsilon=nan)
-        rows[method].append(_row_of(method, results, told, edge=edge, areas=areas, pooled=redraw))
+        rows[method].append(_row_of(method, results, told, pooled=redraw))
         played[method] += results
-    if redraw:
-        rows[LIMIT] = [_limit_row(point, edge=edge, areas=areas) for point in points]
+    if bounds is not None:
+        rows[LIMIT] = _limit_rows(bounds)
     kept = {method: tuple(results) for method, results in played.items()}
-    return Comparison(shown, tuple(chain.from_iterable(rows.values())), kept, points)
+    sized = [replace(row, edge=edge, areas=areas) for row in chain.from_iterable(rows.values())]
+    return Comparison(shown, tuple(sized), kept, bounds)
 
 
 def lost_at(found: Comparison, epsilon: float = SUMMARY_EPSILON) -> LossParts:
@@ -391,23 +393,24 @@ def _workspaces(
             yield Workspace(problem(own)), [own]
 
 
-def _limit_row(point: LimitPoint, *, edge: float | None, areas: int | None) -> Row:
-    """Return the limit in the form of a method's row; its runs are the crowds on which the optimum was estimated."""
-    return Row(
-        method=LIMIT,
-        edge=edge,
-        areas=areas,
-        epsilon=point.epsilon,
-        delta=point.delta,
-        runs=point.optimum.crowds,
-        loss_mean=point.loss,
-        loss_sd=0.0,
-        epsilon_median=point.epsilon,
-        epsilon_max=point.epsilon,
-        rounds_mean=0.0,
-        matched_mean=nan,
-        seconds_mean=point.seconds,
-    )
+def _limit_rows(limit: Limit) -> list[Row]:
+    """Return the limit as rows of a method; their runs are the crowds on which the optimum was estimated."""
+    return [
+        Row(
+            method=LIMIT,
+            epsilon=bound.epsilon,
+            delta=bound.delta,
+            runs=limit.optimum.crowds,
+            loss_mean=bound.loss,
+            loss_sd=0.0,
+            epsilon_median=bound.epsilon,
+            epsilon_max=bound.epsilon,
+            rounds_mean=0.0,
+            matched_mean=nan,
+            seconds_mean=bound.seconds,
+        )
+        for bound in limit.bounds
+    ]
 
 
 def _play_runs(method: PreparedMethod, draws: Sequence[Randomness], best: float) -> list[Run]:
@@ -421,37 +424,23 @@ def _play_runs(method: PreparedMethod, draws: Sequence[Randomness], best: float)
     return results if random else results * len(draws)
 
 
-def _row_of(
-    method: str,
-    runs: Sequence[Run],
-    settings: Settings,
-    *,
-    edge: float | None,
-    areas: int | None,
-    pooled: bool = False,
-) -> Row:
+def _row_of(method: str, runs: Sequence[Run], settings: Settings, *, pooled: bool) -> Row:
     """Return the row of some runs; `pooled` relates mean welfare to the mean optimum, as the limit does."""
     losses = np.array([run.loss for run in runs])
     whole = _lost(sum(run.matching.welfare for run in runs), sum(run.optimum for run in runs))
     return Row(
         method=method,
-        edge=edge,
-        areas=areas,
         epsilon=settings.epsilon,
         delta=settings.delta,
         runs=len(runs),
         loss_mean=whole if pooled else float(losses.mean()),
         loss_sd=float(losses.std(ddof=1)) if len(runs) > 1 else 0.0,
-        epsilon_median=float(np.mean([np.median(run.matching.epsilon) for run in runs])),
+        epsilon_median=fmean(float(np.median(run.matching.epsilon)) for run in runs),
         epsilon_max=float(max(run.matching.epsilon.max() for run in runs)),
-        rounds_mean=_mean([run.matching.rounds for run in runs]),
-        matched_mean=_mean([run.matching.matched for run in runs]),
-        seconds_mean=_mean([run.seconds for run in runs]),
+        rounds_mean=fmean(run.matching.rounds for run in runs),
+        matched_mean=fmean(run.matching.matched for run in runs),
+        seconds_mean=fmean(run.seconds for run in runs),
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))
 
 
 def _check_methods(methods: Sequence[str], runs: int, *, several: bool) -> None:

@@ -2,22 +2,15 @@
 
 It is about crowds whose types are drawn from the public prior, and it is proved by a certificate that can be checked
 without the solver (docs/limit.md). The loss that goes with it needs the expected full-information optimum, which is
-estimated on drawn crowds and carries a confidence interval. What is kept on disk are a few figures for each ε, keyed by
-a digest of everything that they follow from: the linear program, what else the optimum depends on, the number of
-crowds, their seed and the code. This module must not know any method.
+estimated on drawn crowds and carries a confidence interval. This module must not know any method.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import inf, nan, sqrt
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -25,7 +18,6 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from palmatch.atomic import write_atomic
 from palmatch.errors import InputError
 from palmatch.limits.certificate import Certificate, certify, check
 from palmatch.limits.program import Group, Program, program_of
@@ -36,7 +28,10 @@ from palmatch.methods.opening import prior_of
 from palmatch.methods.workspace import Settings, budgets
 from palmatch.problem import FloatArray, IntArray, Problem, checked_utility, refuse_pairs
 from palmatch.regions.tables import RegionView
-from palmatch.studies.tasks import code_digest
+
+# What the limit is called among the methods of a comparison, and its line of words there.
+LIMIT = "limit"
+HELP = "no ε-PLDP method can do better, with or without a centre"
 
 # Two-sided.
 CONFIDENCE = 0.95
@@ -432,110 +427,3 @@ def _checked(capacities: Any, resources: int) -> IntArray:
     if not numbers or not ((values >= 0) & (values == np.floor(values))).all():
         raise InputError(f"Expected {resources} capacities, whole numbers of at least 0, got {capacities}.")
     return values.astype(np.int64)
-
-
-# What the limit is called among the methods of a comparison, and its line of words there.
-LIMIT = "limit"
-HELP = "no ε-PLDP method can do better, with or without a centre"
-
-# Of the drawn crowds, so that figures can be kept.
-_SEED = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LimitPoint:
-    """The limit at one ε, without its proof; see `palmatch.studies.limit.Bound`."""
-
-    epsilon: float
-    delta: float
-    loss: float
-    welfare: float
-    certified: float
-    reached: float
-    optimum: Estimate
-    seconds: float
-
-
-def limit_points(
-    problem: Problem,
-    epsilons: Sequence[float],
-    *,
-    delta: float = 0.0,
-    crowds: int = CROWDS,
-    progress: StageProgress | None = None,
-) -> tuple[LimitPoint, ...]:
-    """Return the limit at each ε for a problem's public data: from the cache, or computed and put there.
-
-    Budgets are those of agents that bring none of their own; the agents' types do not count.
-
-    Examples
-    --------
-    >>> import palmatch as pm
-    >>> night = pm.data.city.batch(5.0)
-    >>> problem = pm.mobility.problem(night.requests, night.vehicles, edge=2000)
-    >>> low, high = limit_points(problem, [1.0, 2.0], crowds=50)
-    >>> low.loss > high.loss > 0
-    True
-    """
-    public = PublicKnowledge.of(problem, progress=progress)
-    paths = [path_of(problem, public.program(value, delta), crowds) for value in epsilons]
-    known = [_read(path) for path in paths]
-    missing = [value for value, point in zip(epsilons, known, strict=True) if point is None]
-    fresh: Iterator[LimitPoint] = iter(())
-    if missing:
-        found = limit(problem, missing, delta=delta, crowds=crowds, seed=_SEED, progress=progress)
-        fresh = iter([_point(bound, found.optimum) for bound in found.bounds])
-    points = tuple(point or next(fresh) for point in known)
-    for path, point, before in zip(paths, points, known, strict=True):
-        if before is None and path is not None:
-            # A cache that cannot be written costs time and nothing else.
-            with suppress(OSError, InputError):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomic(path, json.dumps(asdict(point)))
-    return points
-
-
-def _point(bound: Bound, optimum: Estimate) -> LimitPoint:
-    shared = {part.name: getattr(bound, part.name) for part in fields(LimitPoint) if part.name != "optimum"}
-    return LimitPoint(**shared, optimum=optimum)
-
-
-def cache_folder() -> Path | None:
-    """Return the folder for figures: in PALMATCH_CACHE, else in XDG_CACHE_HOME or ~/.cache; None without a home."""
-    if own := os.environ.get("PALMATCH_CACHE"):
-        return Path(own) / LIMIT
-    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    with suppress(RuntimeError):
-        # The XDG specification says to ignore a relative path.
-        return (shared if shared.is_absolute() else Path.home() / ".cache") / "palmatch" / LIMIT
-    return None
-
-
-def path_of(problem: Problem, program: Program, crowds: int) -> Path | None:
-    """Return where the figures of a problem's program are kept, or None where there is no home for them."""
-    folder = cache_folder()
-    if folder is None:
-        return None
-    digest = hashlib.sha256(f"{code_digest()} {GAP!r} {program.delta!r} {crowds} {_SEED}".encode())
-    # One program can have several optima: which agents want several units, or conflict with some resource, matters to
-    # the optimum alone.
-    parts: list[FloatArray | IntArray] = [program.capacities, problem.region_index, problem.demand]
-    if problem.capacities is not None:
-        parts += [np.array(problem.capacities.conflicts.shape), problem.capacities.conflicts]
-    for group in program.groups:
-        numbers = np.array([group.agents, group.epsilon, *group.utilities.shape])
-        parts += [numbers, group.prior, group.resources, group.utilities]
-    for part in parts:
-        digest.update(np.ascontiguousarray(part).tobytes())
-    return folder / f"{digest.hexdigest()[:32]}.json"
-
-
-def _read(path: Path | None) -> LimitPoint | None:
-    """Return what is kept; what cannot be read, or is not ours, is computed again."""
-    if path is None:
-        return None
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        return LimitPoint(**{**kept, "optimum": Estimate(**kept["optimum"])})
-    except (OSError, ValueError, TypeError, KeyError):
-        return None

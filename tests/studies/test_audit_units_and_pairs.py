@@ -1,4 +1,4 @@
-"""The audit where agents are matched with each other: sound methods pass, and a partner that tells is flagged.
+"""The audit where agents take several units or are matched with each other: sound methods pass, leaks are flagged.
 
 Seeds are fixed; over seeds, an attack on a sound method flags with a probability below 1e-6.
 """
@@ -12,18 +12,11 @@ import pytest
 
 import palmatch as pm
 from palmatch.domains.pairs import Rides
+from palmatch.matchers.contest import Clones
 from palmatch.methods import Settings, assembly, reports
 from palmatch.studies.audit import audit
-from palmatch.studies.blackbox import attack, candidates, claim_of, stress_problem
-
-TYPES = [[0.9, 0.3, 0.6, 0.2, 0.5], [0.3, 0.9, 0.2, 0.6, 0.5]]
-
-
-def partners(agents: int = 5) -> pm.Problem:
-    """Agents of two opposite types; one pair is excluded."""
-    rows = [TYPES[n % 2][:agents] for n in range(agents)]
-    types = [row[:agents] for row in TYPES]
-    return pm.pairs.table(rows, ["here"] * agents, {"here": types}, conflicts=[("0", "3")])
+from palmatch.studies.blackbox import neighbours_only, stress_problem
+from studies.attacks import attacked, partners, reviewers
 
 
 def rides(agents: int = 6) -> pm.Problem:
@@ -32,16 +25,57 @@ def rides(agents: int = 6) -> pm.Problem:
     return pm.pairs.rides(rows, edge=2000, spacing=1000)
 
 
-@pytest.mark.parametrize("method", ["once", "hungarian-once", "palma", "palma-adaptive", "noise", "hungarian-region"])
-def test_a_sound_method_passes_where_agents_are_matched_with_each_other(method):
-    found = audit(partners(), method, games=40, seed=1)
+@pytest.mark.parametrize(
+    ("place", "method"),
+    [
+        *((reviewers, method) for method in ("once", "hungarian-once", "palma", "published")),
+        *((rides, method) for method in ("once", "palma")),
+        *(
+            (partners, method)
+            for method in ("once", "hungarian-once", "palma", "palma-adaptive", "noise", "hungarian-region")
+        ),
+    ],
+)
+def test_a_sound_method_passes_with_capacities_demands_conflicts_and_partners(place, method):
+    found = audit(place(), method, games=40, seed=1)
     assert not found.broken, found
+    assert [one.crowd for one in found.attacks] == ["as given", "others known", "stress"]
 
 
-@pytest.mark.parametrize("method", ["once", "palma"])
-def test_shared_rides_pass(method):
-    found = audit(rides(), method, games=30, seed=2)
-    assert not found.broken, found
+def test_other_crowds_keep_capacities_demands_and_conflicts():
+    problem = reviewers()
+    rivals = stress_problem(problem, 2)
+    assert rivals.capacity.tolist() == [2] * 4
+    assert set(rivals.demand) == {2}
+    assert rivals.agents == 1 + 2 * 8
+    assert {rivals.resource_ids[resource] for _, resource in rivals.conflicts.tolist()} == {"0"}
+    some = neighbours_only(problem, 2)
+    assert [(some.agent_ids[a], some.resource_ids[r]) for a, r in some.conflicts.tolist()] == [("2", "0"), ("0", "3")]
+
+
+def test_units_that_each_spend_the_whole_budget_are_flagged(monkeypatch):
+    # A truthful first pick costs ln 1.5: one fits into the budget, and one for each of 16 units does not.
+    types = [[0.6, 0.4, *[0.3] * 14], [0.4, 0.6, *[0.3] * 14]]
+    problem = pm.table.problem(types[:1], ["here"], {"here": types}, demand=16)
+    settings = Settings(epsilon=0.45, truth_selection=1.0, accountant="pure")
+    assert not attacked(problem, "palma", settings, games=100, worlds=2).broken
+    monkeypatch.setattr(Clones, "shares", lambda self, budget: budget[self.owner])
+    found = attacked(problem, "palma", settings, games=500, worlds=2)
+    assert found.broken, found.verdict
+
+
+@pytest.mark.parametrize("method", ["once", "hungarian-once"])
+def test_units_valued_by_the_true_cell_are_flagged(method, monkeypatch):
+    problem, honest = reviewers(), reports.value_lists
+    assert not attacked(problem, method, worlds=2).broken
+
+    def leaking(plan, reported):
+        told = plan.channels[0].chances[plan.cell].argmax(axis=1).astype(np.int64)
+        return honest(plan, told)
+
+    monkeypatch.setattr(reports, "value_lists", leaking)
+    found = attacked(problem, method, worlds=2)
+    assert found.broken, found.verdict
 
 
 def test_the_agents_around_the_target_tell_nothing():
@@ -51,14 +85,6 @@ def test_the_agents_around_the_target_tell_nothing():
     np.testing.assert_array_equal(crowd.types[3], problem.types[3])
     for agent in (0, 5):
         np.testing.assert_array_equal(crowd.types[agent], problem.domain.partners[agent])
-
-
-def attacked(problem: pm.Problem, method: str, settings: Settings, target: int = 0, games: int = 200):
-    types = candidates(problem, target, count=2)
-    return attack(
-        problem, method, target, types, crowd="planted", claim=claim_of(problem, method, target, settings),
-        games=games, known=True, settings=settings, error=1e-6, seed=2, worlds=4,
-    )  # fmt: skip
 
 
 def test_a_partner_that_declines_by_its_own_type_is_flagged(monkeypatch):
@@ -87,7 +113,7 @@ def test_a_partner_that_declines_by_its_own_type_is_flagged(monkeypatch):
 @pytest.mark.parametrize(("method", "place"), [("once", partners), ("once", rides), ("hungarian-once", partners)])
 def test_partners_valued_by_their_true_cells_are_flagged(method, place, monkeypatch):
     problem, honest = place(), reports.reported_worth
-    assert not attacked(problem, method, Settings()).broken
+    assert not attacked(problem, method).broken
 
     def leaking(problem, plan, reported):
         told = [plan.channels[c].chances[cell].argmax() for c, cell in zip(plan.channel_of, plan.cell, strict=True)]
@@ -95,7 +121,7 @@ def test_partners_valued_by_their_true_cells_are_flagged(method, place, monkeypa
 
     monkeypatch.setattr(reports, "reported_worth", leaking)
     # Not every agent's cell changes a matching.
-    assert any(attacked(problem, method, Settings(), target, games=100).broken for target in range(problem.agents))
+    assert any(attacked(problem, method, target=target, games=100).broken for target in range(problem.agents))
 
 
 def test_partners_valued_by_where_they_really_go_are_flagged(monkeypatch):
@@ -113,9 +139,3 @@ def test_partners_valued_by_where_they_really_go_are_flagged(monkeypatch):
     monkeypatch.setattr("palmatch.methods.palma.prepare_game", knowing)
     found = attacked(problem, "noise", settings, games=200)
     assert found.broken, found.verdict
-
-
-def test_an_audit_of_very_many_partners_is_refused(monkeypatch):
-    monkeypatch.setattr("palmatch.studies.audit._MOST_AGENTS", 4)
-    with pytest.raises(pm.InputError, match="at most 4 agents"):
-        audit(partners(), "once", games=40)
