@@ -19,10 +19,8 @@ from palmatch.device import messages as m
 from palmatch.device.bid import best_bid as device_bid
 from palmatch.device.messages import Partition
 from palmatch.domains import mobility
-from palmatch.live.bid_rules import BidRules
 from palmatch.live.listing import PublicSetup
-from palmatch.live.report_rules import bidding_of
-from palmatch.live.rules_api import Accepted, Crowd
+from palmatch.live.rules import Accepted, BidRules, Crowd, bidding_of
 from palmatch.live.simulation import Simulation
 from palmatch.methods import Settings, Workspace, prepare
 from palmatch.methods.centralised import optimal_welfare

@@ -12,10 +12,9 @@ from live.examples import PARTITION
 from live.memory import MemoryBroker, run_virtual
 from palmatch.device import messages as m
 from palmatch.live.keys import Signer
-from palmatch.live.resource import new_gateway
 from palmatch.live.transport import Access, Credentials, Hub, Transport, connect
 from palmatch.live.transport.exchange import Seen
-from palmatch.live.trust import Trust, certificate
+from palmatch.live.trust import Trust, certificate, new_gateway
 
 KEYS = {name: Signer(sha256(name.encode()).digest()) for name in ("operator", "board", "issuer", "v1", "v2")}
 # A gateway that serves many resources.

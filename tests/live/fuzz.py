@@ -33,10 +33,9 @@ from palmatch.live.codec import body_of, decode, packet_of, read_body
 from palmatch.live.keys import Opener, Signer, open_position, seal_position
 from palmatch.live.listing import ListTree
 from palmatch.live.records import bulletin_record, holders, open_record, result_record, roster_record, table_record
-from palmatch.live.resource import load_gateway, new_gateway
-from palmatch.live.transport.frames import Op, frame, hello, read_frame
+from palmatch.live.transport.exchange import Op, frame, hello, read_frame
 from palmatch.live.transport.hub import Hub
-from palmatch.live.trust import Trust, load_trust, save_trust
+from palmatch.live.trust import Trust, load_gateway, load_trust, new_gateway, save_trust
 
 SIGNATURE = bytes(range(64))
 OPERATOR = Signer(bytes(range(32)))

@@ -14,7 +14,7 @@ from websockets.frames import Frame, Opcode
 from live.conftest import free_port
 from live.processes import line_of, party
 from palmatch.device.messages import VERSION
-from palmatch.live.transport.frames import CBOR, Op, frame
+from palmatch.live.transport.exchange import CBOR, Op, frame
 from running import run
 
 # A client asks for the largest retained values that there are, within the rate that is allowed, ASKED times.

@@ -23,7 +23,7 @@ from palmatch.device.state import Machine, Owner
 from palmatch.live import tokens
 from palmatch.live.codec import decode
 from palmatch.live.keys import Opener, open_position, tag_of, verify
-from palmatch.live.rules_api import Accepted, Crowd, Opening, Outcome, RegionUpdate
+from palmatch.live.rules import Accepted, Crowd, Opening, Outcome, RegionUpdate
 from palmatch.live.session import DeviceSession
 from palmatch.live.tokens import identity
 from palmatch.live.topics import Topic

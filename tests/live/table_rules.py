@@ -9,7 +9,7 @@ from scipy.optimize import linear_sum_assignment
 
 from palmatch.device import messages as m
 from palmatch.device.messages import pack, unpack
-from palmatch.live.rules_api import Accepted, Crowd, Outcome, RegionUpdate
+from palmatch.live.rules import Accepted, Crowd, Outcome, RegionUpdate
 
 NAMES = ("v1", "v2", "v3", "v4")
 REGIONS = ("a", "b")

@@ -23,8 +23,8 @@ import trustme
 from live.conftest import MOSQUITTO, RUN_AS, free_port
 from live.examples import PARTITION
 from palmatch.errors import TransportError
-from palmatch.live.operator import write_keys
 from palmatch.live.transport import Transport, connect
+from palmatch.live.trust import write_keys
 from running import run
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -32,8 +32,7 @@ from palmatch.live.board import Board
 from palmatch.live.codec import Envelope
 from palmatch.live.journal import Journal
 from palmatch.live.listing import PublicSetup
-from palmatch.live.rules import opening_of
-from palmatch.live.rules_api import Opening
+from palmatch.live.rules import Opening, opening_of
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Transport
 

@@ -14,13 +14,11 @@ from palmatch.device import messages as m
 from palmatch.errors import InputError, ProtocolError
 from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode
-from palmatch.live.issuer import Issuer, read_reply, token_request
+from palmatch.live.issuer import Announcer, Issuer, read_reply, token_request
 from palmatch.live.keys import Signer, load_secret
-from palmatch.live.operator import add_members, write_keys
 from palmatch.live.records import is_member, result_record, roster_record
-from palmatch.live.service import Announcer
 from palmatch.live.topics import Topic
-from palmatch.live.trust import certificate
+from palmatch.live.trust import add_members, certificate, write_keys
 
 MEMBER = Signer.fresh()
 

@@ -19,15 +19,14 @@ from live.test_batch import Town, played
 from palmatch.data.points import Points
 from palmatch.device import messages as m
 from palmatch.live import service, tokens
-from palmatch.live.bid_rules import BidRules
 from palmatch.live.codec import decode
+from palmatch.live.devices import Faults, Faulty
 from palmatch.live.journal import Journal
 from palmatch.live.listing import PublicSetup
-from palmatch.live.rules_api import Accepted, Crowd
+from palmatch.live.rules import Accepted, BidRules, Crowd
 from palmatch.live.service import Schedule
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Transport
-from palmatch.live.transport.faults import Faults, Faulty
 from palmatch.methods import Settings
 
 

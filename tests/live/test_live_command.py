@@ -34,11 +34,10 @@ from palmatch.live.devices import DevicesPart, Member
 from palmatch.live.keys import Signer
 from palmatch.live.listing import PublicSetup, read_resources, read_vehicles
 from palmatch.live.mosquitto import Mosquitto
-from palmatch.live.report_rules import MethodRules
-from palmatch.live.resource import load_gateway
-from palmatch.live.rules_api import Crowd
+from palmatch.live.rules import Crowd, MethodRules
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Hub, connect
+from palmatch.live.trust import load_gateway
 from palmatch.methods.centralised import optimal_welfare
 from running import run
 

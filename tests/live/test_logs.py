@@ -17,7 +17,7 @@ from palmatch.live.issuer import Issuer
 from palmatch.live.keys import Signer
 from palmatch.live.ops import Metrics, set_up
 from palmatch.live.transport import Hub
-from palmatch.live.transport.frames import CBOR, Op, frame
+from palmatch.live.transport.exchange import CBOR, Op, frame
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from live.buses import KEYS, TRUST
 from live.conftest import free_port
 from live.processes import line_of, party
 from palmatch.live import tokens
-from palmatch.live.client import clock_difference, issuer_at
 from palmatch.live.issuer import Issuer
 from palmatch.live.journal import CannotWrite, Journal
 from palmatch.live.keys import Signer
+from palmatch.live.session import clock_difference, issuer_at
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Hub
 from running import run

@@ -20,18 +20,28 @@ from palmatch.device import messages as m
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.errors import InputError, ProtocolError, Refused, TransportError
 from palmatch.live import tokens
-from palmatch.live.client import Device
 from palmatch.live.codec import decode
 from palmatch.live.issuer import Issuer, token_request
 from palmatch.live.keys import Signer, load_secret
 from palmatch.live.mosquitto import Mosquitto
-from palmatch.live.operator import add_members, certify, remove_members, remove_resources, write_keys
-from palmatch.live.reservations import Reservations
-from palmatch.live.resource import certificates_of, load_gateway
+from palmatch.live.service import Reservations
+from palmatch.live.session import Device
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Credentials, Hub, connect
-from palmatch.live.transport.frames import hello
-from palmatch.live.trust import Trust, TrustFile, load_trust, save_trust
+from palmatch.live.transport.exchange import hello
+from palmatch.live.trust import (
+    Trust,
+    TrustFile,
+    add_members,
+    certificates_of,
+    certify,
+    load_gateway,
+    load_trust,
+    remove_members,
+    remove_resources,
+    save_trust,
+    write_keys,
+)
 
 DAY = 24 * 3600 * 1000
 NAMES = ("v1", "v2", "s#1", "s#2")

@@ -29,7 +29,7 @@ from palmatch.live.codec import decode
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, verify
 from palmatch.live.records import bulletin_record, table_record
-from palmatch.live.rules_api import Accepted, RegionUpdate
+from palmatch.live.rules import Accepted, RegionUpdate
 from palmatch.live.session import DeviceSession
 from palmatch.live.tokens import forget, forget_older, identity
 from palmatch.live.topics import Topic

@@ -18,14 +18,13 @@ from palmatch.device import messages as m
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.live import tokens
 from palmatch.live.board import Board
-from palmatch.live.client import Device, Wish
+from palmatch.live.devices import Faults, Faulty
 from palmatch.live.journal import Held, Journal
 from palmatch.live.keys import Signer
-from palmatch.live.reservations import Reservations
 from palmatch.live.resource import Gateway
-from palmatch.live.service import Schedule, run_board
+from palmatch.live.service import Reservations, Schedule, run_board
+from palmatch.live.session import Device, Wish
 from palmatch.live.topics import Topic
-from palmatch.live.transport.faults import Faults, Faulty
 
 AT = [(40.7012, -73.9991), (40.7031, -73.9975)]
 CARS = np.array([(40.7015, -73.9985), (40.7080, -73.9930)])

@@ -26,11 +26,11 @@ from palmatch.device import messages as m
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.live import tokens
 from palmatch.live.board import Board
-from palmatch.live.client import Device, Wish
 from palmatch.live.journal import Journal
 from palmatch.live.mosquitto import Mosquitto
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.service import Schedule, run_board
+from palmatch.live.session import Device, Wish
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access
 from running import run

@@ -8,7 +8,8 @@ from live.examples import GRID, PLACES
 from palmatch.device.grid import locate
 from palmatch.device.ledger import units_of
 from palmatch.device.state import Owner, ReportMachine
-from palmatch.live.guarantee import NOT_COVERED, on_the_wire, revealed
+from palmatch.live.rules import NOT_COVERED, on_the_wire
+from palmatch.live.session import revealed
 from palmatch.live.simulation import MemoryStore
 
 

@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from live.examples import topic
 from palmatch.live.transport import Hub, socket
-from palmatch.live.transport.frames import CBOR, Op, frame, read_frame
+from palmatch.live.transport.exchange import CBOR, Op, frame, read_frame
 
 SUBSCRIBE = frame(Op.SUBSCRIBE, str(topic("open")), b"")
 

@@ -15,8 +15,8 @@ from live.conftest import free_port
 from live.examples import MESSAGES, topic
 from palmatch.errors import InputError, TransportError
 from palmatch.live import mosquitto
-from palmatch.live.client import issuer_at
 from palmatch.live.mosquitto import Mosquitto
+from palmatch.live.session import issuer_at
 from palmatch.live.transport import Access, Hub, connect
 
 OPENED = KEYS["board"].packet(topic("open"), MESSAGES["open"])

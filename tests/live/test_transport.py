@@ -16,13 +16,12 @@ from live.examples import MESSAGES, topic
 from live.memory import MemoryBroker, MemoryTransport, run_virtual
 from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live.codec import decode
+from palmatch.live.devices import Faults, Faulty
 from palmatch.live.keys import Signer, verify
 from palmatch.live.session import Retained
 from palmatch.live.topics import KINDS, ROLES, Topic, matches, readable, writable
 from palmatch.live.transport import Access, Credentials, Hub, Transport, base, connect
-from palmatch.live.transport.exchange import Seen
-from palmatch.live.transport.faults import Faults, Faulty
-from palmatch.live.transport.frames import Op, frame, read_frame
+from palmatch.live.transport.exchange import Op, Seen, frame, read_frame
 
 DEVICE = Signer.fresh()
 

@@ -19,10 +19,10 @@ from palmatch.device.ledger import Ledger, units_of
 from palmatch.device.messages import unpack
 from palmatch.live import tokens
 from palmatch.live.board import Board
-from palmatch.live.client import Device, Wish
 from palmatch.live.journal import Journal
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.service import Schedule, run_board
+from palmatch.live.session import Device, Wish
 from palmatch.live.topics import Topic
 
 AT = [(40.7012, -73.9991), (40.7031, -73.9975), (40.7055, -73.9962), (40.7021, -73.9915)]

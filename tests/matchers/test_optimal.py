@@ -10,7 +10,7 @@ from palmatch.data.city import crowd
 from palmatch.device.records import Assigned, Result
 from palmatch.device.report import ReportTable
 from palmatch.device.result import check_result
-from palmatch.live.report_rules import supporting_prices
+from palmatch.live.rules import supporting_prices
 from palmatch.matchers import optimal
 from palmatch.matchers.lists import ValueLists
 from palmatch.problem import FloatArray, IntArray, Problem

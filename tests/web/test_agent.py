@@ -13,7 +13,7 @@ from palmatch.device import messages as m
 from palmatch.live.codec import Envelope, decode
 from palmatch.live.keys import Signer, tag_of
 from palmatch.live.topics import Topic
-from palmatch.live.transport.frames import Op, frame, read_frame
+from palmatch.live.transport.exchange import Op, frame, read_frame
 
 # Large squares, so that there are other agents in each.
 NIGHT = "#hour=4&edge=4000"

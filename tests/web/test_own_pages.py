@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from palmatch.device.messages import KEY
-from palmatch.live.transport.frames import CBOR, PATH
+from palmatch.live.transport.exchange import CBOR, PATH
 from palmatch.live.transport.hub import Hub
 from palmatch.web.games import LiveGames
 from palmatch.web.scenes import Scenes

@@ -289,7 +289,7 @@ def device(
     """Take part."""
     need_extra()
     from palmatch.cli import live_services as services
-    from palmatch.live.client import Wish
+    from palmatch.live.session import Wish
 
     where = issuer or (re.sub(r"^ws", "http", hub).rsplit("/", 1)[0] + "/token" if hub else "")
     if not where:

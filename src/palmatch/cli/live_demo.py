@@ -7,8 +7,7 @@ from typing import Any
 
 from palmatch.cli import show
 from palmatch.live.demo import Plan, Played
-from palmatch.live.guarantee import on_the_wire
-from palmatch.live.rules import method_of
+from palmatch.live.rules import method_of, on_the_wire
 from palmatch.mechanisms.choice import MAX_LP_ENTRIES
 from palmatch.studies.limit import limit
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from palmatch.cli import show
 from palmatch.device import messages as m
 from palmatch.live.listing import read_resources
-from palmatch.live.operator import add_members, certify, remove_members, remove_resources, write_keys
-from palmatch.live.trust import load_trust
+from palmatch.live.trust import add_members, certify, load_trust, remove_members, remove_resources, write_keys
 
 _DAY = 24 * 3600 * 1000
 

@@ -25,21 +25,18 @@ from palmatch.device.ledger import Ledger, epsilon_text, reopen, units_of
 from palmatch.errors import InputError, Refused, TransportError
 from palmatch.live import ops
 from palmatch.live.board import Board, older_journal, series_of
-from palmatch.live.client import Device, Wish, issuer_at
-from palmatch.live.guarantee import revealed
-from palmatch.live.issuer import Issuer
+from palmatch.live.issuer import Announcer, Issuer
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, load_secret
 from palmatch.live.listing import NoneFree, read_resources, without
 from palmatch.live.mosquitto import Mosquitto, read_passwords
 from palmatch.live.ops import Metrics, allow_files, set_up
-from palmatch.live.reservations import Reservations
-from palmatch.live.resource import Arrival, Gateway, GatewayKeys, load_gateway
-from palmatch.live.service import Announcer, Schedule, run_board
-from palmatch.live.session import Played
+from palmatch.live.resource import Arrival, Gateway
+from palmatch.live.service import Reservations, Schedule, run_board
+from palmatch.live.session import Device, Played, Wish, issuer_at, revealed
 from palmatch.live.topics import game_name
 from palmatch.live.transport import Access, Credentials, Hub, Transport, Unreachable, authority, connect
-from palmatch.live.trust import Trust, TrustFile, load_trust, stamp_of
+from palmatch.live.trust import GatewayKeys, Trust, TrustFile, load_gateway, load_trust, stamp_of
 
 _LOG = logging.getLogger(__name__)
 

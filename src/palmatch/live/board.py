@@ -26,11 +26,11 @@ from palmatch.device.windows import ACKNOWLEDGED
 from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode, sequence_of
-from palmatch.live.journal import Held, Journal
+from palmatch.live.journal import KEPT_GAMES, Held, Journal
 from palmatch.live.keys import Signer, tag_of, verify
 from palmatch.live.listing import ListTree
 from palmatch.live.ops import Metrics, steady
-from palmatch.live.rules_api import Accepted, Crowd, Opening, Outcome, RegionUpdate, Rules
+from palmatch.live.rules import Accepted, Crowd, Opening, Outcome, RegionUpdate, Rules
 from palmatch.live.topics import Topic, number_of, table_name
 from palmatch.live.transport.base import Transport
 
@@ -43,9 +43,6 @@ PHASES = ("joined", "prepared", "told", "published")
 _KIND = {"report": "report", "bids": "bid", "rounds": "claim"}
 # What a board that was killed may lose of what it was told; devices send again.
 _COMMIT_SECONDS = 0.1
-# Games whose result devices may still have to read: published again after a restart of board or broker. An agent that
-# waits can use its report for as long.
-KEPT_GAMES = 10
 # What is retained comes at once.
 _FOUND_SECONDS = 0.5
 # Between two attempts at a broker that is away, beside what the transport itself waits for it.

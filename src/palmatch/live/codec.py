@@ -213,3 +213,10 @@ def _reason(error: Exception) -> str:
     if found := re.match("Object contains unknown field|Invalid enum value", text):
         return found[0]
     return text.rstrip(".").splitlines()[0][:200]
+
+
+def expect(envelope: Envelope, kind: type[_Kind]) -> _Kind:
+    """Return the message of an envelope, which must be of this kind."""
+    if not isinstance(envelope.message, kind):
+        raise ProtocolError(f"Expected a message {kind.__name__}, found {type(envelope.message).__name__}.")
+    return envelope.message

@@ -41,13 +41,12 @@ from palmatch.live.keys import Signer
 from palmatch.live.listing import PublicSetup
 from palmatch.live.mosquitto import running
 from palmatch.live.ops import Metrics, Usage, allow_files, run, settle, usage_of
-from palmatch.live.resource import Gateway, new_gateway
-from palmatch.live.rules import opening_of, rules_of
-from palmatch.live.rules_api import Accepted, Crowd, Opening
+from palmatch.live.resource import Gateway
+from palmatch.live.rules import Accepted, Crowd, Opening, opening_of, rules_of
 from palmatch.live.simulation import Simulation, signer_of
 from palmatch.live.tokens import Identity, keep
 from palmatch.live.transport import Access, Hub, Transport, connect
-from palmatch.live.trust import Trust
+from palmatch.live.trust import Trust, new_gateway
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.methods.workspace import Settings
 from palmatch.problem import Problem

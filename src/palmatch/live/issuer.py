@@ -6,10 +6,11 @@ journal is written before the answer is given, and the same request gets the sam
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -20,13 +21,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from palmatch.device import messages as m
-from palmatch.errors import InputError, ProtocolError
+from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live import tokens
-from palmatch.live.codec import body_of, read_body, signed_bytes
-from palmatch.live.journal import CannotWrite, keep_private
+from palmatch.live.codec import body_of, decode, read_body, signed_bytes
+from palmatch.live.journal import KEPT_GAMES, CannotWrite, keep_private
 from palmatch.live.keys import Signer, signed_by
-from palmatch.live.topics import Topic, number_of
-from palmatch.live.trust import stamp_of
+from palmatch.live.topics import Topic, game_name, number_of
+from palmatch.live.transport.base import Transport
+from palmatch.live.trust import Trust, read_members, stamp_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -42,6 +44,8 @@ CREATE TABLE IF NOT EXISTS token (
 ) WITHOUT ROWID, STRICT;
 """
 _CONTEXT = "token"
+# Between two attempts to write on a full disk.
+_AGAIN_SECONDS = 2.0
 _LARGEST_REQUEST = 2048
 
 
@@ -230,19 +234,76 @@ def read_reply(data: bytes) -> m.TokenReply:
     return reply
 
 
-def read_members(path: Path) -> list[bytes]:
-    """Read the lasting public keys of registered members: 64 hexadecimal digits a line."""
-    try:
-        lines = path.read_text().split()
-        keys = [bytes.fromhex(line) for line in lines]
-    except (OSError, ValueError):
-        raise InputError(f"{path}: cannot be read as keys of 64 hexadecimal digits, one on each line.") from None
-    if any(len(key) != m.KEY for key in keys):
-        raise InputError(f"{path}: expected keys of 64 hexadecimal digits, one on each line.")
-    return keys
-
-
 def _der(key: rsa.RSAPrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+
+
+class Announcer:
+    """Publishes the issuer's key for the games to come, as the board opens one after the other."""
+
+    def __init__(self, transport: Transport, issuer: Issuer, trust: Trust) -> None:
+        self.transport, self.issuer, self.trust = transport, issuer, trust
+        self._announced: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Announce the games in the issuer's journal, and go on with every game that a board plans."""
+        for name in self.issuer.games():
+            await self.announce(name)
+        await self.transport.subscribe("pm/1/+/planned", self._planned)
+        await self.transport.subscribe("pm/1/+/open", self._opened)
+        self.transport.on_connect(self._again)
+
+    async def announce(self, game: str) -> None:
+        """Announce the key of a game."""
+        self._announced.add(game)
+        while True:
+            try:
+                topic, packet = self.issuer.announcement(game)
+                break
+            except CannotWrite as error:
+                _LOG.error("no room", extra={"game": game, "reason": str(error)})
+                await asyncio.sleep(_AGAIN_SECONDS)
+        # Without a connection now, it is announced with the next one.
+        with suppress(TransportError):
+            await self.transport.publish(topic, packet)
+
+    def _planned(self, where: str, packet: bytes) -> None:
+        envelope = decode(where, packet)
+        planned, game = self.trust.board_says(envelope, m.Planned), envelope.topic.game
+        series, number = number_of(game)
+        if planned.number != number or game in self._announced:
+            return
+        if number <= self.issuer.last_opened(series):
+            _LOG.error("game planned again", extra={"game": game, "reason": "an older copy of the board's journal"})
+            return
+        self._spawn(self.announce(game))
+
+    def _opened(self, where: str, packet: bytes) -> None:
+        envelope = decode(where, packet)
+        self.trust.opened(envelope)
+        game = envelope.topic.game
+        if not self.issuer.note_opening(game, envelope.hash):
+            _LOG.error("game opened again", extra={"game": game, "reason": "an older copy of the board's journal"})
+        series, number = number_of(game)
+        self._spawn(self._forget(game_name(series, number - KEPT_GAMES)))
+
+    def _again(self) -> None:
+        """After a broker's restart: it may have lost the keys."""
+        for name in self._announced:
+            self._spawn(self.announce(name))
+
+    async def _forget(self, game: str) -> None:
+        """Drop the key of a game that is long over."""
+        if game in self._announced:
+            self._announced.discard(game)
+            self.issuer.forget(game)
+            with suppress(TransportError):
+                await self.transport.clear(Topic(game, "issuer"))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

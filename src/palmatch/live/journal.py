@@ -219,3 +219,8 @@ class Journal:
         """Drop what was said and told in a game that is over; its name stays, so that it is never opened again."""
         for table in ("said", "told", "closed"):
             self._write(f"DELETE FROM {table} WHERE game = ?", (game,))
+
+
+# Games whose result devices may still have to read: published again after a restart of board or broker. An agent that
+# waits can use its report for as long.
+KEPT_GAMES = 10

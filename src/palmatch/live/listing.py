@@ -34,19 +34,6 @@ class NoneFree(InputError):
     """A feed that can be read, in which no vehicle is free."""
 
 
-def base_of(name: str) -> str:
-    """Return the resource that a seat is part of; what has one seat is its own resource.
-
-    Examples
-    --------
-    >>> from palmatch.live.listing import base_of
-    >>> base_of("v1#2"), base_of("v1")
-    ('v1', 'v1')
-    """
-    base, _, number = name.rpartition("#")
-    return base if base and number.isascii() and number.isdigit() else name
-
-
 def is_gbfs(path: Path) -> bool:
     """Tell whether a file is taken for a GBFS feed: by its name."""
     return path.suffix.lower() == ".json"

@@ -13,7 +13,6 @@ import secrets
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,10 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from palmatch.errors import InputError, TransportError
-from palmatch.live import guard
 from palmatch.live.topics import LARGEST, Role, readable, writable
 from palmatch.live.transport.hub import is_loopback
 
+# Runs a program, writes its number, and ends it when the standard input ends, and with it when the process that started
+# this one is gone.
+_GUARD = 'exec 3<&0; "$@" 3<&- </dev/null >&2 & p=$!; echo $p; (read _ <&3; kill $p) >&2 & wait $p'
 _ITERATIONS = 10_000
 _MEMORY = 2 * 2**30
 # Where distributions have it, beside what is on the path.
@@ -168,7 +169,7 @@ def running(folder: Path, gateways: Mapping[str, tuple[str, ...]]) -> Iterator[R
     reserved, port = _reserved_port()
     settings = Mosquitto(port=port, gateways=gateways, run_as="root" if os.geteuid() == 0 else "")
     passwords = settings.write(folder)
-    command = [sys.executable, "-I", guard.__file__, program, "-c", str(folder / "mosquitto.conf")]
+    command = ["sh", "-c", _GUARD, "guard", program, "-c", str(folder / "mosquitto.conf")]
     with (folder / "log").open("wb") as log:
         broker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
     assert broker.stdin is not None

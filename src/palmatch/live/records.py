@@ -15,9 +15,8 @@ from palmatch.device.listed import Listed
 from palmatch.device.messages import Code, split, unpack
 from palmatch.device.report import Earlier, ReportTable
 from palmatch.errors import ProtocolError
-from palmatch.live.codec import Envelope
+from palmatch.live.codec import Envelope, expect
 from palmatch.live.topics import Topic
-from palmatch.live.trust import expect
 
 _SOLD = -1.0
 

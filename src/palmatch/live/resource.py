@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-
-import msgspec
 
 from palmatch.device import messages as m
-from palmatch.errors import InputError, ProtocolError, TransportError
-from palmatch.live.codec import Envelope, decode
-from palmatch.live.keys import Opener, Signer, open_position, tag_of, verify
+from palmatch.errors import ProtocolError, TransportError
+from palmatch.live.codec import Envelope, decode, expect
+from palmatch.live.keys import open_position, tag_of, verify
 from palmatch.live.records import holders
 from palmatch.live.session import Retained
 from palmatch.live.topics import Topic, segment
 from palmatch.live.transport.base import Transport
-from palmatch.live.trust import Trust, certificate, expect
+from palmatch.live.trust import GatewayKeys, Trust
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,7 +29,6 @@ _LOG = logging.getLogger(__name__)
 _MOST_GAMES = 12
 # Between two attempts at a broker that is away.
 _AGAIN_SECONDS = 0.2
-_YEAR = 366 * 24 * 3600 * 1000
 _DAY_SECONDS = 86_400.0
 _QUIET_SECONDS = 5.0
 _MOST_EARLY = 8
@@ -48,59 +44,6 @@ class Arrival:
     resource: str
     tag: bytes
     position: tuple[float, float]
-
-
-class GatewayKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A gateway's secret keys, and the operator's certificate for each resource that it serves."""
-
-    signing: bytes
-    sealing: bytes
-    certificates: Mapping[str, bytes]
-
-    @property
-    def signer(self) -> Signer:
-        """What answers are signed with."""
-        return Signer(self.signing)
-
-    @property
-    def opener(self) -> Opener:
-        """What positions are sealed to."""
-        return Opener(self.sealing)
-
-
-def new_gateway(operator: Signer, names: Sequence[str], now: int, valid: int = _YEAR) -> GatewayKeys:
-    """Return fresh keys for a gateway, certified for these resources; times are in milliseconds."""
-    gateway = GatewayKeys(Signer.fresh().secret, Opener.fresh().secret, {})
-    return msgspec.structs.replace(gateway, certificates=certified(operator, gateway, names, now + valid))
-
-
-def certified(operator: Signer, gateway: GatewayKeys, names: Sequence[str], until: int) -> dict[str, bytes]:
-    """Return the operator's certificates that resources are served with a gateway's keys."""
-    signing, sealing = gateway.signer.public, gateway.opener.public
-    return {
-        name: certificate(operator, "any", m.Certificate(name=name, signing=signing, sealing=sealing, until=until))
-        for name in names
-    }
-
-
-def certificates_of(gateway: GatewayKeys) -> dict[str, m.Certificate]:
-    """Return what a gateway's certificates say."""
-    return {
-        name: expect(decode(Topic("any", "resource", name), packet), m.Certificate)
-        for name, packet in gateway.certificates.items()
-    }
-
-
-def load_gateway(path: Path) -> GatewayKeys:
-    """Read a gateway's keys; refuse a file that others can read."""
-    try:
-        if path.stat().st_mode & 0o077:
-            raise InputError(f"{path}: others can read these keys; use `chmod 600 {path}`.")
-        return msgspec.json.decode(path.read_bytes(), type=GatewayKeys)
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the gateway's keys: {error.strerror}.") from None
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        raise InputError(f"{path}: expected a gateway's keys, as `palmatch live operator` writes them.") from None
 
 
 class Gateway:

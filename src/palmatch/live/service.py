@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,19 +19,129 @@ from palmatch.data.points import Points
 from palmatch.device import messages as m
 from palmatch.device.messages import unpack
 from palmatch.device.windows import slot_for
-from palmatch.errors import TransportError
-from palmatch.live.board import KEPT_GAMES, Board
-from palmatch.live.codec import decode
-from palmatch.live.issuer import Issuer
-from palmatch.live.journal import CannotWrite, Journal
+from palmatch.errors import ProtocolError
+from palmatch.live.board import Board
+from palmatch.live.codec import Envelope, decode
+from palmatch.live.journal import KEPT_GAMES, CannotWrite, Held, Journal
+from palmatch.live.keys import verify
 from palmatch.live.listing import PublicSetup, without
-from palmatch.live.report_rules import EarlierTable
-from palmatch.live.reservations import Reservations
-from palmatch.live.rules import Protocol, opening_of
-from palmatch.live.rules_api import Opening
-from palmatch.live.topics import Topic, game_name, number_of
+from palmatch.live.rules import EarlierTable, Opening, ProtocolName, opening_of
+from palmatch.live.topics import Topic, game_name
 from palmatch.live.transport.base import Transport
 from palmatch.live.trust import Trust
+
+# Answers of a resource that came before the end of their game was noted, of which the newest are kept.
+_MOST_EARLY = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Hold:
+    """A hold, and whether the resource has said that it got the hand-over."""
+
+    held: Held
+    accepted: bool
+
+
+class Reservations:
+    """What is held on a board's word; `hold` and `grace` are seconds.
+
+    Parameters
+    ----------
+    hold:
+        How long a resource that was handed over is not offered again.
+    grace:
+        How long a resource may take to say that it got the hand-over; without that the agent counts as a no-show.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        trust: Trust,
+        *,
+        hold: float,
+        grace: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.transport, self.trust, self.hold, self.grace, self._clock = transport, trust, hold, grace, clock
+        self._held: dict[tuple[str, str], _Hold] = {}
+        # By resource: the newest certificate that it has shown.
+        self._shown: dict[str, m.Certificate] = {}
+        self._early: dict[str, list[tuple[str, bytes]]] = {}
+        self._journal: Journal | None = None
+
+    async def start(self) -> None:
+        """Listen to resources and to devices that cancel."""
+        await self.transport.subscribe("pm/1/+/resource/+", self._certified)
+        await self.transport.subscribe("pm/1/+/answer/+", self._answered)
+        await self.transport.subscribe("pm/1/+/cancel", self._cancelled)
+
+    def restore(self, journal: Journal) -> None:
+        """Hold on to what was held when the board ended.
+
+        Which resources had answered is not known any more: all of them count as served, rather than offered twice.
+        """
+        self._journal = journal
+        for held in journal.held():
+            self._held[held.game, held.name] = _Hold(held, accepted=True)
+
+    def note(self, journal: Journal, game: str) -> None:
+        """Take note of a game that is over."""
+        self._journal = journal
+        for held in journal.held():
+            if held.game == game:
+                accepted = (game, held.tag) in self._early.get(held.name, ())
+                self._held[game, held.name] = _Hold(held, accepted)
+
+    def names(self) -> set[str]:
+        """Return the resources that are held now."""
+        now = self._clock()
+        for key, one in list(self._held.items()):
+            if now > one.held.since + (self.hold if one.accepted else self.grace):
+                self._release(key)
+        return {name for _, name in self._held}
+
+    def removed(self) -> set[str]:
+        """Return the resources that the operator has removed, but for those that have shown a later certificate."""
+        until = self.trust.removals
+        return {name for name, end in until.items() if name not in self._shown or self._shown[name].until <= end}
+
+    def _release(self, key: tuple[str, str]) -> None:
+        del self._held[key]
+        if self._journal is not None:
+            self._journal.release(*key)
+
+    def _certified(self, where: str, packet: bytes) -> None:
+        envelope = decode(where, packet)
+        found = self.trust.certified(envelope, int(self._clock() * 1000))
+        known = self._shown.get(found.name)
+        if known is None or found.until >= known.until:
+            self._shown[found.name] = found
+
+    def _answered(self, where: str, packet: bytes) -> None:
+        envelope = decode(where, packet)
+        answer, game, name = envelope.message, envelope.topic.game, envelope.topic.name or ""
+        if not isinstance(answer, m.Answer) or name not in self._shown:
+            raise ProtocolError("The answer is by a resource that has shown no certificate.")
+        verify(envelope, self._shown[name].signing)
+        known, accepted = self._held.get((game, name)), answer.status == "Accepted"
+        if known is None and accepted:
+            others = [one for one in self._early.get(name, ()) if one != (game, answer.tag)]
+            self._early[name] = [*others[1 - _MOST_EARLY :], (game, answer.tag)]
+        elif known is not None and known.held.tag == answer.tag:
+            self._held[game, name] = replace(known, accepted=accepted)
+
+    def _cancelled(self, where: str, packet: bytes) -> None:
+        envelope: Envelope = decode(where, packet)
+        message, game = envelope.message, envelope.topic.game
+        if not isinstance(message, m.Cancel):
+            raise ProtocolError("Expected a message that cancels.")
+        own = [key for key, one in self._held.items() if (key[0], one.held.tag) == (game, message.tag)]
+        if not own:
+            raise ProtocolError("The tag holds nothing.")
+        verify(envelope, self._held[own[0]].held.key)
+        for key in own:
+            self._release(key)
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,7 +171,7 @@ class Schedule:
         How many resources each possible type considers; all of them unless given.
     """
 
-    protocol: Protocol
+    protocol: ProtocolName
     classes: tuple[float, ...]
     every: float = 30.0
     joining: float = 10.0
@@ -170,72 +280,3 @@ def earlier_tables(journal: Journal, game: str) -> list[EarlierTable]:
             if isinstance(table, m.Table) and (known := EarlierTable.of(envelope.hash, table)) is not None:
                 found.append(known)
     return found
-
-
-class Announcer:
-    """Publishes the issuer's key for the games to come, as the board opens one after the other."""
-
-    def __init__(self, transport: Transport, issuer: Issuer, trust: Trust) -> None:
-        self.transport, self.issuer, self.trust = transport, issuer, trust
-        self._announced: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def start(self) -> None:
-        """Announce the games in the issuer's journal, and go on with every game that a board plans."""
-        for name in self.issuer.games():
-            await self.announce(name)
-        await self.transport.subscribe("pm/1/+/planned", self._planned)
-        await self.transport.subscribe("pm/1/+/open", self._opened)
-        self.transport.on_connect(self._again)
-
-    async def announce(self, game: str) -> None:
-        """Announce the key of a game."""
-        self._announced.add(game)
-        while True:
-            try:
-                topic, packet = self.issuer.announcement(game)
-                break
-            except CannotWrite as error:
-                _LOG.error("no room", extra={"game": game, "reason": str(error)})
-                await asyncio.sleep(_AGAIN_SECONDS)
-        # Without a connection now, it is announced with the next one.
-        with suppress(TransportError):
-            await self.transport.publish(topic, packet)
-
-    def _planned(self, where: str, packet: bytes) -> None:
-        envelope = decode(where, packet)
-        planned, game = self.trust.board_says(envelope, m.Planned), envelope.topic.game
-        series, number = number_of(game)
-        if planned.number != number or game in self._announced:
-            return
-        if number <= self.issuer.last_opened(series):
-            _LOG.error("game planned again", extra={"game": game, "reason": "an older copy of the board's journal"})
-            return
-        self._spawn(self.announce(game))
-
-    def _opened(self, where: str, packet: bytes) -> None:
-        envelope = decode(where, packet)
-        self.trust.opened(envelope)
-        game = envelope.topic.game
-        if not self.issuer.note_opening(game, envelope.hash):
-            _LOG.error("game opened again", extra={"game": game, "reason": "an older copy of the board's journal"})
-        series, number = number_of(game)
-        self._spawn(self._forget(game_name(series, number - KEPT_GAMES)))
-
-    def _again(self) -> None:
-        """After a broker's restart: it may have lost the keys."""
-        for name in self._announced:
-            self._spawn(self.announce(name))
-
-    async def _forget(self, game: str) -> None:
-        """Drop the key of a game that is long over."""
-        if game in self._announced:
-            self._announced.discard(game)
-            self.issuer.forget(game)
-            with suppress(TransportError):
-                await self.transport.clear(Topic(game, "issuer"))
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

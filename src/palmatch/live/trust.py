@@ -6,6 +6,10 @@ The file is JSON, signed by the operator. Whatever a board says that is not in l
 from __future__ import annotations
 
 import logging
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,8 +20,8 @@ import msgspec
 from palmatch.atomic import write_atomic
 from palmatch.device import messages as m
 from palmatch.errors import InputError, ProtocolError, Refused
-from palmatch.live.codec import Envelope, body_of, read_json, signed_bytes
-from palmatch.live.keys import Signer, signed_by, verify
+from palmatch.live.codec import Envelope, body_of, decode, expect, read_json, signed_bytes
+from palmatch.live.keys import Opener, Signer, load_secret, save_secret, signed_by, verify
 from palmatch.live.topics import Topic
 
 _LOG = logging.getLogger(__name__)
@@ -164,8 +168,214 @@ def stamp_of(path: Path) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def expect(envelope: Envelope, kind: type[_Kind]) -> _Kind:
-    """Return the message of an envelope, which must be of this kind."""
-    if not isinstance(envelope.message, kind):
-        raise ProtocolError(f"Expected a message {kind.__name__}, found {type(envelope.message).__name__}.")
-    return envelope.message
+_DAY = 24 * 3600 * 1000
+# Certificates, and a trust file, that end within this time are renewed.
+_RENEWED = 90 * _DAY
+# How long a trust file counts, as do the certificates of resources.
+VALID = 366 * _DAY
+
+
+def write_keys(
+    folder: Path,
+    partition: m.Partition,
+    resources: Sequence[str],
+    *,
+    members: Sequence[str] = (),
+) -> Trust:
+    """Make all keys of an operator in a folder that has none yet; return the trust anchor."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / "operator.key").exists():
+        raise InputError(f"{folder} has keys already, and a key is never overwritten; --add-member adds a member.")
+    secrets = {name: Signer.fresh() for name in ("operator", "board", "issuer")}
+    registered = {name: Signer.fresh() for name in members}
+    files = secrets | {f"member-{name}": key for name, key in registered.items()}
+    for name, key in files.items():
+        save_secret(folder / f"{name}.key", key.secret)
+    gateway = new_gateway(secrets["operator"], resources, int(time.time() * 1000))
+    descriptor = os.open(folder / "gateway.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(gateway) + b"\n")
+    (folder / "members.txt").write_text("".join(f"{key.public.hex()}\n" for key in registered.values()))
+    trust = Trust(
+        version=1,
+        until=int(time.time() * 1000) + VALID,
+        operator=secrets["operator"].public,
+        board=secrets["board"].public,
+        issuer=secrets["issuer"].public,
+        partition=partition,
+    )
+    save_trust(folder / "trust.json", secrets["operator"], trust)
+    return trust
+
+
+def add_members(folder: Path, names: Sequence[str]) -> None:
+    """Make keys of further members, and append them to the list that the issuer reads; no key is ever replaced."""
+    listed = folder / "members.txt"
+    if not listed.exists():
+        raise InputError(f"{folder} has no operator's keys yet: make them with --resources.")
+    read_members(listed)
+    files = {folder / f"member-{name}.key": Signer.fresh() for name in names}
+    for path in files:
+        if path.exists():
+            raise InputError(f"{path}: found a key already; a key is never overwritten.")
+    # First the list: a listed key whose secret was never written harms none; a secret that is not listed is of no use.
+    with listed.open("a") as file:
+        # On a new line, whatever the list ends with; empty lines are not read.
+        file.write("\n" + "".join(f"{key.public.hex()}\n" for key in files.values()))
+    for path, key in files.items():
+        save_secret(path, key.secret)
+
+
+def remove_members(folder: Path, names: Sequence[str]) -> None:
+    """Take members off the list that the issuer reads, by their names in this folder or by their public keys."""
+    listed = folder / "members.txt"
+    known = read_members(listed)
+    gone = [_member_key(folder, name) for name in names]
+    for name, key in zip(names, gone, strict=True):
+        if key not in known:
+            raise InputError(f"{listed}: found no key of {name}; nothing was changed.")
+    write_atomic(listed, "".join(f"{key.hex()}\n" for key in known if key not in gone))
+
+
+def _member_key(folder: Path, name: str) -> bytes:
+    if re.fullmatch("[0-9a-f]{64}", name):
+        return bytes.fromhex(name)
+    return Signer(load_secret(folder / f"member-{name}.key")).public
+
+
+def certify(folder: Path, names: Sequence[str], valid: int) -> list[str]:
+    """Certify the resources that have no certificate, or one that ends soon; return their names.
+
+    `valid` is in milliseconds. Keys stay as they are; where there are none of a gateway, new ones are made.
+    """
+    operator, trust, path = *_operator(folder), folder / "gateway.json"
+    now = int(time.time() * 1000)
+    gateway = load_gateway(path) if path.exists() else new_gateway(operator, (), now)
+    ends = {name: found.until for name, found in certificates_of(gateway).items()}
+    wanted = [name for name in names if ends.get(name, 0) < now + _RENEWED]
+    for name in wanted:
+        if trust.removals.get(name, -1) >= now + valid:
+            raise InputError(f"{name} was removed: a new certificate has to be valid for longer than the old one.")
+    if trust.until < now + _RENEWED:
+        _save_next(folder, operator, trust, now + valid)
+    more = certified(operator, gateway, wanted, now + valid)
+    _save_gateway(path, msgspec.structs.replace(gateway, certificates={**gateway.certificates, **more}))
+    return wanted
+
+
+def remove_resources(folder: Path, names: Sequence[str]) -> list[str]:
+    """Write a trust file by which certificates of these resources are not valid, and take them from the gateway's.
+
+    The name of a resource stands for all of its seats.
+    """
+    operator, trust, path = *_operator(folder), folder / "gateway.json"
+    gateway = load_gateway(path)
+    found = certificates_of(gateway)
+    for name in names:
+        if not any(name in (one, base_of(one)) for one in found):
+            raise InputError(f"{path}: found no certificate of {name}; nothing was changed.")
+    gone = [one for one in found if one in names or base_of(one) in names]
+    now = int(time.time() * 1000)
+    until = {name: end for name, end in trust.removals.items() if end >= now}
+    until |= {name: max(found[name].until, until.get(name, 0)) for name in gone}
+    removed = tuple(Removed(name=name, until=end) for name, end in sorted(until.items()))
+    # First what devices refuse: a gateway that still has a certificate is of no use to it.
+    _save_next(folder, operator, replace(trust, removed=removed), max(trust.until, now + VALID))
+    rest = {name: packet for name, packet in gateway.certificates.items() if name not in gone}
+    _save_gateway(path, msgspec.structs.replace(gateway, certificates=rest))
+    return gone
+
+
+def _save_next(folder: Path, operator: Signer, trust: Trust, until: int) -> None:
+    """Write the next version of a trust file, which counts until a time in milliseconds."""
+    trust = replace(trust, version=trust.version + 1, until=until)
+    save_trust(folder / "trust.json", operator, trust)
+
+
+def _operator(folder: Path) -> tuple[Signer, Trust]:
+    if not (folder / "operator.key").exists():
+        raise InputError(f"{folder} has no operator.key, which this needs: run it where the operator's key is kept.")
+    operator = Signer(load_secret(folder / "operator.key"))
+    return operator, load_trust(folder / "trust.json", operator.public)
+
+
+def _save_gateway(path: Path, gateway: GatewayKeys) -> None:
+    write_atomic(path, msgspec.json.encode(gateway) + b"\n", private=True)
+
+
+class GatewayKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A gateway's secret keys, and the operator's certificate for each resource that it serves."""
+
+    signing: bytes
+    sealing: bytes
+    certificates: Mapping[str, bytes]
+
+    @property
+    def signer(self) -> Signer:
+        """What answers are signed with."""
+        return Signer(self.signing)
+
+    @property
+    def opener(self) -> Opener:
+        """What positions are sealed to."""
+        return Opener(self.sealing)
+
+
+def new_gateway(operator: Signer, names: Sequence[str], now: int, valid: int = VALID) -> GatewayKeys:
+    """Return fresh keys for a gateway, certified for these resources; times are in milliseconds."""
+    gateway = GatewayKeys(Signer.fresh().secret, Opener.fresh().secret, {})
+    return msgspec.structs.replace(gateway, certificates=certified(operator, gateway, names, now + valid))
+
+
+def certified(operator: Signer, gateway: GatewayKeys, names: Sequence[str], until: int) -> dict[str, bytes]:
+    """Return the operator's certificates that resources are served with a gateway's keys."""
+    signing, sealing = gateway.signer.public, gateway.opener.public
+    return {
+        name: certificate(operator, "any", m.Certificate(name=name, signing=signing, sealing=sealing, until=until))
+        for name in names
+    }
+
+
+def certificates_of(gateway: GatewayKeys) -> dict[str, m.Certificate]:
+    """Return what a gateway's certificates say."""
+    return {
+        name: expect(decode(Topic("any", "resource", name), packet), m.Certificate)
+        for name, packet in gateway.certificates.items()
+    }
+
+
+def load_gateway(path: Path) -> GatewayKeys:
+    """Read a gateway's keys; refuse a file that others can read."""
+    try:
+        if path.stat().st_mode & 0o077:
+            raise InputError(f"{path}: others can read these keys; use `chmod 600 {path}`.")
+        return msgspec.json.decode(path.read_bytes(), type=GatewayKeys)
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the gateway's keys: {error.strerror}.") from None
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise InputError(f"{path}: expected a gateway's keys, as `palmatch live operator` writes them.") from None
+
+
+def base_of(name: str) -> str:
+    """Return the resource that a seat is part of; what has one seat is its own resource.
+
+    Examples
+    --------
+    >>> from palmatch.live.listing import base_of
+    >>> base_of("v1#2"), base_of("v1")
+    ('v1', 'v1')
+    """
+    base, _, number = name.rpartition("#")
+    return base if base and number.isascii() and number.isdigit() else name
+
+
+def read_members(path: Path) -> list[bytes]:
+    """Read the lasting public keys of registered members: 64 hexadecimal digits a line."""
+    try:
+        lines = path.read_text().split()
+        keys = [bytes.fromhex(line) for line in lines]
+    except (OSError, ValueError):
+        raise InputError(f"{path}: cannot be read as keys of 64 hexadecimal digits, one on each line.") from None
+    if any(len(key) != m.KEY for key in keys):
+        raise InputError(f"{path}: expected keys of 64 hexadecimal digits, one on each line.")
+    return keys

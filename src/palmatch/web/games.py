@@ -30,14 +30,14 @@ from palmatch.live.issuer import Issuer, token_request
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer
 from palmatch.live.listing import PublicSetup
-from palmatch.live.resource import Arrival, Gateway, new_gateway
+from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.rules import opening_of
 from palmatch.live.session import DeviceSession
 from palmatch.live.simulation import MemoryStore
 from palmatch.live.tokens import identity
 from palmatch.live.transport.exchange import Access
 from palmatch.live.transport.hub import Hub
-from palmatch.live.trust import Trust
+from palmatch.live.trust import Trust, new_gateway
 from palmatch.web.scenes import Choice, Scenes
 
 # Each simulated device costs an RSA signature; so many are there in a second or two.

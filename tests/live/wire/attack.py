@@ -15,7 +15,7 @@ from live.wire.networks import Network
 from palmatch.device.report import ReportTable
 from palmatch.live.codec import Envelope, body_of
 from palmatch.live.records import table_record
-from palmatch.live.rules_api import Crowd
+from palmatch.live.rules import Crowd
 from palmatch.live.topics import Topic, table_name
 from palmatch.studies.blackbox import Bound, Claim, Observation, check_games, flagged_from, measured
 

@@ -17,8 +17,7 @@ from palmatch.device import messages as m
 from palmatch.errors import ProtocolError
 from palmatch.live.codec import decode
 from palmatch.live.topics import KINDS, Topic
-from palmatch.live.transport.exchange import Seen
-from palmatch.live.transport.frames import Op, frame
+from palmatch.live.transport.exchange import Op, Seen, frame
 from palmatch.problem import FloatArray
 from palmatch.studies.blackbox import Observation, refined
 

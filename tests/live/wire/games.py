@@ -30,20 +30,18 @@ from palmatch.device.records import Received, Send
 from palmatch.device.state import Machine, Owner, system_offset
 from palmatch.live import tokens
 from palmatch.live.board import Board
-from palmatch.live.client import MACHINES
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer
 from palmatch.live.listing import PublicSetup
-from palmatch.live.resource import Gateway, new_gateway
-from palmatch.live.rules import Protocol, opening_of
-from palmatch.live.rules_api import Accepted, Crowd, Opening, Outcome, RegionUpdate, Rules
-from palmatch.live.session import DeviceSession
+from palmatch.live.resource import Gateway
+from palmatch.live.rules import Accepted, Crowd, Opening, Outcome, Protocol, RegionUpdate, Rules, opening_of
+from palmatch.live.session import MACHINES, DeviceSession
 from palmatch.live.simulation import MemoryStore, draw_of
 from palmatch.live.tokens import Identity
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Transport
 from palmatch.live.transport.exchange import Seen
-from palmatch.live.trust import Trust
+from palmatch.live.trust import Trust, new_gateway
 
 _GAME, _COLUMN, _ROW = "audit", 0, 0
 _PARTITION = m.Partition(edge=1000.0, origin=(40.7, -74.0), spacing=250.0)

@@ -31,8 +31,19 @@ from palmatch.live.codec import decode, read_json, signed_bytes
 from palmatch.live.keys import signed_by
 from palmatch.live.topics import Topic
 from palmatch.live.transport.base import Transport
-from palmatch.live.transport.exchange import DEVICE, Access, Exchange, RateExceeded
-from palmatch.live.transport.frames import CBOR, HELLO, PATH, Hello, Op, frame, read_frame
+from palmatch.live.transport.exchange import (
+    CBOR,
+    DEVICE,
+    HELLO,
+    PATH,
+    Access,
+    Exchange,
+    Hello,
+    Op,
+    RateExceeded,
+    frame,
+    read_frame,
+)
 from palmatch.live.transport.socket import DIRECT, Socket, Sockets
 from palmatch.live.trust import Trust
 

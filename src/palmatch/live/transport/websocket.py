@@ -20,7 +20,7 @@ from palmatch.errors import ProtocolError, TransportError
 from palmatch.live.keys import Signer
 from palmatch.live.topics import LARGEST, Role
 from palmatch.live.transport.base import Reconnecting
-from palmatch.live.transport.frames import CBOR, Op, frame, hello, read_frame
+from palmatch.live.transport.exchange import CBOR, Op, frame, hello, read_frame
 from palmatch.live.transport.hub import is_loopback
 
 _LOG = logging.getLogger(__name__)

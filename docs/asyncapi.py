@@ -1,6 +1,6 @@
 """The protocol as an AsyncAPI 3 document, made from the message types and the table of topics.
 
-`python -m palmatch.live.asyncapi` prints it; `docs/live.asyncapi.yaml` is its output, and a test compares the two.
+`python -m docs.asyncapi` prints it; `docs/live.asyncapi.yaml` is its output, and a test compares the two.
 """
 
 from __future__ import annotations
