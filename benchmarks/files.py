@@ -27,7 +27,7 @@ from scipy.spatial import cKDTree
 
 import palmatch as pm
 from palmatch.data.city import crowd
-from palmatch.data.points import read_points
+from palmatch.domains.mobility import read_points
 from palmatch.problem import FloatArray
 from palmatch.threads import LIMIT
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from palmatch.capacities import make_capacities
 from palmatch.methods import Workspace, prepare
 from palmatch.methods.centralised import optimal_welfare
+from palmatch.problem import make_capacities
 from palmatch.streams import stream
 from palmatch.studies.reproduce import papers_of_conference, papers_of_files
 

@@ -14,11 +14,11 @@ import numba
 import numpy as np
 
 from palmatch.data.city import crowd
-from palmatch.data.points import Points
 from palmatch.device import messages as m
 from palmatch.device.bid import best_bid as device_bid
 from palmatch.device.messages import Partition
 from palmatch.domains import mobility
+from palmatch.domains.mobility import Points
 from palmatch.live.listing import PublicSetup
 from palmatch.live.rules import Accepted, BidRules, Crowd, bidding_of
 from palmatch.live.simulation import Simulation

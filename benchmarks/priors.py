@@ -18,7 +18,7 @@ import numpy as np
 import palmatch as pm
 from palmatch.data import city
 from palmatch.domains import mobility
-from palmatch.domains.surroundings import PublicPlaces
+from palmatch.domains.geometry import PublicPlaces
 from palmatch.studies.compare import compare
 
 # (how wide kernels are, as a multiple; the share that is spread evenly)

@@ -8,11 +8,11 @@ from itertools import count
 
 import numpy as np
 
-from palmatch.capacities import Capacities
 from palmatch.device.agent import Agent, Rules
 from palmatch.matchers.lists import ValueLists
 from palmatch.palma.accountant import PrivacyFilter
 from palmatch.palma.game import region_tables
+from palmatch.problem import Capacities
 from palmatch.regions.noise import PublicTables
 from palmatch.regions.own import OwnTables
 from palmatch.streams import SELECTION, Keys, compiled_draw, draw, stream

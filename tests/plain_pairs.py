@@ -8,10 +8,10 @@ from itertools import combinations
 
 import numpy as np
 
-from palmatch.capacities import Capacities
 from palmatch.device.agent import Agent, Rules
 from palmatch.palma.accountant import PrivacyFilter
 from palmatch.palma.game import region_tables
+from palmatch.problem import Capacities
 from palmatch.regions.noise import PublicTables
 from palmatch.regions.own import OwnTables
 from palmatch.streams import Keys, draw

@@ -10,11 +10,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from palmatch.data.columns import identifiers
-from palmatch.data.files import Sheet, read_sheet, write_rows
-from palmatch.data.labels import read_labels
-from palmatch.data.points import read_points
-from palmatch.data.tables import read_table, read_types
+from palmatch.data.files import Sheet, identifiers, read_sheet, write_rows
+from palmatch.domains.mobility import read_points
+from palmatch.domains.papers import read_labels
+from palmatch.domains.table import read_table, read_types
 from palmatch.errors import InputError
 
 READERS: list[Callable[[Path], object]] = [

@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmatch.data import files
-from palmatch.data.columns import filled_series, identifiers
-from palmatch.data.files import read_sheet, write_rows
-from palmatch.data.points import read_points
+from palmatch.data.files import filled_series, identifiers, read_sheet, write_rows
+from palmatch.domains.mobility import read_points
 from palmatch.errors import InputError
 
 HEADER = "id,lat,lon\n"

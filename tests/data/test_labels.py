@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from palmatch.data.labels import Labels, check_same_areas, read_labels
+from palmatch.domains.papers import Labels, check_same_areas, read_labels
 from palmatch.errors import InputError
 
 

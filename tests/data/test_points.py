@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from palmatch.data.points import Points, check_not_swapped, read_points
+from palmatch.domains.mobility import Points, check_not_swapped, read_points
 from palmatch.errors import InputError
 
 Role = Literal["agents", "resources"]

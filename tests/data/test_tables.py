@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from palmatch.data.tables import Table, Types, check_regions, read_table, read_types
+from palmatch.domains.table import TableRows, Types, check_regions, read_table, read_types
 from palmatch.errors import InputError
 
-Reader = Callable[..., Table | Types]
+Reader = Callable[..., TableRows | Types]
 RESOURCES = ("r1", "R1", "r 2")
 TABLE = "id,Region,R1,r1, r 2 ,epsilon\na,north,0.1,0.2,0.3,1\nb,south,1,1e-9,0.5,\n"
 TYPES = "region,R1,r1,r 2\nnorth,0.1,0.2,0.3\nsouth,0.4,0.5,0.6\nnorth,0.7,0.8,0.9\n"
 
 
-def agents(folder: Path, text: str, resources: tuple[str, ...] = RESOURCES) -> Table:
+def agents(folder: Path, text: str, resources: tuple[str, ...] = RESOURCES) -> TableRows:
     path = folder / "agents.csv"
     path.write_text(text, encoding="utf-8")
     return read_table(path, resource_ids=resources)

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 import palmatch as pm
-from palmatch.data.points import Points
-from palmatch.domains import distance
-from palmatch.domains.mobility import City, Square
-from palmatch.domains.surroundings import PublicPlaces
+from palmatch.domains import geometry
+from palmatch.domains.geometry import PublicPlaces
+from palmatch.domains.mobility import City, Points, Square
 from palmatch.errors import InputError
 from palmatch.testing import check_domain, check_problem
 
@@ -330,6 +329,6 @@ def test_utilities_of_pairs_are_those_of_the_table() -> None:
     types, places = chance.uniform(-1e4, 1e4, (50, 3)), chance.uniform(-1e4, 1e4, (20, 2))
     columns = chance.integers(0, 20, 50)
     for alpha in (4000.0, 10.0):
-        table = distance.utility_table(types, places, np.arange(20), alpha)
-        pairs = distance.utility_of_pairs(types, places, columns, alpha)
+        table = geometry.utility_table(types, places, np.arange(20), alpha)
+        pairs = geometry.utility_of_pairs(types, places, columns, alpha)
         np.testing.assert_array_equal(pairs, table[np.arange(50), columns])

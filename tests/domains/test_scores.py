@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 import palmatch as pm
 from palmatch.data.scores import Scores, as_utility
-from palmatch.data.tables import ListedRows, Types
+from palmatch.domains.table import ListedRows, Types
 from palmatch.errors import InputError
 from palmatch.mechanisms import choice
 from palmatch.methods.reports import lists_suffice

@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from live.buses import FLEET, FLEET_KEYS, GATEWAYS, KEYS, TRUST, credentials
 from live.conftest import RUN_AS, Broker, free_port
-from palmatch.data.points import Points
 from palmatch.device import messages as m
 from palmatch.device.ledger import Ledger, units_of
+from palmatch.domains.mobility import Points
 from palmatch.errors import PalmatchError, TransportError
 from palmatch.live import tokens
 from palmatch.live.board import Board

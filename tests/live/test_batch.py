@@ -15,12 +15,12 @@ import palmatch as pm
 from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Bus, Join, MemoryBus
 from live.examples import GRID, PARTITION
 from live.listening import clock
-from palmatch.data.points import Points
 from palmatch.device import messages as m
 from palmatch.device.grid import locate
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import BidMachine, Owner, ReportMachine
+from palmatch.domains.mobility import Points
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.journal import Journal

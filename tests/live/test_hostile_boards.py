@@ -20,12 +20,12 @@ from live.buses import KEYS, Bus, Join, MemoryBus
 from live.examples import GRID, PLACES
 from live.listening import clock
 from live.small_game import NAMES, BidRules, ReportRules, announce, opening, player
-from palmatch.data.points import Points
 from palmatch.device import messages as m
 from palmatch.device.ledger import units_of
 from palmatch.device.messages import pack, unpack
 from palmatch.device.rounds import RoundsMachine
 from palmatch.device.state import BidMachine, ReportMachine
+from palmatch.domains.mobility import Points
 from palmatch.errors import PalmatchError
 from palmatch.live import tokens
 from palmatch.live.board import Board

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from live.buses import KEYS, TRUST, Bus, Join
 from live.examples import GRID
 from live.test_batch import Town, played
-from palmatch.data.points import Points
 from palmatch.device import messages as m
+from palmatch.domains.mobility import Points
 from palmatch.live import service, tokens
 from palmatch.live.codec import decode
 from palmatch.live.devices import Faults, Faulty

@@ -25,8 +25,8 @@ from live.buses import TRUST
 from live.conftest import MOSQUITTO, RUN_AS, Broker, free_port
 from live.examples import MESSAGES, topic
 from live.processes import line_of, party
-from palmatch.data.points import Points, read_points
 from palmatch.device import messages as m
+from palmatch.domains.mobility import Points, read_points
 from palmatch.errors import InputError, TransportError
 from palmatch.live.codec import packet_of
 from palmatch.live.demo import warm_up

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Bus, Join, MemoryBus, certified
 from live.listening import clock
-from palmatch.data.points import Points
 from palmatch.device import messages as m
 from palmatch.device.ledger import Ledger, units_of
+from palmatch.domains.mobility import Points
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.devices import Faults, Faulty

@@ -21,9 +21,9 @@ from live.conftest import MOSQUITTO, RUN_AS, Broker, free_port
 from live.listening import clock
 from live.memory import MemoryBroker, run_virtual
 from live.processes import line_of, party
-from palmatch.data.points import Points
 from palmatch.device import messages as m
 from palmatch.device.ledger import Ledger, units_of
+from palmatch.domains.mobility import Points
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.journal import Journal

@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from live.buses import FLEET, FLEET_KEYS, KEYS, TRUST, Join, MemoryBus
 from live.examples import PARTITION
 from live.listening import clock
-from palmatch.data.points import Points
 from palmatch.device import messages as m
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.device.messages import unpack
+from palmatch.domains.mobility import Points
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.journal import Journal

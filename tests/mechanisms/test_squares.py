@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import palmatch as pm
-from palmatch.domains.surroundings import Surroundings
+from palmatch.domains.geometry import Surroundings
 from palmatch.mechanisms import choice
 from palmatch.mechanisms.channel import sample_channel
 from palmatch.mechanisms.clusters import weighted_sum

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 import frozen
 import palmatch as pm
-from palmatch.capacities import Capacities, make_capacities
 from palmatch.errors import InputError
 from palmatch.matchers.auction import play_rounds, run_auction
 from palmatch.matchers.contest import Clones, clones_of
@@ -26,6 +25,7 @@ from palmatch.methods.palma import palma_game, palma_policy, published_game
 from palmatch.methods.registry import Method
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.palma.game import simulate
+from palmatch.problem import Capacities, make_capacities
 from palmatch.streams import keys_of, streams
 from plain_capacities import PlainCapacities, best_welfare, plain_sale
 

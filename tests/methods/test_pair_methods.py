@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palmatch as pm
-from palmatch.capacities import partner_capacities
 from palmatch.matchers import partners
 from palmatch.mechanisms.channel import Channel, randomised_response
 from palmatch.methods.centralised import optimal_welfare
 from palmatch.methods.pairs import worth_of_reports
 from palmatch.methods.reports import draw_reports, reported_worth, reporting
+from palmatch.problem import partner_capacities
 from palmatch.streams import keys_of, streams
 from plain_pairs import all_matchings, best_of_links, best_worth
 

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from palmatch.cli import types as types_command
 from palmatch.data.files import read_sheet, write_rows
 from palmatch.data.scores import Scores, as_utility
-from palmatch.data.tables import read_types
+from palmatch.domains.table import read_types
 from palmatch.errors import InputError
 from palmatch.studies.archive import from_scores, from_taxonomy, named_source, topics_of
 

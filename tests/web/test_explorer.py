@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palmatch.data.points import Points
+from palmatch.domains.mobility import Points
 from palmatch.errors import InputError
 from palmatch.live.transport.hub import Hub
 from palmatch.web.games import LiveGames

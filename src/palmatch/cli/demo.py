@@ -12,8 +12,8 @@ from palmatch.cli.options import option
 from palmatch.cli.show import check_outputs, folder_for
 from palmatch.data import city
 from palmatch.data.files import write_rows
-from palmatch.data.points import read_points
 from palmatch.domains import mobility
+from palmatch.domains.mobility import read_points
 from palmatch.matching import Matching
 from palmatch.methods import METHODS, Settings, Workspace, prepare
 from palmatch.report.page import write_report

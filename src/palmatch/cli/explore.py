@@ -11,7 +11,7 @@ import typer
 
 from palmatch.cli import options, show
 from palmatch.cli.options import option
-from palmatch.data.points import check_not_swapped, read_points
+from palmatch.domains.mobility import check_not_swapped, read_points
 from palmatch.errors import InputError
 
 HELP = "Open the explorer in the browser: watch games round by round, move sliders, compare methods."

@@ -14,15 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.capacities import Capacities, given_or
 from palmatch.cli.options import ProblemOptions, numbers, place, score_range
 from palmatch.cli.show import announce_compiling
 from palmatch.data import city
-from palmatch.data.columns import identifiers, unit_counts, unused
 from palmatch.data.conference import conference
-from palmatch.data.files import listed, read_sheet
-from palmatch.data.labels import Labels, check_same_areas, need_primary, read_labels
-from palmatch.data.points import read_points, read_trips
+from palmatch.data.files import identifiers, listed, read_sheet, unit_counts, unused
 from palmatch.data.scores import (
     Pairs,
     is_score_file,
@@ -32,12 +28,13 @@ from palmatch.data.scores import (
     read_scores,
     with_users,
 )
-from palmatch.data.tables import ListedRows, Table, Types, check_regions, read_table, read_types
 from palmatch.domains import mobility, papers, plugin, scores, table
 from palmatch.domains import pairs as partners
-from palmatch.domains.papers import types_of_region
+from palmatch.domains.mobility import read_points, read_trips
+from palmatch.domains.papers import Labels, check_same_areas, need_primary, read_labels, types_of_region
+from palmatch.domains.table import ListedRows, TableRows, Types, check_regions, read_table, read_types
 from palmatch.errors import InputError
-from palmatch.problem import Problem
+from palmatch.problem import Capacities, Problem, given_or
 from palmatch.report.phrases import counted
 from palmatch.studies.archive import digest, scores_digest
 from palmatch.threads import both
@@ -188,7 +185,7 @@ def given_or_synthetic(agents: Path | None, resources: Path | None, chosen: Prob
     if chosen.domain == "mobility":
         batch = city.batch(8.0, seed=seed)
         return _on_map(batch.requests, batch.vehicles, chosen)
-    return _of_areas(*conference(seed=seed).labels, replace(chosen, draw_primary=True))
+    return _of_areas(*papers.labels_of_conference(conference(seed=seed)), replace(chosen, draw_primary=True))
 
 
 def _mobility(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
@@ -333,7 +330,7 @@ def _table(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limit
     return Inputs(problem)
 
 
-def _rows_of(agents: Path, ids: tuple[str, ...], possible: Types) -> Table:
+def _rows_of(agents: Path, ids: tuple[str, ...], possible: Types) -> TableRows:
     rows = read_table(agents, resource_ids=ids)
     check_regions(rows, possible)
     return rows

@@ -20,8 +20,8 @@ from typing import Any
 
 from palmatch.cli import show
 from palmatch.cli.live import Network
-from palmatch.data.points import Points
 from palmatch.device.ledger import Ledger, epsilon_text, reopen, units_of
+from palmatch.domains.mobility import Points
 from palmatch.errors import InputError, Refused, TransportError
 from palmatch.live import ops
 from palmatch.live.board import Board, older_journal, series_of

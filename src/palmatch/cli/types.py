@@ -10,8 +10,7 @@ import typer
 from palmatch.cli import options, show
 from palmatch.cli.options import option
 from palmatch.cli.show import check_outputs
-from palmatch.data.columns import identifiers
-from palmatch.data.files import read_sheet, with_header, write_rows
+from palmatch.data.files import identifiers, read_sheet, with_header, write_rows
 from palmatch.data.scores import MATRIX_SUFFIX, Scores, read_scores
 from palmatch.errors import InputError
 from palmatch.studies.archive import Derived, from_scores, from_taxonomy, is_taxonomy, named_source, topics_of

@@ -13,6 +13,6 @@ References
 - Page "Start in five minutes", [Match your own files][3-match-your-own-files].
 """
 
-from palmatch.data import city, conference, files, scores, tables
+from palmatch.data import city, conference, files, scores
 
-__all__ = ["city", "conference", "files", "scores", "tables"]
+__all__ = ["city", "conference", "files", "scores"]

@@ -12,7 +12,6 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.data.labels import Labels
 from palmatch.errors import InputError
 
 Marks: TypeAlias = NDArray[np.uint8]
@@ -53,15 +52,6 @@ class Conference:
     areas: tuple[str, ...]
     reviewers: Marks
     papers: Marks
-
-    @property
-    def labels(self) -> tuple[Labels, Labels]:
-        """Reviewers and papers in the form in which they are read, without ids and primary areas."""
-        source = "the synthetic conference"
-        reviewers, papers = (
-            Labels(source, (), self.areas, marks, None, None) for marks in (self.reviewers, self.papers)
-        )
-        return reviewers, papers
 
 
 def conference(*, seed: int = 0, reviewers: int = 189, papers: int = 73) -> Conference:

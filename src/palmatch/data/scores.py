@@ -20,19 +20,23 @@ import polars as pl
 import scipy
 from numpy.typing import NDArray
 
-from palmatch.data.columns import (
+from palmatch.data.files import (
     MOST_UNITS,
     DistinctIds,
+    FilePath,
+    Sheet,
     complaint,
     filled_runs,
     filled_series,
     filled_texts,
     need_column,
     numbers,
+    read_lines,
+    read_sheet,
     refuse,
     run_starts,
+    with_header,
 )
-from palmatch.data.files import FilePath, Sheet, read_lines, read_sheet, with_header
 from palmatch.errors import InputError
 
 Range: TypeAlias = tuple[float, float]

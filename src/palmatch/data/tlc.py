@@ -21,8 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from polars.exceptions import PanicException, PolarsError
 
 from palmatch.data.city import within
-from palmatch.data.columns import header_words
-from palmatch.data.files import PARQUET_MAGIC
+from palmatch.data.files import PARQUET_MAGIC, header_words
 from palmatch.errors import InputError, in_a_sentence
 
 Times = NDArray[np.datetime64]

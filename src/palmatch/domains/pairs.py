@@ -20,17 +20,25 @@ import numba
 import numpy as np
 from numpy.typing import ArrayLike
 
-from palmatch.capacities import partner_capacities
-from palmatch.data.columns import identifiers_or_numbers
-from palmatch.data.files import is_frame, library_of, sheet_of, sheet_of_numbers
-from palmatch.data.points import Points, trips_of
-from palmatch.data.tables import Table as Rows
+from palmatch.data.files import identifiers_or_numbers, is_frame, library_of, sheet_of, sheet_of_numbers
 from palmatch.domain import of_kind
 from palmatch.domains import table as tables
-from palmatch.domains.mobility import ORIGIN, City, Square, bounds_of, check_origin, metres_of, middle_of, squares_of
-from palmatch.domains.squares import spots_of
+from palmatch.domains.geometry import spots_of
+from palmatch.domains.mobility import (
+    ORIGIN,
+    City,
+    Points,
+    Square,
+    bounds_of,
+    check_origin,
+    metres_of,
+    middle_of,
+    squares_of,
+    trips_of,
+)
+from palmatch.domains.table import TableRows
 from palmatch.errors import InputError
-from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem
+from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem, partner_capacities
 
 # What an agent acts on where a shared ride saves nothing: utilities are above 0, and a utility near 0 would make what
 # another type of the region would choose impossible for its representative, whose choices hide every agent's.
@@ -291,7 +299,7 @@ def table(
     - [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "The Assignment Problem": PALMA applies to general graphs.
     - Page "Pairs among agents", [What is known of a partner][].
     """
-    if isinstance(utilities, Rows):
+    if isinstance(utilities, TableRows):
         agent_ids = utilities.ids
     elif is_frame(utilities):
         agent_ids = identifiers_or_numbers(sheet_of(utilities, "utilities")) if agent_ids is None else agent_ids

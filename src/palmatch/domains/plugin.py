@@ -14,13 +14,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from palmatch.capacities import given_or
-from palmatch.data.columns import epsilons, find_column, identifiers, unit_counts
-from palmatch.data.files import Sheet
+from palmatch.data.files import Sheet, epsilons, find_column, identifiers, unit_counts
 from palmatch.domain import Domain, raised
 from palmatch.errors import InputError
 from palmatch.plugins import iter_entry_points, load_object
-from palmatch.problem import Problem, make_problem
+from palmatch.problem import Problem, given_or, make_problem
 
 GROUP = "palmatch.domains"
 BUILT_IN = ("mobility", "papers", "table")

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from palmatch.data.files import listed
 from palmatch.data.scores import Range, Scores, as_utility
-from palmatch.data.tables import Types
+from palmatch.domains.table import Types
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agents, make_problem
 
@@ -216,7 +216,7 @@ def problem(
         Each reviewer's scores, private to it: what `palmatch.data.scores.read_scores` returns.
     types:
         The possible types of each region, from public records: what `palmatch.studies.archive` derives, or
-        `palmatch.data.tables.read_types` returns. Their columns are `scores.papers`.
+        `palmatch.domains.table.read_types` returns. Their columns are `scores.papers`.
     regions:
         The public region of each reviewer; not needed where there is one region.
     bounds:
@@ -247,7 +247,7 @@ def problem(
     >>> import palmatch as pm
     >>> told = pm.data.scores.Scores("scores.csv", ("ana", "bo"), ("p1", "p2"), csr_array([[0.9, 0], [0, 0.4]]))
     >>> table = np.array([[0.9, 0.1], [0.1, 0.9]])
-    >>> types = pm.data.tables.Types("types.csv", ("all", "all"), np.array([True, False]), table)
+    >>> types = pm.table.Types("types.csv", ("all", "all"), np.array([True, False]), table)
     >>> pm.scores.problem(told, types, capacity=1)
     Problem(ScoreTable: 2 agents, 2 resources, 1 regions)
 

@@ -27,11 +27,11 @@ import numpy as np
 from palmatch.data import city
 from palmatch.data.city import crowd
 from palmatch.data.files import write_rows
-from palmatch.data.points import Points, read_points
 from palmatch.device import messages as m
 from palmatch.device.grid import locate
 from palmatch.device.ledger import epsilon_of
 from palmatch.domains import mobility
+from palmatch.domains.mobility import Points, read_points
 from palmatch.errors import InputError, TransportError
 from palmatch.live.board import PHASES, Board
 from palmatch.live.devices import DevicesPart, Member

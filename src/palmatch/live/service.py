@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from palmatch.data.points import Points
 from palmatch.device import messages as m
 from palmatch.device.messages import unpack
 from palmatch.device.windows import slot_for
+from palmatch.domains.mobility import Points
 from palmatch.errors import ProtocolError
 from palmatch.live.board import Board
 from palmatch.live.codec import Envelope, decode

@@ -15,7 +15,6 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.capacities import Capacities, unit_capacities
 from palmatch.errors import DidNotConverge
 from palmatch.matchers.contest import (
     CLOSED,
@@ -30,7 +29,7 @@ from palmatch.matchers.contest import (
 )
 from palmatch.matchers.lists import ValueLists
 from palmatch.matching import Outcome, Trace, TraceParts
-from palmatch.problem import FloatArray, IntArray
+from palmatch.problem import Capacities, FloatArray, IntArray, unit_capacities
 from palmatch.streams import BACKOFF, Keys, compiled_draw
 
 _STEPS_AT_ONCE = 256

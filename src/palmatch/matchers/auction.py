@@ -20,13 +20,12 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.capacities import Capacities, unit_capacities
 from palmatch.errors import DidNotConverge, InputError
 from palmatch.matchers.exchange import exchange
 from palmatch.matchers.holdings import Holdings, Records, first_units, held_units, is_barred, make_holdings
 from palmatch.matchers.lists import ValueLists, number_resources
 from palmatch.matching import Outcome, Trace, TraceParts
-from palmatch.problem import FloatArray, IntArray
+from palmatch.problem import Capacities, FloatArray, IntArray, unit_capacities
 from palmatch.regions.csr import SmallArray, offsets_from_sizes, stable_order
 from palmatch.streams import SELECTION, Keys, compiled_mix, counter, draws
 from palmatch.threads import spread, taken, usual_threads

@@ -12,10 +12,9 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from palmatch.capacities import Capacities
 from palmatch.matchers.holdings import first_units, held_units, hold_units, is_barred, make_holdings
 from palmatch.matchers.lists import ValueLists
-from palmatch.problem import FloatArray, IntArray
+from palmatch.problem import Capacities, FloatArray, IntArray
 from palmatch.regions.csr import offsets_from_sizes
 from palmatch.streams import SELECTION, Keys, draws
 

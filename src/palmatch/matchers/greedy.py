@@ -8,8 +8,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.capacities import Capacities
-from palmatch.problem import IntArray
+from palmatch.problem import Capacities, IntArray
 
 
 def greedy_units(order: IntArray, capacity: IntArray, demand: IntArray, open_pairs: NDArray[np.bool_]) -> IntArray:

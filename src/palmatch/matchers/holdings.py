@@ -13,8 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.capacities import Capacities
-from palmatch.problem import IntArray
+from palmatch.problem import Capacities, IntArray
 from palmatch.regions.csr import offsets_from_sizes
 from palmatch.streams import Keys
 

@@ -13,12 +13,11 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from palmatch.capacities import Capacities
 from palmatch.errors import DidNotConverge
 from palmatch.matchers.auction import AuctionResult, run_auction
 from palmatch.matchers.lists import ValueLists
 from palmatch.matchers.partners import optimal_pairs, shuffled_optimal_pairs
-from palmatch.problem import FloatArray, IntArray
+from palmatch.problem import Capacities, FloatArray, IntArray
 from palmatch.streams import SELECTION, Keys, draws
 
 # Programs of at most so many pairs are solved at once; of more, each agent starts with a few times its demand.

@@ -13,11 +13,10 @@ from itertools import pairwise
 import numba
 import numpy as np
 
-from palmatch.capacities import Capacities
 from palmatch.matchers.auction import run_auction
 from palmatch.matchers.lists import ValueLists
 from palmatch.matching import Trace
-from palmatch.problem import FloatArray, IntArray
+from palmatch.problem import Capacities, FloatArray, IntArray
 from palmatch.streams import SELECTION, Keys, draws
 
 # Utilities become whole numbers for the exact optimum: it is off by at most this much for each pair.

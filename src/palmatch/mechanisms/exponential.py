@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 
 from palmatch.device.report import SMALLEST
-from palmatch.domains.distance import exponentials
+from palmatch.domains.geometry import exponentials
 from palmatch.mechanisms.channel import Channel, constant_channel, enforce_epsilon, make_channel
 from palmatch.problem import FloatArray
 from palmatch.regions.tables import RegionView

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from palmatch.capacities import Capacities
 from palmatch.device.agent import RegionTables, Rules
 from palmatch.errors import DidNotConverge
 from palmatch.matchers.contest import Contest, clones_of, make_contest
@@ -23,7 +22,7 @@ from palmatch.matching import Trace
 from palmatch.palma import kernel
 from palmatch.palma.accountant import PrivacyFilter
 from palmatch.palma.policy import Policy, on_grid
-from palmatch.problem import IntArray
+from palmatch.problem import Capacities, IntArray
 from palmatch.regions.csr import stable_order
 from palmatch.regions.noise import PublicTables
 from palmatch.regions.own import Own, OwnTables

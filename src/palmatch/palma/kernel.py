@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmatch.device.agent import Rules
-from palmatch.domains.distance import worth
+from palmatch.domains.geometry import worth
 from palmatch.matchers.contest import CLOSED, COLLIDED, PAIRED, WON, is_barred, settle_attempts
 from palmatch.problem import FloatArray, IntArray
 from palmatch.regions.distribution import backoff_weight, expected_utility, fill_weights, pick

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from palmatch.domains.distance import FLAT, worth
+from palmatch.domains.geometry import FLAT, worth
 from palmatch.problem import FloatArray, HasCoordinates, IntArray
 from palmatch.regions.csr import SmallArray, stable_order
 from palmatch.threads import taken, usual_threads

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmatch.domain import SparseUtilities, checked
-from palmatch.domains.distance import utility_table
+from palmatch.domains.geometry import utility_table
 from palmatch.problem import Domain, FloatArray, HasCoordinates, IntArray, Problem, Region, checked_utility
 from palmatch.regions.csr import Positions, SmallArray, offsets_from_sizes, position_type
 from palmatch.regions.grid import PlaceIndex, UtilityScale, place_index, utility_scale

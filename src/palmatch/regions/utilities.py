@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from palmatch.domains.distance import worth
+from palmatch.domains.geometry import worth
 from palmatch.problem import FloatArray, IntArray
 from palmatch.regions.csr import SmallArray
 from palmatch.regions.squares import Squares, axis_of

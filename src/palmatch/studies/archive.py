@@ -18,8 +18,17 @@ import polars as pl
 import scipy
 from numpy.typing import NDArray
 
-from palmatch.data.columns import complaint, filled_texts, find_column, need_column, texts
-from palmatch.data.files import FilePath, Sheet, listed, standard_input
+from palmatch.data.files import (
+    FilePath,
+    Sheet,
+    complaint,
+    filled_texts,
+    find_column,
+    listed,
+    need_column,
+    standard_input,
+    texts,
+)
 from palmatch.data.scores import Scores
 from palmatch.errors import InputError
 from palmatch.mechanisms.clusters import cluster_centres, nearest_centre
@@ -53,7 +62,7 @@ class Derived:
     region_of: dict[str, str]
 
     def columns(self, papers: Sequence[str], source: str) -> dict[str, Any]:
-        """Return what `palmatch.data.tables.read_types` reads: a row for each score that is not 0."""
+        """Return what `palmatch.domains.table.read_types` reads: a row for each score that is not 0."""
         # A type without any score has a row all the same.
         shown = self.scores != 0
         shown[~shown.any(axis=1), 0] = True

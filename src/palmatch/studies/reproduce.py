@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 import palmatch.data.city as made_up
 from palmatch.data import tlc
 from palmatch.data.conference import conference
-from palmatch.data.labels import Labels, check_same_areas, read_labels
 from palmatch.domains import mobility
 from palmatch.domains import papers as conferences
+from palmatch.domains.papers import Labels, check_same_areas, read_labels
 from palmatch.errors import InputError
 from palmatch.methods import METHODS, Settings, Workspace, prepare
 from palmatch.methods.centralised import optimal_welfare
@@ -644,7 +644,10 @@ def papers_of_conference(*, seed: int, reviewers: int = 189, papers: int = 73) -
     """Draw a synthetic conference of the paper's size."""
     drawn = conference(seed=seed, reviewers=reviewers, papers=papers)
     note = "The conference, its areas, reviewers and papers are synthetic; only their numbers are the paper's."
-    both = [replace(labels, ids=tuple(map(str, range(len(labels.marks))))) for labels in drawn.labels]
+    both = [
+        replace(labels, ids=tuple(map(str, range(len(labels.marks)))))
+        for labels in conferences.labels_of_conference(drawn)
+    ]
     return PapersRecords("the synthetic conference", True, both[0], both[1], (note, _drawn(drawn.areas)))
 
 

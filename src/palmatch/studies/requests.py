@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from palmatch.data.points import Points
 from palmatch.device.ledger import UNIT_BITS
 from palmatch.domains import mobility
+from palmatch.domains.mobility import Points
 from palmatch.errors import InputError
 from palmatch.mechanisms.channel import make_channel
 from palmatch.methods import METHODS, Method, Settings, Workspace, prepare

@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from palmatch.data.points import Points
 from palmatch.device import messages as m
 from palmatch.device.grid import locate
 from palmatch.device.ledger import units_of
 from palmatch.device.messages import Partition
 from palmatch.device.state import Owner, ReportMachine
-from palmatch.domains.mobility import City
+from palmatch.domains.mobility import City, Points
 from palmatch.errors import InputError, PalmatchError
 from palmatch.live.board import Board
 from palmatch.live.issuer import Issuer, token_request

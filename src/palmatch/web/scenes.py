@@ -19,10 +19,9 @@ import numpy as np
 
 from palmatch.data import city
 from palmatch.data.city import crowd
-from palmatch.data.points import Points
 from palmatch.data.tlc import read_trips
 from palmatch.domains import mobility
-from palmatch.domains.mobility import City, Square
+from palmatch.domains.mobility import City, Points, Square
 from palmatch.errors import InputError
 from palmatch.matching import Matching
 from palmatch.methods import METHODS, PreparedMethod, Settings, Workspace, prepare

@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from live.memory import MemoryBroker, VirtualLoop, apart, run_virtual
 from live.wire.networks import Joins, Network, on_hub, on_mosquitto
-from palmatch.data.points import Points
 from palmatch.device import messages as m
 from palmatch.device.agent import Draw, system_draw
 from palmatch.device.distribution import GRID
@@ -28,6 +27,7 @@ from palmatch.device.grid import Place, region_name, spot_position
 from palmatch.device.ledger import units_of
 from palmatch.device.records import Received, Send
 from palmatch.device.state import Machine, Owner, system_offset
+from palmatch.domains.mobility import Points
 from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.journal import Journal

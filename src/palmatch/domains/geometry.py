@@ -1,20 +1,206 @@
-"""Public places around the squares of a city, compiled: the sums of Gaussians that make a prior, for all squares.
+"""The geometry of the mobility domain, compiled: utilities of distances, squares of many positions, sums of Gaussians.
 
-Places are sorted into cells as wide as the distance up to which they count. Sums are taken from west to east, so that
-nothing depends on the order of a file or on threads. Nothing in here knows an agent.
+A utility is exp(-d / alpha) of the Manhattan distance d; the exponential is written out in additions and
+multiplications, so that it has the same bits on every machine, in a whole table, for one pair, and inside a compiled
+loop. The public partition is that of `device.grid`, whose functions are compiled as they are: an agent of the batch is
+in the square and at the grid point that its device would find. The sums over public places near a square make its
+prior; they are taken from west to east, so that nothing depends on the order of a file or on threads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from types import FunctionType
+from typing import Any
 
 import numba
 import numpy as np
 
-from palmatch.domains.distance import exponential
+from palmatch.device import grid
 from palmatch.problem import FloatArray, IntArray
 from palmatch.threads import spread
+
+# Utilities are positive by contract; this is what is left of them beyond 690 alpha.
+SMALLEST_UTILITY = 1e-300
+
+# Beyond this many alpha utilities may be as small as they get, and equal.
+FLAT = 650.0
+
+_LOG2_E = 1.4426950408889634
+# ln 2 in two parts, the first with so few digits that whole multiples of it are exact.
+_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+# Adding and subtracting it rounds to a whole number.
+_ROUNDER = 6755399441055744.0
+_LOWEST = -700.0
+
+
+def _exponential(exponent: float) -> float:
+    """Return e^x for x <= 0, to within two units in the last place; 2^k times a polynomial of what is left."""
+    exponent = max(exponent, _LOWEST)
+    shifted = exponent * _LOG2_E + _ROUNDER
+    power = shifted - _ROUNDER
+    rest = (exponent - power * _LN2_HIGH) - power * _LN2_LOW
+    series = rest * (1.0 / 6227020800.0) + 1.0 / 479001600.0
+    series = series * rest + 1.0 / 39916800.0
+    series = series * rest + 1.0 / 3628800.0
+    series = series * rest + 1.0 / 362880.0
+    series = series * rest + 1.0 / 40320.0
+    series = series * rest + 1.0 / 5040.0
+    series = series * rest + 1.0 / 720.0
+    series = series * rest + 1.0 / 120.0
+    series = series * rest + 1.0 / 24.0
+    series = series * rest + 1.0 / 6.0
+    series = series * rest + 0.5
+    # The whole number is in the last bits of what was rounded: no conversion, so that processors do several at a time.
+    scale: float = np.int64((np.float64(shifted).view(np.int64) + 1023) << 52).view(np.float64)
+    return (1.0 + (rest + rest * rest * series)) * scale
+
+
+exponential = numba.njit(cache=True, nogil=True)(_exponential)
+
+
+def _fill_exponentials(exponents: FloatArray, values: FloatArray) -> None:
+    for place in range(len(exponents)):
+        values[place] = exponential(exponents[place])
+
+
+_filled_exponentials = numba.njit(cache=True, nogil=True)(_fill_exponentials)
+
+
+def exponentials(exponents: FloatArray) -> FloatArray:
+    """Return e^x for each of some x <= 0, of any shape."""
+    values = np.empty(exponents.size)
+    _filled_exponentials(np.ravel(exponents), values)
+    return values.reshape(exponents.shape)
+
+
+def _worth(distance: float, slope: float) -> float:
+    """Return the utility at a distance; `slope` is -1 / alpha."""
+    return max(exponential(distance * slope), SMALLEST_UTILITY)
+
+
+worth = numba.njit(cache=True, nogil=True)(_worth)
+
+
+def _fill_table(
+    east: FloatArray, north: FloatArray, places: FloatArray, columns: IntArray, slope: float, table: FloatArray
+) -> None:
+    # Side by side, so that processors compute several at a time.
+    there_east, there_north = np.empty(len(columns)), np.empty(len(columns))
+    for column in range(len(columns)):
+        there_east[column], there_north[column] = places[columns[column], 0], places[columns[column], 1]
+    for row in range(len(east)):
+        here_east, here_north, out = east[row], north[row], table[row]
+        for column in range(len(columns)):
+            distance = abs(here_east - there_east[column]) + abs(here_north - there_north[column])
+            out[column] = worth(distance, slope)
+
+
+_filled_table = numba.njit(cache=True, nogil=True)(_fill_table)
+
+
+def _fill_pairs(
+    east: FloatArray, north: FloatArray, places: FloatArray, columns: IntArray, slope: float, values: FloatArray
+) -> None:
+    for row in range(len(east)):
+        place = columns[row]
+        values[row] = worth(abs(east[row] - places[place, 0]) + abs(north[row] - places[place, 1]), slope)
+
+
+_filled_pairs = numba.njit(cache=True, nogil=True)(_fill_pairs)
+
+
+def utility_table(types: FloatArray, places: FloatArray, columns: IntArray, alpha: float) -> FloatArray:
+    """Return the utility of every one of `places[columns]` to every type, whose first two numbers are a place too."""
+    table = np.empty((len(types), len(columns)))
+    _filled_table(*_coordinates(types), places, columns, -1.0 / alpha, table)
+    return table
+
+
+def utility_of_pairs(types: FloatArray, places: FloatArray, columns: IntArray, alpha: float) -> FloatArray:
+    """Return the utility to each type of one place, `places[columns[i]]` to type i."""
+    values = np.empty(len(types))
+    _filled_pairs(*_coordinates(types), places, columns, -1.0 / alpha, values)
+    return values
+
+
+def _coordinates(types: FloatArray) -> tuple[FloatArray, FloatArray]:
+    return np.ascontiguousarray(types[:, 0], dtype=np.float64), np.ascontiguousarray(types[:, 1], dtype=np.float64)
+
+
+def _compiled(*functions: Callable[..., Any]) -> dict[str, Any]:
+    """Compile functions that call each other, callees first: each gets the compiled ones in place of the plain ones."""
+    made: dict[str, Any] = {}
+    for function in functions:
+        assert isinstance(function, FunctionType)
+        bound = FunctionType(function.__code__, {**function.__globals__, **made}, function.__name__)
+        made[function.__name__] = numba.njit(cache=True, nogil=True)(bound)
+    return made
+
+
+_GRID = _compiled(
+    grid.cosine,
+    grid.metres_per_degree_east,
+    grid.grid_points,
+    grid.grid_offset,
+    grid.nearest_point,
+    grid.centre_is_on_grid,
+    grid.spot_of,
+)
+
+# Places that one thread does at a time.
+_AT_A_TIME = 1 << 15
+
+_spot_of, _per_degree = _GRID["spot_of"], _GRID["metres_per_degree_east"]
+
+
+def spots_of(
+    latitude: FloatArray,
+    longitude: FloatArray,
+    squares: FloatArray,
+    edges: FloatArray,
+    spacing: float,
+    origin: tuple[float, float],
+) -> IntArray:
+    """Return the number of the grid point nearest to each position, in its square, given as a row (column, row)."""
+    found = np.empty(len(latitude), dtype=np.int64)
+
+    def fill(first: int, last: int) -> None:
+        some = slice(first, last)
+        places = (latitude[some], longitude[some], squares[some], edges[some])
+        _fill_spots(places, spacing, origin[0], origin[1], found[some])
+
+    spread(fill, len(found), at_a_time=_AT_A_TIME)
+    return found
+
+
+def metres_per_degree_east(rows: FloatArray, edges: FloatArray | float, latitude: float) -> FloatArray:
+    """Return the length of a degree of longitude along the middle of each row of squares."""
+    shape = np.broadcast_shapes(np.shape(rows), np.shape(edges))
+    # Copies: what is broadcast cannot be told from what may be written to.
+    rows, edges = (np.array(np.broadcast_to(part, shape), dtype=np.float64) for part in (rows, edges))
+    found = np.empty(rows.size)
+    _fill_per_degree(rows.ravel(), edges.ravel(), latitude, found)
+    return found.reshape(shape)
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill_spots(places, spacing, origin_latitude, origin_longitude, found):  # type: ignore[no-untyped-def]  # compiled
+    latitude, longitude, squares, edges = places
+    for place in range(len(latitude)):
+        column, row = int(squares[place, 0]), int(squares[place, 1])
+        found[place] = _spot_of(
+            latitude[place], longitude[place], column, row, edges[place], spacing, origin_latitude, origin_longitude
+        )
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill_per_degree(rows, edges, latitude, found):  # type: ignore[no-untyped-def]  # compiled
+    for place in range(len(rows)):
+        found[place] = _per_degree(rows[place], edges[place], latitude)
+
 
 # Squares that one thread does at a time.
 _AT_A_TIME = 64
