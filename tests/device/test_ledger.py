@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import io
 import itertools
-import json
 import math
 import os
 import pickle
@@ -557,26 +556,6 @@ def test_a_history_that_was_changed_is_noticed(path: Path, change: Callable[[lis
         reopen(path)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"units": 2, "spent": 4}, {"age": 0}, {"agent": "bob"}, {"number": 4}, {"lifetime": "100"}, {"more": 1}]
-)
-def test_a_line_that_is_sealed_but_does_not_add_up_is_refused(path: Path, wrong: dict[str, Any]) -> None:
-    clock = Clock()
-    with opened(path, clock=clock) as ledger:
-        clock.wait(5)
-        pay(ledger, 3)
-        *_, last = ledger.entries()
-        fields = {**asdict(last), "number": 3, "units": 0, **wrong}
-        del fields["digest"]
-        text = json.dumps(fields, separators=(",", ":")).encode()
-        with path.open("ab") as file:
-            file.write(module._digest(last.digest, text).encode() + b" " + text + b"\n")
-        with pytest.raises(LedgerError, match="entry 3 does not follow"):
-            pay(ledger, 1)
-    with pytest.raises(LedgerError, match="entry 3 does not follow"):
-        opened(path)
-
-
 def test_a_receipt_kept_elsewhere_shows_that_a_ledger_is_an_older_copy(path: Path) -> None:
     with opened(path) as ledger:
         first = pay(ledger, 1)
@@ -777,9 +756,7 @@ def test_a_ledger_taken_into_another_process_or_thread_gives_no_receipt(
         with monkeypatch.context() as patch:
             patch.setattr(os, "getpid", lambda: -1)
             elsewhere()
-        assert len(caught) == 2
-        assert "thread" in str(caught[0])
-        assert "opened before a fork" in str(caught[1])
+        assert [str(error).count("opened in another process or thread") for error in caught] == [1, 1]
         assert ledger.spent() == 0
 
 

@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -151,6 +151,13 @@ def device_clock() -> Now:
     return Now(int(time.time()), _boot(), int(uptime))
 
 
+def _read(clock: Callable[[], Now]) -> dict[str, Any]:
+    now = clock()
+    _whole(now.time, "clock().time")
+    _whole(now.uptime, "clock().uptime")
+    return now._asdict()
+
+
 def _elapsed(since: Entry, now: Now) -> int:
     """Seconds that have passed for sure since an entry, whatever the time of day was set to.
 
@@ -191,17 +198,17 @@ class BudgetExhausted(PalmatchError):
     - Page "The command", [ledger][].
     """
 
-    def __init__(self, limit: LimitName, *, spent: int, requested: int, remaining: int) -> None:
-        super().__init__(
-            f"The {limit} budget is exhausted: ε = {epsilon_text(spent)} is spent and "
-            f"{epsilon_text(remaining, up=False)} remains, but {epsilon_text(requested)} was requested."
-        )
+    def __init__(self, limit: LimitName, spent: int, requested: int, remaining: int) -> None:
+        # An exception crosses processes by its positional arguments alone.
+        super().__init__(limit, spent, requested, remaining)
         self.limit, self.spent, self.requested, self.remaining = limit, spent, requested, remaining
 
-    def __reduce__(self) -> tuple[Callable[[], BudgetExhausted], tuple[()]]:
-        # An exception crosses processes by its positional arguments alone, which are the message.
-        kept = {"spent": self.spent, "requested": self.requested, "remaining": self.remaining}
-        return partial(type(self), self.limit, **kept), ()
+    def __str__(self) -> str:
+        """Say which limit, and how much of it is left."""
+        return (
+            f"The {self.limit} budget is exhausted: ε = {epsilon_text(self.spent)} is spent and "
+            f"{epsilon_text(self.remaining, up=False)} remains, but {epsilon_text(self.requested)} was requested."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +290,8 @@ class Receipt:
 class Entry:
     """One line: a charge, a fact, or a change of limits; totals and limits are those after it.
 
-    `age` is how many seconds have passed for sure between the first line and this one; `kept` is what is to be
-    remembered from this line on, by name.
+    `age` counts the seconds that have passed for sure from line to line; `kept` is what is to be remembered from this
+    line on, by name.
     """
 
     number: int
@@ -364,46 +371,33 @@ class Summary:
 
 # After the heading, a line is the checksum of the line before and of the JSON text that follows it. It counts only
 # with its newline, which is the last byte of a write; what has none was cut off by a crash, and no receipt was given.
+# The text says what has happened; numbers, ages and totals follow from the lines before.
 HEADING = b"palmatch ledger 3\n"
 _SQLITE = b"SQLite format 3\0"
+_BEFORE = Entry(0, "opened", "", 0, "", 0, 0, "", "", 0, 0, 0, None, DAY)
 
 
 def _digest(previous: str, text: bytes) -> str:
     return blake2b(previous.encode() + text, digest_size=32).hexdigest()
 
 
-def _line(previous: str, entry: Entry) -> tuple[Entry, bytes]:
-    """Entry with its checksum, and the bytes of its line."""
-    fields = asdict(entry)
-    del fields["digest"]
-    text = json.dumps(fields, separators=(",", ":")).encode()
-    digest = _digest(previous, text)
-    return replace(entry, digest=digest), b"%s %s\n" % (digest.encode(), text)
+def _following(previous: Entry, text: bytes) -> Entry:
+    """Entry of a line's text after the entry of the line before."""
+    blank = {"matching": "", "purpose": "", "units": 0, "kept": {}}
+    entry = replace(previous, **{**blank, **json.loads(text)}, digest=_digest(previous.digest, text))
+    age = previous.age + _elapsed(previous, Now(entry.time, entry.boot, entry.uptime))
+    return replace(entry, number=previous.number + 1, age=age, spent=previous.spent + entry.units)
 
 
-def _parsed(previous: Entry | None, line: bytes) -> Entry | None:
-    """Entry of a line without its newline; None if it is not what was written after `previous`."""
-    digest, _, text = line.partition(b" ")
-    if digest != _digest("" if previous is None else previous.digest, text).encode():
-        return None
-    try:
-        entry = Entry(**json.loads(text), digest=digest.decode())
-        numbers = entry.number, entry.units, entry.spent, entry.age, entry.lifetime, entry.period_seconds
-        if not all(type(number) is int and number >= 0 for number in numbers):
-            return None
-    except (ValueError, TypeError, RecursionError):
-        return None
-    number, spent, age, agent = 0, 0, 0, entry.agent
-    if previous is not None:
-        number, spent, age, agent = previous.number, previous.spent, previous.age, previous.agent
-    adds_up = entry.number == number + 1 and entry.spent == spent + entry.units
-    return entry if adds_up and entry.age >= age and entry.agent == agent else None
+def _line(previous: Entry, facts: Mapping[str, Any]) -> bytes:
+    text = json.dumps(facts, separators=(",", ":")).encode()
+    return b"%s %s\n" % (_digest(previous.digest, text).encode(), text)
 
 
 # --- the ledger ----------------------------------------------------------------------------------------------------
 
-LOCK_SECONDS = 10.0  # another process holds the file for milliseconds at a time
-_PAUSE = 0.001
+# Another process holds the file for milliseconds at a time.
+LOCK_SECONDS, _PAUSE_SECONDS = 10.0, 0.001
 
 
 class Ledger:
@@ -477,30 +471,35 @@ class Ledger:
         timeout_seconds: float = LOCK_SECONDS,
     ) -> None:
         wanted = _limits(lifetime, per_period, period_seconds)
-        self._clock = clock
-        now = self._now()
-        first = Entry(
-            1, "opened", _text(agent, "agent"), *now, 0, "", "opened", 0, 0, lifetime, per_period, period_seconds
-        )
+        first = {"agent": _text(agent, "agent"), **_read(clock), "purpose": "opened", **asdict(wanted)}
         with _in_words(Path(path), _AGENT):
             if not Path(path).exists():
-                _make(Path(path).resolve(), first)
-        self._open(Path(path), acting=True, timeout_seconds=timeout_seconds)
+                _make(Path(path).resolve(), HEADING + _line(_BEFORE, first))
+        self._open(Path(path), clock, timeout_seconds, acting=True)
         try:
-            self._agree(agent, wanted)
+            with self._locked() as tip:
+                if tip.agent != agent:
+                    raise InputError(
+                        f"{self.path}: found the ledger of agent {tip.agent!r}, expected that of {agent!r};"
+                        " give every agent a file of its own."
+                    )
+                if looser := _looser(tip.limits, wanted):
+                    raise InputError(
+                        f"{self.path}: found {looser}, expected no more than the ledger allows;"
+                        " state smaller limits, or call raise_limit with a reason."
+                    )
+                if tip.limits != wanted:
+                    self._append(kind="lowered", purpose="opened with smaller limits", **asdict(wanted))
         except BaseException:
             self.close()
             raise
 
-    def _open(self, path: Path, *, acting: bool, timeout_seconds: float) -> None:
-        self.path, self._acting, self._timeout = path, acting, timeout_seconds
+    def _open(self, path: Path, clock: Callable[[], Now], timeout_seconds: float, *, acting: bool) -> None:
+        self.path, self._clock, self._timeout = path, clock, timeout_seconds
         self._advice = _AGENT if acting else _READER
         self._home = os.getpid(), threading.get_ident()
+        self._entries: list[Entry] = []
         self._kept: dict[str, str] = {}
-        # Ages of all lines, and what was spent after each of them.
-        self._ages: list[int] = []
-        self._totals: list[int] = []
-        self._tip: Entry | None = None
         self._end, self._last = len(HEADING), HEADING
         with _in_words(path, self._advice):
             self._real = path.resolve()
@@ -509,8 +508,6 @@ class Ledger:
             self._refuse_others()
             with self._locked():
                 pass
-            if self._tip is None:
-                raise LedgerError(f"{path}: found no entries, expected at least one; {self._advice.damaged}.")
         except BaseException:
             self.close()
             raise
@@ -568,16 +565,13 @@ class Ledger:
         _text(matching, "matching")
         _text(purpose, "purpose")
         with self._locked() as tip:
-            now = self._now()
             if any(self._kept.get(name) != value for name, value in (expected or {}).items()):
                 raise Refused("kept", f"{self.path}: another program has acted meanwhile; let one alone play.")
-            standing = self._standing(tip, now)
+            standing = self._standing(tip)
             for limit, (spent, remaining) in standing.items():
                 if units > remaining:
                     raise BudgetExhausted(limit, spent=spent, requested=units, remaining=remaining)
-            entry = self._append(
-                now, kind="charged", matching=matching, purpose=purpose, units=units, kept=_texts(keep)
-            )
+            entry = self._append(kind="charged", matching=matching, purpose=purpose, units=units, kept=_texts(keep))
         left = min(remaining for _, remaining in standing.values()) - units
         return Receipt(entry.number, entry.time, matching, purpose, units, left, entry.digest)
 
@@ -607,7 +601,7 @@ class Ledger:
         """
         with self._locked():
             if any(self._kept.get(name) != value for name, value in values.items()):
-                self._append(self._now(), kind="kept", kept=_texts(values))
+                self._append(kind="kept", kept=_texts(values))
 
     def pin(self, name: str, value: str) -> None:
         """Remember a public fact for good, or refuse one that differs from what is remembered.
@@ -620,7 +614,7 @@ class Ledger:
         with self._locked():
             known = self._kept.get(name)
             if known is None:
-                self._append(self._now(), kind="kept", kept=_texts({name: value}))
+                self._append(kind="kept", kept=_texts({name: value}))
             elif known != value:
                 raise Refused(name, f"{self.path}: found another {name} than the one that the ledger knows, refused.")
 
@@ -646,7 +640,7 @@ class Ledger:
             Units.
         """
         with self._locked() as tip:
-            return min(left for _, left in self._standing(tip, self._now()).values())
+            return min(left for _, left in self._standing(tip).values())
 
     def entries(self) -> Iterator[Entry]:
         """All lines up to now, oldest first; a slow reader keeps no other process from charging.
@@ -656,15 +650,8 @@ class Ledger:
         Iterator[Entry]
             Charges, facts and changes of limits.
         """
-        with self._locked(), self._real.open("rb") as file:
-            lines = file.read(self._end)[len(HEADING) :].splitlines()
-        return self._entries(lines)
-
-    def _entries(self, lines: list[bytes]) -> Iterator[Entry]:
-        previous = None
-        for number, line in enumerate(lines, 1):
-            previous = self._entry(previous, line, number)
-            yield previous
+        with self._locked():
+            return iter(tuple(self._entries))
 
     def summary(self) -> Summary:
         """Add up everything, also by matching.
@@ -679,7 +666,7 @@ class Ledger:
         charges = [entry for entry in entries if entry.kind == "charged"]
         for entry in charges:
             by_matching[entry.matching] += entry.units
-        period_spent = self._recently(tip, self._now())
+        period_spent = self._recently(tip)
         return Summary(
             agent=tip.agent,
             limits=tip.limits,
@@ -711,7 +698,8 @@ class Ledger:
         LedgerError
             At the first thing that does not fit.
         """
-        digests = [entry.digest for entry in self.entries()]
+        with reopen(self._real, clock=self._clock, timeout_seconds=self._timeout) as read_again:
+            digests = [entry.digest for entry in read_again.entries()]
         if kept is not None and digests[kept.number - 1 : kept.number] != [kept.digest]:
             raise LedgerError(
                 f"{self.path}: charge {kept.number} of the receipt is missing, as in an older copy; "
@@ -721,48 +709,24 @@ class Ledger:
 
     # --- limits ---
 
-    def _now(self) -> Now:
-        now = self._clock()
-        return Now(_whole(now.time, "clock().time"), now.boot, _whole(now.uptime, "clock().uptime"))
-
-    def _recently(self, tip: Entry, now: Now) -> int:
+    def _recently(self, tip: Entry) -> int:
         """Units of the period that ends now.
 
         Times are whole seconds, so what seems to be a period old may be younger: it still counts.
         """
-        first = bisect_left(self._ages, tip.age + _elapsed(tip, now) - tip.period_seconds)
-        return tip.spent - (self._totals[first - 1] if first else 0)
+        now = Now(**_read(self._clock))
+        first = bisect_left(
+            self._entries, tip.age + _elapsed(tip, now) - tip.period_seconds, key=lambda entry: entry.age
+        )
+        return tip.spent - (self._entries[first - 1].spent if first else 0)
 
-    def _standing(self, tip: Entry, now: Now) -> dict[LimitName, tuple[int, int]]:
+    def _standing(self, tip: Entry) -> dict[LimitName, tuple[int, int]]:
         """Units spent and remaining under each limit; the lifetime first: no waiting helps there."""
         standing: dict[LimitName, tuple[int, int]] = {"lifetime": (tip.spent, max(0, tip.lifetime - tip.spent))}
         if tip.per_period is not None:
-            spent = self._recently(tip, now)
+            spent = self._recently(tip)
             standing["period"] = spent, max(0, tip.per_period - spent)
         return standing
-
-    def _agree(self, agent: str, wanted: Limits) -> None:
-        with self._locked() as tip:
-            if tip.agent != agent:
-                raise InputError(
-                    f"{self.path}: found the ledger of agent {tip.agent!r}, expected that of {agent!r};"
-                    " give every agent a file of its own."
-                )
-            if tip.limits == wanted:
-                return
-        self._change_limits(wanted, kind="lowered", reason="opened with smaller limits")
-
-    def _change_limits(self, wanted: Limits, *, kind: Literal["lowered", "raised"], reason: str) -> None:
-        with self._locked() as tip:
-            looser = _looser(tip.limits, wanted)
-            if kind == "lowered" and looser:
-                raise InputError(
-                    f"{self.path}: found {looser}, expected no more than the ledger allows;"
-                    " state smaller limits, or call raise_limit with a reason."
-                )
-            if kind == "raised" and not looser:
-                raise InputError(f"{self.path}: {wanted} raises nothing; open the ledger with it instead.")
-            self._append(self._now(), kind=kind, purpose=reason, **asdict(wanted))
 
     # --- the file ---
 
@@ -771,18 +735,17 @@ class Ledger:
         """Be the only process that touches the file, and know its last line."""
         if self._file.closed:
             raise LedgerError(f"{self.path}: the ledger is closed; {self._advice.failed}.")
-        if self._home[0] != os.getpid():  # the child of a fork would share the lock
-            raise LedgerError(f"{self.path}: opened before a fork; open it again in the new process.")
-        if self._home[1] != threading.get_ident():
-            raise LedgerError(f"{self.path}: opened in another thread; open it again in this one.")
+        # Threads share the lock of an open file, and so does the child of a fork.
+        if self._home != (os.getpid(), threading.get_ident()):
+            raise LedgerError(f"{self.path}: opened in another process or thread; open it again in this one.")
         with _in_words(self.path, self._advice):
-            _lock(self._file.fileno(), self._timeout, shared=not self._acting)
+            _lock(self._file.fileno(), self._timeout)
             try:
                 self._catch_up()
-                yield self._tip  # type: ignore[misc]  # None only while it is opened
+                yield self._entries[-1]
             finally:
                 if not self._file.closed:
-                    _unlock(self._file.fileno())
+                    _flock(self._file.fileno(), _RELEASE)
 
     def _refuse_others(self) -> None:
         start = self._file.read(64)
@@ -812,37 +775,31 @@ class Ledger:
         """Read what other processes have added since."""
         self._check_file()
         lines, newline, _ = self._file.read().rpartition(b"\n")
-        if not newline:
-            return
-        if self._acting:
-            # Its writer may have died before it was on the disk, and what is acted upon must be there.
-            _sync(self._file.fileno())
-        for line in lines.split(b"\n"):
-            entry = self._entry(self._tip, line, len(self._ages) + 1)
-            self._remember(entry, line + b"\n")
+        if newline:
+            if self._file.writable():
+                # Its writer may have died before it was on the disk, and what is acted upon must be there.
+                _sync(self._file.fileno())
+            for line in lines.split(b"\n"):
+                self._remember(line + b"\n")
+        if not self._entries:
+            raise LedgerError(f"{self.path}: found no entries, expected at least one; {self._advice.damaged}.")
 
-    def _entry(self, previous: Entry | None, line: bytes, number: int) -> Entry:
-        entry = _parsed(previous, line)
-        if entry is None:
-            raise LedgerError(f"{self.path}: entry {number} does not follow the last; {self._advice.damaged}.")
-        return entry
+    def _remember(self, line: bytes) -> Entry:
+        previous = self._entries[-1] if self._entries else _BEFORE
+        digest, _, text = line[:-1].partition(b" ")
+        if digest != _digest(previous.digest, text).encode():
+            raise LedgerError(
+                f"{self.path}: entry {previous.number + 1} does not follow the last; {self._advice.damaged}."
+            )
+        self._entries.append(_following(previous, text))
+        self._kept.update(self._entries[-1].kept)
+        self._end, self._last = self._end + len(line), line
+        return self._entries[-1]
 
-    def _remember(self, entry: Entry, line: bytes) -> None:
-        self._tip, self._last = entry, line
-        self._end += len(line)
-        self._ages.append(entry.age)
-        self._totals.append(entry.spent)
-        self._kept.update(entry.kept)
-
-    def _append(self, now: Now, **changes: Any) -> Entry:
+    def _append(self, **facts: Any) -> Entry:
         """Write a line and return once it is on the disk; only while the file is locked."""
-        tip = self._tip
-        assert tip is not None
-        units = changes.get("units", 0)
-        blank = {"matching": "", "purpose": "", "units": 0, "kept": {}}
-        place = {"number": tip.number + 1, "age": tip.age + _elapsed(tip, now), "spent": tip.spent + units}
-        entry, line = _line(tip.digest, replace(tip, **{**now._asdict(), **blank, **place, **changes}))
-        number = self._file.fileno()
+        tip, number = self._entries[-1], self._file.fileno()
+        line = _line(tip, {"agent": tip.agent, **_read(self._clock), **facts})
         try:
             if os.fstat(number).st_size > self._end:
                 # A line that was cut off by a crash: nothing may be appended to it.
@@ -858,9 +815,9 @@ class Ledger:
                 os.ftruncate(number, self._end)
             self.close()
             raise
-        self._remember(entry, line)
+        self._remember(line)
         self._check_file()
-        return entry
+        return self._entries[-1]
 
 
 def reopen(
@@ -874,8 +831,7 @@ def reopen(
     if not Path(path).exists():
         raise LedgerError(f"{path}: found no file, expected a ledger; give the ledger's path.")
     ledger = object.__new__(Ledger)
-    ledger._clock = clock
-    ledger._open(Path(path), acting=acting, timeout_seconds=timeout_seconds)
+    ledger._open(Path(path), clock, timeout_seconds, acting=acting)
     return ledger
 
 
@@ -894,8 +850,10 @@ def raise_limit(
     """
     wanted = _limits(lifetime, per_period, period_seconds)
     _text(reason, "reason")
-    with reopen(path, acting=True, clock=clock) as ledger:
-        ledger._change_limits(wanted, kind="raised", reason=reason)
+    with reopen(path, acting=True, clock=clock) as ledger, ledger._locked() as tip:
+        if not _looser(tip.limits, wanted):
+            raise InputError(f"{path}: {wanted} raises nothing; open the ledger with it instead.")
+        ledger._append(kind="raised", purpose=reason, **asdict(wanted))
 
 
 def _looser(stored: Limits, wanted: Limits) -> str | None:
@@ -953,12 +911,12 @@ def _in_words(path: Path, advice: _Advice) -> Iterator[None]:
         raise LedgerError(f"{path}: {reason}; {advice.failed}.") from error
 
 
-def _make(path: Path, first: Entry) -> None:
+def _make(path: Path, content: bytes) -> None:
     """Make a ledger under another name and link it: a file under its own name is whole, or it is damaged."""
     number, name = tempfile.mkstemp(prefix=f"{path.name}-new-", dir=path.parent)
     try:
         with os.fdopen(number, "wb", buffering=0) as file:
-            file.write(HEADING + _line("", first)[1])
+            file.write(content)
             _sync(file.fileno())
         with suppress(FileExistsError):  # another process was faster, and both open its file
             os.link(name, path)
@@ -980,37 +938,24 @@ def _sync(number: int) -> None:
         os.fsync(number)
 
 
-def _lock(number: int, timeout_seconds: float, *, shared: bool) -> None:
+def _lock(number: int, timeout_seconds: float) -> None:
     until = time.monotonic() + timeout_seconds
-    while not _try_lock(number, shared=shared):
-        if time.monotonic() > until:
-            raise TimeoutError
-        time.sleep(_PAUSE)
+    while True:
+        try:
+            return _flock(number, _TAKE)
+        except (BlockingIOError, PermissionError):
+            if time.monotonic() > until:
+                raise TimeoutError from None
+        time.sleep(_PAUSE_SECONDS)
 
 
 if sys.platform == "win32":
-    _BYTE = 1 << 30  # far beyond the end, since no process could read a locked byte
+    _TAKE, _RELEASE = msvcrt.LK_NBLCK, msvcrt.LK_UNLCK
 
-    def _try_lock(number: int, *, shared: bool) -> bool:  # noqa: ARG001 - Windows has no shared locks here
-        os.lseek(number, _BYTE, os.SEEK_SET)
-        try:
-            msvcrt.locking(number, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-    def _unlock(number: int) -> None:
-        os.lseek(number, _BYTE, os.SEEK_SET)
-        msvcrt.locking(number, msvcrt.LK_UNLCK, 1)
+    def _flock(number: int, operation: int) -> None:
+        os.lseek(number, 1 << 30, os.SEEK_SET)  # far beyond the end, since no process could read a locked byte
+        msvcrt.locking(number, operation, 1)
 
 else:
-
-    def _try_lock(number: int, *, shared: bool) -> bool:
-        try:
-            fcntl.flock(number, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def _unlock(number: int) -> None:
-        fcntl.flock(number, fcntl.LOCK_UN)
+    _TAKE, _RELEASE = fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
+    _flock = fcntl.flock
