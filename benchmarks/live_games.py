@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TypeAlias, cast
 
-from palmatch.device.windows import slot_for
+from palmatch.device.state import slot_for
 from palmatch.live.demo import Plan, Played, Schedule, play
 from palmatch.live.rules import method_of
 from palmatch.methods import Settings, Workspace, prepare

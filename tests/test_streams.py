@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from palmatch import streams as purposes
-from palmatch.device import report
 from palmatch.device.agent import system_draw
 from palmatch.streams import PURPOSES, compiled_draw, draw, draws, hashes, keys_of, mix, stream, streams
 
@@ -58,12 +57,11 @@ def test_the_draws_of_an_agent_follow_its_id_and_not_its_row():
 
 
 def test_a_live_device_draws_from_the_whole_grid():
-    for one in (system_draw, lambda *_: report.system_draw()):
-        values = [one(0, 0) for _ in range(2000)]
-        assert all(0 <= value < GRID for value in values)
-        assert stats.kstest(np.array(values) / GRID, "uniform").pvalue > 1e-8
-        # Also the last bits, which a coarser draw would not have.
-        assert 800 < sum(value & 1 for value in values) < 1200
+    values = [system_draw(0, 0) for _ in range(2000)]
+    assert all(0 <= value < GRID for value in values)
+    assert stats.kstest(np.array(values) / GRID, "uniform").pvalue > 1e-8
+    # Also the last bits, which a coarser draw would not have.
+    assert 800 < sum(value & 1 for value in values) < 1200
 
 
 @settings(max_examples=50, deadline=None)

@@ -14,10 +14,8 @@ from palmatch.device.bid import best_bid
 from palmatch.device.distribution import GRID
 from palmatch.device.grid import Place
 from palmatch.device.ledger import BudgetExhausted, units_of
-from palmatch.device.listed import Listed
 from palmatch.device.messages import Partition, pack
-from palmatch.device.records import Assigned, Bulletin, Count, Open, Result, Roster
-from palmatch.device.report import Earlier, ReportTable
+from palmatch.device.records import Assigned, Bulletin, Count, Earlier, Listed, Open, ReportTable, Result, Roster
 from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine
 from palmatch.errors import InputError, Refused
 from palmatch.live.listing import ListTree

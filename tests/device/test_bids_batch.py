@@ -13,8 +13,7 @@ import palmatch as pm
 from palmatch.device.bid import Call
 from palmatch.device.grid import locate
 from palmatch.device.ledger import epsilon_of, units_of
-from palmatch.device.records import Bid, Bulletin, Count, Open, Report, Roster
-from palmatch.device.report import ReportTable
+from palmatch.device.records import Bid, Bulletin, Count, Open, Report, ReportTable, Roster
 from palmatch.device.state import BidMachine, Owner, ReportMachine
 from palmatch.methods.reports import ReportPlan, draw_reports, reporting
 from palmatch.methods.workspace import Settings, Workspace

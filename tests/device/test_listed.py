@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmatch.device import listed as module
+from palmatch.device import checks as module
 from palmatch.device import messages as m
 from palmatch.device import state
+from palmatch.device.checks import check_listed, leaf_hash, list_hash, node_hash
 from palmatch.device.ledger import units_of
-from palmatch.device.listed import Listed, check_listed, leaf_hash, list_hash, node_hash
 from palmatch.device.messages import pack as packed
+from palmatch.device.records import Listed
 from palmatch.errors import Refused
 from palmatch.live.listing import ListTree
 from palmatch.live.records import listed_record
@@ -177,12 +178,12 @@ POSITIONS = bytes(32)
 
 def oversized(names: tuple[str, ...], proof: Listed) -> dict[str, tuple[tuple[str, ...], Listed]]:
     """What a device could hash for as long as a board likes."""
-    many = tuple(f"v{number}" for number in range(module.MOST_ENTRIES + 1))
+    many = tuple(f"v{number}" for number in range(m.MANY + 1))
     return {
         "too many hashes": (names, replace(proof, hashes=proof.hashes * 10_000)),
-        "too large a list": (names, replace(proof, size=module.MOST_ENTRIES + 1)),
+        "too large a list": (names, replace(proof, size=m.MANY + 1)),
         "too many entries": (many, Listed(len(many), tuple(range(len(many))), (), proof.positions)),
-        "too long a name": (("a" * (module.LONGEST_NAME + 1), *names[1:]), proof),
+        "too long a name": (("a" * (m.LONGEST_NAME + 1), *names[1:]), proof),
     }
 
 
@@ -204,8 +205,7 @@ def hashes_of_oversized(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 def test_a_proof_that_is_too_large_is_refused_before_any_of_it_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(hashes_of_oversized(monkeypatch).values()) == {0}
-    assert (module.MOST_ENTRIES, module.LONGEST_NAME) == (m.MANY, 64)
-    longest = m.ResourceList(names=("é" * module.LONGEST_NAME, "v2"), at=packed("d", [40.0, -74.0, 40.1, -74.0]))
+    longest = m.ResourceList(names=("é" * m.LONGEST_NAME, "v2"), at=packed("d", [40.0, -74.0, 40.1, -74.0]))
     tree = ListTree(longest)
     assert is_accepted(longest.names, proof_of(tree, longest.names), tree.root.hex())
 

@@ -18,14 +18,15 @@ from palmatch.device.records import (
     Bid,
     Bulletin,
     Count,
+    Earlier,
     Handover,
     Join,
     Open,
     Report,
+    ReportTable,
     Result,
     Roster,
 )
-from palmatch.device.report import Earlier, ReportTable
 from palmatch.device.state import BidMachine, Owner, ReportMachine
 from palmatch.errors import InputError, Refused
 

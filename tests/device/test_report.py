@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmatch.device import report as device_report
-from palmatch.device.distribution import GRID
+from palmatch.device import checks as device_checks
+from palmatch.device.checks import check_table, keeps, power_below
+from palmatch.device.distribution import GRID, draw_report
 from palmatch.device.grid import Place
-from palmatch.device.report import ReportTable, check_table, draw_report, keeps, power_below
+from palmatch.device.records import ReportTable
 from palmatch.errors import InputError, Refused
 from palmatch.mechanisms import channel
 
@@ -94,13 +95,13 @@ def test_an_off_by_one_in_the_ratio_would_be_caught(monkeypatch):
         numerator, bits = power_below(epsilon)
         return all((max(c) - 1) << bits <= numerator * min(c) for c in zip(*chances, strict=True))
 
-    monkeypatch.setattr(device_report, "keeps", generous)
+    monkeypatch.setattr(device_checks, "keeps", generous)
     with pytest.raises(AssertionError):
         test_one_chance_in_2_to_the_53_too_much_is_refused(1.0)
 
 
 def test_a_check_that_is_one_percent_generous_would_be_caught(monkeypatch):
-    monkeypatch.setattr(device_report, "keeps", lambda chances, epsilon: keeps(chances, epsilon + 0.0101))
+    monkeypatch.setattr(device_checks, "keeps", lambda chances, epsilon: keeps(chances, epsilon + 0.0101))
     with pytest.raises(AssertionError):
         test_a_channel_one_percent_above_e_to_the_epsilon_is_refused(1.0)
 

@@ -18,14 +18,15 @@ import numpy as np
 import pytest
 
 import palmatch as pm
+from palmatch.device import rounds
 from palmatch.device.agent import Agent
-from palmatch.device.charges import RoundsTable, budget_units, check_rounds_table
+from palmatch.device.checks import check_rounds_table
 from palmatch.device.distribution import GRID
 from palmatch.device.grid import Place
 from palmatch.device.ledger import Ledger, units_of
 from palmatch.device.messages import Partition
-from palmatch.device.records import Bulletin, Claim, Count, Handover, Open, Roster
-from palmatch.device.rounds import RoundsMachine
+from palmatch.device.records import Bulletin, Claim, Count, Handover, Open, Roster, RoundsTable
+from palmatch.device.rounds import RoundsMachine, budget_units
 from palmatch.device.state import Owner
 from palmatch.errors import Refused
 from palmatch.palma.accountant import ACCOUNTANTS, PrivacyFilter, privacy_filter, rounded_down
@@ -352,7 +353,7 @@ def test_two_programs_of_one_owner_spend_no_more_than_epsilon_in_a_game(tmp_path
 PROGRAM = """
 import pickle, sys
 from palmatch.device.ledger import Ledger, units_of
-from palmatch.device.rounds import RoundsMachine
+from palmatch.device.rounds import RoundsMachine, budget_units, region_tables, rules_of
 from palmatch.errors import Refused
 
 with open(sys.argv[1], "rb") as file:
@@ -453,8 +454,8 @@ def acts_on_the_truth_again(kind: type[Agent]) -> bool:
     """Whether an agent that could not pay for a selection pays for a later action that costs less."""
     table = Town(town(3), 1.0).tables[0]
     dear, cheap = [10] * (len(table.offsets) - 1), [1] * len(table.entries)
-    tables = replace(table.region_tables(), first_units=10, selection_units=dear, backoff_units=cheap)
-    agent = kind(tables, table.utilities[0], 5, rules=table.rules(), draw=lambda _step, _purpose: 0)
+    tables = replace(rounds.region_tables(table), first_units=10, selection_units=dear, backoff_units=cheap)
+    agent = kind(tables, table.utilities[0], 5, rules=rounds.rules_of(table), draw=lambda _step, _purpose: 0)
     assert agent.spent == 0
     agent.collided(1)
     return agent.spent > 0
@@ -476,10 +477,10 @@ class Skipping(Agent):
 def looks(kind: type[Agent], budget: int, held: set[int]) -> list[int]:
     """What an agent that plays the region's noise looks at, for draws from the whole grid."""
     table = Town(town(3), 1.0).tables[0]
-    rules, seen = table.rules()._replace(truth_selection=0), []
+    rules, seen = rounds.rules_of(table)._replace(truth_selection=0), []
     assert rules.spent_backoff > 0
     for value in range(0, GRID, GRID // 64):
-        agent = kind(table.region_tables(), table.utilities[0], budget, rules=rules, draw=lambda *_, v=value: v)
+        agent = kind(rounds.region_tables(table), table.utilities[0], budget, rules=rules, draw=lambda *_, v=value: v)
         agent.attempting = False
         seen.append(agent.decide(1, held).resource)
     return seen

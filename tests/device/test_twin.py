@@ -15,13 +15,12 @@ import pytest
 
 import palmatch.device
 from palmatch.device.bid import best_bid
-from palmatch.device.distribution import GRID
+from palmatch.device.checks import check_listed, check_table, power_below
+from palmatch.device.distribution import GRID, draw_report
 from palmatch.device.grid import Place, locate, spot_position
 from palmatch.device.ledger import BudgetExhausted, Ledger, Now, units_of
-from palmatch.device.listed import check_listed
 from palmatch.device.messages import Partition
-from palmatch.device.report import check_table, draw_report, power_below
-from palmatch.device.windows import COPIES, ONCE, margin_of, sending_times
+from palmatch.device.state import COPIES, ONCE, margin_of, sending_times
 
 from .games import (
     ROOT,

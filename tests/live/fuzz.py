@@ -24,9 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from live.examples import KEY, MESSAGES, PARTITION, topic
 from palmatch.device import messages as m
-from palmatch.device.charges import RoundsTable, check_rounds_table
-from palmatch.device.listed import check_listed
-from palmatch.device.report import ReportTable, check_table
+from palmatch.device.checks import check_listed, check_rounds_table, check_table
+from palmatch.device.records import ReportTable, RoundsTable
 from palmatch.errors import InputError, ProtocolError, Refused
 from palmatch.live import tokens
 from palmatch.live.codec import body_of, decode, packet_of, read_body

@@ -16,11 +16,10 @@ from live.listening import Listener, clock
 from live.memory import MemoryBroker, MemoryTransport, VirtualLoop, run_virtual
 from live.small_game import GAME, NAMES, BidRules, ReportRules, Resources, announce, opening, player
 from palmatch.device import messages as m
-from palmatch.device import windows
+from palmatch.device import state
 from palmatch.device.ledger import units_of
 from palmatch.device.messages import pack
-from palmatch.device.records import Bulletin
-from palmatch.device.report import ReportTable
+from palmatch.device.records import Bulletin, ReportTable
 from palmatch.device.state import BidMachine, ReportMachine
 from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live import tokens
@@ -229,7 +228,7 @@ class Hasty(DeviceSession):
 
     def _later(self, *given: Any, **more: Any) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(windows, "LEAST_MARGIN", 1e-9)
+            patch.setattr(state, "LEAST_MARGIN", 1e-9)
             super()._later(*given, **more)
 
 

@@ -19,10 +19,8 @@ from live.wire import AuditSetup, WireAttack, attack_wire
 from live.wire.attack import worst_pair
 from live.wire.capture import observe_wire
 from palmatch.device import messages as m
-from palmatch.device import windows
-from palmatch.device.charges import RoundsTable
-from palmatch.device.records import Bulletin
-from palmatch.device.report import ReportTable
+from palmatch.device import state
+from palmatch.device.records import Bulletin, ReportTable, RoundsTable
 from palmatch.errors import ProtocolError
 from palmatch.live.session import DeviceSession
 from palmatch.live.topics import Topic
@@ -125,7 +123,7 @@ def test_how_long_a_device_takes_within_its_margin_does_not_show(protocol: Any) 
 def test_a_device_that_leaves_as_soon_as_it_has_decided_is_caught(
     protocol: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(windows, "MARGIN", 0.0)
+    monkeypatch.setattr(state, "MARGIN", 0.0)
     # On a busy machine other computing hides some of what is told: more games find it all the same.
     attack = attacked(protocol, Pondering, games=2 * GAMES)
     assert attack.broken, attack.verdict

@@ -7,9 +7,8 @@ import pytest
 
 import palmatch as pm
 from palmatch.data.city import crowd
-from palmatch.device.records import Assigned, Result
-from palmatch.device.report import ReportTable
-from palmatch.device.result import check_result
+from palmatch.device.checks import check_result
+from palmatch.device.records import Assigned, ReportTable, Result
 from palmatch.live.rules import supporting_prices
 from palmatch.matchers import optimal
 from palmatch.matchers.lists import ValueLists

@@ -17,7 +17,7 @@ from typing import Any
 import cbor2
 import pytest
 
-from palmatch.device.windows import COPIES, ONCE, sending_times
+from palmatch.device.state import COPIES, ONCE, sending_times
 from palmatch.web.server import static_folder
 
 NODE = shutil.which("node")

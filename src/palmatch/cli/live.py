@@ -224,7 +224,7 @@ def board(
         return
     if resources is None:
         raise InputError("The board needs a resource list: --resources FILE.")
-    from palmatch.device.windows import LEAST_MARGIN
+    from palmatch.device.state import LEAST_MARGIN
     from palmatch.live.service import Schedule
 
     length = _seconds(slot, "--slot") if slot else None

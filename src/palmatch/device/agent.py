@@ -7,14 +7,14 @@ resources are held.
 
 from __future__ import annotations
 
+import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from palmatch.device import report
-from palmatch.device.distribution import backoff_weight, expected_utility, fill_weights, pick
+from palmatch.device.distribution import GRID, backoff_weight, expected_utility, fill_weights, pick
 
 # Draws from [0, GRID) for (step, purpose).
 Draw = Callable[[int, int], int]
@@ -22,9 +22,31 @@ Draw = Callable[[int, int], int]
 _SELECTION_COIN, _SELECTION, _BACKOFF_COIN, _BACKOFF = 0, 1, 2, 3
 
 
-def system_draw(step: int, purpose: int) -> int:  # noqa: ARG001 - a live draw is a function of nothing
-    """Return a draw from the operating system, for a live device."""
-    return report.system_draw()
+def system_draw(step: int = 0, purpose: int = 0) -> int:  # noqa: ARG001 - a live draw is a function of nothing
+    """Return a draw from [0, 2^53) of the operating system.
+
+    Parameters
+    ----------
+    step, purpose:
+        What a simulated draw would be a function of.
+
+    Returns
+    -------
+    int
+        A fresh whole number, which cannot be repeated.
+
+    Examples
+    --------
+    >>> from palmatch.device.agent import system_draw
+    >>> 0 <= system_draw() < 2**53
+    True
+
+    References
+    ----------
+    - [Garfinkel, Leclerc (WPES 2020)][]: which randomness differential privacy needs.
+    - Page "For device developers", [What a device must do][], step 4.
+    """
+    return secrets.randbelow(GRID)
 
 
 @dataclass(frozen=True, slots=True)

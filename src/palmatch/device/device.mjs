@@ -121,7 +121,7 @@ function spotOf(east, north, edge, spacing) {
   return pointEast * points + pointNorth;
 }
 
-// The resource list: palmatch.device.listed
+// The resource list: palmatch.device.checks
 
 // Nothing of a proof is hashed before its sizes fit.
 const MOST_ENTRIES = 200_000;
@@ -201,7 +201,7 @@ function above(level, width, others) {
   return found;
 }
 
-// The report: palmatch.device.report
+// The report: palmatch.device.checks
 
 /** A whole number over 2^160 that is at most e^epsilon, short of it by less than one part in 2^140. */
 export function powerBelow(epsilon) {
@@ -316,7 +316,7 @@ export function systemDraw() {
   return (high >>> 11) * 2 ** 32 + low;
 }
 
-// When messages leave: palmatch.device.windows
+// When messages leave: palmatch.device.state
 
 const MARGIN = 0.1, LAST = 0.7, LEAST_MARGIN = 0.05;
 export const ONE_COPY = [[MARGIN, LAST]];
@@ -367,7 +367,7 @@ export function callNumber(number, step, patience, growth = 0) {
   return call;
 }
 
-// The result: palmatch.device.result
+// The result: palmatch.device.checks
 
 /** The line of each agent of a result; one with two lines of an agent is refused. */
 function linesByTag({ assigned }) {

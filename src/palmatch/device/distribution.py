@@ -72,3 +72,32 @@ def backoff_weight(utility: float, alternative: float, gamma: float) -> int:
     else:
         chance = 1.0 - loss
     return min(max(int(chance * GRID), 1), GRID - 1)
+
+
+def draw_report(chances: Sequence[int], draw: int) -> int:
+    """Return the report that a draw from [0, 2^53) falls on: the only function that turns the truth into a message.
+
+    Parameters
+    ----------
+    chances:
+        The row of the table for the agent's own cell: probabilities over 2^53.
+    draw:
+        A fresh whole number from [0, 2^53).
+
+    Returns
+    -------
+    int
+        The number of the report.
+
+    Examples
+    --------
+    >>> from palmatch.device.distribution import GRID, draw_report
+    >>> draw_report((3 * GRID // 4, GRID // 4), 0), draw_report((3 * GRID // 4, GRID // 4), GRID - 1)
+    (0, 1)
+
+    References
+    ----------
+    - [Warner (1965)][]: randomised response.
+    - [Mironov (CCS 2012)][]: why the draw is an integer.
+    """
+    return pick(chances, draw)

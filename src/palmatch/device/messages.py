@@ -69,12 +69,12 @@ class Bounds(NamedTuple):
 # The version of the protocol, in every packet: a newer one is refused rather than guessed at.
 VERSION = 1
 
-TAG, HASH, KEY, SIGNATURE = 8, 32, 32, 64
+TAG, HASH, KEY, SIGNATURE, LONGEST_NAME = 8, 32, 32, 64, 64
 
 # A region can have no more resources, and a game no more regions, than this.
 MANY = 200_000
 
-Name = Annotated[str, Bounds(min_length=1, max_length=64)]
+Name = Annotated[str, Bounds(min_length=1, max_length=LONGEST_NAME)]
 Tag = Annotated[bytes, Bounds(min_length=TAG, max_length=TAG)]
 Hash = Annotated[bytes, Bounds(min_length=HASH, max_length=HASH)]
 Key = Annotated[bytes, Bounds(min_length=KEY, max_length=KEY)]
@@ -360,7 +360,7 @@ class Channel(Message):
 
 @dataclass(frozen=True, slots=True)
 class RoundsTable(Message):
-    """PALMA's public tables of a region, as `palmatch.device.charges` names them; utilities row by row."""
+    """PALMA's public tables of a region, as `palmatch.device.records` names them; utilities row by row."""
 
     utilities: Floats
     offsets: Indices

@@ -10,15 +10,46 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import astuple, replace
+from functools import lru_cache
+from itertools import accumulate, chain, pairwise
+from math import floor
 from typing import Literal
 
-from palmatch.device.agent import Agent, AgentState, Draw, system_draw
-from palmatch.device.charges import RoundsTable, budget_units, check_rounds_table
-from palmatch.device.ledger import BudgetExhausted
-from palmatch.device.records import Bulletin, Claim, Handover, Message, Result
-from palmatch.device.report import ReportTable
+from palmatch.device.agent import Agent, AgentState, Draw, RegionTables, Rules, system_draw
+from palmatch.device.checks import check_rounds_table
+from palmatch.device.ledger import UNIT_BITS, BudgetExhausted
+from palmatch.device.records import Bulletin, Claim, Handover, Message, ReportTable, Result, RoundsTable
 from palmatch.device.state import Machine, Owner, Store, system_offset
 from palmatch.errors import Refused
+
+# As in the batch: what floating-point costs may be off by is taken from a budget.
+_SLACK = 1e-9
+
+
+def budget_units(epsilon: float) -> int:
+    """Return how many units a budget is worth: never more than ε."""
+    return max(floor(epsilon * (1 - _SLACK) / 2.0**-UNIT_BITS), 0)
+
+
+@lru_cache(maxsize=64)
+def region_tables(table: RoundsTable) -> RegionTables:
+    """Return a table as agents play by it, resources numbered by their place in it; agents of one process share it."""
+    below = chain.from_iterable(accumulate(table.selection[start:stop]) for start, stop in pairwise(table.offsets))
+    return RegionTables(
+        resources=range(len(table.resources)),
+        offsets=table.offsets,
+        entries=table.entries,
+        selection_below=tuple(below),
+        backoff=table.backoff,
+        first_units=table.selection_units[0],
+        selection_units=table.selection_units,
+        backoff_units=table.backoff_units,
+    )
+
+
+def rules_of(table: RoundsTable) -> Rules:
+    """Return the public numbers of a game."""
+    return Rules(table.truth_selection, table.truth_backoff, table.gamma, table.spent_backoff)
 
 
 class RoundsMachine(Machine):
@@ -46,7 +77,7 @@ class RoundsMachine(Machine):
         if not isinstance(record, RoundsTable):
             raise Refused("protocol", "Expected a table of rounds.")
         check_rounds_table(record, epsilon=self.epsilon, spots=self.owner.spots)
-        record.region_tables()
+        region_tables(record)
 
     def _accept(self, record: ReportTable | RoundsTable, digest: str) -> tuple[Message, ...]:
         assert isinstance(record, RoundsTable)
@@ -64,8 +95,8 @@ class RoundsMachine(Machine):
 
     def _agent(self, budget: int, state: AgentState | None = None) -> Agent:
         assert self.table is not None
-        own, tables = self.table.utilities[self.owner.place.spot], self.table.region_tables()
-        return Agent(tables, own, budget, rules=self.table.rules(), draw=self._draw, state=state)
+        own, tables = self.table.utilities[self.owner.place.spot], region_tables(self.table)
+        return Agent(tables, own, budget, rules=rules_of(self.table), draw=self._draw, state=state)
 
     def _bulletin(self, record: Bulletin, digest: str) -> tuple[Message, ...]:
         self._in_game(record.game)

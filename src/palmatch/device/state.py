@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import ceil, inf, isfinite
 from typing import Literal, Protocol
 
 from palmatch.device.agent import Draw, system_draw
 from palmatch.device.bid import best_bid, call_number
-from palmatch.device.charges import RoundsTable
+from palmatch.device.checks import MOST_SLACK, check_listed, check_result, check_table, lines_by_tag
+from palmatch.device.distribution import draw_report
 from palmatch.device.grid import Place
 from palmatch.device.ledger import units_of
-from palmatch.device.listed import check_listed
-from palmatch.device.messages import Partition
+from palmatch.device.messages import VERSION, Partition
 from palmatch.device.records import (
-    VERSION,
     Bid,
     Bulletin,
     Count,
@@ -32,19 +31,66 @@ from palmatch.device.records import (
     Open,
     Received,
     Report,
+    ReportTable,
     Result,
     Roster,
+    RoundsTable,
     Send,
 )
-from palmatch.device.report import ReportTable, check_table, draw_report
-from palmatch.device.result import MOST_SLACK, check_result, lines_by_tag
-from palmatch.device.windows import LEAST_MARGIN
 from palmatch.errors import InputError, Refused
 
 # What the draw of a report is for, beside those of `agent`.
 REPORT = 6
 # An offer is added up of values and prices that are rounded.
 ROUNDING = 1e-9
+
+
+# --- when messages leave -------------------------------------------------------------------------------------------
+# All of it is public: shares of a window (the joining time, or a slot) that are the same for all devices, and an offset
+# within a share that is drawn without looking at what a message says.
+
+# A window begins with a margin in which the device decides and writes: a message that had to wait for that would tell
+# how long it took. What is sent last still arrives.
+MARGIN, _LAST = 0.1, 0.7
+# Seconds that a device takes in any case, however short its window is; shorter slots are refused.
+LEAST_MARGIN = 0.05
+
+Share = tuple[float, float]
+
+ONCE: tuple[Share, ...] = ((MARGIN, _LAST),)
+# Joins and reports are sent again, since a lost packet is not noticed, unless the board has said meanwhile that it has
+# heard this device; the same one twice counts once.
+COPIES: tuple[Share, ...] = ((MARGIN, 0.45), (0.55, 0.62), (0.63, _LAST))
+# Seconds of a slot of bids or claims: for the network, and for each device. Of that two cores spend a third or less on
+# all parties; a device that reads a bulletin when three tenths of a slot are over may be late with its answer.
+_SLOT, _SLOT_OF_DEVICE = 1.5, 0.0006
+# When the board says whom it has heard: between the copies.
+ACKNOWLEDGED: tuple[float, ...] = (0.5, 0.625)
+
+
+def margin_of(window: float) -> float:
+    """Return how many seconds of a window a device has to decide in; nothing leaves within them."""
+    return max(MARGIN * window, LEAST_MARGIN)
+
+
+def sending_times(shares: Sequence[Share], offset: float, began: float, window: float, now: float) -> list[float]:
+    """Return when a message leaves that was decided on by `now`: in each share of a window, at the offset drawn for it.
+
+    A device that took so long that the first time is over is late by whole margins: no more than their number shows.
+    """
+    least = LEAST_MARGIN * (1 + offset)
+    times = [began + max(window * (first + offset * (last - first)), least) for first, last in shares]
+    margin = margin_of(window)
+    late = margin * max(ceil((now - times[0]) / margin), 0)
+    return [when + late for when in times]
+
+
+def slot_for(devices: int) -> float:
+    """Return how many seconds a slot of bids or claims should have for so many devices."""
+    return _SLOT + _SLOT_OF_DEVICE * devices
+
+
+# --- a device in a game --------------------------------------------------------------------------------------------
 
 
 class Store(Protocol):

@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from palmatch.device import messages as m
 from palmatch.device.messages import pack
-from palmatch.device.windows import ACKNOWLEDGED
+from palmatch.device.state import ACKNOWLEDGED
 from palmatch.errors import InputError, ProtocolError, TransportError
 from palmatch.live import tokens
 from palmatch.live.codec import Envelope, decode, sequence_of

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from palmatch.device import messages as m
+from palmatch.device.checks import leaf_hash, list_hash, node_hash
 from palmatch.device.grid import METRES_PER_DEGREE, locate, metres_per_degree_east, region_name
-from palmatch.device.listed import leaf_hash, list_hash, node_hash
 from palmatch.device.messages import Partition, pack, unpack
 from palmatch.domains import mobility
 from palmatch.domains.mobility import Points, read_points

@@ -10,10 +10,8 @@ from functools import lru_cache
 
 from palmatch.device import messages as m
 from palmatch.device import records as r
-from palmatch.device.charges import RoundsTable
-from palmatch.device.listed import Listed
 from palmatch.device.messages import Code, split, unpack
-from palmatch.device.report import Earlier, ReportTable
+from palmatch.device.records import Earlier, Listed, ReportTable, RoundsTable
 from palmatch.errors import ProtocolError
 from palmatch.live.codec import Envelope, expect
 from palmatch.live.topics import Topic

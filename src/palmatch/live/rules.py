@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from palmatch.device import messages as m
 from palmatch.device.bid import Call
+from palmatch.device.checks import OUTSIDE
 from palmatch.device.messages import pack, unpack
-from palmatch.device.result import OUTSIDE
 from palmatch.errors import DidNotConverge, InputError
 from palmatch.guarantee import FRESH_RANDOMNESS, pldp_statement, simulated
 from palmatch.live.listing import PublicSetup, only

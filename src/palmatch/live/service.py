@@ -17,7 +17,7 @@ import numpy as np
 
 from palmatch.device import messages as m
 from palmatch.device.messages import unpack
-from palmatch.device.windows import slot_for
+from palmatch.device.state import slot_for
 from palmatch.domains.mobility import Points
 from palmatch.errors import ProtocolError
 from palmatch.live.board import Board

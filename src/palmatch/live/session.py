@@ -33,8 +33,18 @@ from palmatch.device.agent import Draw, system_draw
 from palmatch.device.grid import locate
 from palmatch.device.ledger import Ledger, epsilon_text, units_of
 from palmatch.device.rounds import RoundsMachine
-from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine, pin_partition
-from palmatch.device.windows import COPIES, ONCE, Share, margin_of, sending_times
+from palmatch.device.state import (
+    COPIES,
+    ONCE,
+    BidMachine,
+    Machine,
+    Owner,
+    ReportMachine,
+    Share,
+    margin_of,
+    pin_partition,
+    sending_times,
+)
 from palmatch.errors import InputError, ProtocolError, Refused, TransportError
 from palmatch.live import tokens
 from palmatch.live.codec import Envelope, NewerVersion, decode, expect

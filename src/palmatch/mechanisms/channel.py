@@ -11,9 +11,9 @@ from math import exp, expm1
 
 import numpy as np
 
-from palmatch.device import report as device_report
+from palmatch.device import checks as device_checks
+from palmatch.device.checks import SMALLEST
 from palmatch.device.distribution import GRID
-from palmatch.device.report import SMALLEST
 from palmatch.errors import InputError
 from palmatch.mechanisms.clusters import posterior_means, weighted_sum
 from palmatch.problem import FloatArray, IntArray
@@ -158,7 +158,7 @@ def enforce_epsilon(wanted: FloatArray, epsilon: float) -> IntArray:
 
 def keeps(chances: IntArray, epsilon: float) -> bool:
     """Tell, in whole numbers, whether a device would accept these chances for its ε."""
-    return device_report.keeps(chances.tolist(), epsilon)
+    return device_checks.keeps(chances.tolist(), epsilon)
 
 
 def _whole(rows: FloatArray) -> IntArray:

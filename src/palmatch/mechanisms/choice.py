@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from palmatch.device.report import SMALLEST
+from palmatch.device.checks import SMALLEST
 from palmatch.limits.program import Group, Program, make_program
 from palmatch.mechanisms.channel import Channel, constant_channel
 from palmatch.mechanisms.lp import lp_channels

@@ -11,7 +11,7 @@ from math import exp, inf
 import numpy as np
 import scipy
 
-from palmatch.device.report import SMALLEST
+from palmatch.device.checks import SMALLEST
 from palmatch.domains.geometry import exponentials
 from palmatch.mechanisms.channel import Channel, constant_channel, enforce_epsilon, make_channel
 from palmatch.problem import FloatArray

@@ -15,7 +15,7 @@ import numba
 import numpy as np
 import scipy
 
-from palmatch.device.report import SMALLEST
+from palmatch.device.checks import SMALLEST
 from palmatch.limits.program import Group, Program, make_program
 from palmatch.limits.solver import knapsack_rows, solve
 from palmatch.mechanisms.channel import Channel, constant_channel, enforce_epsilon, make_channel

@@ -12,7 +12,7 @@ import numpy as np
 from live.wire.capture import CHAINS, observe_wire
 from live.wire.games import VIRTUAL, AuditSetup, Captured
 from live.wire.networks import Network
-from palmatch.device.report import ReportTable
+from palmatch.device.records import ReportTable
 from palmatch.live.codec import Envelope, body_of
 from palmatch.live.records import table_record
 from palmatch.live.rules import Crowd
