@@ -42,6 +42,20 @@ def test_a_budget_a_little_above_one_is_not_printed_as_one() -> None:
             assert "ε = 1.00001" in matching.guarantee.statement, method
 
 
+@pytest.mark.parametrize("method", [name for name, one in pm.METHODS.items() if one.spends])
+def test_the_guarantee_for_mixed_budgets_is_that_of_the_largest_one(method: str) -> None:
+    chance, own = np.random.default_rng(3), np.full(40, 0.5)
+    places, cars = (chance.uniform(HERE, (HERE[0] + 0.03, HERE[1] + 0.03), (count, 2)) for count in (40, 30))
+    own[:6] = 2.0
+    matchings = [
+        pm.match(pm.mobility.problem(places, cars, edge=3000, spacing=500, epsilon=epsilon), method, seed=2)
+        for epsilon in (own, np.full(40, 2.0))
+    ]
+    assert matchings[0].epsilon.max() > 0.5
+    stated = [matching.guarantee.epsilon for matching in matchings]
+    assert stated[0] == stated[1] >= matchings[0].epsilon.max()
+
+
 def test_posterior_odds_are_only_spoken_of_where_they_are_bounded() -> None:
     assert "posterior odds" in pldp_statement(1.0)
     assert "e^ε = 2.72" in pldp_statement(1.0)

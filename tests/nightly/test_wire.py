@@ -9,11 +9,11 @@ import pytest
 from live.conftest import MOSQUITTO
 from live.wire import AuditSetup, attack_wire
 from palmatch.device import messages as m
-from palmatch.live.session import Player
+from palmatch.live.session import DeviceSession
 from palmatch.live.topics import Topic
 
 
-class HastyTruth(Player):
+class HastyTruth(DeviceSession):
     """A planted bug: a true report leaves at a tenth of its offset; neither alone tells anything more."""
 
     def _later(self, topic: Topic, message: m.Message, offset: float, *more: Any, **named: Any) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palmatch as pm
-from palmatch.device.grid import METRES_PER_DEGREE, metres_per_degree_east
+from palmatch.device.grid import METRES_PER_DEGREE, metres_per_degree_east, spot_position
 from palmatch.methods import accounts, lists
 from palmatch.palma.policy import Policy
 from palmatch.regions import tables as region_tables
@@ -203,3 +203,22 @@ def test_accounts_of_a_crowd_are_those_of_its_squares(problem, accountant, epsil
         np.testing.assert_array_equal(one.costs.selection, other.costs.selection)
         np.testing.assert_array_equal(one.costs.backoff, other.costs.backoff)
         np.testing.assert_array_equal(one.budget_of(budget), other.budget_of(budget))
+
+
+def test_an_agent_in_the_centre_of_its_square_counts_in_what_actions_cost():
+    """A vehicle in every centre, which is no point of the grid: nobody else is so near to it."""
+    size = {"edge": 150.0, "spacing": 50.0, "interest": 6, "alpha": 400.0}
+    chance = np.random.default_rng(0)
+    places, cars = (np.array(ORIGIN) + chance.uniform(-600, 600, (count, 2)) * METRE for count in (60, 40))
+    partition = (known := pm.mobility.problem(places, cars, **size)).domain.partition(150.0)
+    squares = [(region.column, region.row) for region in known.regions[:40]]
+    cars = np.array([spot_position(partition, *square, partition.spots - 1) for square in squares])
+    problem = pm.mobility.problem(places, cars, **size)
+    policy, budget = Policy("any", 0.9, 0.05), np.full(problem.agents, 1.0)
+    slow, fast = (
+        accounts(pm.Workspace(problem), policy, public, budget, pm.Settings())
+        for public in slow_and_fast(problem, policy)
+    )
+    for one, other in zip(fast, slow, strict=True):
+        np.testing.assert_array_equal(one.costs.selection, other.costs.selection)
+        np.testing.assert_array_equal(one.costs.backoff, other.costs.backoff)

@@ -22,6 +22,7 @@ from palmatch.studies import blackbox
 from palmatch.studies.audit import audit, report_epsilon
 from palmatch.studies.blackbox import (
     Bound,
+    Claim,
     as_type,
     best_threshold,
     bound_at,
@@ -29,6 +30,7 @@ from palmatch.studies.blackbox import (
     epsilons,
     flagged_from,
     games_for,
+    measured,
     neighbours_only,
     observe,
     stress_problem,
@@ -111,6 +113,26 @@ def test_a_bound_is_too_high_no_more_often_than_stated():
     alarms = sum(lower_bound(*chance.random((2, 60)), error=0.1).epsilon > 0 for _ in range(400))
     assert binom.sf(90, 400, 0.1) < 1e-6
     assert alarms <= 90
+
+
+def test_the_bound_comes_from_games_that_neither_taught_nor_chose_the_test(monkeypatch):
+    # A test that knows every game that it was shown by heart, and guesses elsewhere: there is nothing to tell apart.
+    def by_heart(first, second, names):
+        shown = dict.fromkeys(first, 1.0) | dict.fromkeys(second, -1.0)
+        return {"by heart": lambda games: np.array([shown.get(seen, 0.0) for seen in games])}
+
+    monkeypatch.setattr(blackbox, "learnt", by_heart)
+    first, second = list(range(800)), list(range(800, 1600))
+    name, left, right, bound = measured(first, second, Claim(0.0, 0.0), 0.05)
+    assert name == "by heart"
+    assert len(left) == len(right) == 400
+    assert bound.epsilon == 0.0
+
+    # The one of many tests that told most apart, by chance, in the games by which tests are compared.
+    lucky = dict.fromkeys(first[2::4], 1.0) | dict.fromkeys(second[2::4], -1.0)
+    scores = {"lucky": lambda games: np.array([lucky.get(seen, 0.0) for seen in games])}
+    monkeypatch.setattr(blackbox, "learnt", lambda *_: scores)
+    assert measured(first, second, Claim(0.0, 0.0), 0.05)[3].epsilon == 0.0
 
 
 @pytest.mark.parametrize(("claimed", "delta"), [(1.0, 0.0), (0.0, 0.0), (0.5, 1e-3)])
