@@ -206,7 +206,7 @@ def test_accounts_of_a_crowd_are_those_of_its_squares(problem, accountant, epsil
 
 
 def test_an_agent_in_the_centre_of_its_square_counts_in_what_actions_cost():
-    """A vehicle in every centre, which is no point of the grid: nobody else is so near to it."""
+    """A vehicle in every centre, which is no point of the grid: no other possible place is as near to it."""
     size = {"edge": 150.0, "spacing": 50.0, "interest": 6, "alpha": 400.0}
     chance = np.random.default_rng(0)
     places, cars = (np.array(ORIGIN) + chance.uniform(-600, 600, (count, 2)) * METRE for count in (60, 40))
