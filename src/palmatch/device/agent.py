@@ -19,7 +19,8 @@ from palmatch.device.distribution import GRID, backoff_weight, expected_utility,
 # Draws from [0, GRID) for (step, purpose).
 Draw = Callable[[int, int], int]
 
-_SELECTION_COIN, _SELECTION, _BACKOFF_COIN, _BACKOFF = 0, 1, 2, 3
+# What a draw is for: `streams` has them all.
+_SELECTION_COIN, _SELECTION, _BACKOFF_COIN, _BACKOFF, REPORT = 0, 1, 2, 3, 6
 
 
 def system_draw(step: int = 0, purpose: int = 0) -> int:  # noqa: ARG001 - a live draw is a function of nothing

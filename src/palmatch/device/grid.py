@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from palmatch.device.messages import Partition
 
 # On the sphere of the Earth's mean radius.
-METRES_PER_DEGREE = 111_195.08
-
-_RADIANS = 0.017453292519943295
+METRES_PER_DEGREE, _RADIANS = 111_195.08, 0.017453292519943295
 # Near the poles squares would become wider than the Earth is round.
 _LEAST_COSINE = 1e-3
 # A square has at most this many grid points along an edge.

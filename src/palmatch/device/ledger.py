@@ -33,8 +33,8 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-UNIT_BITS = 32  # one unit is 2**-32 of ε: fine enough to round up at every charge, and 2**31 of ε can be counted
-MAX_UNITS = 2**63 - 1
+# One unit is 2^-32 of ε: fine enough to round up at every charge, and 2^31 of ε can be counted.
+UNIT_BITS, MAX_UNITS = 32, 2**63 - 1
 DAY = 86400
 
 LimitName = Literal["period", "lifetime"]
@@ -294,20 +294,20 @@ class Entry:
     line on, by name.
     """
 
-    number: int
-    kind: Literal["opened", "charged", "kept", "lowered", "raised"]
-    agent: str
-    time: int
-    boot: str
-    uptime: int
-    age: int
-    matching: str
-    purpose: str
-    units: int
-    spent: int
-    lifetime: int
-    per_period: int | None
-    period_seconds: int
+    number: int = 0
+    kind: Literal["opened", "charged", "kept", "lowered", "raised"] = "opened"
+    agent: str = ""
+    time: int = 0
+    boot: str = ""
+    uptime: int = 0
+    age: int = 0
+    matching: str = ""
+    purpose: str = ""
+    units: int = 0
+    spent: int = 0
+    lifetime: int = 0
+    per_period: int | None = None
+    period_seconds: int = DAY
     kept: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""
 
@@ -374,7 +374,7 @@ class Summary:
 # The text says what has happened; numbers, ages and totals follow from the lines before.
 HEADING = b"palmatch ledger 3\n"
 _SQLITE = b"SQLite format 3\0"
-_BEFORE = Entry(0, "opened", "", 0, "", 0, 0, "", "", 0, 0, 0, None, DAY)
+_BEFORE = Entry()
 
 
 def _digest(previous: str, text: bytes) -> str:

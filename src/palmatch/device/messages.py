@@ -12,7 +12,8 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Literal, NamedTuple, get_type_hints
+from struct import calcsize
+from typing import Annotated, Literal, NamedTuple, get_args, get_type_hints
 
 from palmatch.device.grid import MOST_POINTS, centre_is_on_grid, grid_points
 from palmatch.errors import InputError
@@ -20,7 +21,7 @@ from palmatch.errors import InputError
 Code = Literal["d", "Q", "q", "I", "i"]
 
 # array's item sizes are the machine's; these are what the format states.
-SIZES: dict[Code, int] = {"d": 8, "Q": 8, "q": 8, "I": 4, "i": 4}
+SIZES: dict[str, int] = {code: calcsize(f"<{code}") for code in get_args(Code)}
 
 
 def pack(code: Code, numbers: Iterable[float]) -> bytes:

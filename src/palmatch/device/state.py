@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import ceil, inf, isfinite
 from typing import Literal, Protocol
 
-from palmatch.device.agent import Draw, system_draw
+from palmatch.device.agent import REPORT, Draw, system_draw
 from palmatch.device.bid import best_bid, call_number
 from palmatch.device.checks import MOST_SLACK, check_listed, check_result, check_table, lines_by_tag
 from palmatch.device.distribution import draw_report
@@ -39,8 +39,6 @@ from palmatch.device.records import (
 )
 from palmatch.errors import InputError, Refused
 
-# What the draw of a report is for, beside those of `agent`.
-REPORT = 6
 # An offer is added up of values and prices that are rounded.
 ROUNDING = 1e-9
 
@@ -50,22 +48,19 @@ ROUNDING = 1e-9
 # within a share that is drawn without looking at what a message says.
 
 # A window begins with a margin in which the device decides and writes: a message that had to wait for that would tell
-# how long it took. What is sent last still arrives.
-MARGIN, _LAST = 0.1, 0.7
-# Seconds that a device takes in any case, however short its window is; shorter slots are refused.
-LEAST_MARGIN = 0.05
+# how long it took. What is sent last still arrives. The least margin is in seconds: a device takes it in any case,
+# however short its window is, and shorter slots are refused.
+MARGIN, LEAST_MARGIN, _LAST = 0.1, 0.05, 0.7
 
 Share = tuple[float, float]
 
 ONCE: tuple[Share, ...] = ((MARGIN, _LAST),)
 # Joins and reports are sent again, since a lost packet is not noticed, unless the board has said meanwhile that it has
-# heard this device; the same one twice counts once.
-COPIES: tuple[Share, ...] = ((MARGIN, 0.45), (0.55, 0.62), (0.63, _LAST))
+# heard this device, between the copies; the same one twice counts once.
+COPIES, ACKNOWLEDGED = ((MARGIN, 0.45), (0.55, 0.62), (0.63, _LAST)), (0.5, 0.625)
 # Seconds of a slot of bids or claims: for the network, and for each device. Of that two cores spend a third or less on
 # all parties; a device that reads a bulletin when three tenths of a slot are over may be late with its answer.
 _SLOT, _SLOT_OF_DEVICE = 1.5, 0.0006
-# When the board says whom it has heard: between the copies.
-ACKNOWLEDGED: tuple[float, ...] = (0.5, 0.625)
 
 
 def margin_of(window: float) -> float:

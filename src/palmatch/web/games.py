@@ -39,13 +39,11 @@ from palmatch.live.transport.hub import Hub
 from palmatch.live.trust import Trust, new_gateway
 from palmatch.web.scenes import Choice, Scenes
 
-# Each simulated device costs an RSA signature; so many are there in a second or two.
-_OTHERS = 24
-_JOINING, _PREPARING, _SLOT = 6.0, 1.0, 2.0
-_HANDOVER = 30.0
-_MOST_GAMES = 3
-# Each vehicle has keys and a certificate; with many more the server would answer nothing else for minutes.
-_MOST_VEHICLES = 1000
+# Each simulated device costs an RSA signature (so many are there in a second or two), and each vehicle keys and a
+# certificate: with many more the server would answer nothing else for minutes.
+_OTHERS, _MOST_VEHICLES, _MOST_GAMES = 24, 1000, 3
+# Seconds: of a game's phases, and for which vehicles wait for their passengers.
+_JOINING, _PREPARING, _SLOT, _HANDOVER = 6.0, 1.0, 2.0, 30.0
 
 
 class LiveGames:

@@ -37,13 +37,12 @@ _MOST_SCENES, _MOST_GAMES = 6, 24
 # Beyond this many agents a bounded number of interests keeps a game to a second.
 _MANY, _INTEREST = 1000, 20
 
-# Beyond this many pairs the optimum takes longer than a page can wait.
-_OPTIMUM_PAIRS = 4_000_000
+# Beyond this many pairs the optimum takes longer than a page can wait, and a chart longer still.
+_OPTIMUM_PAIRS, CHART_PAIRS = 4_000_000, 1_000_000
 
-# The chart: its budgets, its methods, the games of each, and how large a scene may be for it.
-EPSILONS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+# The chart: its budgets, its methods, the games of each.
+EPSILONS, _RUNS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0), 4
 CHART = ("once", "hungarian-once", "published", "hungarian-region")
-_RUNS, CHART_PAIRS = 4, 1_000_000
 
 Value = TypeVar("Value")
 
@@ -262,18 +261,8 @@ class Scenes:
 
 def methods() -> list[dict[str, Any]]:
     """Return the facts of every method that can be shown."""
-    return [
-        {
-            "name": method.name,
-            "help": method.help,
-            "notion": method.notion,
-            "spends": method.spends,
-            "reveals": method.reveals,
-            "centre": method.centre,
-            "rounds": method.rounds,
-        }
-        for method in METHODS.values()
-    ]
+    facts = ("name", "help", "notion", "spends", "reveals", "centre", "rounds")
+    return [{name: getattr(method, name) for name in facts} for method in METHODS.values()]
 
 
 def chart_lines() -> list[dict[str, str]]:
