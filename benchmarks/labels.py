@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from palmatch.methods import Workspace, prepare
-from palmatch.methods.centralised import optimal_welfare
+from palmatch.methods.baselines import optimal_welfare
 from palmatch.problem import make_capacities
 from palmatch.streams import stream
 from palmatch.studies.reproduce import papers_of_conference, papers_of_files

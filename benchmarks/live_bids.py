@@ -23,7 +23,7 @@ from palmatch.live.listing import PublicSetup
 from palmatch.live.rules import Accepted, BidRules, Crowd, bidding_of
 from palmatch.live.simulation import Simulation
 from palmatch.methods import Settings, Workspace, prepare
-from palmatch.methods.centralised import optimal_welfare
+from palmatch.methods.baselines import optimal_welfare
 from palmatch.methods.reports import draw_reports, reporting, value_lists
 from palmatch.problem import Problem
 from palmatch.streams import Randomness, streams

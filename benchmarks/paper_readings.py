@@ -26,8 +26,7 @@ from palmatch.device.agent import Agent, Attempt
 from palmatch.domains.papers import OTHER, SECONDARY, Conference
 from palmatch.matchers.optimal import optimal_matching
 from palmatch.methods import PreparedGame, Settings, Workspace, prepare_game
-from palmatch.methods.assembly import PublishedAccounting, largest_costs
-from palmatch.methods.palma import published_policy
+from palmatch.methods.rounds import largest_costs, published_accounting, published_policy
 from palmatch.palma.accountant import compute_epsilon, cost_of
 from palmatch.palma.game import region_tables, rules_of, simulate
 from palmatch.palma.policy import Policy
@@ -251,7 +250,7 @@ def prepare_published(workspace: Workspace, settings: Settings) -> Ready:
     """Prepare the game of `published`, and keep what each agent's action costs by the paper's accounting."""
     policy = published_policy(workspace.problem, settings)
     costs = largest_costs(workspace, policy, workspace.tables(policy), settings.order)
-    return Ready(policy, prepare_game(workspace, policy, PublishedAccounting(settings, costs)), costs)
+    return Ready(policy, prepare_game(workspace, policy, partial(published_accounting, settings, costs=costs)), costs)
 
 
 def _charging(ready: Ready, charge: Charge) -> Ready:

@@ -32,9 +32,15 @@ from palmatch.mechanisms.channel import (
     sample_channel,
 )
 from palmatch.methods import Workspace
-from palmatch.methods.lists import PATIENCE as BACKOFF_CHANCE
-from palmatch.methods.lists import SHARE_OF_PRICE
-from palmatch.methods.reports import PATIENCE, STEP, ReportPlan, draw_reports, value_lists
+from palmatch.methods.reports import (
+    BACKOFF_CHANCE,
+    PATIENCE,
+    SHARE_OF_PRICE,
+    STEP,
+    ReportPlan,
+    draw_reports,
+    value_lists,
+)
 from palmatch.problem import Problem
 from palmatch.regions.tables import RegionView
 from palmatch.streams import REPORT, Keys, keys_of, randomness, streams

@@ -12,8 +12,8 @@ import numpy as np
 from palmatch.domain import check_domain, checked_table, require
 from palmatch.matching import Matching
 from palmatch.methods import METHODS, Method, Settings, Workspace
-from palmatch.methods.palma import palma_policy
 from palmatch.methods.registry import PreparedMethod
+from palmatch.methods.rounds import palma_policy
 from palmatch.palma.accountant import Account, Accountant, accountant_named
 from palmatch.palma.policy import mixed
 from palmatch.problem import FloatArray, IntArray, Problem
@@ -126,7 +126,7 @@ def check_method(method: str | Method, problem: Problem, *, settings: Settings |
     record = METHODS.find(method) if isinstance(method, str) else method
     chosen = settings or Settings()
     workspace = Workspace(problem)
-    ready = PreparedMethod(record.name, workspace, record.prepare(workspace, chosen, False))
+    ready = PreparedMethod(record.name, workspace, record.prepared(workspace, chosen, False))
     for seed in range(seeds):
         one, two = ready.play(seed), ready.play(seed)
         _check_matching(problem, one)

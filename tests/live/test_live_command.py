@@ -38,7 +38,7 @@ from palmatch.live.rules import Crowd, MethodRules
 from palmatch.live.topics import Topic
 from palmatch.live.transport import Access, Hub, connect
 from palmatch.live.trust import load_gateway
-from palmatch.methods.centralised import optimal_welfare
+from palmatch.methods.baselines import optimal_welfare
 from running import run
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -24,7 +24,7 @@ from palmatch.mechanisms.channel import (
     randomised_response,
     sample_channel,
 )
-from palmatch.mechanisms.clusters import cluster_types, informative_columns, nearest_centre
+from palmatch.mechanisms.response import cluster_types, informative_columns, nearest_centre
 from palmatch.methods import Settings, Workspace
 from palmatch.methods.reports import draw_reports, reporting
 from palmatch.streams import keys_of, randomness

@@ -9,11 +9,10 @@ import pytest
 import palmatch as pm
 from palmatch.domains.geometry import Surroundings
 from palmatch.mechanisms import choice
-from palmatch.mechanisms.channel import sample_channel
-from palmatch.mechanisms.clusters import weighted_sum
+from palmatch.mechanisms.channel import sample_channel, weighted_sum
 from palmatch.mechanisms.response import rr_channel, rr_channels
 from palmatch.methods import reports
-from palmatch.methods.opening import regions_and_priors
+from palmatch.methods.reports import regions_and_priors
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.regions.own import nearest_types
 from palmatch.regions.tables import mean_utilities

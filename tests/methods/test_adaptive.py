@@ -14,8 +14,7 @@ import palmatch as pm
 from once_game import Reporter, any_channel, exact_chances, first_beyond, plan_with, region_of, responding, steps, town
 from palmatch.matchers.alma import best_first
 from palmatch.methods import Settings, Workspace, prepare
-from palmatch.methods.lists import SHARE_OF_PRICE
-from palmatch.methods.reports import draw_reports, reporting, value_lists
+from palmatch.methods.reports import SHARE_OF_PRICE, draw_reports, reporting, value_lists
 from palmatch.streams import keys_of, randomness
 
 regions = given(

@@ -20,9 +20,8 @@ from palmatch.matchers.contest import Clones, clones_of
 from palmatch.matchers.exchange import exchange
 from palmatch.matchers.lists import ValueLists
 from palmatch.matchers.optimal import optimal_matching
-from palmatch.methods.assembly import SoundAccounting, prepare_game
-from palmatch.methods.palma import palma_game, palma_policy, published_game
 from palmatch.methods.registry import Method
+from palmatch.methods.rounds import palma_game, published_game
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.palma.game import simulate
 from palmatch.problem import Capacities, make_capacities
@@ -426,9 +425,7 @@ def test_charges_of_actions_do_not_depend_on_conflicts_or_demands() -> None:
     given = table(5, agents=6, resources=5)
     free = pm.table.problem(**given)
     bound = pm.table.problem(**given, demand=2, conflicts=[("0", "1"), ("3", "4")])
-    games = [
-        prepare_game(Workspace(p), palma_policy(p, Settings()), SoundAccounting(Settings())) for p in (free, bound)
-    ]
+    games = [palma_game(Workspace(p), Settings()) for p in (free, bound)]
     for name in ("budget", "first", "selection", "backoff"):
         assert np.array_equal(getattr(games[0].allowance, name), getattr(games[1].allowance, name))
 

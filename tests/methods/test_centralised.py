@@ -18,7 +18,7 @@ from naive import greedy as naive_greedy
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
 from palmatch.matchers.optimal import optimal_matching
-from palmatch.methods import centralised as common
+from palmatch.methods import baselines as common
 from palmatch.problem import FloatArray
 
 # A busy machine is not a failure.

@@ -15,7 +15,7 @@ from naive import linear
 from palmatch.data.city import crowd
 from palmatch.device.distribution import GRID, backoff_weight
 from palmatch.matchers.lists import ValueLists
-from palmatch.methods import lists
+from palmatch.methods import baselines
 from palmatch.methods import reports as once
 
 lists_of_utilities = arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 6)), elements=st.floats(1e-6, 1.0))
@@ -28,7 +28,7 @@ def test_back_off_is_that_of_the_paper_in_a_region_of_one(ordered, gamma):
     own = ValueLists(
         np.arange(agents), np.arange(agents + 1) * ranks, np.tile(np.arange(ranks), agents), ordered.ravel()
     )
-    chances = lists.linear_chances(own, gamma).reshape(ordered.shape)
+    chances = baselines.linear_chances(own, gamma).reshape(ordered.shape)
     for row, utilities in enumerate(ordered.tolist()):
         for rank in range(ranks):
             following = utilities[(rank + 1) % ranks]
@@ -37,17 +37,19 @@ def test_back_off_is_that_of_the_paper_in_a_region_of_one(ordered, gamma):
             assert chances[row, rank] == backoff_weight(utilities[rank], following, gamma)
 
 
-def test_a_crowds_lists_are_the_plain_ones():
+def test_a_crowds_lists_are_the_plain_ones(monkeypatch):
     drawn = crowd(300, seed=2)
     problem = pm.mobility.problem(drawn.requests, drawn.vehicles, edge=1000, interest=6)
     given = (problem, problem.domain, problem.types)
-    plain, found = lists._lists(*given), lists._located_lists(*given)
-    np.testing.assert_array_equal(plain[0], found[0])
-    np.testing.assert_array_equal(plain[1], found[1])
+    found = baselines.own_value_lists(*given)
+    monkeypatch.setattr(baselines, "grid_domain", lambda _problem: None)
+    plain = baselines.own_value_lists(*given)
+    np.testing.assert_array_equal(plain.resources, found.resources)
+    np.testing.assert_array_equal(plain.values, found.values)
 
 
 def test_lists_that_would_not_fit_are_refused(monkeypatch):
-    monkeypatch.setattr(lists, "_MOST_ENTRIES", 10)
+    monkeypatch.setattr(baselines, "_MOST_ENTRIES", 10)
     batch = pm.data.city.batch(5.0)
     with pytest.raises(pm.InputError, match="bound them with interest"):
         pm.match(pm.mobility.problem(batch.requests, batch.vehicles), "alma")
@@ -62,8 +64,8 @@ def test_after_the_report_nothing_draws_from_private_streams(method):
     told = once.draw_reports(plan, fresh)
     seen: list[object] = []
     matcher = pm.METHODS[method].matcher
-    prepare = once.on_reports(once.reporting, lambda *args: seen.append(args[3]) or matcher(*args))
-    run = prepare(workspace, pm.Settings(epsilon=2.0), False)
+    watched = lambda *args: seen.append(args[3]) or matcher(*args)  # noqa: E731
+    run = once.play_reports(once.reporting, watched, workspace, pm.Settings(epsilon=2.0), False)
     matching = run(fresh)
     assert not np.isin((seen[0].private, seen[0].second), (fresh.private, fresh.second)).any()
     again = matcher(workspace, plan, told, fresh.after_reports(), False)

@@ -12,7 +12,6 @@ from palmatch.device.distribution import GRID
 from palmatch.matchers.auction import run_auction
 from palmatch.mechanisms.channel import Channel, marginal, randomised_response
 from palmatch.methods import Settings, Workspace, reports
-from palmatch.methods.opening import priors_of, reserve_prices
 from palmatch.methods.reports import (
     LEAST_SHARE,
     MADE_UP_CROWDS,
@@ -23,7 +22,9 @@ from palmatch.methods.reports import (
     draw_reports,
     groups_of,
     optimal,
+    priors_of,
     reporting,
+    reserve_prices,
     value_lists,
 )
 from palmatch.streams import MADE_UP, draw, keys_of, stream, streams
@@ -73,7 +74,7 @@ def test_an_agent_that_is_not_known_reports_by_the_average_of_all_types():
 def test_prices_are_the_least_that_any_synthetic_crowd_pays(night):
     """The same, agent by agent, from the definition."""
     plan, known = reporting(Workspace(night), Settings(epsilon=4.0)), of_regions(night)
-    places, _, of_agent = groups_of(night, Settings(epsilon=4.0))
+    places, _, of_agent = groups_of(night, np.full(night.agents, 4.0))
     priors = priors_of(night, Workspace(night).regions)
     ids = [int(key) for key in keys_of(night.agent_ids)]
     least = known

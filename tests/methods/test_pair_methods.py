@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 import palmatch as pm
 from palmatch.matchers import partners
-from palmatch.mechanisms.channel import Channel, randomised_response
-from palmatch.methods.centralised import optimal_welfare
-from palmatch.methods.pairs import worth_of_reports
+from palmatch.mechanisms.channel import Channel, randomised_response, worth_of_reports
+from palmatch.methods.baselines import optimal_welfare
 from palmatch.methods.reports import draw_reports, reported_worth, reporting
 from palmatch.problem import partner_capacities
 from palmatch.streams import keys_of, streams
@@ -184,7 +183,7 @@ def test_reports_of_both_ends_decide_what_a_pair_is_worth():
         priors.append(weight / weight.sum())
     with pytest.MonkeyPatch.context() as patch:
         # All types of all cells stand for themselves.
-        patch.setattr("palmatch.methods.pairs._POINTS", 10**9)
+        patch.setattr("palmatch.mechanisms.channel._POINTS", 10**9)
         found = worth_of_reports(domain, channels, regions, priors)
     for one, two in ((0, 1), (2, 0), (3, 3)):
         for told, answer in ((0, 1), (2, 2)):
@@ -220,7 +219,7 @@ def test_the_order_of_the_rows_decides_nothing():
 
 
 def test_an_optimum_of_too_many_agents_is_refused(monkeypatch):
-    monkeypatch.setattr("palmatch.methods.centralised.MOST_PARTNERS", 5)
+    monkeypatch.setattr("palmatch.methods.baselines.MOST_PARTNERS", 5)
     for name in ("hungarian", "hungarian-once", "hungarian-region"):
         with pytest.raises(pm.InputError, match="takes at most 5"):
             pm.match(rides(1), name)

@@ -11,11 +11,11 @@ import pytest
 
 import palmatch as pm
 from palmatch.device.distribution import GRID
-from palmatch.mechanisms import exponential
+from palmatch.mechanisms import response
 from palmatch.mechanisms.channel import enforce_epsilon, keeps
-from palmatch.mechanisms.exponential import exponential_channel
 from palmatch.mechanisms.laplace import Obfuscated, obfuscate, remap_by_bayes
-from palmatch.methods.opening import prior_of, priors_of
+from palmatch.mechanisms.response import exponential_channel
+from palmatch.methods.reports import prior_of, priors_of
 from palmatch.problem import FloatArray
 
 RIVALS = ("hungarian-exponential", "hungarian-geo-bayes")
@@ -47,11 +47,11 @@ def test_a_distribution_that_is_too_sharp_would_be_caught(
     workspace: pm.Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without `enforce_epsilon` a search that overshoots breaks the guarantee; with it, it cannot."""
-    region, sharpest = workspace.regions[0], exponential._sharpest
+    region, sharpest = workspace.regions[0], response._sharpest
     prior = prior_of(workspace.problem, region)
-    monkeypatch.setattr(exponential, "_sharpest", lambda apart, epsilon: sharpest(apart, 2 * epsilon))
+    monkeypatch.setattr(response, "_sharpest", lambda apart, epsilon: sharpest(apart, 2 * epsilon))
     assert keeps(exponential_channel(region, 1.0, prior=prior).chances, 1.0)
-    monkeypatch.setattr(exponential, "enforce_epsilon", lambda wanted, _epsilon: enforce_epsilon(wanted, 9.0))
+    monkeypatch.setattr(response, "enforce_epsilon", lambda wanted, _epsilon: enforce_epsilon(wanted, 9.0))
     assert not keeps(exponential_channel(region, 1.0, prior=prior).chances, 1.0)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import palmatch as pm
 from palmatch.device.distribution import GRID
 from palmatch.methods import Workspace
-from palmatch.methods.assembly import largest_costs
+from palmatch.methods.rounds import largest_costs
 from palmatch.palma.accountant import UNIT, rounded_up
 from palmatch.palma.costs import (
     TILE,

@@ -7,7 +7,7 @@ import pytest
 
 import palmatch as pm
 from palmatch.matching import Outcome
-from palmatch.methods.palma import noise_game, palma_game, published_game
+from palmatch.methods.rounds import noise_game, palma_game, published_game
 from palmatch.palma.game import simulate
 from plain_pairs import PlainPairs
 

@@ -9,8 +9,8 @@ import pytest
 
 import palmatch as pm
 from palmatch.methods import Settings, Workspace, accounts, budgets, reports
-from palmatch.methods.palma import palma_game, published_policy
 from palmatch.methods.reports import reporting
+from palmatch.methods.rounds import palma_game, published_policy
 from palmatch.palma.accountant import privacy_filter
 from palmatch.problem import Problem
 from palmatch.regions.noise import PublicTables

@@ -18,9 +18,9 @@ from enumeration import Device, devices
 from once_game import Reporter, exact_chances, first_beyond
 from palmatch.matchers.contest import Clones, clones_of
 from palmatch.methods import Settings, Workspace
-from palmatch.methods.palma import palma_game
 from palmatch.methods.registry import METHODS
 from palmatch.methods.reports import draw_reports, reporting
+from palmatch.methods.rounds import palma_game
 from palmatch.palma.game import region_tables
 from plain_capacities import PlainCapacities
 from plain_pairs import PlainPairs
@@ -109,15 +109,15 @@ def test_a_budget_for_each_unit_is_found(monkeypatch):
 
 
 def test_acts_that_cost_less_than_they_tell_are_found(monkeypatch):
-    honest = pm.methods.assembly.SoundAccounting.allowance
+    honest = pm.methods.rounds.sound_accounting
 
-    def cheap(self, *rest):
-        allowance = honest(self, *rest)
+    def cheap(*given):
+        allowance = honest(*given)
         return replace(allowance, first=allowance.first // 8)
 
     plain = replace(SETTINGS, truth_selection=0.9)
     assert not any(course.beyond(EPSILON) for seed in range(6) for course in all_courses(partners(seed), seed, plain))
-    monkeypatch.setattr(pm.methods.assembly.SoundAccounting, "allowance", cheap)
+    monkeypatch.setattr(pm.methods.rounds, "sound_accounting", cheap)
     assert any(course.beyond(EPSILON) for seed in range(6) for course in all_courses(partners(seed), seed, plain))
 
 

@@ -13,7 +13,7 @@ import pytest
 import palmatch as pm
 from palmatch.domains.pairs import Rides
 from palmatch.matchers.contest import Clones
-from palmatch.methods import Settings, assembly, reports
+from palmatch.methods import Settings, reports, rounds
 from palmatch.studies.audit import audit
 from palmatch.studies.blackbox import neighbours_only, stress_problem
 from studies.attacks import attacked, partners, reviewers
@@ -90,7 +90,7 @@ def test_the_agents_around_the_target_tell_nothing():
 def test_a_partner_that_declines_by_its_own_type_is_flagged(monkeypatch):
     problem, settings = partners(), Settings(epsilon=1.0)
     assert not attacked(problem, "palma", settings).broken
-    honest = assembly.simulate
+    honest = rounds.simulate
 
     def declining(public, private, rules, allowance, *, capacities, **rest):
         # Not to be charged is not to be a choice: here an agent declines whom it values below 0.4.
@@ -105,7 +105,7 @@ def test_a_partner_that_declines_by_its_own_type_is_flagged(monkeypatch):
             public, private, rules, allowance, capacities=replace(capacities, conflicts=np.unique(both, axis=0)), **rest
         )
 
-    monkeypatch.setattr(assembly, "simulate", declining)
+    monkeypatch.setattr(rounds, "simulate", declining)
     found = attacked(problem, "palma", settings)
     assert found.broken, found.verdict
 
@@ -128,14 +128,14 @@ def test_partners_valued_by_where_they_really_go_are_flagged(monkeypatch):
     # What others know of an agent is its region's representative; here they know its trip.
     problem, settings = rides(), Settings(epsilon=0.5)
     assert not attacked(problem, "noise", settings, games=100).broken
-    honest = assembly.prepare_game
+    honest = rounds.prepare_game
 
-    def knowing(workspace, policy, accounting):
+    def knowing(workspace, policy, accounting, **options):
         every_agent = workspace.problem
         assert isinstance(every_agent.domain, Rides)
         seen = replace(every_agent, domain=replace(every_agent.domain, partners=every_agent.types))
-        return honest(pm.Workspace(seen), policy, accounting)
+        return honest(pm.Workspace(seen), policy, accounting, **options)
 
-    monkeypatch.setattr("palmatch.methods.palma.prepare_game", knowing)
+    monkeypatch.setattr("palmatch.methods.rounds.prepare_game", knowing)
     found = attacked(problem, "noise", settings, games=200)
     assert found.broken, found.verdict

@@ -22,7 +22,7 @@ from palmatch.device.distribution import GRID
 from palmatch.domains import mobility
 from palmatch.methods import Settings, Workspace
 from palmatch.methods import reports as once
-from palmatch.methods.opening import prior_of
+from palmatch.methods.reports import prior_of
 from palmatch.studies import day, requests
 from palmatch.studies.day import (
     Area,

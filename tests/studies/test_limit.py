@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 import palmatch as pm
 from palmatch.limits.certificate import to_json
 from palmatch.methods import Settings, Workspace, prepare
-from palmatch.methods.opening import prior_of
+from palmatch.methods.reports import prior_of
 from palmatch.studies import limit as study
 from palmatch.studies.compare import compare
 from palmatch.studies.limit import LIMIT, PublicKnowledge, estimate

@@ -21,7 +21,7 @@ from palmatch.matchers.lists import ValueLists
 from palmatch.matchers.optimal import dense_values, optimal_matching
 from palmatch.matching import Trace
 from palmatch.mechanisms import choice
-from palmatch.methods import Settings, Workspace, assembly, reports, workspace
+from palmatch.methods import Settings, Workspace, reports, rounds, workspace
 from palmatch.problem import Problem
 from palmatch.streams import Randomness, keys_of, randomness, streams
 from palmatch.studies.audit import audit
@@ -62,7 +62,7 @@ def test_ties_of_equal_reports_broken_by_true_utility_are_flagged(monkeypatch):
 
     settings = Settings(epsilon=0.5)
     assert not attacked(crowd(), "hungarian-once", settings, games=300).broken
-    method = replace(pm.METHODS["hungarian-once"], prepare=reports.on_reports(reports.reporting, leaking))
+    method = replace(pm.METHODS["hungarian-once"], matcher=leaking)
     monkeypatch.setitem(pm.METHODS._methods, "hungarian-once", method)
     found = attacked(crowd(), "hungarian-once", settings, games=300)
     assert found.broken, found.verdict
@@ -151,14 +151,14 @@ def test_private_streams_of_sixteen_bits_are_flagged(monkeypatch):
 
 
 def test_a_first_pick_that_is_not_charged_is_flagged(monkeypatch):
-    problem, honest = duel(4, ratio=8 / 3), assembly.privacy_filter
+    problem, honest = duel(4, ratio=8 / 3), rounds.privacy_filter
 
     def free(*args, **options):
         found = honest(*args, **options)
         return replace(found, first=np.zeros_like(found.first))
 
     assert not attacked(problem, "palma", ONE_PICK, games=800).broken
-    monkeypatch.setattr(assembly, "privacy_filter", free)
+    monkeypatch.setattr(rounds, "privacy_filter", free)
     found = attacked(problem, "palma", ONE_PICK, games=800)
     assert found.broken, found.verdict
 
@@ -166,13 +166,13 @@ def test_a_first_pick_that_is_not_charged_is_flagged(monkeypatch):
 def test_truth_and_noise_swapped_are_flagged(monkeypatch):
     types = [[0.9, 0.05, 0.06], [0.05, 0.9, 0.06]]
     problem = pm.table.problem([types[n % 2] for n in range(9)], ["here"] * 9, {"here": types}, interest=2)
-    settings, honest = Settings(epsilon=1.5, truth_selection=0.1, truth_backoff=0.1), assembly.rules_of
+    settings, honest = Settings(epsilon=1.5, truth_selection=0.1, truth_backoff=0.1), rounds.rules_of
 
     def swapped(policy):
         rules = honest(policy)
         return rules._replace(truth_selection=GRID - rules.truth_selection, truth_backoff=GRID - rules.truth_backoff)
 
-    monkeypatch.setattr(assembly, "rules_of", swapped)
+    monkeypatch.setattr(rounds, "rules_of", swapped)
     found = attacked(problem, "palma", settings, games=1000)
     assert found.broken, found.verdict
 
@@ -190,7 +190,7 @@ class Forgetful(Agent):
 @pytest.mark.parametrize("agent", [Agent, Forgetful])
 def test_exhausted_agents_that_are_not_latched_are_flagged(agent, monkeypatch):
     # One object for each agent plays the same game as the compiled one, and can be told to forget.
-    monkeypatch.setattr(assembly, "simulate", partial(simulate_plainly, agent=agent))
+    monkeypatch.setattr(rounds, "simulate", partial(simulate_plainly, agent=agent))
     settings = Settings(epsilon=1.02, truth_selection=1.0, truth_backoff=0.5, accountant="pure")
     found = attacked(duel(6, ratio=8 / 3), "palma", settings, games=800)
     assert found.broken == (agent is Forgetful), found.verdict

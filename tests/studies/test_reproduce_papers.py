@@ -11,7 +11,7 @@ import pytest
 
 from palmatch.errors import InputError
 from palmatch.methods import Workspace, prepare
-from palmatch.methods.centralised import optimal_welfare
+from palmatch.methods.baselines import optimal_welfare
 from palmatch.streams import stream
 from palmatch.studies import reproduce as study
 from palmatch.studies.reproduce import MOBILITY, PAPERS, beside

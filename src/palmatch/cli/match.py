@@ -15,7 +15,7 @@ from palmatch.errors import InputError
 from palmatch.matching import Matching
 from palmatch.methods import METHODS
 from palmatch.methods import match as match_problem
-from palmatch.methods.centralised import optimal_welfare
+from palmatch.methods.baselines import optimal_welfare
 from palmatch.problem import Problem
 from palmatch.report.assignments import assignments, with_assigned
 from palmatch.report.units import fairness_lines, shortfall_lines

@@ -47,7 +47,7 @@ from palmatch.live.simulation import Simulation, signer_of
 from palmatch.live.tokens import Identity, keep
 from palmatch.live.transport import Access, Hub, Transport, connect
 from palmatch.live.trust import Trust, new_gateway
-from palmatch.methods.centralised import optimal_welfare
+from palmatch.methods.baselines import optimal_welfare
 from palmatch.methods.workspace import Settings
 from palmatch.problem import Problem
 

@@ -27,10 +27,18 @@ from palmatch.matchers.lists import ValueLists
 from palmatch.matchers.optimal import AUCTION_STEP, MOST_RESOURCES, auction_lists, match_lists
 from palmatch.matching import Guarantee
 from palmatch.mechanisms.channel import make_channel
-from palmatch.methods.opening import prior_of
-from palmatch.methods.palma import palma_game
 from palmatch.methods.registry import METHODS, Method
-from palmatch.methods.reports import FEW_AGENTS, FINE_STEP, LONG_PATIENCE, STEP, ReportPlan, reporting, value_lists
+from palmatch.methods.reports import (
+    FEW_AGENTS,
+    FINE_STEP,
+    LONG_PATIENCE,
+    STEP,
+    ReportPlan,
+    prior_of,
+    reporting,
+    value_lists,
+)
+from palmatch.methods.rounds import palma_game
 from palmatch.methods.workspace import Settings, Workspace
 from palmatch.palma.game import region_tables
 from palmatch.problem import FloatArray, IntArray

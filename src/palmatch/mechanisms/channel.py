@@ -6,21 +6,25 @@ chosen. Chances are integers over 2^53, and no report is more than e^ε times as
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp, expm1
 
+import numba
 import numpy as np
 
 from palmatch.device import checks as device_checks
 from palmatch.device.checks import SMALLEST
 from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
-from palmatch.mechanisms.clusters import posterior_means, weighted_sum
-from palmatch.problem import FloatArray, IntArray
+from palmatch.problem import FloatArray, HasPartners, IntArray
 from palmatch.regions.tables import RegionView
 
 # e to a larger power is not a floating-point number; the grid is far coarser than that anyway.
 _LARGEST_POWER = 700.0
+
+# Types that stand for all of them, over all regions, when the worth of reports to each other is computed.
+_POINTS = 6000
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,7 @@ def randomised_response(cells: int, epsilon: float) -> IntArray:
         return constant_chances()
     _check(epsilon)
     # Two units more than the quotient: above it whatever way the floating point rounded.
-    other = int(GRID / (_power(epsilon) * (1 - 1e-15) + cells - 1)) + 2
+    other = int(GRID / (power(epsilon) * (1 - 1e-15) + cells - 1)) + 2
     chances = np.full((cells, cells), other, dtype=np.int64)
     np.fill_diagonal(chances, GRID - (cells - 1) * other)
     return chances
@@ -145,7 +149,7 @@ def enforce_epsilon(wanted: FloatArray, epsilon: float) -> IntArray:
         raise InputError("Expected chances of at least 0, and some above 0 for every cell.")
     rows = wanted / wanted.sum(axis=1, keepdims=True)
     average = rows.mean(axis=0)
-    excess = np.maximum(rows.max(axis=0) - _power(epsilon) * rows.min(axis=0), 0.0)
+    excess = np.maximum(rows.max(axis=0) - power(epsilon) * rows.min(axis=0), 0.0)
     room = average * expm1(min(epsilon, _LARGEST_POWER))
     share = float(np.divide(excess, excess + room, out=np.zeros_like(room), where=excess > 0).max())
     more = 1e-12
@@ -169,10 +173,89 @@ def _whole(rows: FloatArray) -> IntArray:
     return chances
 
 
-def _power(epsilon: float) -> float:
+def power(epsilon: float) -> float:
+    """Return e^ε, or next to the largest floating-point number where that is larger."""
     return exp(min(epsilon, _LARGEST_POWER))
 
 
 def _check(epsilon: float) -> None:
     if not epsilon >= SMALLEST:
         raise InputError(f"Expected epsilon of at least {SMALLEST:g} for a report, got epsilon={epsilon:g}.")
+
+
+def posterior_means(utilities: FloatArray, cells: IntArray, chances: FloatArray, weight: FloatArray) -> FloatArray:
+    """Return the average utilities (reports x resources) of the types that give each report.
+
+    `chances` (cells x reports) may be in any unit; no report may be without any chance and weight.
+    """
+    values: FloatArray = compiled_means(
+        np.ascontiguousarray(utilities), cells, np.ascontiguousarray(chances), np.ascontiguousarray(weight)
+    )
+    return values
+
+
+def weighted_sum(utilities: FloatArray, weight: FloatArray) -> FloatArray:
+    """Return the weighted sum of the rows, from the first to the last: the same bits on every machine."""
+    first = np.zeros(len(utilities), dtype=np.int64)
+    sums: FloatArray = compiled_sums(np.ascontiguousarray(utilities), first, np.ascontiguousarray(weight), 1)[1][0]
+    return sums
+
+
+def worth_of_reports(
+    domain: HasPartners, channels: Sequence[Channel], regions: Sequence[RegionView], priors: Sequence[FloatArray]
+) -> FloatArray:
+    """Return what agents are expected to be worth to each other by their reports, those of all channels in turn.
+
+    Types are independent given the reports; some types of each cell stand for all of it.
+    """
+    each = max(_POINTS // sum(channel.cells for channel in channels), 1)
+    points, known = [], []
+    for channel, region, prior in zip(channels, regions, priors, strict=True):
+        rows, cell, share = _some_of_each(channel, prior, each)
+        likely = share[:, None] * channel.chances[cell]
+        points.append(region.types[rows])
+        known.append((likely / likely.sum(axis=0)).T)
+    all_agents = np.vstack(points)
+    start = np.concatenate(([0], np.cumsum([len(some) for some in points])))
+    halfway = [chances @ domain.between(some, all_agents) for chances, some in zip(known, points, strict=True)]
+    rows = np.vstack(halfway)
+    return np.hstack([rows[:, start[place] : start[place + 1]] @ chances.T for place, chances in enumerate(known)])
+
+
+def _some_of_each(channel: Channel, prior: FloatArray, each: int) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return types that stand for their cells, at most so many each, with their cells and their shares of the prior."""
+    order = np.random.Generator(np.random.PCG64(0)).permutation(len(prior))
+    rows = np.concatenate([order[channel.cell_of[order] == cell][:each] for cell in range(channel.cells)])
+    cell = channel.cell_of[rows]
+    of_cell = np.bincount(channel.cell_of, weights=prior, minlength=channel.cells)
+    chosen = np.bincount(cell, weights=prior[rows], minlength=channel.cells)
+    weight = np.where(chosen[cell] > 0, prior[rows], 1.0)
+    return rows, cell, of_cell[cell] * weight / np.bincount(cell, weights=weight)[cell]
+
+
+@numba.njit(cache=True, nogil=True)
+def compiled_sums(rows, cells, weight, count):  # type: ignore[no-untyped-def]  # compiled
+    """Return the weight of each cell, and the weighted sums of its rows."""
+    share, sums = np.zeros(count), np.zeros((count, rows.shape[1]))
+    for row in range(len(rows)):
+        share[cells[row]] += weight[row]
+        for place in range(rows.shape[1]):
+            sums[cells[row], place] += weight[row] * rows[row, place]
+    return share, sums
+
+
+@numba.njit(cache=True, nogil=True)
+def compiled_means(rows, cells, chances, weight):  # type: ignore[no-untyped-def]  # compiled
+    """Return the average utilities by report; see `posterior_means`."""
+    share, sums = compiled_sums(rows, cells, weight, len(chances))
+    values = np.zeros((chances.shape[1], rows.shape[1]))
+    for report in range(chances.shape[1]):
+        total = 0.0
+        for cell in range(len(chances)):
+            chance = chances[cell, report]
+            total += chance * share[cell]
+            for place in range(rows.shape[1]):
+                values[report, place] += chance * sums[cell, place]
+        for place in range(rows.shape[1]):
+            values[report, place] /= total
+    return values

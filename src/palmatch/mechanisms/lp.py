@@ -18,8 +18,15 @@ import scipy
 from palmatch.device.checks import SMALLEST
 from palmatch.limits.program import Group, Program, make_program
 from palmatch.limits.solver import knapsack_rows, solve
-from palmatch.mechanisms.channel import Channel, constant_channel, enforce_epsilon, make_channel
-from palmatch.mechanisms.clusters import cluster_sums, cluster_types, posterior_means, weighted_sum
+from palmatch.mechanisms.channel import (
+    Channel,
+    constant_channel,
+    enforce_epsilon,
+    make_channel,
+    posterior_means,
+    weighted_sum,
+)
+from palmatch.mechanisms.response import cluster_sums, cluster_types
 from palmatch.problem import FloatArray, IntArray
 from palmatch.regions.tables import Progress, RegionView
 

@@ -1,25 +1,33 @@
-"""Randomised response over clusters of similar types, for one region or for all of them in one compiled pass.
+"""Channels by a formula: randomised response over clusters of similar types, and the exponential mechanism.
 
-The compiled pass gives the same bits as `rr_channel` region by region. No real agent is known here.
+Randomised response comes for one region, or for all of them in one compiled pass, which gives the same bits. Clusters
+are those of a weighted k-means without randomness. No real agent is known here: everything is public and changes how
+good matchings are; `mechanisms.channel` keeps ε.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
 import numba
 import numpy as np
+import scipy
 
+from palmatch.device.checks import SMALLEST
 from palmatch.device.distribution import GRID
-from palmatch.mechanisms.channel import Channel, make_channel, normalised_prior, randomised_response
-from palmatch.mechanisms.clusters import (
-    MAX_CLUSTERED,
-    cluster_types,
-    compiled_centres,
-    compiled_informative,
+from palmatch.domains.geometry import exponentials
+from palmatch.mechanisms.channel import (
+    Channel,
     compiled_means,
-    compiled_numbered,
+    compiled_sums,
+    constant_channel,
+    enforce_epsilon,
+    make_channel,
+    normalised_prior,
+    power,
+    randomised_response,
 )
 from palmatch.problem import FloatArray, IntArray
 from palmatch.regions.csr import offsets_from_sizes
@@ -29,6 +37,20 @@ from palmatch.threads import spread
 
 # Regions that one thread does at a time.
 _AT_A_TIME = 64
+
+# The exponential mechanism: at most so many types are reports (a finer grid of them tells nothing more at a usual ε),
+# doublings and halvings in the search for the sharpest distribution, and a power beyond which e^x is as good as none.
+_MOST_REPORTS, _STEPS, _SHARPEST = 400, 40, 700.0
+
+# Rounds of k-means.
+_ITERATIONS = 15
+
+# More types than this are represented by a sample of as many when clusters are looked for.
+MAX_CLUSTERED = 2000
+
+# So many resources tell similar types from others, and more where there are fewer types to compare: a square of 121
+# places has 64.
+_MOST_COLUMNS, _MOST_ENTRIES = 64, 64 * 121
 
 # The least value, as `make_channel` bounds it: utilities are positive by contract.
 _TINY = np.finfo(np.float64).tiny
@@ -107,6 +129,205 @@ def _chances(epsilons: list[float], most: list[int]) -> tuple[dict[tuple[int, in
             whole[at, cells] = chances = randomised_response(cells, epsilon)
             shares[at, cells] = chances[0, 0] / GRID, chances[0, -1] / GRID
     return whole, shares
+
+
+def exponential_channel(region: RegionView, epsilon: float, *, prior: FloatArray) -> Channel:
+    """Return the channel: chances proportional to exp(-t d(x, y)), d being the mean difference of utilities.
+
+    The usual t is ε / (2 max d). The largest t whose worst ratio is e^ε is taken instead, which is at least as sharp;
+    `enforce_epsilon` makes the chances whole numbers that keep ε exactly.
+    """
+    count = len(region.types)
+    if epsilon < SMALLEST or count < 2:
+        return constant_channel(region, prior=prior)
+    chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST_REPORTS)).astype(int))
+    apart = scipy.spatial.distance.cdist(region.utilities, region.utilities[chosen], "cityblock")
+    apart /= region.utilities.shape[1]
+    if not apart.max() > 0:
+        return constant_channel(region, prior=prior)
+    return make_channel(region, np.arange(count), enforce_epsilon(_sharpest(apart, epsilon), epsilon), prior=prior)
+
+
+def _sharpest(apart: FloatArray, epsilon: float) -> FloatArray:
+    """Return the chances for the largest t, by bisection, that keeps ε."""
+    ratio = power(epsilon)
+    low, high = epsilon / (2 * float(apart.max())), inf
+    for _ in range(_STEPS):
+        middle = 2 * low if np.isinf(high) else (low + high) / 2
+        chances = _likelihoods(apart, middle)
+        kept = bool((chances.max(axis=0) <= ratio * chances.min(axis=0)).all())
+        low, high = (middle, high) if kept else (low, middle)
+        # A channel that tells types apart for certain cannot be made sharper.
+        if np.isinf(high) and low * apart[apart > 0].min() > _SHARPEST:
+            break
+    return _likelihoods(apart, low)
+
+
+def _likelihoods(apart: FloatArray, sharpness: float) -> FloatArray:
+    # Not by numpy, whose exponentials differ in the last bit from processor to processor.
+    weights = exponentials(-sharpness * (apart - apart.min(axis=1, keepdims=True)))
+    chances: FloatArray = weights / weights.sum(axis=1, keepdims=True)
+    return chances
+
+
+def informative_columns(utilities: FloatArray) -> FloatArray:
+    """Return the columns by which rows are compared: evenly spread among those in which rows differ at all."""
+    columns: FloatArray = compiled_informative(np.ascontiguousarray(utilities))
+    return columns
+
+
+def differing_columns(utilities: FloatArray) -> IntArray:
+    """Return the columns in which not all rows are the same."""
+    places: IntArray = compiled_differing(np.ascontiguousarray(utilities))
+    return places
+
+
+def cluster_centres(utilities: FloatArray, count: int, weight: FloatArray) -> FloatArray:
+    """Return the middles (cells x resources) of `count` cells of similar rows, from starts that are far apart."""
+    centres: FloatArray = compiled_centres(np.ascontiguousarray(utilities), count, np.ascontiguousarray(weight))
+    return centres
+
+
+def nearest_centre(utilities: FloatArray, centres: FloatArray) -> IntArray:
+    """Return the cell of each row: its nearest centre, of two the first; centres without a row have no number."""
+    nearest: IntArray = compiled_numbered(np.ascontiguousarray(utilities), centres)
+    return nearest
+
+
+def cluster_types(utilities: FloatArray, count: int, weight: FloatArray) -> IntArray:
+    """Return the cluster of each type, by weighted k-means from starts that are far apart, without randomness.
+
+    Of more than `MAX_CLUSTERED` types a sample finds the centres.
+    """
+    return cluster_rows(informative_columns(utilities), count, weight)
+
+
+def cluster_rows(columns: FloatArray, count: int, weight: FloatArray) -> IntArray:
+    """Return the cluster of each type by its informative columns; see `cluster_types`."""
+    if count == 1:
+        return np.zeros(len(columns), dtype=np.int64)
+    sample = np.arange(len(columns))
+    if len(sample) > MAX_CLUSTERED:
+        sample = np.sort(np.random.Generator(np.random.PCG64(count)).choice(sample, MAX_CLUSTERED, replace=False))
+    # Those who stand for all may happen to be of no weight.
+    chosen = weight[sample] if weight[sample].sum() > 0 else np.ones(len(sample))
+    return nearest_centre(columns, cluster_centres(columns[sample], count, chosen))
+
+
+def cluster_sums(utilities: FloatArray, cells: IntArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the weight of each cluster, and the weighted sums of its members' utilities (clusters x resources)."""
+    order = np.argsort(cells, kind="stable")
+    first = np.flatnonzero(np.diff(cells[order], prepend=-1))
+    sums: FloatArray = np.add.reduceat((weight[:, None] * utilities)[order], first, axis=0)
+    return np.add.reduceat(weight[order], first), sums
+
+
+@numba.njit(cache=True, nogil=True)
+def compiled_differing(rows):  # type: ignore[no-untyped-def]  # compiled
+    """Return the columns in which rows differ; see `differing_columns`."""
+    places, count = np.empty(rows.shape[1], dtype=np.int64), 0
+    for place in range(rows.shape[1]):
+        for row in range(1, len(rows)):
+            if rows[row, place] != rows[0, place]:
+                places[count] = place
+                count += 1
+                break
+    return places[:count]
+
+
+@numba.njit(cache=True, nogil=True)
+def compiled_informative(rows):  # type: ignore[no-untyped-def]  # compiled
+    """Return some columns, at least one; see `informative_columns`."""
+    places = compiled_differing(rows)
+    if len(places) == 0:
+        places = np.zeros(1, dtype=np.int64)
+    step = -(-len(places) // max(_MOST_COLUMNS, _MOST_ENTRIES // len(rows)))
+    some = np.empty((len(rows), -(-len(places) // step)))
+    for row in range(len(rows)):
+        for number in range(some.shape[1]):
+            some[row, number] = rows[row, places[number * step]]
+    return some
+
+
+# A sum may be taken in any order, so that processors add several terms at a time: always the same on one machine.
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz"})
+def _dot(one, other):  # type: ignore[no-untyped-def]  # compiled
+    total = 0.0
+    for place in range(len(one)):
+        total += one[place] * other[place]
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def _squares(rows):  # type: ignore[no-untyped-def]  # compiled
+    squares = np.empty(len(rows))
+    for row in range(len(rows)):
+        squares[row] = _dot(rows[row], rows[row])
+    return squares
+
+
+@numba.njit(cache=True, nogil=True)
+def _assign(rows, squares, centres, nearest):  # type: ignore[no-untyped-def]  # compiled
+    """Write the nearest centre of each row; return whether any has changed."""
+    lengths, changed = _squares(centres), False
+    for row in range(len(rows)):
+        best, found = np.inf, 0
+        for centre in range(len(centres)):
+            distance = squares[row] - 2.0 * _dot(rows[row], centres[centre]) + lengths[centre]
+            if distance < best:
+                best, found = distance, centre
+        changed |= nearest[row] != found
+        nearest[row] = found
+    return changed
+
+
+@numba.njit(cache=True, nogil=True)
+def compiled_numbered(rows, centres):  # type: ignore[no-untyped-def]  # compiled
+    """Return the cell of each row; see `nearest_centre`."""
+    nearest = np.zeros(len(rows), dtype=np.int64)
+    _assign(rows, _squares(rows), centres, nearest)
+    number = np.zeros(len(centres), dtype=np.int64)
+    for row in range(len(rows)):
+        number[nearest[row]] = 1
+    for cell in range(1, len(centres)):
+        number[cell] += number[cell - 1]
+    for row in range(len(rows)):
+        nearest[row] = number[nearest[row]] - 1
+    return nearest
+
+
+@numba.njit(cache=True, nogil=True)
+def compiled_centres(rows, count, weight):  # type: ignore[no-untyped-def]  # compiled
+    """Return the middles of cells; see `cluster_centres`."""
+    nearest = np.zeros(len(rows), dtype=np.int64)
+    squares, centres = _squares(rows), np.zeros((count, rows.shape[1]))
+    _middles(rows, nearest, weight, centres[:1])
+    far, length = np.empty(len(rows)), _dot(centres[0], centres[0])
+    for row in range(len(rows)):
+        far[row] = squares[row] - 2.0 * _dot(rows[row], centres[0]) + length
+    for chosen in range(count):
+        start = 0
+        for row in range(len(rows)):
+            start = row if weight[row] * far[row] > weight[start] * far[start] else start
+        for place in range(rows.shape[1]):
+            centres[chosen, place] = rows[start, place]
+        for row in range(len(rows)):
+            distance = squares[row] - 2.0 * _dot(rows[row], rows[start]) + squares[start]
+            far[row] = distance if chosen == 0 else min(far[row], distance)
+    for _ in range(_ITERATIONS):
+        if not _assign(rows, squares, centres, nearest):
+            break
+        _middles(rows, nearest, weight, centres)
+    return centres
+
+
+@numba.njit(cache=True, nogil=True)
+def _middles(rows, cells, weight, centres):  # type: ignore[no-untyped-def]  # compiled
+    """Move each centre to the middle of its cell; one without any weight stays."""
+    share, sums = compiled_sums(rows, cells, weight, len(centres))
+    for centre in range(len(centres)):
+        for place in range(rows.shape[1] if share[centre] > 0.0 else 0):
+            centres[centre, place] = sums[centre, place] / share[centre]
 
 
 @numba.njit(cache=True, nogil=True)

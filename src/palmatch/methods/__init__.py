@@ -10,10 +10,9 @@ import numpy as np
 
 from palmatch.errors import InputError
 from palmatch.matching import Matching
-from palmatch.methods import builtin as _builtin  # noqa: F401 - registers the methods of the package
-from palmatch.methods.assembly import PreparedGame, accounts, prepare_game
 from palmatch.methods.registry import METHODS, Method, PreparedMethod, register
-from palmatch.methods.workspace import Settings, StageProgress, Workspace, budgets, of_stage
+from palmatch.methods.rounds import PreparedGame, accounts, prepare_game
+from palmatch.methods.workspace import Settings, StageProgress, Workspace, budgets, make_matching, of_stage
 from palmatch.palma.accountant import check_budget
 from palmatch.problem import HasCoordinates, Problem, refuse_capacities, refuse_pairs
 from palmatch.streams import Randomness
@@ -29,6 +28,7 @@ __all__ = [
     "Workspace",
     "accounts",
     "budgets",
+    "make_matching",
     "match",
     "of_stage",
     "prepare",
@@ -112,7 +112,7 @@ def settings_of(settings: Settings | None, *, epsilon: float | None, delta: floa
 
 
 def prepare(
-    workspace: Workspace | Problem, method: str, *, settings: Settings | None = None, trace: bool = False
+    workspace: Workspace | Problem, method: str | Method, *, settings: Settings | None = None, trace: bool = False
 ) -> PreparedMethod:
     """Do everything that does not depend on randomness: public tables, costs, budgets, channels.
 
@@ -121,7 +121,7 @@ def prepare(
     workspace:
         The problem, or a `Workspace` of it, which keeps what several methods share.
     method:
-        A name from `palmatch.METHODS`, or "module:name" of a `palmatch.Method` of your own.
+        A name from `palmatch.METHODS`, "module:name" of a `palmatch.Method` of your own, or the record itself.
     settings:
         All public numbers; the usual ones unless given.
     trace:
@@ -146,7 +146,7 @@ def prepare(
     - Page "Architecture", [Decisions][]: one assembler for all games, public and private records.
     - Page "The guarantee", [What is assumed][]: rank sets, costs and channels follow from what is public.
     """
-    chosen, found = settings or Settings(), METHODS.find(method)
+    chosen, found = settings or Settings(), METHODS.find(method) if isinstance(method, str) else method
     workspace = Workspace(workspace) if isinstance(workspace, Problem) else workspace
     check_budget(np.array([chosen.epsilon]), order=chosen.order, delta=chosen.delta)
     if found.located and not workspace.problem.pairs and not isinstance(workspace.problem.domain, HasCoordinates):
@@ -155,4 +155,4 @@ def prepare(
         refuse_pairs(workspace.problem, found.name)
     if not found.units and not workspace.problem.pairs:
         refuse_capacities(workspace.problem, found.name)
-    return PreparedMethod(found.name, workspace, found.prepare(workspace, chosen, trace))
+    return PreparedMethod(found.name, workspace, found.prepared(workspace, chosen, trace))

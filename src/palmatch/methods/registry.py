@@ -1,7 +1,8 @@
 """The registry of methods: one record for each, with every fact that other parts of the package need to know.
 
-There is no list of method names anywhere else. `register` adds a method; so does an entry point of the group
-`palmatch.methods`, and `find` takes "module:name" for a method that is in neither.
+Method = mechanism × matcher: a method of one report names both. There is no list of method names anywhere else.
+`register` adds a method; so does an entry point of the group `palmatch.methods`, and `find` takes "module:name" for a
+method that is in neither.
 """
 
 from __future__ import annotations
@@ -9,25 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from functools import partial
+from typing import Literal, TypeAlias
 
 from palmatch.errors import InputError
 from palmatch.guarantee import simulated
 from palmatch.matching import Matching
-from palmatch.methods.assembly import PreparedGame
-from palmatch.methods.results import finished
-from palmatch.methods.workspace import Settings, Workspace
+from palmatch.methods import baselines, reports, rounds
+from palmatch.methods.workspace import Play, Settings, Workspace, finished
 from palmatch.plugins import iter_entry_points, load_object
+from palmatch.problem import Problem
 from palmatch.streams import Randomness
-
-if TYPE_CHECKING:
-    from palmatch.methods.reports import Matcher
 
 Notion: TypeAlias = Literal["PLDP", "geo-indistinguishability", "none"]
 Protocol: TypeAlias = Literal["report", "bids", "rounds"]
-Play: TypeAlias = Callable[[Randomness], Matching]
 Prepare: TypeAlias = Callable[[Workspace, Settings, bool], Play]
-Game: TypeAlias = Callable[[Workspace, Settings], PreparedGame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,15 @@ class Method:
     name, help:
         Its name, and one line about it.
     prepare:
-        (workspace, settings, trace) to something that plays; `trace` asks for a record of what an observer sees.
+        (workspace, settings, trace) to something that plays; `trace` asks for a record of what an observer sees. None
+        where a mechanism and a matcher, or a game of rounds, say it all.
+    mechanism, matcher:
+        What an agent reveals, and how that becomes a matching, if it is one report and nothing else: a stored report
+        can then be used again, which is post-processing.
+    game:
+        How its game of rounds is put together, if it is one.
+    check:
+        Refuses a problem that is too large, before anything is computed.
     notion:
         The notion of privacy of its guarantee.
     spends:
@@ -106,11 +111,6 @@ class Method:
         Whether two plays may differ.
     located:
         Whether it needs a domain with places.
-    game:
-        How its game of rounds is put together, if it is one.
-    matcher:
-        How reports become a matching, if an agent reveals one report and nothing else: a stored report can then be
-        used again, which is post-processing.
     live:
         The protocols by which devices can play it.
     proved:
@@ -137,7 +137,11 @@ class Method:
 
     name: str
     help: str
-    prepare: Prepare
+    prepare: Prepare | None = None
+    mechanism: reports.Mechanism | None = None
+    matcher: reports.Matcher | None = None
+    game: rounds.Game | None = None
+    check: Callable[[Problem, str], None] | None = None
     notion: Notion = "PLDP"
     spends: bool = True
     reveals: str = ""
@@ -145,8 +149,6 @@ class Method:
     rounds: bool = True
     random: bool = True
     located: bool = False
-    game: Game | None = None
-    matcher: Matcher | None = None
     live: tuple[Protocol, ...] = ()
     proved: bool = True
     has_delta: bool = False
@@ -157,6 +159,18 @@ class Method:
     def private(self) -> bool:
         """Whether it guarantees anything."""
         return self.notion != "none"
+
+    def prepared(self, workspace: Workspace, settings: Settings, trace: bool) -> Play:
+        """Return what plays it, with everything done that does not depend on randomness."""
+        if self.check is not None:
+            self.check(workspace.problem, self.name)
+        if self.prepare is not None:
+            return self.prepare(workspace, settings, trace)
+        if self.mechanism is not None and self.matcher is not None:
+            return reports.play_reports(self.mechanism, self.matcher, workspace, settings, trace)
+        if self.game is None:
+            raise InputError(f"The method {self.name} has neither `prepare`, nor mechanism and matcher, nor a game.")
+        return rounds.play_rounds(self.game, workspace, settings, trace)
 
 
 class Registry(Mapping[str, Method]):
@@ -274,3 +288,125 @@ def _checked(value: object, source: str) -> Method:
     if not isinstance(value, Method):
         raise InputError(f"Expected a palmatch.Method at {source}, found {type(value).__name__}.")
     return value
+
+
+_REPORT = "one report under randomised response, then a function of the reports"
+
+# What several of them have in common.
+_centre = partial(Method, centre=True, rounds=False)
+_knowing_centre = partial(_centre, notion="none", spends=False, random=False, reveals="all utilities, to a centre")
+_noisy = partial(Method, notion="geo-indistinguishability", located=True)
+_noisy_centre = partial(_noisy, centre=True, rounds=False, reveals="a noisy place, to a centre")
+_attempts = partial(Method, reveals="noisy attempts, looks and back-offs", has_delta=True)
+
+for _method in (
+    Method(
+        "once",
+        "one private report, then bids on posted prices",
+        mechanism=reports.listed_reports,
+        matcher=reports.auction,
+        reveals=_REPORT,
+        live=("bids",),
+    ),
+    _attempts("palma", "PALMA with proved accounting", game=rounds.palma_game, live=("rounds",)),
+    Method(
+        "palma-adaptive",
+        "all of ε on the first choice, then rounds on the list it implies",
+        mechanism=reports.reporting,
+        matcher=reports.adaptive,
+        reveals=_REPORT,
+    ),
+    _attempts(
+        "published",
+        "PALMA as in the paper, with the paper's accounting",
+        game=rounds.published_game,
+        proved=False,
+    ),
+    Method(
+        "noise",
+        "PALMA without a budget (ε = 0): the region's noise only",
+        game=rounds.noise_game,
+        spends=False,
+        reveals="the region",
+    ),
+    Method(
+        "unlimited",
+        "PALMA with an infinite budget: the truth only, no privacy",
+        game=rounds.unlimited_game,
+        notion="none",
+        spends=False,
+        reveals="attempts, looks and back-offs on one's own utilities",
+    ),
+    Method(
+        "alma",
+        "down one's own list, linear back-off, no privacy",
+        baselines.prepare_alma,
+        notion="none",
+        spends=False,
+        reveals="one's own list",
+    ),
+    _knowing_centre(
+        "hungarian",
+        "the optimum; a centre knows everything, no privacy",
+        baselines.prepare_hungarian,
+        check=baselines.refuse_too_large,
+    ),
+    _centre(
+        "hungarian-once",
+        "the optimum of a centre that knows the reports of once",
+        mechanism=reports.reporting,
+        matcher=reports.optimal,
+        check=baselines.refuse_beyond_auction,
+        reveals="one report under randomised response, to a centre",
+        live=("report",),
+    ),
+    _centre(
+        "hungarian-region",
+        "the optimum of a centre that knows only regions (ε = 0)",
+        baselines.prepare_hungarian_region,
+        check=baselines.refuse_too_large,
+        spends=False,
+        reveals="the region, to a centre",
+    ),
+    _centre(
+        "hungarian-exponential",
+        "the optimum of a centre on reports of the exponential mechanism",
+        mechanism=reports.exponential_reports,
+        matcher=reports.optimal,
+        check=baselines.refuse_too_large,
+        reveals="one report of the exponential mechanism, to a centre",
+    ),
+    _noisy_centre(
+        "hungarian-geo",
+        "the optimum on noisy places of agents and resources",
+        baselines.prepare_hungarian_geo,
+        check=baselines.refuse_too_large,
+    ),
+    _noisy_centre(
+        "hungarian-geo-bayes",
+        "the optimum on noisy places of agents, remapped by Bayes' rule",
+        baselines.prepare_bayes,
+        check=baselines.refuse_too_large,
+    ),
+    _noisy(
+        "alma-geo",
+        "ALMA on noisy places of agents and resources",
+        baselines.prepare_alma_geo,
+        reveals="a list that follows from a noisy place",
+    ),
+    _knowing_centre(
+        "greedy",
+        "the best pair first; a centre knows everything, no privacy",
+        baselines.prepare_greedy,
+        check=baselines.refuse_too_large,
+    ),
+    _centre(
+        "random",
+        "resources at random (ε = 0)",
+        baselines.prepare_random,
+        spends=False,
+        reveals="nothing",
+    ),
+):
+    # All of them take capacities, demands and conflicts; agents that have partners have no places to be blurred.
+    METHODS.register(replace(_method, units=True, pairs=not _method.located))

@@ -1,8 +1,9 @@
 """Methods of one report: each agent draws one private report, and everything after it is post-processing.
 
-The report alone depends on an agent's type (`mechanisms.channel`), so bidding with it (`once`, `matchers.auction`) has
-no privacy cost, and neither has a centre that matches the same reports (`hungarian-once`). What is public beforehand,
-regions and how many agents are in each, sets the opening prices and the channels (`mechanisms.choice`).
+From top to bottom: channels from public knowledge (`plan_reports`), the one draw that depends on an agent's type
+(`draw_reports`), and matchers, which see the reports alone: bids on posted prices (`auction`), a centre (`optimal`),
+ALMA's rounds on the list that a report implies (`adaptive`). What is public beforehand, regions and how many agents are
+in each, sets reserve prices, too.
 """
 
 from __future__ import annotations
@@ -13,26 +14,24 @@ from typing import TypeAlias
 
 import numpy as np
 
+from palmatch.device.distribution import GRID
 from palmatch.domain import SparseUtilities
+from palmatch.errors import InputError
 from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, no_privacy, partition_in_words, pldp_statement
+from palmatch.matchers.alma import AlmaResult, best_first, run_alma
 from palmatch.matchers.auction import run_auction
 from palmatch.matchers.lists import ValueLists
-from palmatch.matchers.optimal import MOST_RESOURCES, dense_values, match_lists, shuffled_optimal_matching
+from palmatch.matchers.optimal import dense_values, match_lists, shuffled_optimal_matching
 from palmatch.matchers.partners import auction_partners, mutual_utilities
 from palmatch.matching import Guarantee, Matching, Trace
-from palmatch.mechanisms.channel import Channel, marginal, sample_channel
+from palmatch.mechanisms.channel import Channel, marginal, sample_channel, worth_of_reports
 from palmatch.mechanisms.choice import Population, choose_channels, fits_lp, response_channels
-from palmatch.mechanisms.exponential import exponential_channel
-from palmatch.methods.centralised import refuse_too_large
-from palmatch.methods.opening import lists_of, priors_of, regions_and_priors, reserve_prices
-from palmatch.methods.pairs import worth_of_reports
-from palmatch.methods.registry import Play, Prepare
-from palmatch.methods.results import make_matching
-from palmatch.methods.workspace import Settings, Workspace, budgets
-from palmatch.problem import FloatArray, HasCoordinates, HasPartners, IntArray, Problem
+from palmatch.mechanisms.response import exponential_channel
+from palmatch.methods.workspace import Play, Settings, Workspace, budgets, make_matching
+from palmatch.problem import FloatArray, HasCoordinates, HasPartners, HasPrior, IntArray, Problem
 from palmatch.regions.csr import members_of, offsets_from_sizes
 from palmatch.regions.own import nearest_types
-from palmatch.regions.tables import RegionView
+from palmatch.regions.tables import RegionTables, RegionView, mean_utilities, sparse_tables
 from palmatch.streams import MADE_UP, REPORT, Keys, Randomness, draws, streams
 from palmatch.threads import both
 
@@ -40,13 +39,22 @@ from palmatch.threads import both
 # what is sold is sold.
 STEP, PATIENCE = 0.03, 100
 
-# For few agents bidding is finer and lasts longer, and opening prices are lowered by `MARGIN`, so that few resources
-# are left unsold at their opening price.
+# For few agents bidding is finer and lasts longer, and reserve prices are lowered by `MARGIN`, so that few resources
+# are left unsold at their reserve price.
 FEW_AGENTS, FINE_STEP, LONG_PATIENCE, MARGIN = 2000, 0.01, 400, 0.05
 
-# Where most agents have this ε or more, a report tells much more than the region: opening prices are lowered to the
+# Reserve prices come from a sale among agents that know only their region, in this step. Where regions have more agents
+# than the second number, agents draw once in it: drawing anew in thousands of rounds would take most of its time.
+OPENING_STEP, _MANY_IN_A_REGION = 0.01, 1000
+
+# Where most agents have this ε or more, a report tells much more than the region: reserve prices are lowered to the
 # least that any of so many synthetic crowds of reports pays, but to no less than this share of what they were.
 TELLS_MUCH, MADE_UP_CROWDS, LEAST_SHARE = 2.0, 8, 0.5
+
+# `adaptive` takes this share of the reserve price off what a resource is worth when a list is put in order (half and
+# all of it did worse on synthetic cities), and an agent backs off by this chance whatever it stands to lose: by the
+# published rule nearly all rivals back off together, and a game takes ten times the rounds.
+SHARE_OF_PRICE, BACKOFF_CHANCE = 0.8, 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +86,117 @@ class ReportPlan:
     between: FloatArray | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MatchOutcome:
+    """What came of some reports: resources as `make_matching` takes them, the rounds, and what an observer saw."""
+
+    resource_of: IntArray
+    rounds: int
+    trace: Trace | None
+
+
+# What an agent reveals: (workspace, settings) to a plan of reports.
+Mechanism: TypeAlias = Callable[[Workspace, Settings], ReportPlan]
+
+# (workspace, plan, reports, randomness, trace) to a matching: it sees the reports, and nothing else about an agent.
+Matcher: TypeAlias = Callable[[Workspace, ReportPlan, IntArray, Randomness, bool], MatchOutcome]
+
+
+def play_reports(mechanism: Mechanism, matcher: Matcher, workspace: Workspace, settings: Settings, trace: bool) -> Play:
+    """Prepare a method in which each agent gives one report of a mechanism, and a matcher does the rest."""
+    plan = mechanism(workspace, settings)
+
+    def play(chance: Randomness) -> Matching:
+        ended = matcher(workspace, plan, draw_reports(plan, chance), chance.after_reports(), trace)
+        telling = np.array([channel.reports > 1 for channel in plan.channels])[plan.channel_of]
+        epsilon = np.where(telling, budgets(workspace.problem, settings), 0.0)
+        return make_matching(
+            workspace.problem,
+            ended.resource_of,
+            guarantee=_guarantee(float(epsilon.max()), plan),
+            epsilon=epsilon,
+            charged=telling.astype(np.int64),
+            rounds=ended.rounds,
+            trace=ended.trace,
+        )
+
+    return play
+
+
 def reporting(workspace: Workspace, settings: Settings, *, listed: bool = False) -> ReportPlan:
-    """Choose channels and opening prices from public knowledge, and find each agent's cell; once for a workspace.
+    """Choose channels and reserve prices from public knowledge, and find each agent's cell; once for a workspace.
 
     With `listed`, a plan that can only be bid with has no column for each resource where it need not.
     """
-    listed = listed and lists_suffice(workspace.problem)
-    key = (budgets(workspace.problem, settings).tobytes(), settings.step, listed)
+    problem, budget = workspace.problem, budgets(workspace.problem, settings)
+    listed = listed and lists_suffice(problem)
+    key = (budget.tobytes(), settings.step, listed)
     if key not in workspace.plans:
-        known: ReportPlan | None = workspace.public_plans.get(key)
-        own = _reporting(workspace, settings, listed) if known is None else _with_cells(known, workspace.problem)
-        workspace.plans[key] = workspace.public_plans[key] = own
+        if key not in workspace.public_plans:
+            workspace.public_plans[key] = plan_reports(workspace, settings, budget, listed=listed)
+        # Workspaces that share public plans differ in their agents' types.
+        known: ReportPlan = workspace.public_plans[key]
+        cell = cells_of(problem, known.channels, known.region_of_channel, known.channel_of)
+        workspace.plans[key] = replace(known, cell=cell)
     plan: ReportPlan = workspace.plans[key]
     return plan
 
 
-def listed_plan(workspace: Workspace, settings: Settings) -> ReportPlan:
+def listed_reports(workspace: Workspace, settings: Settings) -> ReportPlan:
     """Return the plan of a matcher that needs no column for each resource."""
     return reporting(workspace, settings, listed=True)
+
+
+def plan_reports(workspace: Workspace, settings: Settings, budget: FloatArray, *, listed: bool) -> ReportPlan:
+    """Return every agent's way to report, without its cell: all of it public."""
+    problem = workspace.problem
+    (regions, priors), keys = both(lambda: regions_and_priors(workspace, listed=listed), lambda: workspace.keys)
+    opening = reserve_prices(problem, regions, priors, keys)
+    places, epsilons, channel_of = groups_of(problem, budget)
+    units = np.bincount(channel_of, weights=problem.demand, minlength=len(places)).astype(np.int64)
+    populations = [
+        Population(regions[place], epsilon, wanted, priors[place])
+        for place, epsilon, wanted in zip(places, epsilons.tolist(), units.tolist(), strict=True)
+    ]
+    # What a partner is worth depends on both types, which the limit's program does not know.
+    if problem.pairs or listed:
+        channels = response_channels(populations)
+    else:
+        capacity = problem.capacity.astype(np.float64)
+        channels = choose_channels(populations, capacity, opening, workspace.progress("reports"))
+    few = problem.pairs or (settings.step is None and problem.agents <= FEW_AGENTS)
+    plan = ReportPlan(
+        channels=tuple(channels),
+        region_of_channel=tuple(one.region for one in populations),
+        channel_of=channel_of,
+        cell=np.zeros(problem.agents, dtype=np.int64),
+        opening=np.maximum(opening - MARGIN, 0.0) if few and not problem.pairs else opening,
+        step=settings.step or (FINE_STEP if few else STEP),
+        patience=LONG_PATIENCE if few else PATIENCE,
+        between=_worth_between(problem, channels, populations),
+    )
+    if not few or problem.pairs or np.median(budget) < TELLS_MUCH:
+        return plan
+    return replace(plan, opening=reserve_prices_of_reports(problem, plan, [one.prior for one in populations], keys))
+
+
+def exponential_reports(workspace: Workspace, settings: Settings) -> ReportPlan:
+    """Return the plan in which every agent gives one report of the exponential mechanism."""
+    problem, progress = workspace.problem, workspace.progress("reports")
+    places, epsilons, channel_of = groups_of(problem, budgets(problem, settings))
+    owners = tuple(workspace.regions[place] for place in places)
+    populations = [
+        Population(region, epsilon, 0, prior)
+        for region, epsilon, prior in zip(owners, epsilons.tolist(), priors_of(problem, owners), strict=True)
+    ]
+    channels = []
+    for number, one in enumerate(populations):
+        channels.append(exponential_channel(one.region, one.epsilon, prior=one.prior))
+        if progress is not None:
+            progress(number + 1, len(owners))
+    cell, nothing = cells_of(problem, channels, owners, channel_of), np.zeros(problem.resources)
+    between = _worth_between(problem, channels, populations)
+    return ReportPlan(tuple(channels), owners, channel_of, cell, nothing, between=between)
 
 
 def lists_suffice(problem: Problem) -> bool:
@@ -107,60 +208,32 @@ def lists_suffice(problem: Problem) -> bool:
     return not fits_lp((len(problem.domain.types_of(region)), problem.resources) for region in problem.regions)
 
 
-def _with_cells(plan: ReportPlan, problem: Problem) -> ReportPlan:
-    """Return a plan for other types of the same agents: all but their cells is public."""
-    return replace(plan, cell=cells_of(problem, list(plan.channels), plan.region_of_channel, plan.channel_of))
-
-
-def _reporting(workspace: Workspace, settings: Settings, listed: bool) -> ReportPlan:
-    problem = workspace.problem
-    (regions, priors), keys = both(lambda: regions_and_priors(workspace, listed=listed), lambda: workspace.keys)
-    opening = reserve_prices(problem, regions, priors, keys)
-    places, budget, of_agent = groups_of(problem, settings)
-    units = np.bincount(of_agent, weights=problem.demand, minlength=len(places)).astype(np.int64)
-    populations = [
-        Population(regions[place], epsilon, wanted, priors[place])
-        for place, epsilon, wanted in zip(places, budget.tolist(), units.tolist(), strict=True)
-    ]
-    owners, progress = tuple(regions[place] for place in places), workspace.progress("reports")
-    # What a partner is worth depends on both types, which the limit's program does not know.
-    if problem.pairs or listed:
-        channels = response_channels(populations)
-    else:
-        channels = choose_channels(populations, problem.capacity.astype(np.float64), opening, progress)
-    cell = cells_of(problem, channels, owners, of_agent)
-    if problem.pairs:
-        between = None
-        if isinstance(problem.domain, HasPartners):
-            known = [priors[place] for place in places]
-            between = worth_of_reports(problem.domain, channels, owners, known)
-        step = FINE_STEP if settings.step is None else settings.step
-        return ReportPlan(tuple(channels), owners, of_agent, cell, opening, step, LONG_PATIENCE, between)
-    if settings.step is not None or problem.agents > FEW_AGENTS:
-        return ReportPlan(tuple(channels), owners, of_agent, cell, opening, settings.step or STEP, PATIENCE)
-    lowered = np.maximum(opening - MARGIN, 0.0)
-    plan = ReportPlan(tuple(channels), owners, of_agent, cell, lowered, FINE_STEP, LONG_PATIENCE)
-    if np.median(budgets(problem, settings)) < TELLS_MUCH:
-        return plan
-    return replace(
-        plan, opening=reserve_prices_of_reports(problem, plan, [priors[place] for place in places], workspace.keys)
-    )
-
-
-def groups_of(problem: Problem, settings: Settings) -> tuple[list[int], FloatArray, IntArray]:
+def groups_of(problem: Problem, budget: FloatArray) -> tuple[list[int], FloatArray, IntArray]:
     """Return region and budget of each group of agents that share both, and the group of each agent."""
-    values, which = _different(budgets(problem, settings))
+    if (budget == budget[0]).all():
+        # Sooner than sorting, for crowds.
+        values, which = budget[:1], np.zeros(len(budget), dtype=np.int64)
+    else:
+        values, which = np.unique(budget, return_inverse=True)
     pair, most = problem.region_index * len(values) + which, len(problem.regions) * len(values)
     pairs = np.flatnonzero(np.bincount(pair, minlength=most))
     of_agent = np.searchsorted(pairs, np.arange(most))[pair]
     return (pairs // len(values)).tolist(), values[pairs % len(values)], of_agent
 
 
-def _different(values: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Return what `np.unique(values, return_inverse=True)` returns, sooner where all are the same."""
-    if (values == values[0]).all():
-        return values[:1], np.zeros(len(values), dtype=np.int64)
-    return np.unique(values, return_inverse=True)
+def cells_of(
+    problem: Problem, channels: Sequence[Channel], owners: tuple[RegionView, ...], channel_of: IntArray
+) -> IntArray:
+    """Return the cell of the possible type that is nearest to each agent."""
+    if isinstance(problem.domain, HasCoordinates):
+        first = offsets_from_sizes([len(channel.cell_of) for channel in channels])[channel_of]
+        all_cells: IntArray = np.concatenate([channel.cell_of for channel in channels])
+        own: IntArray = all_cells[first + problem.domain.spots(problem.types)]
+        return own
+    cell = np.empty(problem.agents, dtype=np.int64)
+    for channel, region, members in zip(channels, owners, members_of(channel_of, len(channels)), strict=True):
+        cell[members] = channel.cell_of[nearest_types(problem, region, problem.types[members])]
+    return cell
 
 
 def draw_reports(plan: ReportPlan, chance: Randomness) -> IntArray:
@@ -180,66 +253,11 @@ def sample_reports(plan: ReportPlan, draw: IntArray) -> IntArray:
     return result
 
 
-def exponential_plan(workspace: Workspace, settings: Settings) -> ReportPlan:
-    """Return the plan in which every agent gives one report of the exponential mechanism."""
-    problem = workspace.problem
-    places, epsilon, of_agent = groups_of(problem, settings)
-    owners, progress = tuple(workspace.regions[place] for place in places), workspace.progress("reports")
-    channels, priors = [], priors_of(problem, owners)
-    for number, (region, own, prior) in enumerate(zip(owners, epsilon, priors, strict=True)):
-        channels.append(exponential_channel(region, float(own), prior=prior))
-        if progress is not None:
-            progress(number + 1, len(owners))
-    cell = cells_of(problem, channels, owners, of_agent)
-    between = None
-    if problem.pairs and isinstance(problem.domain, HasPartners):
-        between = worth_of_reports(problem.domain, channels, owners, priors)
-    return ReportPlan(tuple(channels), owners, of_agent, cell, np.zeros(problem.resources), between=between)
-
-
 def value_lists(plan: ReportPlan, reported: IntArray) -> ValueLists:
     """Return what the agents bid with: a list for each channel and report."""
     first = offsets_from_sizes([channel.reports for channel in plan.channels])
     values = [channel.values for channel in plan.channels]
     return lists_of(first[plan.channel_of] + reported, plan.region_of_channel, values)
-
-
-@dataclass(frozen=True, slots=True)
-class MatchOutcome:
-    """What came of some reports: resources as `make_matching` takes them, the rounds, and what an observer saw."""
-
-    resource_of: IntArray
-    rounds: int
-    trace: Trace | None
-
-
-# What an agent reveals: (workspace, settings) to a plan of reports.
-Mechanism: TypeAlias = Callable[[Workspace, Settings], ReportPlan]
-
-# (workspace, plan, reports, randomness, trace) to a matching: it sees the reports, and nothing else about an agent.
-Matcher: TypeAlias = Callable[[Workspace, ReportPlan, IntArray, Randomness, bool], MatchOutcome]
-
-
-def on_reports(mechanism: Mechanism, matcher: Matcher, *, check: Callable[[Problem], None] | None = None) -> Prepare:
-    """Return the method in which each agent gives one report of a mechanism, and a matcher does the rest.
-
-    `check` refuses problems that are too large for the matcher, before anything is computed.
-    """
-
-    def prepare(workspace: Workspace, settings: Settings, trace: bool) -> Play:
-        if check is not None:
-            check(workspace.problem)
-        plan = mechanism(workspace, settings)
-
-        def run(chance: Randomness) -> Matching:
-            ended = matcher(workspace, plan, draw_reports(plan, chance), chance.after_reports(), trace)
-            return matching_of(
-                workspace.problem, ended.resource_of, plan, settings, rounds=ended.rounds, trace=ended.trace
-            )
-
-        return run
-
-    return prepare
 
 
 def auction(
@@ -288,10 +306,29 @@ def optimal(
     return MatchOutcome(resource_of, 0, Trace.of_reports(reported) if trace else None)
 
 
-def check_reports_fit(problem: Problem, method: str) -> None:
-    """Refuse what a centre can neither hold in a table nor match by an auction."""
-    if problem.capacities is not None or problem.resources <= MOST_RESOURCES:
-        refuse_too_large(problem, method)
+def adaptive(
+    workspace: Workspace, plan: ReportPlan, reported: IntArray, chance: Randomness, trace: bool
+) -> MatchOutcome:
+    """Let each agent go down the list that its report implies, what others are likely to value more later."""
+    lists = best_first(value_lists(plan, reported), SHARE_OF_PRICE * plan.opening)
+    chances = np.full(len(lists.values), int(BACKOFF_CHANCE * GRID), dtype=np.int64)
+    ended = play_lists(workspace, lists, chances, chance, trace)
+    return MatchOutcome(ended.resource_of, ended.rounds, ended.trace)
+
+
+def play_lists(
+    workspace: Workspace, lists: ValueLists, chances: IntArray, chance: Randomness, trace: bool
+) -> AlmaResult:
+    """Play ALMA's rounds on lists, with the private streams of `chance`."""
+    return run_alma(
+        lists,
+        chances,
+        resources=workspace.problem.resources,
+        capacities=workspace.problem.capacities,
+        stream_keys=chance.private,
+        trace=trace,
+        progress=workspace.progress("agents"),
+    )
 
 
 def reported_worth(problem: Problem, plan: ReportPlan, reported: IntArray) -> FloatArray:
@@ -302,10 +339,78 @@ def reported_worth(problem: Problem, plan: ReportPlan, reported: IntArray) -> Fl
     return dense_values(lists, problem.resources)
 
 
+def _worth_between(
+    problem: Problem, channels: Sequence[Channel], populations: Sequence[Population]
+) -> FloatArray | None:
+    """Return what agents are worth to each other by all their reports, None where no partner's type matters."""
+    if not problem.pairs or not isinstance(problem.domain, HasPartners):
+        return None
+    owners, priors = [one.region for one in populations], [one.prior for one in populations]
+    return worth_of_reports(problem.domain, channels, owners, priors)
+
+
+def regions_and_priors(workspace: Workspace, *, listed: bool = False) -> tuple[RegionTables, list[FloatArray]]:
+    """Return the public tables of every region, and its prior; at the same time where neither needs the other.
+
+    With `listed`, without a column for each resource where the domain lists few.
+    """
+    problem = workspace.problem
+    if listed and isinstance(lister := problem.domain, SparseUtilities):
+        regions = sparse_tables(problem, lister)
+        return regions, priors_of(problem, regions)
+    if isinstance(domain := problem.domain, HasPrior):
+        regions, weights = both(lambda: workspace.regions, lambda: domain.priors(problem.regions))
+        return regions, normalised_priors(regions, weights)
+    return workspace.regions, priors_of(problem, workspace.regions)
+
+
+def prior_of(problem: Problem, region: RegionView) -> FloatArray:
+    """Return how likely each possible type of a region is by what the domain knows; it sums to 1."""
+    return priors_of(problem, (region,))[0]
+
+
+def priors_of(problem: Problem, regions: Sequence[RegionView]) -> list[FloatArray]:
+    """Return the `prior_of` some regions."""
+    if isinstance(problem.domain, HasPrior):
+        return normalised_priors(regions, problem.domain.priors([region.region for region in regions]))
+    return [np.full(len(region.types), 1.0 / len(region.types)) for region in regions]
+
+
+def normalised_priors(regions: Sequence[RegionView], weights: Sequence[FloatArray]) -> list[FloatArray]:
+    """Return the weights of each region's types divided by their sum; what cannot be such weights is refused."""
+    counts, priors = regions[0].tables.type_counts.tolist(), []
+    for region, given in zip(regions, weights, strict=True):
+        weight, count = np.asarray(given, dtype=np.float64), counts[region.number]
+        total = weight.sum()
+        if weight.shape != (count,) or not (0 < total < np.inf and weight.min() >= 0):
+            raise InputError(
+                f"Expected {count} weights of at least 0, and some above, from priors([{region.region}]), got {weight}."
+            )
+        priors.append(weight / total)
+    return priors
+
+
+def reserve_prices(problem: Problem, regions: Sequence[RegionView], priors: list[FloatArray], keys: Keys) -> FloatArray:
+    """Return the prices of a sale of everything to agents that know only their region."""
+    means = mean_utilities(regions, priors)
+    sale = run_auction(
+        lists_of(problem.region_index, regions, [mean[None] for mean in means]),
+        np.zeros(problem.resources),
+        OPENING_STEP,
+        # A public constant in place of randomness: every device can compute the same prices.
+        stream_keys=streams(0, keys),
+        capacities=problem.capacities,
+        # A town's sale ends by itself; that of a crowd is cut off, so that it takes seconds and not hours.
+        round_limit=min(max(4_000_000 // problem.agents, 100), 10_000),
+        draw_once=problem.agents > _MANY_IN_A_REGION * len(regions),
+    )
+    return sale.prices
+
+
 def reserve_prices_of_reports(
     problem: Problem, plan: ReportPlan, priors: Sequence[FloatArray], keys: Keys
 ) -> FloatArray:
-    """Lower opening prices to what synthetic crowds pay that report by the plan's channels; return them, all public.
+    """Lower reserve prices to what synthetic crowds pay that report by the plan's channels; return them, all public.
 
     A crowd's reports follow from the priors (one for each channel) and public draws of their own: no agent's cell is
     looked at. What is not sold, or for less than the lowest price, opens at the lowest price.
@@ -323,42 +428,16 @@ def reserve_prices_of_reports(
     return np.maximum(opening, lowest)
 
 
-def cells_of(
-    problem: Problem, channels: list[Channel], owners: tuple[RegionView, ...], channel_of: IntArray
-) -> IntArray:
-    """Return the cell of the possible type that is nearest to each agent."""
-    if isinstance(problem.domain, HasCoordinates):
-        first = offsets_from_sizes([len(channel.cell_of) for channel in channels])[channel_of]
-        all_cells: IntArray = np.concatenate([channel.cell_of for channel in channels])
-        own: IntArray = all_cells[first + problem.domain.spots(problem.types)]
-        return own
-    cell = np.empty(problem.agents, dtype=np.int64)
-    for channel, region, members in zip(channels, owners, members_of(channel_of, len(channels)), strict=True):
-        cell[members] = channel.cell_of[nearest_types(problem, region, problem.types[members])]
-    return cell
-
-
-def matching_of(
-    problem: Problem,
-    resource_of: IntArray,
-    plan: ReportPlan,
-    settings: Settings,
-    *,
-    rounds: int,
-    trace: Trace | None = None,
-) -> Matching:
-    """Return the matching of a method that reveals nothing but these reports, with its guarantee."""
-    telling = np.array([channel.reports > 1 for channel in plan.channels])[plan.channel_of]
-    epsilon = np.where(telling, budgets(problem, settings), 0.0)
-    return make_matching(
-        problem,
-        resource_of,
-        guarantee=_guarantee(float(epsilon.max()), plan),
-        epsilon=epsilon,
-        charged=telling.astype(np.int64),
-        rounds=rounds,
-        trace=trace,
-    )
+def lists_of(list_of: IntArray, regions: Sequence[RegionView], values: Sequence[FloatArray]) -> ValueLists:
+    """Return the lists of regions, each with a list for every row of its values."""
+    named = [region.resources for region, own in zip(regions, values, strict=True) for _ in range(len(own))]
+    rest, by_id = None, regions[0].by_id
+    if by_id is not None:
+        rest = np.concatenate([own[:, -1] for own in values])
+        values = [own[:, :-1] for own in values]
+    start = offsets_from_sizes([len(columns) for columns in named])
+    worth = np.concatenate([own.ravel() for own in values])
+    return ValueLists(list_of, start, np.concatenate(named), worth, rest, by_id)
 
 
 def _guarantee(epsilon: float, plan: ReportPlan) -> Guarantee:

@@ -1,4 +1,4 @@
-"""A problem on which methods are prepared: the public numbers, and what several methods need, computed once.
+"""What methods are prepared on, and what they return: settings, the problem with its public tables, the matching.
 
 Nothing in here plays a game. Public tables are made from regions and resources; what an agent acts on is kept apart.
 """
@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
+from warnings import warn
 
 import numpy as np
 
-from palmatch.errors import InputError
+from palmatch.domain import HasPrior
+from palmatch.errors import InputError, MeaninglessSetting
+from palmatch.guarantee import doubts, with_disclosure, with_limits, with_partners, with_prior, with_source
+from palmatch.matching import Guarantee, Matching, Trace
 from palmatch.palma.accountant import Accountant
 from palmatch.palma.policy import Policy
-from palmatch.problem import FloatArray, Problem
+from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.regions.noise import BackoffNoise, PublicPlay, PublicTables, SelectionNoise, public_tables
 from palmatch.regions.own import Own, own_utilities
 from palmatch.regions.tables import Progress, RegionTables, region_tables
@@ -22,6 +26,8 @@ from palmatch.streams import Keys, Randomness, keys_of, randomness
 
 # Is told (part of the work, done, total) from time to time.
 StageProgress = Callable[[str, int, int], None]
+
+Play: TypeAlias = Callable[[Randomness], Matching]
 
 # Budgets, step, and whether lists suffice: what a plan of reports depends on.
 PlanKey: TypeAlias = tuple[bytes, float | None, bool]
@@ -186,3 +192,78 @@ def distinct_keys(ids: tuple[str, ...]) -> Keys:
 def budgets(problem: Problem, settings: Settings) -> FloatArray:
     """Return each agent's budget: its own, or the caller's."""
     return np.where(np.isnan(problem.epsilon), settings.epsilon, problem.epsilon)
+
+
+def make_matching(
+    problem: Problem,
+    found: IntArray,
+    *,
+    guarantee: Guarantee,
+    epsilon: FloatArray | None = None,
+    charged: IntArray | None = None,
+    rounds: int = 0,
+    epsilon_is_public: bool = True,
+    trace: Trace | None = None,
+) -> Matching:
+    """Return the matching of a method.
+
+    Parameters
+    ----------
+    found:
+        For each agent its resource, -1 for none; or one row (agent, resource) for each unit.
+    guarantee:
+        Under which it was found.
+    epsilon, charged:
+        Each agent's ε and charged actions; that of the guarantee, and none, unless given.
+    """
+    resource_of, units = found, None
+    if found.ndim == 2:
+        units = found[np.argsort(found[:, 0] * problem.resources + found[:, 1])].astype(np.int64)
+        resource_of = np.full(problem.agents, -1, dtype=np.int64)
+        # From the last to the first, so that the first one stays.
+        resource_of[units[::-1, 0]] = units[::-1, 1]
+    if problem.capacities is None or units is None:
+        utility, units = problem.true_utility_of(resource_of), None
+    else:
+        utility = np.bincount(units[:, 0], problem.true_utility_of_units(units), problem.agents).astype(np.float64)
+    return Matching(
+        method="",
+        resource_of=resource_of,
+        utility=utility,
+        guarantee=guarantee,
+        epsilon=np.full(problem.agents, guarantee.epsilon) if epsilon is None else epsilon,
+        charged=np.zeros(problem.agents, dtype=np.int64) if charged is None else charged,
+        rounds=rounds,
+        epsilon_is_public=epsilon_is_public,
+        trace=trace,
+        several=units,
+    )
+
+
+def finished(problem: Problem, matching: Matching) -> Matching:
+    """Return a method's matching with what holds for the whole problem: every matching passes through here once."""
+    guarantee = with_disclosure(matching.guarantee, problem.disclosure)
+    if problem.pairs:
+        guarantee = with_partners(guarantee)
+    elif problem.capacities is not None:
+        guarantee = with_limits(guarantee)
+    guarantee = with_source(guarantee, problem.source)
+    if isinstance(problem.domain, HasPrior):
+        guarantee = with_prior(guarantee, problem.domain.prior_source)
+    found = doubts(guarantee, problem.agents)
+    if guarantee.notion == "PLDP":
+        found = (*problem.warnings, *found)
+    for doubt in found:
+        warn(doubt, MeaninglessSetting, stacklevel=4)
+    epsilon = matching.epsilon
+    if problem.disclosure is not None:
+        epsilon = epsilon + problem.disclosure.epsilon
+    return replace(
+        matching,
+        guarantee=replace(guarantee, warnings=found),
+        epsilon=epsilon,
+        agent_ids=problem.agent_ids,
+        resource_ids=problem.resource_ids,
+        library=problem.library,
+        mutual=problem.pairs,
+    )

@@ -19,7 +19,7 @@ from palmatch.domains.mobility import City
 from palmatch.errors import InputError
 from palmatch.matching import Guarantee, Matching, format_epsilon
 from palmatch.methods import METHODS, Settings, budgets
-from palmatch.methods.palma import published_policy
+from palmatch.methods.rounds import published_policy
 from palmatch.problem import Problem
 from palmatch.report import figures, html, units
 from palmatch.report.html import NOTHING, Cell, Exhibit, Page, Section, Table, picture, write_page

@@ -31,7 +31,7 @@ from palmatch.data.files import (
 )
 from palmatch.data.scores import Scores
 from palmatch.errors import InputError
-from palmatch.mechanisms.clusters import cluster_centres, nearest_centre
+from palmatch.mechanisms.response import cluster_centres, nearest_centre
 from palmatch.problem import FloatArray, IntArray
 
 # Rows of many papers are compared in so many random directions, which keep distances to a few per cent.

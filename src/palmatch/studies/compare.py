@@ -18,7 +18,7 @@ import numpy as np
 from palmatch.errors import InputError
 from palmatch.matching import Matching
 from palmatch.methods import METHODS, PreparedMethod, Settings, StageProgress, Workspace, prepare, settings_of
-from palmatch.methods.centralised import optimal_welfare
+from palmatch.methods.baselines import optimal_welfare
 from palmatch.problem import FloatArray, Problem
 from palmatch.streams import Randomness, stream
 from palmatch.studies.limit import LIMIT, Limit, PublicKnowledge, limit

@@ -23,8 +23,8 @@ from palmatch.limits.certificate import Certificate, certify, check
 from palmatch.limits.program import Group, Program, program_of
 from palmatch.limits.solver import GAP, Solution, solve
 from palmatch.methods import StageProgress, Workspace, of_stage
-from palmatch.methods.centralised import optimal_welfare
-from palmatch.methods.opening import prior_of
+from palmatch.methods.baselines import optimal_welfare
+from palmatch.methods.reports import prior_of
 from palmatch.methods.workspace import Settings, budgets
 from palmatch.problem import FloatArray, IntArray, Problem, checked_utility, refuse_pairs
 from palmatch.regions.tables import RegionView

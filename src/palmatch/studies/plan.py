@@ -13,8 +13,8 @@ import numpy as np
 
 from palmatch.device.distribution import GRID
 from palmatch.methods import Settings, StageProgress, Workspace, budgets, settings_of
-from palmatch.methods.palma import published_policy
 from palmatch.methods.reports import reporting
+from palmatch.methods.rounds import published_policy
 from palmatch.palma.accountant import (
     UNLIMITED,
     accountant_named,

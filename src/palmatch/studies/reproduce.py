@@ -26,7 +26,7 @@ from palmatch.domains import papers as conferences
 from palmatch.domains.papers import Labels, check_same_areas, read_labels
 from palmatch.errors import InputError
 from palmatch.methods import METHODS, Settings, Workspace, prepare
-from palmatch.methods.centralised import optimal_welfare
+from palmatch.methods.baselines import optimal_welfare
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.streams import keys_of, stream
 from palmatch.studies.tasks import DRAWN_SEED, Setting, Task

@@ -24,8 +24,7 @@ from palmatch.errors import InputError
 from palmatch.mechanisms.channel import make_channel
 from palmatch.methods import METHODS, Method, Settings, Workspace, prepare
 from palmatch.methods import reports as once
-from palmatch.methods.opening import prior_of
-from palmatch.methods.reports import ReportPlan
+from palmatch.methods.reports import ReportPlan, prior_of
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.streams import Randomness, randomness, stream
 
