@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import palmatch as pm
 from palmatch.device.grid import METRES_PER_DEGREE, metres_per_degree_east, spot_position
-from palmatch.methods import accounts, lists
+from palmatch.methods import accounts, baselines
 from palmatch.palma.policy import Policy
 from palmatch.regions import tables as region_tables
 from palmatch.regions.noise import public_tables
@@ -142,7 +142,7 @@ def test_methods_give_a_crowd_what_they_gave_it_square_by_square(method, monkeyp
     problem = city(7, agents=120, vehicles=100, edge=150.0, spacing=50.0, interest=5, lattice=False, wide=500.0)
     fast = pm.match(problem, method, seed=2)
     monkeypatch.setattr(region_tables, "grid_domain", lambda problem: None)
-    monkeypatch.setattr(lists, "grid_domain", lambda problem: None)
+    monkeypatch.setattr(baselines, "grid_domain", lambda problem: None)
     slow = pm.match(problem, method, seed=2)
     for name in ("resource_of", "epsilon", "charged", "utility"):
         np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name))
