@@ -17,7 +17,7 @@ from palmatch.domain import HasCoordinates, HasPrior
 from palmatch.errors import InputError
 from palmatch.guarantee import no_privacy
 from palmatch.problem import Domain, FloatArray, IntArray, Region, checked_utility
-from palmatch.testing import check_problem
+from palmatch.testing import check_domain
 
 # A busy machine is not a failure.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -68,7 +68,7 @@ def test_regions_are_sorted_and_every_agent_is_in_its_own() -> None:
     assert problem.agent_ids == ("0", "1", "2", "3")
     assert np.isnan(problem.epsilon).all()
     assert problem.truth is problem.types
-    check_problem(problem)
+    check_domain(problem.domain, problem.types)
 
 
 @pytest.mark.parametrize(("interest", "ranks"), [(None, 3), (1, 1), (3, 3), (99, 3)])

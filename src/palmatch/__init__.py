@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from palmatch import data
-    from palmatch.domain import Domain, Partition, Utility
+    from palmatch.domain import Domain
     from palmatch.domains import mobility, pairs, papers, scores, table
     from palmatch.errors import DidNotConverge, InputError, PalmatchError
     from palmatch.matching import Guarantee, Matching, Outcome, Trace
@@ -28,7 +28,7 @@ __version__ = "0.2.0"
 # Where public names are defined; names that are modules themselves under a home with a trailing dot.
 _HOMES = {
     "palmatch.": ("data",),
-    "palmatch.domain": ("Domain", "Partition", "Utility"),
+    "palmatch.domain": ("Domain",),
     "palmatch.domains.": ("mobility", "pairs", "papers", "scores", "table"),
     "palmatch.errors": ("DidNotConverge", "InputError", "PalmatchError"),
     "palmatch.matching": ("Guarantee", "Matching", "Outcome", "Trace"),
@@ -60,12 +60,10 @@ __all__ = [
     "Method",
     "Outcome",
     "PalmatchError",
-    "Partition",
     "PreparedMethod",
     "Problem",
     "Settings",
     "Trace",
-    "Utility",
     "Workspace",
     "audit",
     "compare",

@@ -196,10 +196,6 @@ def _pairs(
     return np.unique(np.array(rows, dtype=np.int64).reshape(-1, 2), axis=0)
 
 
-# Units that one thread scores at a time.
-_UNITS_AT_A_TIME = 1 << 16
-
-
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Problem:
     """Agents, resources, and what they mean to each other. Made by `make_problem`, or by a domain's `problem`.
@@ -387,7 +383,7 @@ class Problem:
                 some = slice(first, last)
                 gained[some] = domain.utility_of_pairs(self.truth[agents[some]], resources[some])
 
-            spread(fill, len(units), at_a_time=_UNITS_AT_A_TIME)
+            spread(fill, len(units))
             return gained
         # In blocks: the block's agents by the block's resources, of which only the diagonal is wanted.
         for block in np.array_split(np.arange(len(units)), max(1, len(units) // 64)):
@@ -563,13 +559,10 @@ def _refuse_broken(domain: Domain, types: FloatArray) -> None:
         raise InputError(f"The domain {type(domain).__name__} breaks a rule: {error}") from None
 
 
-# Looking at all possible types of more regions would take longer than a matching may.
-_MOST_LOOKED_AT = 200
-
-
 def _single_types(domain: Domain, regions: tuple[Region, ...]) -> tuple[str, ...]:
     """Return a warning where a region has a single possible type; a domain that knows better passes its own."""
-    alone = [region for region in regions[:_MOST_LOOKED_AT] if len(np.unique(domain.types_of(region), axis=0)) == 1]
+    # Looking at all possible types of more regions would take longer than a matching may.
+    alone = [region for region in regions[:200] if len(np.unique(domain.types_of(region), axis=0)) == 1]
     return (single_type(str(alone[0]), len(alone)),) if alone else ()
 
 

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from math import isqrt
 
 import numba
 import numpy as np
@@ -25,28 +26,15 @@ SELECTION_COIN, SELECTION, BACKOFF_COIN, BACKOFF, RADIUS, ANGLE, REPORT, MADE_UP
 PURPOSES = 8
 
 _MASK = (1 << 64) - 1
-_GAMMA = 0x9E3779B97F4A7C15
-_FIRST = 0xBF58476D1CE4E5B9
-_SECOND = 0x94D049BB133111EB
-
-# From so many ids on a compiled hash is sooner found than called.
-_MANY = 10_000
+_GAMMA, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 # BLAKE2b with a digest of 8 bytes (RFC 7693), compiled, for very many short names: the same numbers as
 # `hashlib.blake2b(name, digest_size=8)`, which takes longer to be called than to hash.
-# Names that one thread hashes at a time.
-_NAMES_AT_A_TIME = 1 << 14
-
 # The longest name, in bytes, that is one block.
 BLOCK = 128
 
-_HASH_IV = np.array(
-    [
-        0x6A09E667F3BCC908, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1,
-        0x510E527FADE682D1, 0x9B05688C2B3E6C1F, 0x1F83D9ABFB41BD6B, 0x5BE0CD19137E2179,
-    ],
-    dtype=np.uint64,
-)  # fmt: skip
+# The first 64 bits of the fractional parts of the square roots of the first eight primes.
+_HASH_IV = np.array([isqrt(prime << 128) & _MASK for prime in (2, 3, 5, 7, 11, 13, 17, 19)], dtype=np.uint64)
 # Ten permutations of the message's words; the last two rounds take the first two again.
 _HASH_ORDER = np.array(
     [
@@ -65,12 +53,8 @@ _HASH_ORDER = np.array(
 )
 # Which words of the state each of the eight mixtures of a round takes.
 _HASH_WORDS = np.array(
-    [
-        [0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15],
-        [0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14],
-    ],
-    dtype=np.int64,
-)  # fmt: skip
+    [[n, 4 + (n + k) % 4, 8 + (n + 2 * k) % 4, 12 + (n + 3 * k) % 4] for k in (0, 1) for n in range(4)], dtype=np.int64
+)
 # Digest of 8 bytes, no key, fan-out and depth 1.
 _HASH_START = np.uint64(0x6A09E667F3BCC908 ^ 0x01010008)
 
@@ -98,7 +82,8 @@ def draw(stream_name: int, step: int, purpose: int) -> int:
 
 def keys_of(ids: Sequence[str]) -> Keys:
     """Return a 64-bit key for each public id, so that draws do not depend on the order of the rows."""
-    if len(ids) >= _MANY:
+    # From so many ids on a compiled hash is sooner found than called.
+    if len(ids) >= 10_000:
         text = "".join(ids).encode()
         sizes = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
         # As many bytes as letters, where every letter is one byte.
@@ -207,7 +192,7 @@ def hashes(text: bytes, sizes: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return the hash of each name, given one after the other; every one of them has at most `BLOCK` bytes."""
     letters, ends = np.frombuffer(text + b"\0", dtype=np.uint8), np.cumsum(sizes)
     found = np.empty(len(sizes), dtype=np.uint64)
-    spread(lambda *some: _fill_hashes(some, letters, ends, found), len(sizes), at_a_time=_NAMES_AT_A_TIME)
+    spread(lambda *some: _fill_hashes(some, letters, ends, found), len(sizes))
     return found
 
 

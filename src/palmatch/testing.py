@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from palmatch.domain import check_domain, checked_table, require
+from palmatch.domain import check_domain, require
 from palmatch.matching import Matching
 from palmatch.methods import METHODS, Method, Settings, Workspace
 from palmatch.methods.registry import PreparedMethod
@@ -19,79 +19,7 @@ from palmatch.palma.policy import mixed
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.regions.distribution import backoff_weights, selection_weights
 
-__all__ = ["check_accountant", "check_domain", "check_method", "check_problem"]
-
-
-def check_problem(problem: Problem) -> None:
-    """Raise an AssertionError for the first rule that a problem breaks; its domain is tried as well.
-
-    Parameters
-    ----------
-    problem:
-        What is tried.
-
-    Examples
-    --------
-    >>> import palmatch as pm
-    >>> from palmatch.testing import check_problem
-    >>> check_problem(pm.mobility.problem([(40.75, -73.99)], [(40.76, -73.98), (40.71, -74.0)]))
-
-    References
-    ----------
-    - Page "Domains", [One of your own][].
-    - Page "The guarantee", [What is assumed][].
-    """
-    agents, resources = len(problem.agent_ids), len(problem.resource_ids)
-    require(agents > 0 and resources > 0, f"Expected agents and resources, got {agents} and {resources}.")
-    for kind, ids in (("agent", problem.agent_ids), ("resource", problem.resource_ids)):
-        require(all(isinstance(name, str) for name in ids), f"Expected every {kind} id to be a str, got {ids!r}.")
-        require(len(set(ids)) == len(ids), f"Expected every {kind} id once, got {ids!r}.")
-    for name in ("types", "truth", "region_index", "epsilon"):
-        length = len(getattr(problem, name))
-        require(length == agents, f"Expected {name} to have one row per agent ({agents}), got {length}.")
-    require(
-        problem.truth.shape == problem.types.shape,
-        f"Expected truth and types of one shape, got {problem.truth.shape} and {problem.types.shape}.",
-    )
-    require(
-        np.array_equal(np.sort(problem.resource_order), np.arange(resources)),
-        f"Expected resource_order to rank the {resources} resources from 0, got {problem.resource_order}.",
-    )
-    _check_choices(problem)
-    check_domain(problem.domain, problem.types, resources=resources)
-    _check_region_index(problem)
-    checked_table(problem.domain, problem.truth, "truth", resources=resources)
-
-
-def _check_choices(problem: Problem) -> None:
-    require(
-        (np.isnan(problem.epsilon) | (problem.epsilon >= 0)).all(),
-        f"Expected every epsilon to be at least 0, or NaN for the caller's, got {problem.epsilon}.",
-    )
-    require(
-        problem.interest is None or (isinstance(problem.interest, int) and problem.interest >= 1),
-        f"Expected interest to be None or a whole number of at least 1, got interest={problem.interest!r}.",
-    )
-    uncovered = problem.uncovered
-    require(
-        len(set(uncovered)) == len(uncovered) and all(0 <= row < problem.agents for row in uncovered),
-        f"Expected uncovered to name rows of agents, each once, got {uncovered!r}.",
-    )
-
-
-def _check_region_index(problem: Problem) -> None:
-    require(
-        list(problem.regions) == sorted(set(problem.regions)),  # type: ignore[type-var]  # check_domain sorted some
-        f"Expected regions in ascending order, each once, got {problem.regions!r}.",
-    )
-    places = set(problem.region_index.tolist())
-    require(
-        places == set(range(len(problem.regions))),
-        f"Expected region_index to use every place of the {len(problem.regions)} regions, and no other, got {places}.",
-    )
-    for row, region in enumerate(problem.domain.region_of(problem.types)):
-        here = problem.regions[problem.region_index[row]]
-        require(here == region, f"Expected agent {row} in its region {region}, but region_index says {here}.")
+__all__ = ["check_accountant", "check_domain", "check_method"]
 
 
 def check_method(method: str | Method, problem: Problem, *, settings: Settings | None = None, seeds: int = 3) -> None:

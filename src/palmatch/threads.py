@@ -26,8 +26,6 @@ Number = TypeVar("Number", bound=np.generic)
 # In the environment: the most threads that a matching may use.
 LIMIT = "PALMATCH_THREADS"
 
-_TAKEN_AT_A_TIME = 1 << 16
-
 # A pass over fewer items is done before another thread has begun.
 _FEWEST_BESIDE = 10_000
 
@@ -58,7 +56,7 @@ def end_with_parent() -> None:
 
 
 def spread(
-    work: Callable[[int, int], Piece], total: int, *, at_a_time: int, threads: int | None = None
+    work: Callable[[int, int], Piece], total: int, *, at_a_time: int = 1 << 15, threads: int | None = None
 ) -> Sequence[Piece]:
     """Return `work(start, stop)` of all pieces of range(total), in order; a thread that is done takes the next one."""
     cuts = [*range(0, total, at_a_time), total]
@@ -101,7 +99,7 @@ def taken(column: NDArray[Number], rows: NDArray[np.integer], *, threads: int) -
         # With another mode than "raise", numpy writes into the result without a copy in between.
         np.take(whole, rows[start:stop], out=result[start:stop], mode="clip")
 
-    spread(take, len(rows), at_a_time=_TAKEN_AT_A_TIME, threads=threads)
+    spread(take, len(rows), threads=threads)
     return result
 
 

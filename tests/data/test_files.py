@@ -394,15 +394,12 @@ def read_as(raw: bytes, *, header: bool) -> tuple[Any, ...]:
 def test_regular_text_is_read_as_it_is_line_by_line(text: str, header: bool) -> None:
     raw = text.encode()
     found = read_as(raw, header=header)
-    with (
-        mock.patch.object(files, "_regular_shape", return_value=None),
-        mock.patch.object(files, "_is_trimmed", return_value=False),
-    ):
+    with mock.patch.object(files, "_regular_shape", return_value=None):
         assert read_as(raw, header=header) == found
 
 
 def test_regular_text_is_known_over_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_COUNTED_AT_A_TIME", 7)
+    monkeypatch.setattr(files, "_BYTES_AT_A_TIME", 7)
     rows = ["a,b,c"] * 30
     assert files._regular_shape("\n".join(rows).encode(), b",") == (30, 3)
     for place, wrong in ((0, "a,b"), (11, "a,b,c,d"), (29, "abc"), (12, "")):
@@ -412,7 +409,7 @@ def test_regular_text_is_known_over_many_pieces(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_first_line_is_found_without_reading_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_BEGINNING", 5)
+    monkeypatch.setattr(files, "_BYTES_AT_A_TIME", 5)
     for text in ("\n  \na,b,c\n1,2\n", "a,b,c", "a,b,c\r\n1,2,3\r\n"):
         begins = read_sheet(write(tmp_path, text), header=False, begin=True)
         assert [column.to_list() for column in begins.columns] == [["a"], ["b"], ["c"]]

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from palmatch.domains.mobility import Points, check_not_swapped, read_points
+from palmatch.domains.mobility import Points, read_points
 from palmatch.errors import InputError
 
 Role = Literal["agents", "resources"]
@@ -143,43 +143,3 @@ def test_an_impossible_budget_names_its_line(tmp_path: Path, cell: str) -> None:
     message = complaint_about(tmp_path, f"id,lat,lon,epsilon\na,40.7,-73.9,\nb,40.7,-73.9,{cell}\n")
     assert f"line 3, column 'epsilon': found '{cell}'" in message
     assert "0 or more" in message
-
-
-def at(name: str, *places: tuple[float, float]) -> Points:
-    latitude, longitude = np.array(places).T
-    ids = tuple(str(number) for number in range(len(places)))
-    return Points(name, ids, latitude, longitude, edge=None, epsilon=None, ignored=())
-
-
-PARIS, PARIS_SWAPPED = (48.85, 2.35), (2.35, 48.85)
-DELHI, DELHI_SWAPPED = (28.6, 77.2), (77.2, 28.6)
-
-
-@pytest.mark.parametrize(
-    ("here", "there"),
-    [
-        ((40.75, -73.98), (40.7, -74.0)),
-        ((40.75, -73.98), (34.05, -118.24)),  # far apart, and no exchange brings them together
-        (PARIS, (45.76, 4.84)),
-        ((10.0, 12.0), (12.0, 10.0)),  # exchanged, but near enough to be two ends of one country
-        ((35.68, 139.69), (48.85, 2.35)),
-    ],
-)
-def test_files_that_are_right_pass(here: tuple[float, float], there: tuple[float, float]) -> None:
-    check_not_swapped(at("agents.csv", here), at("resources.csv", there))
-
-
-@pytest.mark.parametrize(
-    ("here", "there", "culprit"),
-    [(DELHI, DELHI_SWAPPED, "resources.csv"), (DELHI_SWAPPED, DELHI, "agents.csv")],
-)
-def test_the_swapped_file_is_named_where_it_lies_beyond_the_polar_circle(
-    here: tuple[float, float], there: tuple[float, float], culprit: str
-) -> None:
-    with pytest.raises(InputError, match=f"{culprit} looks swapped"):
-        check_not_swapped(at("agents.csv", here, here), at("resources.csv", there))
-
-
-def test_both_files_are_named_where_either_could_be_swapped() -> None:
-    with pytest.raises(InputError, match=r"agents.csv and resources.csv .*one of them looks swapped"):
-        check_not_swapped(at("agents.csv", PARIS), at("resources.csv", PARIS_SWAPPED))

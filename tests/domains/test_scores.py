@@ -18,7 +18,7 @@ from palmatch.methods.reports import lists_suffice
 from palmatch.methods.workspace import Workspace
 from palmatch.regions.own import nearest_types
 from palmatch.regions.tables import sparse_tables
-from palmatch.testing import check_problem
+from palmatch.testing import check_domain
 
 
 def sparse(chance: np.random.Generator, rows: int, papers: int) -> np.ndarray:
@@ -104,7 +104,7 @@ def test_types_that_a_file_lists_are_those_of_a_whole_table() -> None:
 def test_the_domain_keeps_the_rules_and_names_agents_that_are_no_possible_type() -> None:
     parts = made_up()
     problem = pm.scores.problem(*parts)
-    check_problem(problem)
+    check_domain(problem.domain, problem.types)
     assert problem.uncovered == whole(*parts).uncovered == tuple(range(2, 12))
     assert np.array_equal(problem.true_utility(), whole(*parts).true_utility())
     units = np.array([(n, n % 9) for n in range(12)])

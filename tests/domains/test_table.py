@@ -9,7 +9,7 @@ import pytest
 
 import palmatch as pm
 from palmatch.errors import InputError
-from palmatch.testing import check_problem
+from palmatch.testing import check_domain
 
 COULD_BE = {"north": [[0.9, 0.4], [0.5, 0.6], [0.1, 1.0]], "south": [[0.3, 0.3]]}
 
@@ -27,7 +27,7 @@ def test_agents_regions_and_types_are_what_was_given() -> None:
     assert [problem.domain.representative(name) for name in ("north", "south")] == [2, 0]
     assert problem.uncovered == ()
     assert problem.notes == ()
-    check_problem(problem)
+    check_domain(problem.domain, problem.types)
 
 
 def test_agents_whose_utilities_no_type_of_the_region_has_are_named() -> None:

@@ -11,7 +11,7 @@ import typer
 
 from palmatch.cli import options, show
 from palmatch.cli.options import option
-from palmatch.domains.mobility import check_not_swapped, read_points
+from palmatch.domains.mobility import metres_of, middle_of, read_points
 from palmatch.errors import InputError
 
 HELP = "Open the explorer in the browser: watch games round by round, move sliders, compare methods."
@@ -55,7 +55,7 @@ def command(
     source = Source() if trips is None else Source.of_trips(trips, None if at is None else options.moment(at))
     if agents is not None and vehicles is not None:
         agent_points, cars = read_points(agents, role="agents"), read_points(vehicles, role="resources")
-        check_not_swapped(agent_points, cars)
+        metres_of(agent_points, *middle_of(cars))
         source = Source(agent_points, cars, f"{agents.name} and {vehicles.name}")
     scenes = Scenes(source)
 

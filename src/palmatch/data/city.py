@@ -46,31 +46,16 @@ REQUESTS_AT_FULL_HOURS: Final = (
     *(121, 126, 130, 124, 108, 133, 165, 174, 160, 148, 136, 109),
 )
 
-# Avenues run this far east of north, and areas stretch along them.
-TILT: Final = math.radians(29.0)
-STRETCH_ALONG: Final = 1.35
-STRETCH_ACROSS: Final = 0.75
+# Lengths of one degree of latitude and longitude near 40.78 N: the scatter is in metres, the records are in degrees.
+METRES_PER_DEGREE: Final = (111_050.0, 84_400.0)
 
-# Lengths of one degree near 40.78 N: the scatter is in metres, the records are in degrees.
-METRES_PER_DEGREE_NORTH: Final = 111_050.0
-METRES_PER_DEGREE_EAST: Final = 84_400.0
-
-SHARE_BEYOND_THE_SHORE: Final = 0.06
-
-
-@dataclass(frozen=True, slots=True)
-class DailyProfile:
-    """How much one kind of place sends and receives at 0, 3, 6, 9, 12, 15, 18 and 21 hours."""
-
-    requests: tuple[float, ...]
-    dropoffs: tuple[float, ...]
-
-
-HOMES: Final = DailyProfile((1.0, 0.7, 3.0, 2.8, 1.3, 1.1, 1.1, 1.0), (2.6, 2.6, 0.7, 0.6, 0.9, 1.2, 2.0, 2.5))
-OFFICES: Final = DailyProfile((0.5, 0.3, 0.5, 1.1, 2.0, 2.2, 2.8, 1.8), (0.2, 0.2, 2.2, 3.0, 2.0, 1.6, 0.8, 0.4))
-EVENINGS: Final = DailyProfile((3.0, 4.0, 0.5, 0.3, 0.7, 0.9, 1.3, 2.3), (1.4, 1.0, 0.3, 0.3, 1.0, 1.1, 2.6, 2.0))
-STATIONS: Final = DailyProfile((1.0, 0.5, 2.0, 2.2, 1.4, 1.3, 1.4, 1.2), (0.5, 0.6, 2.2, 1.5, 1.3, 1.8, 2.2, 1.0))
-PROFILES: Final = (HOMES, OFFICES, EVENINGS, STATIONS)
+# How much each kind of place sends, and receives, at 0, 3, 6, 9, 12, 15, 18 and 21 hours.
+PROFILES: Final = {
+    "homes": ((1.0, 0.7, 3.0, 2.8, 1.3, 1.1, 1.1, 1.0), (2.6, 2.6, 0.7, 0.6, 0.9, 1.2, 2.0, 2.5)),
+    "offices": ((0.5, 0.3, 0.5, 1.1, 2.0, 2.2, 2.8, 1.8), (0.2, 0.2, 2.2, 3.0, 2.0, 1.6, 0.8, 0.4)),
+    "evenings": ((3.0, 4.0, 0.5, 0.3, 0.7, 0.9, 1.3, 2.3), (1.4, 1.0, 0.3, 0.3, 1.0, 1.1, 2.6, 2.0)),
+    "stations": ((1.0, 0.5, 2.0, 2.2, 1.4, 1.3, 1.4, 1.2), (0.5, 0.6, 2.2, 1.5, 1.3, 1.8, 2.2, 1.0)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +73,11 @@ class Area:
 
     def weight(self, of: Literal["requests", "dropoffs"], hour: float) -> float:
         """Return the weight of this area among the requests, or the drop-offs, at an hour of the day."""
-        amounts = zip((self.homes, self.offices, self.evenings, self.stations), PROFILES, strict=True)
-        return sum(amount * _at_hour(getattr(profile, of), hour) for amount, profile in amounts)
+        direction = ("requests", "dropoffs").index(of)
+        return sum(
+            float(getattr(self, kind)) * float(np.interp(hour, np.arange(0, 24, 3), profiles[direction], period=24))
+            for kind, profiles in PROFILES.items()
+        )
 
 
 AREAS: Final = (
@@ -238,7 +226,7 @@ def batch(hour: float = 8.0, *, seed: int = 0) -> Batch:
 
 
 def _dropoffs(generator: np.random.Generator, hour: float, *, count: int) -> Points:
-    beyond = generator.random(count) < SHARE_BEYOND_THE_SHORE
+    beyond = generator.random(count) < 0.06
     places = np.empty((count, 2))
     for chosen, areas, keep in ((~beyond, AREAS, _on_the_streets), (beyond, BEYOND, _across_the_water)):
         weights = [area.weight("dropoffs", hour) for area in areas]
@@ -254,7 +242,7 @@ def _scatter(
     count: int,
     keep: Callable[[Points], NDArray[np.bool_]],
 ) -> Points:
-    """Draw places around the areas until enough of them are worth keeping."""
+    """Draw places around the areas, which stretch along the avenues, until enough of them are worth keeping."""
     centres = np.array([(area.latitude, area.longitude) for area in areas])
     spreads = np.array([area.spread for area in areas], dtype=np.float64)
     probabilities = np.array(weights) / sum(weights)
@@ -262,7 +250,7 @@ def _scatter(
     while len(kept) < count:
         chosen = generator.choice(len(areas), size=2 * count, p=probabilities)
         along, across = generator.standard_normal((2, 2 * count)) * spreads[chosen]
-        places = centres[chosen] + _along_the_avenues(STRETCH_ALONG * along, STRETCH_ACROSS * across)
+        places = centres[chosen] + _along_the_avenues(1.35 * along, 0.75 * across)
         # Records carry a tenth of a metre; rounding comes before the test, so that it cannot undo it.
         places = places.round(6)
         kept = np.concatenate([kept, places[keep(places)]])
@@ -270,10 +258,11 @@ def _scatter(
 
 
 def _along_the_avenues(along: Points, across: Points) -> Points:
-    """Turn metres along and across the avenues into degrees of latitude and longitude."""
-    north = along * math.cos(TILT) - across * math.sin(TILT)
-    east = along * math.sin(TILT) + across * math.cos(TILT)
-    return np.column_stack([north / METRES_PER_DEGREE_NORTH, east / METRES_PER_DEGREE_EAST])
+    """Turn metres along and across the avenues, which run 29 degrees east of north, into degrees."""
+    tilt = math.radians(29.0)
+    north = along * math.cos(tilt) - across * math.sin(tilt)
+    east = along * math.sin(tilt) + across * math.cos(tilt)
+    return np.column_stack([north / METRES_PER_DEGREE[0], east / METRES_PER_DEGREE[1]])
 
 
 def _on_the_streets(places: Points) -> NDArray[np.bool_]:
@@ -284,22 +273,12 @@ def _across_the_water(places: Points) -> NDArray[np.bool_]:
     return ~inside(*places.T)
 
 
-def _at_hour(eight_values: tuple[float, ...], hour: float) -> float:
-    return float(np.interp(hour, np.arange(0, 24, 3), eight_values, period=24))
-
-
 def _check_hour(hour: float) -> None:
     if not 0 <= hour < 24:
         raise InputError(f"hour={hour} is not an hour of the day: give a number of at least 0 and below 24.")
 
 
 # --- a uniform crowd ------------------------------------------------------------------------------------
-
-
-# The middle of the square: anywhere will do.
-MIDDLE = (40.7, -74.0)
-
-_METRES_PER_DEGREE = 111_195.08
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -329,6 +308,6 @@ def crowd(agents: int, *, density: float = 100.0, seed: int = 0) -> Crowd:
 
 
 def _spread(generator: np.random.Generator, count: int, half: float) -> NDArray[np.float64]:
-    north, east = generator.uniform(-half, half, (2, count)) / _METRES_PER_DEGREE
-    latitude = MIDDLE[0] + north
-    return np.column_stack((latitude, MIDDLE[1] + east / np.cos(np.radians(latitude))))
+    north, east = generator.uniform(-half, half, (2, count)) / 111_195.08  # metres in a degree
+    latitude = 40.7 + north
+    return np.column_stack((latitude, -74.0 + east / np.cos(np.radians(latitude))))

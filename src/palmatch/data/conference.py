@@ -27,12 +27,8 @@ GROUPS: Final[tuple[dict[str, float], ...]] = (
     {"Images and sound": 2.2, "Maps and places": 1.0, "Law and medicine": 0.8},
 )  # fmt: skip
 
-# An area of one's own group is this much likelier than an equally popular one elsewhere.
-AFFINITY: Final = 8.0
-
 # Shares of the papers with 1, 2, ... areas (2.6 on average), and of the reviewers (3.0 on average).
-PAPER_BREADTH: Final = (0.14, 0.33, 0.34, 0.15, 0.04)
-REVIEWER_BREADTH: Final = (0.17, 0.25, 0.25, 0.17, 0.08, 0.05, 0.02, 0.01)
+BREADTHS: Final = ((0.14, 0.33, 0.34, 0.15, 0.04), (0.17, 0.25, 0.25, 0.17, 0.08, 0.05, 0.02, 0.01))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,8 +68,8 @@ def conference(*, seed: int = 0, reviewers: int = 189, papers: int = 73) -> Conf
     for_reviewers, for_papers = (np.random.Generator(np.random.PCG64(s)) for s in np.random.SeedSequence(seed).spawn(2))
     return Conference(
         areas=tuple(name for group in GROUPS for name in group),
-        reviewers=_marks(for_reviewers, reviewers, breadth=REVIEWER_BREADTH),
-        papers=_marks(for_papers, papers, breadth=PAPER_BREADTH),
+        reviewers=_marks(for_reviewers, reviewers, breadth=BREADTHS[1]),
+        papers=_marks(for_papers, papers, breadth=BREADTHS[0]),
     )
 
 
@@ -85,7 +81,8 @@ def _marks(generator: np.random.Generator, count: int, *, breadth: tuple[float, 
     uniforms = generator.random((count, 2 + len(popularity)))
     breadths = 1 + _pick(np.array(breadth), uniforms[:, 0])
     homes = _pick(np.array([sum(group.values()) for group in GROUPS]), uniforms[:, 1])
-    weights = popularity * np.where(group_of == homes[:, None], AFFINITY, 1.0)
+    # An area of one's own group is this much likelier than an equally popular one elsewhere.
+    weights = popularity * np.where(group_of == homes[:, None], 8.0, 1.0)
     # The k earliest of exponential arrivals are k weighted draws without replacement.
     arrivals = -np.log1p(-uniforms[:, 2:]) / weights
     order = arrivals.argsort(axis=1, kind="stable")

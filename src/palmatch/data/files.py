@@ -32,9 +32,8 @@ SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
 TEXT_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 QUOTED_CELL = r'"(?:[^"]|"")*"'
-# Characters of a text that are split into lines at a time, bytes in which cells are counted at a time, and bytes in
-# which the first line is looked for.
-_SPLIT_AT_A_TIME, _COUNTED_AT_A_TIME, _BEGINNING = 1 << 26, 1 << 19, 1 << 16
+# Characters of a text that are split into lines at a time, and bytes that are read or counted at a time.
+_SPLIT_AT_A_TIME, _BYTES_AT_A_TIME = 1 << 26, 1 << 19
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 PARQUET_MAGIC = b"PAR1"
@@ -70,8 +69,6 @@ class Sheet:
         no lines.
     first_row
         What the first row is called where there are no lines: 1, or 0 for what comes from Python.
-    trimmed
-        Whether it is known of all cells, which are text, that none has spaces around it or a control character in it.
     """
 
     source: str
@@ -80,7 +77,6 @@ class Sheet:
     columns: tuple[pl.Series, ...]
     lines: NDArray[np.int64] | None
     first_row: int = 1
-    trimmed: bool = False
 
     def place(self, row: int) -> str:
         """Where a row stands in the user's file; rows of Parquet are counted from 1, those of Python from 0."""
@@ -181,7 +177,7 @@ def _bytes_of(source: str, *, begin: bool = False) -> bytes:
 
 def _first_lines(file: BinaryIO) -> bytes:
     raw = b""
-    while more := file.read(_BEGINNING):
+    while more := file.read(_BYTES_AT_A_TIME):
         raw += more
         lines = raw.splitlines(keepends=True)
         # The last one may go on, or have half of its line end.
@@ -258,8 +254,7 @@ def _text_sheet(source: str, text: bytes, *, header: bool) -> Sheet:
         numbers = np.arange(1, shape[0] + 1)
     cells = _cut(source, text, shape, separator=separator)
     names = tuple(str(place + 1) for place in range(shape[1]))
-    trimmed = _is_trimmed(text, separator.encode())
-    bare = Sheet(source, source, names, tuple(cells.get_columns()), numbers, trimmed=trimmed)
+    bare = Sheet(source, source, names, tuple(cells.get_columns()), numbers)
     return with_header(bare) if header else bare
 
 
@@ -281,7 +276,7 @@ def _regular_shape(text: bytes, separator: bytes) -> tuple[int, int] | None:
         return None
     rows, begin = 0, 0
     while begin < len(text):
-        end = text.find(b"\n", begin + _COUNTED_AT_A_TIME)
+        end = text.find(b"\n", begin + _BYTES_AT_A_TIME)
         end = len(text) if end < 0 else end
         part = np.frombuffer(text, dtype=np.uint8, count=end - begin, offset=begin)
         ends, places = np.flatnonzero(part == ord("\n")), np.flatnonzero(part == ord(separator))
@@ -292,21 +287,6 @@ def _regular_shape(text: bytes, separator: bytes) -> tuple[int, int] | None:
         if (places[cuts::cuts] < ends).any() or (places[cuts - 1 : -1 : cuts] > ends).any():
             return None
     return rows, cuts + 1
-
-
-def _is_trimmed(text: bytes, separator: bytes) -> bool:
-    """Say whether no cell can have spaces around it or a control character in it; False where that is not known."""
-    if not text.isascii() or b"\x7f" in text or b'"' in text:
-        return False
-    letters = np.frombuffer(text, dtype=np.uint8)
-    low = sum(
-        np.count_nonzero(letters[begin : begin + _COUNTED_AT_A_TIME] < ord(" "))
-        for begin in range(0, len(letters), _COUNTED_AT_A_TIME)
-    )
-    tabs = text.count(b"\t") if separator == b"\t" else 0
-    edges = (b" \n", b"\n ", separator + b" ", b" " + separator)
-    spaced = b" " in text and (b" " in (text[:1], text[-1:]) or any(edge in text for edge in edges))
-    return low == text.count(b"\n") + tabs and not spaced
 
 
 def _checked_lines(source: str, text: str, separator: str) -> tuple[bytes, NDArray[np.int64], int]:
@@ -563,7 +543,6 @@ def _degrees(frame: Any, source: str) -> list[tuple[str, pl.Series]]:
 
 
 DECIMAL_COMMA = r"^[+-]?\d*,\d+$"
-LONGEST_SHOWN = 40
 
 # The largest capacity or demand: a number above it is a mistake.
 MOST_UNITS = 1_000_000_000
@@ -635,7 +614,7 @@ def _quoted(value: Any) -> str:
     if value is None or not str(value).strip():
         return "an empty cell"
     text = str(value).strip()
-    shown = text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
+    shown = text if len(text) <= 40 else text[:40] + "..."
     return repr(shown) if isinstance(value, str) else shown
 
 
@@ -667,7 +646,7 @@ def texts(sheet: Sheet, column: int) -> pl.Series:
     kind = series.dtype
     if not (kind in (pl.String, pl.Categorical, pl.Enum, pl.Null) or kind.is_integer()):
         raise _wrong_kind(sheet, column, expected="text or whole numbers")
-    return series if sheet.trimmed else series.cast(pl.String).fill_null("").str.strip_chars()
+    return series.cast(pl.String).fill_null("").str.strip_chars()
 
 
 def _wrong_kind(sheet: Sheet, column: int, *, expected: str) -> InputError:
@@ -692,8 +671,6 @@ def filled_series(sheet: Sheet, column: int, *, expected: str) -> pl.Series:
     """Return `filled_texts` as a column."""
     values = texts(sheet, column)
     refuse(sheet, column, where=values == "", expected=expected, advice="fill it in", public=True)
-    if sheet.trimmed:
-        return values
     # An id with a line break in it (Parquet allows it) could not be written to CSV and found again.
     odd = values.str.contains(r"\p{Cc}")
     refuse(

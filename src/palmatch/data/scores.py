@@ -47,8 +47,6 @@ UNLISTED = 0.0
 MATRIX_SUFFIX = ".in"
 # The utility of the lowest score: what is hardly wanted is still better than going without.
 FLOOR = 0.01
-# A utility has about 16 digits, of which converting a score back and forth loses one or two.
-_DIGITS = 12
 
 SCORE_COLUMNS = ("paper", "user", "score")
 _CONSTRAINTS = ("paper", "user", "constraint")
@@ -90,8 +88,9 @@ def as_score(utilities: Any, bounds: Range) -> Any:
     """
     low, high = bounds
     found = low + (high - low) * (utilities - FLOOR) / (1 - FLOOR)
-    # Adding 0.0 turns -0.0 into 0.0.
-    return np.round(found, _DIGITS - math.ceil(math.log10(high - low))) + 0.0
+    # A utility has about 16 digits, of which converting a score back and forth loses one or two. Adding 0.0 turns -0.0
+    # into 0.0.
+    return np.round(found, 12 - math.ceil(math.log10(high - low))) + 0.0
 
 
 def is_scores(sheet: Sheet) -> bool:

@@ -56,8 +56,6 @@ _CLOCKS: Final = ("%H:%M:%S%.f", "%H:%M", "%I:%M:%S%.f %p", "%I:%M %p")
 _USUAL: Final = "%Y-%m-%d %H:%M:%S"
 _FORMATS: Final = tuple(f"{date} {clock}" for date in _DATES for clock in _CLOCKS)
 _PLAUSIBLE: Final = (datetime(1900, 1, 1), datetime(2100, 1, 1))
-# Rows in whose times the file's notations are looked for.
-_SAMPLE: Final = 1000
 _NEW_YORK_CLOCKS: Final = (None, "UTC", "Etc/UTC", "America/New_York", "US/Eastern")
 
 UNREADABLE_TIME: Final = "unreadable time"
@@ -247,7 +245,7 @@ def _scan(path: Path) -> tuple[pl.LazyFrame, dict[str, str]]:
 
 def _typed(rows: pl.LazyFrame, columns: dict[str, str], *, source: str) -> pl.LazyFrame:
     """Return times on New York's clock, null where unreadable, and degrees, NaN where there are none."""
-    kinds, sample = rows.collect_schema(), rows.head(_SAMPLE).collect()
+    kinds, sample = rows.collect_schema(), rows.head(1000).collect()
     times = {
         role: _times(sample[columns[role]], source=source) for role in (PICKUP_TIME, DROPOFF_TIME) if role in columns
     }

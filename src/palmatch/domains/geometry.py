@@ -28,20 +28,16 @@ SMALLEST_UTILITY = 1e-300
 # Beyond this many alpha utilities may be as small as they get, and equal.
 FLAT = 650.0
 
-_LOG2_E = 1.4426950408889634
-# ln 2 in two parts, the first with so few digits that whole multiples of it are exact.
-_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-# Adding and subtracting it rounds to a whole number.
-_ROUNDER = 6755399441055744.0
-_LOWEST = -700.0
 
-
-def _exponential(exponent: float) -> float:
+@numba.njit(cache=True, nogil=True)
+def exponential(exponent):  # type: ignore[no-untyped-def]  # compiled
     """Return e^x for x <= 0, to within two units in the last place; 2^k times a polynomial of what is left."""
-    exponent = max(exponent, _LOWEST)
-    shifted = exponent * _LOG2_E + _ROUNDER
-    power = shifted - _ROUNDER
-    rest = (exponent - power * _LN2_HIGH) - power * _LN2_LOW
+    exponent = max(exponent, -700.0)
+    # Adding and subtracting 1.5 * 2^52 rounds x / ln 2 to a whole number.
+    shifted = exponent * 1.4426950408889634 + 6755399441055744.0
+    power = shifted - 6755399441055744.0
+    # ln 2 in two parts, the first with so few digits that whole multiples of it are exact.
+    rest = (exponent - power * 6.93147180369123816490e-01) - power * 1.90821492927058770002e-10
     series = rest * (1.0 / 6227020800.0) + 1.0 / 479001600.0
     series = series * rest + 1.0 / 39916800.0
     series = series * rest + 1.0 / 3628800.0
@@ -54,39 +50,31 @@ def _exponential(exponent: float) -> float:
     series = series * rest + 1.0 / 6.0
     series = series * rest + 0.5
     # The whole number is in the last bits of what was rounded: no conversion, so that processors do several at a time.
-    scale: float = np.int64((np.float64(shifted).view(np.int64) + 1023) << 52).view(np.float64)
+    scale = np.int64((np.float64(shifted).view(np.int64) + 1023) << 52).view(np.float64)
     return (1.0 + (rest + rest * rest * series)) * scale
 
 
-exponential = numba.njit(cache=True, nogil=True)(_exponential)
-
-
-def _fill_exponentials(exponents: FloatArray, values: FloatArray) -> None:
+@numba.njit(cache=True, nogil=True)
+def _fill_exponentials(exponents, values):  # type: ignore[no-untyped-def]  # compiled
     for place in range(len(exponents)):
         values[place] = exponential(exponents[place])
-
-
-_filled_exponentials = numba.njit(cache=True, nogil=True)(_fill_exponentials)
 
 
 def exponentials(exponents: FloatArray) -> FloatArray:
     """Return e^x for each of some x <= 0, of any shape."""
     values = np.empty(exponents.size)
-    _filled_exponentials(np.ravel(exponents), values)
+    _fill_exponentials(np.ravel(exponents), values)
     return values.reshape(exponents.shape)
 
 
-def _worth(distance: float, slope: float) -> float:
+@numba.njit(cache=True, nogil=True)
+def worth(distance, slope):  # type: ignore[no-untyped-def]  # compiled
     """Return the utility at a distance; `slope` is -1 / alpha."""
     return max(exponential(distance * slope), SMALLEST_UTILITY)
 
 
-worth = numba.njit(cache=True, nogil=True)(_worth)
-
-
-def _fill_table(
-    east: FloatArray, north: FloatArray, places: FloatArray, columns: IntArray, slope: float, table: FloatArray
-) -> None:
+@numba.njit(cache=True, nogil=True)
+def _fill_table(east, north, places, columns, slope, table):  # type: ignore[no-untyped-def]  # compiled
     # Side by side, so that processors compute several at a time.
     there_east, there_north = np.empty(len(columns)), np.empty(len(columns))
     for column in range(len(columns)):
@@ -98,31 +86,24 @@ def _fill_table(
             out[column] = worth(distance, slope)
 
 
-_filled_table = numba.njit(cache=True, nogil=True)(_fill_table)
-
-
-def _fill_pairs(
-    east: FloatArray, north: FloatArray, places: FloatArray, columns: IntArray, slope: float, values: FloatArray
-) -> None:
+@numba.njit(cache=True, nogil=True)
+def _fill_pairs(east, north, places, columns, slope, values):  # type: ignore[no-untyped-def]  # compiled
     for row in range(len(east)):
         place = columns[row]
         values[row] = worth(abs(east[row] - places[place, 0]) + abs(north[row] - places[place, 1]), slope)
 
 
-_filled_pairs = numba.njit(cache=True, nogil=True)(_fill_pairs)
-
-
 def utility_table(types: FloatArray, places: FloatArray, columns: IntArray, alpha: float) -> FloatArray:
     """Return the utility of every one of `places[columns]` to every type, whose first two numbers are a place too."""
     table = np.empty((len(types), len(columns)))
-    _filled_table(*_coordinates(types), places, columns, -1.0 / alpha, table)
+    _fill_table(*_coordinates(types), places, columns, -1.0 / alpha, table)
     return table
 
 
 def utility_of_pairs(types: FloatArray, places: FloatArray, columns: IntArray, alpha: float) -> FloatArray:
     """Return the utility to each type of one place, `places[columns[i]]` to type i."""
     values = np.empty(len(types))
-    _filled_pairs(*_coordinates(types), places, columns, -1.0 / alpha, values)
+    _fill_pairs(*_coordinates(types), places, columns, -1.0 / alpha, values)
     return values
 
 
@@ -150,9 +131,6 @@ _GRID = _compiled(
     grid.spot_of,
 )
 
-# Places that one thread does at a time.
-_AT_A_TIME = 1 << 15
-
 _spot_of, _per_degree = _GRID["spot_of"], _GRID["metres_per_degree_east"]
 
 
@@ -172,7 +150,7 @@ def spots_of(
         places = (latitude[some], longitude[some], squares[some], edges[some])
         _fill_spots(places, spacing, origin[0], origin[1], found[some])
 
-    spread(fill, len(found), at_a_time=_AT_A_TIME)
+    spread(fill, len(found))
     return found
 
 
@@ -200,13 +178,6 @@ def _fill_spots(places, spacing, origin_latitude, origin_longitude, found):  # t
 def _fill_per_degree(rows, edges, latitude, found):  # type: ignore[no-untyped-def]  # compiled
     for place in range(len(rows)):
         found[place] = _per_degree(rows[place], edges[place], latitude)
-
-
-# Squares that one thread does at a time.
-_AT_A_TIME = 64
-
-# No more cells than this many times the places, and this many.
-_CELLS_EACH, _FEW_CELLS = 4, 1024
 
 
 class PublicPlaces:
@@ -272,7 +243,7 @@ class Surroundings:
     def of(cls, places: FloatArray, reach: float) -> Surroundings:
         """Sort places, given from west to east, into cells."""
         low, high = (np.array([extreme(column) for column in places.T]) for extreme in (np.min, np.max))
-        most, size = max(_CELLS_EACH * len(places), _FEW_CELLS), reach
+        most, size = max(4 * len(places), 1024), reach
         # A few places far away must not make very many cells.
         while np.prod((high - low) // size + 1) > most:
             size *= 2
@@ -299,7 +270,7 @@ class Surroundings:
         spread(
             lambda *some: fill_sums(some, corners, self.places, self.reach, cells, grid, weights),
             len(corners),
-            at_a_time=_AT_A_TIME,
+            at_a_time=64,
         )
         return weights
 

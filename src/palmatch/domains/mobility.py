@@ -13,14 +13,13 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyproj
 from numpy.typing import ArrayLike, NDArray
-from pyproj import Geod
 
 from palmatch.data.files import (
     FilePath,
@@ -59,13 +58,9 @@ LATITUDE = "a latitude in degrees between -90 and 90"
 LONGITUDE = "a longitude in degrees between -180 and 180"
 EXCHANGE = "latitude and longitude look swapped, so exchange the names of the two columns"
 
-# South of this parallel there is only Antarctica, and in the north few live beyond the polar
-# circle.
-ANTARCTICA = -60.0
-POLAR_CIRCLE = 66.5
-
-FAR_APART_KM = 1000.0
-CLOSE_KM = 200.0
+# Squares are counted from here, everywhere and for good. For privacy any fixed place will do. This one was picked among
+# several because `published` then comes near earlier figures on one real window; README says so beside its results.
+ORIGIN = (41.0, -74.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +158,8 @@ def _positions(sheet: Sheet, *, north: int, east: int) -> tuple[NDArray[np.float
     nowhere = (latitude == 0) & (longitude == 0)
     missing = "a position other than (0, 0), which is how a missing one is often written"
     refuse(sheet, north, where=nowhere, expected=missing, advice="give the position or remove the row")
-    antarctic = latitude < ANTARCTICA
+    # South of this parallel there is only Antarctica.
+    antarctic = latitude < -60.0
     if 2 * antarctic.sum() > len(latitude):
         inhabited = "most latitudes to be north of Antarctica"
         refuse(sheet, north, where=antarctic, expected=inhabited, advice=EXCHANGE)
@@ -179,50 +175,8 @@ def _edges(sheet: Sheet, column: int | None) -> NDArray[np.float64] | None:
     return values
 
 
-def check_not_swapped(agents: Points, resources: Points) -> None:
-    """Refuse two files that lie far apart but would meet if one of them had latitude and longitude exchanged.
-
-    Each file on its own may look right: Paris exchanged is a place off the coast of Somalia.
-    """
-    here, there = _middle(agents), _middle(resources)
-    apart = _distance_km(here, there)
-    if apart <= FAR_APART_KM or _distance_km(here[::-1], there) >= CLOSE_KM:
-        return
-    if abs(here[0]) > POLAR_CIRCLE >= abs(there[0]):
-        culprit = f"{agents.source} looks swapped, so exchange the names of its two columns"
-    elif abs(there[0]) > POLAR_CIRCLE >= abs(here[0]):
-        culprit = f"{resources.source} looks swapped, so exchange the names of its two columns"
-    else:
-        culprit = "one of them looks swapped, so exchange the names of the two columns in the wrong one"
-    raise InputError(
-        f"{agents.source} and {resources.source} lie over {FAR_APART_KM:,.0f} km apart but would meet if latitude and "
-        f"longitude were exchanged in one of them, expected both about the same place; {culprit}."
-    )
-
-
-def _middle(points: Points) -> tuple[float, float]:
-    return float(np.median(points.latitude)), float(np.median(points.longitude))
-
-
-def _distance_km(first: tuple[float, ...], second: tuple[float, ...]) -> float:
-    """Great-circle distance between two (latitude, longitude); infinite where a latitude is none."""
-    if abs(first[0]) > 90 or abs(second[0]) > 90:
-        return float("inf")
-    return float(Geod(ellps="sphere").inv(first[1], first[0], second[1], second[0])[2]) / 1000
-
-
-# The flat map is centred on the vehicles; up to here from the centre, distances are true to 0.5 %.
-LARGEST_RADIUS = 1_000_000.0
-
-# Squares are counted from here, everywhere and for good. For privacy any fixed place will do. This one was picked among
-# several because `published` then comes near earlier figures on one real window; README says so beside its results.
-ORIGIN = (41.0, -74.0)
-
-# How many standard deviations of the Gaussian kernel count; what share of agents may stand anywhere.
-_KERNEL_REACH, _EVEN = 4.0, 0.1
-
-# Places that one thread does at a time.
-_AT_A_TIME = 1 << 15
+# What share of agents may stand anywhere in their square.
+_EVEN = 0.1
 
 Places: TypeAlias = Points | ArrayLike | Any
 
@@ -261,11 +215,6 @@ class City:
     likely: PublicPlaces | None = None
     # Where the public places come from that the prior was computed from, if it was.
     prior_source: str = ""
-    known: PublicPlaces = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        """Remember what is computed of the vehicles' places."""
-        object.__setattr__(self, "known", PublicPlaces(self.vehicles))
 
     @property
     def places(self) -> FloatArray:
@@ -323,9 +272,10 @@ class City:
     def priors(self, regions: Sequence[Region]) -> list[FloatArray]:
         """Return how likely agents are to stand at each possible place: near vehicles, or near what `likely` holds.
 
-        A Gaussian kernel at each place, its standard deviation half the distance of the fifth nearest; a tenth uniform.
+        A Gaussian kernel at each place, its standard deviation half the distance of the fifth nearest, up to four of
+        them from the square; a tenth uniform.
         """
-        places = self.known if self.likely is None else self.likely
+        places = PublicPlaces(self.vehicles) if self.likely is None else self.likely
         width = max(places.apart / 2, self.spacing)
         squares = [of_kind(region, Square) for region in regions]
         known = _known_corners(self.latitude, self.longitude, self.origin)
@@ -336,7 +286,7 @@ class City:
         result: list[FloatArray] = [np.empty(0)] * len(squares)
         for edge in np.unique(edges).tolist():
             same = np.flatnonzero(edges == edge)
-            around = Surroundings.of(places.ranked, edge * 0.75 + _KERNEL_REACH * width)
+            around = Surroundings.of(places.ranked, edge * 0.75 + 4.0 * width)
             weights = around.gaussian_sums(corners[same], _offsets(edge, self.spacing), self.axis(edge), width)
             even, total = 1.0 / weights.shape[1], weights.sum(axis=1, keepdims=True)
             nowhere = total < 1e-12
@@ -452,7 +402,6 @@ def problem(
     _check_grid(edges, spacing)
 
     def projected() -> tuple[float, float, FloatArray, FloatArray]:
-        check_not_swapped(agent_points, cars)
         middle = middle_of(cars)
         places, parked = (metres_of(points, *middle) for points in (agent_points, cars))
         return *middle, places, parked
@@ -462,11 +411,9 @@ def problem(
         return squares, spots_of(agent_points.latitude, agent_points.longitude, squares, edges, float(spacing), origin)
 
     (latitude, longitude, places, parked), (squares, spots) = both(projected, in_squares)
-    guess = None
-    if likely is not None:
-        guess = PublicPlaces(metres_of(_as_points(likely, "likely", "resources"), latitude, longitude))
+    known = parked if likely is None else metres_of(_as_points(likely, "likely", "resources"), latitude, longitude)
     source = "" if likely is None else likely.source if isinstance(likely, Points) else "the given likely places"
-    city = City(parked, float(alpha), float(spacing), latitude, longitude, origin, guess, source)
+    city = City(parked, float(alpha), float(spacing), latitude, longitude, origin, PublicPlaces(known), source)
     problem = make_problem(
         city,
         np.column_stack((places, edges, squares, spots)),
@@ -541,23 +488,16 @@ def _axis(edge: float, spacing: float) -> FloatArray:
 
 def _different_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
     """Return what `np.unique(rows, axis=0, return_inverse=True)` returns, for rows (edge, column, row)."""
-    # Column by column: numpy goes along three short rows at a time otherwise.
-    edges, columns, places = np.ascontiguousarray(rows.T)
-    low = [values.min() for values in (edges, columns, places)]
-    wide, high = (int(values.max() - least) + 1 for values, least in zip((columns, places), low[1:], strict=True))
-    if (edges == low[0]).all() and wide * high <= 4 * len(rows):
-        # One edge, and squares so near to each other that they can be counted.
-        number = ((columns - low[1]) * high + (places - low[2])).astype(np.int64)
-        met = np.flatnonzero(np.bincount(number, minlength=wide * high))
-        place = np.zeros(wide * high, dtype=np.int64)
-        place[met] = np.arange(len(met))
-        return np.column_stack((np.full(len(met), low[0]), low[1] + met // high, low[2] + met % high)), place[number]
-    order = np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))
-    ordered = rows[order]
-    new = np.concatenate(([True], (ordered[1:] != ordered[:-1]).any(axis=1)))
-    index = np.empty(len(rows), dtype=np.int64)
-    index[order] = np.cumsum(new) - 1
-    return ordered[new], index
+    edges, edge = np.unique(rows[:, 0], return_inverse=True)
+    squares = rows[:, 1:].astype(np.int64)
+    low, (wide, high) = squares.min(axis=0), np.ptp(squares, axis=0) + 1
+    if int(wide) * int(high) * len(edges) >= 1 << 63:
+        return np.unique(rows, axis=0, return_inverse=True)
+    # One number for each square: sorting three columns takes several times as long.
+    squares -= low
+    number, index = np.unique((edge * wide + squares[:, 0]) * high + squares[:, 1], return_inverse=True)
+    column, row = number // high % wide + low[0], number % high + low[1]
+    return np.column_stack((edges[number // (wide * high)], column, row)), index
 
 
 @lru_cache(maxsize=32)
@@ -608,14 +548,15 @@ def metres_of(points: Points, latitude: float, longitude: float) -> FloatArray:
         east, north = projection(points.longitude[first:last], points.latitude[first:last])
         places[first:last, 0], places[first:last, 1] = east, north
 
-    spread(project, len(places), at_a_time=_AT_A_TIME)
-    # In this form NaN counts as far as well.
-    far = np.flatnonzero(~(places[:, 0] ** 2 + places[:, 1] ** 2 <= LARGEST_RADIUS**2))
+    spread(project, len(places))
+    # Up to here from the centre, distances on the flat map are true to 0.5 %. In this form NaN counts as far as well.
+    far = np.flatnonzero(~(places[:, 0] ** 2 + places[:, 1] ** 2 <= 1e6**2))
     if len(far):
         row = far[0]
         raise InputError(
-            f"{points.source}: {points.ids[row]!r} is more than {LARGEST_RADIUS / 1000:,.0f} km from the middle "
-            f"({latitude:g}, {longitude:g}): check the position, or match each city by itself."
+            f"{points.source}: {points.ids[row]!r} is more than 1,000 km from the middle ({latitude:g}, "
+            f"{longitude:g}): check the position, exchange latitude and longitude where they are swapped in one of the "
+            "files, or match each city by itself."
         )
     return places
 

@@ -44,10 +44,6 @@ from palmatch.problem import FloatArray, IntArray, Problem, Region, for_all_agen
 # another type of the region would choose impossible for its representative, whose choices hide every agent's.
 LEAST = 0.01
 
-# Possible origins and possible destinations are as many parts of an edge apart, unless a spacing is given: a region has
-# the product of both.
-_PARTS = 2
-
 # Possible trips of a region beyond this take gigabytes.
 _MOST_TYPES = 20_000
 
@@ -172,7 +168,7 @@ def rides(
     edges = np.full(len(starts.ids), float(edge))
     if starts.edge is not None:
         edges = np.where(np.isnan(starts.edge), edges, starts.edge)
-    apart = float(edges.max()) / _PARTS if spacing is None else float(spacing)
+    apart = float(edges.max()) / 2 if spacing is None else float(spacing)
     _check_sizes(edges, apart)
     plain, types = _rides_of(ends, edges, apart, origin)
     regions = plain.region_of(types)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -75,6 +75,10 @@ class ScoreTable:
             table[~public] = np.where(own == 0.0, self.unlisted, own)
         return table
 
+    @property
+    def _rows(self) -> _Own:
+        return _Own(self.own.indptr, self.own.indices, self.own.data, self.unlisted)
+
     def _place(self, number: int) -> IntArray:
         """Return the column of each paper in a region's table."""
         place = np.full(self.own.shape[1], len(self.columns[number]), dtype=np.int64)
@@ -113,7 +117,7 @@ class ScoreTable:
             some = np.flatnonzero(public & (types[:, 0] == number))
             gained[some] = self.possible[number][row[some] - self.start[number], self._place(number)[columns[some]]]
         own = np.flatnonzero(~public)
-        _entries(row[own] - self.start[-1], columns[own], *_parts(self.own), self.unlisted, own, gained)
+        _entries(row[own] - self.start[-1], columns[own], self._rows, own, gained)
         return gained
 
     def nearest(self, region: Region, types: FloatArray) -> IntArray:
@@ -131,34 +135,38 @@ class ScoreTable:
             found[agents] = self.near[row[agents] - self.start[-1]]
             return found
         above = self.possible[number] - self.unlisted
-        _nearest(
-            row[agents] - self.start[-1], *_parts(self.own), self.unlisted, self._place(number),
-            np.ascontiguousarray(above.T), (above**2).sum(axis=1), agents, found,
-        )  # fmt: skip
+        above, squares = np.ascontiguousarray(above.T), (above**2).sum(axis=1)
+        _nearest(row[agents] - self.start[-1], self._rows, self._place(number), above, squares, agents, found)
         return found
 
 
-def _parts(rows: Any) -> tuple[NDArray[Any], NDArray[Any], FloatArray]:
-    return rows.indptr, rows.indices, rows.data
+class _Own(NamedTuple):
+    """Agents' utilities in CSR for compiled loops: row n has `values[start[n]:start[n + 1]]` of `papers`, ascending."""
+
+    start: NDArray[Any]
+    papers: NDArray[Any]
+    values: FloatArray
+    unlisted: float
 
 
 @numba.njit(cache=True, nogil=True)
-def _entries(rows, columns, start, papers, values, unlisted, places, gained):  # type: ignore[no-untyped-def]  # compiled
-    """Write the utility of one paper for each of some rows; of a row, papers are in ascending order."""
+def _entries(rows, columns, own, places, gained):  # type: ignore[no-untyped-def]  # compiled
+    """Write the utility of one paper for each of some rows."""
     for index in range(len(rows)):
-        low, end = start[rows[index]], start[rows[index] + 1]
+        low, end = own.start[rows[index]], own.start[rows[index] + 1]
         high = end
         while low < high:
             middle = (low + high) // 2
-            if papers[middle] < columns[index]:
+            if own.papers[middle] < columns[index]:
                 low = middle + 1
             else:
                 high = middle
-        gained[places[index]] = values[low] if low < end and papers[low] == columns[index] else unlisted
+        found = low < end and own.papers[low] == columns[index]
+        gained[places[index]] = own.values[low] if found else own.unlisted
 
 
 @numba.njit(cache=True, nogil=True)
-def _nearest(rows, start, papers, values, unlisted, place, above, squares, places, found):  # type: ignore[no-untyped-def]  # compiled
+def _nearest(rows, own, place, above, squares, places, found):  # type: ignore[no-untyped-def]  # compiled
     """Write which type is nearest to each of some rows: |a - t|² = |a|² - 2 a·t + |t|², and |a|² is the same for all t.
 
     `above` has a row for each paper that a type lists, and one of zeros for all others: what types are worth above
@@ -167,8 +175,8 @@ def _nearest(rows, start, papers, values, unlisted, place, above, squares, place
     product = np.empty(above.shape[1])
     for index in range(len(rows)):
         product[:] = 0.0
-        for entry in range(start[rows[index]], start[rows[index] + 1]):
-            column, more = place[papers[entry]], values[entry] - unlisted
+        for entry in range(own.start[rows[index]], own.start[rows[index] + 1]):
+            column, more = place[own.papers[entry]], own.values[entry] - own.unlisted
             for kind in range(len(product)):
                 product[kind] += more * above[column, kind]
         best = 0
@@ -179,18 +187,18 @@ def _nearest(rows, start, papers, values, unlisted, place, above, squares, place
 
 
 @numba.njit(cache=True, nogil=True)
-def _differs(start, papers, values, unlisted, place, table, near, members, result):  # type: ignore[no-untyped-def]  # compiled
+def _differs(own, place, table, near, members, result):  # type: ignore[no-untyped-def]  # compiled
     """Write which of some rows are not exactly those of a table that are near them."""
     lengths = np.zeros(len(table), dtype=np.int64)
     for kind in range(len(table)):
         for column in range(table.shape[1]):
-            lengths[kind] += table[kind, column] != unlisted
+            lengths[kind] += table[kind, column] != own.unlisted
     for index in range(len(members)):
         agent, kind, listed = members[index], near[index], 0
-        for entry in range(start[agent], start[agent + 1]):
-            there = table[kind, place[papers[entry]]]
-            result[agent] |= there != values[entry]
-            listed += there != unlisted
+        for entry in range(own.start[agent], own.start[agent + 1]):
+            there = table[kind, place[own.papers[entry]]]
+            result[agent] |= there != own.values[entry]
+            listed += there != own.unlisted
         # A type may also have papers that its agent has no score for.
         result[agent] |= listed != lengths[kind]
 
@@ -342,5 +350,5 @@ def _nearest_of_agents(domain: ScoreTable, types: FloatArray) -> tuple[IntArray,
         members = np.flatnonzero(types[:, 0] == number)
         near[members] = domain.nearest(region, types[members])
         place, table = domain._place(number), domain.possible[number]
-        _differs(*_parts(domain.own), domain.unlisted, place, table, near[members], members, differs)
+        _differs(domain._rows, place, table, near[members], members, differs)
     return near, np.flatnonzero(differs).tolist()

@@ -58,7 +58,7 @@ PRIVATE_FOLDER: Final = "do-not-publish"
 _LARGEST_EDGE: Final = 100_000
 
 # Lengths of a degree near New York, along the streets.
-_METRES: Final = np.array((city.METRES_PER_DEGREE_NORTH, city.METRES_PER_DEGREE_EAST))
+_METRES: Final = np.array(city.METRES_PER_DEGREE)
 
 # A square has so many points along an edge where a vehicle may stand, at most so many metres apart.
 _GRID, _APART = 11, 500.0
