@@ -202,13 +202,15 @@ class _Search:
     def step(self) -> None:
         """Take one step of all three: channels against the current prices, prices against the extrapolated use."""
         before_filled, before_used = self.filled.copy(), self.used.copy()
+        # While all columns are zero nothing else moves, and prices would fall without bound in longer and longer steps.
+        checks = self.steps % _CHECK == 0 or not (self.minima >= 0).any()
         moved = _primal_step(
             self.layout,
             Iterate(self.channels, self.minima, self.multipliers, self.prices, self.filled, self.used),
             self.length / self.balance,
             self.length,
             self.channels_sum,
-            self._active_columns(self.multipliers, self.prices) if self._to_check() else self.none,
+            self._active_columns(self.multipliers, self.prices) if checks else self.none,
             self.moving,
         )
         step, after = self.length * self.balance, (np.empty_like(self.multipliers), np.empty_like(self.prices))
@@ -220,15 +222,12 @@ class _Search:
         self.total += self.length
         self.steps += 1
         self.since += 1
-        self._adapt(self.balance * moved + (one[0] + other[0]) / self.balance, one[1] + other[1])
-
-    def _to_check(self) -> bool:
-        # While all columns are zero nothing else moves, and prices would fall without bound in longer and longer steps.
-        return self.steps % _CHECK == 0 or not (self.minima >= 0).any()
-
-    def _adapt(self, moved: float, interaction: float) -> None:
-        """Choose the next step's length: short enough that the last moves would not have worked against each other."""
-        number = self.steps + 1.0
+        # The next step is short enough that the last moves would not have worked against each other.
+        moved, interaction, number = (
+            self.balance * moved + (one[0] + other[0]) / self.balance,
+            one[1] + other[1],
+            self.steps + 1.0,
+        )
         most = moved / (2 * abs(interaction)) if interaction else inf
         self.length = min((1 - number**-0.3) * most, (1 + number**-0.6) * self.length)
 

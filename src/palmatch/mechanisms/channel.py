@@ -115,12 +115,7 @@ def normalised_prior(region: RegionView, prior: FloatArray | None) -> FloatArray
 
 def constant_channel(region: RegionView, *, prior: FloatArray | None = None) -> Channel:
     """Return the channel that tells nothing."""
-    return make_channel(region, np.zeros(len(region.types), dtype=np.int64), constant_chances(), prior=prior)
-
-
-def constant_chances() -> IntArray:
-    """Return the chances of the one report that every agent of the one cell gives."""
-    return np.full((1, 1), GRID, dtype=np.int64)
+    return make_channel(region, np.zeros(len(region.types), dtype=np.int64), np.full((1, 1), GRID), prior=prior)
 
 
 def randomised_response(cells: int, epsilon: float) -> IntArray:
@@ -129,8 +124,7 @@ def randomised_response(cells: int, epsilon: float) -> IntArray:
     With w >= GRID / (e^ε + m - 1), what is left for the own cell is GRID - (m - 1) w <= e^ε w.
     """
     if cells == 1:
-        return constant_chances()
-    _check(epsilon)
+        return np.full((1, 1), GRID, dtype=np.int64)
     # Two units more than the quotient: above it whatever way the floating point rounded.
     other = int(GRID / (power(epsilon) * (1 - 1e-15) + cells - 1)) + 2
     chances = np.full((cells, cells), other, dtype=np.int64)
@@ -144,12 +138,12 @@ def enforce_epsilon(wanted: FloatArray, epsilon: float) -> IntArray:
     Rows are drawn towards their common average by the least share that brings all ratios within e^ε, then rounded, and
     then tried in whole numbers; if rounding broke the guarantee, a little more. At a share of 1 all rows are the same.
     """
-    _check(epsilon)
+    ratio = power(epsilon)
     if not (np.isfinite(wanted).all() and (wanted >= 0).all() and (wanted.sum(axis=1) > 0).all()):
         raise InputError("Expected chances of at least 0, and some above 0 for every cell.")
     rows = wanted / wanted.sum(axis=1, keepdims=True)
     average = rows.mean(axis=0)
-    excess = np.maximum(rows.max(axis=0) - power(epsilon) * rows.min(axis=0), 0.0)
+    excess = np.maximum(rows.max(axis=0) - ratio * rows.min(axis=0), 0.0)
     room = average * expm1(min(epsilon, _LARGEST_POWER))
     share = float(np.divide(excess, excess + room, out=np.zeros_like(room), where=excess > 0).max())
     more = 1e-12
@@ -174,13 +168,10 @@ def _whole(rows: FloatArray) -> IntArray:
 
 
 def power(epsilon: float) -> float:
-    """Return e^ε, or next to the largest floating-point number where that is larger."""
-    return exp(min(epsilon, _LARGEST_POWER))
-
-
-def _check(epsilon: float) -> None:
+    """Return e^ε, or next to the largest floating-point number where that is larger; an ε too small is refused."""
     if not epsilon >= SMALLEST:
         raise InputError(f"Expected epsilon of at least {SMALLEST:g} for a report, got epsilon={epsilon:g}.")
+    return exp(min(epsilon, _LARGEST_POWER))
 
 
 def posterior_means(utilities: FloatArray, cells: IntArray, chances: FloatArray, weight: FloatArray) -> FloatArray:

@@ -52,7 +52,12 @@ def choose_channels(
     sizes = [(len(one.prior), len(one.region.resources)) for one in wanting]
     if not fits_lp(sizes) or all(one.epsilon < SMALLEST for one in wanting):
         return response_channels(populations)
-    program = program_of_populations(wanting, capacities)
+    # A unit counts as an agent.
+    groups = [
+        Group(str(region.region), units, epsilon, prior, region.utilities, region.resources)
+        for region, epsilon, units, prior in wanting
+    ]
+    program = make_program(groups, capacities)
     known = iter(
         lp_channels(
             program,
@@ -70,15 +75,6 @@ def choose_channels(
 def fits_lp(sizes: Iterable[tuple[int, int]]) -> bool:
     """Tell whether the limit's program is small, of groups with so many (types, resources)."""
     return sum(min(types, MAX_LP_TYPES) * resources for types, resources in sizes) <= MAX_LP_ENTRIES
-
-
-def program_of_populations(populations: Sequence[Population], capacities: FloatArray) -> Program:
-    """Return the limit's program, in which a unit counts as an agent."""
-    groups = [
-        Group(str(region.region), units, epsilon, prior, region.utilities, region.resources)
-        for region, epsilon, units, prior in populations
-    ]
-    return make_program(groups, capacities)
 
 
 def should_run_frank_wolfe(program: Program) -> bool:

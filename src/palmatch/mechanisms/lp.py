@@ -64,8 +64,8 @@ def lp_channels(
     More than `max_types` types of a group are known by as many clusters. The solver begins at `prices`, public ones
     such as those of a sale among agents that know only their region; `frank_wolfe` goes on from its channels.
     """
-    cells = [_clusters(group, max_types, prices) for group in program.groups]
-    small = make_program([_clustered(g, own) for g, own in zip(program.groups, cells, strict=True)], program.capacities)
+    clustered = [_clustered(group, max_types, prices) for group in program.groups]
+    cells, small = [own for own, _ in clustered], make_program([group for _, group in clustered], program.capacities)
     found = solve(small, gap=_GAP, start=prices, most_steps=_MAX_STEPS, progress=None if frank_wolfe else progress)
     tables = [complete_rows(table) for table in found.channels]
     if frank_wolfe:
@@ -119,20 +119,18 @@ def frank_wolfe_tables(
     return list(tables)
 
 
-def _clusters(group: Group, max_types: int, prices: FloatArray) -> IntArray:
-    """Return the cluster of each type by its surplus over public prices: what it would pay more for, and no other."""
-    if len(group.prior) <= max_types:
-        return np.arange(len(group.prior))
-    return cluster_types(np.maximum(group.utilities - prices[group.resources], 0.0), max_types, group.prior)
+def _clustered(group: Group, max_types: int, prices: FloatArray) -> tuple[IntArray, Group]:
+    """Return the cluster of each type, and the group whose types are clusters, with their members' mean utilities.
 
-
-def _clustered(group: Group, cells: IntArray) -> Group:
-    """Return a group whose types are clusters, with the average utilities of their members."""
+    Types are alike by their surplus over public prices: what they would pay more for, and no other.
+    """
+    cells = np.arange(len(group.prior))
+    if len(cells) > max_types:
+        cells = cluster_types(np.maximum(group.utilities - prices[group.resources], 0.0), max_types, group.prior)
     if np.array_equal(cells, np.arange(len(cells))):
-        return group
+        return cells, group
     share, sums = cluster_sums(group.utilities, cells, group.prior)
-    average = sums / np.maximum(share, np.finfo(float).tiny)[:, None]
-    return replace(group, prior=share, utilities=average)
+    return cells, replace(group, prior=share, utilities=sums / np.maximum(share, np.finfo(float).tiny)[:, None])
 
 
 def seat_places(capacities: FloatArray) -> IntArray:

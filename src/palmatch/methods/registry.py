@@ -303,7 +303,7 @@ for _method in (
     Method(
         "once",
         "one private report, then bids on posted prices",
-        mechanism=reports.listed_reports,
+        mechanism=partial(reports.reporting, listed=True),
         matcher=reports.auction,
         reveals=_REPORT,
         live=("bids",),

@@ -129,7 +129,7 @@ def reporting(workspace: Workspace, settings: Settings, *, listed: bool = False)
     With `listed`, a plan that can only be bid with has no column for each resource where it need not.
     """
     problem, budget = workspace.problem, budgets(workspace.problem, settings)
-    listed = listed and lists_suffice(problem)
+    listed = listed and isinstance(problem.domain, SparseUtilities) and lists_suffice(problem)
     key = (budget.tobytes(), settings.step, listed)
     if key not in workspace.plans:
         if key not in workspace.public_plans:
@@ -140,11 +140,6 @@ def reporting(workspace: Workspace, settings: Settings, *, listed: bool = False)
         workspace.plans[key] = replace(known, cell=cell)
     plan: ReportPlan = workspace.plans[key]
     return plan
-
-
-def listed_reports(workspace: Workspace, settings: Settings) -> ReportPlan:
-    """Return the plan of a matcher that needs no column for each resource."""
-    return reporting(workspace, settings, listed=True)
 
 
 def plan_reports(workspace: Workspace, settings: Settings, budget: FloatArray, *, listed: bool) -> ReportPlan:
@@ -173,7 +168,7 @@ def plan_reports(workspace: Workspace, settings: Settings, budget: FloatArray, *
         opening=np.maximum(opening - MARGIN, 0.0) if few and not problem.pairs else opening,
         step=settings.step or (FINE_STEP if few else STEP),
         patience=LONG_PATIENCE if few else PATIENCE,
-        between=_worth_between(problem, channels, populations),
+        between=_worth_between(problem, channels, populations) if problem.pairs else None,
     )
     if not few or problem.pairs or np.median(budget) < TELLS_MUCH:
         return plan
@@ -195,7 +190,7 @@ def exponential_reports(workspace: Workspace, settings: Settings) -> ReportPlan:
         if progress is not None:
             progress(number + 1, len(owners))
     cell, nothing = cells_of(problem, channels, owners, channel_of), np.zeros(problem.resources)
-    between = _worth_between(problem, channels, populations)
+    between = _worth_between(problem, channels, populations) if problem.pairs else None
     return ReportPlan(tuple(channels), owners, channel_of, cell, nothing, between=between)
 
 
@@ -343,7 +338,7 @@ def _worth_between(
     problem: Problem, channels: Sequence[Channel], populations: Sequence[Population]
 ) -> FloatArray | None:
     """Return what agents are worth to each other by all their reports, None where no partner's type matters."""
-    if not problem.pairs or not isinstance(problem.domain, HasPartners):
+    if not isinstance(problem.domain, HasPartners):
         return None
     owners, priors = [one.region for one in populations], [one.prior for one in populations]
     return worth_of_reports(problem.domain, channels, owners, priors)

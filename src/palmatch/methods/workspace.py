@@ -166,7 +166,14 @@ class Workspace:
     def keys(self) -> Keys:
         """What the agents' draws are keyed by: a hash of each public id, no two alike."""
         if self._keys is None:
-            self._keys = distinct_keys(self.problem.agent_ids)
+            self._keys = keys_of(self.problem.agent_ids)
+            ordered = np.sort(self._keys)
+            same = ordered[1:][ordered[1:] == ordered[:-1]]
+            if len(same):
+                one, two = (self.problem.agent_ids[row] for row in np.flatnonzero(self._keys == same[0])[:2].tolist())
+                raise InputError(
+                    f"The ids {one!r} and {two!r} have the same hash and would share draws: rename one of them."
+                )
         return self._keys
 
     def randomness(self, seed: int | None) -> Randomness:
@@ -176,17 +183,6 @@ class Workspace:
     def progress(self, what: str) -> Progress | None:
         """Return a progress function for one part of the work."""
         return of_stage(self.on_progress, what)
-
-
-def distinct_keys(ids: tuple[str, ...]) -> Keys:
-    """Return a key for each id, refusing two ids with one key: their draws would be the same."""
-    keys = keys_of(ids)
-    ordered = np.sort(keys)
-    same = ordered[1:][ordered[1:] == ordered[:-1]]
-    if len(same):
-        one, two = (ids[place] for place in np.flatnonzero(keys == same[0])[:2].tolist())
-        raise InputError(f"The ids {one!r} and {two!r} have the same hash and would share draws: rename one of them.")
-    return keys
 
 
 def budgets(problem: Problem, settings: Settings) -> FloatArray:
