@@ -169,43 +169,28 @@ def test_a_domain_that_was_not_tried_is_refused_when_it_is_played() -> None:
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 
-def test_parts_that_are_missing_are_named() -> None:
-    assert "There are no agents" in complaint(np.empty((0, 3)))
-    assert "There are no resources" in complaint(resource_ids=[])
-    assert "one id per agent, got 1 ids for 4 agents" in complaint(agent_ids=["a"])
+@pytest.mark.parametrize(
+    ("types", "options", "words"),
+    [
+        (np.empty((0, 3)), {}, "There are no agents"),
+        (TYPES, {"resource_ids": []}, "There are no resources"),
+        (TYPES, {"agent_ids": ["a"]}, "one id per agent, got 1 ids for 4 agents"),
+        (TYPES, {"agent_ids": ["a", "b", "c", "b"]}, "The agent id 'b' occurs twice"),
+        (TYPES, {"resource_ids": ["x", "x", "y"]}, "The resource id 'x' occurs twice"),
+        (TYPES, {"epsilon": np.array([1, np.nan, -0.5, 2])}, "got epsilon=-0.5"),
+        (TYPES, {"epsilon": np.ones(3)}, "got shape (3,) for 4 agents"),
+        *((TYPES, {"interest": interest}, f"interest={interest}") for interest in (0, -3, 1.5)),
+        (TYPES, {"truth": TYPES[:2]}, "truth of the shape"),
+        (TYPES[0], {}, "one row of numbers per agent"),
+        *((TYPES, {"resource_ids": list(ids)}, "The domain has 3 resources") for ids in ("xy", "xyzw")),
+    ],
+)
+def test_what_does_not_fit_is_refused(types: FloatArray, options: dict[str, Any], words: str) -> None:
+    assert words in complaint(types, **options)
 
 
-def test_ids_that_occur_twice_are_named() -> None:
-    assert "The agent id 'b' occurs twice" in complaint(agent_ids=["a", "b", "c", "b"])
-    assert "The resource id 'x' occurs twice" in complaint(resource_ids=["x", "x", "y"])
-
-
-def test_budgets_that_mean_nothing_are_named() -> None:
-    assert "got epsilon=-0.5" in complaint(epsilon=np.array([1, np.nan, -0.5, 2]))
-    assert "got shape (3,) for 4 agents" in complaint(epsilon=np.ones(3))
+def test_a_budget_may_be_nothing_or_without_bounds() -> None:
     assert make(epsilon=np.array([0, np.inf, np.nan, 2])).epsilon[1] == np.inf
-
-
-@pytest.mark.parametrize("interest", [0, -3])
-def test_no_interest_at_all_is_refused(interest: int) -> None:
-    assert f"interest={interest}" in complaint(interest=interest)
-
-
-def test_half_an_interest_is_refused() -> None:
-    assert "interest" in complaint(interest=1.5)
-
-
-def test_truth_of_another_shape_is_refused() -> None:
-    complaint(truth=TYPES[:2])
-
-
-def test_types_that_are_no_table_are_refused() -> None:
-    complaint(TYPES[0])
-
-
-@pytest.mark.parametrize("ids", [["x", "y"], ["x", "y", "z", "w"]])
-def test_more_or_fewer_resource_ids_than_the_domain_has_resources_are_refused(ids: list[str]) -> None:
-    complaint(resource_ids=ids)
 
 
 def test_ids_that_are_numbers_work_or_are_refused() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -550,14 +550,3 @@ def test_an_accountant_that_charges_too_little_is_caught():
     for part, words in (("selection", "Expected a selection of rank"), ("backoff", "Expected a back-off")):
         with pytest.raises(AssertionError, match=words):
             check_accountant(Cheap(part), night())
-
-
-def test_a_domain_that_breaks_a_rule_makes_no_problem():
-    class Changing(type(night().domain)):
-        def representative(self, region):
-            return -1
-
-    domain = night().domain
-    other = Changing(**{field.name: getattr(domain, field.name) for field in fields(domain) if field.init})
-    with pytest.raises(pm.InputError, match="The domain Changing breaks a rule: Expected representative"):
-        make_problem(other, night().types, resource_ids=night().resource_ids)

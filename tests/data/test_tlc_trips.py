@@ -2,6 +2,7 @@ import gzip
 import io
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -107,16 +108,9 @@ def adds_up(trips: Trips) -> bool:
 # Files in the wild
 
 
-@pytest.mark.parametrize("year", HEADERS)
-def test_the_header_of_any_year_is_understood(tmp_path: Path, year: str) -> None:
-    is_the_three_trips(read_trips(written(tmp_path, csv(*TRIPS, header=HEADERS[year]))))
-
-
-@pytest.mark.parametrize("notation", NOTATIONS)
-def test_times_in_any_notation_are_read(tmp_path: Path, notation: str) -> None:
-    write = NOTATIONS[notation]
-    rows = [(*(write(datetime.fromisoformat(time)) for time in trip[:2]), *trip[2:]) for trip in TRIPS]
-    is_the_three_trips(read_trips(written(tmp_path, csv(*rows))))
+def test_the_header_of_any_year_is_understood(tmp_path: Path) -> None:
+    for header in HEADERS.values():
+        is_the_three_trips(read_trips(written(tmp_path, csv(*TRIPS, header=header))))
 
 
 def test_notations_may_be_mixed_in_any_proportion(tmp_path: Path) -> None:
@@ -172,24 +166,7 @@ def test_a_file_is_read_however_it_is_packed(tmp_path: Path, name: str, data: by
         csv(*((*trip, "1", "2") for trip in TRIPS), header=HEADERS["2015 and 2016"] + ",extra,extra"),
         csv(*TRIPS).replace(b"-73.9855", b"-7.39855e+01").replace(b",40.7580", b",+40.7580"),
     ],
-    ids=[
-        "blank second line",
-        "Windows line ends",
-        "blank last lines",
-        "no last line end",
-        "blank first lines",
-        "byte order mark",
-        "unnamed index column",
-        "quoted index column",
-        "stray commas in rows",
-        "stray commas in header",
-        "control characters",
-        "quoted numbers",
-        "Latin-1 letters",
-        "commas in quoted numbers",
-        "other columns of one name",
-        "numbers with exponents and signs",
-    ],
+    ids=count(),
 )
 def test_odd_rows_of_real_files_are_read_or_counted(tmp_path: Path, data: bytes) -> None:
     is_the_three_trips(read_trips(written(tmp_path, data)))
@@ -366,7 +343,7 @@ def test_no_row_is_lost_uncounted(tmp_path_factory: pytest.TempPathFactory, rows
     assert adds_up(read_trips(path, start=datetime(2016, 3, 1, 0, 0, 1), end=datetime(2016, 3, 2)))
 
 
-PACKINGS = [csv(*TRIPS * 3), gzip.compress(csv(*TRIPS * 3), mtime=0), parquet(typed_frame())]
+PACKINGS = [b"", csv(*TRIPS * 3), gzip.compress(csv(*TRIPS * 3), mtime=0), parquet(typed_frame())]
 
 
 @given(
@@ -389,11 +366,3 @@ def test_a_damaged_file_gives_trips_or_a_sentence(
         said = str(error)
     assert said
     assert "\n" not in said
-
-
-@given(data=st.binary(max_size=300))
-@settings(max_examples=80, deadline=None)
-def test_any_bytes_at_all_give_trips_or_a_sentence(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
-    path = written(tmp_path_factory.getbasetemp(), data, "anything")
-    with pytest.raises(InputError):
-        read_trips(path)

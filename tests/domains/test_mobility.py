@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,8 @@ def test_metres_and_degrees_are_inverse_to_each_other() -> None:
 # --- squares --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("edge", [250.0, 1000.0, 1234.5, 4000.0])
+# 1500 m have no grid point in the centre.
+@pytest.mark.parametrize("edge", [250.0, 1000.0, 1234.5, 1500.0, 4000.0])
 def test_every_agent_is_in_its_square(edge: float) -> None:
     problem = pm.mobility.problem(scatter(200, 6), scatter(3, 7), edge=edge)
     for row, place in enumerate(problem.region_index):
@@ -166,11 +168,6 @@ def test_one_square_may_hold_all_agents_which_is_plain_local_privacy() -> None:
     assert pm.match(problem, seed=4).matched > 0
 
 
-def test_the_conformance_test_passes_for_squares_without_a_grid_point_in_the_centre() -> None:
-    problem = pm.mobility.problem(scatter(20, 1), scatter(20, 2), edge=1500)
-    check_domain(problem.domain, problem.types)
-
-
 # --- what a user may hand in ----------------------------------------------------------------------------------------
 
 
@@ -187,13 +184,6 @@ def test_arrays_lists_frames_and_points_make_the_same_problem() -> None:
         assert again.regions == first.regions
 
 
-def test_data_frames_of_pandas_are_taken_too() -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    requests, cars = scatter(8, 11), scatter(5, 12)
-    frame = pandas.DataFrame({"id": range(8), "lat": requests[:, 0], "lon": requests[:, 1]})
-    assert np.array_equal(pm.mobility.problem(frame, cars).types, pm.mobility.problem(requests, cars).types)
-
-
 def complaint(requests: Any, cars: Any = None, **options: Any) -> str:
     with pytest.raises(InputError) as caught:
         pm.mobility.problem(requests, scatter(2, 1) if cars is None else cars, **options)
@@ -203,85 +193,61 @@ def complaint(requests: Any, cars: Any = None, **options: Any) -> str:
     return message
 
 
-def test_a_position_that_is_not_a_number_is_named() -> None:
-    message = complaint([(40.7, -73.9), (float("nan"), -73.9)])
-    assert "requests, row 1, column 'lat': found no finite number, expected a latitude" in message
-    assert "swapped" not in message
-    frame = pl.DataFrame({"lat": [40.7, 40.8], "lon": [-73.9, None]})
-    assert "vehicles, row 1, column 'lon': found an empty cell, expected a longitude" in complaint(scatter(2, 1), frame)
-    assert "requests, row 0" in complaint([(40.7, float("inf"))])
+def frame(**columns: list[Any]) -> pl.DataFrame:
+    return pl.DataFrame({"lat": [40.7, 40.8], "lon": [-73.9, -73.9]} | columns)
 
 
-def test_a_latitude_beyond_the_poles_is_named() -> None:
-    message = complaint([(40.7, -73.9), (400.0, -73.9)])
-    assert "requests, row 1, column 'lat': found a number that does not fit, expected a latitude" in message
-    assert "400" not in message
-
-
-def test_a_latitude_that_is_no_longitude_either_is_not_called_swapped() -> None:
-    assert "swapped" not in complaint([(400.0, -73.9)])
-
-
-def test_swapped_columns_are_recognised_where_they_can_be() -> None:
-    # Tokyo: its longitude cannot be a latitude.
-    assert "latitude and longitude look swapped" in complaint([(139.7, 35.6)], [(35.6, 139.7)])
-
-
-def test_positions_in_another_part_of_the_world_are_named() -> None:
-    message = complaint([(40.75, -73.98), (48.86, 2.35)])
-    assert "requests: '1' is more than 1,000 km" in message
-    # New York with its columns exchanged on one side only: Antarctica.
-    assert "latitude and longitude look swapped" in complaint(scatter(2, 1)[:, ::-1])
-
-
-@pytest.mark.parametrize("empty", [[], np.empty((0, 2)), pl.DataFrame({"lat": [], "lon": []})])
-def test_an_empty_side_is_named(empty: Any) -> None:
-    assert complaint(empty) == "requests: there are no rows."
-    assert complaint(scatter(2, 1), empty) == "vehicles: there are no rows."
-
-
-def test_the_wrong_shape_and_missing_columns_are_named() -> None:
-    assert "got an array of shape (2, 3)" in complaint(np.ones((2, 3)))
-    assert "got an array of shape (2,)" in complaint([40.7, -73.9])
-    assert "columns 'x', 'lat', expected one called 'lon'" in complaint(pl.DataFrame({"x": [1.0], "lat": [40.0]}))
-
-
-@pytest.mark.parametrize("name", ["edge", "alpha", "spacing"])
-@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
-def test_lengths_that_are_no_lengths_are_named(name: str, value: float) -> None:
-    assert f"Expected {name} above 0 metres, got {name}={value}" in complaint(scatter(2, 1), **{name: value})
-
-
-def test_an_edge_of_zero_in_a_frame_is_named() -> None:
-    frame = pl.DataFrame({"lat": [40.7, 40.7], "lon": [-73.9, -73.9], "edge": [1000.0, 0.0]})
-    assert "requests, row 1, column 'edge': found 0.0, expected the side of a region" in complaint(frame)
-
-
-def test_an_infinite_edge_in_a_frame_is_named() -> None:
-    frame = pl.DataFrame({"lat": [40.7, 40.7], "lon": [-73.9, -73.9], "edge": [1000.0, float("inf")]})
-    assert "row 1" in complaint(frame)
-
-
-def test_ids_twice_budgets_below_zero_and_no_interest_are_named() -> None:
-    frame = pl.DataFrame({"id": ["a", "a"], "lat": [40.7, 40.7], "lon": [-73.9, -73.9]})
-    assert "requests, row 1, column 'id': found the id 'a' again after row 0" in complaint(frame)
-    assert "vehicles, row 1, column 'id': found the id 'a' again" in complaint(scatter(2, 1), frame)
-    assert "got epsilon=-1.0" in complaint(scatter(2, 1), epsilon=-1)
-    assert "got interest=0" in complaint(scatter(2, 1), interest=0)
-
-
-def test_too_many_budgets_are_counted() -> None:
-    assert "3" in complaint(scatter(2, 1), epsilon=[1, 2, 3])
-
-
-def test_text_in_place_of_a_position_is_named() -> None:
-    assert "requests" in complaint([("north", -73.9)])
-    assert "requests" in complaint(pl.DataFrame({"lat": ["north"], "lon": [-73.9]}))
-
-
-@pytest.mark.parametrize("origin", [(float("nan"), -74.0), (400.0, -74.0)])
-def test_an_origin_that_is_not_on_earth_is_named(origin: tuple[float, float]) -> None:
-    assert "origin" in complaint(scatter(2, 1), origin=origin)
+@pytest.mark.parametrize(
+    ("requests", "cars", "options", "words"),
+    [
+        (
+            [(40.7, -73.9), (float("nan"), -73.9)],
+            None,
+            {},
+            "requests, row 1, column 'lat': found no finite number, expected",
+        ),
+        (
+            None,
+            frame(lon=[-73.9, None]),
+            {},
+            "vehicles, row 1, column 'lon': found an empty cell, expected a longitude",
+        ),
+        ([(40.7, float("inf"))], None, {}, "requests, row 0"),
+        ([(40.7, -73.9), (400.0, -73.9)], None, {}, "requests, row 1, column 'lat': found a number that does not fit"),
+        # Tokyo: its longitude cannot be a latitude. New York, exchanged on one side: Antarctica.
+        ([(139.7, 35.6)], [(35.6, 139.7)], {}, "latitude and longitude look swapped"),
+        (scatter(2, 1)[:, ::-1], None, {}, "latitude and longitude look swapped"),
+        ([(40.75, -73.98), (48.86, 2.35)], None, {}, "requests: '1' is more than 1,000 km"),
+        *((empty, None, {}, "requests: there are no rows.") for empty in ([], np.empty((0, 2)), frame(lat=[], lon=[]))),
+        (None, [], {}, "vehicles: there are no rows."),
+        (np.ones((2, 3)), None, {}, "got an array of shape (2, 3)"),
+        ([40.7, -73.9], None, {}, "got an array of shape (2,)"),
+        (pl.DataFrame({"x": [1.0], "lat": [40.0]}), None, {}, "columns 'x', 'lat', expected one called 'lon'"),
+        *(
+            (None, None, {name: value}, f"Expected {name} above 0 metres, got {name}={value}")
+            for name in ("edge", "alpha", "spacing")
+            for value in (0.0, -1.0, float("nan"), float("inf"))
+        ),
+        *(
+            (frame(edge=[1000.0, edge]), None, {}, "requests, row 1, column 'edge': found")
+            for edge in (0.0, float("inf"))
+        ),
+        (frame(id=["a", "a"]), None, {}, "requests, row 1, column 'id': found the id 'a' again after row 0"),
+        (None, frame(id=["a", "a"]), {}, "vehicles, row 1, column 'id': found the id 'a' again"),
+        (None, None, {"epsilon": -1}, "got epsilon=-1.0"),
+        (None, None, {"epsilon": [1, 2, 3]}, "3"),
+        (None, None, {"interest": 0}, "got interest=0"),
+        ([("north", -73.9)], None, {}, "requests"),
+        (frame(lat=["north", "south"]), None, {}, "requests"),
+        *((None, None, {"origin": origin}, "origin") for origin in ((float("nan"), -74.0), (400.0, -74.0))),
+    ],
+    ids=count(),
+)
+def test_what_is_wrong_is_named(requests: Any, cars: Any, options: dict[str, Any], words: str) -> None:
+    message = complaint(scatter(2, 1) if requests is None else requests, cars, **options)
+    assert words in message
+    assert "400" not in message or "origin" in words
+    assert ("look swapped" in message) == ("swapped" in words)
 
 
 def test_a_town_on_the_date_line_is_one_town() -> None:

@@ -8,7 +8,6 @@ from math import comb
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -113,18 +112,8 @@ def test_reviewers_who_keep_too_many_areas_are_named_as_not_covered() -> None:
     assert np.array_equal(problem.types, problem.truth)
     matching = pm.match(problem, "published", seed=1)
     assert matching.guarantee.uncovered == tuple(str(n) for n in problem.uncovered)
-
-
-def test_no_agent_is_named_where_all_are_covered() -> None:
-    problem = drawn([[1, 1, 0], [0, 1, 0]], [[1, 0, 0]], areas=2, surplus="keep")
-    assert problem.uncovered == ()
-    assert problem.notes == ()
-
-
-def test_a_surplus_that_is_neither_dropped_nor_kept_is_refused() -> None:
-    wrong: Any = "Keep"
-    with pytest.raises(InputError, match="surplus"):
-        drawn([[1, 1, 0]], [[1, 0, 0]], areas=1, surplus=wrong)
+    covered = drawn([[1, 1, 0], [0, 1, 0]], [[1, 0, 0]], areas=2, surplus="keep")
+    assert covered.uncovered == covered.notes == ()
 
 
 def test_the_primary_area_is_drawn_uniformly_from_ones_own() -> None:
@@ -143,15 +132,11 @@ def test_the_areas_that_are_kept_are_drawn_uniformly() -> None:
     assert chisquare(counts).pvalue > NEVER
 
 
-def test_primary_areas_follow_the_seed() -> None:
-    marks = some_marks(30, 9, 1)
+def test_primary_areas_follow_the_seed_and_are_drawn_anew_without_one() -> None:
+    marks = some_marks(60, 9, 1)
     first = drawn(marks, marks[:5], seed=1)
     assert np.array_equal(first.types, drawn(marks, marks[:5], seed=1).types)
     assert not np.array_equal(first.types, drawn(marks, marks[:5], seed=2).types)
-
-
-def test_without_a_seed_areas_are_drawn_anew() -> None:
-    marks = some_marks(60, 9, 1)
     assert not np.array_equal(drawn(marks, marks[:5]).types, drawn(marks, marks[:5]).types)
 
 
@@ -195,14 +180,10 @@ def test_what_a_draw_is_said_to_cost_does_not_tell_how_many_areas_a_reviewer_has
     assert told[0] == told[1]
 
 
-def test_primary_areas_that_are_drawn_cost_nothing_where_nothing_is_guaranteed() -> None:
+def test_drawn_areas_cost_nothing_where_nothing_is_guaranteed_and_for_papers_which_are_public() -> None:
     problem = drawn([[1, 1, 0]], [[1, 0, 0]])
     assert pm.match(problem, "hungarian", seed=1).guarantee.notion == "none"
-
-
-def test_drawn_primary_areas_of_papers_cost_nothing_since_papers_are_public() -> None:
-    problem = drawn([[1, 1, 0]], [[1, 0, 1]], reviewer_primary=[0])
-    assert problem.disclosure is None
+    assert drawn([[1, 1, 0]], [[1, 0, 1]], reviewer_primary=[0]).disclosure is None
 
 
 def test_given_primary_areas_are_kept() -> None:
@@ -214,13 +195,6 @@ def test_given_primary_areas_are_kept() -> None:
         paper_primary=[0],
     )
     assert [str(problem.regions[place]) for place in problem.region_index] == ["B", "C"]
-
-
-def test_data_frames_of_marks_are_taken() -> None:
-    frame = pl.DataFrame({"A": [1, 0], "B": [1, 1]})
-    as_list: list[list[int]] = [[1, 1], [0, 1]]
-    one, two = drawn(frame, frame, areas=2, seed=1), drawn(as_list, as_list, areas=2, seed=1)
-    assert np.array_equal(one.types, two.types)
 
 
 def test_the_paper_test_case_has_the_size_that_the_paper_says() -> None:
@@ -238,39 +212,31 @@ def complaint(*arguments: Any, **options: Any) -> str:
     return message
 
 
-def test_wrong_marks_are_named() -> None:
-    fine = [[1, 0]]
-    assert "reviewers, row 1: has no area" in complaint([[1, 0], [0, 0]], fine, areas=2)
-    assert "papers, row 0: has no area" in complaint(fine, [[0, 0]], areas=2)
-    assert "reviewers: expected marks 0 or 1, found something else" in complaint([[2, 0]], fine, areas=2)
-    assert "papers: expected marks 0 or 1, found something else" in complaint(fine, [[np.nan, 1]], areas=2)
-    assert "got shape (2,)" in complaint([1, 0], fine, areas=2)
-    assert "got shape (0, 2)" in complaint(np.empty((0, 2)), fine, areas=2)
-    assert "Reviewers have 3 areas and papers 2" in complaint([[1, 0, 0]], fine, areas=2)
-
-
-def test_wrong_numbers_of_areas_are_named() -> None:
-    assert "Expected areas from 1 to 2, as many as there are, got areas=3." in complaint([[1, 0]], [[1, 0]], areas=3)
-    assert "got areas=0" in complaint([[1, 0]], [[1, 0]], areas=0)
-    many = [[1] * 60]
-    assert "more than 2,000,000" in complaint(many, many, areas=7)
-
-
-def test_a_primary_area_that_is_not_ones_own_is_refused() -> None:
-    assert "own areas" in complaint([[1, 0]], [[1, 0]], areas=2, reviewer_primary=np.array([1]))
-
-
-@pytest.mark.parametrize("given", [[7], [-1], [0, 0]])
-def test_a_primary_area_that_does_not_exist_is_refused(given: list[int]) -> None:
-    complaint([[1, 1]], [[1, 0]], areas=2, reviewer_primary=np.array(given))
-
-
-def test_too_few_names_of_areas_are_refused() -> None:
-    complaint([[1, 0]], [[1, 0]], areas=2, area_names=["only one"])
-
-
-def test_too_many_budgets_are_counted() -> None:
-    assert "3" in complaint([[1, 0]], [[1, 0]], areas=2, epsilon=[1, 2, 3])
+@pytest.mark.parametrize(
+    ("reviewers", "papers", "options", "words"),
+    [
+        ([[1, 0], [0, 0]], [[1, 0]], {}, "reviewers, row 1: has no area"),
+        ([[1, 0]], [[0, 0]], {}, "papers, row 0: has no area"),
+        ([[2, 0]], [[1, 0]], {}, "reviewers: expected marks 0 or 1, found something else"),
+        ([[1, 0]], [[np.nan, 1]], {}, "papers: expected marks 0 or 1, found something else"),
+        ([1, 0], [[1, 0]], {}, "got shape (2,)"),
+        (np.empty((0, 2)), [[1, 0]], {}, "got shape (0, 2)"),
+        ([[1, 0, 0]], [[1, 0]], {}, "Reviewers have 3 areas and papers 2"),
+        ([[1, 0]], [[1, 0]], {"areas": 3}, "Expected areas from 1 to 2, as many as there are, got areas=3."),
+        ([[1, 0]], [[1, 0]], {"areas": 0}, "got areas=0"),
+        ([[1] * 60], [[1] * 60], {"areas": 7}, "more than 2,000,000"),
+        ([[1, 0]], [[1, 0]], {"reviewer_primary": [1]}, "own areas"),
+        *(
+            ([[1, 1]], [[1, 0]], {"reviewer_primary": given}, "expected a primary area from")
+            for given in ([7], [-1], [0, 0])
+        ),
+        ([[1, 0]], [[1, 0]], {"area_names": ["only one"]}, "got 1"),
+        ([[1, 0]], [[1, 0]], {"epsilon": [1, 2, 3]}, "3"),
+        ([[1, 1]], [[1, 0]], {"surplus": "Keep"}, "surplus"),
+    ],
+)
+def test_what_is_wrong_is_named(reviewers: Any, papers: Any, options: dict[str, Any], words: str) -> None:
+    assert words in complaint(reviewers, papers, **({"areas": 2} | options))
 
 
 def test_the_utility_of_some_papers_is_that_of_all_in_every_bit_however_they_lie_in_memory() -> None:
