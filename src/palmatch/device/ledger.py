@@ -18,7 +18,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -478,9 +478,9 @@ class Ledger:
         self._open(Path(path), clock, timeout_seconds, acting=True)
         try:
             with self._locked() as tip:
-                if tip.agent != agent:
+                if self._keeper != agent:
                     raise InputError(
-                        f"{self.path}: found the ledger of agent {tip.agent!r}, expected that of {agent!r};"
+                        f"{self.path}: found the ledger of agent {self._keeper!r}, expected that of {agent!r};"
                         " give every agent a file of its own."
                     )
                 if looser := _looser(tip.limits, wanted):
@@ -500,6 +500,8 @@ class Ledger:
         self._home = os.getpid(), threading.get_ident()
         self._entries: list[Entry] = []
         self._kept: dict[str, str] = {}
+        # Age and total after each charge, by owner.
+        self._accounts: dict[str, list[tuple[int, int]]] = {}
         self._end, self._last = len(HEADING), HEADING
         with _in_words(path, self._advice):
             self._real = path.resolve()
@@ -567,7 +569,7 @@ class Ledger:
         with self._locked() as tip:
             if any(self._kept.get(name) != value for name, value in (expected or {}).items()):
                 raise Refused("kept", f"{self.path}: another program has acted meanwhile; let one alone play.")
-            standing = self._standing(tip)
+            standing = self._standing(tip, self._keeper)
             for limit, (spent, remaining) in standing.items():
                 if units > remaining:
                     raise BudgetExhausted(limit, spent=spent, requested=units, remaining=remaining)
@@ -640,7 +642,7 @@ class Ledger:
             Units.
         """
         with self._locked() as tip:
-            return min(left for _, left in self._standing(tip).values())
+            return min(left for _, left in self._standing(tip, self._keeper).values())
 
     def entries(self) -> Iterator[Entry]:
         """All lines up to now, oldest first; a slow reader keeps no other process from charging.
@@ -666,9 +668,9 @@ class Ledger:
         charges = [entry for entry in entries if entry.kind == "charged"]
         for entry in charges:
             by_matching[entry.matching] += entry.units
-        period_spent = self._recently(tip)
+        period_spent = self._recently(tip, self._keeper)
         return Summary(
-            agent=tip.agent,
+            agent=self._keeper,
             limits=tip.limits,
             spent=tip.spent,
             remaining=max(0, tip.lifetime - tip.spent),
@@ -709,23 +711,22 @@ class Ledger:
 
     # --- limits ---
 
-    def _recently(self, tip: Entry) -> int:
-        """Units of the period that ends now.
+    def _recently(self, tip: Entry, owner: str) -> int:
+        """Units of an owner in the period that ends now.
 
         Times are whole seconds, so what seems to be a period old may be younger: it still counts.
         """
-        now = Now(**_read(self._clock))
-        first = bisect_left(
-            self._entries, tip.age + _elapsed(tip, now) - tip.period_seconds, key=lambda entry: entry.age
-        )
-        return tip.spent - (self._entries[first - 1].spent if first else 0)
+        now, account = Now(**_read(self._clock)), self._accounts.get(owner, [(0, 0)])
+        first = bisect_left(account, tip.age + _elapsed(tip, now) - tip.period_seconds, key=lambda charge: charge[0])
+        return account[-1][1] - (account[first - 1][1] if first else 0)
 
-    def _standing(self, tip: Entry) -> dict[LimitName, tuple[int, int]]:
-        """Units spent and remaining under each limit; the lifetime first: no waiting helps there."""
-        standing: dict[LimitName, tuple[int, int]] = {"lifetime": (tip.spent, max(0, tip.lifetime - tip.spent))}
+    def _standing(self, tip: Entry, owner: str) -> dict[LimitName, tuple[int, int]]:
+        """Units that an owner has spent and has left under each limit; the lifetime first: no waiting helps there."""
+        spent = self._accounts.get(owner, [(0, 0)])[-1][1]
+        standing: dict[LimitName, tuple[int, int]] = {"lifetime": (spent, max(0, tip.lifetime - spent))}
         if tip.per_period is not None:
-            spent = self._recently(tip)
-            standing["period"] = spent, max(0, tip.per_period - spent)
+            recently = self._recently(tip, owner)
+            standing["period"] = recently, max(0, tip.per_period - recently)
         return standing
 
     # --- the file ---
@@ -791,22 +792,35 @@ class Ledger:
             raise LedgerError(
                 f"{self.path}: entry {previous.number + 1} does not follow the last; {self._advice.damaged}."
             )
-        self._entries.append(_following(previous, text))
-        self._kept.update(self._entries[-1].kept)
+        entry = _following(previous, text)
+        if not self._entries:
+            self._keeper = entry.agent
+        self._entries.append(entry)
+        self._kept.update(entry.kept)
+        if entry.units:
+            account = self._accounts.setdefault(entry.agent, [])
+            account.append((entry.age, (account[-1][1] if account else 0) + entry.units))
         self._end, self._last = self._end + len(line), line
         return self._entries[-1]
 
     def _append(self, **facts: Any) -> Entry:
         """Write a line and return once it is on the disk; only while the file is locked."""
-        tip, number = self._entries[-1], self._file.fileno()
-        line = _line(tip, {"agent": tip.agent, **_read(self._clock), **facts})
+        return self._append_lines([facts])
+
+    def _append_lines(self, every: Sequence[Mapping[str, Any]]) -> Entry:
+        """Write lines at once and return when they are on the disk; of a crash the first ones may be left."""
+        previous, lines, number = self._entries[-1], [], self._file.fileno()
+        common = {"agent": self._keeper, "kind": "kept", **_read(self._clock)}
+        for facts in every:
+            lines.append(_line(previous, {**common, **facts}))
+            previous = _following(previous, lines[-1][:-1].partition(b" ")[2])
         try:
             if os.fstat(number).st_size > self._end:
                 # A line that was cut off by a crash: nothing may be appended to it.
                 os.ftruncate(number, self._end)
                 _sync(number)
             self._file.seek(self._end)
-            if self._file.write(line) != len(line):
+            if self._file.write(b"".join(lines)) != sum(map(len, lines)):
                 raise OSError(_FULL)
             _sync(number)
         except OSError:
@@ -815,9 +829,85 @@ class Ledger:
                 os.ftruncate(number, self._end)
             self.close()
             raise
-        self._remember(line)
+        for line in lines:
+            self._remember(line)
         self._check_file()
         return self._entries[-1]
+
+
+class Charge(NamedTuple):
+    """What a store is to write of one owner: units, what is remembered, and what it has to be remembered until then."""
+
+    owner: str
+    units: int
+    keep: Mapping[str, str]
+    expected: Mapping[str, str | None]
+
+
+class Store(Ledger):
+    """Budgets of many agents in one ledger, a line for each charge with its owner; limits hold for each owner.
+
+    What is remembered under a name with an empty value is forgotten. A file of one agent is refused, and one of many
+    where one is expected.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        limits: Limits,
+        clock: Callable[[], Now] = device_clock,
+        timeout_seconds: float = LOCK_SECONDS,
+    ) -> None:
+        super().__init__(path, agent="many agents", clock=clock, timeout_seconds=timeout_seconds, **asdict(limits))
+
+    def remaining_of(self, owners: Sequence[str]) -> list[int]:
+        """Units that could be charged now to each owner, under both limits."""
+        with self._locked() as tip:
+            return [min(left for _, left in self._standing(tip, owner).values()) for owner in owners]
+
+    def kept_of(self, names: Sequence[str]) -> list[str | None]:
+        """Give what is remembered under each name, or None."""
+        with self._locked():
+            return [self._kept.get(name) for name in names]
+
+    def charge_all(self, charges: Sequence[Charge], *, purpose: str) -> list[bool]:
+        """Write every charge that is within its owner's limits and finds what it expects; tell which are on the disk.
+
+        What was not written must not be acted on.
+        """
+        names = [name for charge in charges for name in charge.keep]
+        if len(set(names)) < len(names) or len({charge.owner for charge in charges}) < len(charges):
+            raise InputError(f"{self.path}: expected one charge for each owner and name.")
+        with self._locked() as tip:
+            written = [
+                all(self._kept.get(name) == value for name, value in charge.expected.items())
+                and charge.units <= min(left for _, left in self._standing(tip, charge.owner).values())
+                for charge in charges
+            ]
+            lines = [
+                {
+                    "agent": _text(charge.owner, "agent"),
+                    "kind": "charged" if charge.units else "kept",
+                    "matching": "session",
+                    "purpose": purpose,
+                    "units": _whole(charge.units, "units"),
+                    "kept": _texts(charge.keep),
+                }
+                for charge, accepted in zip(charges, written, strict=True)
+                if accepted
+            ]
+            if lines:
+                self._append_lines(lines)
+        return written
+
+    def _remember(self, line: bytes) -> Entry:
+        entry = super()._remember(line)
+        # Of years of requests only totals and what is under way are kept in memory.
+        del self._entries[:-1]
+        for name in [name for name, value in entry.kept.items() if not value]:
+            del self._kept[name]
+        return entry
 
 
 def reopen(
