@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from palmatch.matching import Guarantee, Matching, Outcome, Trace
     from palmatch.methods import METHODS, Method, PreparedMethod, Settings, Workspace, match, prepare, register
     from palmatch.problem import Problem, make_problem
+    from palmatch.session import Budget, Session
     from palmatch.studies.audit import audit
     from palmatch.studies.compare import compare
     from palmatch.studies.fairness import fairness
@@ -43,6 +44,7 @@ _HOMES = {
         "register",
     ),
     "palmatch.problem": ("Problem", "make_problem"),
+    "palmatch.session": ("Budget", "Session"),
     "palmatch.studies.audit": ("audit",),
     "palmatch.studies.compare": ("compare",),
     "palmatch.studies.fairness": ("fairness",),
@@ -52,6 +54,7 @@ _HOMES = {
 
 __all__ = [
     "METHODS",
+    "Budget",
     "DidNotConverge",
     "Domain",
     "Guarantee",
@@ -62,6 +65,7 @@ __all__ = [
     "PalmatchError",
     "PreparedMethod",
     "Problem",
+    "Session",
     "Settings",
     "Trace",
     "Workspace",

@@ -19,21 +19,21 @@ from math import floor, ldexp
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from palmatch.data.points import Points
-from palmatch.device.distribution import GRID
 from palmatch.device.ledger import MAX_UNITS, UNIT_BITS, Charge, Limits, Now, Store, device_clock
 from palmatch.domains import mobility
 from palmatch.errors import InputError
 from palmatch.guarantee import FRESH_RANDOMNESS, region_only, simulated
 from palmatch.matching import Guarantee, Matching, format_epsilon
-from palmatch.mechanisms.channel import Channel, make_channel
+from palmatch.mechanisms.channel import Channel, constant_channel, make_channel
 from palmatch.methods import METHODS, Settings, Workspace
 from palmatch.methods.opening import priors_of
-from palmatch.methods.reports import ReportPlan, reporting, sample_reports
-from palmatch.methods.results import finished, make_matching
+from palmatch.methods.reports import MatchOutcome, ReportPlan, reporting, sample_reports
+from palmatch.methods.results import make_matching
 from palmatch.problem import FloatArray, IntArray, Problem
-from palmatch.streams import REPORT, draws, stream
+from palmatch.regions.tables import RegionTables, RegionView
+from palmatch.streams import REPORT, Randomness, draws, stream
 
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
@@ -102,34 +102,36 @@ class Request(NamedTuple):
     ----------
     at:
         (latitude, longitude) of its region's representative.
-    cells, chances:
-        The cell of each possible type of the region, and the chance over GRID of the report from each cell; none
-        before it has reported.
+    chances:
+        The chance over GRID of the report from each possible type of the region, compressed; none before it has
+        reported.
     """
 
     at: tuple[float, float]
-    cells: bytes = b""
-    chances: tuple[int, ...] = ()
+    chances: bytes = b""
 
     def packed(self) -> str:
         """Return it as JSON."""
-        return json.dumps([*self.at, b64encode(self.cells).decode(), *self.chances], separators=(",", ":"))
+        return json.dumps([*self.at, b64encode(self.chances).decode()], separators=(",", ":"))
 
     @classmethod
     def unpacked(cls, text: str | None) -> Self | None:
         """Return what `packed` gave; None for no open request."""
         if not text:
             return None
-        north, east, cells, *chances = json.loads(text)
-        return cls((north, east), b64decode(cells), tuple(chances))
+        north, east, chances = json.loads(text)
+        return cls((north, east), b64decode(chances))
 
-    def channel(self, workspace: Workspace, region: int, prior: FloatArray) -> Channel:
-        """Return the channel's column of the report, with the posterior means for this matching's resources."""
-        view = workspace.regions[region]
+    def reported(self, channel: Channel, report: int) -> Self:
+        """Return the request with the column of its report in the channel that it was drawn from."""
+        return self._replace(chances=zlib.compress(channel.chances[channel.cell_of, report].astype("<i8").tobytes()))
+
+    def channel(self, region: RegionView, prior: FloatArray) -> Channel:
+        """Return the report as a channel of its own, with the posterior means for this matching's resources."""
         if not self.chances:
-            return make_channel(view, np.zeros(len(prior), dtype=np.int64), np.full((1, 1), GRID), prior=prior)
-        cells = np.frombuffer(zlib.decompress(self.cells), dtype="<u2").astype(np.int64)
-        return make_channel(view, cells, np.array(self.chances, dtype=np.int64)[:, None], prior=prior)
+            return constant_channel(region, prior=prior)
+        chances = np.frombuffer(zlib.decompress(self.chances), dtype="<i8").astype(np.int64)
+        return make_channel(region, np.arange(len(chances)), chances[:, None], prior=prior)
 
 
 class Session:
@@ -216,7 +218,9 @@ class Session:
             raise InputError(f"Expected when_spent to be 'region' or 'refuse', got when_spent={when_spent!r}.")
         self.budget, self.epsilon, self.method = budget or Budget(7), epsilon, method
         self._when_spent, self._public_resources, self._seed = when_spent, public_resources, seed
-        self._places = {"edge": edge, "spacing": spacing, "origin": origin, "alpha": alpha, "likely": likely}
+        self._map: dict[str, Any] = {
+            "edge": edge, "spacing": spacing, "origin": origin, "alpha": alpha, "likely": likely
+        }  # fmt: skip
         self._interest = interest
         # Where requests are that have not reported yet: private, and in memory alone.
         self._unreported: dict[str, tuple[float, float]] = {}
@@ -336,7 +340,7 @@ class Session:
         found = replace(
             found,
             assumptions=_ASSUMPTIONS,
-            partition=f"squares of {self._places['edge']:g} m on a grid that is fixed for the whole Earth",
+            partition=f"squares of {self._map['edge']:g} m on a grid that is fixed for the whole Earth",
             not_covered=_NOT_COVERED,
         )
         return found if self._seed is None else simulated(found)
@@ -368,9 +372,8 @@ class Session:
                 "Conflicts show in the matching: give only those that are public and say nothing about an agent's "
                 "place, and say so with conflicts_are_public=True."
             )
-        given = mobility.as_points(agents, "agents", "agents")
-        given = given if ids is None else replace(given, ids=tuple(ids))
-        cars = mobility.as_points(resources, "resources", "resources")
+        given = _with_ids(_points(agents, "agents"), agents, ids)
+        cars = _points(resources, "resources")
         if given.edge is not None:
             raise InputError(f"{given.source}: expected no column edge, since the squares of a session are its own.")
         self._calls += 1
@@ -378,16 +381,251 @@ class Session:
         while True:
             known = self._store.kept_of(names)
             requests = [Request.unpacked(text) for text in known]
-            played = self._played(given, requests)
-            if not (len(played.rows) and len(cars.ids)):
-                return _nothing(given, cars, charged, self.guarantee, self.method)
-            problem = self._problem(given, cars, played, conflicts)
-            workspace = Workspace(problem)
+            places, units = self._offers(given, requests)
+            rows = np.flatnonzero(units >= 0)
+            if not (len(rows) and len(cars.ids)):
+                return self._result(given, cars, rows, charged, None)
+            workspace = Workspace(self._problem(given, cars, rows, places, units, conflicts))
             plan = reporting(workspace, Settings(epsilon=0.0))
-            written = self._report(workspace, plan, played, [known[row] for row in played.rows])
-            charged[played.rows] += np.where(written, played.units, 0)
-            requests = [Request.unpacked(text) for text in self._store.kept_of([names[row] for row in played.rows])]
-            # Where another process was faster, what it has stored is used.
-            if all(requests) and all(request.at == self._at for request in requests):
-                break
-        raise NotImplementedError
+            chance = workspace.randomness(None if self._seed is None else stream(self._seed, self._calls))
+            begun = _begin(workspace, plan, [requests[row] for row in rows], units[rows] > 0, chance)
+            written = self._write(given, rows, known, requests, begun, units)
+            charged += written.clip(0)
+            # What another process has written meanwhile takes the place of what was drawn here.
+            if (written >= 0).all():
+                return self._result(given, cars, rows, charged, self._outcome(workspace, plan, begun, chance))
+
+    def _offers(self, given: mobility.Points, requests: Sequence[Request | None]) -> tuple[FloatArray, IntArray]:
+        """Return where each agent is as far as that is read, and what it may report with; -1 where it is refused.
+
+        Of a request that has begun the place is that of its beginning, or its region's where that is not known.
+        """
+        places = np.column_stack((given.latitude, given.longitude))
+        wanted = np.full(len(requests), self.epsilon) if given.epsilon is None else given.epsilon.copy()
+        wanted[np.isnan(wanted)] = self.epsilon
+        limits = self.budget.limits
+        units = np.array([_units(min(one, 1e6)) for one in wanted.tolist()], dtype=np.int64)
+        units = np.minimum(units, min(limits.lifetime, limits.per_period or 0))
+        for row, (agent, request) in enumerate(zip(given.ids, requests, strict=True)):
+            if request is not None:
+                places[row] = request.at
+                if request.chances or agent not in self._unreported:
+                    units[row] = 0
+                else:
+                    places[row] = self._unreported[agent]
+        asking = np.flatnonzero(units)
+        left = np.array(self._store.remaining_of([given.ids[row] for row in asking]), dtype=np.int64)
+        units[asking[left < units[asking]]] = -1 if self._when_spent == "refuse" else 0
+        return places, units
+
+    def _problem(
+        self,
+        given: mobility.Points,
+        cars: mobility.Points,
+        rows: IntArray,
+        places: FloatArray,
+        units: IntArray,
+        conflicts: Sequence[tuple[str, str]],
+    ) -> Problem:
+        """Return the problem of the agents that are matched now; the types of those that have reported are public."""
+        ids = tuple(given.ids[row] for row in rows)
+        points = replace(
+            given,
+            ids=ids,
+            latitude=places[rows, 0],
+            longitude=places[rows, 1],
+            epsilon=np.ldexp(units[rows].astype(np.float64), -UNIT_BITS),
+            units=None if given.units is None else given.units[rows],
+        )
+        playing = set(ids)
+        allowed = [pair for pair in conflicts if pair[0] in playing]
+        return mobility.problem(points, cars, interest=self._interest, conflicts=allowed or None, **self._map)
+
+    def _write(
+        self,
+        given: mobility.Points,
+        rows: IntArray,
+        known: Sequence[str | None],
+        requests: Sequence[Request | None],
+        begun: Sequence[Request],
+        units: IntArray,
+    ) -> IntArray:
+        """Store what is new, durably; return what each agent was charged, -1 where the store has changed meanwhile."""
+        new = [(row, now) for row, now in zip(rows.tolist(), begun, strict=True) if now != requests[row]]
+        charges = [
+            Charge(
+                owner=given.ids[row],
+                units=int(units[row]) if now.chances else 0,
+                keep={_name(given.ids[row]): now.packed()},
+                expected={_name(given.ids[row]): known[row]},
+            )
+            for row, now in new
+        ]
+        accepted = self._store.charge_all(charges, purpose="request")
+        written = np.zeros(len(given.ids), dtype=np.int64)
+        for (row, now), charge, done in zip(new, charges, accepted, strict=True):
+            written[row] = charge.units if done else -1
+            if done and now.chances:
+                self._unreported.pop(charge.owner, None)
+            elif done:
+                self._unreported[charge.owner] = (float(given.latitude[row]), float(given.longitude[row]))
+        return written
+
+    def _outcome(
+        self, workspace: Workspace, plan: ReportPlan, requests: Sequence[Request], chance: Randomness
+    ) -> tuple[Problem, MatchOutcome]:
+        """Match by what is stored: the problem that is given to the matcher has no agent's place."""
+        problem, regions = workspace.problem, workspace.regions
+        types = _representatives(regions)[problem.region_index]
+        public = workspace.with_types(replace(problem, types=types, truth=types, uncovered=()))
+        priors = priors_of(problem, regions)
+        keys = [(region, one) for region, one in zip(problem.region_index.tolist(), requests, strict=True)]
+        number = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+        told = replace(
+            plan,
+            channels=tuple(one.channel(regions[region], priors[region]) for region, one in number),
+            region_of_channel=tuple(regions[region] for region, _ in number),
+            channel_of=np.array([number[key] for key in keys]),
+            cell=np.zeros(len(keys), dtype=np.int64),
+        )
+        matcher = METHODS.find(self.method).matcher
+        assert matcher is not None
+        return public.problem, matcher(public, told, told.cell, chance.after_reports(), False)
+
+    def _result(
+        self,
+        given: mobility.Points,
+        cars: mobility.Points,
+        rows: IntArray,
+        charged: IntArray,
+        found: tuple[Problem, MatchOutcome] | None,
+    ) -> Matching:
+        """Return the matching of all agents that were given, of whom those in `rows` were matched."""
+        facts: dict[str, Any] = {
+            "epsilon": np.ldexp(charged.astype(np.float64), -UNIT_BITS),
+            "charged": (charged > 0).astype(np.int64),
+            "guarantee": self.guarantee,
+        }
+        resource_of, utility = np.full(len(given.ids), -1, dtype=np.int64), np.zeros(len(given.ids))
+        several, rounds = None, 0
+        if found is not None:
+            problem, outcome = found
+            part = make_matching(problem, outcome.resource_of, **facts)
+            resource_of[rows], utility[rows], rounds = part.resource_of, part.utility, outcome.rounds
+            if part.several is not None:
+                several = np.column_stack((rows[part.several[:, 0]], part.several[:, 1]))
+        return Matching(
+            self.method,
+            resource_of,
+            utility,
+            rounds=rounds,
+            agent_ids=given.ids,
+            resource_ids=cars.ids,
+            several=several,
+            **facts,
+        )
+
+
+def _points(given: Any, role: Literal["agents", "resources"]) -> mobility.Points:
+    """Read agents or resources, of which there may be none just now."""
+    if not isinstance(given, mobility.Points) and len(given) == 0:
+        return mobility.Points(role, (), np.empty(0), np.empty(0), None, None, ())
+    return mobility.as_points(given, role, role)
+
+
+def _with_ids(points: mobility.Points, given: Any, ids: Sequence[str] | None) -> mobility.Points:
+    """Return agents under their ids: a number of a row, which is another agent's in the next call, is none."""
+    named = isinstance(given, mobility.Points) or "id" in getattr(given, "columns", ())
+    if ids is None and points.ids and not named:
+        raise InputError("Expected agents with a column id, or ids=…: an id is an agent, whose budget it keeps.")
+    if ids is None:
+        return points
+    if len(ids) != len(points.ids):
+        raise InputError(f"Expected an id for each of {len(points.ids)} agents, got {len(ids)} ids.")
+    return replace(points, ids=tuple(map(str, ids)))
+
+
+def _name(agent: str) -> str:
+    """Return what the store remembers an agent's open request by."""
+    return f"request of {agent}"
+
+
+def _representatives(regions: RegionTables) -> FloatArray:
+    return np.array([region.types[region.representative] for region in regions])
+
+
+def _begin(
+    workspace: Workspace,
+    plan: ReportPlan,
+    requests: Sequence[Request | None],
+    asking: NDArray[np.bool_],
+    chance: Randomness,
+) -> list[Request]:
+    """Return the requests after this moment: those that ask draw a report where a channel tells anything."""
+    problem, domain = workspace.problem, workspace.problem.domain
+    assert isinstance(domain, mobility.City)
+    middles = domain.degrees(_representatives(workspace.regions)[:, :2])
+    drawn, begun = sample_reports(plan, draws(chance.private, 0, REPORT)), []
+    for row, request in enumerate(requests):
+        now, channel = request, plan.channels[int(plan.channel_of[row])]
+        if now is None:
+            north, east = middles[problem.region_index[row]].tolist()
+            now = Request((north, east))
+        if asking[row] and channel.reports > 1:
+            now = now.reported(channel, int(drawn[row]))
+        begun.append(now)
+    return begun
+
+
+# --- the guarantee -------------------------------------------------------------------------------------------------
+
+_ASSUMPTIONS = (
+    "Public: ids, which stand for one agent each for good (of ids that change nothing is guaranteed over a sequence); "
+    "when requests begin and end, and their regions; budgets, charges, and whether a budget is spent; resources, "
+    "conflicts and all settings; and what follows from these and from the reports.",
+    "Every request has one place, of which one report is given and stored.",
+    FRESH_RANDOMNESS,
+)
+
+_NOT_COVERED = (
+    "That an agent makes a request, when, and in which region.",
+    "What several places of an agent tell about each other beyond the ε that add up, and other stores.",
+    "Whoever follows a resource, what an agent tells it, and whether the agent takes what it got.",
+    "The process that runs the session: it reads each place when a request begins.",
+)
+
+
+def _sequence(budget: Budget) -> Guarantee:
+    """Return the guarantee of all requests together."""
+    bound = f"ε = {format_epsilon(budget.epsilon)} for all its requests that begin within any {budget.per}"
+    if budget.lifetime is not None:
+        bound += f", and ε = {format_epsilon(budget.lifetime)} for all its requests ever"
+    return Guarantee(
+        epsilon=budget.epsilon,
+        delta=0.0,
+        notion="PLDP",
+        accountant="a sum over stored reports, by agent",
+        statement=(
+            "For any places of an agent's requests in the same regions, the probabilities of everything that is seen "
+            f"of all matchings of this store differ by a factor of at most e^ε, with {bound}."
+        ),
+        applies_to=f"every agent, over any {budget.per}",
+    )
+
+
+def _each_request(share: float) -> Guarantee:
+    """Return the guarantee of one request until it ends."""
+    return Guarantee(
+        epsilon=share,
+        delta=0.0,
+        notion="PLDP",
+        accountant="one stored report",
+        statement=(
+            "For any two places of a request's region, the probabilities of everything that is seen of the matchings "
+            f"until it ends differ by a factor of at most e^ε, ε = {format_epsilon(share)}. This is a guarantee of "
+            "each request by itself: a resource that is free again where, or when, its agent's place decides shows "
+            "that place in later matchings. List resources at public places and times, and say public_resources=True, "
+            "for a guarantee over the whole sequence."
+        ),
+        applies_to="every request, until it ends",
+    )

@@ -394,7 +394,7 @@ def problem(
     for name, value in (("edge", edge), ("alpha", alpha), ("spacing", spacing)):
         if not (np.isfinite(value) and value > 0):
             raise InputError(f"Expected {name} above 0 metres, got {name}={value}.")
-    agent_points, cars = _as_points(requests, "requests", "agents"), _as_points(vehicles, "vehicles", "resources")
+    agent_points, cars = as_points(requests, "requests", "agents"), as_points(vehicles, "vehicles", "resources")
     check_origin(origin)
     edges = np.full(len(agent_points.ids), float(edge))
     if agent_points.edge is not None:
@@ -411,7 +411,7 @@ def problem(
         return squares, spots_of(agent_points.latitude, agent_points.longitude, squares, edges, float(spacing), origin)
 
     (latitude, longitude, places, parked), (squares, spots) = both(projected, in_squares)
-    known = parked if likely is None else metres_of(_as_points(likely, "likely", "resources"), latitude, longitude)
+    known = parked if likely is None else metres_of(as_points(likely, "likely", "resources"), latitude, longitude)
     source = "" if likely is None else likely.source if isinstance(likely, Points) else "the given likely places"
     city = City(parked, float(alpha), float(spacing), latitude, longitude, origin, PublicPlaces(known), source)
     problem = make_problem(
@@ -561,7 +561,8 @@ def metres_of(points: Points, latitude: float, longitude: float) -> FloatArray:
     return places
 
 
-def _as_points(places: Places, source: str, role: Literal["agents", "resources"]) -> Points:
+def as_points(places: Places, source: str, role: Literal["agents", "resources"]) -> Points:
+    """Read agents or resources from whatever `problem` takes."""
     if isinstance(places, Points):
         return places
     sheet = sheet_of(places, source) if is_frame(places) else sheet_of_numbers(places, ("lat", "lon"), source)
