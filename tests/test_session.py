@@ -175,7 +175,7 @@ def test_a_report_is_drawn_once_whatever_changes(tmp_path: Path, monkeypatch: py
 def test_a_new_place_is_a_new_request_and_is_charged(tmp_path: Path) -> None:
     with opened(tmp_path) as session:
         one = session.match(agents(), CHARGERS)
-        assert session.end([*IDS, "nobody", "a0"]) == 6
+        assert session.end([*IDS, "stranger", "a0"]) == 6
         assert set(stored(tmp_path).values()) == {None}
         two = session.match(agents(elsewhere()), CHARGERS)
         assert (one.epsilon[:5] == 2.0).all()
@@ -502,12 +502,12 @@ def test_arrays_with_ids_and_asynchronous_calls_give_the_same(tmp_path: Path) ->
     assert public(found[0]) == public(found[1])
 
 
-def test_nobody_or_nothing_is_matched_to_nothing(tmp_path: Path) -> None:
+def test_no_agents_and_no_resources_give_an_empty_matching(tmp_path: Path) -> None:
     with opened(tmp_path) as session:
         nothing = session.match(agents(), CHARGERS[:0])
         assert (nothing.matched, nothing.epsilon.sum()) == (0, 0.0)
-        nobody = session.match(agents()[:0], CHARGERS)
-        assert (nobody.matched, len(nobody.epsilon)) == (0, 0)
+        none = session.match(agents()[:0], CHARGERS)
+        assert (none.matched, len(none.epsilon)) == (0, 0)
 
 
 def test_a_matcher_is_given_nothing_but_what_is_stored_and_public(

@@ -24,13 +24,11 @@ from numpy.typing import NDArray
 from palmatch.device.ledger import MAX_UNITS, UNIT_BITS, Charge, Limits, Now, Store, device_clock
 from palmatch.domains import mobility
 from palmatch.errors import InputError
-from palmatch.guarantee import FRESH_RANDOMNESS, region_only, simulated
+from palmatch.guarantee import FRESH_RANDOMNESS, region_only, simulated, with_prior
 from palmatch.matching import Guarantee, Matching, format_epsilon
 from palmatch.mechanisms.channel import Channel, constant_channel, make_channel
-from palmatch.methods import METHODS, Settings, Workspace
-from palmatch.methods.opening import priors_of
-from palmatch.methods.reports import MatchOutcome, ReportPlan, reporting, sample_reports
-from palmatch.methods.results import make_matching
+from palmatch.methods import METHODS, Settings, Workspace, make_matching
+from palmatch.methods.reports import MatchOutcome, ReportPlan, priors_of, sample_reports
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.regions.tables import RegionTables, RegionView
 from palmatch.streams import REPORT, Randomness, draws, stream
@@ -209,14 +207,16 @@ class Session:
         seed: int | None = None,
         clock: Callable[[], Now] = device_clock,
     ) -> None:
-        if METHODS.find(method).matcher is None:
-            known = ", ".join(name for name, one in METHODS.items() if one.matcher is not None)
+        mechanism, matcher = METHODS.find(method).mechanism, METHODS.find(method).matcher
+        if mechanism is None or matcher is None:
+            known = ", ".join(name for name, one in METHODS.items() if one.mechanism is not None)
             raise InputError(f"A session stores one report a request, and {method} has none: choose from {known}.")
         if not 0 <= epsilon <= 1e6:
             raise InputError(f"Expected epsilon from 0 to 1000000, got epsilon={epsilon}.")
         if when_spent not in ("region", "refuse"):
             raise InputError(f"Expected when_spent to be 'region' or 'refuse', got when_spent={when_spent!r}.")
         self.budget, self.epsilon, self.method = budget or Budget(7), epsilon, method
+        self._mechanism, self._matcher = mechanism, matcher
         self._when_spent, self._public_resources, self._seed = when_spent, public_resources, seed
         self._map: dict[str, Any] = {
             "edge": edge, "spacing": spacing, "origin": origin, "alpha": alpha, "likely": likely
@@ -255,7 +255,7 @@ class Session:
         conflicts: Iterable[tuple[str, str]] = (),
         conflicts_are_public: bool = False,
     ) -> Matching:
-        """Match everybody who waits now.
+        """Match all agents that wait now.
 
         Parameters
         ----------
@@ -291,7 +291,18 @@ class Session:
         conflicts: Iterable[tuple[str, str]] = (),
         conflicts_are_public: bool = False,
     ) -> Matching:
-        """Match in a thread of its own, as `match` does; one call at a time."""
+        """Match in a thread of its own, one call at a time.
+
+        Parameters
+        ----------
+        agents, resources, ids, conflicts, conflicts_are_public:
+            As in `match`.
+
+        Returns
+        -------
+        Matching
+            As of `match`.
+        """
         waiting = self._thread.submit(self._match, agents, resources, ids, conflicts, conflicts_are_public)
         return await asyncio.wrap_future(waiting)
 
@@ -343,6 +354,8 @@ class Session:
             partition=f"squares of {self._map['edge']:g} m on a grid that is fixed for the whole Earth",
             not_covered=_NOT_COVERED,
         )
+        if self._map["likely"] is not None:
+            found = with_prior(found, getattr(self._map["likely"], "source", "the given likely places"))
         return found if self._seed is None else simulated(found)
 
     # --- in the session's own thread ---
@@ -386,7 +399,7 @@ class Session:
             if not (len(rows) and len(cars.ids)):
                 return self._result(given, cars, rows, charged, None)
             workspace = Workspace(self._problem(given, cars, rows, places, units, conflicts))
-            plan = reporting(workspace, Settings(epsilon=0.0))
+            plan = self._mechanism(workspace, Settings(epsilon=0.0))
             chance = workspace.randomness(None if self._seed is None else stream(self._seed, self._calls))
             begun = _begin(workspace, plan, [requests[row] for row in rows], units[rows] > 0, chance)
             written = self._write(given, rows, known, requests, begun, units)
@@ -481,16 +494,16 @@ class Session:
         priors = priors_of(problem, regions)
         keys = [(region, one) for region, one in zip(problem.region_index.tolist(), requests, strict=True)]
         number = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+        # Of a channel that has one report left.
+        reported = np.zeros(len(keys), dtype=np.int64)
         told = replace(
             plan,
             channels=tuple(one.channel(regions[region], priors[region]) for region, one in number),
             region_of_channel=tuple(regions[region] for region, _ in number),
             channel_of=np.array([number[key] for key in keys]),
-            cell=np.zeros(len(keys), dtype=np.int64),
+            cell=reported,
         )
-        matcher = METHODS.find(self.method).matcher
-        assert matcher is not None
-        return public.problem, matcher(public, told, told.cell, chance.after_reports(), False)
+        return public.problem, self._matcher(public, told, reported, chance.after_reports(), False)
 
     def _result(
         self,
