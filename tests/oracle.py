@@ -24,8 +24,8 @@ import numpy as np
 
 import palmatch as pm
 
-# Version 0.2.1: the last tree with several forms of one algorithm.
-COMMIT = "9484822c91050eabd1e50fa9b680c31758418588"
+# Version 0.2: the last tree with several forms of one algorithm; of the tools for development it needs threadpoolctl.
+COMMIT = "303dd831fed21cf43d2d40260b8256b4b436dfc9"
 # Since then `once`, `hungarian-once` and `palma-adaptive` choose other channels, so that their draws differ.
 METHODS = (
     "palma", "published", "noise", "unlimited", "alma", "hungarian", "hungarian-region", "hungarian-exponential",
