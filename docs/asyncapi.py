@@ -23,8 +23,9 @@ _PARAMETERS = {
 }
 
 _DESCRIPTION = """\
-Every payload is a packet: the CBOR array [version, body, signature, padding]. The body is the message in canonical
-CBOR; the signature (Ed25519) covers "palmatch/1", the topic and the body, with a line feed between them. The schemas
+Topics begin with "pm/1" in all versions, so that a device finds games of another version and says so. Every payload is
+a packet: the CBOR array [version, body, signature, padding]. The body is the message in canonical
+CBOR; the signature (Ed25519) covers "palmatch/2", the topic and the body, with a line feed between them. The schemas
 below are those of the bodies, whose binary fields are byte strings. Quality of service is 0 throughout.
 """
 
@@ -52,7 +53,7 @@ def _channel(kind: Kind) -> dict[str, Any]:
     names = ["game", *([kind.parameter] if kind.parameter else [])]
     end = f"/{{{kind.parameter}}}" if kind.parameter else ""
     return {
-        "address": f"pm/{VERSION}/{{game}}/{kind.name}{end}",
+        "address": f"pm/1/{{game}}/{kind.name}{end}",
         "description": f"Published by: {kind.writer}. Read by: {', '.join(kind.readers)}.",
         "parameters": {name: {"$ref": f"#/components/parameters/{name}"} for name in names},
         "messages": {kind.name: {"$ref": f"#/components/messages/{kind.name}"}},

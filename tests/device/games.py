@@ -14,7 +14,7 @@ from palmatch.device.bid import best_bid
 from palmatch.device.distribution import GRID
 from palmatch.device.grid import Place
 from palmatch.device.ledger import BudgetExhausted, units_of
-from palmatch.device.messages import Partition, pack
+from palmatch.device.messages import VERSION, Partition, pack
 from palmatch.device.records import Assigned, Bulletin, Count, Earlier, Listed, Open, ReportTable, Result, Roster
 from palmatch.device.state import BidMachine, Machine, Owner, ReportMachine
 from palmatch.errors import InputError, Refused
@@ -241,7 +241,7 @@ def game_at_random(random: Random, number: int) -> tuple[type[Machine], Owner, i
     game = f"game {number}"
     partition_told = partition if random.random() < 0.95 else replace(partition, origin=(41.5, -74.0))
     opened = Open(
-        version=1 if random.random() < 0.98 else 2,
+        version=VERSION if random.random() < 0.98 else VERSION - 1,
         game=game,
         protocol="bids" if bids else "report",
         partition=partition_told,

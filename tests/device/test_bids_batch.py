@@ -13,6 +13,7 @@ import palmatch as pm
 from palmatch.device.bid import Call
 from palmatch.device.grid import locate
 from palmatch.device.ledger import epsilon_of, units_of
+from palmatch.device.messages import VERSION
 from palmatch.device.records import Bid, Bulletin, Count, Open, Report, ReportTable, Roster
 from palmatch.device.state import BidMachine, Owner, ReportMachine
 from palmatch.methods.reports import ReportPlan, draw_reports, reporting
@@ -35,7 +36,7 @@ class Morning:
         self.plan: ReportPlan = reporting(workspace, Settings(epsilon=EPSILON))
         self.chance: Randomness = workspace.randomness(seed)
         self.opened = Open(
-            1,
+            VERSION,
             "g",
             protocol,
             self.problem.domain.partition(EDGE),

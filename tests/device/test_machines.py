@@ -12,7 +12,7 @@ import pytest
 from palmatch.device.distribution import GRID
 from palmatch.device.grid import Place, locate
 from palmatch.device.ledger import Ledger, units_of
-from palmatch.device.messages import Partition
+from palmatch.device.messages import VERSION, Partition
 from palmatch.device.records import (
     Assigned,
     Bid,
@@ -47,7 +47,7 @@ TABLE = ReportTable(
     values=((0.9, 0.2), (0.3, 0.8)),
     opening=(0.0, 0.0),
 )
-OPEN = Open(1, "g", "report", PARTITION, (0.0, 1.0), ROOT, 0.0, 1.0, 100)
+OPEN = Open(VERSION, "g", "report", PARTITION, (0.0, 1.0), ROOT, 0.0, 1.0, 100)
 ROSTER = Roster("g", (Count(PLACE.region, 1.0, 2, "t1"), Count(PLACE.region, 0.0, 1, "t0")))
 
 
@@ -250,7 +250,7 @@ def test_a_device_without_budget_takes_part_with_nothing_or_leaves_as_its_owner_
 @pytest.mark.parametrize(
     ("code", "records"),
     [
-        ("version", [(replace(OPEN, version=2), "o")]),
+        ("version", [(replace(OPEN, version=VERSION + 1), "o")]),
         ("protocol", [(replace(OPEN, protocol="bids"), "o")]),
         ("partition", [(replace(OPEN, partition=replace(PARTITION, origin=(41.001, -74.0))), "o")]),
         ("partition", [(replace(OPEN, partition=replace(PARTITION, edge=999.0)), "o")]),

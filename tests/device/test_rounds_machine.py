@@ -24,7 +24,7 @@ from palmatch.device.checks import check_rounds_table
 from palmatch.device.distribution import GRID
 from palmatch.device.grid import Place
 from palmatch.device.ledger import Ledger, units_of
-from palmatch.device.messages import Partition
+from palmatch.device.messages import VERSION, Partition
 from palmatch.device.records import Bulletin, Claim, Count, Handover, Open, Roster, RoundsTable
 from palmatch.device.rounds import RoundsMachine, budget_units
 from palmatch.device.state import Owner
@@ -116,7 +116,7 @@ class Town:
 def opening(town: Town, machines: list[RoundsMachine]) -> list[list[Any]]:
     """Let all devices join and get their tables; return what each then claims."""
     counts = np.bincount(town.problem.region_index)
-    opened = Open(1, "g", "rounds", PARTITION, (town.epsilon,), ROOT, 0.0, 1.0, 1000)
+    opened = Open(VERSION, "g", "rounds", PARTITION, (town.epsilon,), ROOT, 0.0, 1.0, 1000)
     roster = Roster(
         "g",
         tuple(
@@ -240,7 +240,7 @@ def test_a_restart_claims_the_same_whatever_chance_says_then(tmp_path: Path) -> 
 
 def start_of(town_: Town, digest: str = "t") -> list[tuple[Any, str]]:
     """What the devices of the first region are told until they play."""
-    opened = Open(1, "g", "rounds", PARTITION, (town_.epsilon,), ROOT, 0.0, 1.0, 1000)
+    opened = Open(VERSION, "g", "rounds", PARTITION, (town_.epsilon,), ROOT, 0.0, 1.0, 1000)
     table = town_.tables[0]
     return [(opened, "o"), (Roster("g", (Count(table.region, town_.epsilon, 6, digest),)), "r"), (table, digest)]
 

@@ -11,7 +11,7 @@ HASH, TAG, KEY = bytes(range(32)), b"abcdefgh", bytes(range(32, 64))
 PARTITION = m.Partition(edge=1000.0, origin=(40.7, -74.0), spacing=100.0)
 GRID = PARTITION
 PLACES = [(40.7012, -73.9991), (40.7031, -73.9975), (40.7055, -73.9962)]
-TOKEN = m.Token(prefix=bytes(32), signature=bytes(256))
+TOKEN = bytes(354)
 ROUNDS = m.RoundsTable(
     utilities=pack("d", [0.5, 0.25]),
     offsets=pack("I", [0, 1, 2]),

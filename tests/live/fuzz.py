@@ -29,7 +29,7 @@ from palmatch.device.records import ReportTable, RoundsTable
 from palmatch.errors import InputError, ProtocolError, Refused
 from palmatch.live import tokens
 from palmatch.live.codec import body_of, decode, packet_of, read_body
-from palmatch.live.keys import Opener, Signer, open_position, seal_position
+from palmatch.live.keys import Opener, Signer, open_handover, seal_position
 from palmatch.live.listing import ListTree
 from palmatch.live.records import bulletin_record, holders, open_record, result_record, roster_record, table_record
 from palmatch.live.transport.exchange import Op, frame, hello, read_frame
@@ -133,7 +133,7 @@ def decoders(folder: Path) -> list[Decoder]:
         Decoder("token request", (request,), lambda data: read_body(m.TokenRequest, data, "token request")),
         Decoder("hello", (greeting,), lambda data: asyncio.run(hub.admit(data, b"challenge"))),
         Decoder("issuer key", (tokens.public_der(tokens.new_key()),), tokens.read_public),
-        Decoder("sealed", (sealed,), lambda data: open_position(opener, topic("handover"), b"12345678", data)),
+        Decoder("sealed", (sealed,), lambda data: open_handover(opener, topic("handover"), b"12345678", data)),
         Decoder("trust file", (trust.read_bytes(),), of_file(load_trust)),
         Decoder("gateway file", (gateway.read_bytes(),), of_file(load_gateway)),
     ]

@@ -22,7 +22,7 @@ from palmatch.device.messages import pack
 from palmatch.device.state import Machine, Owner
 from palmatch.live import tokens
 from palmatch.live.codec import decode
-from palmatch.live.keys import Opener, open_position, tag_of, verify
+from palmatch.live.keys import Opener, open_handover, tag_of, verify
 from palmatch.live.rules import Accepted, Crowd, Opening, Outcome, RegionUpdate
 from palmatch.live.session import DeviceSession
 from palmatch.live.tokens import identity
@@ -154,16 +154,17 @@ def opening(issuer: rsa.RSAPrivateKey, rules: Any, protocol: Any, slots: int) ->
 class Resources:
     """The resources' side: certificates, and what is handed over."""
 
-    def __init__(self) -> None:
+    def __init__(self, handover: m.HandOver = "position") -> None:
+        self.handover: m.HandOver = handover
         self.openers = {name: Opener(sha256(name.encode()).digest()) for name in NAMES}
-        self.found: dict[str, tuple[float, float]] = {}
+        self.found: dict[str, tuple[float, float] | str] = {}
         self.transports: dict[str, Transport] = {}
         self.answering: list[asyncio.Future[None]] = []
 
     async def serve(self, join: Join) -> None:
         for name, opener in self.openers.items():
             transport = self.transports[name] = await join("resource", name)
-            content = m.Certificate(name=name, signing=KEYS[name].public, sealing=opener.public, until=2**50)
+            content = m.Certificate(name, KEYS[name].public, opener.public, 2**50, self.handover)
             await transport.publish(Topic(GAME, "resource", name), certificate(KEYS["operator"], GAME, content))
             await transport.subscribe(Topic(GAME, "handover", name), self._received)
 
@@ -174,9 +175,8 @@ class Resources:
         opener = self.openers[envelope.topic.name]
         verify(envelope, envelope.message.key)
         tag = tag_of(GAME, envelope.message.key)
-        position = open_position(opener, envelope.topic, tag, envelope.message.sealed)
         name = envelope.topic.name
-        self.found[name] = position
+        self.found[name] = open_handover(opener, envelope.topic, tag, envelope.message.sealed)
         place = Topic(GAME, "answer", name)
         answer = KEYS[name].packet(place, m.Answer(tag=tag, status="Accepted"))
         self.answering.append(asyncio.ensure_future(self.transports[name].publish(place, answer)))

@@ -299,7 +299,7 @@ class Soak:
     async def _flood(self) -> None:
         """Send joins with a token of one's own making, as fast as it goes."""
         transport, topic, thief = await self._connected(), Topic(self.game, "join"), Signer.fresh()
-        token = m.Token(prefix=bytes(32), signature=bytes(256))
+        token = bytes(354)
         join = thief.packet(topic, m.Join(token=token, key=thief.public, region="0,0", epsilon_class=1))
         try:
             while len(self.got) < AGENTS:

@@ -23,7 +23,7 @@ from palmatch.live import tokens
 from palmatch.live.board import Board
 from palmatch.live.issuer import Issuer, token_request
 from palmatch.live.journal import Journal
-from palmatch.live.keys import Signer, open_position, seal_position, tag_of
+from palmatch.live.keys import Signer, open_handover, seal_position, tag_of
 from palmatch.live.resource import Gateway
 from palmatch.live.topics import Topic
 from palmatch.live.transport.exchange import DEVICE, Exchange
@@ -45,7 +45,7 @@ def test_a_join_without_a_token_costs_the_board_no_look_for_its_region(
         game = asyncio.create_task(board.play(GAME, opening(issuer, Counting(), "report", 1)))
         hostile, topic = await join(), Topic(GAME, "join")
         await asyncio.sleep(0.5)
-        forged = m.Token(prefix=bytes(32), signature=bytes(256))
+        forged = bytes(354)
         for number in range(20):
             thief = Signer.fresh()
             content = m.Join(token=forged, key=thief.public, region=f"{number},0", epsilon_class=1)
@@ -83,7 +83,7 @@ def test_a_resource_opens_no_hand_over_of_an_agent_that_it_does_not_serve(monkey
         gateway = Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, lambda _: None)
         await gateway.serve(GAME)
         gateway._holders[GAME] = {FLEET[0]: tag_of(GAME, Signer.fresh().public)}
-        monkeypatch.setattr("palmatch.live.resource.open_position", opened.append)
+        monkeypatch.setattr("palmatch.live.resource.open_handover", opened.append)
         hostile, thief, topic = await join(), Signer.fresh(), Topic(GAME, "handover", FLEET[0])
         answers: list[bytes] = []
         await hostile.subscribe(Topic(GAME, "answer", FLEET[0]), lambda _, packet: answers.append(packet))
@@ -102,7 +102,7 @@ def test_a_hand_over_that_comes_again_and_again_is_opened_once(monkeypatch: pyte
         arrivals: list[Any] = []
         gateway = Gateway(await join("resource", "fleet"), TRUST, FLEET_KEYS, arrivals.append)
         await gateway.serve(GAME)
-        monkeypatch.setattr("palmatch.live.resource.open_position", counted)
+        monkeypatch.setattr("palmatch.live.resource.open_handover", counted)
         device, own, topic = await join(), Signer.fresh(), Topic(GAME, "handover", FLEET[0])
         answers: list[bytes] = []
         await device.subscribe(Topic(GAME, "answer", FLEET[0]), lambda _, packet: answers.append(packet))
@@ -117,7 +117,7 @@ def test_a_hand_over_that_comes_again_and_again_is_opened_once(monkeypatch: pyte
         assert (len(opened), len(arrivals), len(answers)) == (2, 1, 5)
 
     opened: list[Any] = []
-    inner = open_position
+    inner = open_handover
 
     def counted(*given: Any) -> Any:
         opened.append(given)

@@ -5,6 +5,7 @@ from pathlib import Path
 import yaml
 from docs.asyncapi import document
 
+from node_packages import Node, node_packages
 from palmatch.live.topics import KINDS
 
 FILE = Path(__file__).parents[2] / "docs" / "live.asyncapi.yaml"
@@ -32,3 +33,10 @@ def test_every_reference_leads_somewhere() -> None:
 
     assert follow(root) > 3 * len(KINDS)
     assert set(root["channels"]) == set(KINDS)
+
+
+def test_the_parser_of_the_standard_finds_nothing_wrong_and_a_planted_error() -> None:
+    text = FILE.read_text()
+    with Node(Path(__file__).with_name("asyncapi.mjs"), node_packages()) as parser:
+        assert parser.ask(text=text) == {"wrong": [], "channels": len(KINDS)}
+        assert parser.ask(text=text.replace("action: send", "action: shout", 1))["wrong"] != []

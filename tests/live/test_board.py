@@ -37,7 +37,7 @@ def issuer() -> rsa.RSAPrivateKey:
 
 
 @pytest.fixture(scope="module")
-def members(issuer: rsa.RSAPrivateKey) -> list[tuple[Signer, m.Token]]:
+def members(issuer: rsa.RSAPrivateKey) -> list[tuple[Signer, bytes]]:
     """Six one-time keys with their tokens."""
     found, der = [], tokens.public_der(issuer)
     for _ in range(6):
@@ -61,13 +61,13 @@ def opening(issuer: rsa.RSAPrivateKey, **more: float) -> Opening:
     )
 
 
-def join_message(signer: Signer, token: m.Token, region: str = "a", epsilon_class: int = 1) -> tuple[Topic, bytes]:
+def join_message(signer: Signer, token: bytes, region: str = "a", epsilon_class: int = 1) -> tuple[Topic, bytes]:
     topic = Topic(GAME, "join")
     content = m.Join(token=token, key=signer.public, region=region, epsilon_class=epsilon_class)
     return topic, signer.packet(topic, content)
 
 
-async def device(transport: Transport, number: int, signer: Signer, token: m.Token, every: float = 0.2) -> None:
+async def device(transport: Transport, number: int, signer: Signer, token: bytes, every: float = 0.2) -> None:
     """Join and report, again and again, as a device on a lossy network would."""
     region, table = "ab"[number % 2], None
     where, packet = join_message(signer, token, region)
@@ -84,7 +84,7 @@ async def device(transport: Transport, number: int, signer: Signer, token: m.Tok
         await asyncio.sleep(every)
 
 
-def best(members: list[tuple[Signer, m.Token]]) -> dict[bytes, str]:
+def best(members: list[tuple[Signer, bytes]]) -> dict[bytes, str]:
     """Return the best matching of what `device` reports, by trying all."""
     values = {
         region: np.random.default_rng(number).uniform(0.1, 1, (REPORTS, len(NAMES)))
@@ -112,7 +112,7 @@ class Inbox:
 
 
 def test_a_game_goes_from_its_opening_to_a_result_that_can_be_checked(
-    bus: Bus, tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
+    bus: Bus, tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]]
 ) -> None:
     async def main(join: Join) -> None:
         board_end, listener = await join("board"), Listener()
@@ -146,7 +146,7 @@ def test_a_game_goes_from_its_opening_to_a_result_that_can_be_checked(
 
 @pytest.mark.parametrize("silent", [0, 1])
 def test_reports_end_with_the_last_agent_of_the_roster_or_with_their_slot(
-    silent: int, tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
+    silent: int, tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]]
 ) -> None:
     async def main() -> float:
         broker = MemoryBroker(0)
@@ -199,7 +199,7 @@ def test_a_game_goes_on_by_its_own_protocol_and_a_board_that_is_started_with_ano
 
 
 def test_what_a_board_says_and_whom_it_has_heard_is_written_before_it_is_said(
-    tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A board that was killed would say something else the second time, or miss whom it told that it had heard."""
     unwritten: set[bytes] = set()
@@ -254,7 +254,7 @@ def test_what_a_board_says_and_whom_it_has_heard_is_written_before_it_is_said(
 
 
 def test_a_join_that_another_key_has_signed_takes_nobodys_place(
-    tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
+    tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]]
 ) -> None:
     """The thief comes first: it has read token and key in the traffic, and would put the victim elsewhere."""
 
@@ -320,7 +320,7 @@ class Killer:
 
 
 def play_with_kills(
-    path: Path, kills: list[tuple[int, bool]], issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
+    path: Path, kills: list[tuple[int, bool]], issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]]
 ) -> tuple[Listener, int]:
     """Play a game whose board is killed at these actions, one run after the other; return how often it was."""
     listener, killed = Listener(), 0
@@ -356,7 +356,7 @@ def play_with_kills(
 
 
 def test_a_board_that_is_killed_at_any_instant_resumes_with_the_same_result(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
+    memory_folder: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]]
 ) -> None:
     expected, number, killed = best(members), 0, 1
     while killed:
@@ -368,7 +368,7 @@ def test_a_board_that_is_killed_at_any_instant_resumes_with_the_same_result(
 
 
 def test_a_board_that_is_killed_again_and_again_comes_to_the_same_result(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
+    memory_folder: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]]
 ) -> None:
     random = Random(5)
     for number in range(10):
@@ -380,7 +380,7 @@ def test_a_board_that_is_killed_again_and_again_comes_to_the_same_result(
 
 
 def test_reports_that_are_lost_late_or_doubled_come_to_the_same_result(
-    memory_folder: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
+    memory_folder: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]]
 ) -> None:
     async def main(seed: int) -> Listener:
         broker, listener = MemoryBroker(seed, lambda random: random.uniform(0, 0.05)), Listener()
@@ -405,13 +405,13 @@ def test_reports_that_are_lost_late_or_doubled_come_to_the_same_result(
         assert not listener.conflicts
 
 
-def hostile(members: list[tuple[Signer, m.Token]], table: bytes) -> list[tuple[Topic, bytes]]:
+def hostile(members: list[tuple[Signer, bytes]], table: bytes) -> list[tuple[Topic, bytes]]:
     """What a party without a token could send, and what one with a token may not."""
     thief, (victim, token) = Signer.fresh(), members[0]
     stolen = m.Join(token=token, key=victim.public, region="a", epsilon_class=0)
     tag, report = tag_of(GAME, victim.public), Topic(GAME, "report")
     good = m.Report(sequence=0, tag=tag, channel=table, report=0)
-    forged = m.Token(prefix=bytes(32), signature=bytes(256))
+    forged = bytes(354)
     return [
         join_message(thief, token),
         join_message(thief, forged),
@@ -426,7 +426,7 @@ def hostile(members: list[tuple[Signer, m.Token]], table: bytes) -> list[tuple[T
 
 
 def test_a_hostile_client_changes_nothing_for_the_others(
-    bus: Bus, tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, m.Token]]
+    bus: Bus, tmp_path: Path, issuer: rsa.RSAPrivateKey, members: list[tuple[Signer, bytes]]
 ) -> None:
     async def attack(transport: Transport) -> None:
         table = await transport.value(Topic(GAME, "table", "a~1"), 0.3)

@@ -13,7 +13,7 @@ from live.fuzz import peak_of
 from palmatch.device import messages as m
 from palmatch.device.messages import pack, split, unpack
 from palmatch.errors import ProtocolError
-from palmatch.live.codec import body_of, decode, packet_of, read_body
+from palmatch.live.codec import OtherVersion, body_of, decode, packet_of, read_body
 from palmatch.live.topics import KINDS, Topic
 
 SIGNATURE = bytes(range(64))
@@ -31,9 +31,9 @@ def packet(kind: str, body: bytes, **more: int) -> bytes:
     return packet_of(topic(kind), body, SIGNATURE, **more)
 
 
-def test_a_newer_protocol_is_refused_in_one_sentence() -> None:
-    for version in (2, 23, 24, 255):
-        with pytest.raises(ProtocolError, match=f"protocol version {version}, .* update palmatch"):
+def test_another_protocol_is_refused_in_one_sentence_that_says_who_updates() -> None:
+    for version, who in ((0, "its sender has to"), (1, "its sender has to"), *((new, "") for new in (3, 23, 24, 255))):
+        with pytest.raises(OtherVersion, match=f"protocol version {version}, .* version 2: {who} ?update palmatch"):
             decode(topic("report"), packet("report", b"\xa0", version=version))
 
 

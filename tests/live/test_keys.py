@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from live.examples import MESSAGES, PARTITION, TAG, topic
@@ -16,17 +18,21 @@ from palmatch.live.keys import (
     Opener,
     Signer,
     load_secret,
-    open_position,
+    open_handover,
+    reservation_code,
     save_secret,
     seal,
     seal_position,
+    seal_secret,
     tag_of,
     verify,
 )
 from palmatch.live.topics import Topic
 from palmatch.live.trust import Trust, certificate, load_trust, save_trust
 
-VECTOR = json.loads((Path(__file__).parent / "vectors" / "rfc9474.json").read_text())
+VECTORS = Path(__file__).parent / "vectors"
+VECTOR = json.loads((VECTORS / "rfc9474.json").read_text())
+PRIVACY_PASS = json.loads((VECTORS / "rfc9578.json").read_text())
 
 
 def number(name: str) -> int:
@@ -43,13 +49,35 @@ def rfc_key() -> rsa.RSAPrivateKey:
 
 def test_blind_tokens_give_the_vectors_of_the_rfc() -> None:
     key = rfc_key()
-    data = {name: bytes.fromhex(VECTOR[name]) for name in ("prepared_msg", "salt", "blinded_msg", "blind_sig", "sig")}
-    blinded = tokens.blind(key.public_key(), data["prepared_msg"], data["salt"], number("inv"))
+    data = {name: bytes.fromhex(VECTOR[name]) for name in ("msg", "salt", "blinded_msg", "blind_sig", "sig")}
+    blinded = tokens.blind(key.public_key(), data["msg"], data["salt"], number("inv"))
     assert blinded == data["blinded_msg"]
     assert tokens.blind_sign(key, blinded) == data["blind_sig"]
     assert tokens.finalize(key.public_key(), data["blind_sig"], number("inv")) == data["sig"]
-    assert tokens.verifies(key.public_key(), data["prepared_msg"], data["sig"])
-    assert not tokens.verifies(key.public_key(), data["prepared_msg"] + b"x", data["sig"])
+    assert tokens.verifies(key.public_key(), data["msg"], data["sig"])
+    assert not tokens.verifies(key.public_key(), data["msg"] + b"x", data["sig"])
+
+
+@pytest.mark.parametrize("vector", PRIVACY_PASS["vectors"])
+def test_privacy_pass_tokens_give_the_vectors_of_the_rfc(vector: dict[str, str]) -> None:
+    key = serialization.load_pem_private_key(bytes.fromhex(PRIVACY_PASS["skS"]), None)
+    assert isinstance(key, rsa.RSAPrivateKey)
+    data = {name: bytes.fromhex(value) for name, value in vector.items()}
+    public, identifier = key.public_key(), tokens.key_id(tokens.public_der(key))
+    assert identifier == sha256(bytes.fromhex(PRIVACY_PASS["pkS"])).digest()
+    text = tokens.authenticator_input(data["nonce"], data["token_challenge"], identifier)
+    inverse = pow(int.from_bytes(data["blind"]), -1, public.public_numbers().n)
+    blinded = tokens.blind(public, text, data["salt"], inverse)
+    # The request has the type and the last byte of the key's id before it.
+    assert b"\0\2" + identifier[-1:] + blinded == data["token_request"]
+    assert tokens.blind_sign(key, blinded) == data["token_response"]
+    assert text + tokens.finalize(public, data["token_response"], inverse) == data["token"]
+
+
+def test_the_challenge_of_a_game_has_it_as_redemption_context() -> None:
+    """By its structure: type, name of the issuer, context, no origin."""
+    expected = "0002" + "0008" + b"palmatch".hex() + "20" + sha256(b"game-7").hexdigest() + "0000"
+    assert tokens.challenge("game-7").hex() == expected
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +106,8 @@ def test_the_issuer_cannot_tell_which_request_a_token_came_from(issuer: rsa.RSAP
             token = tokens.token_of(der, "g", key, own, tokens.blind_sign(issuer, own.blinded))
             # The factor r with blinded = encoded · r^e, from the signature alone: blinded^d = signature · r.
             blind_signature = int.from_bytes(tokens.blind_sign(issuer, request.blinded))
-            factor = blind_signature * pow(int.from_bytes(token.signature), -1, n) % n
-            encoded = pow(int.from_bytes(token.signature), e, n)
+            factor = blind_signature * pow(int.from_bytes(token[-256:]), -1, n) % n
+            encoded = pow(int.from_bytes(token[-256:]), e, n)
             assert encoded * pow(factor, e, n) % n == int.from_bytes(request.blinded)
 
 
@@ -133,7 +161,7 @@ def test_secrets_do_not_show_up_in_a_representation() -> None:
     signer, opener = Signer.fresh(), Opener.fresh()
     assert str(signer.secret) not in repr(signer)
     assert str(opener.secret) not in repr(opener)
-    assert "inverse" not in repr(tokens.Blinded(b"", b"", 5))
+    assert "inverse" not in repr(tokens.Blinded(b"", 5))
 
 
 def test_a_tag_depends_on_game_and_key() -> None:
@@ -148,7 +176,7 @@ HANDOVER = topic("handover")
 def test_only_the_resource_reads_a_position_and_all_have_one_size() -> None:
     opener = Opener.fresh()
     sealed = seal_position(opener.public, HANDOVER, TAG, 40.75, -73.98)
-    assert open_position(opener, HANDOVER, TAG, sealed) == (40.75, -73.98)
+    assert open_handover(opener, HANDOVER, TAG, sealed) == (40.75, -73.98)
     assert sealed != seal_position(opener.public, HANDOVER, TAG, 40.75, -73.98)
     assert {len(seal(opener.public, HANDOVER, TAG, bytes(size))) for size in range(96)} == {len(sealed)}
     assert len(sealed) <= 256
@@ -161,14 +189,35 @@ def test_only_the_resource_reads_a_position_and_all_have_one_size() -> None:
         (opener, HANDOVER, TAG, b""),
     ):
         with pytest.raises(ProtocolError):
-            open_position(who, where, tag, what)
+            open_handover(who, where, tag, what)
+
+
+def test_both_sides_derive_a_code_that_is_good_for_one_resource_one_tag_and_one_game() -> None:
+    opener, secret = Opener.fresh(), bytes(range(16))
+    sealed = seal_secret(opener.public, HANDOVER, TAG, secret)
+    assert len(sealed) == len(seal_position(opener.public, HANDOVER, TAG, 40.75, -73.98))
+    code = reservation_code(secret, HANDOVER, TAG)
+    assert open_handover(opener, HANDOVER, TAG, sealed) == code
+    # By another way: RFC 2104 and RFC 4648, written out.
+    key, text = secret.ljust(64, b"\0"), b"palmatch/2\n" + str(HANDOVER).encode() + b"\nreservation of " + TAG
+    inner = sha256(bytes(byte ^ 0x36 for byte in key) + text).digest()
+    found = int.from_bytes(sha256(bytes(byte ^ 0x5C for byte in key) + inner).digest()[:5])
+    letters = "".join("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"[found >> shift & 31] for shift in range(35, -1, -5))
+    assert code == f"{letters[:4]}-{letters[4:]}"
+    others = [
+        reservation_code(bytes(16), HANDOVER, TAG),
+        reservation_code(secret, Topic(HANDOVER.game, "handover", "v2"), TAG),
+        reservation_code(secret, Topic("evening", "handover", HANDOVER.name), TAG),
+        reservation_code(secret, HANDOVER, b"12345678"),
+    ]
+    assert len({code, *others}) == 5
 
 
 def test_what_is_no_position_is_refused() -> None:
     opener = Opener.fresh()
-    for text in (b"", bytes(15), b"\xff" * 16):
-        with pytest.raises(ProtocolError, match="not a position"):
-            open_position(opener, HANDOVER, TAG, seal(opener.public, HANDOVER, TAG, text))
+    for text in (b"", bytes(16), b"\0" + b"\xff" * 16, b"\1" + bytes(15), b"\2" + bytes(16)):
+        with pytest.raises(ProtocolError, match="neither a position"):
+            open_handover(opener, HANDOVER, TAG, seal(opener.public, HANDOVER, TAG, text))
     with pytest.raises(ProtocolError):
         seal(opener.public, HANDOVER, TAG, bytes(96))
     with pytest.raises(ProtocolError, match="usable"):

@@ -25,7 +25,6 @@ from live.buses import TRUST
 from live.conftest import MOSQUITTO, RUN_AS, Broker, free_port
 from live.examples import MESSAGES, topic
 from live.processes import line_of, party
-from palmatch.device import messages as m
 from palmatch.domains.mobility import Points, read_points
 from palmatch.errors import InputError, TransportError
 from palmatch.live.codec import packet_of
@@ -368,7 +367,8 @@ def test_the_seats_of_a_resource_are_resources_with_certificates_of_their_own(tm
     assert "rename it" in told.stderr
 
 
-def test_a_newer_board_is_refused_in_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "who"), [(3, "update palmatch"), (1, "its sender has to update palmatch")])
+def test_a_board_of_another_version_is_refused_in_one_sentence(tmp_path: Path, version: int, who: str) -> None:
     (tmp_path / "vehicles.csv").write_text(VEHICLES)
     words = ("keys", "--resources", "vehicles.csv", "--member", "alice")
     assert run("live", "operator", *words, folder=tmp_path).returncode == 0
@@ -377,11 +377,12 @@ def test_a_newer_board_is_refused_in_one_sentence(tmp_path: Path) -> None:
         hub = Hub(None)
         url = await hub.start()
         topic = Topic("game-1", "open")
-        newer = packet_of(topic, b"\xa1\x61x\x01", bytes(64), version=m.VERSION + 1)
+        newer = packet_of(topic, b"\xa1\x61x\x01", bytes(64), version=version)
         await hub.local(Access("board")).publish(topic, newer)
         device = await asyncio.create_subprocess_exec(
             sys.executable, "-c", "from palmatch.cli import main; main()", "live", "device", "--at", "40.75,-73.99",
             "--ledger", "a.ledger", "--trust", "keys/trust.json", "--member", "keys/member-alice.key", "--hub", url,
+            "--patience", "3s",
             cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT / "src")}, stderr=subprocess.PIPE,
         )  # fmt: skip
         _, wrong = await device.communicate()
@@ -391,7 +392,7 @@ def test_a_newer_board_is_refused_in_one_sentence(tmp_path: Path) -> None:
     status, wrong = asyncio.run(main())
     assert (status, wrong.decode()) == (
         2,
-        "palmatch: This is protocol version 2, and this palmatch understands version 1: update palmatch.\n",
+        f"palmatch: This is protocol version {version}, and this palmatch understands version 2: {who}.\n",
     )
 
 

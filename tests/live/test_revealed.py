@@ -9,7 +9,7 @@ from palmatch.device.grid import locate
 from palmatch.device.ledger import units_of
 from palmatch.device.state import Owner, ReportMachine
 from palmatch.live.rules import NOT_COVERED, on_the_wire
-from palmatch.live.session import revealed
+from palmatch.live.session import Played, revealed
 from palmatch.live.simulation import MemoryStore
 
 
@@ -21,15 +21,18 @@ def machine() -> ReportMachine:
 def test_a_device_that_left_has_shown_its_region_to_the_broker_and_its_name_to_the_issuer() -> None:
     leaving = machine()
     leaving.left = True
-    said = revealed(leaving, GRID.edge, charged=False)
+    said = revealed(leaving, GRID.edge, Played("g"), charged=False)
     assert "issuer" in said
     assert leaving.owner.place.region in said
 
 
 @pytest.mark.parametrize("charged", [False, True])
-def test_the_resource_that_serves_a_device_is_said_to_have_its_position(charged: bool) -> None:
-    assert "position" not in revealed(machine(), GRID.edge, charged=charged)
-    assert revealed(machine(), GRID.edge, charged=charged, served_by="v1").endswith("To v1 alone: its position.")
+def test_the_resource_that_serves_a_device_is_said_to_have_its_position_or_its_code(charged: bool) -> None:
+    assert "position" not in revealed(machine(), GRID.edge, Played("g"), charged=charged)
+    with_position, with_code = Played("g", "v1"), Played("g", "v1", code="ABCD-EFGH")
+    assert revealed(machine(), GRID.edge, with_position, charged=charged).endswith("To v1 alone: its position.")
+    told = "To v1 alone: a reservation code, not its position."
+    assert revealed(machine(), GRID.edge, with_code, charged=charged).endswith(told)
 
 
 def test_what_an_owner_does_with_what_it_got_is_not_covered() -> None:

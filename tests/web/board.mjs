@@ -80,7 +80,7 @@ const SUBSCRIBE = 3, MESSAGE = 7;
 const device = await import(`${folder}/device.mjs`);
 const { Bus, Player, topicOf } = await import(`${folder}/static/bus.mjs`);
 const { readCbor } = await import(`${folder}/static/cbor.mjs`);
-const { base64, newSigner, signedBytes, tagOf } = await import(`${folder}/static/keys.mjs`);
+const { base64, fromHex, hex, newSigner, signedBytes, tagOf } = await import(`${folder}/static/keys.mjs`);
 
 const GAME = "game", EPSILON = 1.1, NAME = "v1", POSITIONS = new Uint8Array(32);
 const PARTITION = { edge: 1000, spacing: 1000, origin: [41, -74] };
@@ -88,21 +88,22 @@ const HERE = device.locate(PARTITION, 40.7484, -73.9857), SPOTS = device.spotsOf
 const ROOT = sha([2, 0, 0, 0, 1], sha([0], NAME), POSITIONS);
 const OFTEN = 3n * 2n ** 51n, RARELY = 2n ** 51n;
 const rsa = generateKeyPairSync("rsa", { modulusLength: 2048, publicExponent: 65537 });
-const [board, issuer] = [await newSigner(), await newSigner()];
+const [board, issuer, operator] = [await newSigner(), await newSigner(), await newSigner()];
 
 /**
  * One game. `open` and `lies` change what the board says; `slot`, `bulletins` (milliseconds after the start) and `heard`
- * what it does; `checks` and `thinks` are the milliseconds that the device takes for a table, and to decide on each record.
+ * what it does; `serves` is the sealing key of a vehicle that the device gets, with the hand-over of its certificate, and `mine`
+ * the device's own; `checks` and `thinks` are the milliseconds that the device takes for a table, and to decide on each record.
  */
-async function played({ protocol, slot = 2, start = 8000, open = {}, lies = {}, bulletins = [], heard = null, version = 1,
+async function played({ protocol, slot = 2, start = 8000, open = {}, lies = {}, bulletins = [], heard = null, version = device.VERSION, serves = null, mine,
   checks = 0, thinks = {}, offset = 0.5 }) {
   timers.clear();
   now = 0;
   const sent = [], values = new Map(), asked = new Set();
   const deliver = (topic) => queueMicrotask(() => hub.socket.onmessage({ data: values.get(topic) }));
-  const publish = async (kind, message, { name, signer = board, forged = false } = {}) => {
+  const publish = async (kind, message, { name, signer = board, context, forged = false } = {}) => {
     const topic = topicOf(GAME, kind, name), body = new Uint8Array(cbor(message));
-    const signature = await signer.sign(signedBytes(topic, body));
+    const signature = await signer.sign(signedBytes(context ?? topic, body));
     if (forged) signature[0] ^= 1;
     const where = Buffer.from(topic);
     const packet = Buffer.concat([Buffer.of(0x84), Buffer.of(version), cbor(body), cbor(signature), cbor(new Uint8Array())]);
@@ -110,7 +111,7 @@ async function played({ protocol, slot = 2, start = 8000, open = {}, lies = {}, 
     if (asked.has(topic)) deliver(topic);
     return sha(signedBytes(topic, body));
   };
-  let joined = null;
+  let joined = null, reported = null, handed = null;
   hub = {
     take({ op, topic, body }) {
       const kind = topic.split("/")[3];
@@ -122,6 +123,8 @@ async function played({ protocol, slot = 2, start = 8000, open = {}, lies = {}, 
       const said = readCbor(body);
       sent.push([kind, now / 1000, said.sequence ?? null]);
       if (kind === "join") joined ??= said;
+      if (kind === "report") reported ??= said;
+      if (kind === "handover") handed ??= said;
     },
   };
 
@@ -162,8 +165,15 @@ async function played({ protocol, slot = 2, start = 8000, open = {}, lies = {}, 
     const none = new Uint8Array(), { region } = HERE;
     const transcript = await publish("transcript", {
       method: "once", resources: [NAME], tags: none, region: none, epsilon_class: none, channels: [], channel: none, reports: none, assigned: none,
-      prices: pack(Float64Array, 0), ...lies.transcript,
+      prices: pack(Float64Array, 0), ...(serves && {
+        tags: reported.tag, region: pack(Uint32Array, 0), epsilon_class: Uint8Array.of(1), channels: [reported.channel],
+        channel: pack(Int32Array, 0), reports: pack(Int32Array, reported.report), assigned: pack(Int32Array, 0),
+      }), ...lies.transcript,
     }, { name: region });
+    if (serves) {
+      const certificate = { name: NAME, signing: operator.key, sealing: fromHex(serves.sealing), until: 2 ** 50, handover: serves.handover };
+      await publish("resource", certificate, { name: NAME, signer: operator, context: "certificate" });
+    }
     await publish("result", { roster, matched: 0, transcripts: [{ region, transcript }], bulletins: [] });
   }
 
@@ -193,15 +203,16 @@ async function played({ protocol, slot = 2, start = 8000, open = {}, lies = {}, 
   (async () => {
     const bus = new Bus("ws://hub");
     await bus.ready;
-    const trust = { board: base64(board.key), issuer: base64(issuer.key), partition: { edge: 1000, spacing: 1000, origin: [41, -74] } };
+    const trust = { operator: base64(operator.key), board: base64(board.key), issuer: base64(issuer.key), partition: { edge: 1000, spacing: 1000, origin: [41, -74] } };
     const player = new Player(bus, trust, GAME, {
-      machineOf: (tag) => Slow.start({ ...owner, tag }, ledger, { offset: () => offset }), position: [40.7484, -73.9857],
+      machineOf: (tag) => Slow.start({ ...owner, tag }, ledger, { offset: () => offset }), position: [40.7484, -73.9857], handOverMode: mine,
       obtain: async (blinded) => new Uint8Array(privateDecrypt({ key: rsa.privateKey, padding: constants.RSA_NO_PADDING }, blinded)),
     });
     return player.play();
-  })().then(({ report }) => (came = { report }), ({ message }) => (came = { error: message }));
+  })().then(({ report, code }) => (came = { report, code }), ({ message }) => (came = { error: message }));
   await until(() => came !== null);
-  return { sent, ended: now / 1000, spent: 2 ** 40 - (await ledger.remaining()), ...came };
+  const sealed = handed && { tag: hex(await tagOf(GAME, handed.key)), sealed: hex(handed.sealed) };
+  return { sent, ended: now / 1000, spent: 2 ** 40 - (await ledger.remaining()), ...sealed, ...came };
 }
 
 const results = [];

@@ -18,6 +18,8 @@ import cbor2
 import pytest
 
 from palmatch.device.state import COPIES, ONCE, sending_times
+from palmatch.live.keys import Opener, open_handover
+from palmatch.live.topics import Topic
 from palmatch.web.server import static_folder
 
 NODE = shutil.which("node")
@@ -171,9 +173,27 @@ def test_a_transcript_with_missing_prices_is_refused(play: Games) -> None:
 
 
 def test_a_page_that_meets_another_version_of_the_protocol_says_so(play: Games) -> None:
-    [game] = play(report(version=2))
-    assert "version 2" in game["error"]
-    assert "reload" in game["error"]
+    newer, older = play(report(version=3), report(version=1))
+    assert "version 3" in newer["error"]
+    assert "update this page: reload it" in newer["error"]
+    assert "its sender has to update" in older["error"]
+
+
+@pytest.mark.parametrize(
+    ("certified", "mine"), [("position", "position"), ("none", "position"), ("position", "none"), ("none", "none")]
+)
+def test_a_page_gives_a_vehicle_its_place_only_if_certificate_and_owner_allow_it(
+    play: Games, certified: str, mine: str
+) -> None:
+    opener = Opener.fresh()
+    [game] = play(report(serves={"sealing": opener.public.hex(), "handover": certified}, mine=mine))
+    assert "error" not in game, game
+    tag, sealed = bytes.fromhex(game["tag"]), bytes.fromhex(game["sealed"])
+    found = open_handover(opener, Topic("game", "handover", "v1"), tag, sealed)
+    if (certified, mine) == ("position", "position"):
+        assert (found, game["code"]) == ((40.7484, -73.9857), "")
+    else:
+        assert found == game["code"] != ""
 
 
 @pytest.mark.parametrize(("heard", "copies"), [("signed", 1), ("forged", 3), (None, 3)])

@@ -48,6 +48,13 @@ class Transports(StrEnum):
     mqtt = "mqtt"
 
 
+class HandOvers(StrEnum):
+    """What a resource is given of the agent that it serves."""
+
+    position = "position"
+    none = "none"
+
+
 Protocol: TypeAlias = Annotated[
     Protocols, option("--protocol", "One report each (hungarian-once), bids (once), or rounds (palma).")
 ]
@@ -151,6 +158,10 @@ def operator(
         list[str] | None,
         typer.Option("--remove-resource", help="A resource whose certificates count no longer; repeat it."),
     ] = None,
+    hand_over: Annotated[
+        HandOvers | None,
+        option("--hand-over", "What resources are given of their agent: its position (unless told), or none: a code."),
+    ] = None,
 ) -> None:
     """Write keys."""
     need_extra()
@@ -171,14 +182,14 @@ def operator(
     elif remove_member:
         keys.remove(folder, remove_member)
     elif certify is not None:
-        keys.certify_listed(folder, certify, valid)
+        keys.certify_listed(folder, certify, valid, None if hand_over is None else hand_over.value)
     elif remove_resource:
         keys.remove_certified(folder, remove_resource)
     elif resources is None:
         raise InputError("New keys need a resource list: --resources FILE (--add-member NAME adds to keys that exist).")
     else:
         partition = m.Partition(edge=edge, origin=options.place(origin), spacing=spacing)
-        keys.make(folder, resources, partition, member or ())
+        keys.make(folder, resources, partition, member or (), (hand_over or HandOvers.position).value)
 
 
 @app.command(
@@ -278,6 +289,10 @@ def device(
     cancel: Annotated[str, option("--cancel", "Give back what it got in this game, and stop.")] = "",
     patience: Annotated[str, option("--patience", "How long to wait for a game.")] = "2m",
     leave: Annotated[bool, option("--leave", "Without budget, leave instead of playing ε = 0.")] = False,
+    hand_over: Annotated[
+        HandOvers,
+        option("--hand-over", "none: no resource gets the position, whatever its certificate says."),
+    ] = HandOvers.position,
     issuer: Annotated[
         str, option("--issuer", "The address that the issuer prints, http(s)://HOST/token; the hub's own unless given.")
     ] = "",
@@ -295,14 +310,14 @@ def device(
     if not where:
         raise InputError("With a broker the device needs the address that the issuer prints: --issuer https://…/token.")
     wish = Wish(request, _position(at), epsilon, "leave" if leave else "zero")
-    told = (ledger, budget, trust, member, where, cancel)
+    told = (ledger, budget, trust, member, where, cancel, hand_over.value)
     through = Network(hub=hub, broker=broker, allow_plain=allow_plain, ca=ca)
     services.run(services.serve_device(wish, told, games, _seconds(patience, "--patience"), through))
 
 
 @app.command(
     "resource",
-    help="Serve resources: show their certificates, and print the position that was sealed to each.",
+    help="Serve resources: show their certificates, and print the position, or the code, that was sealed to each.",
     epilog="Example: palmatch live resource keys/gateway.json --trust keys/trust.json --hub ws://127.0.0.1:8765/bus",
 )
 @options.sharing

@@ -16,10 +16,10 @@ from palmatch.live.trust import add_members, certify, load_trust, remove_members
 _DAY = 24 * 3600 * 1000
 
 
-def make(folder: Path, resources: Path, partition: m.Partition, members: Sequence[str]) -> None:
+def make(folder: Path, resources: Path, partition: m.Partition, members: Sequence[str], handover: m.HandOver) -> None:
     """Make all keys."""
     names = read_resources(resources).ids
-    write_keys(folder, partition, names, members=members)
+    write_keys(folder, partition, names, members=members, handover=handover)
     counts = (show.counted(len(found), name) for found, name in ((names, "resource"), (members, "member")))
     show.say(f"Keys for {' and '.join(counts)} are in {folder}. Give devices trust.json; keep operator.key offline.")
 
@@ -40,10 +40,10 @@ def remove(folder: Path, members: Sequence[str]) -> None:
     )
 
 
-def certify_listed(folder: Path, resources: Path, days: int) -> None:
-    """Certify resources that are new on a list."""
+def certify_listed(folder: Path, resources: Path, days: int, handover: m.HandOver | None) -> None:
+    """Certify resources that are new on a list, or whose hand-over changes."""
     before = load_trust(folder / "trust.json") if (folder / "trust.json").exists() else None
-    names = certify(folder, read_resources(resources).ids, days * _DAY)
+    names = certify(folder, read_resources(resources).ids, days * _DAY, handover)
     if before is not None and load_trust(folder / "trust.json").version > before.version:
         show.say(
             f"{folder / 'trust.json'} would have ended soon; its next version is valid for {days} days: give it out."

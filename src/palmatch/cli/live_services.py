@@ -180,7 +180,7 @@ def write_mosquitto(
 
 async def serve_device(wish: Wish, told: tuple[Any, ...], games: int, patience: float, where: Network) -> None:
     """Take part in games until one gives a resource."""
-    path, budget, trust_file, member, issuer, cancel = told
+    path, budget, trust_file, member, issuer, cancel, hand_over = told
     trust = load_trust(trust_file)
     signer, plain = Signer(load_secret(member)), where.allow_plain
     ask = issuer_at(issuer, signer, tls=_tls(where), allow_plain=plain, noted=show.say)
@@ -191,7 +191,7 @@ async def serve_device(wish: Wish, told: tuple[Any, ...], games: int, patience: 
     seen: list[str] = []
     try:
         with own as ledger:
-            playing = Device(trust, folder, ledger, ask, noted=show.say)
+            playing = Device(trust, folder, ledger, ask, hand_over=hand_over, noted=show.say)
             playing.check_trust()
             if cancel:
                 await playing.cancel(transport, cancel)
@@ -217,9 +217,7 @@ async def serve_device(wish: Wish, told: tuple[Any, ...], games: int, patience: 
                         playing.close()
                     raise
                 show.say(f"{name}: {_got(played)}")
-                show.say(
-                    revealed(machine, trust.partition.edge, charged=ledger.spent() > before, served_by=played.resource)
-                )
+                show.say(revealed(machine, trust.partition.edge, played, charged=ledger.spent() > before))
                 if played.resource is not None:
                     break
                 # A game whose result did not reach this device does not count.
@@ -236,11 +234,12 @@ def _got(played: Played) -> str:
     if played.resource is None:
         return "no resource this time."
     answered = "has not answered yet" if played.answer is None else f"answered {played.answer}"
-    return f"matched to {played.resource}, which {answered}."
+    shown = f" Show it the code {played.code} on arrival." if played.code else ""
+    return f"matched to {played.resource}, which {answered}.{shown}"
 
 
 async def serve_resource(keys_file: Path, trust_file: Path, most: int | None, where: Network) -> None:
-    """Print the position that was sealed to each resource."""
+    """Print the position, or the reservation code, that was sealed to each resource."""
     trust, read = load_trust(trust_file), stamp_of(keys_file)
     trust.check_end(time.time())
     coming: asyncio.Queue[Arrival] = asyncio.Queue()
@@ -255,8 +254,11 @@ async def serve_resource(keys_file: Path, trust_file: Path, most: int | None, wh
                 if (arrival.game, arrival.resource) not in told:
                     served += 1
                     told.append((arrival.game, arrival.resource))
-                    at = f"{arrival.position[0]:.6f},{arrival.position[1]:.6f}"
-                    show.say(f"{arrival.game}: {arrival.resource} goes to {at}")
+                    if arrival.position is None:
+                        what = f"is reserved for the code {arrival.code}"
+                    else:
+                        what = f"goes to {arrival.position[0]:.6f},{arrival.position[1]:.6f}"
+                    show.say(f"{arrival.game}: {arrival.resource} {what}")
         if (found := stamp_of(keys_file)) != read:
             read = found
             try:

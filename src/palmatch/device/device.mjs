@@ -7,7 +7,7 @@
  * truth is handed out only after its charge is stored.
  */
 
-export const VERSION = 1;
+export const VERSION = 2;
 export const GRID = 2 ** 53;
 const METRES_PER_DEGREE = 111195.08;
 const RADIANS = 0.017453292519943295;

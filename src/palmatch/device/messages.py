@@ -67,8 +67,8 @@ class Bounds(NamedTuple):
     packed: Code | int | None = None
 
 
-# The version of the protocol, in every packet: a newer one is refused rather than guessed at.
-VERSION = 1
+# The version of the protocol, in every packet and signature: another one is refused rather than guessed at.
+VERSION = 2
 
 TAG, HASH, KEY, SIGNATURE, LONGEST_NAME = 8, 32, 32, 64, 64
 
@@ -89,6 +89,12 @@ Offer = Annotated[float, Bounds(ge=0, le=1e6)]
 Seconds = Annotated[float, Bounds(gt=0, le=86_400)]
 # Milliseconds since 1970, UTC.
 Instant = Whole
+# What a resource is given of the agent that it serves: its position, or a reservation code alone.
+HandOver = Literal["position", "none"]
+_TOKEN = (
+    "Privacy Pass token, type 0x0002 (RFC 9578); nonce: SHA-256 of the key, redemption context: SHA-256 of the game"
+)
+Token = Annotated[bytes, Bounds(min_length=354, max_length=354, description=_TOKEN)]
 
 
 def _packed(code: Code, what: str) -> Bounds:
@@ -227,12 +233,16 @@ class ResourceList(Message):
 
 @dataclass(frozen=True, slots=True)
 class Certificate(Message):
-    """The operator's word for a resource's keys; signed by the operator, whichever party publishes it."""
+    """The operator's word for a resource's keys; signed by the operator, whichever party publishes it.
+
+    `handover` is what a device seals to it at most: its position, or random bytes alone.
+    """
 
     name: Name
     signing: Key
     sealing: Key
     until: Instant
+    handover: HandOver = "position"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,16 +260,11 @@ class IssuerKey(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Token(Message):
-    """A blind token: RSABSSA-SHA384-PSS-Randomized over game and one-time key."""
-
-    prefix: Annotated[bytes, Bounds(min_length=32, max_length=32)]
-    signature: Annotated[bytes, Bounds(min_length=256, max_length=512)]
-
-
-@dataclass(frozen=True, slots=True)
 class TokenRequest(Message):
-    """A registered member asks the issuer for its one token of a game; signed with the member's lasting key."""
+    """A registered member asks the issuer for its one token of a game; signed with the member's lasting key.
+
+    `blinded` is the blinded message of a Privacy Pass token request (RFC 9578, section 6.1).
+    """
 
     game: Name
     member: Key
@@ -268,7 +273,10 @@ class TokenRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class TokenReply(Message):
-    """The issuer's blind signature, and its time of day, by which a device sees that its own clock is off."""
+    """The issuer's blind signature, and its time of day, by which a device sees that its own clock is off.
+
+    `blind_signature` is a Privacy Pass token response (RFC 9578, section 6.2).
+    """
 
     blind_signature: Annotated[bytes, Bounds(min_length=256, max_length=512)]
     now: Instant
@@ -510,7 +518,12 @@ class Transcript(Message):
 
 @dataclass(frozen=True, slots=True)
 class Handover(Message):
-    """A position, sealed to the resource that the topic names, and signed by the one-time key of its agent."""
+    """What is sealed to the resource that the topic names, signed by the one-time key of its agent.
+
+    Sealed is a byte 0 and the position (latitude and longitude, float64, little-endian), or a byte 1 and 16 random
+    bytes, from which both sides derive a reservation code: the first 40 bits, in base 32, of the HMAC-SHA-256, with
+    these bytes as its key, of what a signature covers in this topic for the body "reservation of " and the tag.
+    """
 
     key: Key
     sealed: Annotated[bytes, Bounds(min_length=1, max_length=256)]

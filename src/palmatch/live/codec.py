@@ -27,8 +27,13 @@ _Kind = TypeVar("_Kind", bound=Message)
 _DEPTH = 8
 
 
-class NewerVersion(ProtocolError):
-    """Something that a newer palmatch wrote."""
+class OtherVersion(ProtocolError):
+    """Something that another version of palmatch wrote, and whether that is a newer one."""
+
+    def __init__(self, version: int) -> None:
+        self.is_newer = version > VERSION
+        who = "update palmatch" if self.is_newer else "its sender has to update palmatch"
+        super().__init__(f"This is protocol version {version}, and this palmatch understands version {VERSION}: {who}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +165,9 @@ def read_body(kind: type[_Kind], body: bytes, name: str) -> _Kind:
 
 
 def check_version(version: int) -> None:
-    """Refuse what a newer palmatch wrote."""
-    if version > VERSION:
-        raise NewerVersion(
-            f"This is protocol version {version}, and this palmatch understands version {VERSION}: update palmatch."
-        )
+    """Refuse what another version of palmatch wrote."""
     if version != VERSION:
-        raise ProtocolError(f"Expected protocol version {VERSION}, found {version}.")
+        raise OtherVersion(version)
 
 
 def _opened(packet: bytes) -> tuple[bytes, bytes]:

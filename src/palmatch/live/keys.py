@@ -5,7 +5,9 @@ All of it exists in a browser's WebCrypto. Nothing here decides whom to trust: t
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import hmac
 import os
 import struct
 from dataclasses import dataclass, field
@@ -22,8 +24,9 @@ from palmatch.errors import InputError, ProtocolError
 from palmatch.live.codec import Envelope, body_of, packet_of, signed_bytes
 from palmatch.live.topics import Topic
 
-# What is sealed has one size, whatever it says.
-SEALED_TEXT = 96
+# What is sealed has one size, whatever it says: a position, or a secret of 16 bytes, each after a byte of its own.
+SEALED_TEXT, SECRET = 96, 16
+_POSITION, _SECRET = b"\0", b"\1"
 
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
 
@@ -134,16 +137,29 @@ def seal(public: bytes, topic: Topic, tag: bytes, text: bytes) -> bytes:
 
 def seal_position(public: bytes, topic: Topic, tag: bytes, latitude: float, longitude: float) -> bytes:
     """Seal a position in degrees."""
-    return seal(public, topic, tag, struct.pack("<dd", latitude, longitude))
+    return seal(public, topic, tag, _POSITION + struct.pack("<dd", latitude, longitude))
 
 
-def open_position(opener: Opener, topic: Topic, tag: bytes, sealed: bytes) -> tuple[float, float]:
-    """Return the sealed latitude and longitude."""
+def seal_secret(public: bytes, topic: Topic, tag: bytes, secret: bytes) -> bytes:
+    """Seal 16 random bytes in place of a position: no other party can tell the one from the other."""
+    return seal(public, topic, tag, _SECRET + secret)
+
+
+def open_handover(opener: Opener, topic: Topic, tag: bytes, sealed: bytes) -> tuple[float, float] | str:
+    """Return the sealed latitude and longitude, or the reservation code of the sealed secret."""
     text = opener.open(topic, tag, sealed)
-    latitude, longitude = struct.unpack("<dd", text) if len(text) == 16 else (float("nan"), float("nan"))
-    if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
-        raise ProtocolError("What was handed over is not a position.")
+    if len(text) == 1 + SECRET and text[:1] == _SECRET:
+        return reservation_code(text[1:], topic, tag)
+    latitude, longitude = struct.unpack("<dd", text[1:]) if len(text) == 17 else (float("nan"), float("nan"))
+    if text[:1] != _POSITION or not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
+        raise ProtocolError("What was handed over is neither a position nor a reservation.")
     return latitude, longitude
+
+
+def reservation_code(secret: bytes, topic: Topic, tag: bytes) -> str:
+    """40 bits of the HMAC-SHA-256 over game, resource (the topic of the hand-over) and tag, as XXXX-XXXX in base 32."""
+    code = base64.b32encode(hmac.digest(secret, signed_bytes(topic, b"reservation of " + tag), "sha256")[:5]).decode()
+    return f"{code[:4]}-{code[4:]}"
 
 
 def _info(topic: Topic, tag: bytes) -> bytes:

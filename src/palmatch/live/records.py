@@ -154,7 +154,7 @@ def holders(transcript: m.Transcript) -> dict[str, bytes]:
     return dict(held)
 
 
-def join_message(record: r.Join, opening: m.Open, token: m.Token, key: bytes) -> tuple[Topic, m.Join]:
+def join_message(record: r.Join, opening: m.Open, token: bytes, key: bytes) -> tuple[Topic, m.Join]:
     """Return what a device joins with."""
     number = opening.classes.index(record.epsilon)
     message = m.Join(token=token, key=key, region=record.region, epsilon_class=number)

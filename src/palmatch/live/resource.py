@@ -2,7 +2,7 @@
 
 A resource serves the agent that the board's result names for it, and no other: a hand-over counts if it is signed by
 that agent's one-time key. A resource learns the position of this one agent, and a gateway those of all agents whose
-resources it serves; neither knows anything about the others.
+resources it serves; neither knows anything about the others. Without hand-over it learns a reservation code alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from palmatch.device import messages as m
 from palmatch.errors import ProtocolError, TransportError
 from palmatch.live.codec import Envelope, decode, expect
-from palmatch.live.keys import open_position, tag_of, verify
+from palmatch.live.keys import open_handover, tag_of, verify
 from palmatch.live.records import holders
 from palmatch.live.session import Retained
 from palmatch.live.topics import Topic, segment
@@ -38,12 +38,13 @@ _AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """An agent that a resource is to serve: its tag in the game, and where it is."""
+    """An agent that a resource is to serve: its tag in the game, and where it is, or else its reservation code."""
 
     game: str
     resource: str
     tag: bytes
-    position: tuple[float, float]
+    position: tuple[float, float] | None
+    code: str = ""
 
 
 class Gateway:
@@ -61,7 +62,7 @@ class Gateway:
         # By game: the agent of each of the resources that are served here, as the result says.
         self._holders: dict[str, dict[str, bytes]] = {}
         # Hand-overs that came before the result; a few, since any agent can send one, and a device sends again.
-        self._early: dict[tuple[str, str], dict[bytes, tuple[float, float]]] = {}
+        self._early: dict[tuple[str, str], dict[bytes, tuple[float, float] | str]] = {}
         self._served: set[tuple[str, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -141,8 +142,8 @@ class Gateway:
         for (where, name), early in list(self._early.items()):
             if where == game:
                 del self._early[where, name]
-                for tag, position in early.items():
-                    self._received(game, name, tag, position)
+                for tag, opened in early.items():
+                    self._received(game, name, tag, opened)
 
     async def _published(self, game: str) -> dict[str, bytes]:
         """Return the agent of each resource that is served here, on the board's word."""
@@ -185,21 +186,22 @@ class Gateway:
             # Known already, or of an agent whose position does not concern this resource.
             self._spawn(self._answer(game, name, tag, accepted=accepted))
             return
-        position = open_position(self._opener, envelope.topic, tag, message.sealed)
+        opened = open_handover(self._opener, envelope.topic, tag, message.sealed)
         if game in self._holders:
-            self._received(game, name, tag, position)
+            self._received(game, name, tag, opened)
         else:
             early = self._early.setdefault((game, name), {})
             if len(early) < _MOST_EARLY:
-                early[tag] = position
+                early[tag] = opened
 
-    def _received(self, game: str, name: str, tag: bytes, position: tuple[float, float]) -> None:
+    def _received(self, game: str, name: str, tag: bytes, opened: tuple[float, float] | str) -> None:
         """Answer a hand-over, and serve its agent if it is the one that the result names."""
         accepted = self._holders.get(game, {}).get(name) == tag
         self._spawn(self._answer(game, name, tag, accepted=accepted))
         if accepted and (game, name) not in self._served:
             self._served.add((game, name))
-            self._arrived(Arrival(game, name, tag, position))
+            position, code = (None, opened) if isinstance(opened, str) else (opened, "")
+            self._arrived(Arrival(game, name, tag, position, code))
 
     async def _answer(self, game: str, name: str, tag: bytes, *, accepted: bool) -> None:
         topic = Topic(game, "answer", name)

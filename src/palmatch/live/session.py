@@ -47,9 +47,9 @@ from palmatch.device.state import (
 )
 from palmatch.errors import InputError, ProtocolError, Refused, TransportError
 from palmatch.live import tokens
-from palmatch.live.codec import Envelope, NewerVersion, decode, expect
+from palmatch.live.codec import Envelope, OtherVersion, decode, expect
 from palmatch.live.issuer import read_reply, token_request
-from palmatch.live.keys import Signer, seal_position, verify
+from palmatch.live.keys import SECRET, Signer, reservation_code, seal_position, seal_secret, verify
 from palmatch.live.ops import steady
 from palmatch.live.records import (
     bulletin_record,
@@ -160,8 +160,9 @@ class Played:
 
     game: str
     resource: str | None = None
-    # What the resource said to the hand-over, if it said anything.
+    # What the resource said to the hand-over, if it said anything, and what to show it where it was given no position.
     answer: str | None = None
+    code: str = ""
     epsilon: float = 0.0
     sent: int = 0
     bytes: int = 0
@@ -178,6 +179,8 @@ class DeviceSession:
         The state machine of the game's protocol, whose owner has the identity's tag.
     position:
         Latitude and longitude, for the resource that serves the agent and for no other party.
+    hand_over:
+        Whether that resource is given the position, where its certificate asks for it.
     noted:
         Told how far the game is, for the owner.
     """
@@ -191,6 +194,7 @@ class DeviceSession:
         machine: Machine,
         position: tuple[float, float],
         *,
+        hand_over: m.HandOver = "position",
         clock: Callable[[], float] = time.time,
         retained: Retained | None = None,
         noted: Callable[[str], None] = lambda _: None,
@@ -198,6 +202,7 @@ class DeviceSession:
         self._retained = retained or Retained(transport)
         self.transport, self.trust, self.identity, self.machine = transport, trust, identity, machine
         self.position, self._clock, self._noted = position, clock, noted
+        self._hand_over_mode = hand_over
         self.tag = identity.tag(game)
         self.played = Played(game)
         self._roster: Envelope
@@ -375,21 +380,34 @@ class DeviceSession:
         self._came.put_nowait(packet)
 
     async def _hand_over(self, sends: Sequence[r.Send]) -> None:
-        """Seal the position to the key of the resource that the device got, and send it."""
+        """Seal what the resource that the device got is given to its key, and send it."""
         for send in sends:
             assert isinstance(send.message, r.Handover)
             self.played.resource = send.message.resource
             await self._hand_over_to(send.message.resource)
 
     async def _hand_over_to(self, name: str) -> None:
-        """Seal the position to the key that the operator certified, and send it."""
+        """Seal the position, or a secret alone, to the key that the operator certified, and send it."""
         place = Topic(self.played.game, "resource", name)
         packet = await self._retained.value(place, _SILENCE_SECONDS)
         certificate = self.trust.certified(decode(place, packet), int(self._clock() * 1000))
         topic = Topic(self.played.game, "handover", name)
-        sealed = seal_position(certificate.sealing, topic, self.tag, *self.position)
+        if "none" in (self._hand_over_mode, certificate.handover):
+            secret = self._reservation()
+            self.played.code = reservation_code(secret, topic, self.tag)
+            sealed = seal_secret(certificate.sealing, topic, self.tag, secret)
+        else:
+            sealed = seal_position(certificate.sealing, topic, self.tag, *self.position)
         packet = self.identity.signer.packet(topic, m.Handover(key=self.identity.signer.public, sealed=sealed))
         await self._until_answered(topic, packet, certificate)
+
+    def _reservation(self) -> bytes:
+        """Return the secret of this game's reservation, drawn once: a device that is started again shows one code."""
+        store, name = self.machine.store, f"reservation {self.played.game}"
+        if (kept := store.kept(name)) is None:
+            kept = secrets.token_hex(SECRET)
+            store.charge(0, matching=self.played.game, purpose="reservation", keep={name: kept})
+        return bytes.fromhex(kept)
 
     async def _until_answered(self, topic: Topic, packet: bytes, certificate: m.Certificate) -> None:
         """Send a hand-over again until the resource has answered, a few times at most; the same one counts once."""
@@ -555,6 +573,8 @@ class Device:
     clock: Callable[[], float] = time.time
     signer_of: Callable[[str], Signer] | None = None
     draw: Draw = system_draw
+    # Whether a resource is given the position where its certificate asks for it.
+    hand_over: m.HandOver = "position"
     # Told how far a game is, for the owner.
     noted: Callable[[str], None] = lambda _: None
 
@@ -615,6 +635,7 @@ class Device:
             taking_part,
             machine,
             wish.position,
+            hand_over=self.hand_over,
             clock=steady(self.clock),
             retained=retained,
             noted=lambda text: self.noted(f"{game}: {text}"),
@@ -667,15 +688,19 @@ class Device:
     async def next_game(self, transport: Transport, patience: float, played: Sequence[str] = ()) -> str:
         """Return a game that can still be joined and was not played yet; raise TransportError if none comes in time.
 
-        A game that a newer palmatch opened is refused at once: there is no use in waiting for another one.
+        A game that a newer palmatch opened is refused at once: there is no use in waiting for another one. One of an
+        older palmatch may be left from before the board was updated, and is told of where no other one comes.
         """
         found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        older: list[OtherVersion] = []
 
         def handler(where: str, packet: bytes) -> None:
             try:
                 envelope = decode(where, packet)
-            except NewerVersion as error:
-                if not found.done():
+            except OtherVersion as error:
+                if not error.is_newer:
+                    older.append(error)
+                elif not found.done():
                     found.set_exception(error)
                 return
             closes = self.trust.opened(envelope).joins_close / 1000
@@ -688,6 +713,8 @@ class Device:
             async with asyncio.timeout(patience):
                 return await found
         except TimeoutError:
+            if older:
+                raise older[0] from None
             raise TransportError(f"No game was opened within {patience:g} s.") from None
         finally:
             await transport.unsubscribe("pm/1/+/open", handler)
@@ -753,11 +780,12 @@ def issuer_at(
     return ask
 
 
-def revealed(machine: Machine, edge: float, *, charged: bool, served_by: str | None = None) -> str:
-    """Return one sentence about what a device has revealed in a game, `served_by` being the resource that it got."""
+def revealed(machine: Machine, edge: float, played: Played, *, charged: bool) -> str:
+    """Return one sentence about what a device has revealed in a game."""
     square = f"its region {machine.owner.place.region}, a square of {edge:g} m"
     region = f"that it takes part, and {square}"
-    served = "" if served_by is None else f" To {served_by} alone: its position."
+    given = "a reservation code, not its position" if played.code else "its position"
+    served = "" if played.resource is None else f" To {played.resource} alone: {given}."
     if machine.left:
         return (
             "Revealed: to the issuer, that it asked for a token; to the hub or broker, where it listened, "

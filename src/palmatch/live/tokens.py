@@ -1,7 +1,7 @@
-"""Blind tokens: RFC 9474, RSABSSA-SHA384-PSS-Randomized. The issuer signs without seeing what it signs.
+"""Privacy Pass tokens of type 0x0002 (RFC 9578): blind RSA signatures, RSABSSA-SHA384-PSS-Deterministic (RFC 9474).
 
-Each game has a key of its own, and the token covers the game and a one-time key, so that a token is good for one device
-in one game. Names follow the RFC's section 4.
+Each game has a key of its own. The nonce of a token is the SHA-256 of a one-time key, and the redemption context that
+of the game's name: a token is good for one device in one game. Names follow RFC 9474, section 4, and RFC 9577.
 
 A device's identity in a game is such a key with its token. Key and blinding are on the disk before the issuer is asked,
 and the token before it is used: a device that dies in between asks again with the same blinded message, gets the same
@@ -25,24 +25,29 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from palmatch.atomic import write_atomic
-from palmatch.device import messages as m
-from palmatch.device.messages import VERSION, Token
 from palmatch.errors import InputError, ProtocolError
 from palmatch.live.keys import Signer, tag_of
 from palmatch.live.topics import segment
 
 BITS = 2048
 
+# The token type, and the name of the issuer in a challenge: the key, which is that of one game, says whose it is.
+_TYPE, _ISSUER = b"\0\2", b"palmatch"
 _HASH = hashes.SHA384()
 _DIGEST = 48
-_PREFIX = 32
+# SubjectPublicKeyInfo of RSA-2048 with RSASSA-PSS (SHA-384, MGF1 with SHA-384, salts of 48 bytes), up to the bit string
+# of the key, which ends it (RFC 9578, section 6.5): WebCrypto reads keys without these parameters only.
+_PSS_KEY = bytes.fromhex(
+    "30820152303d06092a864886f70d01010a3030a00d300b0609608648016503040202"
+    "a11a301806092a864886f70d010108300b0609608648016503040202a203020130"
+)
+_KEY_BITS = 275
 
 
 @dataclass(frozen=True, slots=True)
 class Blinded:
-    """What a device keeps while the issuer signs: the prefix of the message, and what takes the blinding away."""
+    """What a device keeps while the issuer signs: what takes the blinding away."""
 
-    prefix: bytes
     blinded: bytes
     inverse: int = field(repr=False)
 
@@ -69,42 +74,58 @@ def read_public(der: bytes) -> rsa.RSAPublicKey:
     return key
 
 
-def token_text(game: str, key: bytes) -> bytes:
-    """Return what a token covers."""
-    return b"palmatch/%d\ntoken\n%s\n%s" % (VERSION, game.encode(), key)
+def challenge(game: str) -> bytes:
+    """TokenChallenge (RFC 9577, section 2.1): type, issuer, the game as redemption context, no origin."""
+    context = hashlib.sha256(game.encode()).digest()
+    return _TYPE + len(_ISSUER).to_bytes(2) + _ISSUER + len(context).to_bytes(1) + context + bytes(2)
+
+
+@lru_cache(maxsize=16)
+def key_id(issuer: bytes) -> bytes:
+    """SHA-256 of the issuer's key with its RSASSA-PSS parameters (RFC 9578, section 6.5)."""
+    plain = read_public(issuer).public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return hashlib.sha256(_PSS_KEY + plain[-_KEY_BITS:]).digest()
+
+
+def authenticator_input(nonce: bytes, challenged: bytes, identifier: bytes) -> bytes:
+    """AuthenticatorInput (RFC 9577, section 2.2): type, nonce, SHA-256 of the challenge, key id."""
+    return _TYPE + nonce + hashlib.sha256(challenged).digest() + identifier
+
+
+def token_input(issuer: bytes, game: str, key: bytes) -> bytes:
+    """Return what the issuer signs for a one-time key in a game."""
+    return authenticator_input(hashlib.sha256(key).digest(), challenge(game), key_id(issuer))
 
 
 def request(issuer: bytes, game: str, key: bytes) -> Blinded:
     """Blind a one-time key: `blinded` goes to the issuer, the rest stays."""
     public = read_public(issuer)
-    prefix = secrets.token_bytes(_PREFIX)
     modulus = public.public_numbers().n
     while gcd(inverse := secrets.randbelow(modulus - 1) + 1, modulus) != 1:
         continue
-    return Blinded(
-        prefix, blind(public, prefix + token_text(game, key), secrets.token_bytes(_DIGEST), inverse), inverse
-    )
+    return Blinded(blind(public, token_input(issuer, game, key), secrets.token_bytes(_DIGEST), inverse), inverse)
 
 
-def token_of(issuer: bytes, game: str, key: bytes, kept: Blinded, blind_signature: bytes) -> Token:
-    """Take the blinding away and check what the issuer signed."""
-    public = read_public(issuer)
-    token = Token(prefix=kept.prefix, signature=finalize(public, blind_signature, kept.inverse))
+def token_of(issuer: bytes, game: str, key: bytes, kept: Blinded, blind_signature: bytes) -> bytes:
+    """Take the blinding away and check what the issuer signed; the token is what was signed and the signature."""
+    token = token_input(issuer, game, key) + finalize(read_public(issuer), blind_signature, kept.inverse)
     if not is_valid(issuer, game, key, token):
         raise ProtocolError("The issuer's signature does not fit the token that was asked for.")
     return token
 
 
-def signed(key: rsa.RSAPrivateKey, game: str, public: bytes) -> Token:
+def signed(key: rsa.RSAPrivateKey, game: str, public: bytes) -> bytes:
     """Return a token that the issuer signs without a blinding, so that it could link it: for measurements only."""
-    prefix = secrets.token_bytes(_PREFIX)
-    text = prefix + token_text(game, public)
-    return Token(prefix=prefix, signature=key.sign(text, padding.PSS(padding.MGF1(_HASH), _DIGEST), _HASH))
+    text = token_input(public_der(key), game, public)
+    return text + key.sign(text, padding.PSS(padding.MGF1(_HASH), _DIGEST), _HASH)
 
 
-def is_valid(issuer: bytes, game: str, key: bytes, token: Token) -> bool:
-    """Tell whether the issuer signed a token for this one-time key in this game."""
-    return verifies(read_public(issuer), token.prefix + token_text(game, key), token.signature)
+def is_valid(issuer: bytes, game: str, key: bytes, token: bytes) -> bool:
+    """Tell whether this is the issuer's token for this one-time key in this game."""
+    text = token_input(issuer, game, key)
+    return token[: len(text)] == text and verifies(read_public(issuer), text, token[len(text) :])
 
 
 def blind(public: rsa.RSAPublicKey, prepared: bytes, salt: bytes, inverse: int) -> bytes:
@@ -179,7 +200,7 @@ class Identity:
     """A one-time key and its token."""
 
     signer: Signer
-    token: m.Token
+    token: bytes
 
     def tag(self, game: str) -> bytes:
         """Return the tag of the key."""
@@ -191,10 +212,9 @@ class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     secret: bytes
     issuer: bytes
-    prefix: bytes
     blinded: bytes
     inverse: str
-    token: m.Token | None = None
+    token: bytes | None = None
 
 
 async def identity(folder: Path, issuer: bytes, game: str, obtain: Obtain, *, signer: Signer | None = None) -> Identity:
@@ -209,21 +229,21 @@ async def identity(folder: Path, issuer: bytes, game: str, obtain: Obtain, *, si
     if kept is None:
         signer = signer or Signer.fresh()
         blinded = request(issuer, game, signer.public)
-        kept = _Kept(signer.secret, issuer, blinded.prefix, blinded.blinded, f"{blinded.inverse:x}")
+        kept = _Kept(signer.secret, issuer, blinded.blinded, f"{blinded.inverse:x}")
         write_atomic(path, msgspec.json.encode(kept), private=True)
     own, token = Signer(kept.secret), kept.token
     if token is None:
-        blinded = Blinded(kept.prefix, kept.blinded, int(kept.inverse, 16))
+        blinded = Blinded(kept.blinded, int(kept.inverse, 16))
         token = token_of(issuer, game, own.public, blinded, await obtain(kept.blinded))
         # Without the blinding the file does not link the token to the request.
-        rest = _Kept(kept.secret, issuer, b"", b"", "", token)
+        rest = _Kept(kept.secret, issuer, b"", "", token)
         write_atomic(path, msgspec.json.encode(rest), private=True)
     return Identity(own, token)
 
 
 def keep(folder: Path, issuer: bytes, game: str, own: Identity) -> None:
     """Write the file of a device that has had its token."""
-    kept = _Kept(own.signer.secret, issuer, b"", b"", "", own.token)
+    kept = _Kept(own.signer.secret, issuer, b"", "", own.token)
     write_atomic(folder / f"{segment(game)}.identity", msgspec.json.encode(kept), private=True)
 
 

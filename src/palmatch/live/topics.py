@@ -17,7 +17,8 @@ Role = Literal["device", "board", "resource", "issuer"]
 
 ROLES: tuple[Role, ...] = ("device", "board", "resource", "issuer")
 
-_PREFIX = f"pm/{m.VERSION}"
+# Of the tree of topics, not of the protocol: devices of all versions find a game, and those of another one say so.
+_PREFIX = "pm/1"
 _KIB = 1024
 # Tables and transcripts; everything that a device sends is far smaller.
 LARGEST = 4 * 1024 * _KIB

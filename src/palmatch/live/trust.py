@@ -181,6 +181,7 @@ def write_keys(
     resources: Sequence[str],
     *,
     members: Sequence[str] = (),
+    handover: m.HandOver = "position",
 ) -> Trust:
     """Make all keys of an operator in a folder that has none yet; return the trust anchor."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -191,7 +192,7 @@ def write_keys(
     files = secrets | {f"member-{name}": key for name, key in registered.items()}
     for name, key in files.items():
         save_secret(folder / f"{name}.key", key.secret)
-    gateway = new_gateway(secrets["operator"], resources, int(time.time() * 1000))
+    gateway = new_gateway(secrets["operator"], resources, int(time.time() * 1000), handover=handover)
     descriptor = os.open(folder / "gateway.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(msgspec.json.encode(gateway) + b"\n")
@@ -243,22 +244,25 @@ def _member_key(folder: Path, name: str) -> bytes:
     return Signer(load_secret(folder / f"member-{name}.key")).public
 
 
-def certify(folder: Path, names: Sequence[str], valid: int) -> list[str]:
-    """Certify the resources that have no certificate, or one that ends soon; return their names.
+def certify(folder: Path, names: Sequence[str], valid: int, handover: m.HandOver | None = None) -> list[str]:
+    """Certify the resources that have no certificate, one that ends soon, or one for another hand-over; name them.
 
-    `valid` is in milliseconds. Keys stay as they are; where there are none of a gateway, new ones are made.
+    `valid` is in milliseconds. Keys stay as they are; where there are none of a gateway, new ones are made. Unless a
+    hand-over is given, that of a certificate stays.
     """
     operator, trust, path = *_operator(folder), folder / "gateway.json"
     now = int(time.time() * 1000)
     gateway = load_gateway(path) if path.exists() else new_gateway(operator, (), now)
-    ends = {name: found.until for name, found in certificates_of(gateway).items()}
-    wanted = [name for name in names if ends.get(name, 0) < now + _RENEWED]
+    known = certificates_of(gateway)
+    modes = {name: handover or (known[name].handover if name in known else "position") for name in names}
+    lasting = [name for name, one in known.items() if one.until >= now + _RENEWED and one.handover == modes.get(name)]
+    wanted = [name for name in names if name not in lasting]
     for name in wanted:
         if trust.removals.get(name, -1) >= now + valid:
             raise InputError(f"{name} was removed: a new certificate has to be valid for longer than the old one.")
     if trust.until < now + _RENEWED:
         _save_next(folder, operator, trust, now + valid)
-    more = certified(operator, gateway, wanted, now + valid)
+    more = certified(operator, gateway, {name: modes[name] for name in wanted}, now + valid)
     _save_gateway(path, msgspec.structs.replace(gateway, certificates={**gateway.certificates, **more}))
     return wanted
 
@@ -321,18 +325,21 @@ class GatewayKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Opener(self.sealing)
 
 
-def new_gateway(operator: Signer, names: Sequence[str], now: int, valid: int = VALID) -> GatewayKeys:
+def new_gateway(
+    operator: Signer, names: Sequence[str], now: int, valid: int = VALID, *, handover: m.HandOver = "position"
+) -> GatewayKeys:
     """Return fresh keys for a gateway, certified for these resources; times are in milliseconds."""
     gateway = GatewayKeys(Signer.fresh().secret, Opener.fresh().secret, {})
-    return msgspec.structs.replace(gateway, certificates=certified(operator, gateway, names, now + valid))
+    certificates = certified(operator, gateway, dict.fromkeys(names, handover), now + valid)
+    return msgspec.structs.replace(gateway, certificates=certificates)
 
 
-def certified(operator: Signer, gateway: GatewayKeys, names: Sequence[str], until: int) -> dict[str, bytes]:
-    """Return the operator's certificates that resources are served with a gateway's keys."""
+def certified(operator: Signer, gateway: GatewayKeys, modes: Mapping[str, m.HandOver], until: int) -> dict[str, bytes]:
+    """Return the operator's certificates that resources, each with its hand-over, are served with a gateway's keys."""
     signing, sealing = gateway.signer.public, gateway.opener.public
     return {
-        name: certificate(operator, "any", m.Certificate(name=name, signing=signing, sealing=sealing, until=until))
-        for name in names
+        name: certificate(operator, "any", m.Certificate(name, signing, sealing, until, handover))
+        for name, handover in modes.items()
     }
 
 

@@ -1,10 +1,9 @@
 // A game on the bus from a browser: the twin of palmatch.live.session for `report` and `bids`.
 
-import { COPIES, ONE_COPY, marginOf, sendingTimes } from "../device.mjs";
+import { COPIES, ONE_COPY, VERSION, marginOf, sendingTimes } from "../device.mjs";
 import { Float, readCbor, writeCbor } from "./cbor.mjs";
-import { equal, fromBase64, fromHex, hashOf, hex, join, newSigner, newToken, sealPosition, signedBytes, tagOf, verify } from "./keys.mjs";
+import { equal, fromBase64, fromHex, hashOf, hex, join, newSecret, newSigner, newToken, reservationCode, sealPosition, sealSecret, signedBytes, tagOf, verify } from "./keys.mjs";
 
-const VERSION = 1;
 // All that a device says has one size, and joins, which carry a token, another.
 const PADDED = 512, PADDED_JOIN = 1024;
 // Operations of a client and of the hub: palmatch.live.transport.frames
@@ -65,7 +64,7 @@ const SHAPES = {
     resources: list(text), tags: bytes, region: bytes, epsilon_class: bytes, channels: list(hash), channel: bytes, reports: bytes,
     assigned: bytes, prices: bytes,
   },
-  resource: { name: text, sealing: bytes, until: whole() },
+  resource: { name: text, sealing: bytes, until: whole(), handover: (value) => value === "position" || value === "none" },
 };
 
 /** The packet of a signed body, padded to the size of its kind. */
@@ -153,8 +152,8 @@ export class Bus {
 
 /** One device in one game. `trust` has the public keys in base64 and the partition; `obtain` asks the issuer. */
 export class Player {
-  constructor(bus, trust, game, { machineOf, position, obtain, told = () => {} }) {
-    Object.assign(this, { bus, trust, game, machineOf, position, obtain, told, came: [], wake: () => {}, sending: new Set() });
+  constructor(bus, trust, game, { machineOf, position, obtain, handOverMode = "position", told = () => {} }) {
+    Object.assign(this, { bus, trust, game, machineOf, position, obtain, handOverMode, told, came: [], wake: () => {}, sending: new Set() });
     // Within a game a clock that is not set.
     this.zero = Date.now() - performance.now();
   }
@@ -172,7 +171,8 @@ export class Player {
 
   async read(kind, topic, { version, body, signature }, key = this.trust.board, context = topic) {
     if (version !== VERSION) {
-      throw new Error(`This is protocol version ${version}, and this page understands version ${VERSION}: reload it.`);
+      const who = version > VERSION ? "update this page: reload it" : "its sender has to update";
+      throw new Error(`This is protocol version ${version}, and this page understands version ${VERSION}: ${who}.`);
     }
     if (!(await verify(fromBase64(key), signature, signedBytes(context, body)))) {
       throw new Error(`The signature of ${kind} is not by the key that it should be by.`);
@@ -226,6 +226,7 @@ export class Player {
     this.tag = await tagOf(this.game, this.signer.key);
     this.machine = await this.machineOf(hex(this.tag), open.protocol);
     this.resource = null;
+    this.code = "";
     this.bus.subscribe(topicOf(this.game, "heard", this.machine.owner.place.region));
     const began = this.clock();
     const [send] = await this.take(this.openRecord(open), this.opened.hash);
@@ -233,7 +234,7 @@ export class Player {
     const number = await this.joins(open, send.message, token, send.offset, began);
     await this.tables(open, send.message, number);
     await (open.protocol === "report" ? this.reported(open) : this.slots(open));
-    return { resource: this.resource, report: this.machine.report, table: this.machine.table, epsilon: this.machine.epsilon };
+    return { resource: this.resource, code: this.code, report: this.machine.report, table: this.machine.table, epsilon: this.machine.epsilon };
   }
 
   async take(record, hash) {
@@ -247,7 +248,7 @@ export class Player {
       throw new Error("The board's partition is not the pinned one: do not play.");
     }
     return {
-      kind: "open", version: 1, game: this.game, protocol: open.protocol, classes: open.classes, resources: hex(open.resources),
+      kind: "open", version: VERSION, game: this.game, protocol: open.protocol, classes: open.classes, resources: hex(open.resources),
       partition: open.partition, start: open.start / 1000, slot: open.slot,
       slots: open.slots, step: open.step, patience: open.patience, slack: open.slack, growth: open.growth,
     };
@@ -256,7 +257,7 @@ export class Player {
   async joins(open, joined, token, offset, began) {
     const number = open.classes.indexOf(joined.epsilon);
     const message = {
-      token: { prefix: token.prefix, signature: token.signature }, key: this.signer.key, region: joined.region, epsilon_class: number,
+      token, key: this.signer.key, region: joined.region, epsilon_class: number,
     };
     const left = Math.max(open.joins_close / 1000 - began, 0);
     this.told("joins", joined);
@@ -371,7 +372,14 @@ export class Player {
     const gone = (this.trust.removed ?? []).some(({ name, until }) => name === resource && found.message.until <= until);
     if (gone || found.message.name !== resource || found.message.until < 1000 * this.clock()) throw new Error("The resource's certificate is not valid.");
     const topic = topicOf(this.game, "handover", resource);
-    const sealed = await sealPosition(found.message.sealing, topic, this.tag, ...this.position);
+    let sealed;
+    if (this.handOverMode === "none" || found.message.handover === "none") {
+      const secret = newSecret();
+      this.code = await reservationCode(secret, topic, this.tag);
+      sealed = await sealSecret(found.message.sealing, topic, this.tag, secret);
+    } else {
+      sealed = await sealPosition(found.message.sealing, topic, this.tag, ...this.position);
+    }
     this.told("handover", { resource });
     await this.publish(topic, { key: this.signer.key, sealed }, (now) => [now, now + 1, now + 2]);
   }

@@ -1,4 +1,6 @@
-// Signatures, hashes, blind tokens (RFC 9474) and sealing (HPKE, RFC 9180), on the browser's WebCrypto.
+// Signatures, hashes, Privacy Pass tokens (RFC 9578) and sealing (HPKE, RFC 9180), on the browser's WebCrypto.
+
+import { VERSION } from "../device.mjs";
 
 const subtle = globalThis.crypto.subtle;
 const utf8 = new TextEncoder();
@@ -21,7 +23,7 @@ export const equal = (one, two) => one.length === two.length && one.every((byte,
 const digest = async (name, bytes) => new Uint8Array(await subtle.digest(name, bytes));
 
 /** What a signature covers, and its hash: also the topic, so that nothing is valid in another place. */
-export const signedBytes = (topic, body) => join(`palmatch/1\n${topic}\n`, body);
+export const signedBytes = (topic, body) => join(`palmatch/${VERSION}\n${topic}\n`, body);
 export const hashOf = async (topic, body) => digest("SHA-256", signedBytes(topic, body));
 export const tagOf = async (game, key) => (await digest("SHA-256", join("palmatch tag\n", game, "\n", key))).slice(0, 8);
 
@@ -37,12 +39,26 @@ export async function newSigner() {
   return { key, sign: async (data) => new Uint8Array(await subtle.sign("Ed25519", pair.privateKey, data)) };
 }
 
-// Blind tokens: RSABSSA-SHA384-PSS-Randomized, as palmatch.live.tokens
+// Tokens: Privacy Pass type 0x0002, RSABSSA-SHA384-PSS-Deterministic, as palmatch.live.tokens
 
 const DIGEST = 48;
 const toNumber = (bytes) => BigInt(`0x${hex(bytes)}`);
 const toBytes = (number, width) => fromHex(number.toString(16).padStart(2 * width, "0"));
-const tokenText = (game, key) => join("palmatch/1\ntoken\n", game, "\n", key);
+const TYPE = Uint8Array.of(0, 2), ISSUER = "palmatch";
+// SubjectPublicKeyInfo of RSA-2048 with the parameters of RSASSA-PSS, up to the bit string of the key, which ends it.
+const PSS_KEY = fromHex(
+  "30820152303d06092a864886f70d01010a3030a00d300b0609608648016503040202a11a301806092a864886f70d010108300b0609608648016503040202" +
+  "a203020130");
+const KEY_BITS = 275;
+
+/** What a token signs: type, nonce, SHA-256 of the challenge, key id. */
+async function tokenInput(spki, game, oneTimeKey) {
+  const length = (count) => Uint8Array.of(count >> 8, count & 255);
+  const context = await digest("SHA-256", utf8.encode(game));
+  const challenge = join(TYPE, length(ISSUER.length), ISSUER, Uint8Array.of(context.length), context, length(0));
+  const keyId = await digest("SHA-256", join(PSS_KEY, spki.slice(-KEY_BITS)));
+  return join(TYPE, await digest("SHA-256", oneTimeKey), await digest("SHA-256", challenge), keyId);
+}
 
 function power(base, exponent, modulus) {
   let result = 1n;
@@ -85,15 +101,14 @@ async function readIssuer(der) {
   if (modulus.toString(2).length !== 2048 || toNumber(plain(e)) !== 65537n) {
     throw new Error("Expected an issuer key RSA-2048 with exponent 65537.");
   }
-  return { key, modulus };
+  return { key, modulus, spki: new Uint8Array(await subtle.exportKey("spki", key)) };
 }
 
 /** A token for a one-time key: `obtain` takes the blinded bytes to the issuer and returns what it signed. */
 export async function newToken(der, game, oneTimeKey, obtain) {
-  const { key, modulus } = await readIssuer(der);
+  const { key, modulus, spki } = await readIssuer(der);
   const random = (count) => crypto.getRandomValues(new Uint8Array(count));
-  const prefix = random(32);
-  const prepared = join(prefix, tokenText(game, oneTimeKey));
+  const prepared = await tokenInput(spki, game, oneTimeKey);
   let mask, undo;
   do {
     mask = toNumber(random(256 + 16)) % (modulus - 1n) + 1n;
@@ -105,7 +120,7 @@ export async function newToken(der, game, oneTimeKey, obtain) {
   if (!(await subtle.verify({ name: "RSA-PSS", saltLength: DIGEST }, key, signature, prepared))) {
     throw new Error("The issuer's signature does not fit the token that was asked for.");
   }
-  return { prefix, signature };
+  return join(prepared, signature);
 }
 
 // Sealing: HPKE in base mode with X25519, HKDF-SHA256 and AES-128-GCM
@@ -150,4 +165,15 @@ export async function seal(publicKey, topic, tag, text) {
 }
 
 export const sealPosition = (key, topic, tag, latitude, longitude) =>
-  seal(key, topic, tag, new Uint8Array(new Float64Array([latitude, longitude]).buffer));
+  seal(key, topic, tag, join(Uint8Array.of(0), new Uint8Array(new Float64Array([latitude, longitude]).buffer)));
+
+/** 16 random bytes, sealed in place of a position, and the code that both sides derive from them. */
+export const newSecret = () => crypto.getRandomValues(new Uint8Array(16));
+export const sealSecret = (key, topic, tag, secret) => seal(key, topic, tag, join(Uint8Array.of(1), secret));
+
+export async function reservationCode(secret, topic, tag) {
+  const found = (await hmac(secret, signedBytes(topic, join("reservation of ", tag)))).slice(0, 5);
+  const bits = Array.from(found, (byte) => byte.toString(2).padStart(8, "0")).join("");
+  const letters = bits.match(/.{5}/g).map((five) => "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"[parseInt(five, 2)]).join("");
+  return `${letters.slice(0, 4)}-${letters.slice(4)}`;
+}
