@@ -193,6 +193,9 @@ def test_an_agents_own_place_is_a_candidate_unless_nothing_is_guaranteed_to_it(n
     assert len(candidates(night, 3, count=4)) == 4
     uncovered = replace(night, uncovered=(3,))
     assert -1 not in [one.row for one in candidates(uncovered, 3, count=4)]
+    # Two possible types are two candidates, also of an agent that is neither.
+    beside = pm.table.problem([[0.3, 0.3]], ["here"], {"here": [[0.9, 0.3], [0.3, 0.9]]})
+    assert [one.row for one in candidates(beside, 0, count=4)] == [0, 1]
 
 
 def test_a_crowd_of_rivals_keeps_the_public_tables_and_makes_the_target_act_more(night):

@@ -357,9 +357,9 @@ def candidates(problem: Problem, target: int, *, count: int) -> list[Candidate]:
     """Return types of the target's region that differ much: its own, and the farthest from those before."""
     region = problem.regions[int(problem.region_index[target])]
     types = problem.domain.types_of(region)
-    found = [] if target in problem.uncovered else [Candidate(OWN, problem.types[target])]
+    found = [Candidate(0, types[0]) if target in problem.uncovered else Candidate(OWN, problem.types[target])]
     rows, profiles = _profiles(problem, types, 4096)
-    known = _profiles(problem, np.array([one.type for one in found] or types[:1]), 1)[1]
+    known = _profiles(problem, np.array([found[0].type]), 1)[1]
     apart = np.abs(profiles - known).max(axis=1)
     while len(found) < count and apart.max() > 0:
         farthest = int(apart.argmax())
