@@ -24,10 +24,10 @@ BATCHES, VEHICLES = 4, (300, 700, 1500, 3000, 6000)
 def measured(folder: Path, batches: int, vehicles: int) -> tuple[float, float, float, float]:
     """Return processor seconds a batch, agents a batch, the loss in per cent, and the share that is matched."""
     plan = Plan(vehicles=vehicles, start=EIGHT, end=EIGHT + 30.0 * batches, seed=1)
-    trips = trips_of_city(folder / "trips", seed=plan.seed, start=plan.start, end=plan.end)
-    play_day(trips, replace(plan, end=EIGHT + plan.batch_seconds), folder / "first.db")
+    trips = trips_of_city(seed=plan.seed, start=plan.start, end=plan.end)
+    play_day(trips, replace(plan, end=EIGHT + plan.batch_seconds), folder / "first.ledger")
     before = process_time()
-    played = play_day(trips, plan, folder / "day.db")
+    played = play_day(trips, plan, folder / "day.ledger")
     seconds = (process_time() - before) / batches
     playing, matched = int(played.batches["playing"].sum()), int(played.batches["matched"].sum())
     return seconds, playing / batches, 100 * true_figures(played)["loss"], 100 * matched / playing

@@ -28,7 +28,7 @@ from palmatch.guarantee import FRESH_RANDOMNESS, region_only, simulated, with_pr
 from palmatch.matching import Guarantee, Matching, format_epsilon
 from palmatch.mechanisms.channel import Channel, constant_channel, make_channel
 from palmatch.methods import METHODS, Settings, Workspace, make_matching
-from palmatch.methods.reports import MatchOutcome, ReportPlan, priors_of, sample_reports
+from palmatch.methods.reports import Matcher, MatchOutcome, Mechanism, ReportPlan, priors_of, sample_reports
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.regions.tables import RegionTables, RegionView
 from palmatch.streams import REPORT, Randomness, draws, stream
@@ -207,16 +207,12 @@ class Session:
         seed: int | None = None,
         clock: Callable[[], Now] = device_clock,
     ) -> None:
-        mechanism, matcher = METHODS.find(method).mechanism, METHODS.find(method).matcher
-        if mechanism is None or matcher is None:
-            known = ", ".join(name for name, one in METHODS.items() if one.mechanism is not None)
-            raise InputError(f"A session stores one report a request, and {method} has none: choose from {known}.")
+        self._mechanism, self._matcher = mechanism_and_matcher(method)
         if not 0 <= epsilon <= 1e6:
             raise InputError(f"Expected epsilon from 0 to 1000000, got epsilon={epsilon}.")
         if when_spent not in ("region", "refuse"):
             raise InputError(f"Expected when_spent to be 'region' or 'refuse', got when_spent={when_spent!r}.")
         self.budget, self.epsilon, self.method = budget or Budget(7), epsilon, method
-        self._mechanism, self._matcher = mechanism, matcher
         self._when_spent, self._public_resources, self._seed = when_spent, public_resources, seed
         self._map: dict[str, Any] = {
             "edge": edge, "spacing": spacing, "origin": origin, "alpha": alpha, "likely": likely
@@ -556,6 +552,15 @@ def _with_ids(points: mobility.Points, given: Any, ids: Sequence[str] | None) ->
     if len(ids) != len(points.ids):
         raise InputError(f"Expected an id for each of {len(points.ids)} agents, got {len(ids)} ids.")
     return replace(points, ids=tuple(map(str, ids)))
+
+
+def mechanism_and_matcher(method: str) -> tuple[Mechanism, Matcher]:
+    """Return both parts of a method of one report, and refuse any other."""
+    found = METHODS.find(method)
+    if found.mechanism is None or found.matcher is None:
+        known = ", ".join(name for name, one in METHODS.items() if one.mechanism is not None)
+        raise InputError(f"A session stores one report a request, and {method} has none: choose from {known}.")
+    return found.mechanism, found.matcher
 
 
 def _name(agent: str) -> str:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +14,11 @@ import polars as pl
 import pytest
 
 from days import grid_of, published, trips_at
-from palmatch import streams
-from palmatch.device.distribution import GRID
+from palmatch import session, streams
+from palmatch.device.ledger import reopen
 from palmatch.domains import mobility
-from palmatch.methods import Settings, Workspace
-from palmatch.methods import reports as once
-from palmatch.methods.reports import prior_of
-from palmatch.studies import day, requests
-from palmatch.studies.day import (
-    Area,
-    DayFile,
-    DayTrips,
-    Plan,
-    State,
-    arrivals,
-    fresh,
-    guarantee,
-    metres_between,
-    play_batch,
-    play_day,
-    summary,
-    trips_of_city,
-)
-from palmatch.studies.requests import pseudonymised, with_stored
+from palmatch.studies import day
+from palmatch.studies.day import Area, DayTrips, Plan, guarantee, metres_between, play_day, summary, trips_of_city
 
 START = 8 * 3600.0
 HERE, THERE = (40.7549, -73.9840), (40.7700, -73.9600)
@@ -56,58 +35,38 @@ def places_around(place: tuple[float, float], count: int = 7) -> list[tuple[floa
     return grid_of(low, high, count)
 
 
-class Observer:
-    """Records what the public sees of every batch: the problem under one-time ids without types, and drawn reports."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.seen: list[Any] = []
-        self.reports: list[tuple[int, ...]] = []
-        pseudonymise, draw_it = requests.pseudonymised, once.draw_reports
-
-        def pseudonymising(*args: Any, **kwargs: Any) -> requests.Pseudonymous:
-            posed = pseudonymise(*args, **kwargs)
-            problem = posed.problem
-            vehicles = problem.domain.vehicles.tobytes()  # type: ignore[attr-defined]
-            public = (problem.agent_ids, problem.resource_ids, problem.regions, problem.region_index.tobytes())
-            self.seen.append((*public, vehicles, problem.epsilon.tobytes()))
-            return posed
-
-        def drawing(*args: Any) -> Any:
-            found = draw_it(*args)
-            self.reports.append(tuple(found.tolist()))
-            return found
-
-        patch.setattr(requests, "pseudonymised", pseudonymising)
-        patch.setattr(once, "draw_reports", drawing)
-
-
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch, memory_folder: Path) -> Callable[..., tuple[Any, tuple[Any, ...]]]:
-    """Return a function that plays a day and returns (everything public, all reports)."""
+    """Return a function that plays a day and returns (everything public, all reports); also the store is public."""
     count = iter(range(1_000_000))
 
     def play(trips: list[Any], plan: Plan) -> tuple[Any, tuple[Any, ...]]:
+        reports: list[tuple[int, ...]] = []
+        honest = session.sample_reports
+
+        def drawing(*given: Any) -> Any:
+            found = honest(*given)
+            reports.append(tuple(found.tolist()))
+            return found
+
         with monkeypatch.context() as patch:
-            observer = Observer(patch)
-            folder = memory_folder / str(next(count))
-            _, files = published(trips_at(trips), plan, folder / "out")
-        return (files, observer.seen), tuple(observer.reports)
+            patch.setattr(session, "sample_reports", drawing)
+            folder = memory_folder / str(next(count)) / "out"
+            _, files = published(trips_at(trips), plan, folder)
+        store = (folder / "do-not-publish" / "budgets.ledger").read_bytes()
+        return (files, store), tuple(reports)
 
     return play
 
 
-@pytest.mark.parametrize(("method", "seed"), [("once", 1), ("noise", 3)])
-def test_one_agent_and_one_vehicle_look_the_same_from_every_place_of_the_square(
-    watched: Any, seed: int, method: str
-) -> None:
+def test_one_agent_and_one_vehicle_look_the_same_from_every_place_of_the_square(watched: Any) -> None:
     """A single agent has nothing to tell (one vehicle), so everything is the same for every place and every report."""
-    plan = replace(LONE, seed=seed, method=method)
-    first, _ = watched([(START, HERE, THERE)], plan)
+    first, _ = watched([(START, HERE, THERE)], LONE)
     assert "day.parquet" in first[0]
     places = places_around(HERE)
     assert len(places) == 49
     for place in places:
-        seen, _ = watched([(START, place, THERE)], plan)
+        seen, _ = watched([(START, place, THERE)], LONE)
         assert seen == first
 
 
@@ -172,12 +131,10 @@ def test_with_the_same_reports_everything_public_is_the_same_from_every_place(
 
 
 def test_without_a_budget_everything_public_is_the_same_from_every_place(watched: Any) -> None:
-    for method in ("once", "palma"):
-        seen = [
-            watched([(START, place, THERE), *OTHERS], replace(CROWD, method=method, epsilon=0.0))[0]
-            for place in places_around(HERE, 3)
-        ]
-        assert all(one == seen[0] for one in seen)
+    seen = [
+        watched([(START, place, THERE), *OTHERS], replace(CROWD, epsilon=0.0))[0] for place in places_around(HERE, 3)
+    ]
+    assert all(one == seen[0] for one in seen)
 
 
 def test_where_in_its_square_a_trip_ends_is_not_seen(watched: Any) -> None:
@@ -204,114 +161,29 @@ def test_the_default_number_of_vehicles_does_not_depend_on_places_within_squares
     assert len(counts) == 1
 
 
-def waiting_states(folder: Path, plan: Plan) -> Iterator[State]:
-    """Play batch after batch with too few vehicles and yield the state after each."""
-    area = Area(plan.edge, made_up=True)
-    trips = trips_of_city(folder, seed=3, start=plan.start, end=plan.end)
-    new = trips.table.gather_every(3)
-    state = fresh(trips.stands(plan.vehicles, area), plan)
-    for number in plan.batches:
-        asked = new.filter((pl.col("asked") // plan.batch_seconds).cast(pl.Int64) == number)
-        state, _ = play_batch(state, asked, plan, area, ahead=None, store=lambda drawn: None)
-        yield state
-
-
 SCARCE = Plan(vehicles=80, start=START, end=START + 180, epsilon=1.0, budget=3.0, speed=80.0, patience=200.0, seed=2)
 
 
-@pytest.fixture(scope="module")
-def states(tmp_path_factory: pytest.TempPathFactory) -> list[State]:
-    return list(waiting_states(tmp_path_factory.mktemp("scarce"), SCARCE))
-
-
-def stored_reports(states: Iterable[State]) -> dict[int, set[Any]]:
-    """Return every (channel, report) that an agent was seen to hold."""
-    held: dict[int, set[Any]] = defaultdict(set)
-    for state in states:
-        for number, channel, report in state.requests.select("number", "channel", "report").iter_rows():
-            if channel >= 0:
-                stored = state.channels[channel]
-                held[number].add((stored.chances.tobytes(), stored.cell_of.tobytes(), report))
-    return held
-
-
-def test_an_agent_that_waits_gives_one_report_and_is_charged_once(states: list[State]) -> None:
-    held = stored_reports(states)
-    assert len(held) > 20
-    assert all(len(reports) == 1 for reports in held.values())
-    last = states[-1].requests
-    assert last["plays"].max() > 3
-    assert set(last["paid"]) <= {0, 1}
+def test_an_agent_that_waits_gives_one_report_and_is_charged_once(tmp_path: Path) -> None:
+    whole = trips_of_city(seed=3, start=SCARCE.start, end=SCARCE.end)
+    played = play_day(replace(whole, table=whole.table.gather_every(3)), SCARCE, tmp_path / "budgets.ledger")
+    with reopen(tmp_path / "budgets.ledger") as ledger:
+        charges = [(entry.agent, entry.units) for entry in ledger.entries() if entry.kind == "charged"]
+    assert len(charges) == len(dict(charges)) > 100
+    epsilon = dict(zip(played.agents["agent"].cast(pl.String), played.agents["epsilon"], strict=True))
+    assert {agent: units / 2**32 for agent, units in charges} == {a: e for a, e in epsilon.items() if e}
     # What is left of the day's budget of 3 is never spent on a second report about the same place.
-    assert (last["left"] >= SCARCE.allowance - SCARCE.share).all()
-    assert guarantee(SCARCE).epsilon == 1.0
-
-
-def test_a_report_that_is_drawn_again_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = requests.match_requests
-
-    def forgetting(waiting: Any, *rest: Any, **more: Any) -> Any:
-        return honest(waiting.with_columns(channel=-1, report=-1), *rest, **more)
-
-    monkeypatch.setattr(day, "match_requests", forgetting)
-    # Agents that wait longer are more often in a region with something to report more than once.
-    held = stored_reports(waiting_states(tmp_path, replace(SCARCE, end=START + 360, patience=400.0)))
-    assert sum(len(reports) > 1 for reports in held.values()) > 10
-
-
-def test_the_values_of_a_stored_report_are_its_posterior_means_for_the_vehicles_of_the_batch(
-    states: list[State],
-) -> None:
-    state = states[-1]
-    posed = pseudonymised(
-        state.requests, np.zeros(len(state.requests), dtype=np.int64), np.arange(80), state.fleet.stand, SCARCE, b"k",
-        likely=AREA.likely(),
-    )  # fmt: skip
-    workspace, rows = Workspace(posed.problem), state.requests[posed.request_of]
-    known, reported = rows["channel"].to_numpy(), rows["report"].to_numpy()
-    plan = with_stored(workspace, once.reporting(workspace, Settings(epsilon=0.0)), known, state.channels)
-    checked = 0
-    for row in np.flatnonzero(known >= 0).tolist():
-        region = workspace.regions[int(posed.problem.region_index[row])]
-        prior = prior_of(posed.problem, region)
-        stored, report = state.channels[known[row]], reported[row]
-        weight = [p * int(stored.chances[cell, report]) / GRID for p, cell in zip(prior, stored.cell_of, strict=True)]
-        means = [sum(w * u for w, u in zip(weight, column, strict=True)) / sum(weight) for column in region.utilities.T]
-        channel = plan.channels[plan.channel_of[row]]
-        np.testing.assert_allclose(channel.values[report], means, rtol=1e-10)
-        checked += 1
-    assert checked > 5
+    assert played.agents["plays"].max() > 3
+    assert played.agents["epsilon"].max() == guarantee(SCARCE).epsilon == 1.0
 
 
 @pytest.mark.parametrize(
-    ("change", "epsilon", "delta"),
-    [
-        ({"method": "palma"}, 3.0, 3e-5),
-        ({"method": "palma", "patience": 30.0}, 2.0, 2e-5),
-        ({"method": "palma", "patience": 0.0}, 1.0, 1e-5),
-        ({"method": "published"}, 3.0, 3e-5),
-        ({"method": "once"}, 1.0, 0.0),
-        ({"method": "once", "budget": 0.0}, 0.0, 0.0),
-        ({"method": "noise"}, 0.0, 0.0),
-        ({"method": "alma"}, np.inf, 0.0),
-    ],
+    ("change", "epsilon"),
+    [({}, 1.0), ({"epsilon": 5.0}, 3.0), ({"budget": 0.5}, 0.5), ({"budget": 0.0}, 0.0), ({"epsilon": 0.0}, 0.0)],
 )
-def test_epsilon_and_delta_of_a_day_are_the_sums_over_the_charged_batches(
-    change: dict[str, Any], epsilon: float, delta: float
-) -> None:
+def test_the_guarantee_of_a_day_is_what_a_request_is_charged_at_most(change: dict[str, Any], epsilon: float) -> None:
     found = guarantee(replace(SCARCE, **change))
-    assert found.epsilon == pytest.approx(epsilon)
-    assert found.delta == pytest.approx(delta)
-
-
-def test_agents_are_charged_delta_for_every_charged_batch(tmp_path: Path) -> None:
-    plan = replace(SCARCE, method="palma", end=START + 150, vehicles=3, speed=1000.0)
-    trips = trips_at([(START + second, HERE, THERE) for second in range(0, 120, 6)])
-    agents = play_day(trips, plan, tmp_path / "day.db").agents
-    assert agents["paid"].max() == 3
-    np.testing.assert_allclose(agents["delta"].to_numpy(), agents["paid"].to_numpy() * 1e-5)
-    assert agents["delta"].max() == pytest.approx(guarantee(plan).delta)
-    assert agents["epsilon"].max() <= guarantee(plan).epsilon
+    assert (found.epsilon, found.delta, found.notion) == (epsilon, 0.0, "PLDP")
 
 
 def every_file(folder: Path) -> dict[str, bytes]:
@@ -345,82 +217,11 @@ def test_without_a_seed_days_differ_and_no_random_bits_of_an_agent_are_written(
 def test_with_a_seed_the_guarantee_says_that_it_is_a_simulation(tmp_path: Path) -> None:
     trips = trips_at([(START, HERE, THERE), *OTHERS])
     seeded, fresh_day = (replace(CROWD, seed=seed) for seed in (7, None))
-    assert guarantee(seeded).statement.startswith("This is a simulation")
-    assert "simulation" not in guarantee(fresh_day).statement
-    told = summary(trips, seeded, play_day(trips, seeded, tmp_path / "day.db"))
+    assert "simulation" in guarantee(seeded).assumptions[0]
+    assert not any("simulation" in one for one in guarantee(fresh_day).assumptions)
+    told = summary(trips, seeded, play_day(trips, seeded, tmp_path / "budgets.ledger"))
     assert told["simulation"] is True
     assert told["plan"]["seed"] == 7
-
-
-_CHILD = """
-import sys, time
-from pathlib import Path
-sys.path.insert(0, sys.argv[3])
-from days import trips_at
-from palmatch.studies import day
-kept = day.DayFile.keep
-calls = []
-def keep(self, *rest):
-    if len(calls) == 2:
-        print('now', flush=True)
-        time.sleep(600)
-    calls.append(1)
-    kept(self, *rest)
-day.DayFile.keep = keep
-day.play_day(trips_at(eval(sys.argv[4])), day.Plan(**eval(sys.argv[2])), Path(sys.argv[1]))
-"""
-
-
-def killed_in_the_third_batch(folder: Path, plan: Plan, trips: list[Any]) -> Path:
-    """Play a day in another process, and kill it when the third batch was played and is not yet kept."""
-    path = folder / "day.db"
-    words = [str(path), repr(asdict(plan)), str(Path(__file__).parents[1]), repr(trips)]
-    child = subprocess.Popen([sys.executable, "-c", _CHILD, *words], stdout=subprocess.PIPE, text=True)
-    try:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "now\n"
-    finally:
-        child.send_signal(signal.SIGKILL)
-        child.communicate()
-    return path
-
-
-# All agents ask in the third batch.
-LATE = [(START + 20 + second, here, there) for second, (_, here, there) in enumerate(OTHERS)]
-
-
-def test_after_a_kill_an_agent_gives_the_report_that_was_stored_and_draws_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = replace(CROWD, seed=None)
-    path = killed_in_the_third_batch(tmp_path, plan, LATE)
-    with DayFile(path) as file:
-        ahead = file.ahead()
-    assert ahead is not None
-    used: list[Any] = []
-    drawn: list[Any] = []
-    honest = requests.match_requests
-
-    def playing(*args: Any, **kwargs: Any) -> Any:
-        used.append(args[5].reports)
-        return honest(*args, **kwargs)
-
-    monkeypatch.setattr(day, "match_requests", playing)
-    monkeypatch.setattr(once, "draw_reports", lambda *args: drawn.append(args))
-    played = play_day(trips_at(LATE), plan, path)
-    np.testing.assert_array_equal(used[0], ahead.reports)
-    assert len(ahead.reports) == len(LATE)
-    assert not drawn
-    assert played.agents["paid"].max() == 1
-
-
-def test_a_day_that_was_killed_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    path = killed_in_the_third_batch(tmp_path, CROWD, LATE)
-    again = play_day(trips_at(LATE), CROWD, path)
-    whole = play_day(trips_at(LATE), CROWD, tmp_path / "whole.db")
-    for name in ("batches", "agents", "true_batches", "true_agents"):
-        assert getattr(again, name).equals(getattr(whole, name))
-    assert whole.batches["matched"].sum() > 0
 
 
 def test_an_agent_on_the_edge_of_the_grid_is_in_the_square_whose_bounds_hold_it() -> None:
@@ -428,18 +229,3 @@ def test_an_agent_on_the_edge_of_the_grid_is_in_the_square_whose_bounds_hold_it(
     low, high = mobility.bounds_of(AREA.squares(places), AREA.edge)
     assert (low <= places).all()
     assert (places < high).all()
-    one = arrivals(
-        pl.DataFrame(
-            {
-                "asked": [0.0],
-                "latitude": [40.75],
-                "longitude": [-73.98],
-                "to_latitude": [np.nan],
-                "to_longitude": [np.nan],
-            }
-        ),
-        0,
-        AREA,
-        LONE,
-    )
-    assert np.isnan(one.select("to_column", "to_row").to_numpy()).all()

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-import palmatch
 from palmatch.atomic import make_folder, write_atomic
 from palmatch.cli import options, show
 from palmatch.cli.options import option
@@ -37,14 +36,14 @@ from palmatch.studies.day import (
     trips_of_file,
     true_figures,
 )
-from palmatch.studies.tasks import Setting, check_settings, write_rows
+from palmatch.studies.tasks import Setting, write_rows
 
 NAME = "day"
 HELP = "Play a whole day of taxi requests: vehicles move, agents wait, each has one budget for the day."
 EXAMPLES = (
     "Example: palmatch day --trips yellow_tripdata_2016-01.csv --date 2016-01-15 --out day\n\n"
     "Example: palmatch day --start 08:00 --end 08:30 --out morning\n\n"
-    "Without --trips it is a day of a synthetic city. A day that was stopped goes on with the same command. The folder "
+    "Without --trips it is a day of a synthetic city. The folder "
     f"{PRIVATE_FOLDER} inside of --out holds true places and figures computed from them: never publish it."
 )
 
@@ -53,8 +52,8 @@ _SPARE = 1.1
 
 _README: Final = (
     "NOT TO BE PUBLISHED\n\n"
-    "This folder holds the true places of the agents, the state of the day, and figures computed from true places\n"
-    "(welfare, loss, when an agent was truly picked up). The guarantee in ../summary.json does not cover any of it.\n"
+    "This folder holds figures computed from the true places of the agents (welfare, loss, when an agent was truly\n"
+    "picked up), and the stored reports. The guarantee in ../summary.json does not cover any of it.\n"
     "What may be published is in the folder above: day.parquet, agents.parquet, summary.json, day.png, day.svg.\n"
 )
 
@@ -66,9 +65,8 @@ def command(
     method: Annotated[str, typer.Option("--method", "--policy", help="The method of every batch.")] = "once",
     batch: Annotated[float, option("--batch", "Seconds of a batch.")] = 30.0,
     edge: options.Edge = 1000.0,
-    epsilon: Annotated[float, option("--epsilon", "What an agent spends in a batch.")] = 1.0,
+    epsilon: Annotated[float, option("--epsilon", "What an agent spends on its report.")] = 1.0,
     budget: Annotated[float, option("--budget-per-day", "What an agent may spend in the day; then ε = 0.")] = 1.0,
-    delta: options.Delta = 1e-5,
     vehicles: Annotated[
         int | None, option("--vehicles", "How many; 1.1 times the trips that are under way at once unless given.")
     ] = None,
@@ -88,7 +86,6 @@ def command(
         batch_seconds=batch,
         edge=edge,
         epsilon=epsilon,
-        delta=delta,
         budget=budget,
         patience=60 * patience,
         speed=speed / 3.6,
@@ -102,7 +99,6 @@ def command(
         "edge": edge,
         "epsilon": epsilon,
         "budget-per-day": budget,
-        "delta": delta,
         "patience": patience,
         "speed": speed,
         "interest": interest,
@@ -112,16 +108,12 @@ def command(
     check_outputs(trips, json=json)
     check(plan, said=_said(typed | {"vehicles": plan.vehicles}))
     private = private_folder(out)
-    records = _records(trips, date, plan, private)
+    records = _records(trips, date, plan)
     if vehicles is None:
-        under_way = records.under_way(Area(plan.edge, records.about.made_up), speed=plan.speed)
+        under_way = records.under_way(Area(plan.edge, records.made_up), speed=plan.speed)
         plan = replace(plan, vehicles=max(1, round(_SPARE * under_way)))
-    # What follows from others comes last, so that a refusal names what the user has changed.
-    drawn = "fresh" if seed is None else f"of seed {seed}"
-    settings = {"study": NAME, "method": method, "randomness": drawn, **typed, "vehicles": plan.vehicles}
-    check_settings(private, settings | {"trips": records.about.digest, "palmatch": palmatch.__version__})
     with show.progress_bar("day") as progress:
-        played = play_day(records, plan, private / "day.db", progress=lambda *done: progress("batches", *done))
+        played = play_day(records, plan, private / "budgets.ledger", progress=lambda *done: progress("batches", *done))
     told, true = summary(records, plan, played), true_figures(played)
     try:
         write_tables(out, played, told, true)
@@ -167,15 +159,15 @@ def private_folder(out: Path) -> Path:
     return private
 
 
-def _records(path: Path | None, day: str | None, plan: Plan, private: Path) -> DayTrips:
+def _records(path: Path | None, day: str | None, plan: Plan) -> DayTrips:
     """Read or draw the trips."""
     if path is None and day is not None:
         raise InputError("--date goes with --trips FILE: the synthetic city has one day.")
     wanted = None if day is None else options.day(day)
     span = {"start": plan.start, "end": plan.end}
     if path is None:
-        return trips_of_city(private / "trips", seed=plan.seed, **span)
-    return trips_of_file(path, wanted, private / "trips", **span)
+        return trips_of_city(seed=plan.seed, **span)
+    return trips_of_file(path, wanted, **span)
 
 
 def write_tables(out: Path, played: Played, told: dict[str, Any], true: dict[str, Any]) -> None:
@@ -231,8 +223,6 @@ def _lines(told: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("times that an agent took part without a charge", f"{told['uncharged_plays']:,}"))
         spent = f"{told['epsilon_mean']:.2f}, {told['epsilon_max']:.2f}"
         lines.append(("ε charged to an agent over the day: mean, most", spent))
-    if told["delta_max"]:
-        lines.append(("δ charged to an agent over the day, most", f"{told['delta_max']:.2g}"))
     return lines
 
 
