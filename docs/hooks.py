@@ -14,7 +14,7 @@ import latex2mathml.converter
 from mkdocs.structure.files import File, Files
 from typer.main import get_command
 
-from palmatch.cli.app import COMMANDS, app, subcommand
+from palmatch.cli import COMMANDS, app, subcommand
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = "reference/command-line.md"

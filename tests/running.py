@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -38,3 +40,14 @@ def run(*words: object, folder: Path, encoding: str = "utf-8") -> Result:
         stream.seek(0)
         told.append(stream.read())
     return Result(status, *told)
+
+
+def run_line(*words: object, folder: Path, encoding: str = "utf-8") -> Result:
+    """Run the command as it is typed: texts are split as a shell does, everything else is one word."""
+    return run(*split(words), folder=folder, encoding=encoding)
+
+
+def split(words: Sequence[object]) -> list[str]:
+    """Return the words of a command line whose texts hold several each."""
+    parts = (shlex.split(word) if isinstance(word, str) else [str(word)] for word in words)
+    return [word for several in parts for word in several]

@@ -33,7 +33,7 @@ from pages import (
     commands_of,
     write_trips,
 )
-from palmatch.cli.app import command_words, subcommand
+from palmatch.cli import command_words, subcommand
 from running import run
 
 COMMANDS_PAGE = ROOT / "docs" / "commands.md"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from palmatch.cli.app import command_words, subcommand
+from palmatch.cli import command_words, subcommand
 from running import run
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

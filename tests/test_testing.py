@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import palmatch as pm
 from palmatch.palma.accountant import ACCOUNTANTS
 from palmatch.problem import FloatArray, IntArray, Region, make_problem
-from palmatch.report.units import Words, words_of
+from palmatch.report.results import Words, words_of
 from palmatch.testing import check_accountant, check_domain, check_method
 
 

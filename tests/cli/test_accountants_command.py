@@ -9,7 +9,7 @@ import pytest
 
 import palmatch as pm
 from palmatch.methods import METHODS
-from running import run
+from running import run_line as run
 
 
 def said(*words: object, folder: Path) -> str:
@@ -21,8 +21,8 @@ def said(*words: object, folder: Path) -> str:
 
 @pytest.mark.parametrize(("accountant", "delta"), [("pure", 0.0), ("renyi", 1e-5), ("auto", 1e-5)])
 def test_match_states_the_guarantee_of_the_accountant_that_is_named(town, accountant, delta):
-    words = ("match", "agents.csv", "vehicles.csv", "--policy", "palma", "--accountant", accountant, "--out", "p.csv")
-    text = said(*words, "--json", "figures.json", folder=town)
+    words = ("match agents.csv vehicles.csv --method palma --accountant", accountant, "--out p.csv")
+    text = said(*words, "--json figures.json", folder=town)
     guarantee = json.loads((town / "figures.json").read_text())["guarantee"]
     assert guarantee["delta"] == delta
     assert accountant in (guarantee["accountant"], "auto")
@@ -34,7 +34,7 @@ def test_match_states_the_guarantee_of_the_accountant_that_is_named(town, accoun
 
 
 def test_an_accountant_of_another_name_is_refused_in_a_sentence(town):
-    result = run("match", "agents.csv", "vehicles.csv", "--accountant", "unknown", "--out", "p.csv", folder=town)
+    result = run("match agents.csv vehicles.csv --accountant unknown --out p.csv", folder=town)
     assert result.returncode == 2
     assert "unknown" in result.stderr
     assert "renyi" in result.stderr
@@ -42,10 +42,9 @@ def test_an_accountant_of_another_name_is_refused_in_a_sentence(town):
 
 def test_match_says_which_figures_are_not_to_be_published(town):
     ours, paper = (
-        said("match", "agents.csv", "vehicles.csv", "--policy", policy, "--out", "p.csv", "--json", f"{policy}.json",
-             folder=town)
+        said("match agents.csv vehicles.csv --method", policy, "--out p.csv --json", f"{policy}.json", folder=town)
         for policy in ("once", "published")
-    )  # fmt: skip
+    )
     assert "Not to be published: welfare" in ours
     assert "Not to be published: ε of single agents" not in ours
     assert "Not to be published: ε of single agents" in paper
@@ -56,9 +55,9 @@ def test_match_says_which_figures_are_not_to_be_published(town):
 
 
 def test_compare_says_whose_epsilon_is_not_to_be_published(town):
-    words = ("compare", "agents.csv", "vehicles.csv", "--runs", 1)
-    ours = said(*words, "--methods", "palma,once", "--accountant", "pure", folder=town)
-    paper = said(*words, "--methods", "once,published", "--json", "rows.json", folder=town)
+    words = ("compare agents.csv vehicles.csv --runs 1",)
+    ours = said(*words, "--methods palma,once --accountant pure", folder=town)
+    paper = said(*words, "--methods once,published --json rows.json", folder=town)
     assert "Not to be published: ε" not in ours
     assert "Not to be published: welfare, losses" in ours
     assert "Not to be published: ε of single agents" in paper
@@ -73,7 +72,7 @@ def test_only_the_papers_own_figures_are_private():
 
 
 def test_plan_sets_the_accountants_side_by_side(town):
-    text = said("plan", "agents.csv", "vehicles.csv", "--edge", 2000, "--json", "plan.json", folder=town)
+    text = said("plan agents.csv vehicles.csv --edge 2000 --json plan.json", folder=town)
     for column in ("published", "pure", "renyi", "reports", "fitting"):
         assert column in text
     assert "may be published" in text
@@ -86,7 +85,7 @@ def test_plan_sets_the_accountants_side_by_side(town):
 
 
 def test_plan_of_no_budget_buys_nothing_and_tells_nothing(town):
-    said("plan", "agents.csv", "vehicles.csv", "--epsilon", 0, "--json", "none.json", folder=town)
+    said("plan agents.csv vehicles.csv --epsilon 0 --json none.json", folder=town)
     for line in json.loads((town / "none.json").read_text())["regions"]:
         assert set(line["bought"].values()) == {0.0}
         assert (line["reports"], line["fitting"], line["worst_epsilon"]) == (1, 1.0, 0.0)

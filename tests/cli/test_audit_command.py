@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from running import run
+from running import run_line as run
 
 
 def test_an_audit_says_and_draws_what_was_measured(town):
-    result = run("audit", "agents.csv", "vehicles.csv", "--games", 8, "--agent", "a3", "--out", "one", folder=town)
+    result = run("audit agents.csv vehicles.csv --games 8 --agent a3 --out one", folder=town)
     assert result.returncode == 0, result.stderr
     assert "as given: measured at least 0.00, stated at most 1: fine" in result.stdout
     assert "stress: measured at least" in result.stdout
@@ -27,15 +27,15 @@ def test_an_audit_says_and_draws_what_was_measured(town):
 
 @pytest.mark.parametrize(("accountant", "delta"), [("pure", "0"), ("renyi", "1e-05")])
 def test_palma_is_audited_under_the_accountant_that_is_named(town, accountant, delta):
-    words = ("audit", "agents.csv", "vehicles.csv", "--method", "palma", "--accountant", accountant, "--games", 8)
-    result = run(*words, "--agent", "a3", "--out", "four", folder=town)
+    words = ("audit agents.csv vehicles.csv --method palma --accountant", accountant, "--games 8")
+    result = run(*words, "--agent a3 --out four", folder=town)
     assert result.returncode == 0, result.stderr
     assert f"palma, ε = 1, δ = {delta}: watching agent a3" in " ".join(result.stdout.split())
 
 
 def test_figures_of_an_audit_come_as_json(town):
-    words = ("audit", "agents.csv", "vehicles.csv", "--method", "published", "--games", 8, "--json", "-", "--seed", 0)
-    result = run(*words, "--out", "two", folder=town)
+    words = ("audit agents.csv vehicles.csv --method published --games 8 --json - --seed 0",)
+    result = run(*words, "--out two", folder=town)
     content = json.loads(result.stdout)
     assert content["method"] == "published"
     assert content["broken"] is False
@@ -44,7 +44,7 @@ def test_figures_of_an_audit_come_as_json(town):
         assert attack["epsilon_measured"] <= attack["epsilon_claimed"] == 1.0
         assert attack["epsilon_flagged"] is None, "so few games flag nothing"
     assert content["not_to_be_published"] == ["attacks", "epsilon_measured", "violations", "seed"]
-    assert result.stdout == run(*words, "--out", "two", folder=town).stdout
+    assert result.stdout == run(*words, "--out two", folder=town).stdout
 
 
 def test_a_broken_claim_ends_with_status_1(town, monkeypatch):
@@ -53,8 +53,8 @@ def test_a_broken_claim_ends_with_status_1(town, monkeypatch):
         return np.array([plan.channels[channel].chances[cell].argmax() for channel, cell in of_agent])
 
     monkeypatch.setattr("palmatch.methods.reports.draw_reports", truthful)
-    words = ("audit", "agents.csv", "vehicles.csv", "--method", "hungarian-once", "--games", 150, "--seed", 0)
-    result = run(*words, "--out", "three", folder=town)
+    words = ("audit agents.csv vehicles.csv --method hungarian-once --games 150 --seed 0",)
+    result = run(*words, "--out three", folder=town)
     assert result.returncode == 1
     assert "stated at most 1: BROKEN" in result.stdout
 
@@ -76,7 +76,7 @@ def test_a_broken_claim_ends_with_status_1(town, monkeypatch):
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_status_2(town, arguments, words):
-    result = run("audit", "agents.csv", "vehicles.csv", *arguments, folder=town)
+    result = run("audit agents.csv vehicles.csv", *arguments, folder=town)
     assert result.returncode == 2
     assert words in result.stderr
     assert result.stderr.startswith("palmatch: ")

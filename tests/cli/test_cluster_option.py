@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from palmatch import cluster as connection
-from running import run
+from running import run_line as run
 
 pytest.importorskip("distributed", reason="distributed is not installed: pip install 'palmatch[dask]'")
 
@@ -15,8 +15,8 @@ pytest.importorskip("distributed", reason="distributed is not installed: pip ins
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("reproduce", "mobility", "--out", "x", "--cluster", "127.0.0.1:9"), "There is no cluster at 127.0.0.1:9"),
-        (("reproduce", "mobility", "--out", "x", "--cluster", "local:none"), "Expected local, local:N"),
+        (("reproduce mobility --out x --cluster 127.0.0.1:9",), "There is no cluster at 127.0.0.1:9"),
+        (("reproduce mobility --out x --cluster local:none",), "Expected local, local:N"),
     ],
 )
 def test_a_mistake_is_one_sentence(
@@ -30,10 +30,10 @@ def test_a_mistake_is_one_sentence(
 
 
 def test_a_study_runs_on_a_local_cluster(tmp_path: Path) -> None:
-    words = ("reproduce", "papers", "--areas", 2, "--runs", 1, "--seed", 0, "--out")
-    assert run(*words, "one", "--processes", 1, folder=tmp_path).returncode == 0
+    words = ("reproduce papers --areas 2 --runs 1 --seed 0 --out",)
+    assert run(*words, "one --processes 1", folder=tmp_path).returncode == 0
     # There is one cell.
-    result = run(*words, "two", "--cluster", "local:1", folder=tmp_path)
+    result = run(*words, "two --cluster local:1", folder=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     for path in (tmp_path / "one" / "cells").glob("*.parquet"):
         assert (tmp_path / "two" / "cells" / path.name).read_bytes() == path.read_bytes()

@@ -13,7 +13,8 @@ import polars as pl
 import pytest
 
 import palmatch as pm
-from running import Result, run
+from running import Result, split
+from running import run_line as run
 
 PALMATCH = Path(sys.executable).with_name("palmatch")
 
@@ -21,17 +22,12 @@ PALMATCH = Path(sys.executable).with_name("palmatch")
 def run_apart(*words: object, folder: Path, **environment: str) -> Result:
     """Run the command as a process of its own."""
     ended = subprocess.run(
-        [PALMATCH, *map(str, words)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | environment,
+        [PALMATCH, *split(words)], cwd=folder, capture_output=True, text=True, check=False, env=os.environ | environment
     )
     return Result(ended.returncode, ended.stdout, ended.stderr)
 
 
-DRAWN = ("--domain", "papers", "--draw-primary")
+DRAWN = ("--domain papers --draw-primary",)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +49,7 @@ def assert_one_sentence(result: Result, *words: str) -> None:
 
 
 def test_two_files_become_pairs_with_a_row_for_every_agent(town):
-    result = run("match", "agents.csv", "vehicles.csv", "--edge", 1000, "--out", "pairs.csv", folder=town)
+    result = run("match agents.csv vehicles.csv --edge 1000 --out pairs.csv", folder=town)
     assert result.returncode == 0, result.stderr
     pairs = pl.read_csv(town / "pairs.csv")
     assert pairs["agent"].to_list() == [f"a{n}" for n in range(17)]
@@ -68,7 +64,7 @@ def test_the_same_seed_gives_the_same_bytes_with_any_number_of_threads(town):
     contents = []
     for threads in ("1", "2"):
         limits = {"NUMBA_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "POLARS_MAX_THREADS": threads}
-        words = ("match", "agents.csv", "vehicles.csv", "--edge", 2000, "--seed", 5, "--json", f"{threads}.json")
+        words = ("match agents.csv vehicles.csv --edge 2000 --seed 5 --json", f"{threads}.json")
         assert run_apart(*words, "--out", f"{threads}.csv", folder=town, **limits).returncode == 0
         assert run(*words, "--out", f"{threads}.parquet", folder=town).returncode == 0
         contents.append([(town / f"{threads}{suffix}").read_bytes() for suffix in (".csv", ".parquet", ".json")])
@@ -80,7 +76,7 @@ def test_a_mistake_ends_a_process_of_its_own_with_status_2(town):
 
 
 def test_the_optimum_is_found_where_that_is_cheap_or_asked_for(town, monkeypatch):
-    words = ("match", "agents.csv", "vehicles.csv", "--out", "scored.csv", "--json", "scored.json")
+    words = ("match agents.csv vehicles.csv --out scored.csv --json scored.json",)
 
     def loss(*more: str) -> object:
         assert run(*words, *more, folder=town).returncode == 0
@@ -94,15 +90,15 @@ def test_the_optimum_is_found_where_that_is_cheap_or_asked_for(town, monkeypatch
 
 def test_another_seed_gives_another_matching(town):
     for seed in (1, 2):
-        run("match", "agents.csv", "vehicles.csv", "--seed", seed, "--out", f"seed-{seed}.csv", folder=town)
+        run("match agents.csv vehicles.csv --seed", seed, "--out", f"seed-{seed}.csv", folder=town)
     assert (town / "seed-1.csv").read_bytes() != (town / "seed-2.csv").read_bytes()
 
 
 def test_reviewers_without_primary_areas_are_refused_until_the_draw_is_asked_for(conference):
-    words = ("match", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", 3, "--out", "pairs.csv")
+    words = ("match reviewers.csv papers.csv --domain papers --areas 3 --out pairs.csv",)
     refused = run(*words, folder=conference)
     assert_one_sentence(refused, "reviewers.csv: found no column 'primary'", "add the column", "--draw-primary")
-    result = run(*words, "--draw-primary", "--policy", "palma", "--json", "drawn.json", folder=conference)
+    result = run(*words, "--draw-primary --method palma --json drawn.json", folder=conference)
     assert result.returncode == 0, result.stderr
     most = pm.data.conference.conference(reviewers=30, papers=12).reviewers.shape[1]
     guarantee = json.loads((conference / "drawn.json").read_text())["guarantee"]
@@ -111,18 +107,7 @@ def test_reviewers_without_primary_areas_are_refused_until_the_draw_is_asked_for
 
 
 def test_reviewers_get_papers_and_those_without_one_are_listed(conference):
-    words = (
-        "match",
-        "reviewers.csv",
-        "papers.csv",
-        "--domain",
-        "papers",
-        "--draw-primary",
-        "--areas",
-        3,
-        "--out",
-        "pairs.csv",
-    )
+    words = ("match reviewers.csv papers.csv --domain papers --draw-primary --areas 3 --out pairs.csv",)
     result = run(*words, folder=conference)
     assert result.returncode == 0, result.stderr
     pairs = pl.read_csv(conference / "pairs.csv")
@@ -135,16 +120,16 @@ def test_a_table_of_utilities_is_matched(tmp_path):
     (tmp_path / "agents.csv").write_text("id,region,x,y\na,north,0.9,0.2\nb,north,0.8,0.3\n")
     (tmp_path / "resources.csv").write_text("id\nx\ny\n")
     (tmp_path / "types.csv").write_text("region,x,y\nnorth,0.9,0.2\nnorth,0.8,0.3\n")
-    words = ("match", "agents.csv", "resources.csv", "--domain", "table", "--out", "pairs.csv")
+    words = ("match agents.csv resources.csv --domain table --out pairs.csv",)
     assert_one_sentence(run(*words, folder=tmp_path), "--types")
-    result = run(*words, "--types", "types.csv", "--policy", "hungarian", folder=tmp_path)
+    result = run(*words, "--types types.csv --method hungarian", folder=tmp_path)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "pairs.csv").read_text() == "agent,resource\na,x\nb,y\n"
 
 
 def test_compare_writes_the_documented_json(town):
-    words = ("compare", "agents.csv", "vehicles.csv", "--edge", "1000,2000", "--runs", 3, "--json", "rows.json")
-    result = run(*words, "--methods", "published,hungarian,random", folder=town)
+    words = ("compare agents.csv vehicles.csv --edge 1000,2000 --runs 3 --json rows.json",)
+    result = run(*words, "--methods published,hungarian,random", folder=town)
     assert result.returncode == 0, result.stderr
     content = json.loads((town / "rows.json").read_text())
     assert content["problem"]["agents"] == 17
@@ -153,9 +138,19 @@ def test_compare_writes_the_documented_json(town):
     ]
     for row in content["rows"]:
         assert {
-            "method", "edge", "epsilon", "delta", "runs", "loss_mean", "loss_sd", "epsilon_median", "epsilon_max",
-            "rounds_mean", "matched_mean", "seconds_mean",
-        } <= row.keys()  # fmt: skip
+            "method",
+            "edge",
+            "epsilon",
+            "delta",
+            "runs",
+            "loss_mean",
+            "loss_sd",
+            "epsilon_median",
+            "epsilon_max",
+            "rounds_mean",
+            "matched_mean",
+            "seconds_mean",
+        } <= row.keys()
         assert row["runs"] == 3
         assert 0 <= row["loss_mean"] < 1
     published, hungarian = content["rows"][:2]
@@ -165,17 +160,17 @@ def test_compare_writes_the_documented_json(town):
 
 
 def test_json_on_the_standard_output_is_nothing_but_json(town):
-    for words in (("compare", "--runs", 2), ("plan",), ("match", "--out", "json-pairs.csv")):
-        result = run(words[0], "agents.csv", "vehicles.csv", *words[1:], "--json", "-", folder=town)
+    for words in (("compare --runs 2",), ("plan",), ("match --out json-pairs.csv",)):
+        result = run(words[0], "agents.csv vehicles.csv", *words[1:], "--json -", folder=town)
         assert result.returncode == 0, result.stderr
         assert isinstance(json.loads(result.stdout), dict)
 
 
 def test_likely_places_change_the_matching_and_the_guarantee_says_whom_it_leaves_out(town):
     (town / "stations.csv").write_text("id,lat,lon\ns1,40.7527,-73.9772\ns2,40.7506,-73.9935\n", encoding="utf-8")
-    words = ("match", "agents.csv", "vehicles.csv", "--edge", 4000, "--seed", 1, "--json")
-    plain = run(*words, "plain.json", "--out", "plain.csv", folder=town)
-    result = run(*words, "likely.json", "--out", "likely.csv", "--likely", "stations.csv", folder=town)
+    words = ("match agents.csv vehicles.csv --edge 4000 --seed 1 --json",)
+    plain = run(*words, "plain.json --out plain.csv", folder=town)
+    result = run(*words, "likely.json --out likely.csv --likely stations.csv", folder=town)
     assert (plain.returncode, result.returncode) == (0, 0), result.stderr
     assert "Whoever is in stations.csv" in " ".join(result.stdout.split())
     assert "stations.csv" not in plain.stdout
@@ -183,38 +178,27 @@ def test_likely_places_change_the_matching_and_the_guarantee_says_whom_it_leaves
         "stations.csv" in line for line in json.loads((town / "likely.json").read_text())["guarantee"]["not_covered"]
     )
     assert (town / "plain.csv").read_text() != (town / "likely.csv").read_text()
-    refused = run(*words[:3], "--out", "no.csv", "--domain", "table", "--likely", "stations.csv", folder=town)
+    refused = run("match agents.csv vehicles.csv --out no.csv --domain table --likely stations.csv", folder=town)
     assert refused.returncode == 2
     assert "--likely goes with --domain mobility" in " ".join(refused.stderr.split())
 
 
 def test_compare_shows_the_limit_beside_methods(town):
-    words = ("compare", "agents.csv", "vehicles.csv", "--edge", 4000, "--spacing", 1000, "--runs", 2)
-    result = run(*words, "--methods", "limit,once", "--json", "limit.json", folder=town)
+    words = ("compare agents.csv vehicles.csv --edge 4000 --spacing 1000 --runs 2",)
+    result = run(*words, "--methods limit,once --json limit.json", folder=town)
     assert result.returncode == 0, result.stderr
     assert "so every run drew its own" in " ".join(result.stdout.split())
     least, once = json.loads((town / "limit.json").read_text())["rows"]
     assert (least["method"], once["method"]) == ("limit", "once")
     assert least["matched_mean"] is None
     assert least["loss_mean"] == max(0, 1 - least["welfare_at_most"] / least["optimum"]["low"])
-    assert "choose from" in run(*words, "--methods", "limit", folder=town).stderr
-    assert run("match", *words[1:3], "--method", "limit", folder=town).returncode == 2
+    assert "choose from" in run(*words, "--methods limit", folder=town).stderr
+    assert run("match agents.csv vehicles.csv --method limit", folder=town).returncode == 2
 
 
 def test_compare_draws_fresh_primary_areas_for_every_run(conference):
-    words = (
-        "compare",
-        "reviewers.csv",
-        "papers.csv",
-        "--domain",
-        "papers",
-        "--draw-primary",
-        "--areas",
-        "2,3",
-        "--runs",
-        3,
-    )
-    result = run(*words, "--methods", "hungarian-region,random", "--json", "rows.json", folder=conference)
+    words = ("compare reviewers.csv papers.csv --domain papers --draw-primary --areas 2,3 --runs 3",)
+    result = run(*words, "--methods hungarian-region,random --json rows.json", folder=conference)
     assert result.returncode == 0, result.stderr
     rows = json.loads((conference / "rows.json").read_text())["rows"]
     assert [row["areas"] for row in rows] == [2, 2, 3, 3]
@@ -222,7 +206,7 @@ def test_compare_draws_fresh_primary_areas_for_every_run(conference):
 
 
 def test_plan_shows_every_region_within_80_columns(town):
-    result = run("plan", "agents.csv", "vehicles.csv", "--epsilon", 0.75, folder=town)
+    result = run("plan agents.csv vehicles.csv --epsilon 0.75", folder=town)
     assert result.returncode == 0, result.stderr
     assert "worst ε" in result.stdout
     assert "..." not in result.stdout
@@ -230,12 +214,12 @@ def test_plan_shows_every_region_within_80_columns(town):
 
 
 def test_plan_says_when_a_budget_buys_nothing(town):
-    result = run("plan", "agents.csv", "vehicles.csv", "--epsilon", 0.1, folder=town)
+    result = run("plan agents.csv vehicles.csv --epsilon 0.1", folder=town)
     assert "buys no action" in result.stdout
 
 
 def test_demo_writes_a_page_and_its_pictures(tmp_path):
-    result = run("demo", "--out", "page", "--hour", 5, "--runs", 2, folder=tmp_path)
+    result = run("demo --out page --hour 5 --runs 2", folder=tmp_path)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "page" / "report.html").stat().st_size > 50_000
     assert len(list((tmp_path / "page").glob("*.png"))) >= 4
@@ -246,7 +230,7 @@ def test_demo_writes_a_page_and_its_pictures(tmp_path):
 
 
 def test_demo_shows_the_limit_when_asked(tmp_path):
-    words = ("demo", "--limit", "--out", "page", "--hour", 5, "--runs", 1, "--json", "rows.json")
+    words = ("demo --limit --out page --hour 5 --runs 1 --json rows.json",)
     result = run(*words, folder=tmp_path)
     assert result.returncode == 0, result.stderr
     page = (tmp_path / "page" / "report.html").read_text()
@@ -281,7 +265,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("content", "words"), [case[1:] for case in MISTAKES], ids=[case[0] for case in MISTAKES])
 def test_mistakes_in_a_file_are_one_sentence_and_exit_status_2(town, tmp_path, content, words):
     (tmp_path / "agents.csv").write_text(content)
-    result = run("match", "agents.csv", town / "vehicles.csv", "--out", "pairs.csv", folder=tmp_path)
+    result = run("match agents.csv", town / "vehicles.csv", "--out pairs.csv", folder=tmp_path)
     assert_one_sentence(result, *words)
     assert not (tmp_path / "pairs.csv").exists()
 
@@ -289,26 +273,26 @@ def test_mistakes_in_a_file_are_one_sentence_and_exit_status_2(town, tmp_path, c
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--policy", "hungary"), ("'hungary'", "hungarian")),
-        (("--epsilon", "-1"), ("epsilon",)),
-        (("--delta", "0"), ("delta",)),
-        (("--edge", "0"), ("edge",)),
-        (("--edge", "nan"), ("edge",)),
-        (("--interest", "0"), ("interest",)),
-        (("--origin", "here"), ("--origin",)),
-        (("--types", "types.csv"), ("--domain table",)),
-        (("--out", "missing/pairs.csv"), ("missing",)),
-        (("--out", "pairs.xlsx"), (".csv",)),
-        (("--spacing", "0.001"), ("spacing",)),
+        (("--method hungary",), ("'hungary'", "hungarian")),
+        (("--epsilon -1",), ("epsilon",)),
+        (("--delta 0",), ("delta",)),
+        (("--edge 0",), ("edge",)),
+        (("--edge nan",), ("edge",)),
+        (("--interest 0",), ("interest",)),
+        (("--origin here",), ("--origin",)),
+        (("--types types.csv",), ("--domain table",)),
+        (("--out missing/pairs.csv",), ("missing",)),
+        (("--out pairs.xlsx",), (".csv",)),
+        (("--spacing 0.001",), ("spacing",)),
     ],
 )
 def test_mistakes_in_arguments_are_one_sentence_and_exit_status_2(town, arguments, words):
-    out = () if "--out" in arguments else ("--out", "pairs-of-mistake.csv")
-    assert_one_sentence(run("match", "agents.csv", "vehicles.csv", *out, *arguments, folder=town), *words)
+    out = () if "--out" in " ".join(arguments) else ("--out pairs-of-mistake.csv",)
+    assert_one_sentence(run("match agents.csv vehicles.csv", *out, *arguments, folder=town), *words)
 
 
 def test_a_file_that_is_not_there_is_named(town):
-    assert_one_sentence(run("match", "absent.csv", "vehicles.csv", "--out", "x.csv", folder=town), "absent.csv")
+    assert_one_sentence(run("match absent.csv vehicles.csv --out x.csv", folder=town), "absent.csv")
 
 
 @pytest.mark.parametrize(
@@ -318,7 +302,7 @@ def test_columns_are_found_whatever_their_case_and_order(town, tmp_path, header)
     columns = [name.strip("\ufeff").lower() for name in header.split(",")]
     row = {"id": "a", "lat": "40.75", "lon": "-73.98"}
     (tmp_path / "agents.csv").write_text(header + "\n" + ",".join(row[name] for name in columns) + "\n")
-    result = run("match", "agents.csv", town / "vehicles.csv", "--out", "pairs.csv", folder=tmp_path)
+    result = run("match agents.csv", town / "vehicles.csv", "--out pairs.csv", folder=tmp_path)
     assert result.returncode == 0, result.stderr
 
 
@@ -326,7 +310,7 @@ def test_columns_are_found_whatever_their_case_and_order(town, tmp_path, header)
 def test_few_agents_or_few_resources_have_a_defined_answer(town, tmp_path, agents, resources):
     for name, count in (("agents", agents), ("vehicles", resources)):
         pl.read_csv(town / f"{name}.csv").head(count).write_csv(tmp_path / f"{name}.csv")
-    result = run("match", "agents.csv", "vehicles.csv", "--out", "pairs.csv", folder=tmp_path)
+    result = run("match agents.csv vehicles.csv --out pairs.csv", folder=tmp_path)
     assert result.returncode == 0, result.stderr
     pairs = pl.read_csv(tmp_path / "pairs.csv")
     assert len(pairs) == agents
@@ -338,7 +322,7 @@ def test_own_edges_and_budgets_are_honoured(town, tmp_path):
         edge=pl.Series([500.0] * 5 + [None] * 12), epsilon=pl.Series([0.0] * 3 + [None] * 14)
     )
     agents.write_csv(tmp_path / "agents.csv")
-    result = run("plan", "agents.csv", town / "vehicles.csv", "--edge", 2000, "--json", "-", folder=tmp_path)
+    result = run("plan agents.csv", town / "vehicles.csv", "--edge 2000 --json -", folder=tmp_path)
     regions = json.loads(result.stdout)["regions"]
     assert {region["region"].split(" m")[0] for region in regions} == {"500", "2000"}
     assert {region["epsilon"] for region in regions} == {0.0, 1.0}
@@ -350,7 +334,7 @@ def test_a_hundred_thousand_rows_are_read_and_matched(tmp_path):
     for name in ("agents", "vehicles"):
         places = {"lat": chance.uniform(40.5, 40.9, 100_000), "lon": chance.uniform(-74.3, -73.7, 100_000)}
         pl.DataFrame({"id": np.arange(100_000)} | places).write_csv(tmp_path / f"{name}.csv")
-    words = ("match", "agents.csv", "vehicles.csv", "--policy", "noise", "--interest", 5, "--edge", 4000)
-    result = run(*words, "--spacing", 1000, "--out", "pairs.parquet", folder=tmp_path)
+    words = ("match agents.csv vehicles.csv --method noise --interest 5 --edge 4000",)
+    result = run(*words, "--spacing 1000 --out pairs.parquet", folder=tmp_path)
     assert result.returncode == 0, result.stderr
     assert len(pl.read_parquet(tmp_path / "pairs.parquet")) == 100_000

@@ -9,15 +9,15 @@ import polars as pl
 import pytest
 
 import palmatch as pm
-from running import run
+from running import run_line as run
 
-QUICK = ("--runs", 2, "--spacing", 1500, "--edge", 3000)
+QUICK = ("--runs 2 --spacing 1500 --edge 3000",)
 
 
 def test_a_table_a_picture_and_json_come_of_two_files(town: Path) -> None:
     budgets = "0.1,0.2,0.5,1,2,4,8,10"
-    words = ("compare", "agents.csv", "vehicles.csv", *QUICK, "--epsilon", budgets, "--json", "rows.json")
-    result = run(*words, "--methods", "once,hungarian-geo,published,hungarian-region", "--page", "seen", folder=town)
+    words = ("compare agents.csv vehicles.csv", *QUICK, "--epsilon", budgets, "--json rows.json")
+    result = run(*words, "--methods once,hungarian-geo,published,hungarian-region --page seen", folder=town)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     assert max(map(len, result.stdout.splitlines())) <= 80
@@ -43,8 +43,8 @@ def test_a_table_a_picture_and_json_come_of_two_files(town: Path) -> None:
 
 
 def test_figures_in_the_table_are_those_of_the_json(town: Path) -> None:
-    words = ("compare", "agents.csv", "vehicles.csv", *QUICK, "--epsilon", "8,1", "--methods", "once,random")
-    result = run(*words, "--json", "few.json", folder=town)
+    words = ("compare agents.csv vehicles.csv", *QUICK, "--epsilon 8,1 --methods once,random")
+    result = run(*words, "--json few.json", folder=town)
     rows = json.loads((town / "few.json").read_text())["rows"]
     cells = [f"{100 * row['loss_mean']:.1f} ± {100 * row['loss_sd']:.1f}".split() for row in rows]
     lines = [line.split() for line in result.stdout.splitlines()]
@@ -57,21 +57,8 @@ def test_reviewers_and_papers_are_compared_over_budgets(tmp_path: Path) -> None:
     for name, marks in (("reviewers", made_up.reviewers), ("papers", made_up.papers)):
         columns = {area: marks[:, n] for n, area in enumerate(made_up.areas)}
         pl.DataFrame({"id": [f"{name[0]}{n}" for n in range(len(marks))]} | columns).write_csv(tmp_path / f"{name}.csv")
-    words = (
-        "compare",
-        "reviewers.csv",
-        "papers.csv",
-        "--domain",
-        "papers",
-        "--draw-primary",
-        "--areas",
-        2,
-        "--runs",
-        2,
-    )
-    result = run(
-        *words, "--draw-primary", "--epsilon", "1,4", "--methods", "once,random", "--json", "-", folder=tmp_path
-    )
+    words = ("compare reviewers.csv papers.csv --domain papers --draw-primary --areas 2 --runs 2",)
+    result = run(*words, "--draw-primary --epsilon 1,4 --methods once,random --json -", folder=tmp_path)
     assert result.returncode == 0, result.stderr
     rows = json.loads(result.stdout)["rows"]
     assert [(row["areas"], row["edge"], row["runs"]) for row in rows] == [(2, None, 2)] * 3
@@ -81,8 +68,8 @@ def test_a_table_of_utilities_is_compared_over_budgets_and_own_budgets_are_named
     (tmp_path / "agents.csv").write_text("id,region,epsilon,x,y\na,north,,0.9,0.2\nb,north,2,0.8,0.3\n")
     (tmp_path / "resources.csv").write_text("id\nx\ny\n")
     (tmp_path / "types.csv").write_text("region,x,y\nnorth,0.9,0.2\nnorth,0.8,0.3\n")
-    words = ("compare", "agents.csv", "resources.csv", "--domain", "table", "--types", "types.csv", "--runs", 2)
-    result = run(*words, "--epsilon", "1,4", "--methods", "once,hungarian-once,noise", folder=tmp_path)
+    words = ("compare agents.csv resources.csv --domain table --types types.csv --runs 2",)
+    result = run(*words, "--epsilon 1,4 --methods once,hungarian-once,noise", folder=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "1 agent brings a budget of its own, which --epsilon does not change" in result.stdout
 
@@ -91,25 +78,14 @@ def test_a_table_of_utilities_is_compared_over_budgets_and_own_budgets_are_named
     ("domain", "name"), [("mobility", "A synthetic city: 154 agents"), ("papers", "A synthetic conference: 189 agents")]
 )
 def test_without_files_it_is_played_on_synthetic_data_and_says_so(tmp_path: Path, domain: str, name: str) -> None:
-    words = ("compare", "--domain", domain, "--areas", 2, "--edge", 4000, "--spacing", 1000, "--runs", 1)
-    result = run(*words, "--methods", "noise", folder=tmp_path)
+    words = ("compare --domain", domain, "--areas 2 --edge 4000 --spacing 1000 --runs 1")
+    result = run(*words, "--methods noise", folder=tmp_path)
     assert result.returncode == 0, result.stderr
     assert name in result.stdout
 
 
 def test_the_same_seed_gives_the_same_picture_and_figures(town: Path) -> None:
-    words = (
-        "compare",
-        "agents.csv",
-        "vehicles.csv",
-        *QUICK,
-        "--epsilon",
-        "1,2",
-        "--methods",
-        "once,noise",
-        "--seed",
-        0,
-    )
+    words = ("compare agents.csv vehicles.csv", *QUICK, "--epsilon 1,2 --methods once,noise --seed 0")
     seen = []
     for name in ("first", "second"):
         assert run(*words, "--page", name, "--json", f"{name}.json", folder=town).returncode == 0
@@ -124,18 +100,18 @@ def test_the_same_seed_gives_the_same_picture_and_figures(town: Path) -> None:
     ("arguments", "words"),
     [
         (("agents.csv",), ("resources is missing", "--pairs")),
-        (("--domain", "table"), ("--types FILE",)),
-        (("--types", "types.csv"), ("--domain table",)),
-        (("--epsilon", "1,much"), ("--epsilon", "'1,much'")),
-        (("--epsilon", "0,1"), ("epsilon=0",)),
-        (("--epsilon", "1,1"), ("each of them once",)),
-        (("--methods", "twice"), ("'twice'", "once")),
-        (("--epsilon", "1,2", "--methods", "noise,random"), ("looks at its budget", "once")),
-        (("--runs", "0"), ("runs=0",)),
-        (("--delta", "2"), ("delta=2",)),
-        (("--edge", "0"), ("edge",)),
+        (("--domain table",), ("--types FILE",)),
+        (("--types types.csv",), ("--domain table",)),
+        (("--epsilon 1,much",), ("--epsilon", "'1,much'")),
+        (("--epsilon 0,1",), ("epsilon=0",)),
+        (("--epsilon 1,1",), ("each of them once",)),
+        (("--methods twice",), ("'twice'", "once")),
+        (("--epsilon 1,2 --methods noise,random",), ("looks at its budget", "once")),
+        (("--runs 0",), ("runs=0",)),
+        (("--delta 2",), ("delta=2",)),
+        (("--edge 0",), ("edge",)),
         (("absent.csv", "vehicles.csv"), ("absent.csv",)),
-        (("agents.csv", "vehicles.csv", "--page", "agents.csv"), ("agents.csv", "--out")),
+        (("agents.csv vehicles.csv --page agents.csv",), ("agents.csv", "--out")),
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_status_2(
@@ -149,8 +125,8 @@ def test_mistakes_are_one_sentence_and_exit_status_2(
 
 
 def test_the_limit_is_a_row_at_every_budget_and_a_forbidden_area(town: Path) -> None:
-    words = ("compare", "agents.csv", "vehicles.csv", *QUICK, "--epsilon", "0.5,2", "--json", "limit.json")
-    result = run(*words, "--methods", "limit,once", "--page", "limited", folder=town)
+    words = ("compare agents.csv vehicles.csv", *QUICK, "--epsilon 0.5,2 --json limit.json")
+    result = run(*words, "--methods limit,once --page limited", folder=town)
     assert result.returncode == 0, result.stderr
     assert "no ε-PLDP method with δ = 1e-05 loses less" in " ".join(result.stdout.split())
     (shown,) = (line for line in result.stdout.splitlines() if line.startswith(" limit "))

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import palmatch as pm
-from running import run
+from running import run_line as run
 
 
 def test_a_table_and_a_proof_come_of_two_files(town: Path) -> None:
-    words = ("limit", "agents.csv", "vehicles.csv", "--edge", "2000,4000", "--spacing", 400, "--epsilon", "0.5,1,8")
-    result = run(*words, "--crowds", 60, "--json", "limit.json", folder=town)
+    words = ("limit agents.csv vehicles.csv --edge 2000,4000 --spacing 400 --epsilon 0.5,1,8",)
+    result = run(*words, "--crowds 60 --json limit.json", folder=town)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     assert max(map(len, result.stdout.splitlines())) <= 80
@@ -33,20 +33,7 @@ def test_a_table_and_a_proof_come_of_two_files(town: Path) -> None:
 
 
 def test_without_crowds_there_is_a_bound_and_no_loss(town: Path) -> None:
-    result = run(
-        "limit",
-        "agents.csv",
-        "vehicles.csv",
-        "--edge",
-        3000,
-        "--spacing",
-        500,
-        "--crowds",
-        0,
-        "--json",
-        "-",
-        folder=town,
-    )
+    result = run("limit agents.csv vehicles.csv --edge 3000 --spacing 500 --crowds 0 --json -", folder=town)
     (row,) = json.loads(result.stdout)["rows"]
     assert row["loss_mean"] is None
     assert row["welfare_at_most"] == row["certified"]
@@ -56,14 +43,14 @@ def test_without_crowds_there_is_a_bound_and_no_loss(town: Path) -> None:
     ("words", "said"),
     [
         (("agents.csv",), "The file of the resources is missing"),
-        (("--domain", "table"), "only a city and a conference can be synthetic"),
-        (("agents.csv", "vehicles.csv", "--epsilon", "-1"), "Expected epsilon of at least 0"),
-        (("agents.csv", "vehicles.csv", "--epsilon", "1,much"), "Expected numbers with commas"),
-        (("agents.csv", "vehicles.csv", "--delta", "2"), "Expected delta of at least 0 and below 1"),
+        (("--domain table",), "only a city and a conference can be synthetic"),
+        (("agents.csv vehicles.csv --epsilon -1",), "Expected epsilon of at least 0"),
+        (("agents.csv vehicles.csv --epsilon 1,much",), "Expected numbers with commas"),
+        (("agents.csv vehicles.csv --delta 2",), "Expected delta of at least 0 and below 1"),
     ],
 )
 def test_a_mistake_is_answered_with_a_sentence(town: Path, words: tuple[str, ...], said: str) -> None:
-    result = run("limit", *words, "--spacing", 1000, "--edge", 3000, "--crowds", 2, folder=town)
+    result = run("limit", *words, "--spacing 1000 --edge 3000 --crowds 2", folder=town)
     assert result.returncode == 2
     assert said in result.stderr
     assert "Traceback" not in result.stderr

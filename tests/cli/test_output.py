@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmatch.cli import show
-from palmatch.report.phrases import epsilon_text
-from running import run
+from palmatch.report.words import epsilon_text
+from running import run_line as run
 
 PALMATCH = Path(sys.executable).with_name("palmatch")
 
@@ -59,14 +59,14 @@ def test_an_output_that_was_closed_beforehand_is_no_mistake() -> None:
 def test_commands_with_figures_from_the_truth_say_that_they_are_not_to_be_published(tmp_path: Path) -> None:
     (tmp_path / "agents.csv").write_text("id,lat,lon\na,40.75,-73.99\nb,40.75,-73.98\n")
     (tmp_path / "cars.csv").write_text("id,lat,lon\nc,40.75,-73.985\nd,40.751,-73.99\n")
-    files, few = ("agents.csv", "cars.csv"), ("--runs", 1)
+    files, few = ("agents.csv", "cars.csv"), ("--runs 1",)
     for words in (
-        ("match", *files, "--out", "pairs.csv"),
+        ("match", *files, "--out pairs.csv"),
         ("compare", *files, *few),
-        ("compare", *files, *few, "--epsilon", "1,2", "--methods", "once,random"),
-        ("demo", *few, "--hour", 5),
+        ("compare", *files, *few, "--epsilon 1,2 --methods once,random"),
+        ("demo", *few, "--hour 5"),
     ):
-        told = " ".join(run(*words, "--json", "figures.json", folder=tmp_path).stdout.split())
+        told = " ".join(run(*words, "--json figures.json", folder=tmp_path).stdout.split())
         assert "Not to be published: welfare, losses" in told, words
         assert json.loads((tmp_path / "figures.json").read_text())["not_to_be_published"], words
 
@@ -74,7 +74,7 @@ def test_commands_with_figures_from_the_truth_say_that_they_are_not_to_be_publis
 def test_a_column_that_is_not_used_is_named_so_that_a_misspelt_budget_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "agents.csv").write_text("id,lat,lon,epsilonn\na,40.75,-73.99,0.1\nb,40.75,-73.98,0.1\n")
     (tmp_path / "cars.csv").write_text("id,lat,lon,colour\nc,40.75,-73.985,red\nd,40.751,-73.99,blue\n")
-    told = " ".join(run("match", "agents.csv", "cars.csv", "--out", "pairs.csv", folder=tmp_path).stdout.split())
+    told = " ".join(run("match agents.csv cars.csv --out pairs.csv", folder=tmp_path).stdout.split())
     assert "Note: Not used of agents.csv: 'epsilonn'." in told
     assert "Note: Not used of cars.csv: 'colour'." in told
     assert "0.1" not in told

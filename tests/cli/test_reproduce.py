@@ -10,16 +10,16 @@ import polars as pl
 import pytest
 
 import palmatch as pm
-from running import run
+from running import run_line as run
 
 # A tenth of each batch, so that it takes seconds.
-SMALL = ("reproduce", "mobility", "--seconds", 3, "--edges", "1000", "--processes", 1)
+SMALL = ("reproduce mobility --seconds 3 --edges 1000 --processes 1",)
 
 
 def test_without_a_file_the_synthetic_city_is_played_and_the_title_says_so(tmp_path: Path) -> None:
-    result = run(*SMALL, "--runs", 2, "--out", "study", "--json", "numbers.json", folder=tmp_path)
+    result = run(*SMALL, "--runs 2 --out study --json numbers.json", folder=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
-    elsewhere = run(*SMALL, "--runs", 2, "--origin", "40.95,-74.7", "--out", "study", folder=tmp_path)
+    elsewhere = run(*SMALL, "--runs 2 --origin 40.95,-74.7 --out study", folder=tmp_path)
     assert "squares are counted from is 41,-74 there and 40.95,-74.7 here" in elsewhere.stderr
     assert result.stdout.startswith("Mobility, on the synthetic city: 2 runs")
     assert max(map(len, result.stdout.splitlines())) <= 80
@@ -43,10 +43,10 @@ def test_a_time_at_the_edge_of_the_records_is_told_in_the_terminal_and_on_the_pa
     times = [start + timedelta(seconds=step // 3) for step in range(-180, 45)]
     rows = [f"{at},{at},-73.98{n % 9},40.75{n % 7},-73.99,40.74" for n, at in enumerate(times)]
     (tmp_path / "trips.csv").write_text("\n".join([header, *rows]) + "\n")
-    words = ("--trips", "trips.csv", "--at", str(start), "--edges", "1000", "--runs", 1, "--processes", 1)
-    result = run("reproduce", "mobility", *words, "--out", "study", "--json", "numbers.json", folder=tmp_path)
+    words = ("--trips trips.csv --at", f"'{start}'", "--edges 1000 --runs 1 --processes 1")
+    result = run("reproduce mobility", *words, "--out study --json numbers.json", folder=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
-    told = "2016-01-15 08:00:00: The file ends within this window: for 16 of its 30 seconds"
+    told = "2016-01-15 08:00:00: From 2016-01-15 08:00:14 to 2016-01-15 08:00:30 the file holds no trip"
     assert f"Warning: {told}" in " ".join(result.stdout.split())
     assert told in (tmp_path / "study/report.html").read_text(encoding="utf-8")
     assert json.loads((tmp_path / "numbers.json").read_text(encoding="utf-8"))["warnings"][0].startswith(told)
@@ -57,7 +57,7 @@ def test_a_study_that_is_interrupted_says_how_to_go_on(tmp_path: Path, monkeypat
         raise KeyboardInterrupt
 
     monkeypatch.setattr("palmatch.studies.tasks.run_tasks", interrupted)
-    result = run(*SMALL, "--runs", 2, "--out", "study", folder=tmp_path)
+    result = run(*SMALL, "--runs 2 --out study", folder=tmp_path)
     assert result.returncode == 130
     assert result.stderr == (
         "palmatch: stopped. What was done is in study/cells; the same command goes on from there.\n"
@@ -65,13 +65,13 @@ def test_a_study_that_is_interrupted_says_how_to_go_on(tmp_path: Path, monkeypat
 
 
 def test_the_same_command_goes_on_and_other_settings_are_refused(tmp_path: Path) -> None:
-    words = ("reproduce", "papers", "--areas", 2, "--processes", 1, "--out", "study")
-    assert run(*words, "--runs", 3, folder=tmp_path).returncode == 0
+    words = ("reproduce papers --areas 2 --processes 1 --out study",)
+    assert run(*words, "--runs 3", folder=tmp_path).returncode == 0
     cells = tmp_path / "study/cells"
     before = {path.name: path.stat().st_mtime_ns for path in cells.glob("*.parquet")}
     page = (tmp_path / "study/report.html").read_bytes()
     next(cells.glob("*.parquet")).unlink()
-    assert run(*words, "--runs", 3, folder=tmp_path).returncode == 0
+    assert run(*words, "--runs 3", folder=tmp_path).returncode == 0
     after = {path.name: path.stat().st_mtime_ns for path in cells.glob("*.parquet")}
     assert set(after) == set(before)
     assert sum(after[name] != before[name] for name in before) == 1
@@ -87,8 +87,8 @@ def test_the_papers_study_runs_on_files(tmp_path: Path) -> None:
     for name, marks in (("reviewers", made_up.reviewers), ("papers", made_up.papers)):
         columns = {area: marks[:, n] for n, area in enumerate(made_up.areas)}
         pl.DataFrame({"id": [f"{name[0]}{n}" for n in range(len(marks))]} | columns).write_csv(tmp_path / f"{name}.csv")
-    words = ("--papers", "papers.csv", "--reviewers", "reviewers.csv", "--areas", "2,3", "--runs", 2, "--processes", 1)
-    result = run("reproduce", "papers", *words, "--out", "study", folder=tmp_path)
+    words = ("--papers papers.csv --reviewers reviewers.csv --areas 2,3 --runs 2 --processes 1",)
+    result = run("reproduce papers", *words, "--out study", folder=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     assert "71.6 ± 2.5" in result.stdout
     assert "Not to be published: welfare, losses" in result.stdout
@@ -103,25 +103,25 @@ def test_the_papers_study_runs_on_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("mobility", "--at", "2016-01-15 08:00:00"), "--at goes with --trips"),
-        (("mobility", "--trips", "none.csv"), "none.csv"),
-        (("mobility", "--trips", "none.csv", "--at", "eight"), "Expected a time such as"),
-        (("mobility", "--seconds", "60"), "up to 30 seconds"),
-        (("mobility", "--trips", "none.csv", "--seconds", "0"), "more than 0 seconds"),
-        (("mobility", "--trips", "none.csv", "--seconds", "nan"), "more than 0 seconds"),
-        (("mobility", "--trips", "none.csv", "--at", "2016-01-15T08:00:00Z"), "without a zone"),
-        (("mobility", "--edges", "1000,x"), "Expected numbers with commas"),
-        (("mobility", "--runs", "0"), "at least 1 run"),
-        (("papers", "--papers", "papers.csv"), "--papers and --reviewers go together"),
-        (("papers", "--areas", "99"), "Expected --areas from 1 to 25, as many as there are, got --areas 99."),
-        (("papers", "--areas", "3,0"), "Expected --areas from 1 to 25, as many as there are, got --areas 0."),
-        (("papers", "--areas", "25"), "16,777,216 possible reviewers, more than"),
-        (("papers", "--areas", "nan"), "Expected whole numbers with commas between them, got --areas='nan'."),
-        (("papers", "--areas", "inf"), "Expected whole numbers with commas between them, got --areas='inf'."),
+        (("mobility", "--at", "'2016-01-15 08:00:00'"), "--at goes with --trips"),
+        (("mobility --trips none.csv",), "none.csv"),
+        (("mobility --trips none.csv --at eight",), "Expected a time such as"),
+        (("mobility --seconds 60",), "up to 30 seconds"),
+        (("mobility --trips none.csv --seconds 0",), "more than 0 seconds"),
+        (("mobility --trips none.csv --seconds nan",), "more than 0 seconds"),
+        (("mobility --trips none.csv --at 2016-01-15T08:00:00Z",), "without a zone"),
+        (("mobility --edges 1000,x",), "Expected numbers with commas"),
+        (("mobility --runs 0",), "at least 1 run"),
+        (("papers --papers papers.csv",), "--papers and --reviewers go together"),
+        (("papers --areas 99",), "Expected --areas from 1 to 25, as many as there are, got --areas 99."),
+        (("papers --areas 3,0",), "Expected --areas from 1 to 25, as many as there are, got --areas 0."),
+        (("papers --areas 25",), "16,777,216 possible reviewers, more than"),
+        (("papers --areas nan",), "Expected whole numbers with commas between them, got --areas='nan'."),
+        (("papers --areas inf",), "Expected whole numbers with commas between them, got --areas='inf'."),
     ],
 )
 def test_a_mistake_is_one_sentence(tmp_path: Path, words: tuple[str, ...], sentence: str) -> None:
-    result = run("reproduce", *words, "--out", "study", folder=tmp_path)
+    result = run("reproduce", *words, "--out study", folder=tmp_path)
     assert result.returncode == 2
     assert sentence in result.stderr
     assert "Traceback" not in result.stderr

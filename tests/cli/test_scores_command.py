@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from running import Result, run
+from running import Result
+from running import run_line as run
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "conference"
 
@@ -20,19 +21,18 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "conference"
 def folder(tmp_path: Path) -> Path:
     shutil.copytree(EXAMPLES, tmp_path / "conference")
     result = run(
-        "types", "papers.csv", "--from", "last_year_scores.csv", "--archive-papers", "last_year_papers.csv",
-        "--regions", 4, "--out", "types.csv", "--users-out", "users.csv", folder=tmp_path / "conference",
-    )  # fmt: skip
+        "types papers.csv --from last_year_scores.csv --archive-papers last_year_papers.csv --regions 4",
+        "--out types.csv --users-out users.csv",
+        folder=tmp_path / "conference",
+    )
     assert result.returncode == 0, result.stderr
     return tmp_path / "conference"
 
 
 def matched(folder: Path, *more: object, out: str = "assignments.json") -> Result:
-    return run(
-        "match", "scores.csv", "papers.csv", "--domain", "table", "--types", "types.csv", "--regions", "regions.csv",
-        "--conflicts", "constraints.csv", "--max-papers", "max_papers.csv", "--capacity", 3, "--demand", 3,
-        "--out", out, *more, folder=folder,
-    )  # fmt: skip
+    files = "--types types.csv --regions regions.csv --conflicts constraints.csv --max-papers max_papers.csv"
+    words = ("match scores.csv papers.csv --domain table", files, "--capacity 3 --demand 3 --out")
+    return run(*words, out, *more, folder=folder)
 
 
 def said(result: Result) -> str:
@@ -75,12 +75,13 @@ def test_assignments_have_the_representatives_scores_in_the_range_of_the_files(
     (tmp_path / "archive.csv").write_text(f"p1,old,{scores[0]}\np2,old,{scores[1]}\n")
     # Neither of the private scores is the representative's.
     (tmp_path / "scores.csv").write_text("p1,ana,0.7\np2,ana,0.4\n")
-    derived = run("types", "papers.csv", "--from", "archive.csv", "--out", "types.csv", *more, folder=tmp_path)
+    derived = run("types papers.csv --from archive.csv --out types.csv", *more, folder=tmp_path)
     assert derived.returncode == 0, derived.stderr
     result = run(
-        "match", "scores.csv", "papers.csv", "--domain", "table", "--types", "types.csv", "--demand", 2,
-        "--out", "assignments.json", *more, folder=tmp_path,
-    )  # fmt: skip
+        "match scores.csv papers.csv --domain table --types types.csv --demand 2 --out assignments.json",
+        *more,
+        folder=tmp_path,
+    )
     assert result.returncode == 0, result.stderr
     assert json.loads((tmp_path / "assignments.json").read_text()) == {
         paper: [{"aggregate_score": score, "user": "ana"}] for paper, score in zip(("p1", "p2"), scores, strict=True)
@@ -104,9 +105,9 @@ def test_pairs_that_are_assigned_count_in_what_each_has_and_in_fairness(tmp_path
     }
     for name, text in files.items():
         (tmp_path / f"{name}.csv").write_text(text)
-    words = ("scores.csv", "papers.csv", "--domain", "table", "--types", "types.csv", "--capacity", 2)
-    words = (*words, "--conflicts", "constraints.csv")
-    result = run("match", *words, "--out", "assignments.json", "--json", "told.json", folder=tmp_path)
+    words = ("scores.csv papers.csv --domain table --types types.csv --capacity 2",)
+    words = (*words, "--conflicts constraints.csv")
+    result = run("match", *words, "--out assignments.json --json told.json", folder=tmp_path)
     assert result.returncode == 0, result.stderr
     assert json.loads((tmp_path / "assignments.json").read_text())["p1"] == [{"aggregate_score": 0.5, "user": "ana"}]
     told = json.loads((tmp_path / "told.json").read_text())
@@ -116,10 +117,10 @@ def test_pairs_that_are_assigned_count_in_what_each_has_and_in_fairness(tmp_path
     for side, ids in (("resources", ("p1", "p2")), ("agents", ("ana", "bo"))):
         assert told["fairness"][side]["worst"] in ids
         assert told["fairness"][side]["least"] == pytest.approx(0.505)
-    shown = run("match", *words, "--out", "pairs.csv", folder=tmp_path)
+    shown = run("match", *words, "--out pairs.csv", folder=tmp_path)
     assert "p1 has 1 of 2" in said(shown)
     assert "without" not in said(shown).split("Papers:")[0].replace("without a conflict", "")
-    compared = run("compare", *words, "--methods", "once", "--runs", 1, "--json", "-", folder=tmp_path)
+    compared = run("compare", *words, "--methods once --runs 1 --json -", folder=tmp_path)
     assert json.loads(compared.stdout)["fairness"][0]["resources"]["least"] == pytest.approx(0.505)
 
 
@@ -140,13 +141,13 @@ def written_otherwise(text: str) -> str:
 
 
 @pytest.mark.parametrize("change", [str, reordered, written_otherwise])
-@pytest.mark.parametrize("more", [(), ("--scores", "bids.csv")])
+@pytest.mark.parametrize("more", [(), ("--scores bids.csv",)])
 def test_types_from_the_private_scores_themselves_are_refused(
     folder: Path, change: Callable[[str], str], more: tuple[str, ...]
 ) -> None:
     (folder / "bids.csv").write_text("p1,~Lena_Example1,1\n")
     (folder / "same.csv").write_text(change((folder / "scores.csv").read_text()))
-    assert run("types", "papers.csv", "--from", "same.csv", "--out", "types.csv", folder=folder).returncode == 0
+    assert run("types papers.csv --from same.csv --out types.csv", folder=folder).returncode == 0
     result = matched(folder, *more)
     assert result.returncode == 2
     assert "types.csv was derived from scores.csv, or from the same scores, which are private" in said(result)
@@ -155,8 +156,8 @@ def test_types_from_the_private_scores_themselves_are_refused(
 
 def test_two_files_of_scores_are_weighted(folder: Path) -> None:
     (folder / "bids.csv").write_text("p1,~Lena_Example1,1\n")
-    assert matched(folder, "--scores", "bids.csv", "--weights", "3,1").returncode == 0
-    assert "one weight above 0 for each of 2 files" in said(matched(folder, "--scores", "bids.csv", "--weights", "3"))
+    assert matched(folder, "--scores bids.csv --weights 3,1").returncode == 0
+    assert "one weight above 0 for each of 2 files" in said(matched(folder, "--scores bids.csv --weights 3"))
 
 
 def test_the_matrix_of_perturbed_maximization_is_matched(folder: Path) -> None:
@@ -164,9 +165,10 @@ def test_the_matrix_of_perturbed_maximization_is_matched(folder: Path) -> None:
     (folder / "listed.csv").write_text("id\n0\n1\n")
     (folder / "kinds.csv").write_text("region,type,paper,score\nall,a,0,1\nall,b,1,1\n")
     result = run(
-        "match", "bids.in", "listed.csv", "--domain", "table", "--types", "kinds.csv", "--capacity", 2, "--demand", 2,
-        "--out", "pairs.csv", "--method", "hungarian", folder=folder,
-    )  # fmt: skip
+        "match bids.in listed.csv --domain table --types kinds.csv --capacity 2 --demand 2 --out pairs.csv",
+        "--method hungarian",
+        folder=folder,
+    )
     assert result.returncode == 0, result.stderr
     assert sorted((folder / "pairs.csv").read_text().splitlines()[1:]) == ["0,0", "1,1", "2,0", "2,1"]
 
@@ -246,7 +248,7 @@ def test_what_is_published_does_not_tell_who_gave_no_score(folder: Path, method:
     published = []
     for own in ([], ["p2,~Emil_Example1,0"]):
         (folder / "scores.csv").write_text("\n".join(rows + own) + "\n")
-        result = matched(folder, "--method", method, "--seed", 3, out=out)
+        result = matched(folder, "--method", method, "--seed 3", out=out)
         assert result.returncode == 0, result.stderr
         published.append((folder / out).read_bytes())
     assert b"~Emil_" in published[0]
@@ -254,41 +256,41 @@ def test_what_is_published_does_not_tell_who_gave_no_score(folder: Path, method:
 
 
 def test_scores_come_from_the_standard_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert matched(folder, "--seed", 3, out="named.csv").returncode == 0
+    assert matched(folder, "--seed 3", out="named.csv").returncode == 0
     raw = (folder / "scores.csv").read_bytes()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
     result = run(
-        "match", "-", "papers.csv", "--domain", "table", "--types", "types.csv", "--regions", "regions.csv",
-        "--conflicts", "constraints.csv", "--max-papers", "max_papers.csv", "--capacity", 3, "--demand", 3,
-        "--out", "piped.csv", "--seed", 3, folder=folder,
-    )  # fmt: skip
+        "match - papers.csv --domain table --types types.csv --regions regions.csv --conflicts constraints.csv",
+        "--max-papers max_papers.csv --capacity 3 --demand 3 --out piped.csv --seed 3",
+        folder=folder,
+    )
     assert result.returncode == 0, result.stderr
     assert (folder / "piped.csv").read_bytes() == (folder / "named.csv").read_bytes()
     # Also where they are the archive that the types come from.
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
-    assert run("types", "papers.csv", "--from", "scores.csv", "--out", "own.csv", folder=folder).returncode == 0
-    result = run("match", "-", "papers.csv", "--domain", "table", "--types", "own.csv", "--out", "x.csv", folder=folder)
+    assert run("types papers.csv --from scores.csv --out own.csv", folder=folder).returncode == 0
+    result = run("match - papers.csv --domain table --types own.csv --out x.csv", folder=folder)
     assert result.returncode == 2
     assert "own.csv was derived from -, or from the same scores" in said(result)
 
 
 def test_more_papers_wanted_than_there_are_is_explained_by_full_papers(folder: Path) -> None:
-    result = matched(folder, "--demand", 30, "--capacity", 1)
+    result = matched(folder, "--demand 30 --capacity 1")
     assert result.returncode == 0, result.stderr
     assert "papers have room (capacity)" not in said(result)
     assert "is full (capacity)" in said(result)
 
 
 def test_regions_of_one_possible_type_are_said_to_tell_everything(folder: Path) -> None:
-    words = ("types", "papers.csv", "--from", "last_year_scores.csv", "--archive-papers", "last_year_papers.csv")
-    assert "nothing is guaranteed" not in said(run(*words, "--regions", 4, "--out", "few.csv", folder=folder))
+    words = ("types papers.csv --from last_year_scores.csv --archive-papers last_year_papers.csv",)
+    assert "nothing is guaranteed" not in said(run(*words, "--regions 4 --out few.csv", folder=folder))
     assert "with one possible type: nothing is guaranteed there beyond the region" in said(
-        run(*words, "--regions", 400, "--out", "many.csv", folder=folder)
+        run(*words, "--regions 400 --out many.csv", folder=folder)
     )
 
 
 def test_pairs_that_are_assigned_are_no_conflicts(folder: Path) -> None:
-    assert ", and 1 pair assigned beforehand, welfare" in said(matched(folder, "--json", "match.json"))
+    assert ", and 1 pair assigned beforehand, welfare" in said(matched(folder, "--json match.json"))
     problem = json.loads((folder / "match.json").read_text())["problem"]
     rows = [line.rsplit(",", 1)[1] for line in (folder / "constraints.csv").read_text().split()]
     assert (problem["conflicts"], problem["assigned"]) == (rows.count("-1"), rows.count("1"))
@@ -302,7 +304,7 @@ def test_a_range_of_scores_is_one(folder: Path, text: str) -> None:
 
 
 def test_options_of_scores_are_refused_where_there_are_none(folder: Path) -> None:
-    result = run("match", "papers.csv", "papers.csv", "--regions", "regions.csv", "--out", "pairs.csv", folder=folder)
+    result = run("match papers.csv papers.csv --regions regions.csv --out pairs.csv", folder=folder)
     assert result.returncode == 2
     assert "go with --domain table and a file of scores" in said(result)
 
@@ -319,7 +321,7 @@ def test_more_room_than_there_are_reviewers_is_room_for_all_of_them(folder: Path
     published = []
     for capacity, most in ((1_000_000_000, 16), (22, 1_000_000_000)):
         (folder / "max_papers.csv").write_text(f"~Emil_Example1,{most}\n")
-        result = matched(folder, "--capacity", capacity, "--seed", 3, out="pairs.csv")
+        result = matched(folder, "--capacity", capacity, "--seed 3", out="pairs.csv")
         assert result.returncode == 0, result.stderr
         published.append((folder / "pairs.csv").read_bytes())
     assert published[0] == published[1]
@@ -347,15 +349,14 @@ def test_conflicts_of_one_who_does_not_take_part_are_left_out(folder: Path) -> N
 
 
 @pytest.mark.parametrize("line", ["p1,~Emil_Example1", "p1,~Emil_Example1,secret0.5x", "p1;~Emil_Example1;1,0"])
-@pytest.mark.parametrize("regions", [("--regions", "regions.csv"), ()])
+@pytest.mark.parametrize("regions", [("--regions regions.csv",), ()])
 def test_a_mistake_in_the_first_line_of_scores_is_found_and_not_quoted(
     folder: Path, line: str, regions: tuple[str, ...]
 ) -> None:
     (folder / "scores.csv").write_text(f"{line}\n{(folder / 'scores.csv').read_text()}")
     result = run(
-        "match", "scores.csv", "papers.csv", "--domain", "table", "--types", "types.csv", *regions, "--out", "a.json",
-        folder=folder,
-    )  # fmt: skip
+        "match scores.csv papers.csv --domain table --types types.csv", *regions, "--out a.json", folder=folder
+    )
     assert result.returncode == 2
     assert "scores.csv, line " in said(result)
     assert not any(word in said(result) for word in ("Emil", "secret", "1,0"))

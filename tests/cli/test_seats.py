@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import palmatch as pm
-from running import run
+from running import run_line as run
 
 REQUESTS = "id,lat,lon,demand\na,40.75,-73.99,2\nb,40.751,-73.985,\nc,40.752,-73.98,1\n"
 SITES = "id,lat,lon,capacity\nx,40.75,-73.99,4\ny,40.76,-73.97,1\n"
@@ -42,7 +42,7 @@ def pairs(folder: Path) -> list[tuple[str, str | None]]:
 
 
 def test_a_site_of_several_plugs_takes_several_vehicles(folder: Path) -> None:
-    result = run("match", "requests.csv", "sites.csv", "--out", "pairs.csv", "--method", "hungarian", folder=folder)
+    result = run("match requests.csv sites.csv --out pairs.csv --method hungarian", folder=folder)
     assert result.returncode == 0, result.stderr
     assert sorted(pairs(folder)) == [("a", "x"), ("a", "y"), ("b", "x"), ("c", "x")]
     assert "3 matched with 4 units" in result.stdout
@@ -51,10 +51,12 @@ def test_a_site_of_several_plugs_takes_several_vehicles(folder: Path) -> None:
 @pytest.mark.parametrize("method", ["once", "palma", "published", "hungarian", "greedy", "random", "alma"])
 def test_reviewers_get_no_paper_that_they_are_in_conflict_with(folder: Path, method: str) -> None:
     result = run(
-        "match", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", 2, "--capacity", 2,
-        "--demand", 2, "--conflicts", "conflicts.csv", "--out", "pairs.csv", "--method", method,
-        "--json", "figures.json", folder=folder,
-    )  # fmt: skip
+        "match reviewers.csv papers.csv --domain papers --areas 2 --capacity 2 --demand 2 --conflicts conflicts.csv",
+        "--out pairs.csv --method",
+        method,
+        "--json figures.json",
+        folder=folder,
+    )
     assert result.returncode == 0, result.stderr
     found = pairs(folder)
     assert len(set(found)) == len(found)
@@ -69,9 +71,8 @@ def test_reviewers_get_no_paper_that_they_are_in_conflict_with(folder: Path, met
 
 def test_a_table_has_capacities_in_the_list_of_resources(folder: Path) -> None:
     result = run(
-        "match", "table.csv", "listed.csv", "--domain", "table", "--types", "types.csv", "--out", "pairs.csv",
-        "--method", "hungarian", folder=folder,
-    )  # fmt: skip
+        "match table.csv listed.csv --domain table --types types.csv --out pairs.csv --method hungarian", folder=folder
+    )
     assert result.returncode == 0, result.stderr
     assert sorted(pairs(folder)) == [("ana", "p1"), ("ana", "p2"), ("bo", "p2")]
 
@@ -79,9 +80,10 @@ def test_a_table_has_capacities_in_the_list_of_resources(folder: Path) -> None:
 def test_papers_that_lack_reviewers_are_named_with_the_reason(folder: Path) -> None:
     (folder / "conflicts.csv").write_text("agent,resource\nana,p1\nbo,p1\n")
     result = run(
-        "match", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", 2, "--capacity", 2,
-        "--demand", 2, "--conflicts", "conflicts.csv", "--out", "pairs.csv", folder=folder,
-    )  # fmt: skip
+        "match reviewers.csv papers.csv --domain papers --areas 2 --capacity 2 --demand 2 --conflicts conflicts.csv",
+        "--out pairs.csv",
+        folder=folder,
+    )
     assert "1 paper lacks 1 reviewer" in result.stdout
     assert "p1 has 1 of 2: conflicts leave it 1 reviewer" in result.stdout
     assert "Papers: worst served" in result.stdout
@@ -98,7 +100,7 @@ def test_agents_that_find_no_room_are_named_with_the_reason_within_80_columns(tm
             for name, row in zip(ids, rows, strict=True)
         ]
         (tmp_path / file).write_text("\n".join([f"{first},{','.join(names)}", *lines, ""]))
-    words = ("match", "agents.csv", "listed.csv", "--domain", "table", "--types", "types.csv", "--out", "pairs.csv")
+    words = ("match agents.csv listed.csv --domain table --types types.csv --out pairs.csv",)
     result = run(*words, folder=tmp_path)
     assert result.returncode == 0, result.stderr
     without = [agent for agent, resource in pairs(tmp_path) if resource is None]
@@ -106,22 +108,20 @@ def test_agents_that_find_no_room_are_named_with_the_reason_within_80_columns(tm
     told = " ".join(result.stdout.split())
     assert "3 agents go without a resource:" in told
     assert f"{short[0]}, {short[1]} and {short[2]} have 0 of 1: every resource is full (capacity)." in told
-    more = run(*words, "--demand", 2, folder=tmp_path)
+    more = run(*words, "--demand 2", folder=tmp_path)
     told = " ".join(more.stdout.split())
     assert "have 1 of 2: every other resource is full (capacity)." in told
     assert "--json has all of them." in told
     (tmp_path / "listed.csv").write_text("id,capacity\n" + "".join(f"{name},3\n" for name in names))
     (tmp_path / "conflicts.csv").write_text("agent,resource\n" + "".join(f"{ids[-1]},{name}\n" for name in names))
-    worst = run(*words, "--conflicts", "conflicts.csv", folder=tmp_path)
+    worst = run(*words, "--conflicts conflicts.csv", folder=tmp_path)
     assert f"Agents: worst served {'x' * 37}... with 0.00" in " ".join(worst.stdout.split())
     assert max(map(len, (result.stdout + more.stdout + worst.stdout).splitlines())) <= 80
 
 
 def test_an_agent_without_any_unit_has_a_row_of_its_own(folder: Path) -> None:
     (folder / "conflicts.csv").write_text("agent,resource\na,x\na,y\n")
-    result = run(
-        "match", "requests.csv", "sites.csv", "--conflicts", "conflicts.csv", "--out", "pairs.csv", folder=folder
-    )
+    result = run("match requests.csv sites.csv --conflicts conflicts.csv --out pairs.csv", folder=folder)
     assert result.returncode == 0, result.stderr
     assert pairs(folder)[0] == ("a", None)
     assert "a has 0 of 2: conflicts leave it 0 vehicles." in result.stdout
@@ -140,9 +140,7 @@ def test_an_agent_without_any_unit_has_a_row_of_its_own(folder: Path) -> None:
 def test_a_mistake_in_limits_is_one_sentence(folder: Path, changed: str, text: str, told: str) -> None:
     (folder / "conflicts.csv").write_text("agent,resource\na,x\n")
     (folder / changed).write_text(text)
-    result = run(
-        "match", "requests.csv", "sites.csv", "--conflicts", "conflicts.csv", "--out", "pairs.csv", folder=folder
-    )
+    result = run("match requests.csv sites.csv --conflicts conflicts.csv --out pairs.csv", folder=folder)
     assert result.returncode == 2
     assert told in " ".join(result.stderr.split())
     assert not (folder / "pairs.csv").exists()
@@ -150,10 +148,10 @@ def test_a_mistake_in_limits_is_one_sentence(folder: Path, changed: str, text: s
 
 def test_compare_takes_the_same_limits(folder: Path) -> None:
     result = run(
-        "compare", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", "2", "--capacity", 2,
-        "--demand", 2, "--conflicts", "conflicts.csv", "--methods", "once,greedy,hungarian", "--runs", 2,
-        "--json", "-", folder=folder,
-    )  # fmt: skip
+        "compare reviewers.csv papers.csv --domain papers --areas 2 --capacity 2 --demand 2 --conflicts conflicts.csv",
+        "--methods once,greedy,hungarian --runs 2 --json -",
+        folder=folder,
+    )
     assert result.returncode == 0, result.stderr
     told = json.loads(result.stdout)
     assert [row["method"] for row in told["rows"]] == ["once", "greedy", "hungarian"]
@@ -167,9 +165,10 @@ def test_compare_takes_the_same_limits(folder: Path) -> None:
 
 def test_compare_shows_how_evenly_both_sides_are_served(folder: Path) -> None:
     result = run(
-        "compare", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", "2", "--capacity", 2,
-        "--demand", 2, "--methods", "once,hungarian", "--runs", 1, folder=folder,
-    )  # fmt: skip
+        "compare reviewers.csv papers.csv --domain papers --areas 2 --capacity 2 --demand 2 --methods once,hungarian",
+        "--runs 1",
+        folder=folder,
+    )
     assert result.returncode == 0, result.stderr
     heading = next(line for line in result.stdout.splitlines() if "first run" in line)
     assert "worst served" in heading
@@ -177,8 +176,8 @@ def test_compare_shows_how_evenly_both_sides_are_served(folder: Path) -> None:
 
 
 def test_compare_writes_a_page_that_shows_how_evenly_both_sides_are_served(folder: Path) -> None:
-    words = ("reviewers.csv", "papers.csv", "--domain", "papers", "--capacity", 2, "--demand", 2, "--page", "page")
-    result = run("compare", *words, "--areas", 2, "--methods", "once,hungarian", "--runs", 1, folder=folder)
+    words = ("reviewers.csv papers.csv --domain papers --capacity 2 --demand 2 --page page",)
+    result = run("compare", *words, "--areas 2 --methods once,hungarian --runs 1", folder=folder)
     assert result.returncode == 0, result.stderr
     assert "page/report.html" in result.stdout
     page = (folder / "page" / "report.html").read_text()
@@ -186,7 +185,7 @@ def test_compare_writes_a_page_that_shows_how_evenly_both_sides_are_served(folde
     assert "Not to be published" in page
     assert "palmatch compare reviewers.csv papers.csv" in page
     assert (folder / "page" / "served.png").exists()
-    for wrong, told in (("--areas", "2,3"), "one size"), (("--areas", 2, "--methods", "limit"), "beside the limit"):
+    for wrong, told in (("--areas 2,3",), "one size"), (("--areas 2 --methods limit",), "beside the limit"):
         refused = run("compare", *words, *wrong, folder=folder)
         assert refused.returncode == 2
         assert told in " ".join(refused.stderr.split())
@@ -194,9 +193,10 @@ def test_compare_writes_a_page_that_shows_how_evenly_both_sides_are_served(folde
 
 def test_assignments_are_written_as_openreview_does_without_private_scores(folder: Path) -> None:
     result = run(
-        "match", "reviewers.csv", "papers.csv", "--domain", "papers", "--areas", 2, "--capacity", 2, "--demand", 2,
-        "--conflicts", "conflicts.csv", "--out", "assignments.json", "--method", "hungarian", folder=folder,
-    )  # fmt: skip
+        "match reviewers.csv papers.csv --domain papers --areas 2 --capacity 2 --demand 2 --conflicts conflicts.csv",
+        "--out assignments.json --method hungarian",
+        folder=folder,
+    )
     assert result.returncode == 0, result.stderr
     found = json.loads((folder / "assignments.json").read_text())
     assert {paper: len(users) for paper, users in found.items()} == {"p1": 2, "p2": 3}

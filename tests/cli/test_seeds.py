@@ -15,11 +15,11 @@ import palmatch as pm
 import palmatch.cli
 from palmatch.guarantee import SIMULATION
 from palmatch.studies import tasks
-from running import run
+from running import run_line as run
 
 # Losses of 4 random matchings of 17 agents agree with a probability far below 1e-6.
-PLAYED = ("--methods", "once,random", "--runs", 4)
-STUDY = ("reproduce", "mobility", "--seconds", 3, "--edges", "1000", "--processes", 1, "--runs", 1)
+PLAYED = ("--methods once,random --runs 4",)
+STUDY = ("reproduce mobility --seconds 3 --edges 1000 --processes 1 --runs 1",)
 
 
 def commands() -> list[tuple[str, inspect.Parameter]]:
@@ -41,9 +41,9 @@ def test_no_command_and_no_study_has_a_seed_of_its_own() -> None:
 
 
 def test_a_study_differs_each_time_unless_a_seed_is_given_and_then_says_simulation(town: Path) -> None:
-    words = ("compare", "agents.csv", "vehicles.csv", *PLAYED, "--json", "told.json")
+    words = ("compare agents.csv vehicles.csv", *PLAYED, "--json told.json")
     seen: dict[bool, list[object]] = {True: [], False: []}
-    for seed in ((), (), ("--seed", 3), ("--seed", 3)):
+    for seed in ((), (), ("--seed 3",), ("--seed 3",)):
         result = run(*words, *seed, folder=town)
         assert (result.returncode, result.stderr) == (0, "")
         told = json.loads((town / "told.json").read_text())
@@ -63,8 +63,8 @@ def test_runs_of_a_study_are_called_simulations_since_all_methods_share_their_dr
 
 
 def test_the_demo_draws_secretly_on_a_city_that_stays_the_same(tmp_path: Path) -> None:
-    words = ("demo", "--hour", 5, "--runs", 1)
-    for name, seed in (("fresh", ()), ("seeded", ("--seed", 5)), ("other", ("--data-seed", 1))):
+    words = ("demo --hour 5 --runs 1",)
+    for name, seed in (("fresh", ()), ("seeded", ("--seed 5",)), ("other", ("--data-seed 1",))):
         result = run(*words, *seed, "--out", name, folder=tmp_path)
         assert ("A simulation: all draws follow from --seed 5" in result.stdout) is (name == "seeded")
         page = (tmp_path / name / "report.html").read_text(encoding="utf-8")
@@ -88,5 +88,5 @@ def test_a_study_without_a_seed_keeps_it_in_one_private_file_and_tells_it_nowher
         assert json.loads((tmp_path / f"{name}.json").read_text())["seed"] is None
     rows = [pl.read_parquet(tmp_path / name / "results.parquet") for name in ("one", "two")]
     assert not rows[0].equals(rows[1])
-    refused = run(*STUDY, "--seed", 1, "--out", "one", folder=tmp_path)
+    refused = run(*STUDY, "--seed 1 --out one", folder=tmp_path)
     assert "seed is drawn secretly there and 1 here" in refused.stderr

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from palmatch.data.files import write_rows
-from running import run
+from running import run_line as run
+from running import split
 
 # Several commands of one process, since starting takes longer than they do; nothing reads their output.
 INTO_A_CLOSED_PIPE = """
@@ -39,7 +40,7 @@ for words in json.loads(sys.argv[1]):
 
 
 def outside(*words: object, folder: Path, **more: object) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "palmatch", *map(str, words)]
+    command = [sys.executable, "-m", "palmatch", *split(words)]
     return subprocess.run(command, cwd=folder, capture_output=True, check=False, **more)  # type: ignore[call-overload]
 
 
@@ -48,7 +49,7 @@ def test_ctrl_c_is_one_line_and_status_130(town: Path, monkeypatch: pytest.Monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr("palmatch.cli.compare.compare_methods", interrupted)
-    told = run("compare", "agents.csv", "vehicles.csv", folder=town)
+    told = run("compare agents.csv vehicles.csv", folder=town)
     assert (told.returncode, told.stdout, told.stderr) == (130, "", "palmatch: stopped.\n")
 
 
@@ -74,7 +75,7 @@ def test_a_disk_that_fills_up_is_one_sentence_and_leaves_nothing_truncated(town:
         resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
 
     files = (town / "agents.csv", town / "vehicles.csv")
-    words = ("compare", *files, "--runs", 1, "--methods", "random", "--json", "rows.json")
+    words = ("compare", *files, "--runs 1 --methods random --json rows.json")
     # Compiled kernels are kept in files too: the first run writes them, the second one has the little room.
     assert run(*words, folder=tmp_path).returncode == 0
     (tmp_path / "rows.json").write_text("what was there before")
@@ -92,11 +93,11 @@ def test_an_output_without_greek_letters_gets_them_spelt(town: Path, encoding: s
     told = [
         run(*words, folder=town, encoding=encoding)
         for words in (
-            ("match", *files, "--out", "pairs.csv", "--method", "palma"),
-            ("compare", *files, "--runs", "1", "--methods", "published,random"),
+            ("match", *files, "--out pairs.csv --method palma"),
+            ("compare", *files, "--runs 1 --methods published,random"),
             ("plan", *files),
-            ("match", "--help"),
-            ("compare", *files, "--runs", "1", "--methods", "published,random", "--json", "-"),
+            ("match --help",),
+            ("compare", *files, "--runs 1 --methods published,random --json -"),
         )
     ]
     assert [(one.returncode, one.stderr) for one in told] == [(0, "")] * 5
@@ -118,15 +119,15 @@ def compute_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 
 def test_results_are_as_wide_as_columns_say(town: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("audit.audit_problem", "compare.compare_methods", "limit.find_limit", "plan.plan_regions"):
+    for name in ("audit.audit_problem", "compare.compare_methods", "plan.find_limit", "plan.plan_regions"):
         compute_once(monkeypatch, f"palmatch.cli.{name}")
-    files = ("agents.csv", "vehicles.csv", "--edge", 500)
+    files = ("agents.csv vehicles.csv --edge 500",)
     for words, columns in product(
         (
             ("plan", *files),
-            ("audit", *files, "--games", 10),
-            ("compare", *files, "--runs", 1, "--methods", "once,hungarian-region"),
-            ("limit", *files, "--crowds", 2),
+            ("audit", *files, "--games 10"),
+            ("compare", *files, "--runs 1 --methods once,hungarian-region"),
+            ("limit", *files, "--crowds 2"),
         ),
         (40, 60, 80, 132),
     ):
@@ -141,7 +142,7 @@ def test_results_are_as_wide_as_columns_say(town: Path, monkeypatch: pytest.Monk
 
 
 def test_plan_begins_with_what_the_default_method_offers(town: Path) -> None:
-    told = run("plan", "agents.csv", "vehicles.csv", "--edge", 500, folder=town).stdout
+    told = run("plan agents.csv vehicles.csv --edge 500", folder=town).stdout
     assert re.search(r"^ region +agents +types +ε +reports +fitting *$", told.splitlines()[2])
     assert told.index("The default method, `once`") < told.index("The paper's rounds")
     # On 80 columns both tables are whole.
@@ -151,11 +152,11 @@ def test_plan_begins_with_what_the_default_method_offers(town: Path) -> None:
 def test_json_is_written_although_the_reader_of_the_table_has_gone(town: Path) -> None:
     files = ("agents.csv", "vehicles.csv")
     words = (
-        ("compare", *files, "--runs", "1", "--methods", "random"),
-        ("limit", *files, "--edge", "500", "--crowds", "2"),
-        ("audit", *files, "--edge", "500", "--games", "8"),
+        ("compare", *files, "--runs 1 --methods random"),
+        ("limit", *files, "--edge 500 --crowds 2"),
+        ("audit", *files, "--edge 500 --games 8"),
     )
-    commands = [(*some, "--json", f"{some[0]}.json") for some in words]
+    commands = [[*split(some), "--json", f"{some[0]}.json"] for some in words]
     ended = subprocess.run(
         [sys.executable, "-c", INTO_A_CLOSED_PIPE, json.dumps(commands)],
         cwd=town,
@@ -169,27 +170,26 @@ def test_json_is_written_although_the_reader_of_the_table_has_gone(town: Path) -
 
 
 def test_quiet_prints_nothing_but_what_is_asked_for(town: Path) -> None:
-    words = ("match", "agents.csv", "vehicles.csv", "--quiet")
-    assert run(*words, "--out", "quiet.csv", folder=town) == run("match", *words[1:], "--out", "quiet.csv", folder=town)
-    told = run(*words, "--out", "quiet.csv", folder=town)
+    words = ("match agents.csv vehicles.csv --quiet",)
+    told = run(*words, "--out quiet.csv", folder=town)
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
     assert (town / "quiet.csv").exists()
-    assert json.loads(run(*words, "--out", "quiet.csv", "--json", "-", folder=town).stdout)["matched"]
-    assert "matched" in run("match", "agents.csv", "vehicles.csv", "--out", "quiet.csv", folder=town).stdout
+    assert json.loads(run(*words, "--out quiet.csv --json -", folder=town).stdout)["matched"]
+    assert "matched" in run("match agents.csv vehicles.csv --out quiet.csv", folder=town).stdout
 
 
 def test_a_dash_is_the_standard_input_and_output(town: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ("match", "-", "vehicles.csv", "--out", "-", "--seed", 1)
+    words = ("match - vehicles.csv --out - --seed 1",)
     ended = outside(*words, folder=town, input=(town / "agents.csv").read_bytes())
     assert ended.returncode == 0, ended.stderr
-    run("match", "agents.csv", "vehicles.csv", "--out", "pairs.csv", "--seed", 1, folder=town)
+    run("match agents.csv vehicles.csv --out pairs.csv --seed 1", folder=town)
     assert ended.stdout.decode() == (town / "pairs.csv").read_text()
     assert b"Guarantee" in ended.stderr
-    both = run("match", "-", "-", "--out", "pairs.csv", folder=town)
+    both = run("match - - --out pairs.csv", folder=town)
     assert both.returncode == 2
     assert "one file can be -" in both.stderr
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"id,lat\na,1\n")))
-    wrong = run("match", "-", "vehicles.csv", "--out", "-", folder=town)
+    wrong = run("match - vehicles.csv --out -", folder=town)
     assert "palmatch: the standard input, line 1: found the columns" in wrong.stderr
 
 
@@ -199,7 +199,7 @@ def test_more_than_the_memory_holds_is_refused_beforehand_with_the_remedy(tmp_pa
         north = [40.6 + 0.3 * (n % 317) / 317 for n in range(number)]
         places = [-74.1 + 0.3 * (n // 317) / 317 + east for n in range(number)]
         write_rows(tmp_path / f"{name}.parquet", {"id": list(range(number)), "lat": north, "lon": places})
-    words = ("match", "agents.parquet", "vehicles.parquet", "--out", "pairs.csv")
+    words = ("match agents.parquet vehicles.parquet --out pairs.csv",)
     told = run(*words, folder=tmp_path)
     assert told.returncode == 2
     assert "100,000 agents and 100,000 resources" in told.stderr
@@ -215,25 +215,19 @@ def test_papers_whose_possible_reviewers_do_not_fit_are_refused_beforehand(
     examples = Path(__file__).resolve().parents[2] / "examples"
     for name in ("reviewers.csv", "papers.csv"):
         shutil.copy(examples / name, tmp_path)
-    told = run("match", "reviewers.csv", "papers.csv", "--domain", "papers", "--out", "o.csv", folder=tmp_path)
+    told = run("match reviewers.csv papers.csv --domain papers --out o.csv", folder=tmp_path)
     assert "choose --areas below 3" in told.stderr
 
 
 def test_settings_that_guarantee_nothing_are_one_line_each_on_the_error_output(town: Path) -> None:
-    words = ("match", "agents.csv", "vehicles.csv", "--method", "palma", "--out", "pairs.csv")
-    told = run(*words, "--edge", 1, "--epsilon", 11, folder=town)
+    words = ("match agents.csv vehicles.csv --method palma --out pairs.csv",)
+    told = run(*words, "--edge 1 --epsilon 11", folder=town)
     assert told.returncode == 0
     lines = told.stderr.splitlines()
     assert [line.partition(": ")[0::2][1].split(":")[0] for line in lines] == ["warning", "warning"]
     assert "squares of 1 m are narrower" in lines[0]
     assert "ε = 11 guarantees next to nothing" in lines[1]
     assert run(*words, folder=town).stderr == ""
-
-
-def test_the_old_name_of_method_still_works(town: Path) -> None:
-    told = run("match", "agents.csv", "vehicles.csv", "--policy", "random", "--out", "pairs.csv", folder=town)
-    assert told.returncode == 0
-    assert told.stdout.splitlines()[1].startswith("random: ")
 
 
 def test_a_shell_can_complete_subcommands_and_options(town: Path) -> None:
@@ -251,7 +245,7 @@ def test_a_shell_can_complete_subcommands_and_options(town: Path) -> None:
 def on_a_terminal(*words: object, folder: Path, **more: str) -> str:
     """Return what the command writes to the standard error when that is a terminal."""
     ours, its = os.openpty()
-    command = [sys.executable, "-m", "palmatch", *map(str, words)]
+    command = [sys.executable, "-m", "palmatch", *split(words)]
     try:
         subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=its, check=True, env=os.environ | more)
     finally:
@@ -269,7 +263,7 @@ def on_a_terminal(*words: object, folder: Path, **more: str) -> str:
 
 def test_the_first_run_says_that_it_compiles_and_the_second_does_not(town: Path, tmp_path: Path) -> None:
     # Of all that is compiled it needs the least.
-    words = ("match", "agents.csv", "vehicles.csv", "--method", "random", "--out", "pairs.csv")
+    words = ("match agents.csv vehicles.csv --method random --out pairs.csv",)
     kept = {"NUMBA_CACHE_DIR": str(tmp_path)}
     assert "compiling kernels for the first time" in on_a_terminal(*words, folder=town, **kept)
     assert "compiling" not in on_a_terminal(*words, folder=town, **kept)

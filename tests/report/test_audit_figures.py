@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 import palmatch as pm
 from palmatch.methods import Settings
-from palmatch.report.audit_figures import roc_curves
+from palmatch.report.figures import roc_curves
 from palmatch.report.style import ALARM, save
 from palmatch.studies.audit import Audit, audit
 from palmatch.studies.blackbox import Attack, Bound

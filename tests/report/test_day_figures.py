@@ -10,7 +10,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from palmatch.report.day_figures import day_figure, true_figure
+from palmatch.report.figures import day_figure
 from palmatch.report.style import save
 
 
@@ -82,7 +82,7 @@ def test_an_agent_that_still_waits_has_not_given_up() -> None:
 
 
 def test_the_figure_of_what_truly_happened_says_that_it_is_not_to_be_published() -> None:
-    words = " ".join(words_of(true_figure(*day(10), TRUE)).split())
+    words = " ".join(words_of(day_figure(*day(10), TRUE)).split())
     assert "10.0 % below the optimum" in words.replace("\N{NO-BREAK SPACE}", " ")
     assert "Not to be published" in words
     public = words_of(day_figure(*public_day(10)))
@@ -94,7 +94,7 @@ def test_nothing_is_written_over_the_edge_of_the_picture() -> None:
     rows, agents, told = day(200)
     told["waiting_at_the_end"], told["simulation"] = 1234, True
     agents = pl.concat([agents.with_columns(outcome=pl.lit("gave up"))] * 60)
-    for figure in (day_figure(rows, agents, told), true_figure(rows, agents, told, TRUE)):
+    for figure in (day_figure(rows, agents, told), day_figure(rows, agents, told, TRUE)):
         FigureCanvasAgg(figure).draw()
         width = figure.get_size_inches()[0] * figure.dpi
         for text in (*figure.texts, *(axes._left_title for axes in figure.axes)):
@@ -103,7 +103,7 @@ def test_nothing_is_written_over_the_edge_of_the_picture() -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 1900])
 def test_curves_follow_the_rows_however_long_the_day_is(count: int) -> None:
-    asked, free, waits, lost = true_figure(*day(count), TRUE).axes
+    asked, free, waits, lost = day_figure(*day(count), TRUE).axes
     by = day_figure(*public_day(count)).axes[2]
     np.testing.assert_allclose(asked.lines[0].get_ydata(), 100.0)
     assert len(asked.lines[0].get_xdata()) <= 300

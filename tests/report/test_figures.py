@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 import palmatch as pm
 from palmatch.report import figures
-from palmatch.report.phrases import percent
 from palmatch.report.style import NO_PRIVACY, NOISY_PLACES, PRIVATE, REGION_ONLY, kind_of, save, spread_apart
+from palmatch.report.words import percent
 from palmatch.studies.compare import Comparison, compare
 
 METHODS = ("published", "noise", "hungarian", "hungarian-geo", "random")

@@ -9,8 +9,8 @@ import pytest
 from matplotlib.lines import Line2D
 
 from palmatch.report.figures import frontier_figure
+from palmatch.report.results import loss_in_words
 from palmatch.report.style import PRIVATE, REGION_ONLY, save_both
-from palmatch.report.units import loss_in_words
 from palmatch.studies.compare import Comparison, LossParts, Row, Spread
 
 EPSILONS = (0.5, 1.0, 8.0)

@@ -131,7 +131,7 @@ def test_mistakes_in_types_are_pointed_at(tmp_path: Path, row: str, told: str) -
 
 
 def test_the_command_has_no_way_to_read_the_agents_that_are_matched() -> None:
-    files = [name for name, one in inspect.signature(types_command.command).parameters.items() if "Path" in str(one)]
+    files = [name for name, one in inspect.signature(types_command.types).parameters.items() if "Path" in str(one)]
     assert files == ["papers", "source", "out", "archive_papers", "users_out"]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import palmatch as pm
 from palmatch.errors import InputError
-from palmatch.report.units import fairness_lines, shortfall_lines
+from palmatch.report.results import fairness_lines, shortfall_lines
 from palmatch.studies.fairness import gini, lacking_agents, lacking_resources
 
 

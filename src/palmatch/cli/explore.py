@@ -10,33 +10,53 @@ from typing import Annotated
 import typer
 
 from palmatch.cli import options, show
-from palmatch.cli.options import option
 from palmatch.domains.mobility import metres_of, middle_of, read_points
 from palmatch.errors import InputError
 
-HELP = "Open the explorer in the browser: watch games round by round, move sliders, compare methods."
-EXAMPLES = (
-    "Example: palmatch explore\n\nExample: palmatch explore agents.csv vehicles.csv --no-open --port 8765\n\n"
-    'Example: palmatch explore --trips trips.csv --at "2016-01-15 08:00"'
-)
 
-
-def command(
-    agents: Annotated[Path | None, typer.Argument(help="Agents (id, lat, lon); a synthetic city unless given.")] = None,
-    vehicles: Annotated[Path | None, typer.Argument(help="Vehicles, in the same form.")] = None,
-    trips: Annotated[Path | None, option("--trips", "Taxi trips with coordinates instead.")] = None,
-    at: Annotated[
-        str | None, option("--at", "Which half minute of --trips; its first complete one unless given.")
-    ] = None,
-    host: Annotated[str, option("--host", "The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, option("--port", "The port; any free one for 0.", min=0, max=65535)] = 8765,
-    allow_plain: Annotated[
-        bool, option("--allow-plain", "Let --host be other than this machine: positions then travel without TLS.")
-    ] = False,
-    no_open: Annotated[bool, option("--no-open", "Do not open a browser.")] = False,
-    hub: Annotated[str | None, option("--hub", "Watch a running board by its address.")] = None,
+def explore(
+    agents: Path | None = None,
+    vehicles: Path | None = None,
+    *,
+    trips: Path | None = None,
+    at: str | None = None,
+    host: str = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8765,
+    allow_plain: bool = False,
+    no_open: bool = False,
+    hub: str | None = None,
 ) -> None:
-    """Serve the page until Ctrl-C."""
+    """Open the explorer in the browser: watch games round by round, move sliders, compare methods.
+
+    Parameters
+    ----------
+    agents:
+        Agents (id, lat, lon); a synthetic city unless given.
+    vehicles:
+        Vehicles, in the same form.
+    trips:
+        Taxi trips with coordinates instead.
+    at:
+        Which half minute of --trips; its first complete one unless given.
+    host:
+        The address to listen on.
+    port:
+        The port; any free one for 0.
+    allow_plain:
+        Let --host be other than this machine: positions then travel without TLS.
+    no_open:
+        Do not open a browser.
+    hub:
+        Watch a running board by its address.
+
+    Examples
+    --------
+    Example: palmatch explore
+
+    Example: palmatch explore agents.csv vehicles.csv --no-open --port 8765
+
+    Example: palmatch explore --trips trips.csv --at "2016-01-15 08:00"
+    """
     try:
         from palmatch.live.transport.hub import Hub
         from palmatch.web.games import LiveGames

@@ -1,20 +1,23 @@
-"""Two files become a problem, by the domain's rules; nothing of a user's file is guessed or dropped."""
+"""Options and files become a problem, by the domain's rules; nothing of a user's file is guessed or dropped."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+import typer
 
-from palmatch.cli.options import ProblemOptions, numbers, place, score_range
+from palmatch.cli import options
+from palmatch.cli.options import numbers, place, score_range
 from palmatch.cli.show import announce_compiling
 from palmatch.data import city
 from palmatch.data.conference import conference
@@ -31,39 +34,204 @@ from palmatch.data.scores import (
 from palmatch.domains import mobility, papers, plugin, scores, table
 from palmatch.domains import pairs as partners
 from palmatch.domains.mobility import read_points, read_trips
-from palmatch.domains.papers import Labels, check_same_areas, need_primary, read_labels, types_of_region
+from palmatch.domains.papers import check_same_areas, need_primary, read_labels, types_of_region
 from palmatch.domains.table import ListedRows, TableRows, Types, check_regions, read_table, read_types
 from palmatch.errors import InputError
+from palmatch.methods import Settings
+from palmatch.palma.accountant import ACCOUNTANTS
 from palmatch.problem import Capacities, Problem, given_or
-from palmatch.report.phrases import counted
+from palmatch.report.words import counted
 from palmatch.studies.archive import digest, scores_digest
 from palmatch.threads import both
+
+# Accountants whose guarantee holds, as choices of an option.
+Accountants = StrEnum("Accountants", list(ACCOUNTANTS))  # type: ignore[misc]  # known when it is run
+_AUTO = Accountants("auto")
 
 # Metres between the possible agents of a square unless given.
 _SPACING = 100.0
 
 
-class _Limits(NamedTuple):
-    """Capacity and demand where the files say nothing, and excluded pairs."""
+@dataclass(frozen=True, kw_only=True)
+class MapOptions:
+    """What is special about places.
 
-    capacity: Any = None
-    demand: Any = None
-    conflicts: Sequence[tuple[str, str]] = ()
+    Attributes
+    ----------
+    edge:
+        Edge of the square regions, in metres.
+    alpha:
+        Metres over which a resource loses 63 % of its worth.
+    spacing:
+        Metres between the possible agents of a region; 100 unless given, half of the edge for pairs of agents.
+    origin:
+        LAT,LON from which squares are counted; keep it from one matching to the next.
+    likely:
+        Public places near which agents are likely to be, such as stations, in the form of the resources; those of the
+        resources unless given. Places in this file are taken as public: no guarantee covers them.
+    """
+
+    PANEL: ClassVar = "Mobility"
+    edge: float = 1000.0
+    alpha: float = 4000.0
+    spacing: float | None = None
+    origin: options.Origin = None
+    likely: Path | None = None
 
 
-_NO_LIMITS = _Limits()
+@dataclass(frozen=True, kw_only=True)
+class PaperOptions:
+    """What is special about reviewers and papers with areas.
+
+    Attributes
+    ----------
+    areas:
+        Most areas, the primary one included, of a possible reviewer.
+    draw_primary:
+        Draw primary areas that the files lack; adds ln k to ε.
+    """
+
+    PANEL: ClassVar = "Papers"
+    areas: int = 3
+    draw_primary: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions:
+    """What is special about scores of papers, in a table.
+
+    Attributes
+    ----------
+    types:
+        The possible types of each region: region and a utility for each resource; for all tables.
+    regions:
+        The public region of each reviewer: user, region.
+    scores:
+        Another file of scores, to be added; can be repeated.
+    weights:
+        Weights of all files of scores, with commas.
+    max_papers:
+        Most papers of each reviewer: user, max_papers.
+    score_range:
+        The smallest and largest score that there may be.
+    """
+
+    PANEL: ClassVar = "Tables and scores (--domain table)"
+    types: Path | None = None
+    regions: Path | None = None
+    scores: options.Files = None
+    weights: str | None = None
+    max_papers: Path | None = None
+    score_range: str = "0,1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemOptions(ScoreOptions, PaperOptions, MapOptions):
+    """How two files become a problem: the options that all commands on files share.
+
+    Attributes
+    ----------
+    domain:
+        What the files hold: mobility, papers, table, an installed domain, or your own as module:Class.
+    pairs:
+        Match agents with each other: lat, lon, to_lat, to_lon (shared rides); a column each (table).
+    set:
+        A setting of your own domain; repeat it.
+    interest:
+        How many resources each possible type considers; all unless given. With it fewer units may be filled than the
+        optimum fills.
+    capacity:
+        Agents that a resource takes where its file lacks `capacity`; 1 unless given.
+    demand:
+        Resources that an agent wants where its file lacks `demand`; 1 unless given.
+    conflicts:
+        Pairs never to be matched: agent, resource; or constraints `paper,user,-1|0|1`, 1 for a pair that is matched
+        beforehand.
+    """
+
+    PANEL: ClassVar = "Common"
+    domain: Annotated[
+        str, typer.Option(metavar="NAME", autocompletion=lambda: [*plugin.BUILT_IN, *plugin.plugin_domains()])
+    ] = "mobility"
+    pairs: bool = False
+    set: Annotated[options.Names, typer.Option(metavar="NAME=VALUE")] = None
+    interest: int | None = None
+    capacity: options.MaybeNatural = None
+    demand: options.MaybeNatural = None
+    conflicts: Path | None = None
+
+    @property
+    def files(self) -> list[Path | None]:
+        """Every file that the options name."""
+        return [self.types, self.conflicts, self.likely, self.regions, self.max_papers, *(self.scores or [])]
+
+    @property
+    def size(self) -> float:
+        """What the size of a region means in this domain: the edge of squares, or the number of areas."""
+        return self.areas if self.domain == "papers" else self.edge
+
+    def sizes(self, edges: str, areas: str) -> Sequence[float]:
+        """Return the sizes that were asked for, with commas between them; one that means nothing for other domains."""
+        if self.domain not in ("mobility", "papers"):
+            return [0]
+        name, text = ("--edge", edges) if self.domain == "mobility" else ("--areas", areas)
+        values = numbers(text, name) if self.domain == "mobility" else options.whole_numbers(text, name)
+        if len(set(values)) < len(values):
+            raise InputError(f"Expected different numbers with commas between them, got {name}={text!r}.")
+        return values
+
+    def title(self, size: float) -> str:
+        """Return a size of regions in a word or two."""
+        if self.domain == "papers":
+            return counted(int(size), "area")
+        return f"{size:g} m" if self.domain == "mobility" else self.domain.rpartition(":")[2]
+
+    def named_size(self, size: float) -> dict[str, Any]:
+        """Return the fields `edge` and `areas` of a row of results; None where one does not apply."""
+        return {
+            "edge": size if self.domain == "mobility" else None,
+            "areas": int(size) if self.domain == "papers" else None,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetOptions:
+    """What agents may spend, what adds it up, and whether their draws can be repeated.
+
+    Attributes
+    ----------
+    epsilon:
+        ε of every agent whose file row has none.
+    delta:
+        δ of (ε, δ), where a method needs one.
+    accountant:
+        What adds up the cost of `palma`; auto takes what buys the most.
+    seed:
+        Repeats the agents' draws: a simulation. Otherwise they are secret and kept nowhere.
+    """
+
+    PANEL: ClassVar = "Common"
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    accountant: Accountants = _AUTO
+    seed: options.MaybeNatural = None
+
+    @property
+    def settings(self) -> Settings:
+        """The public numbers that follow."""
+        return Settings(epsilon=self.epsilon, delta=self.delta, accountant=self.accountant.value)
+
+
+# Makes a problem: `size` is the edge of the squares (mobility) or the number of areas (papers) and means nothing to
+# others; `seed` draws primary areas where the files name none, secretly if it is None.
+Build = Callable[[Any, int | None], Problem]
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Files that were read and checked. `problem(size, seed)` is their problem.
+    """Files that were read and checked. `problem(size, seed)` is their problem; with `draws` each run has its own."""
 
-    `size` is the edge of the squares (mobility) or the number of areas (papers) and means nothing to a table; `seed`
-    draws primary areas where the files name none (secretly if it is None), and `draws` says whether there is anything
-    to draw.
-    """
-
-    problem: Callable[[float, int | None], Problem]
+    problem: Build
     draws: bool = False
 
     def problems(self, size: float, seed: int | None) -> Problem | Callable[[int | None], Problem]:
@@ -71,19 +239,109 @@ class Inputs:
         return (lambda run: self.problem(size, run)) if self.draws else self.problem(size, seed)
 
 
-def inputs_of(agents: Path, resources: Path | None, chosen: ProblemOptions) -> Inputs:
-    """Read both files, and those that the options name; with --pairs there is one file of agents."""
-    announce_compiling()
-    found = (
-        _partners(agents, resources, chosen) if chosen.pairs or resources is None else _sides(agents, resources, chosen)
+class _Request(NamedTuple):
+    """What is to be read, and what its problem is built with.
+
+    Without `agents` the data are synthetic, those of `seed`. `limits` are the keywords `interest`, `capacity`, `demand`
+    and `conflicts` of every domain.
+    """
+
+    agents: Any
+    resources: Any
+    chosen: ProblemOptions
+    seed: int
+    limits: dict[str, Any]
+
+
+def read_inputs(agents: Path | None, resources: Path | None, chosen: ProblemOptions, *, data_seed: int = 0) -> Inputs:
+    """Read the files of agents and resources, and those that the options name; without files, synthetic data.
+
+    With --pairs there is one file of agents.
+    """
+    if sys.stderr.isatty():
+        announce_compiling()
+    scored = agents is not None and chosen.domain == "table" and is_score_file(agents)
+    _check_options(agents, resources, chosen, scored=scored)
+    pairs = Pairs(()) if chosen.conflicts is None else read_pairs(chosen.conflicts)
+    limits: dict[str, Any] = {"interest": chosen.interest, "conflicts": pairs.conflicts}
+    if chosen.pairs:
+        if pairs.fixed:
+            raise InputError("Constraints of 1 do not go with --pairs: leave such agents out of the file.")
+        readers = {"mobility": _rides, "table": _mutual}
+    else:
+        # What is matched beforehand is no longer to be had, which is what a conflict says.
+        limits |= {"capacity": chosen.capacity, "demand": chosen.demand, "conflicts": [*pairs.conflicts, *pairs.fixed]}
+        readers = {"mobility": _mobility, "papers": _papers, "table": _scores if scored else _table}
+    found = readers.get(chosen.domain, _plugin)(_Request(agents, resources, chosen, data_seed, limits))
+
+    def problem(size: float, seed: int | None) -> Problem:
+        whole = found.problem(size, seed)
+        if whole.interest is None:
+            refuse_beyond_memory(whole.agents, whole.resources, "add --interest 20, or match fewer at a time")
+        return with_assigned(whole, pairs) if pairs.fixed else whole
+
+    return replace(found, problem=problem)
+
+
+def _check_options(agents: Path | None, resources: Path | None, chosen: ProblemOptions, *, scored: bool) -> None:
+    """Refuse files and options that do not go together."""
+    table_only = (chosen.regions, chosen.scores, chosen.weights, chosen.max_papers)
+    needs = "table needs --types FILE," if chosen.domain == "table" or chosen.types else f"{chosen.domain} needs"
+    _refuse(
+        agents is None and (chosen.domain not in ("mobility", "papers") or chosen.types is not None),
+        f"--domain {needs} AGENTS and RESOURCES: only a city and a conference can be synthetic.",
     )
-    return replace(found, problem=lambda *size: _check_memory(found.problem(*size)))
+    _refuse(
+        agents is not None and resources is None and not chosen.pairs,
+        "The file of the resources is missing: give it after that of the agents, or add --pairs to match agents "
+        "with each other.",
+    )
+    _refuse(
+        chosen.pairs and resources is not None,
+        "--pairs matches the agents of one file with each other: leave the second file out.",
+    )
+    _refuse(
+        chosen.pairs and (agents is None or chosen.domain not in ("mobility", "table")),
+        "--pairs goes with --domain mobility (shared rides) and --domain table, and a file of agents.",
+    )
+    _refuse(
+        chosen.pairs and (chosen.capacity is not None or chosen.demand is not None),
+        "--capacity and --demand do not go with --pairs: every agent has one partner.",
+    )
+    _refuse(
+        [str(file) for file in (agents, resources, *chosen.files)].count("-") > 1,
+        "Only one file can be -, the standard input; give the others by name.",
+    )
+    _refuse(chosen.types is not None and chosen.domain != "table", "--types goes with --domain table.")
+    _refuse(
+        chosen.likely is not None and (chosen.domain != "mobility" or chosen.pairs),
+        "--likely goes with --domain mobility, without --pairs: it is a file of places.",
+    )
+    _refuse(chosen.draw_primary and chosen.domain != "papers", "--draw-primary goes with --domain papers.")
+    _refuse(
+        chosen.set and chosen.domain in plugin.BUILT_IN,
+        f"--set goes with a domain of your own: {chosen.domain} has options for its settings.",
+    )
+    _refuse(
+        any(table_only) and not scored and chosen.domain == "table",
+        f"{agents}, line 1: found no row of scores, expected three cells paper,user,score with a number as the "
+        "score (or a header with these names), which --regions, --scores, --weights and --max-papers go with; "
+        "correct the line.",
+    )
+    _refuse(
+        any(table_only) and not scored,
+        "--regions, --scores, --weights and --max-papers go with --domain table and a file of scores "
+        "`paper,user,score`.",
+    )
+    _refuse(
+        chosen.pairs and scored,
+        f"{agents} holds scores of papers, expected a column for each agent: leave --pairs out.",
+    )
 
 
-def _check_memory(problem: Problem) -> Problem:
-    if problem.interest is None:
-        refuse_beyond_memory(problem.agents, problem.resources, "add --interest 20, or match fewer at a time")
-    return problem
+def _refuse(broken: object, sentence: str) -> None:
+    if broken:
+        raise InputError(sentence)
 
 
 def refuse_beyond_memory(agents: int, resources: int, remedy: str) -> None:
@@ -112,141 +370,81 @@ def check_areas(areas: int, *, named: int, papers: int) -> None:
     refuse_beyond_memory(types_of_region(areas, named), papers, f"choose --areas below {areas}")
 
 
-def _sides(agents: Path, resources: Path, chosen: ProblemOptions) -> Inputs:
-    """Read the files of agents and resources."""
-    scored = chosen.domain == "table" and is_score_file(agents)
-    _check_options(agents, resources, chosen, scored=scored)
-    pairs = Pairs(()) if chosen.conflicts is None else read_pairs(chosen.conflicts)
-    # What is matched beforehand is no longer to be had, which is what a conflict says.
-    limits = _Limits(chosen.capacity, chosen.demand, [*pairs.conflicts, *pairs.fixed])
-    readers = {"mobility": _mobility, "papers": _papers, "table": _scores if scored else _table}
-    found = readers.get(chosen.domain, _plugin)(agents, resources, chosen, limits)
-    if not pairs.fixed:
-        return found
-    return replace(found, problem=lambda *size: with_assigned(found.problem(*size), pairs))
-
-
-def _partners(agents: Path, resources: Path | None, chosen: ProblemOptions) -> Inputs:
-    """Read the one file of agents that are matched with each other."""
-    if not chosen.pairs:
-        raise InputError(
-            "The file of the resources is missing: give it after that of the agents, or add --pairs to match agents "
-            "with each other."
-        )
-    if resources is not None:
-        raise InputError("--pairs matches the agents of one file with each other: leave the second file out.")
-    if chosen.domain not in ("mobility", "table"):
-        raise InputError("--pairs goes with --domain mobility (shared rides) and --domain table.")
-    if chosen.capacity is not None or chosen.demand is not None:
-        raise InputError("--capacity and --demand do not go with --pairs: every agent has one partner.")
-    scored = chosen.domain == "table" and is_score_file(agents)
-    _check_options(agents, resources, chosen, scored=scored)
-    if scored:
-        raise InputError(f"{agents} holds scores of papers, expected a column for each agent: leave --pairs out.")
-    pairs = Pairs(()) if chosen.conflicts is None else read_pairs(chosen.conflicts)
-    if pairs.fixed:
-        raise InputError("Constraints of 1 do not go with --pairs: leave such agents out of the file.")
-    return (_rides if chosen.domain == "mobility" else _mutual)(agents, chosen, pairs.conflicts)
-
-
-def _check_options(agents: Path, resources: Path | None, chosen: ProblemOptions, *, scored: bool) -> None:
-    """Refuse options that do not go together."""
-    if [str(file) for file in (agents, resources, *chosen.files)].count("-") > 1:
-        raise InputError("Only one file can be -, the standard input; give the others by name.")
-    if chosen.types is not None and chosen.domain != "table":
-        raise InputError("--types goes with --domain table.")
-    if chosen.likely is not None and (chosen.domain != "mobility" or chosen.pairs):
-        raise InputError("--likely goes with --domain mobility, without --pairs: it is a file of places.")
-    if chosen.draw_primary and chosen.domain != "papers":
-        raise InputError("--draw-primary goes with --domain papers.")
-    if chosen.set and chosen.domain in plugin.BUILT_IN:
-        raise InputError(f"--set goes with a domain of your own: {chosen.domain} has options for its settings.")
-    if not scored and any((chosen.regions, chosen.scores, chosen.weights, chosen.max_papers)):
-        if chosen.domain == "table":
+def with_assigned(problem: Problem, pairs: Pairs) -> Problem:
+    """Return a problem without the room that pairs take which are matched beforehand."""
+    excluded, agents, fixed = set(pairs.conflicts), set(problem.agent_ids), set(pairs.fixed)
+    for agent, resource in pairs.fixed:
+        if (agent, resource) in excluded:
+            raise InputError(f"The constraints on {resource!r} and {agent!r} are both -1 and 1; keep one of them.")
+        if agent not in agents:
             raise InputError(
-                f"{agents}, line 1: found no row of scores, expected three cells paper,user,score with a number as the "
-                "score (or a header with these names), which --regions, --scores, --weights and --max-papers go with; "
-                "correct the line."
+                f"A constraint of 1 gives {resource!r} to {agent!r}, who does not take part: remove it, or add a line "
+                "of --max-papers."
             )
-        raise InputError(
-            "--regions, --scores, --weights and --max-papers go with --domain table and a file of scores "
-            "`paper,user,score`."
-        )
-
-
-def given_or_synthetic(agents: Path | None, resources: Path | None, chosen: ProblemOptions, *, seed: int) -> Inputs:
-    """Return what the files hold; without files the synthetic city at eight in the morning, or the conference."""
-    if agents is not None:
-        return inputs_of(agents, resources, chosen)
-    if chosen.domain not in ("mobility", "papers") or chosen.types is not None:
-        table = chosen.domain == "table" or chosen.types is not None
-        needs = "table needs --types FILE," if table else f"{chosen.domain} needs"
-        raise InputError(f"--domain {needs} AGENTS and RESOURCES: only a city and a conference can be synthetic.")
-    if chosen.domain == "mobility":
-        batch = city.batch(8.0, seed=seed)
-        return _on_map(batch.requests, batch.vehicles, chosen)
-    return _of_areas(*papers.labels_of_conference(conference(seed=seed)), replace(chosen, draw_primary=True))
-
-
-def _mobility(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
-    requests, vehicles = both(
-        lambda: read_points(agents, role="agents"), lambda: read_points(resources, role="resources")
+    left, rows = [], []
+    sides = ((problem.agent_ids, problem.demand, "takes"), (problem.resource_ids, problem.capacity, "has room for"))
+    for side, (ids, room, verb) in enumerate(sides):
+        taken = Counter(pair[side] for pair in fixed)
+        left.append(room - np.array([taken[name] for name in ids]))
+        if (left[-1] < 0).any():
+            worst = int(np.argmin(left[-1]))
+            raise InputError(
+                f"Constraints of 1 give {taken[ids[worst]]:,} to {ids[worst]!r}, which {verb} {room[worst]:,}; remove "
+                "some, or raise its limit."
+            )
+        places = {name: place for place, name in enumerate(ids)}
+        rows.append([places[pair[side]] for pair in fixed])
+    note = (
+        f"The file of conflicts assigns {counted(len(fixed), 'pair')} (constraint 1): in the output, taking up room, "
+        "and not part of the welfare."
     )
-    return _on_map(requests, vehicles, chosen, limits)
+    assigned = np.array(sorted(zip(*rows, strict=True)), dtype=np.int64).reshape(-1, 2)
+    capacities = Capacities(left[1], left[0], problem.conflicts, assigned=assigned)
+    return replace(problem, capacities=capacities, public_notes=(*problem.public_notes, note))
 
 
-def _on_map(
-    requests: mobility.Places, vehicles: mobility.Places, chosen: ProblemOptions, limits: _Limits = _NO_LIMITS
-) -> Inputs:
-    likely = None if chosen.likely is None else read_points(chosen.likely, role="resources")
+# --- by domain ----------------------------------------------------------------------------------------------------
 
-    def problem(edge: float, _seed: int | None) -> Problem:
-        return mobility.problem(
-            requests,
-            vehicles,
-            edge=edge,
-            alpha=chosen.alpha,
-            spacing=_SPACING if chosen.spacing is None else chosen.spacing,
-            interest=chosen.interest,
-            origin=place(chosen.origin),
-            likely=likely,
-            **limits._asdict(),
+
+def _mobility(request: _Request) -> Inputs:
+    if request.agents is None:
+        batch = city.batch(8.0, seed=request.seed)
+        places: Any = batch.requests, batch.vehicles
+    else:
+        places = both(
+            lambda: read_points(request.agents, role="agents"), lambda: read_points(request.resources, role="resources")
         )
-
-    return Inputs(problem)
-
-
-def _rides(agents: Path, chosen: ProblemOptions, excluded: Sequence[tuple[str, str]]) -> Inputs:
-    trips = read_trips(agents)
-
-    def problem(edge: float, _seed: int | None) -> Problem:
-        return partners.rides(
-            trips,
-            edge=edge,
-            spacing=chosen.spacing,
-            interest=chosen.interest,
-            origin=place(chosen.origin),
-            conflicts=excluded,
-        )
-
-    return Inputs(problem)
+    chosen = request.chosen
+    build = partial(
+        mobility.problem,
+        *places,
+        alpha=chosen.alpha,
+        spacing=_SPACING if chosen.spacing is None else chosen.spacing,
+        origin=_origin(chosen),
+        likely=None if chosen.likely is None else read_points(chosen.likely, role="resources"),
+        **request.limits,
+    )
+    return Inputs(lambda edge, _: build(edge=edge))
 
 
-def _mutual(agents: Path, chosen: ProblemOptions, excluded: Sequence[tuple[str, str]]) -> Inputs:
-    # The agents are what there is a column for.
-    offered, possible = _resources_and_types(agents, chosen.types)
-    rows = _rows_of(agents, offered.ids, possible)
-    return Inputs(lambda *_: partners.table(rows, types=possible, interest=chosen.interest, conflicts=excluded))
+def _origin(chosen: ProblemOptions) -> tuple[float, float]:
+    return mobility.ORIGIN if chosen.origin is None else place(chosen.origin)
 
 
-def _plugin(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
-    plugin.find_domain(chosen.domain)
-    sheets, settings = (read_sheet(agents), read_sheet(resources)), dict(map(_setting, chosen.set or ()))
+def _rides(request: _Request) -> Inputs:
+    chosen = request.chosen
+    build = partial(
+        partners.rides, read_trips(request.agents), spacing=chosen.spacing, origin=_origin(chosen), **request.limits
+    )
+    return Inputs(lambda edge, _: build(edge=edge))
 
-    def problem(_size: float, _seed: int | None) -> Problem:
-        return plugin.problem(chosen.domain, *sheets, settings=settings, interest=chosen.interest, **limits._asdict())
 
-    return Inputs(problem)
+def _plugin(request: _Request) -> Inputs:
+    domain = request.chosen.domain
+    plugin.find_domain(domain)
+    agents, resources = read_sheet(request.agents), read_sheet(request.resources)
+    settings = dict(map(_setting, request.chosen.set or ()))
+    return Inputs(lambda *_: plugin.problem(domain, agents, resources, settings=settings, **request.limits))
 
 
 def _setting(text: str) -> tuple[str, float | str]:
@@ -260,94 +458,34 @@ def _setting(text: str) -> tuple[str, float | str]:
         return name.strip(), value.strip()
 
 
-def with_assigned(problem: Problem, pairs: Pairs) -> Problem:
-    """Return a problem without the room that pairs take which are matched beforehand."""
-    excluded, agents = set(pairs.conflicts), set(problem.agent_ids)
-    both = next((pair for pair in pairs.fixed if pair in excluded), None)
-    if both is not None:
-        raise InputError(f"The constraints on {both[1]!r} and {both[0]!r} are both -1 and 1; keep one of them.")
-    absent = next((pair for pair in pairs.fixed if pair[0] not in agents), None)
-    if absent is not None:
-        raise InputError(
-            f"A constraint of 1 gives {absent[1]!r} to {absent[0]!r}, who does not take part: remove it, or add a line "
-            "of --max-papers."
-        )
-    left = []
-    for side, (ids, room, verb) in enumerate(
-        ((problem.agent_ids, problem.demand, "takes"), (problem.resource_ids, problem.capacity, "has room for"))
-    ):
-        taken = Counter(pair[side] for pair in set(pairs.fixed))
-        left.append(room - np.array([taken[name] for name in ids]))
-        if (left[-1] < 0).any():
-            worst = int(np.argmin(left[-1]))
-            raise InputError(
-                f"Constraints of 1 give {taken[ids[worst]]:,} to {ids[worst]!r}, which {verb} {room[worst]:,}; remove "
-                "some, or raise its limit."
-            )
-    note = (
-        f"The file of conflicts assigns {counted(len(set(pairs.fixed)), 'pair')} (constraint 1): in the output, taking "
-        "up room, and not part of the welfare."
-    )
-    places = [{name: place for place, name in enumerate(ids)} for ids in (problem.agent_ids, problem.resource_ids)]
-    rows = sorted((places[0][agent], places[1][resource]) for agent, resource in set(pairs.fixed))
-    seats = Capacities(left[1], left[0], problem.conflicts, assigned=np.array(rows, dtype=np.int64).reshape(-1, 2))
-    return replace(problem, capacities=seats, public_notes=(*problem.public_notes, note))
+def _papers(request: _Request) -> Inputs:
+    draw = request.chosen.draw_primary or request.agents is None
+    if request.agents is None:
+        reviewers, submitted = papers.labels_of_conference(conference(seed=request.seed))
+    else:
+        reviewers = read_labels(request.agents, role="agents")
+        submitted = check_same_areas(reviewers, read_labels(request.resources, role="resources"))
+        for labels in () if draw else (reviewers, submitted):
+            need_primary(labels)
 
-
-def _papers(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
-    reviewers = read_labels(agents, role="agents")
-    submitted = check_same_areas(reviewers, read_labels(resources, role="resources"))
-    for labels in () if chosen.draw_primary else (reviewers, submitted):
-        need_primary(labels)
-    return _of_areas(reviewers, submitted, chosen, limits)
-
-
-def _of_areas(reviewers: Labels, submitted: Labels, chosen: ProblemOptions, limits: _Limits = _NO_LIMITS) -> Inputs:
     def problem(areas: float, seed: int | None) -> Problem:
         check_areas(int(areas), named=len(reviewers.areas), papers=len(submitted.marks))
-        return papers.problem(
-            reviewers,
-            submitted,
-            areas=int(areas),
-            draw_primary=chosen.draw_primary,
-            seed=seed,
-            interest=chosen.interest,
-            **limits._asdict(),
-        )
+        return papers.problem(reviewers, submitted, areas=int(areas), draw_primary=draw, seed=seed, **request.limits)
 
     return Inputs(problem, draws=reviewers.primary is None or submitted.primary is None)
 
 
-def _table(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
-    offered, possible = _resources_and_types(resources, chosen.types)
-    rows = _rows_of(agents, offered.ids, possible)
-    own = limits._replace(capacity=given_or(offered.seats, limits.capacity))
-
-    def problem(_size: float, _seed: int | None) -> Problem:
-        found = table.problem(rows, types=possible, interest=chosen.interest, **own._asdict())
-        return replace(found, public_notes=offered.notes)
-
-    return Inputs(problem)
-
-
-def _rows_of(agents: Path, ids: tuple[str, ...], possible: Types) -> TableRows:
-    rows = read_table(agents, resource_ids=ids)
-    check_regions(rows, possible)
-    return rows
-
-
-class _Offered(NamedTuple):
-    """Ids and capacities of resources, and what a reader should know about their file."""
+class _Listed(NamedTuple):
+    """Ids and capacities of resources, the possible types, and what a reader should know about the files."""
 
     ids: tuple[str, ...]
-    seats: NDArray[np.float64] | None
+    capacity: Any
+    types: Types
     notes: tuple[str, ...]
 
 
-def _resources_and_types(
-    resources: Path, types: Path | None, bounds: tuple[float, float] = (0.0, 1.0)
-) -> tuple[_Offered, Types]:
-    """Return the resources, and the possible types of each region."""
+def _listed(resources: Path, types: Path | None, bounds: tuple[float, float] = (0.0, 1.0)) -> _Listed:
+    """Return the resources of a table, and the possible types of each region."""
     if types is None:
         raise InputError(
             "--domain table needs --types FILE: the utilities of every possible agent of each region. `palmatch "
@@ -365,35 +503,40 @@ def _resources_and_types(
                 f"{types} has no score for {counted(len(unknown), 'paper')} of {resources} "
                 f"({listed(unknown, limit=3)}): no report tells whom they suit.",
             )
-    return _Offered(ids, unit_counts(sheet, "capacity"), notes), possible
+    return _Listed(ids, unit_counts(sheet, "capacity"), possible, notes)
 
 
-def _refuse_own(found: str, known: set[str], types: Path | None, file: Path) -> None:
-    """Refuse types that name the hash of a file of private scores, or of the scores in it, as their source."""
-    if found in known:
-        raise InputError(
-            f"{types} was derived from {file}, or from the same scores, which are private: possible types have to come "
-            "from public records; derive them from others."
-        )
+def _rows_of(agents: Path, found: _Listed) -> TableRows:
+    rows = read_table(agents, resource_ids=found.ids)
+    check_regions(rows, found.types)
+    return rows
 
 
-def _scores(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limits) -> Inputs:
+def _mutual(request: _Request) -> Inputs:
+    # The agents are what there is a column for.
+    found = _listed(request.agents, request.chosen.types)
+    rows = _rows_of(request.agents, found)
+    return Inputs(lambda *_: partners.table(rows, types=found.types, **request.limits))
+
+
+def _table(request: _Request) -> Inputs:
+    found = _listed(request.resources, request.chosen.types)
+    rows = _rows_of(request.agents, found)
+    limits = request.limits | {"capacity": given_or(found.capacity, request.chosen.capacity)}
+    return Inputs(lambda *_: replace(table.problem(rows, types=found.types, **limits), public_notes=found.notes))
+
+
+def _scores(request: _Request) -> Inputs:
     """Read scores as openreview-matcher and perturbed-maximization keep them."""
-    bounds = score_range(chosen.score_range)
-    offered, possible = _resources_and_types(resources, chosen.types, bounds)
-    files = [agents, *(chosen.scores or [])]
-    known = set(re.findall("[0-9a-f]{16}", possible.derived))
-    for file in files if known else ():
-        _refuse_own(digest(file), known, chosen.types, file)
-    weights = None if chosen.weights is None else numbers(chosen.weights, "--weights")
-    read = partial(read_scores, bounds=bounds, papers=offered.ids, listed_in=str(resources))
-    told = read(files, weights=weights)
-    for file in files if known else ():
-        alone = told if len(files) == 1 else read([file])
-        _refuse_own(scores_digest(alone), known, chosen.types, file)
+    chosen, bounds = request.chosen, score_range(request.chosen.score_range)
+    found = _listed(request.resources, chosen.types, bounds)
+    files = [request.agents, *(chosen.scores or [])]
+    read = partial(read_scores, bounds=bounds, papers=found.ids, listed_in=str(request.resources))
+    told = read(files, weights=None if chosen.weights is None else numbers(chosen.weights, "--weights"))
+    _refuse_private_types(files, found.types, chosen.types, lambda file: told if len(files) == 1 else read([file]))
     regions = None if chosen.regions is None else read_regions(chosen.regions)
     most = {} if chosen.max_papers is None else read_max_papers(chosen.max_papers)
-    notes = []
+    limits, notes = request.limits, []
     if silent := set(most).difference(told.users):
         # Leaving them out would tell that they have no scores.
         told = with_users(told, silent)
@@ -401,29 +544,26 @@ def _scores(agents: Path, resources: Path, chosen: ProblemOptions, limits: _Limi
             f"{counted(len(silent), 'user')} of {chosen.max_papers} without any score: taking part, with the score 0 "
             "for every paper."
         )
-    excluded = limits.conflicts
     if absent := set(regions or ()).difference(told.users):
         notes.append(
             f"{counted(len(absent), 'user')} of {chosen.regions} without a score or a line of --max-papers: left out."
         )
         # Conflicts are kept for a whole committee, and exclude nothing where one of it does not take part.
-        excluded = [pair for pair in excluded if pair[0] not in absent]
-    demand = np.full(len(told.users), np.nan)
-    if most:
-        demand[:] = [most.get(user, np.nan) for user in told.users]
+        limits = limits | {"conflicts": [pair for pair in limits["conflicts"] if pair[0] not in absent]}
+    demand = np.array([most.get(user, np.nan) for user in told.users], dtype=np.float64)
+    limits = limits | {"capacity": given_or(found.capacity, chosen.capacity), "demand": given_or(demand, chosen.demand)}
+    build = partial(scores.problem, told, found.types, regions, bounds=bounds, notes=notes, **limits)
+    return Inputs(lambda *_: replace(build(), public_notes=found.notes))
 
-    def problem(_size: float, _seed: int | None) -> Problem:
-        found = scores.problem(
-            told,
-            possible,
-            regions,
-            bounds=bounds,
-            interest=chosen.interest,
-            capacity=given_or(offered.seats, limits.capacity),
-            demand=given_or(demand, limits.demand),
-            conflicts=excluded,
-            notes=notes,
-        )
-        return replace(found, public_notes=offered.notes)
 
-    return Inputs(problem)
+def _refuse_private_types(
+    files: Sequence[Path], possible: Types, types: Path | None, read: Callable[[Path], Any]
+) -> None:
+    """Refuse types that name the hash of a file of private scores, or of the scores in it, as their source."""
+    known = set(re.findall("[0-9a-f]{16}", possible.derived))
+    for file in files if known else ():
+        if digest(file) in known or scores_digest(read(file)) in known:
+            raise InputError(
+                f"{types} was derived from {file}, or from the same scores, which are private: possible types have to "
+                "come from public records; derive them from others."
+            )

@@ -8,42 +8,18 @@ from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any
 
 import typer
 
-from palmatch.cli import options, show
-from palmatch.cli.options import option
-from palmatch.cli.show import check_outputs
+from palmatch.cli import show
 from palmatch.device.ledger import Entry, Summary, epsilon_of, reopen
 from palmatch.errors import InputError
 
-NAME = "ledger"
 HELP = "Look into an agent's budget ledger: what is spent, what remains."
-SHOW_HELP = "Show whose ledger a file is, what is spent and what remains, by matching."
-VERIFY_HELP = (
-    "Check every row of a ledger: its checksum, its place and the total. This finds accidents, not forgers, "
-    "and cannot tell an older copy that was put back."
-)
-EXAMPLES = (
-    "Example: palmatch ledger show alice.ledger\n\n"
-    "Example: palmatch ledger show alice.ledger --all --json alice.json\n\n"
-    "Example: palmatch ledger verify alice.ledger"
-)
 
 # As many matchings as fit on a screen together with the rest.
 _MATCHINGS = 20
-
-File: TypeAlias = Annotated[Path, typer.Argument(help="The ledger, as the agent keeps it.", show_default=False)]
-
-app = typer.Typer(
-    name=NAME,
-    help=HELP,
-    epilog="Example: palmatch ledger show alice.ledger",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +32,24 @@ class MatchingLine:
     last: int
 
 
-@app.command("show", help=SHOW_HELP, epilog=EXAMPLES)
 def show_ledger(
-    file: File,
-    everything: Annotated[bool, option("--all", f"All matchings, not only the {_MATCHINGS} newest.")] = False,
-    json: options.Json = None,
+    file: Path, *, everything: Annotated[bool, typer.Option("--all")] = False, json: Path | None = None
 ) -> None:
-    """Show a ledger."""
+    """Show whose ledger a file is, what is spent and what remains, by matching.
+
+    Parameters
+    ----------
+    file:
+        The ledger, as the agent keeps it.
+    everything:
+        All matchings, not only the 20 newest.
+
+    Examples
+    --------
+    Example: palmatch ledger show alice.ledger
+
+    Example: palmatch ledger show alice.ledger --all --json alice.json
+    """
     _check(file, json)
     with reopen(file) as ledger:
         summary = ledger.summary()
@@ -72,14 +59,28 @@ def show_ledger(
         _print_summary(summary, lines, most=len(lines) if everything else _MATCHINGS)
 
 
-@app.command("verify", help=VERIFY_HELP, epilog=EXAMPLES)
-def verify_ledger(file: File, json: options.Json = None) -> None:
-    """Check a ledger."""
+def verify_ledger(file: Path, *, json: Path | None = None) -> None:
+    """Check every row of a ledger: its checksum, its place and the total.
+
+    This finds accidents, not forgers, and cannot tell an older copy that was put back.
+
+    Parameters
+    ----------
+    file:
+        The ledger, as the agent keeps it.
+
+    Examples
+    --------
+    Example: palmatch ledger verify alice.ledger
+    """
     _check(file, json)
     with reopen(file) as ledger:
         rows = ledger.verify()
     if show.write_json(json, {"file": str(file), "rows": rows}):
         show.say(f"{file}: checked {show.counted(rows, 'row')}, every checksum and total fits.")
+
+
+SUBCOMMANDS = {"show": show_ledger, "verify": verify_ledger}
 
 
 def by_matching(entries: Iterable[Entry]) -> list[MatchingLine]:
@@ -89,9 +90,8 @@ def by_matching(entries: Iterable[Entry]) -> list[MatchingLine]:
         if entry.kind == "charged":
             # Taken out and put back at the end: so the order is that of the last charges, not of the first.
             line = lines.pop(entry.matching, MatchingLine(entry.matching, 0, 0, 0))
-            lines[entry.matching] = MatchingLine(
-                entry.matching, line.charges + 1, line.units + entry.units, last=entry.time
-            )
+            units = line.units + entry.units
+            lines[entry.matching] = MatchingLine(entry.matching, line.charges + 1, units, last=entry.time)
     return list(reversed(lines.values()))
 
 
@@ -99,14 +99,14 @@ def _check(file: Path, json: Path | None) -> None:
     if file.is_dir():
         raise InputError(f"{file}: found a directory, expected a ledger; give the ledger's path.")
     # A ledger that is overwritten gives its whole budget back.
-    if json is not None and file.exists() and json.exists() and json.samefile(file):
+    if json is not None and show.is_same(json, file):
         raise InputError(f"Expected another file than the ledger itself, got --json {json}; choose another name.")
-    check_outputs(json=json)
+    show.check_outputs(json=json)
 
 
 def _print_summary(summary: Summary, lines: Sequence[MatchingLine], *, most: int) -> None:
-    show.say(f"Ledger of {summary.agent}; every ε is rounded up, times are UTC")
     limits = summary.limits
+    show.say(f"Ledger of {summary.agent}; every ε is rounded up, times are UTC")
     show.say(f"Lifetime:    {_standing(summary.spent, summary.remaining, limits.lifetime)}")
     show.say(f"In any {_length(limits.period_seconds)}:")
     show.say(f"             {_standing(summary.period_spent, summary.period_remaining, limits.per_period)}")
@@ -121,19 +121,17 @@ def _print_summary(summary: Summary, lines: Sequence[MatchingLine], *, most: int
     show.say("Limits:")
     for change in summary.limit_changes:
         reason = "" if change.kind == "opened" else f": {_printable(change.purpose)}"
-        show.say(f"  {_moment(change.time)} {change.kind}, {_limits(change)}{reason}", indent="    ")
+        told = f"lifetime ε {_epsilon(change.lifetime)}, no limit per period"
+        if change.per_period is not None:
+            told = f"lifetime ε {_epsilon(change.lifetime)}, {_epsilon(change.per_period)} in "
+            told += _length(change.period_seconds)
+        show.say(f"  {_moment(change.time)} {change.kind}, {told}{reason}", indent="    ")
 
 
 def _standing(spent: int, remaining: int | None, limit: int | None) -> str:
     if remaining is None or limit is None:
         return f"ε {_epsilon(spent)} spent, no limit of its own"
     return f"ε {_epsilon(spent)} spent, {_epsilon(remaining)} of {_epsilon(limit)} remaining"
-
-
-def _limits(change: Entry) -> str:
-    if change.per_period is None:
-        return f"lifetime ε {_epsilon(change.lifetime)}, no limit per period"
-    return f"lifetime ε {_epsilon(change.lifetime)}, {_epsilon(change.per_period)} in {_length(change.period_seconds)}"
 
 
 def _epsilon(units: int) -> str:
@@ -160,35 +158,27 @@ def _printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
-def _figures(file: Path, summary: Summary, lines: Sequence[MatchingLine]) -> dict[str, object]:
+def _figures(file: Path, summary: Summary, lines: Sequence[MatchingLine]) -> dict[str, Any]:
     limits = summary.limits
+    period = _amounts(summary.period_spent, summary.period_remaining, limits.per_period)
     return {
         "file": str(file),
         "agent": summary.agent,
         "lifetime": _amounts(summary.spent, summary.remaining, limits.lifetime),
-        "period": {
-            "seconds": limits.period_seconds,
-            **_amounts(summary.period_spent, summary.period_remaining, limits.per_period),
-        },
+        "period": {"seconds": limits.period_seconds, **period},
         "charges": summary.charges,
         "matchings": [asdict(line) | {"epsilon": epsilon_of(line.units)} for line in lines],
-        "limit_changes": [_change(entry) for entry in summary.limit_changes],
+        "limit_changes": [
+            show.pick(change, "time kind period_seconds")
+            | {"reason": change.purpose, "lifetime": epsilon_of(change.lifetime)}
+            | {"per_period": None if change.per_period is None else epsilon_of(change.per_period)}
+            for change in summary.limit_changes
+        ],
     }
 
 
-def _amounts(spent: int, remaining: int | None, limit: int | None) -> dict[str, object]:
+def _amounts(spent: int, remaining: int | None, limit: int | None) -> dict[str, Any]:
     """Return amounts in ε, rounded up, and in the ledger's own units, which are exact."""
     units = {"spent": spent, "remaining": remaining, "limit": limit}
     amounts = {name: None if value is None else epsilon_of(value) for name, value in units.items()}
     return {**amounts, **{f"{name}_units": value for name, value in units.items()}}
-
-
-def _change(entry: Entry) -> dict[str, object]:
-    return {
-        "time": entry.time,
-        "kind": entry.kind,
-        "reason": entry.purpose,
-        "lifetime": epsilon_of(entry.lifetime),
-        "per_period": None if entry.per_period is None else epsilon_of(entry.per_period),
-        "period_seconds": entry.period_seconds,
-    }

@@ -1,4 +1,4 @@
-"""What the subcommands of `palmatch live` run until they are stopped: board, device, resource, issuer.
+"""What the subcommands of `palmatch live` run: keys, the demo, and services until they are stopped.
 
 Imports the whole runtime, and is therefore itself imported only when a subcommand runs.
 """
@@ -12,19 +12,24 @@ import re
 import ssl
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from palmatch.cli import show
-from palmatch.cli.live import Network
+from palmatch.cli.live import DeviceOptions, GameOptions, Listening, Network, seconds_of
+from palmatch.cli.options import numbers
+from palmatch.device import messages as m
 from palmatch.device.ledger import Ledger, epsilon_text, reopen, units_of
+from palmatch.device.state import LEAST_MARGIN
 from palmatch.domains.mobility import Points
 from palmatch.errors import InputError, Refused, TransportError
 from palmatch.live import ops
 from palmatch.live.board import Board, older_journal, series_of
+from palmatch.live.demo import Plan, play
 from palmatch.live.issuer import Announcer, Issuer
 from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, load_secret
@@ -32,22 +37,131 @@ from palmatch.live.listing import NoneFree, read_resources, without
 from palmatch.live.mosquitto import Mosquitto, read_passwords
 from palmatch.live.ops import Metrics, allow_files, set_up
 from palmatch.live.resource import Arrival, Gateway
+from palmatch.live.rules import method_of, on_the_wire
 from palmatch.live.service import Reservations, Schedule, run_board
 from palmatch.live.session import Device, Played, Wish, issuer_at, revealed
 from palmatch.live.topics import game_name
 from palmatch.live.transport import Access, Credentials, Hub, Transport, Unreachable, authority, connect
-from palmatch.live.trust import GatewayKeys, Trust, TrustFile, load_gateway, load_trust, stamp_of
+from palmatch.live.trust import (
+    GatewayKeys,
+    Trust,
+    TrustFile,
+    add_members,
+    certify,
+    load_gateway,
+    load_trust,
+    remove_members,
+    remove_resources,
+    stamp_of,
+    write_keys,
+)
+from palmatch.mechanisms.choice import MAX_LP_ENTRIES
+from palmatch.studies.limit import limit
 
 _LOG = logging.getLogger(__name__)
 
+# The limit of one game need not be sharper than what a game's loss varies by.
+_CROWDS, _GAP = 100, 1e-2
+_DAY_MS = 24 * 3600 * 1000
 # What a certificate takes in the message with which a gateway shows all of them.
 _CERTIFICATE = 1024
-# Between two attempts to reach a hub or broker that is not there yet.
+# Between two attempts to reach a hub or broker that is not there yet, or two looks for new keys of a gateway.
 _AGAIN_SECONDS = 1.0
-# How often a gateway looks whether its keys have changed.
-_LOOK_SECONDS = 1.0
 # Arrivals that are not told again when a gateway has begun anew.
 _REMEMBERED = 10_000
+
+
+# --- keys and the demo ---------------------------------------------------------------------------------------------
+
+
+def make_keys(
+    folder: Path, resources: Path, partition: m.Partition, members: Sequence[str], hand_over: m.HandOver
+) -> str:
+    """Make the keys of all parties, and return what to do with them."""
+    names = read_resources(resources).ids
+    write_keys(folder, partition, names, members=members, handover=hand_over)
+    counts = " and ".join(show.counted(len(found), name) for found, name in ((names, "resource"), (members, "member")))
+    return f"Keys for {counts} are in {folder}. Give devices trust.json; keep operator.key offline."
+
+
+def change_keys(folder: Path, change: str, what: Any, days: int, hand_over: m.HandOver | None) -> str:
+    """Change one thing in a folder of keys, which an option of `operator` names, and return what follows from it."""
+    trust_file, gateway = folder / "trust.json", folder / "gateway.json"
+    if change == "--add-member":
+        add_members(folder, what)
+        files = " and ".join(str(folder / f"member-{name}.key") for name in what)
+        return f"{files}: made, and listed in {folder / 'members.txt'}. The issuer of this folder needs no restart."
+    if change == "--remove-member":
+        remove_members(folder, what)
+        return (
+            f"{' and '.join(what)}: no longer in {folder / 'members.txt'}. The issuer gives them no further token; "
+            "those that it has given, for games that were announced already, stay valid."
+        )
+    if change == "--remove-resource":
+        gone = remove_resources(folder, what)
+        return (
+            f"{' and '.join(gone)}: removed in {trust_file} and {gateway}. The board of this folder no longer offers "
+            "them. Give devices the new trust.json: one with the old file still believes their certificates."
+        )
+    before = load_trust(trust_file).version if trust_file.exists() else None
+    names = certify(folder, read_resources(what).ids, days * _DAY_MS, hand_over)
+    if before is not None and load_trust(trust_file).version > before:
+        show.say(f"{trust_file} would have ended soon; its next version is valid for {days} days: give it out.")
+    if not names:
+        return f"Every resource of {what} has a certificate that does not end soon; nothing was changed."
+    return (
+        f"{show.counted(len(names), 'certificate')} added to {gateway}, valid for {days} days. A gateway that runs on "
+        "this file needs no restart; the board offers what is on its list."
+    )
+
+
+def play_demo(options: tuple[Any, ...], json: Path | None) -> None:
+    """Play a game of a service and its devices, and tell what came of it."""
+    plan = Plan(*options)
+    with show.progress_bar("live") as progress:
+        played = play(plan, progress)
+    problem, matched = played.problem, int((played.resource_of >= 0).sum())
+    guarantee = on_the_wire(plan.protocol, plan.epsilon, seeded=plan.seed is not None)
+    figures: dict[str, Any] = {
+        "agents": problem.agents,
+        "resources": problem.resources,
+        "matched": matched,
+        "epsilon": float(played.epsilon.max()),
+        "failed": list(played.failed),
+        "guarantee": asdict(guarantee),
+        "not_to_be_published": ["loss", "seed"],
+    }
+    figures |= {name: getattr(plan, name) for name in ("protocol", "transport", "seed", "faults")}
+    own = ("loss", "slots", "messages", "bytes_per_device", "seconds", "deaths")
+    figures |= {name: getattr(played, name) for name in own}
+    # The least expected loss of any method with this guarantee, where computing it takes seconds.
+    types = sum(len(problem.domain.types_of(region)) for region in problem.regions)
+    figures["limit"] = None
+    if types * problem.resources <= MAX_LP_ENTRIES and plan.epsilon > 0:
+        figures["limit"] = limit(problem, plan.epsilon, crowds=_CROWDS, gap=_GAP).bounds[0].loss
+    if not show.write_json(json, figures):
+        return
+    names = ("protocol", "transport", "matched", "loss %", "messages", "bytes/dev.", "slots", "s")
+    cells = [f"{matched}/{problem.agents}", f"{100 * played.loss:.2f}", f"{played.messages:,}"]
+    cells += [f"{played.bytes_per_device:,.0f}", str(played.slots), f"{played.seconds:.0f}"]
+    show.say(f"A synthetic city on this machine: {show.size_of(problem)}")
+    show.show_table(names, [(plan.protocol, plan.transport, *cells)], left=2)
+    if plan.faults:
+        show.say(f"Devices died {played.deaths} times and went on from their ledgers.")
+    for line in played.failed:
+        show.say(f"Not played to the end: {line}", indent="  ")
+    show.show_guarantee(guarantee)
+    show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is synthetic.")
+    show.say(f"The files are agents.csv, vehicles.csv and pairs.csv in {plan.out}.")
+    if plan.seed is not None and not plan.faults:
+        show.say("The same matching from the files, without devices:")
+        files = f"{plan.out / 'agents.csv'} {plan.out / 'vehicles.csv'}"
+        chosen = f"--method {method_of(plan.protocol).name}" + " --accountant pure" * (plan.protocol == "rounds")
+        chosen += f" --edge {plan.edge:g} --epsilon {plan.epsilon:g} --seed {plan.seed}"
+        show.say(f"  palmatch match {files} {chosen} --out pairs.csv", indent="    ")
+
+
+# --- services ------------------------------------------------------------------------------------------------------
 
 
 async def _connected(
@@ -81,15 +195,45 @@ def _tls(where: Network) -> ssl.SSLContext | None:
     return None if where.ca is None else authority(where.ca)
 
 
-async def serve_board(
-    folder: Path,
-    resources: Path,
-    schedule: Schedule,
-    limits: tuple[int | None, float, float],
-    listening: tuple[str, int, Path | None, Path | None, bool],
-    where: Network,
-) -> None:
+def _password(path: Path | None, user: str) -> str:
+    """Return a user's password, from the file that goes with the broker's configuration."""
+    if path is None:
+        raise InputError("A broker asks for a password: name the file that was written with its configuration.")
+    known = read_passwords(path)
+    if user not in known:
+        raise InputError(f"{path}: found no user {user!r}; write the broker's configuration again.")
+    return known[user]
+
+
+async def _listen(hub: Hub, listening: Listening, routes: Sequence[Any], *, allow_plain: bool) -> str:
+    certificate, key = (None if path is None else str(path) for path in (listening.certificate, listening.key))
+    return await hub.start(
+        listening.host, listening.port, certificate=certificate, key=key, routes=routes, allow_plain=allow_plain
+    )
+
+
+def _schedule(chosen: GameOptions) -> Schedule:
+    length = seconds_of(chosen.slot, "--slot") if chosen.slot else None
+    if length is not None and length < LEAST_MARGIN:
+        raise InputError(
+            f"Expected --slot of at least {LEAST_MARGIN}s, got {chosen.slot}: devices refuse shorter ones."
+        )
+    return Schedule(
+        chosen.protocol,
+        tuple(sorted(numbers(chosen.epsilon, "--epsilon"))),
+        every=seconds_of(chosen.every, "--every"),
+        joining=seconds_of(chosen.joining, "--joining"),
+        preparing=2.0,
+        slot=length,
+        slots=chosen.slots,
+        interest=chosen.interest,
+    )
+
+
+async def serve_board(folder: Path, resources: Path, chosen: GameOptions, listening: Listening, where: Network) -> None:
     """Open games until told to stop; without a broker, also serve the hub and the issuer."""
+    schedule = _schedule(chosen)
+    hold, grace = seconds_of(chosen.hold, "--hold"), seconds_of(chosen.grace, "--grace")
     trusted, signer = TrustFile(folder / "trust.json"), Signer(load_secret(folder / "board.key"))
     trust = trusted.trust
     trust.check_end(time.time())
@@ -113,12 +257,8 @@ async def serve_board(
             issuer.follow(folder / "members.txt")
             await Announcer(hub.local(Access("issuer")), issuer, trust).start()
             routes = [issuer.route()]
-        host, port, certificate, key, plain = listening
-        files = [None if path is None else str(path) for path in (certificate, key)]
-        url = await hub.start(host, port, certificate=files[0], key=files[1], routes=routes, allow_plain=plain)
-        show.say(f"The hub is at {url}.")
+        show.say(f"The hub is at {await _listen(hub, listening, routes, allow_plain=where.allow_plain)}.")
         transport = hub.local(Access("board"))
-    games, hold, grace = limits
     holds = Reservations(transport, trust, hold=hold, grace=grace)
     holds.restore(journal)
 
@@ -144,7 +284,7 @@ async def serve_board(
             trust,
             offered,
             schedule,
-            games=games,
+            games=chosen.games,
             holds=holds,
             finished=lambda name, result: show.say(f"{name}: {show.counted(result.matched, 'agent')} matched."),
         )
@@ -157,48 +297,42 @@ async def serve_board(
         journal.close()
 
 
-def write_mosquitto(
-    out: Path, folder: Path, host: str, port: int, certificate: Path | None, key: Path | None, allow_plain: bool
-) -> None:
+def write_mosquitto(out: Path, folder: Path, listening: Listening, *, allow_plain: bool) -> None:
     """Write the configuration and the passwords of a broker."""
     names = tuple(load_gateway(folder / "gateway.json").certificates)
-    Mosquitto(
-        host=host,
-        port=port,
-        certificate=certificate,
-        key=key,
-        gateways={"gateway": names},
-        allow_plain=allow_plain,
-    ).write(out.absolute())
+    Mosquitto(**asdict(listening), gateways={"gateway": names}, allow_plain=allow_plain).write(out.absolute())
     show.say(f"Start the broker with: mosquitto -c {out / 'mosquitto.conf'}")
     if os.name == "posix" and os.geteuid() == 0:
         # Mosquitto gives up root's rights before it reads these files, and says only that it cannot open them.
-        files = " ".join(str(path) for path in (out / "users", out / "access", key) if path is not None)
+        files = " ".join(str(path) for path in (out / "users", out / "access", listening.key) if path is not None)
         show.say(f"As root, before that: chown mosquitto {files}")
     show.say(f"Each party finds its password in {out / 'passwords'} (--passwords).")
 
 
-async def serve_device(wish: Wish, told: tuple[Any, ...], games: int, patience: float, where: Network) -> None:
+async def serve_device(position: tuple[float, float], chosen: DeviceOptions, where: Network) -> None:
     """Take part in games until one gives a resource."""
-    path, budget, trust_file, member, issuer, cancel, hand_over = told
-    trust = load_trust(trust_file)
-    signer, plain = Signer(load_secret(member)), where.allow_plain
-    ask = issuer_at(issuer, signer, tls=_tls(where), allow_plain=plain, noted=show.say)
+    wish = Wish(chosen.request, position, chosen.epsilon, "leave" if chosen.leave else "zero")
+    patience, path = seconds_of(chosen.patience, "--patience"), chosen.ledger
+    trust, signer = load_trust(chosen.trust), Signer(load_secret(chosen.member))
+    ask = issuer_at(chosen.issuer, signer, tls=_tls(where), allow_plain=where.allow_plain, noted=show.say)
     transport = await _connected(where, "", patience=patience)
-    own = reopen(path, acting=True) if path.exists() else Ledger(path, agent=path.stem, lifetime=units_of(budget))
+    if path.exists():
+        own = reopen(path, acting=True)
+    else:
+        own = Ledger(path, agent=path.stem, lifetime=units_of(chosen.budget))
     folder = path.with_suffix(".identities")
     folder.mkdir(exist_ok=True, mode=0o700)
     seen: list[str] = []
     try:
         with own as ledger:
-            playing = Device(trust, folder, ledger, ask, hand_over=hand_over, noted=show.say)
+            playing = Device(trust, folder, ledger, ask, hand_over=chosen.hand_over, noted=show.say)
             playing.check_trust()
-            if cancel:
-                await playing.cancel(transport, cancel)
-                show.say(f"{cancel}: given back.")
+            if chosen.cancel:
+                await playing.cancel(transport, chosen.cancel)
+                show.say(f"{chosen.cancel}: given back.")
                 return
             wish, name = await playing.resumed(transport, wish)
-            left = games
+            left = chosen.games
             while left:
                 before = ledger.spent()
                 if name is not None:
@@ -248,7 +382,7 @@ async def serve_resource(keys_file: Path, trust_file: Path, most: int | None, wh
     served = 0
     while most is None or served < most:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK_SECONDS):
+            async with asyncio.timeout(_AGAIN_SECONDS):
                 arrival = await coming.get()
                 # A gateway with new certificates begins anew, and devices hand over until they have an answer.
                 if (arrival.game, arrival.resource) not in told:
@@ -280,7 +414,7 @@ async def _serving(keys: GatewayKeys, trust: Trust, where: Network, coming: asyn
     return transport
 
 
-async def serve_issuer(folder: Path, listening: tuple[str, int, list[str | None]], where: Network) -> None:
+async def serve_issuer(folder: Path, listening: Listening, where: Network) -> None:
     """Give tokens until stopped."""
     signer = Signer(load_secret(folder / "issuer.key"))
     trust, issuer = load_trust(folder / "trust.json"), Issuer(folder / "issuer.db", signer)
@@ -288,11 +422,7 @@ async def serve_issuer(folder: Path, listening: tuple[str, int, list[str | None]
     issuer.follow(folder / "members.txt")
     allow_files()
     transport = await _connected(where, "issuer", Credentials("issuer", signer))
-    host, port, (certificate, key) = listening
-    server = Hub(trust)
-    address = await server.start(
-        host, port, certificate=certificate, key=key, routes=[issuer.route()], allow_plain=where.allow_plain
-    )
+    address = await _listen(Hub(trust), listening, [issuer.route()], allow_plain=where.allow_plain)
     await Announcer(transport, issuer, trust).start()
     show.say(f"Tokens are at {re.sub('^ws', 'http', address).rsplit('/', 1)[0]}/token.")
     await asyncio.Event().wait()
@@ -302,13 +432,3 @@ def run(service: Coroutine[Any, Any, None]) -> None:
     """Run a service, with the log on the standard error."""
     set_up()
     ops.run(service)
-
-
-def _password(path: Path | None, user: str) -> str:
-    """Return a user's password, from the file that goes with the broker's configuration."""
-    if path is None:
-        raise InputError("A broker asks for a password: name the file that was written with its configuration.")
-    known = read_passwords(path)
-    if user not in known:
-        raise InputError(f"{path}: found no user {user!r}; write the broker's configuration again.")
-    return known[user]

@@ -1,4 +1,4 @@
-"""palmatch plan: what a budget buys, before any agent plays."""
+"""palmatch plan and palmatch limit: what a budget buys, and how good any method can be, before any agent plays."""
 
 from __future__ import annotations
 
@@ -6,72 +6,82 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
 from palmatch.cli import options, show
-from palmatch.cli.inputs import inputs_of
-from palmatch.cli.options import option
-from palmatch.cli.show import check_outputs
+from palmatch.cli.inputs import ProblemOptions, read_inputs
 from palmatch.domains import mobility
 from palmatch.errors import InputError
+from palmatch.limits.certificate import to_json
 from palmatch.matching import format_epsilon
 from palmatch.methods import Settings
 from palmatch.problem import Problem
-from palmatch.report.phrases import epsilon_text
+from palmatch.report.words import epsilon_text
+from palmatch.studies.limit import CONFIDENCE, CROWDS, LIMIT, Limit
+from palmatch.studies.limit import limit as find_limit
 from palmatch.studies.plan import RegionPlan
 from palmatch.studies.plan import plan as plan_regions
 
-HELP = "Show what a budget buys before any agent plays: the reports of `once`, and the actions of the paper's rounds."
-EXAMPLES = (
-    "Example: palmatch plan agents.csv vehicles.csv --edge 2000 --epsilon 0.75\n\n"
-    "Example: palmatch plan agents.csv vehicles.csv --edge 1000 --regions-out squares.geojson"
-)
 
-
-@options.sharing
-def command(
+def plan(
+    agents: Path,
+    resources: Path | None = None,
     *,
-    agents: options.Agents,
-    resources: options.Resources = None,
-    chosen: options.ProblemOptions,
-    edge: options.Edge = 1000.0,
-    areas: options.Areas = 3,
-    epsilon: options.Epsilon = 1.0,
-    delta: options.Delta = 1e-5,
-    seed: options.SecretSeed = None,
-    regions_out: Annotated[
-        Path | None, option("--regions-out", "Where the squares go: .geojson; - for the output.", options.MOBILITY)
-    ] = None,
-    json: options.Json = None,
+    chosen: ProblemOptions,
+    epsilon: float = 1.0,
+    delta: float = 1e-5,
+    seed: options.MaybeNatural = None,
+    regions_out: Path | None = None,
+    json: Path | None = None,
 ) -> None:
-    """Plan a budget."""
-    read = (agents, resources, *chosen.files)
-    check_outputs(*read, out=regions_out, json=json, kinds=(".geojson", ".json"), name="--regions-out")
+    """Show what a budget buys before any agent plays: the reports of `once`, and the actions of the paper's rounds.
+
+    Parameters
+    ----------
+    regions_out:
+        Where the squares go: .geojson; - for the output.
+
+    Examples
+    --------
+    Example: palmatch plan agents.csv vehicles.csv --edge 2000 --epsilon 0.75
+
+    Example: palmatch plan agents.csv vehicles.csv --edge 1000 --regions-out squares.geojson
+    """
+    read, kinds = [agents, resources, *chosen.files], (".geojson", ".json")
+    show.check_outputs(read, out=regions_out, json=json, kinds=kinds, name="--regions-out")
     if regions_out is not None and chosen.domain != "mobility":
         raise InputError("--regions-out goes with --domain mobility: other regions have no place on a map.")
-    inputs = inputs_of(agents, resources, chosen)
-    problem = inputs.problem(chosen.size(edge, areas), seed)
+    problem = read_inputs(agents, resources, chosen).problem(chosen.size, seed)
     settings = Settings(epsilon=epsilon, delta=delta)
     with show.progress_bar("planning") as progress:
         plans = plan_regions(problem, settings=settings, progress=progress)
     if regions_out is not None and not show.write_json(regions_out, squares(problem, plans)):
         show.results_to_stderr()
-    if show.write_json(json, {"settings": _public(settings), "regions": [asdict(line) for line in plans]}):
+    public = show.pick(settings, "epsilon delta order") | {"accountants": ["published", "pure", "renyi"]}
+    if show.write_json(json, {"settings": public, "regions": [asdict(line) for line in plans]}):
         show.say(show.size_of(problem))
         _show_reports(plans)
-        _tell_reports(plans)
-        _show_actions(plans)
-        _tell_actions(plans, settings)
-        show.say_notes(problem)
+        _show_actions(plans, settings)
+        show.say_notes([problem])
         if regions_out is not None and str(regions_out) != "-":
             show.say(f"Squares are in {regions_out}.")
 
 
 def _show_reports(plans: Sequence[RegionPlan]) -> None:
-    """Print what the default method offers for a budget, a line each region."""
-    names = ("region", "agents", "types", "ε", "reports", "fitting")
+    """Print what the default method offers for a budget, a line each region.
+
+    Notes
+    -----
+    reports:
+        The default method, `once`: an agent gives one report at its whole ε, with no δ. reports: how many different
+        ones there are for the region; fitting: the chance to give the one that fits the agent best.
+    silent:
+        In {silent:,} of {regions} there is a single report: no report would improve the matching there, so that agents
+        reveal their region alone and spend nothing.
+    """
+    told = options.read_docstring(_show_reports)[1]
     lines = [
         (
             textwrap.shorten(line.region, 26, placeholder="..."),
@@ -83,17 +93,37 @@ def _show_reports(plans: Sequence[RegionPlan]) -> None:
         )
         for line in plans
     ]
-    show.show_table(names, lines)
+    show.show_table(("region", "agents", "types", "ε", "reports", "fitting"), lines)
+    show.say(told["reports"])
+    if silent := sum(line.reports == 1 for line in plans):
+        show.say(told["silent"].format(silent=silent, regions=show.counted(len(plans), "region")))
 
 
-def _show_actions(plans: Sequence[RegionPlan]) -> None:
-    """Print how many actions of the paper's rounds a budget buys by each accountant, a line each region."""
-    names = ("region", "pure", "renyi", "published", "select", "back-off", "worst ε")
+def _show_actions(plans: Sequence[RegionPlan], settings: Settings) -> None:
+    """Print how many actions of the paper's rounds a budget buys by each accountant, a line each region.
+
+    Notes
+    -----
+    actions:
+        The paper's rounds (`--method palma`, `--method published`): how many actions on the truth the budget buys;
+        after them an agent plays what its region's representative would. pure (δ = 0) and renyi (δ = {delta:g}): on a
+        usual course, each action at its own cost, the first pick included, for every pair of possible agents; `palma`
+        takes the better one. published: at the largest cost, the first pick not counted, by the paper's accounting,
+        which does not hold as written. select, back-off: the Rényi cost λD of either for the worst pair of possible
+        agents, at order λ + 1 = {order:g}; worst ε: what the published actions cost at most.
+    poor:
+        In {poor:,} of {regions} the budget buys no action by the paper's accounting: the agents there play noise
+        (ε = 0).
+    public:
+        Both tables are computed from public knowledge and may be published; an agent's own figures under `published`
+        may not.
+    """
+    told = options.read_docstring(_show_actions)[1]
     lines = [
         (
             textwrap.shorten(line.region, 20, placeholder="..."),
-            _actions(line.bought["pure"]),
-            _actions(line.bought["renyi"]),
+            # What costs nothing but rounding can be had at will.
+            *("any" if (n := line.bought[name]) > 1e6 else f"{n:,.1f}" for name in ("pure", "renyi")),
             "any" if line.unlimited else f"{line.actions:,}",
             f"{line.selection_cost:.3g}",
             f"{line.backoff_cost:.3g}",
@@ -101,15 +131,14 @@ def _show_actions(plans: Sequence[RegionPlan]) -> None:
         )
         for line in plans
     ]
-    show.show_table(names, lines)
+    show.show_table(("region", "pure", "renyi", "published", "select", "back-off", "worst ε"), lines)
+    show.say(told["actions"].format(delta=settings.delta, order=settings.order + 1))
+    if poor := sum(line.actions == 0 for line in plans):
+        show.say(told["poor"].format(poor=poor, regions=show.counted(len(plans), "region")))
+    show.say(told["public"])
 
 
-def _actions(count: float) -> str:
-    """Return a number of actions; what costs nothing but rounding can be had at will."""
-    return "any" if count > 1e6 else f"{count:,.1f}"
-
-
-def squares(problem: Problem, plans: tuple[RegionPlan, ...]) -> dict[str, Any]:
+def squares(problem: Problem, plans: Sequence[RegionPlan]) -> dict[str, Any]:
     """Return the squares as a GeoJSON FeatureCollection (RFC 7946: longitude first, counter-clockwise, closed)."""
     city, features = problem.domain, []
     assert isinstance(city, mobility.City)
@@ -117,49 +146,118 @@ def squares(problem: Problem, plans: tuple[RegionPlan, ...]) -> dict[str, Any]:
         assert isinstance(square, mobility.Square)
         around = city.corner(square) + square.edge * np.array([(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)])
         ring = [[round(float(lon), 7), round(float(lat), 7)] for lat, lon in city.degrees(around)]
-        shape = {"type": "Polygon", "coordinates": [ring]}
         told = {"region": line.region, "agents": line.agents, "types": line.types, "edge": square.edge}
+        shape = {"type": "Polygon", "coordinates": [ring]}
         features.append({"type": "Feature", "geometry": shape, "properties": told})
     return {"type": "FeatureCollection", "features": features}
 
 
-def _tell_reports(plans: tuple[RegionPlan, ...]) -> None:
-    show.say(
-        "The default method, `once`: an agent gives one report at its whole ε, with no δ. reports: how many different "
-        "ones there are for the region; fitting: the chance to give the one that fits the agent best."
-    )
-    silent = sum(line.reports == 1 for line in plans)
-    if silent:
-        show.say(
-            f"In {silent:,} of {show.counted(len(plans), 'region')} there is a single report: no report would improve "
-            "the matching there, so that agents reveal their region alone and spend nothing."
-        )
+@options.without("pairs")
+def limit(
+    agents: Path | None = None,
+    resources: Path | None = None,
+    *,
+    edge: str = "1000",
+    areas: str = "3",
+    epsilon: str = "1",
+    delta: float = 0.0,
+    crowds: options.Natural = CROWDS,
+    chosen: ProblemOptions,
+    seed: options.MaybeNatural = None,
+    data_seed: options.Natural = 0,
+    json: Path | None = None,
+) -> None:
+    """Bound how good any private method can be, with or without a centre, and prove it.
+
+    Parameters
+    ----------
+    agents:
+        The agents, as for match; a synthetic city unless given.
+    resources:
+        The resources, in the same form.
+    edge:
+        Edges of the square regions in metres, with commas.
+    epsilon:
+        Budgets with commas between them.
+    delta:
+        Failure probability that methods may have.
+    crowds:
+        Crowds drawn from the prior to estimate the expected optimum.
+
+    Notes
+    -----
+    bound:
+        No ε-PLDP method{delta}, interactive or centralised, loses less in expectation over agents that are drawn from
+        the public prior, when it is observed which agent holds which resource. gap: points between the bound and what
+        channels reach that meet capacity in expectation.
+    optimum:
+        The loss is against the expected full-information optimum, of which {crowds:,} drawn crowds give the lower end
+        of a {confidence:g} % confidence interval (optimum ±).
+    wide:
+        The solver stopped at a gap of {wide:.2f} points: the bound holds, but a sharper one may exist.
+
+    Examples
+    --------
+    Example: palmatch limit agents.csv vehicles.csv --edge 1000,2000 --epsilon 0.5,1,2 --json limit.json
+
+    Without files it is about a synthetic city, or with --domain papers about a synthetic conference.
+    palmatch.limit.check(row['certificate']) checks the proof of a row of the JSON without the solver.
+    """
+    show.check_outputs([agents, resources, *chosen.files], json=json)
+    budgets = options.numbers(epsilon, "--epsilon")
+    inputs = read_inputs(agents, resources, chosen, data_seed=data_seed)
+    rows, lines, crowd = [], [], ""
+    sizes = chosen.sizes(edge, areas)
+    for size in sizes:
+        problem = inputs.problem(size, seed)
+        with show.progress_bar(chosen.title(size)) as progress:
+            found = find_limit(problem, budgets, delta=delta, crowds=crowds, seed=seed, progress=progress)
+        crowd = crowd or show.size_of(problem, regions=len(sizes) == 1)
+        rows += limit_rows(found, chosen.named_size(size))
+        lines += [(chosen.title(size), *line) for line in _limit_lines(found)]
+    if show.write_json(json, {"confidence": CONFIDENCE, "seed": seed, "rows": rows}):
+        show.say(crowd)
+        names = ("regions", "ε", "loss % ≥", "welfare ≤", "optimum", "±", "gap", "seconds")
+        show.show_table(names, lines)
+        told = options.read_docstring(limit)[1]
+        show.say(told["bound"].format(delta=show.with_delta(delta)))
+        if crowds:
+            show.say(told["optimum"].format(crowds=crowds, confidence=100 * CONFIDENCE))
+        # Points that the solver should not leave between bound and reached.
+        if (wide := 100 * max(row["gap"] for row in rows)) > 0.2:
+            show.say(told["wide"].format(wide=wide))
 
 
-def _tell_actions(plans: tuple[RegionPlan, ...], settings: Settings) -> None:
-    show.say(
-        "The paper's rounds (`--method palma`, `--method published`): how many actions on the truth the budget buys; "
-        "after them an agent plays what its region's representative would. pure (δ = 0) and renyi "
-        f"(δ = {settings.delta:g}): on a usual course, each action at its own cost, the first pick included, for every "
-        "pair of possible agents; `palma` takes the better one. published: at the largest cost, the first pick not "
-        "counted, by the paper's accounting, which does not hold as written. select, back-off: the Rényi cost λD of "
-        f"either for the worst pair of possible agents, at order λ + 1 = {settings.order + 1:g}; worst ε: what the "
-        "published actions cost at most."
-    )
-    poor = sum(line.actions == 0 for line in plans)
-    if poor:
-        where = f"In {poor:,} of {show.counted(len(plans), 'region')}"
-        show.say(f"{where} the budget buys no action by the paper's accounting: the agents there play noise (ε = 0).")
-    show.say(
-        "Both tables are computed from public knowledge and may be published; an agent's own figures under `published` "
-        "may not."
-    )
+def _limit_lines(found: Limit) -> list[list[str]]:
+    known, optimum = found.optimum.crowds > 0, found.optimum
+    return [
+        [
+            f"{bound.epsilon:g}",
+            f"{100 * bound.loss:.2f}" if known else "-",
+            f"{bound.welfare:.3f}",
+            f"{optimum.mean:.3f}" if known else "-",
+            f"{optimum.mean - optimum.low:.3f}" if known else "-",
+            f"{100 * bound.gap:.2f}",
+            f"{bound.seconds:.1f}",
+        ]
+        for bound in found.bounds
+    ]
 
 
-def _public(settings: Settings) -> dict[str, object]:
-    return {
-        "epsilon": settings.epsilon,
-        "delta": settings.delta,
-        "order": settings.order,
-        "accountants": ["published", "pure", "renyi"],
-    }
+def limit_rows(found: Limit, size: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the limit as plain data: a row for each ε, in the form of a comparison's rows and with its certificate."""
+    return [
+        {"method": LIMIT}
+        | size
+        | show.pick(bound, "epsilon delta certified reached gap")
+        | {
+            "runs": found.optimum.crowds,
+            "loss_mean": bound.loss,
+            "welfare_at_most": bound.welfare,
+            "optimum": asdict(found.optimum),
+            "seconds_mean": bound.seconds,
+            "prices": bound.prices.tolist(),
+            "certificate": to_json(bound.certificate),
+        }
+        for bound in found.bounds
+    ]

@@ -31,7 +31,7 @@ from rich.text import Text
 
 from palmatch.atomic import make_folder, write_atomic
 from palmatch.errors import InputError, MeaninglessSetting
-from palmatch.report.phrases import counted as counted
+from palmatch.report.words import counted as counted
 
 if TYPE_CHECKING:
     # Their records alone: what computes them takes longer to load than most subcommands to run.
@@ -39,30 +39,15 @@ if TYPE_CHECKING:
     from palmatch.methods import StageProgress
     from palmatch.problem import Problem
 
-WIDTH = 80
-_NARROWEST = 20
-
 # How to spell what an output without these letters cannot show.
-_SPELT = {
-    "α": "alpha",
-    "γ": "gamma",
-    "δ": "delta",
-    "ε": "eps",
-    "ζ": "zeta",
-    "λ": "lambda",
-    "φ": "phi",
-    "é": "e",
-    "√": "sqrt",
-    "±": "+-",
-    "×": "x",
-    "≤": "<=",
-    "µ": "u",
-    "°": " degrees",
-    "\N{EM DASH}": "-",
-    "\N{EN DASH}": "-",
-    "\N{HORIZONTAL ELLIPSIS}": "...",
-    "\N{NO-BREAK SPACE}": " ",
-}
+_SPELT = {"±": "+-", "≤": "<=", "°": " degrees", "\N{HORIZONTAL ELLIPSIS}": "...", "\N{NO-BREAK SPACE}": " "}
+_SPELT |= dict(
+    zip(
+        "αγδεζλφé√×µ—–",
+        ["alpha", "gamma", "delta", "eps", "zeta", "lambda", "phi", "e", "sqrt", "x", "u", "-", "-"],
+        strict=True,
+    )
+)
 
 # What commands say below figures that are computed from the truth.
 FROM_THE_TRUTH = "Not to be published: welfare, losses and fairness are computed from the agents' true utilities."
@@ -101,12 +86,6 @@ def _spell(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("palmatch", _spell)
 
 
-def _spelt(text: str) -> str:
-    """Return a text as the output will show it, so that lines can be laid out with it."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    return text.encode(encoding, errors="palmatch").decode(encoding)
-
-
 @contextmanager
 def prepare_streams() -> Iterator[None]:
     """Let both streams show anything, give a closed output a place to go, and show our warnings as one line each."""
@@ -119,33 +98,29 @@ def prepare_streams() -> Iterator[None]:
     with warnings.catch_warnings():
         told: set[str] = set()
 
-        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+        def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
             if not issubclass(category, MeaninglessSetting):
-                usual(message, category, *rest, **more)
+                usual(message, category, *where)
             elif str(message) not in told:
                 told.add(str(message))
                 sys.stderr.write(f"palmatch: warning: {message}\n")
 
         usual = warnings.showwarning
         warnings.simplefilter("always", MeaninglessSetting)
-        warnings.showwarning = show
+        warnings.showwarning = show  # type: ignore[assignment]  # called by place
         yield
 
 
-def width() -> int:
-    """Return how wide results may be: what COLUMNS says, or 80, or a narrower terminal."""
-    told = os.environ.get("COLUMNS", "")
-    if told.isdecimal() and int(told) >= _NARROWEST:
-        return int(told)
-    return min(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
-
-
 def _console() -> Console:
-    """Return the console for results: plain where it is no terminal."""
-    stream = sys.stderr if _output.to_stderr else sys.stdout
+    """Return the console for results, as wide as COLUMNS says, or 80, or a narrower terminal; plain elsewhere."""
+    told = os.environ.get("COLUMNS", "")
+    if told.isdecimal() and int(told) >= 20:
+        width = int(told)
+    else:
+        width = min(80, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 80
     return Console(
-        file=stream,
-        width=width(),
+        file=sys.stderr if _output.to_stderr else sys.stdout,
+        width=width,
         highlight=False,
         markup=False,
         emoji=False,
@@ -154,12 +129,19 @@ def _console() -> Console:
     )
 
 
+def _spelt(text: str) -> str:
+    """Return a text as the output will show it, so that lines can be laid out with it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.encode(encoding, errors="palmatch").decode(encoding)
+
+
 def say(text: str = "", *, indent: str = "") -> None:
     """Print a line of results, folded to the width; further lines are indented."""
-    lines = textwrap.fill(
-        _spelt(text), width(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    console = _console()
+    folded = textwrap.fill(
+        _spelt(text), console.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
-    _console().print(lines)
+    console.print(folded)
 
 
 def show_table(names: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> None:
@@ -176,7 +158,8 @@ def show_table(names: Sequence[str], rows: Iterable[Sequence[str]], *, left: int
 @contextmanager
 def progress_bar(title: str) -> Iterator[StageProgress]:
     """Show progress on the standard error while something runs; silent where that is no terminal."""
-    announce_compiling()
+    if sys.stderr.isatty():
+        announce_compiling()
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
@@ -201,13 +184,17 @@ def progress_bar(title: str) -> Iterator[StageProgress]:
 
 
 def announce_compiling() -> None:
-    """Say on a terminal that the first run on a machine takes longer, and why."""
+    """Say that the first run on a machine takes longer, and why."""
     kept = os.environ.get("NUMBA_CACHE_DIR")
     folder = Path(kept) if kept else Path(__file__).parents[1]
-    wanted = sys.stderr.isatty() and not _output.quiet and not _output.compiling
-    if wanted and next(folder.rglob("*.nbi"), None) is None:
+    if not (_output.quiet or _output.compiling) and next(folder.rglob("*.nbi"), None) is None:
         _output.compiling = True
         sys.stderr.write("palmatch: compiling kernels for the first time; this takes up to a minute, once.\n")
+
+
+def pick(record: Any, names: str) -> dict[str, Any]:
+    """Return attributes of a record by their names, which have spaces between them: for JSON."""
+    return {name: getattr(record, name) for name in names.split()}
 
 
 def say_seeded(seed: int | None) -> None:
@@ -216,7 +203,7 @@ def say_seeded(seed: int | None) -> None:
         say(f"A simulation: all draws follow from --seed {seed}, and protect no agent.")
 
 
-def say_notes(*problems: Problem) -> None:
+def say_notes(problems: Sequence[Problem]) -> None:
     """Print what problems note: about public records, and, not to be published, about what their agents truly are."""
     for note in dict.fromkeys(note for problem in problems for note in problem.public_notes):
         say(f"Note: {note}")
@@ -224,17 +211,14 @@ def say_notes(*problems: Problem) -> None:
         say(f"Not to be published: {note}")
 
 
-def size_of(problem: Problem) -> str:
+def size_of(problem: Problem, *, regions: bool = True) -> str:
     """Return one line about a problem."""
-    regions = len(problem.regions)
-    return f"{sides_of(problem)}, {counted(regions, 'region')} with agents in {'them' if regions != 1 else 'it'}"
-
-
-def sides_of(problem: Problem) -> str:
-    """Return how many agents and resources there are."""
     if problem.pairs:
-        return f"{counted(problem.agents, 'agent')} to be matched with each other"
-    return f"{counted(problem.agents, 'agent')}, {counted(problem.resources, 'resource')}"
+        sides = f"{counted(problem.agents, 'agent')} to be matched with each other"
+    else:
+        sides = f"{counted(problem.agents, 'agent')}, {counted(problem.resources, 'resource')}"
+    many = len(problem.regions)
+    return f"{sides}, {counted(many, 'region')} with agents in {'them' if many != 1 else 'it'}" if regions else sides
 
 
 def with_delta(delta: float) -> str:
@@ -285,29 +269,36 @@ def _finite(value: Any) -> Any:
 
 # --- where results go ---------------------------------------------------------------------------------------------
 
-# What a file of pairs may be called.
-_KINDS = (".csv", ".parquet")
-
 
 def check_outputs(
-    *read: Path | None,
+    read: Iterable[Path | None] = (),
+    *,
     out: Path | None = None,
     json: Path | None = None,
-    kinds: tuple[str, ...] = _KINDS,
+    kinds: tuple[str, ...] = (".csv", ".parquet"),
     name: str = "--out",
 ) -> None:
     """Refuse an --out, or what it is called, or --json that cannot be a file, or that is one of those that are read."""
     if str(out) == str(json) == "-":
         raise InputError(f"Only one of {name} and --json can be -, the standard output; give the other one by name.")
-    out, json = (None if str(path) == "-" else path for path in (out, json))
-    if out is not None and out.suffix.lower() not in kinds:
+    asked = {name: out, "--json": json}
+    written = {option: path for option, path in asked.items() if path is not None and str(path) != "-"}
+    if name in written and written[name].suffix.lower() not in kinds:
         raise InputError(f"Expected a file that ends in {' or '.join(kinds)}, got {name} {out}; choose another name.")
-    written = {name: out, "--json": json}
     for option, path in written.items():
-        if path is not None:
-            _check(option, path, [source for source in read if source is not None and str(source) != "-"])
-    if out is not None and json is not None and _same(out, json):
+        if path.is_dir():
+            raise InputError(f"{path} is a directory, expected the name of a file; choose another {option}.")
+        if not path.parent.is_dir():
+            raise InputError(f"{path} cannot be written: the folder {path.parent} does not exist; create it first.")
+        if any(is_same(path, source) for source in read if source is not None):
+            raise InputError(f"{path} is read and would be written over; choose another {option}.")
+    if len(written) == 2 and is_same(*written.values()):
         raise InputError(f"Expected two files, got {out} for both {name} and --json; choose another name for one.")
+
+
+def is_same(one: Path, other: Path) -> bool:
+    """Return whether two paths name one file; one that is not there yet has no identity but its name."""
+    return one.samefile(other) if one.exists() and other.exists() else one.resolve() == other.resolve()
 
 
 def folder_for(out: Path) -> Path:
@@ -317,18 +308,3 @@ def folder_for(out: Path) -> Path:
             return out
     except OSError as error:
         raise InputError(f"{out}: cannot be written to ({error.strerror}); choose another --out.") from None
-
-
-def _check(option: str, path: Path, read: list[Path]) -> None:
-    if path.is_dir():
-        raise InputError(f"{path} is a directory, expected the name of a file; choose another {option}.")
-    if not path.parent.is_dir():
-        raise InputError(f"{path} cannot be written: the folder {path.parent} does not exist; create it first.")
-    for source in read:
-        if _same(path, source):
-            raise InputError(f"{path} is read and would be written over; choose another {option}.")
-
-
-def _same(one: Path, other: Path) -> bool:
-    # A file that is not there yet has no identity but its name.
-    return one.samefile(other) if one.exists() and other.exists() else one.resolve() == other.resolve()

@@ -8,55 +8,58 @@ from typing import Annotated
 import typer
 
 from palmatch.cli import options, show
-from palmatch.cli.options import option
-from palmatch.cli.show import check_outputs
 from palmatch.data.files import identifiers, read_sheet, with_header, write_rows
 from palmatch.data.scores import MATRIX_SUFFIX, Scores, read_scores
 from palmatch.errors import InputError
 from palmatch.studies.archive import Derived, from_scores, from_taxonomy, is_taxonomy, named_source, topics_of
 
-HELP = "Derive regions and possible types of reviewers from public records, never from the agents to be matched."
-EXAMPLES = (
-    "Example: palmatch types papers.csv --from last_year.csv --archive-papers last_papers.csv --regions 4 "
-    "--out types.csv --users-out regions.csv\n\n"
-    "Example: palmatch types papers.csv --from taxonomy.csv --out types.csv"
-)
 
-_PUBLIC = "Public records"
-
-
-def command(
+def types(
+    papers: Path,
     *,
-    papers: Annotated[
-        Path, typer.Argument(help="The papers to be matched: id, and topic (semicolons between several).")
-    ],
-    source: Annotated[
-        Path,
-        option(
-            "--from",
-            "Public records: scores `paper,user,score` without a header, or a taxonomy with topic, parent.",
-            _PUBLIC,
-        ),
-    ],
-    out: Annotated[Path, option("--out", "Where types go: .csv or .parquet, for match --types.")],
-    archive_papers: Annotated[
-        Path | None, option("--archive-papers", "The archive's own papers, if they are others: id and topic.", _PUBLIC)
-    ] = None,
-    regions: Annotated[int, option("--regions", "How many regions an archive makes.", _PUBLIC, min=1)] = 1,
-    most_types: Annotated[int, option("--types", "Most types of a region of an archive.", _PUBLIC, min=1)] = 64,
-    bounds: options.ScoreRange = "0,1",
-    users_out: Annotated[
-        Path | None, option("--users-out", "Where the regions of the archive's users go: user, region.")
-    ] = None,
+    source: Annotated[Path, typer.Option("--from")],
+    out: Path,
+    archive_papers: Path | None = None,
+    regions: options.Positive = 1,
+    most_types: Annotated[int, typer.Option("--types", min=1)] = 64,
+    score_range: str = "0,1",
+    users_out: Path | None = None,
 ) -> None:
-    """Derive regions and possible types."""
-    check_outputs(papers, source, archive_papers, out=out)
+    """Derive regions and possible types of reviewers from public records, never from the agents to be matched.
+
+    Parameters
+    ----------
+    papers:
+        The papers to be matched: id, and topic (semicolons between several).
+    source:
+        Public records: scores `paper,user,score` without a header, or a taxonomy with topic, parent.
+    out:
+        Where types go: .csv or .parquet, for match --types.
+    archive_papers:
+        The archive's own papers, if they are others: id and topic.
+    regions:
+        How many regions an archive makes.
+    most_types:
+        Most types of a region of an archive.
+    score_range:
+        The smallest and largest score that there may be.
+    users_out:
+        Where the regions of the archive's users go: user, region.
+
+    Examples
+    --------
+    Example: palmatch types papers.csv --from last_year.csv --archive-papers last_papers.csv --regions 4
+    --out types.csv --users-out regions.csv
+
+    Example: palmatch types papers.csv --from taxonomy.csv --out types.csv
+    """
+    show.check_outputs([papers, source, archive_papers], out=out)
     if users_out is not None:
-        check_outputs(papers, source, archive_papers, out, out=users_out)
+        show.check_outputs([papers, source, archive_papers, out], out=users_out)
     sheet = read_sheet(papers)
     ids, topics = identifiers(sheet), topics_of(sheet)
     derived, archive = _derived(
-        papers, source, archive_papers, ids, topics, regions, most_types, options.score_range(bounds)
+        papers, source, archive_papers, ids, topics, regions, most_types, options.score_range(score_range)
     )
     if users_out is not None and not derived.region_of:
         raise InputError("--users-out goes with an archive of scores: a taxonomy has no users.")

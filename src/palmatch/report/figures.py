@@ -1,21 +1,23 @@
-"""The figures of a comparison: pairs on the map, what was lost, what was spent, how fast it went.
+"""The figures of comparisons, audits and days: pairs on the map, what was lost, what was spent, how fast it went.
 
 Each function takes records and returns a figure of its own; `save` writes one as the same bytes every time. Nothing
-here is computed that a study should have computed, and nothing touches pyplot's shared state.
+here is computed that a study should have computed, and nothing touches pyplot's shared state. A figure that may be
+published is given public rows only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 from numpy.typing import ArrayLike
 
 from palmatch.domains.mobility import City, Square
@@ -23,7 +25,7 @@ from palmatch.errors import InputError
 from palmatch.matching import Matching
 from palmatch.methods import METHODS
 from palmatch.problem import FloatArray, IntArray, Problem
-from palmatch.report.phrases import counted, percent
+from palmatch.report.results import Words, loss_in_words
 from palmatch.report.style import (
     AGENT,
     ALARM,
@@ -34,6 +36,7 @@ from palmatch.report.style import (
     MARGIN,
     NARROW,
     PAPER,
+    PRIVATE,
     REGION,
     REGION_EDGE,
     RESOURCE,
@@ -42,7 +45,6 @@ from palmatch.report.style import (
     Kind,
     canvas,
     dashes_of,
-    epsilon_bars,
     kind_handles,
     kind_of,
     legend_above,
@@ -52,13 +54,15 @@ from palmatch.report.style import (
     panels,
     styled,
 )
-from palmatch.report.units import Words, loss_in_words
+from palmatch.report.words import counted, percent
+from palmatch.studies.blackbox import Attack
 from palmatch.studies.compare import Comparison, Row, Run, all_epsilons, lost_at
 from palmatch.studies.fairness import Fairness
 from palmatch.studies.limit import LIMIT
 
 _LARGEST_MAP, _SMALLEST_MAP = (4.6, 7.2), (3.1, 1.6)  # inches: width, height
 _ROW = 0.42  # inches for one method among the bars
+_CROWDED = 1500  # regions beyond which their representatives are not drawn
 
 
 @styled
@@ -78,23 +82,52 @@ def match_map(
     around = places.shore if matching is None else places.vehicles
     framed = np.vstack((places.agents, places.corners.reshape(-1, 2), around))
     origin, extent = framed.min(axis=0), np.ptp(framed, axis=0)
-    seen = places.seen_from(origin)
+    seen = Places(places.agents - origin, places.vehicles - origin, places.corners - origin, places.shore - origin)
     if matching is None:
         title, told, without = "Regions on the map", _regions_in_words(seen, extent, name), 0
     else:
         without = len(matching.resource_of) - matching.matched
-        ways = _ways(seen.agents, seen.vehicles, matching.resource_of)
-        title, told = f"Matched pairs: {matching.method}", _pairs_in_words(len(seen.agents), without, ways)
-    figure, axes = _map_canvas(extent, title, told, without=without)
-    draw_land(axes, seen.shore)
-    _draw_regions(axes, seen.corners, crowded=len(seen.corners) > 1500)
+        title = f"Matched pairs: {matching.method}"
+        told = _pairs_in_words(len(seen.agents), without, _ways(seen.agents, seen.vehicles, matching.resource_of))
+    scale = min(_LARGEST_MAP[0] / extent[0], _LARGEST_MAP[1] / extent[1])
+    plot = (max(scale * extent[0], _SMALLEST_MAP[0]), max(scale * extent[1], _SMALLEST_MAP[1]))
+    handles = [
+        _mark("o", AGENT, "an agent"),
+        _mark("o", RESOURCE, "a vehicle"),
+        *([_mark("x", ALARM, "goes without")] if without else []),
+        _mark("s", REGION, "a region with agents in it", mec=SHORE, mew=0.5, ms=7),
+        _mark("+", FAINT_INK, "its representative", mew=0.8),
+    ]
+    figure, axes = canvas(title, told, plot=plot, left=0.5, legend=0.02 + 0.17 * (3 if without else 2))
+    legend_above(figure, axes, handles, columns=2)
+    if len(seen.shore):
+        land = PolyCollection([seen.shore], facecolors=LAND, edgecolors=SHORE, linewidths=0.8, zorder=1)
+        axes.add_collection(land)
+    squares = PolyCollection(list(seen.corners), facecolors=REGION, edgecolors=REGION_EDGE, linewidths=0.7, zorder=2)
+    squares.set_alpha(0.85)
+    axes.add_collection(squares)
+    if len(seen.corners) <= _CROWDED:
+        axes.plot(*seen.corners.mean(axis=1).T, ls="", marker="+", ms=3.5, mew=0.6, color=FAINT_INK, zorder=3)
     if matching is None:
         for points, colour, order in ((seen.vehicles, RESOURCE, 5), (seen.agents, AGENT, 6)):
             axes.plot(*points.T, ls="", marker="o", ms=3.2, color=colour, mec="white", mew=0.3, zorder=order)
     else:
         _draw_pairs(axes, seen.agents, seen.vehicles, matching.resource_of)
-    map_axes(axes, extent)
+    # Both axes have the same number of kilometres an inch, with the places in the middle and a margin around.
+    box = np.asarray(axes.get_position().size) * figure.get_size_inches()
+    half = 0.515 * float((extent / box).max()) * box
+    low, high = extent / 2 - half, extent / 2 + half
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+    axes.set(xlabel="kilometres to the east", ylabel="kilometres to the north")
+    axes.grid(False)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=10, steps=[1, 2, 5, 10]))
     return figure
+
+
+def _mark(marker: str, colour: str, words: str, *, ms: float = 4.5, mec: str = "auto", mew: float = 1.0) -> Line2D:
+    """Return a legend's entry for a place."""
+    return Line2D([], [], ls="", marker=marker, ms=ms, color=colour, mec=mec, mew=mew, label=words)
 
 
 def _ways(agents: FloatArray, vehicles: FloatArray, resource_of: IntArray) -> FloatArray:
@@ -102,21 +135,6 @@ def _ways(agents: FloatArray, vehicles: FloatArray, resource_of: IntArray) -> Fl
     matched = resource_of >= 0
     apart: FloatArray = np.abs(agents[matched] - vehicles[resource_of[matched]]).sum(axis=1)
     return apart
-
-
-def _map_canvas(extent: FloatArray, title: str, told: str, *, without: int) -> tuple[Figure, Axes]:
-    scale = min(_LARGEST_MAP[0] / extent[0], _LARGEST_MAP[1] / extent[1])
-    plot = (max(scale * extent[0], _SMALLEST_MAP[0]), max(scale * extent[1], _SMALLEST_MAP[1]))
-    handles = [
-        dot(AGENT, "an agent"),
-        dot(RESOURCE, "a vehicle"),
-        *([Line2D([], [], ls="", marker="x", ms=5, mew=1.4, color=ALARM, label="goes without")] if without else []),
-        Line2D([], [], ls="", marker="s", ms=7, mfc=REGION, mec=SHORE, mew=0.5, label="a region with agents in it"),
-        Line2D([], [], ls="", marker="+", ms=5, mew=0.8, color=FAINT_INK, label="its representative"),
-    ]
-    figure, axes = canvas(title, told, plot=plot, left=0.5, legend=0.02 + 0.17 * (3 if without else 2))
-    legend_above(figure, axes, handles, columns=2)
-    return figure, axes
 
 
 def _regions_in_words(seen: Places, extent: FloatArray, name: str) -> str:
@@ -137,15 +155,6 @@ def _pairs_in_words(agents: int, without: int, ways: FloatArray) -> str:
     if len(ways) == 1:
         return f"{count}; the vehicle is {ways[0]:.2g} km away{gone}"
     return f"{count}; half of the vehicles within {np.median(ways):.2g} km, the farthest {ways.max():.2g} km away{gone}"
-
-
-def _draw_regions(axes: Axes, corners: FloatArray, *, crowded: bool) -> None:
-    squares = PolyCollection(list(corners), facecolors=REGION, edgecolors=REGION_EDGE, linewidths=0.7, zorder=2)
-    squares.set_alpha(0.85)
-    axes.add_collection(squares)
-    if not crowded:
-        middle = corners.mean(axis=1)
-        axes.plot(*middle.T, ls="", marker="+", ms=3.5, mew=0.6, color=FAINT_INK, zorder=3)
 
 
 def _draw_pairs(axes: Axes, agents: FloatArray, vehicles: FloatArray, resource_of: IntArray) -> None:
@@ -185,12 +194,11 @@ def loss_bars(rows: Sequence[Row]) -> Figure:
         _bar(axes, row, kind, place)
         if row.method == LIMIT:
             axes.axvline(100 * row.loss_mean, color=INK, lw=1.1, ls=(0, (4, 2)), zorder=1.5)
-    axes.set_xlim(0, 1.24 * reach)
-    axes.set_ylim(len(ranked) - 0.5, -0.5)
+    axes.set(
+        xlim=(0, 1.24 * reach), ylim=(len(ranked) - 0.5, -0.5), xlabel="welfare lost (% of the optimum)", yticks=[]
+    )
     axes.grid(False)
-    axes.yaxis.set_major_locator(NullLocator())
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
-    axes.set_xlabel("welfare lost (% of the optimum)")
     return figure
 
 
@@ -229,7 +237,7 @@ def epsilon_histogram(runs: Sequence[Run], budget: float) -> Figure:
 @styled
 def epsilon_histograms(shown: Sequence[tuple[str, FloatArray]], *, told: str, budget: float, kind: Kind) -> Figure:
     """Draw what the matching cost each agent of each run, with the median and the budget, a panel for each name."""
-    columns = min(2, len(shown))
+    columns, highest = min(2, len(shown)), 0.0
     figure, places = panels(
         "What it cost each agent in ε",
         f"{told}; dashed: the budget {budget:g}",
@@ -238,21 +246,23 @@ def epsilon_histograms(shown: Sequence[tuple[str, FloatArray]], *, told: str, bu
         height=1.4,
     )
     for number, (axes, (name, values)) in enumerate(zip(places, shown, strict=True)):
-        epsilon_bars(axes, values, budget, kind.colour)
+        reach = max(budget, float(values.max())) or 1.0
+        weights = np.full(len(values), 100 / len(values))
+        bins = list(np.linspace(0, reach, 41))
+        heights, _, _ = axes.hist(values, bins=bins, weights=weights, color=kind.colour, rwidth=0.88, zorder=2)
+        highest = max(highest, float(np.max(heights)))
         axes.axvline(float(np.median(values)), color=INK, lw=1.0, zorder=3)
         axes.axvline(budget, color=INK, lw=1.0, ls=(0, (4, 2)), zorder=3)
         axes.set_title(f"{name}: median {np.median(values):.2f}", loc="left", size=9.0, color=INK)
+        axes.set(xlim=(0, 1.02 * reach), ylabel="" if number % columns else "agents (%)")
+        axes.grid(False, axis="x")
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.sharey(places[0])
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.tick_params(labelleft=number % columns == 0)
-        if number % columns == 0:
-            axes.set_ylabel("agents (%)")
         if number + columns >= len(shown):
             axes.set_xlabel("ε of an agent at the end")
-    # Shared axes do not grow by themselves with the highest panel.
-    heights = [patch.get_height() for axes in places for patch in axes.patches if isinstance(patch, Rectangle)]
-    places[0].set_ylim(0, 1.05 * max(heights))
+    for axes in places:
+        axes.set_ylim(0, 1.05 * highest)
     return figure
 
 
@@ -279,13 +289,10 @@ def rounds_curve(matchings: Mapping[str, Matching]) -> Figure:
             np.append(steps, longest), np.append(share, 100), where="post", label=_speed(method, ends[method]),
             color=kind.colour, ls=dashes, lw=1.6, zorder=3 - KINDS.index(kind) / 10,
         )  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_xlim(0.93, longest)
-    axes.set_ylim(0, 102)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    legend_above(figure, axes, axes.get_lines(), columns=1, sample=2.4)
+    axes.set(xscale="log", xlim=(0.93, longest), ylim=(0, 102), ylabel="agents done (%)")
     axes.set_xlabel("step (each agent does one thing a step; logarithmic)")
-    axes.set_ylabel("agents done (%)")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    legend_above(figure, axes, axes.get_lines(), columns=1, sample=2.4)
     return figure
 
 
@@ -319,11 +326,9 @@ def served_curves(found: Mapping[str, Fairness], words: Words) -> Figure:
             label = f"{method}, {names[1]}: worst {side.least:.2f}, Gini {side.gini:.2f}"
             share = np.linspace(0, 100, len(side.curve))
             axes.plot(share, side.curve, color=kind.colour, ls=dashes, lw=1.6, label=label)
-    axes.set_xlim(0, 100)
+    axes.set(xlim=(0, 100), xlabel="share of all, the worst served first (%)", ylabel="utility")
     axes.set_ylim(bottom=0)
     legend_above(figure, axes, axes.get_lines(), columns=1, sample=2.4)
-    axes.set_xlabel("share of all, the worst served first (%)")
-    axes.set_ylabel("utility")
     return figure
 
 
@@ -352,10 +357,6 @@ class Places:
     corners: FloatArray
     shore: FloatArray
 
-    def seen_from(self, origin: FloatArray) -> Places:
-        """Return the same places, counted from another origin."""
-        return Places(*(part - origin for part in (self.agents, self.vehicles, self.corners, self.shore)))
-
 
 def places_of(problem: Problem, outline: ArrayLike | None) -> Places:
     """Return the places of a problem on a map; `outline` is (latitude, longitude) of the corners of a shore."""
@@ -372,31 +373,6 @@ def places_of(problem: Problem, outline: ArrayLike | None) -> Places:
         corners=(lower[:, None, :] + edges[:, None, None] * _UNIT) / 1000,
         shore=shore / 1000,
     )
-
-
-def draw_land(axes: Axes, shore: FloatArray) -> None:
-    """Draw the land beneath everything else, if there is any."""
-    if len(shore):
-        axes.add_collection(PolyCollection([shore], facecolors=LAND, edgecolors=SHORE, linewidths=0.8, zorder=1))
-
-
-def map_axes(axes: Axes, extent: FloatArray) -> None:
-    """Give both axes the same number of kilometres an inch, with the places in the middle and a margin around."""
-    box = np.asarray(axes.get_position().size) * axes.figure.get_figure(root=True).get_size_inches()
-    half = 0.515 * float((extent / box).max()) * box
-    axes.set_xlim(extent[0] / 2 - half[0], extent[0] / 2 + half[0])
-    axes.set_ylim(extent[1] / 2 - half[1], extent[1] / 2 + half[1])
-    axes.set_aspect("equal")
-    axes.grid(False)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=10, steps=[1, 2, 5, 10]))
-    axes.set_xlabel("kilometres to the east")
-    axes.set_ylabel("kilometres to the north")
-
-
-def dot(colour: str, words: str) -> Line2D:
-    """Return a legend's entry for a place."""
-    return Line2D([], [], ls="", marker="o", ms=4.5, color=colour, label=words)
 
 
 # --- over budgets ---------------------------------------------------------------------------------------
@@ -435,7 +411,10 @@ def frontier_figure(found: Comparison, where: str) -> Figure:
         legend=0.04 + 0.17 * len(handles),
     )
     legend_above(figure, axes, handles, columns=1, sample=1.8)
-    _budget_axis(axes, epsilons)
+    axes.set(xscale="log", xlim=(epsilons[0] / 1.12, epsilons[-1] * 1.12), ylabel="welfare lost (% of the optimum)")
+    axes.set_xticks(list(epsilons), [f"{epsilon:g}" for epsilon in epsilons])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("budget ε (logarithmic; more is less private)")
     # A flat line holds for any budget and has no points.
     for method in (method for method in lines if not METHODS.find(method).spends):
         _draw(axes, lines[method], kinds[method], "")
@@ -448,8 +427,6 @@ def frontier_figure(found: Comparison, where: str) -> Figure:
         _forbid(axes, epsilons, limits)
         ends.append((LIMIT, axes.get_xlim()[1], 100 * limits[-1].loss_mean))
     name_ends(axes, ends)
-    axes.set_xlabel("budget ε (logarithmic; more is less private)")
-    axes.set_ylabel("welfare lost (% of the optimum)")
     return figure
 
 
@@ -472,14 +449,6 @@ def _forbid(axes: Axes, epsilons: tuple[float, ...], rows: tuple[Row, ...]) -> N
     )  # fmt: skip
 
 
-def _budget_axis(axes: Axes, epsilons: tuple[float, ...]) -> None:
-    axes.set_xscale("log")
-    axes.set_xlim(epsilons[0] / 1.12, epsilons[-1] * 1.12)
-    axes.xaxis.set_major_locator(FixedLocator(list(epsilons)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
 def _draw(axes: Axes, rows: tuple[Row, ...], kind: Kind, marker: str) -> None:
     """Draw a method's losses with their spread; without a marker it is the same at any budget."""
     mean, spread = (100 * np.array([getattr(row, name) for row in rows]) for name in ("loss_mean", "loss_sd"))
@@ -493,3 +462,180 @@ def _draw(axes: Axes, rows: tuple[Row, ...], kind: Kind, marker: str) -> None:
         places, mean, color=kind.colour, ls=style, lw=1.7, marker=marker, ms=4.5, label=rows[0].method,
         zorder=3 if marker else 2.5,
     )  # fmt: skip
+
+
+# --- an audit -------------------------------------------------------------------------------------------
+
+_EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
+_DOUBT = 0.05  # the chance that a true curve leaves its band
+_WIDE = 0.08  # a band of more than this to either side hides whether a guarantee holds
+
+
+@styled
+def roc_curves(attacks: Sequence[Attack]) -> Figure:
+    """Draw how often each test is right against how often it is wrong, and what the guarantee allows."""
+    claimed, delta = attacks[0].claimed, attacks[0].delta
+    size = 3.4
+    figure, axes = canvas(
+        "How well two types are told apart",
+        _told_apart(attacks[0]),
+        plot=(size, size),
+        left=0.6,
+        right=WIDTH - 0.6 - size,
+        legend=0.02 + 0.17 * (len(attacks) + 1),
+    )
+    _draw_guarantee(axes, claimed, delta)
+    axes.plot([0, 1], [0, 1], color=FAINT_INK, lw=0.8, ls=(0, (2, 2)), label="guessing")
+    for attack, dashes in zip(attacks, dashes_of([PRIVATE] * len(attacks)), strict=True):
+        wrong, right = _roc(attack)
+        colour = ALARM if attack.broken else PRIVATE.colour
+        axes.fill(*_band(wrong, right, _margin(attack)), color=colour, alpha=0.1, lw=0, zorder=2)
+        label = f"{attack.crowd}: {attack.verdict}"
+        axes.plot(wrong, right, color=colour, ls=dashes, lw=1.5, label=label, zorder=3)
+    legend_above(figure, axes, axes.get_lines(), columns=1, sample=2.4)
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    axes.set(xlabel="said to be the first type, and is not", ylabel="said to be the first type, and is")
+    return figure
+
+
+def _told_apart(attack: Attack) -> str:
+    games = counted(len(attack.first), "measured game")
+    unsure = "; with so few games it may well lie outside by chance" if _margin(attack) > _WIDE else ""
+    return (
+        f"the best test found in region {attack.region}, over {games} with either type; outlined is what "
+        f"ε{_EQUALS}{attack.claimed:g}, δ{_EQUALS}{attack.delta:g} allows; a line is off by no more than the band "
+        f"around it (confidence 95 %){unsure}"
+    )
+
+
+def _margin(attack: Attack) -> float:
+    """Return by how much no rate of either type is off, at any threshold, but for a chance of `_DOUBT`.
+
+    This is the inequality of Dvoretzky, Kiefer, Wolfowitz and Massart, for two distributions at once.
+    """
+    return float(np.sqrt(np.log(4 / _DOUBT) / (2 * min(len(attack.first), len(attack.second)))))
+
+
+def _band(wrong: FloatArray, right: FloatArray, margin: float) -> tuple[FloatArray, FloatArray]:
+    """Return the outline of all curves that are off by up to a margin both ways."""
+    upper = np.clip((wrong - margin, right + margin), 0, 1)
+    lower = np.clip((wrong + margin, right - margin), 0, 1)
+    # Each margin moves a curve's ends into the frame; every curve goes from no alarm to nothing but alarms.
+    above = np.column_stack(([0, 0], upper, [1, 1]))
+    below = np.column_stack(([0, 0], lower, [1, 1]))
+    outline = np.hstack((above, below[:, ::-1]))
+    return outline[0], outline[1]
+
+
+def _draw_guarantee(axes: Axes, epsilon: float, delta: float) -> None:
+    """Shade the rates that (ε, δ) allows, on both sides of guessing."""
+    wrong = np.linspace(0, 1, 401)
+    growth = np.exp(min(epsilon, 700.0))
+    high = np.minimum(np.minimum(growth * wrong + delta, 1.0), 1 - (1 - delta - wrong) / growth)
+    low = np.maximum(np.maximum((wrong - delta) / growth, 0.0), 1 - growth * (1 - wrong) - delta)
+    # Outlined, so that it can be seen through the bands of few games.
+    axes.fill_between(wrong, np.clip(low, 0, 1), np.clip(high, 0, 1), facecolor=REGION, edgecolor=INK, lw=0.8, zorder=1)
+
+
+def _roc(attack: Attack) -> tuple[FloatArray, FloatArray]:
+    """Return the rates of wrong and of right alarms over all thresholds."""
+    thresholds = np.unique(np.concatenate((attack.first, attack.second)))[::-1]
+    first, second = np.sort(attack.first), np.sort(attack.second)
+    right = 1 - np.searchsorted(first, thresholds, side="left") / len(first)
+    wrong = 1 - np.searchsorted(second, thresholds, side="left") / len(second)
+    return np.concatenate(([0.0], wrong)), np.concatenate(([0.0], right))
+
+
+# --- a day ----------------------------------------------------------------------------------------------
+
+
+# Points on a curve, whatever the length of the day; and hours between the marks of the axis.
+_POINTS = 144
+_TICKS = (1 / 12, 1 / 6, 1 / 4, 1 / 2, 1, 2, 3)
+
+
+@styled
+def day_figure(
+    batches: pl.DataFrame, agents: pl.DataFrame, told: dict[str, Any], true: dict[str, Any] | None = None
+) -> Figure:
+    """Draw a day: requests, free vehicles, and by when agents are picked up; this may be published.
+
+    With `true`, which is what the columns `welfare`, `optimum` and `picked_up` come to, the day as it truly was, with
+    the loss against each batch's optimum: not to be published.
+    """
+    plan, epsilon, waiting = told["plan"], told["guarantee"]["epsilon"], told["waiting_at_the_end"]
+    title = ("A day " if plan["end"] - plan["start"] == 86400 else "A part of a day ") + (
+        "in a synthetic city" if told["made_up"] else f"of taxis: {told['date']}"
+    )
+    if true is not None and true["loss"] is not None:
+        title += f", {percent(true['loss'])} below the optimum"
+    bound = f"ε = {epsilon:g} an agent over the day" if np.isfinite(epsilon) else "no privacy"
+    subtitle = "Not to be published. " if true is not None else ""
+    subtitle += (
+        f"{plan['method']}, {bound}{', a simulation' * told['simulation']}; {counted(told['asked'], 'request')} in "
+        f"{counted(told['batches'], 'batch', 'batches')} of {plan['batch_seconds']:g}\N{NO-BREAK SPACE}s, "
+        f"{counted(plan['vehicles'], 'vehicle')}, regions of {plan['edge']:g} m"
+    )
+    subtitle += f"; at the end {counted(waiting, 'agent')} still waited" if waiting else ""
+    figure, axes = panels(title, subtitle, 3 if true is None else 4, height=1.05)
+    # So many batches are gathered that a curve has about as many points as wanted.
+    many, minutes = max(1, len(batches) // _POINTS), plan["batch_seconds"] / 60
+    sums = batches.group_by((pl.col("batch") - int(batches["batch"][0])) // many, maintain_order=True).agg(
+        pl.all().exclude("batch", "second").sum() / pl.len(), hour=pl.col("second").mean() / 3600
+    )
+    hours, width = sums["hour"].to_numpy(), many * minutes / 60
+    curves = (
+        (sums["asked"].to_numpy() / minutes, AGENT, "requests a minute"),
+        (sums["free"].to_numpy(), RESOURCE, "vehicles that stand free when agents are matched"),
+    )
+    for panel, (values, colour, words) in zip(axes, curves, strict=False):
+        panel.fill_between(hours, values, color=colour, alpha=0.18, linewidth=0)
+        panel.plot(hours, values, color=colour, linewidth=1.3)
+        _name(panel, words)
+    until, words = ("pick_up_by", "the latest pick-up") if true is None else ("picked_up", "picked up")
+    _waits(axes[2], agents, until, width, hours, words=f"minutes until {words}")
+    if true is not None:
+        _losses(axes[3], batches, sums)
+    _hours(axes, plan["start"] / 3600, plan["end"] / 3600)
+    return figure
+
+
+def _waits(axes: Axes, agents: pl.DataFrame, until: str, width: float, hours: FloatArray, *, words: str) -> None:
+    """Draw the median and the slowest tenth of the agents that asked in each stretch."""
+    minutes = (pl.col(until) - pl.col("asked")) / 60
+    stretches = agents.drop_nulls(until).group_by((pl.col("asked") / 3600 // width).alias("stretch"))
+    by = stretches.agg(median=minutes.median(), slow=minutes.quantile(0.9)).sort("stretch")
+    by = by.filter(pl.col("stretch") * width >= hours[0] - width)
+    middle, median = (by["stretch"].to_numpy() + 0.5) * width, by["median"].to_numpy()
+    axes.fill_between(middle, median, by["slow"].to_numpy(), color=FAINT_INK, alpha=0.2, linewidth=0)
+    axes.plot(middle, median, color=INK, linewidth=1.3)
+    gave_up = int((agents["outcome"] == "gave up").sum())
+    _name(axes, f"{words}: median to slowest tenth; {f'{gave_up:,}' if gave_up else 'none'} gave up")
+
+
+def _losses(axes: Axes, batches: pl.DataFrame, sums: pl.DataFrame) -> None:
+    one = batches.filter(pl.col("optimum") > 0)
+    loss = 100 * (1 - one["welfare"] / one["optimum"]).to_numpy()
+    axes.plot(one["second"].to_numpy() / 3600, loss, ",", color=PRIVATE.colour, alpha=0.5)
+    together = 100 * (1 - sums["welfare"] / sums["optimum"]).to_numpy()
+    axes.plot(sums["hour"].to_numpy(), together, color=ALARM, linewidth=1.5)
+    _name(axes, "welfare lost against the optimum of each batch, in %")
+    axes.set_ylim(0, 1.15 * max(float(np.nanquantile(loss, 0.995)) if len(loss) else 1.0, 1.0))
+
+
+def _name(axes: Axes, words: str) -> None:
+    axes.set_title(words, loc="left", fontsize=9.0, color=FAINT_INK, pad=5)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+
+
+def _hours(axes: list[Axes], start: float, end: float) -> None:
+    step = next((step for step in _TICKS if (end - start) / step <= 9), _TICKS[-1])
+    ticks = np.arange(np.ceil(start / step), np.floor(end / step) + 1) * step
+    for panel in axes:
+        panel.set_xlim(start, end)
+        panel.set_xticks(ticks)
+        panel.tick_params(labelbottom=panel is axes[-1])
+        panel.xaxis.set_major_formatter(lambda hour, _: f"{int(hour):02d}:{round(hour % 1 * 60):02d}")
+    axes[-1].set_xlabel("time of the day")

@@ -1,38 +1,96 @@
-"""The page of a comparison: a summary, the guarantee, the figures, the table, and how to do it again.
+"""Pages: one file without scripts that loads nothing, from a template and figures; the page of a comparison.
 
-Sentences come from `comparison.txt.jinja`, pictures from `figures`, the page itself from `html`. Nothing is computed
-here that a study should have computed.
+Sentences and tables are in the `.html.jinja` files beside this, pictures come from `figures`. Nothing is computed here
+that a study should have computed.
 """
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass
 from math import isfinite, log
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from palmatch.atomic import make_folder
+from palmatch.atomic import make_folder, write_atomic
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
-from palmatch.matching import Guarantee, Matching, format_epsilon
+from palmatch.matching import Matching, format_epsilon
 from palmatch.methods import METHODS, Settings, budgets
 from palmatch.methods.rounds import published_policy
-from palmatch.problem import Problem
-from palmatch.report import figures, html, units
-from palmatch.report.html import NOTHING, Cell, Exhibit, Page, Section, Table, picture, write_page
-from palmatch.report.phrases import counted, epsilon_text, percent
-from palmatch.report.style import REGION_ONLY, help_of, kind_of
-from palmatch.report.texts import SETTING_WORDS, render_texts, seed_in_words, short
-from palmatch.report.units import words_of
-from palmatch.studies.compare import Comparison, Row, Run, all_epsilons
-from palmatch.studies.fairness import Fairness, fairness
+from palmatch.report import figures
+from palmatch.report.results import fairness_lines, shortfall_lines, words_of
+from palmatch.report.style import DPI, REGION_ONLY, help_of, kind_of, save, save_both
+from palmatch.report.words import counted, epsilon_text, listed, percent, short
+from palmatch.studies.compare import Comparison, Run, all_epsilons
+from palmatch.studies.fairness import fairness
 from palmatch.studies.limit import LIMIT
 
-# More names than this say no more than their number does.
-_MOST_NAMES = 20
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure that was written, as the page shows it."""
+
+    path: Path
+    width: int
+    height: int
+
+    @property
+    def source(self) -> str:
+        """The picture itself, as an address."""
+        return "data:image/png;base64," + base64.b64encode(self.path.read_bytes()).decode("ascii")
+
+
+def write_page(folder: Path, name: str, shown: Mapping[str, Figure], *, svg: bool = False, **facts: Any) -> list[Path]:
+    """Write a page into a folder as report.html, with its figures beside it as PNG and perhaps as SVG; return them."""
+    pictures = {}
+    for each, figure in shown.items():
+        path = folder / f"{each}.png"
+        if svg:
+            save_both(figure, folder, each)
+        else:
+            save(figure, path)
+        width, height = (round(float(inches) * DPI) for inches in figure.get_size_inches())
+        pictures[each] = Picture(path, width, height)
+    environment = Environment(
+        loader=PackageLoader("palmatch.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "counted": counted,
+        "exact": format_epsilon,
+        "epsilon_short": lambda value: f"{value:g}" if value == round(value) else epsilon_text(value),
+        "finite": isfinite,
+        "listed": listed,
+        "percent": percent,
+        "short": short,
+        # Escaped, with what is between backticks as code.
+        "with_code": lambda text: Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text)))),
+    }
+    environment.globals |= {"METHODS": METHODS, "kind_of": kind_of, "help_of": help_of}
+    # A picture that is not there is none, for the templates to ask.
+    text = environment.get_template(f"{name}.html.jinja").render(pictures=_OrNone(pictures), **facts)
+    page = folder / "report.html"
+    write_atomic(page, text)
+    return [page, *(picture.path for picture in pictures.values())]
+
+
+class _OrNone(dict[str, Picture]):
+    """Pictures by name; None where there is none."""
+
+    def __missing__(self, name: str) -> None:
+        return None
 
 
 def write_report(
@@ -65,203 +123,77 @@ def write_report(
     notes:
         What else a reader has to know, before the problem's own notes.
     """
-    if headline not in comparison.runs:
+    runs, problem = comparison.runs, comparison.problem
+    if headline not in runs:
         raise InputError(
-            f"There is no {headline!r} among the compared methods ({', '.join(comparison.runs)}): "
+            f"There is no {headline!r} among the compared methods ({', '.join(runs)}): "
             "compare it too, or choose another headline."
         )
-    place, notes = make_folder(Path(folder)), (*notes, *comparison.problem.public_notes, *comparison.problem.notes)
-    problem, first = comparison.problem, {method: runs[0].matching for method, runs in comparison.runs.items()}
-    found = {method: fairness(problem, matching) for method, matching in first.items()}
-    shown = {name: found[name] for name in (headline, "hungarian") if name in found}
-    spending = next((name for name in (headline, "published") if _spent_unequally(comparison.runs.get(name, ()))), "")
-    evenly = " ".join(f"{line}." for line in units.fairness_lines(problem, found[headline]))
-    texts = _texts(comparison, settings, headline, spending=spending, evenly=evenly)
-    exhibits = (
-        *([_maps(place, comparison, headline, outline, *texts["map"])] if isinstance(problem.domain, City) else []),
-        _losses(place, comparison, *texts["losses"]),
-        _served(place, problem, shown, evenly, *texts["served"]),
-        *([_spending(place, comparison.runs[spending], *texts["spending"])] if spending else []),
-        *([_rounds(place, traces, *texts["rounds"])] if traces else []),
-    )
-    sections = (
-        _guarantee_section(first[headline].guarantee, *texts.get("uncovered", ())),
-        Section("In pictures", exhibits=exhibits),
-        Section(
-            "In figures",
-            tables=(
-                _table(comparison, headline, *texts["table_remark"]),
-                _fairness_table(comparison, found, headline, *texts["fairness_remark"]),
-            ),
-        ),
-        *([Section("Notes", items=notes)] if notes else []),
-        Section("To do it again", command=command, settings=_settings_in_words(comparison, settings, seed)),
-    )
-    return write_page(place, Page(title, texts["summary"], sections))
-
-
-def _texts(
-    comparison: Comparison, settings: Settings, headline: str, *, spending: str, evenly: str
-) -> dict[str, tuple[str, ...]]:
-    """Return the sentences of the page."""
-    problem, rows = comparison.problem, {row.method: row for row in comparison.rows}
-    matching, least, lot = comparison.runs[headline][0].matching, rows.get(LIMIT), rows.get("random")
-    guarantee, named = matching.guarantee, (rows[headline], least, lot)
+    place = make_folder(Path(folder))
+    first = {method: played[0].matching for method, played in runs.items()}
+    rows = {row.method: row for row in comparison.rows}
+    served = {method: fairness(problem, matching) for method, matching in first.items()}
+    both = {name: served[name] for name in (headline, "hungarian") if name in served}
+    guarantee, words = first[headline].guarantee, words_of(problem)
+    shown: dict[str, Figure] = {}
+    if isinstance(problem.domain, City):
+        shown["map"] = figures.match_map(problem, first[headline], outline=outline)
+        if "hungarian" in first and headline != "hungarian":
+            shown["map-optimum"] = figures.match_map(problem, first["hungarian"], outline=outline)
+    shown["loss"] = figures.loss_bars(comparison.rows)
+    shown["served"] = figures.served_curves(both, words)
+    spending, spent = next((name for name in (headline, "published") if _spent_unequally(runs.get(name, ()))), ""), ""
+    if spending:
+        values, budget = all_epsilons(runs[spending]), first[spending].guarantee.epsilon
+        shown["epsilon"] = figures.epsilon_histogram(runs[spending], budget)
+        spent = (
+            f"Histogram of ε by agent: median {np.median(values):.2f}, largest {values.max():.2f}, budget {budget:g}."
+        )
+    if traces:
+        shown["rounds"] = figures.rounds_curve(traces)
+    least, lot = rows.get(LIMIT), rows.get("random")
+    named = (rows[headline], least, lot)
     free = [row for row in rows.values() if row not in named and kind_of(row.method, row.epsilon_max) is REGION_ONLY]
-    lacking = units.shortfall_lines(problem, matching) if problem.capacities is not None else []
+    lacking = shortfall_lines(problem, first[headline]) if problem.capacities is not None else []
     delta = f", δ = {format_epsilon(guarantee.delta)}" if guarantee.delta else ""
-    return render_texts(
+    return write_page(
+        place,
         "comparison",
+        shown,
+        title=title,
         problem=problem,
-        words=words_of(problem),
-        seats=int(problem.capacity.sum()),
-        units=int(problem.demand.sum()),
+        words=words,
         conflicts=len(problem.original_capacities.conflicts),
         headline=headline,
-        help=METHODS[headline].help,
-        row=rows[headline],
+        best=rows[headline],
         guarantee=guarantee,
         bounds=f"ε at most {format_epsilon(guarantee.epsilon)}{delta}",
-        most=_MOST_NAMES,
         least=least,
         lot=lot,
         free=min(free, key=lambda row: row.loss_mean, default=None),
-        optimum="hungarian" in rows and headline != "hungarian",
-        evenly=evenly,
+        first=first,
+        ranked=sorted(comparison.rows, key=lambda row: (row.loss_mean, row.method)),
+        served=served,
+        evenly=" ".join(f"{line}." for line in fairness_lines(problem, served[headline])),
         lacking=" ".join(line.strip() for line in lacking),
         spending=spending,
+        spent=spent,
         own_budgets=np.ptp(budgets(problem, settings)) > 0,
         floor=log(1 / settings.delta) / settings.order if settings.delta else 0.0,
-        private=[name for name, runs in comparison.runs.items() if runs and not runs[0].matching.epsilon_is_public],
+        traces=traces or {},
+        private=[name for name, matching in first.items() if not matching.epsilon_is_public],
+        notes=(*notes, *problem.public_notes, *problem.notes),
+        command=command,
+        seed=seed,
+        settings=settings,
+        truth_selection=settings.truth_selection or published_policy(problem, settings).truth_selection,
     )
 
 
-def _maps(folder: Path, comparison: Comparison, headline: str, outline: ArrayLike | None, caption: str) -> Exhibit:
-    methods = {"map": headline} | ({"map-optimum": "hungarian"} if "hungarian" in comparison.runs else {})
-    pictures = []
-    for name, method in methods.items():
-        if name == "map" or method != headline:
-            matching = comparison.runs[method][0].matching
-            figure = figures.match_map(comparison.problem, matching, outline=outline)
-            told = f"Map of {matching.matched:,} pairs of agents and vehicles by the method {method}."
-            pictures.append(picture(folder, name, figure, told))
-    return Exhibit(tuple(pictures), caption)
-
-
-def _losses(folder: Path, comparison: Comparison, caption: str) -> Exhibit:
-    ranked = sorted(comparison.rows, key=lambda row: row.loss_mean)
-    told = "; ".join(f"{row.method} {percent(row.loss_mean)}" for row in ranked)
-    return Exhibit((picture(folder, "loss", figures.loss_bars(comparison.rows), f"Welfare lost: {told}."),), caption)
-
-
-def _served(folder: Path, problem: Problem, found: Mapping[str, Fairness], evenly: str, caption: str) -> Exhibit:
-    return Exhibit((picture(folder, "served", figures.served_curves(found, words_of(problem)), evenly),), caption)
-
-
-def _spending(folder: Path, runs: Sequence[Run], caption: str) -> Exhibit:
-    """Return the histogram of ε, where an agent's ε says more than the guarantee does."""
-    budget, spent = runs[0].matching.guarantee.epsilon, all_epsilons(runs)
-    told = f"Histogram of ε by agent: median {np.median(spent):.2f}, largest {spent.max():.2f}, budget {budget:g}."
-    return Exhibit((picture(folder, "epsilon", figures.epsilon_histogram(runs, budget), told),), caption)
-
-
 def _spent_unequally(runs: Sequence[Run]) -> bool:
+    """Return whether an agent's ε says more than the guarantee does."""
     if not runs:
         return False
     guarantee, spent = runs[0].matching.guarantee, all_epsilons(runs)
     inside = guarantee.notion == "PLDP" and bool(np.isfinite(spent).all())
     return inside and bool((spent > 0).any() and (spent != guarantee.epsilon).any())
-
-
-def _rounds(folder: Path, traces: Mapping[str, Matching], caption: str) -> Exhibit:
-    told = "; ".join(f"{method} ends after {counted(matching.rounds, 'step')}" for method, matching in traces.items())
-    return Exhibit((picture(folder, "rounds", figures.rounds_curve(traces), f"{told}."),), caption)
-
-
-def _guarantee_section(guarantee: Guarantee, uncovered: str = "") -> Section:
-    """Return the guarantee: its statement, its numbers, what it assumes and does not cover, whom it leaves out."""
-    return Section(
-        "Guarantee to the agents",
-        text=(guarantee.statement,),
-        numbers=() if guarantee.notion == "none" else (
-            ("kind of privacy", guarantee.notion),
-            ("ε at most", format_epsilon(guarantee.epsilon)),
-            ("δ", f"{guarantee.delta:g}"),
-            ("added up by", guarantee.accountant),
-        ),
-        lead="What this rests on, and what it does not cover:",
-        items=(*guarantee.assumptions, *(f"Not covered: {words}" for words in guarantee.not_covered)),
-        remark=uncovered,
-        box=True,
-    )  # fmt: skip
-
-
-def _table(comparison: Comparison, headline: str, remark: str) -> Table:
-    """Return the rows of a comparison, the least loss first."""
-    rows = tuple(_line(row, comparison.problem, headline=row.method == headline) for row in _ranked(comparison))
-    columns = ("method", "welfare lost, %", "ε, median / largest", "matched", "rounds")
-    return Table(columns, rows, remark)
-
-
-def _ranked(comparison: Comparison) -> list[Row]:
-    return sorted(comparison.rows, key=lambda row: (row.loss_mean, row.method))
-
-
-def _fairness_table(comparison: Comparison, found: Mapping[str, Fairness], headline: str, remark: str) -> Table:
-    """Return how evenly each method serves both sides in its first run, in the order of the losses."""
-    pairs, words, rows = comparison.problem.pairs, words_of(comparison.problem), []
-    for row in _ranked(comparison):
-        if row.method not in found:
-            continue
-        kind, both = kind_of(row.method, row.epsilon_max), found[row.method]
-        cells = [Cell(row.method, "", kind.colour, kind.words)]
-        for side in (both.agents,) if pairs else (both.resources, both.agents):
-            cells += [Cell(f"{side.least:.2f} / {side.mean:.2f}"), Cell(f"{side.gini:.2f} / {percent(side.below)}")]
-        rows.append(html.Row(tuple(cells), row.method == headline))
-    sides = [words.agent[1]] if pairs else [words.resource[1], words.agent[1]]
-    columns = [f"{side}: {what}" for side in sides for what in ("least / mean", "Gini / low")]
-    return Table(("method", *columns), tuple(rows), remark, "How evenly all are served")
-
-
-def _line(row: Row, problem: Problem, *, headline: bool) -> html.Row:
-    kind = kind_of(row.method, row.epsilon_max)
-    spread = f"± {100 * row.loss_sd:.1f}" if row.loss_sd > 0 else ""
-    cells = (
-        Cell(row.method, help_of(row.method), kind.colour, kind.words),
-        Cell(f"{round(100 * row.loss_mean, 1) + 0.0:.1f}", spread),
-        Cell(_epsilon(row)),
-        Cell(NOTHING if row.method == LIMIT else f"{short(row.matched_mean)} of {problem.agents:,}"),
-        Cell(f"{row.rounds_mean:,.0f}" if row.rounds_mean else NOTHING),
-    )
-    return html.Row(cells, headline)
-
-
-def _epsilon(row: Row) -> str:
-    if not (isfinite(row.epsilon_median) and isfinite(row.epsilon_max)):
-        return "none"
-    median, largest = (
-        f"{value:g}" if value == round(value) else epsilon_text(value)
-        for value in (row.epsilon_median, row.epsilon_max)
-    )
-    return largest if median == largest else f"{median} / {largest}"
-
-
-def _settings_in_words(comparison: Comparison, settings: Settings, seed: int | None) -> tuple[tuple[str, str], ...]:
-    """Return every public number in words."""
-    runs = max(row.runs for row in comparison.rows if row.method != LIMIT)
-    told = [("seed", seed_in_words(seed)), ("runs", str(runs))]
-    for field in fields(settings):
-        value = getattr(settings, field.name)
-        if field.name == "truth_selection" and value is None:
-            value = published_policy(comparison.problem, settings).truth_selection
-        if field.name == "step" and value is None:
-            value = "chosen by the number of agents"
-        name = SETTING_WORDS.get(field.name, field.name)
-        told.append((name, f"{value:g}" if isinstance(value, float) else str(value)))
-    problem = comparison.problem
-    interest = "all of them" if problem.interest is None else f"{problem.interest:,}"
-    told.append(("resources that each agent cares for", interest))
-    if isinstance(problem.domain, City):
-        told.append(("utility", f"exp(−distance / {problem.domain.alpha:g} m)"))
-        told.append(("grid of possible places", f"{problem.domain.spacing:g} m"))
-    return tuple(told)

@@ -1,32 +1,54 @@
 """The page of a reproduced study: every published number beside ours, the paper's figures, what differs and why.
 
-What both studies share comes first. Sentences are in `mobility.txt.jinja` and `papers.txt.jinja`; what is computed from
+Sentences and tables are in `study.html.jinja`, `mobility.html.jinja` and `papers.html.jinja`; what is computed from
 rows is the study's business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MultipleLocator
 
 from palmatch.data.city import outline as shore
 from palmatch.domains import mobility
 from palmatch.methods import METHODS, Settings
-from palmatch.report import figures, paper_figures
-from palmatch.report.html import NOTHING, Cell, Exhibit, Page, Row, Section, Table, picture, text_row, write_page
-from palmatch.report.paper_figures import Line, Mark
-from palmatch.report.phrases import counted, percent
-from palmatch.report.style import PRIVATE, kind_of
-from palmatch.report.texts import SETTING_WORDS, render_texts, seed_in_words
+from palmatch.report import figures
+from palmatch.report.page import write_page
+from palmatch.report.style import (
+    AGENT,
+    INK,
+    PRIVATE,
+    RESOURCE,
+    WIDTH,
+    Kind,
+    canvas,
+    dashes_of,
+    kind_handles,
+    kind_of,
+    legend_above,
+    markers_of,
+    name_ends,
+    names_width,
+    panels,
+    styled,
+)
+from palmatch.report.words import counted, percent
 from palmatch.studies.reproduce import (
     DAY,
     HOURS,
     PAPERS,
     Beside,
+    Day,
     Loss,
     MobilityRecords,
     Own,
@@ -39,10 +61,171 @@ from palmatch.studies.reproduce import (
     spendings,
 )
 
-_PAPER = (
-    "The paper: P. Danassis, A. Triastcyn, B. Faltings, A Distributed Differentially Private Algorithm for Resource "
-    "Allocation in Unboundedly Large Settings, AAMAS 2022."
-)
+# Days beyond this many are left out of their figure.
+_MOST_DAYS = 4
+
+# Minutes between the marks of a time axis.
+_MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 180)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A method over the sizes of region: mean losses and their spreads, as fractions. A bound is drawn dotted."""
+
+    method: str
+    kind: Kind
+    sizes: tuple[float, ...]
+    means: tuple[float, ...]
+    spreads: tuple[float, ...]
+    bound: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A number that the paper states about a method at a size of region, in per cent or in ε."""
+
+    method: str
+    size: float
+    value: float
+    spread: float | None = None
+
+
+@styled
+def day_curve(days: Sequence[Day], source: str) -> Figure:
+    """Draw the requests in each minute, a panel for each day, with the chosen batches as upright lines.
+
+    Of a day of which the records hold a part, that part is shown: a minute that is not there is no minute without
+    requests.
+    """
+    shown = days[:_MOST_DAYS]
+    told = f"{source}; dashed lines are where the chosen batches begin"
+    told += f"; the first {len(shown)} of {len(days)} days" if len(shown) < len(days) else ""
+    figure, drawn = panels("Requests per minute", told, len(shown), height=1.5)
+    for axes, day in zip(drawn, shown, strict=True):
+        minutes = np.flatnonzero(day.per_minute)
+        first, last = (int(minutes[0]), int(minutes[-1]) + 1) if len(minutes) else (0, 1440)
+        axes.fill_between(
+            np.append(np.arange(first, last), last), np.append(day.per_minute[first:last], 0), step="post",
+            color=RESOURCE, alpha=0.75, lw=0, zorder=2,
+        )  # fmt: skip
+        for begin in day.begins:
+            axes.axvline(begin, color=INK, lw=1.0, ls=(0, (4, 2)), zorder=3)
+        part = (
+            "" if len(minutes) == 1440 else f": {len(minutes):,} of its 1,440 minutes, the outer ones perhaps in part"
+        )
+        axes.set_title(day.name + part, loc="left", size=9.0, color=INK)
+        margin = 0.02 * (last - first)
+        axes.set_xlim(first - margin, last + margin)
+        axes.set_ylim(bottom=0)
+        step = next((minutes for minutes in _MINUTES if (last - first) / minutes <= 8), _MINUTES[-1])
+        axes.xaxis.set_major_locator(MultipleLocator(step))
+        axes.xaxis.set_major_formatter(lambda minute, _: f"{minute // 60:02.0f}:{minute % 60:02.0f}")
+        axes.set_ylabel("requests")
+    drawn[-1].set_xlabel("time of day")
+    return figure
+
+
+@styled
+def loss_lines(lines: Sequence[Line], marks: Sequence[Mark], *, told: str, across: str) -> Figure:
+    """Draw losses over the size of the regions; whiskers, and the margin at the bounds, are one standard deviation.
+
+    Dotted lines are PALMA's bounds; the shaded area reaches from one spread below the better to one above the worse.
+    """
+    names = names_width(line.method for line in lines)
+    handles = kind_handles(line.kind for line in lines)
+    if marks:
+        stated = "open: what the paper states"
+        handles.append(Line2D([], [], ls="", marker="o", ms=5, mfc="white", mec=INK, label=stated))
+    figure, axes = canvas(
+        "Welfare lost over the size of the regions", told, plot=(WIDTH - 0.5 - names, max(3.7, 0.25 * len(lines))),
+        left=0.5, right=names, legend=0.02 + 0.17 * len(handles),
+    )  # fmt: skip
+    legend_above(figure, axes, handles, columns=1)
+    _draw_bounds(axes, [line for line in lines if line.bound])
+    whole = [line for line in lines if not line.bound]
+    kinds = [line.kind for line in whole]
+    markers = dict(zip([line.method for line in whole], markers_of(kinds), strict=True))
+    for line, dash in zip(whole, dashes_of(kinds), strict=True):
+        sizes, means, spreads = (np.array(values) for values in (line.sizes, line.means, line.spreads))
+        axes.errorbar(
+            sizes, 100 * means, 100 * spreads, color=line.kind.colour, ls=dash, lw=1.6, marker=markers[line.method],
+            ms=4, zorder=3, elinewidth=0.9, capsize=2.0, capthick=0.9,
+        )  # fmt: skip
+    _draw_marks(axes, marks, {line.method: line for line in whole}, markers)
+    axes.set_ylim(bottom=0)
+    _ticks(axes, lines)
+    name_ends(axes, [(line.method, line.sizes[-1], 100 * line.means[-1]) for line in lines])
+    axes.set_xlabel(across)
+    axes.set_ylabel("welfare lost (% of the optimum)")
+    return figure
+
+
+def _draw_bounds(axes: Axes, bounds: Sequence[Line]) -> None:
+    for line in bounds:
+        axes.plot(line.sizes, 100 * np.array(line.means), color=PRIVATE.colour, ls=(0, (1.2, 1.5)), lw=1.3, zorder=2)
+    if bounds:
+        low = np.min([np.array(line.means) - np.array(line.spreads) for line in bounds], axis=0)
+        high = np.max([np.array(line.means) + np.array(line.spreads) for line in bounds], axis=0)
+        axes.fill_between(bounds[0].sizes, 100 * low, 100 * high, color=PRIVATE.colour, alpha=0.13, lw=0)
+
+
+def _draw_marks(axes: Axes, marks: Sequence[Mark], lines: dict[str, Line], markers: dict[str, str]) -> None:
+    """Draw the paper's numbers a little beside ours, so that whiskers do not lie on whiskers."""
+    sizes = [size for line in lines.values() for size in line.sizes]
+    aside = 0.02 * (max(sizes) - min(sizes) or 1.0)
+    for mark in marks:
+        colour = lines[mark.method].kind.colour
+        axes.errorbar(
+            mark.size + aside, mark.value, mark.spread or 0.0, color=colour, marker=markers[mark.method], ms=5,
+            mfc="white", mew=1.1, elinewidth=0.7, capsize=1.5, capthick=0.7, ls="", zorder=4, alpha=0.9,
+        )  # fmt: skip
+
+
+def _ticks(axes: Axes, lines: Sequence[Line]) -> None:
+    sizes = sorted({size for line in lines for size in line.sizes})
+    axes.set_xticks(sizes)
+    margin = 0.06 * (sizes[-1] - sizes[0] or 1.0)
+    axes.set_xlim(sizes[0] - margin, sizes[-1] + margin)
+
+
+@styled
+def epsilon_lines(spent: Sequence[Spent], *, marks: Sequence[Mark], told: str, across: str) -> Figure:
+    """Draw the largest ε of any agent and the mean median, with the range of the medians."""
+    figure, axes = canvas(
+        "ε of an agent over the size of the regions", told, plot=(WIDTH - 0.5 - 0.3, 2.9), left=0.5, right=0.3,
+        legend=0.19,
+    )  # fmt: skip
+    sizes, middle, largest = (np.array([getattr(x, name) for x in spent]) for name in ("size", "median", "largest"))
+    least, most = ([float(pick(x.medians)) for x in spent] for pick in (np.min, np.max))
+    budget = spent[0].epsilon
+    axes.fill_between(sizes, least, most, color=RESOURCE, alpha=0.16, lw=0)
+    axes.plot(sizes, middle, color=RESOURCE, lw=1.7, marker="o", ms=4)
+    axes.plot(sizes, largest, color=AGENT, lw=1.7, marker="s", ms=4)
+    for size, value, highest in zip(sizes, middle, largest, strict=True):
+        # Above the point, where the paper's lower medians are not, unless the other line is there.
+        aside = (0, 6) if highest - value > 0.12 * budget else (0, -13)
+        axes.annotate(f"{value:.2f}", (size, value), xytext=aside, textcoords="offset points", ha="center", size=8.5)
+    handles = [
+        Line2D([], [], color=AGENT, marker="s", ms=4, label="largest"),
+        Line2D([], [], color=RESOURCE, marker="o", ms=4, label="median"),
+    ]
+    for mark in marks:
+        axes.plot(mark.size, mark.value, ls="", marker="o", ms=6, mfc="white", mec=RESOURCE, mew=1.2, zorder=5)
+    if marks:
+        handles.append(Line2D([], [], ls="", marker="o", ms=5, mfc="white", mec=RESOURCE, label="median in the paper"))
+    legend_above(figure, axes, handles, columns=3, sample=1.6)
+    axes.set_xticks(list(sizes))
+    axes.set_ylim(0, 1.08 * max(budget, *largest))
+    axes.set_xlabel(across)
+    axes.set_ylabel("ε of an agent")
+    return figure
+
+
+# --- the pages --------------------------------------------------------------------------------------------------
+
+
+# Stands in a table where there is no number.
+NOTHING = "–"
 
 # Beyond so many published standard deviations a difference is shown in bold.
 _FAR = 2.0
@@ -61,14 +244,6 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """What the sizes of region are called: the axis of a figure, and one of them."""
-
-    across: str
-    name: Callable[[float], str]
-
-
-@dataclass(frozen=True, slots=True)
 class NumberLine:
     """A published number and ours, in words; `met` says whether ours keeps a limit that the paper states as one."""
 
@@ -80,60 +255,6 @@ class NumberLine:
     deviations: str
     far: bool
     met: bool | None
-
-
-def study_page(
-    texts: Mapping[str, tuple[str, ...]],
-    *,
-    warnings: tuple[str, ...] = (),
-    numbers: Sequence[Beside],
-    exhibits: tuple[Exhibit, ...],
-    tables: tuple[Table, ...],
-    notes: tuple[str, ...],
-    settings: tuple[tuple[str, str], ...],
-    told: Provenance,
-) -> Page:
-    """Return the page of a study with its own texts."""
-    absent = [number.published.what for number in numbers if number.own is None]
-    missing = [f"Published numbers without a counterpart in this run: {'; '.join(absent)}."] if absent else []
-    again = (
-        "The same command on the same records gives the same numbers, the same pictures and this very page, on any "
-        "number of processors. Beside it lie the figures as PNG and SVG, and results.parquet with a row for every "
-        "method and run."
-    )
-    sections = (
-        *([Section("What the records seem to lack", items=warnings, box=True, alarm=True)] if warnings else []),
-        Section("What differs from the paper", items=texts["differs"], box=True),
-        Section("Beside the paper", tables=(_number_table(numbers, *texts["pooling"]),)),
-        Section("In pictures", exhibits=exhibits),
-        Section("In figures", tables=tables),
-        Section("What was left out, and why", items=(*missing, *texts["left_out"])),
-        *([Section("Notes on the records", items=notes)] if notes else []),
-        Section("To do it again", text=(again,), command=told.command, settings=settings),
-    )
-    (title,) = texts["title"]
-    return Page(title, texts["summary"], sections, source=_PAPER)
-
-
-def _number_table(numbers: Sequence[Beside], pooling: str) -> Table:
-    rows = []
-    for line in map(number_line, numbers):
-        cells = (
-            Cell(line.what, line.place),
-            Cell(line.published),
-            Cell(line.own),
-            Cell(line.difference, bold=line.met is False),
-            Cell(line.deviations, bold=line.far),
-        )
-        rows.append(Row(cells))
-    columns = (
-        "what, and where the paper states it", "the paper", "ours", "difference", "in published standard deviations",
-    )  # fmt: skip
-    remark = (
-        f"{pooling} A dash stands where the paper states no spread or where this run has no such number; differences "
-        "beyond two published standard deviations, and limits that are not kept, are in bold."
-    )
-    return Table(columns, tuple(rows), remark)
 
 
 def number_line(number: Beside) -> NumberLine:
@@ -181,303 +302,189 @@ def within(numbers: Sequence[Beside]) -> str:
     )
 
 
-def settings_of(
-    source: str, told: Provenance, truth_selection: str, *more: tuple[str, str], utility: str
-) -> tuple[tuple[str, str], ...]:
-    """Return every public number of a study in words."""
-    default = Settings()
-    usual = [(SETTING_WORDS[name], f"{getattr(default, name):g}") for name in ("delta", "order")]
-    usual.append((SETTING_WORDS["truth_selection"], truth_selection))
-    usual += [(SETTING_WORDS[name], f"{getattr(default, name):g}") for name in ("truth_backoff", "gamma")]
-    first = (("records", source), ("seed", seed_in_words(told.seed)), ("runs", str(told.runs)))
-    return (*first, *more, *usual, ("utility", utility), ("palmatch", told.version))
-
-
-def loss_table(lost: Sequence[Loss], sizes: Sizes, remark: str, *, batches: bool) -> Table:
-    """Return what each method lost, at each size; with `batches` also the spread within a batch."""
-    cells: dict[str, list[str]] = {}
-    for x in lost:
-        spends = METHODS[x.method].spends
-        name = f"{x.method}, ε = {x.epsilon:g}" if batches and spends else x.method
-        inner = f" ({100 * x.within:.1f})" if batches else ""
-        text = f"{100 * x.mean:.1f} ± {100 * x.spread:.1f}{inner}"
-        cells.setdefault(f"{name} ({METHODS[x.method].help})", []).append(text)
-    columns = ("method", *(sizes.name(size) for size in sorted({x.size for x in lost})))
-    rows = tuple(text_row(name, *texts) for name, texts in cells.items())
-    return Table(columns, rows, remark, "What each method lost")
-
-
-def loss_exhibit(
-    folder: Path, lost: Sequence[Loss], marks: Sequence[Mark], sizes: Sizes, *, about: str, caption: str
-) -> Exhibit:
-    """Draw what each method lost over the sizes, with what the paper states."""
-    lines = [_line([x for x in lost if x.method == method]) for method in dict.fromkeys(x.method for x in lost)]
-    about = f"{about}, whiskers are one standard deviation"
-    figure = paper_figures.loss_lines(lines, marks, told=about, across=sizes.across)
-    told = "; ".join(f"{line.method} from {percent(line.means[0])} to {percent(line.means[-1])}" for line in lines)
-    return Exhibit((picture(folder, "losses", figure, f"Welfare lost: {told}.", svg=True),), caption)
-
-
-def _line(found: Sequence[Loss]) -> Line:
-    method = found[0].method
-    facts = METHODS[method]
-    return Line(
-        method=method,
-        kind=kind_of(method, inf if not facts.private else 1.0 if facts.spends else 0.0),
-        sizes=tuple(x.size for x in found),
-        means=tuple(x.mean for x in found),
-        spreads=tuple(x.spread for x in found),
-        bound=method in _BOUNDS,
-    )
-
-
-def epsilon_exhibit(
-    folder: Path, spent: Sequence[Spent], stated: Mapping[float, float], sizes: Sizes, *, about: str, caption: str
-) -> Exhibit:
-    """Draw medians and largest ε over the sizes, with the medians that the paper states."""
-    figure = paper_figures.epsilon_lines(
-        spent,
-        marks=[Mark("published", size, value) for size, value in stated.items()],
-        told=f"PALMA as published, {about}; the band is the range of the medians of all runs",
-        across=sizes.across,
-    )
-    told = "; ".join(f"median {x.median:.2f}, largest {x.largest:.2f} at {sizes.name(x.size)}" for x in spent)
-    return Exhibit((picture(folder, "epsilon", figure, f"ε of an agent: {told}.", svg=True),), caption)
-
-
-# --- the mobility study ---------------------------------------------------------------------------------
-
-
-_SIZES = Sizes("edge of a square region (metres)", lambda edge: f"ℓ = {edge:g} m")
-
-
 def write_mobility(folder: Path, records: MobilityRecords, rows: pl.DataFrame, told: Provenance) -> list[Path]:
     """Write `report.html` and its figures into the folder; return the page first, then the pictures in PNG."""
-    return write_page(folder, mobility_page(folder, records, rows, told))
-
-
-def mobility_page(folder: Path, records: MobilityRecords, rows: pl.DataFrame, told: Provenance) -> Page:
-    """Draw the figures and return all that the page says."""
     lost, spent = losses(rows), spendings(rows)
     full = [x for x in spent if x.epsilon == spent[0].epsilon]
     numbers = beside(records.PUBLISHED, records.own_numbers(rows))
-    edges, budgets = sorted({x.size for x in lost}), sorted({x.epsilon for x in lost}, reverse=True)
-    texts = _texts(records, lost, full, numbers, told.runs, edges[-1])
-    return study_page(
-        texts,
-        warnings=records.warnings,
-        numbers=numbers,
-        exhibits=(
-            _map(folder, records, edges[-1], *texts["map"]),
-            _day(folder, records, *texts["day"]),
-            _losses(folder, lost, numbers, records, told.runs, *texts["losses"]),
-            _epsilons(folder, full, numbers, *texts["epsilons"]),
-            _histograms(folder, full, *texts["histograms"]),
-        ),
-        tables=(
-            loss_table(lost, _SIZES, *texts["loss_remark"], batches=True),
-            _batch_table(records, *texts["batch_remark"]),
-            _epsilon_table(spent, *texts["epsilon_remark"]),
-        ),
-        notes=records.notes,
-        settings=settings_of(
-            records.source,
-            told,
-            "0.2",
-            ("seconds of a batch", f"{records.seconds:g}"),
-            ("edges ℓ", ", ".join(f"{edge:g} m" for edge in edges)),
-            ("budgets ε", ", ".join(f"{budget:g}" for budget in budgets)),
-            ("grid of possible places", "100 m"),
-            ("squares are counted from", "{:g}, {:g} (latitude, longitude)".format(*records.origin)),
-            ("interest", "every agent in every vehicle"),
-            utility="exp(−distance / 4000 m), distance east plus north",
-        ),
-        told=told,
-    )
-
-
-def _texts(
-    records: MobilityRecords,
-    lost: Sequence[Loss],
-    spent: Sequence[Spent],
-    numbers: Sequence[Beside],
-    runs: int,
-    edge: float,
-) -> dict[str, tuple[str, ...]]:
-    palma = [loss for loss in lost if loss.method == "published" and loss.epsilon == 1.0]
-    stated = {number.published.key: number.published.value for number in numbers}
-    names = [batch.name for batch in records.batches]
-    return render_texts(
-        "mobility",
-        records=records,
-        sizes=[len(batch.requests) for batch in records.batches],
-        runs=runs,
-        edge=edge,
-        best=palma[0],
-        worst=palma[-1],
-        at={loss.method: loss for loss in lost if loss.epsilon == 1.0 and loss.size == palma[0].size},
-        within=within(numbers),
-        stated=stated,
-        held=next((x for x in spent if x.epsilon == 1.0 and f"median epsilon {x.size:g}" in stated), None),
-        names=names,
-        of_the_day=all(name.startswith(str(DAY)) for name in names),
-        paper_names=[f"{DAY} {hour:02d}:00:00" for hour in HOURS],
-        day=str(DAY),
-        hours=", ".join(f"{hour:02d}:00" for hour in HOURS),
-    )
-
-
-def _batch_table(records: MobilityRecords, remark: str) -> Table:
-    rows = tuple(
-        text_row(batch.name, f"{len(batch.requests):,}", f"{len(batch.vehicles):,}", batch.digest)
-        for batch in records.batches
-    )
-    return Table(("begins", "agents", "vehicles", "digest of the places"), rows, remark, "The batches")
-
-
-def _epsilon_table(spent: Sequence[Spent], remark: str) -> Table:
-    rows = tuple(
-        text_row(
-            f"ℓ = {x.size:g} m, budget {x.epsilon:g}",
-            f"{x.median:.2f}",
-            f"{x.largest:.2f}",
-            percent(1 - x.above(0.5)),
-            percent(x.above(0.75)),
-        )
-        for x in spent
-    )
-    return Table(("regions", "median", "largest", "ε ≤ 0.5", "ε > 0.75"), rows, remark, "What PALMA cost its agents")
-
-
-def _map(folder: Path, records: MobilityRecords, edge: float, caption: str) -> Exhibit:
-    batch = max(records.batches, key=lambda batch: len(batch.requests))
-    problem = mobility.problem(batch.requests, batch.vehicles, edge=edge, origin=records.origin)
-    figure = figures.match_map(problem, None, outline=shore(), name=batch.name)
-    told = (
-        f"Map of {counted(problem.agents, 'agent')} and {counted(problem.resources, 'vehicle')} with "
-        f"{counted(len(problem.regions), 'square region')}."
-    )
-    return Exhibit((picture(folder, "regions", figure, told, svg=True),), caption)
-
-
-def _day(folder: Path, records: MobilityRecords, caption: str) -> Exhibit:
-    told = "Line chart of the requests in each minute of the day, with the chosen batches marked."
-    figure = paper_figures.day_curve(records.days, records.source)
-    return Exhibit((picture(folder, "requests", figure, told, svg=True),), caption)
-
-
-def _losses(
-    folder: Path, lost: Sequence[Loss], numbers: Sequence[Beside], records: MobilityRecords, runs: int, caption: str
-) -> Exhibit:
-    first = max(loss.epsilon for loss in lost)
-    shown = [x for x in lost if x.epsilon == first]
     stated = {number.published.key: number.published for number in numbers}
+    edges = sorted({x.size for x in lost})
+    batch, first = max(records.batches, key=lambda batch: len(batch.requests)), max(x.epsilon for x in lost)
+    problem = mobility.problem(batch.requests, batch.vehicles, edge=edges[-1], origin=records.origin)
+    shown = [x for x in lost if x.epsilon == first]
     marks = []
     for x in shown:
-        number = stated.get("loss random" if x.method == "random" else loss_key(x.method, x.size, first))
-        if number is not None:
+        key = "loss random" if x.method == "random" else loss_key(x.method, x.size, first)
+        if (number := stated.get(key)) is not None:
             marks.append(Mark(x.method, x.size, number.value, number.spread))
-    played = f"{counted(runs, 'run')} of {counted(len(records.batches), 'batch', 'batches')}"
-    return loss_exhibit(folder, shown, marks, _SIZES, about=f"ε = {first:g}; mean of {played}", caption=caption)
-
-
-def _epsilons(folder: Path, full: Sequence[Spent], numbers: Sequence[Beside], caption: str) -> Exhibit:
-    stated = {number.published.key: number.published.value for number in numbers}
-    keys = {x.size: f"median epsilon {x.size:g}" for x in full}
-    medians = {edge: stated[key] for edge, key in keys.items() if key in stated}
-    return epsilon_exhibit(folder, full, medians, _SIZES, about=f"budget {full[0].epsilon:g}", caption=caption)
-
-
-def _histograms(folder: Path, full: Sequence[Spent], caption: str) -> Exhibit:
-    figure = figures.epsilon_histograms(
-        [(_SIZES.name(x.size), x.figures) for x in full],
-        told=f"PALMA as published; {len(full[0].figures):,} agents of all runs and batches in each panel",
-        budget=full[0].epsilon,
-        kind=PRIVATE,
+    played = f"{counted(told.runs, 'run')} of {counted(len(records.batches), 'batch', 'batches')}"
+    medians = {x.size: stated[key].value for x in full if (key := f"median epsilon {x.size:g}") in stated}
+    names = {edge: f"ℓ = {edge:g} m" for edge in edges}
+    palma = [x for x in lost if x.method == "published" and x.epsilon == 1.0]
+    batches = [batch.name for batch in records.batches]
+    held = [x for x in full if x.epsilon == 1.0 and f"median epsilon {x.size:g}" in stated]
+    return _write_study(
+        folder,
+        "mobility",
+        records,
+        told,
+        numbers,
+        {
+            "regions": figures.match_map(problem, None, outline=shore(), name=batch.name),
+            "requests": day_curve(records.days, records.source),
+            "losses": loss_lines(
+                _lines(shown),
+                marks,
+                told=f"ε = {first:g}; mean of {played}, whiskers are one standard deviation",
+                across="edge of a square region (metres)",
+            ),
+            "epsilon": epsilon_lines(
+                full,
+                marks=[Mark("published", size, value) for size, value in medians.items()],
+                told=f"PALMA as published, budget {full[0].epsilon:g}; {_RANGE}",
+                across="edge of a square region (metres)",
+            ),
+            "histograms": figures.epsilon_histograms(
+                [(names[x.size], x.figures) for x in full],
+                told=f"PALMA as published; {len(full[0].figures):,} agents of all runs and batches in each panel",
+                budget=full[0].epsilon,
+                kind=PRIVATE,
+            ),
+        },
+        title="mobility study, " + ("on a synthetic city" if records.made_up else f"on {records.source}"),
+        lost=lost,
+        spent=spent,
+        size_names=names,
+        facts={
+            "problem": problem,
+            "edge": edges[-1],
+            "full": full,
+            "best": palma[0],
+            "worst": palma[-1],
+            "at": {x.method: x for x in lost if x.epsilon == 1.0 and x.size == palma[0].size},
+            "stated": {key: number.value for key, number in stated.items()},
+            "held": held[0] if held else None,
+            "batch_sizes": [len(batch.requests) for batch in records.batches],
+            "names": batches,
+            "of_the_day": all(name.startswith(str(DAY)) for name in batches),
+            "paper_names": [f"{DAY} {hour:02d}:00:00" for hour in HOURS],
+            "day": str(DAY),
+            "hours": ", ".join(f"{hour:02d}:00" for hour in HOURS),
+            "epsilons": [f"{epsilon:g}" for epsilon in sorted({x.epsilon for x in lost}, reverse=True)],
+            "warnings": records.warnings,
+        },
     )
-    told = "; ".join(f"{percent(x.above(0.75))} above 0.75 at {x.size:g} m" for x in full)
-    return Exhibit((picture(folder, "histograms", figure, f"Histograms of ε by agent: {told}.", svg=True),), caption)
-
-
-# --- the paper-assignment study -------------------------------------------------------------------------
-
-
-_AREAS = Sizes("most areas of a possible reviewer", lambda areas: counted(round(areas), "area"))
 
 
 def write_papers(folder: Path, records: PapersRecords, rows: pl.DataFrame, told: Provenance) -> list[Path]:
     """Write `report.html` and its figures into the folder; return the page first, then the pictures in PNG."""
     lost, spent = losses(rows), spendings(rows)
-    numbers = beside(records.PUBLISHED, records.own_numbers(rows))
-    areas = sorted({round(loss.size) for loss in lost})
-    texts = render_texts(
-        "papers",
-        records=records,
-        runs=told.runs,
-        surplus=int(rows["uncovered"].to_numpy().max()),
-        palma=[loss.mean for loss in lost if loss.method == "published"],
-        at={loss.method: loss.mean for loss in reversed(lost)},
-        within=within(numbers),
-        matched=[100 * x.above(0.75, matched=True) for x in spent],
-        medians=[f"{x.median:.2f}" for x in spent],
-        medians_matched=[f"{x.median_matched:.2f}" for x in spent],
-    )
-    page = study_page(
-        texts,
-        numbers=numbers,
-        exhibits=(
-            _paper_losses(folder, lost, told.runs, *texts["losses"]),
-            _paper_epsilons(folder, spent, *texts["epsilons"]),
-        ),
-        tables=(
-            loss_table(lost, _AREAS, *texts["loss_remark"], batches=False),
-            _reviewers_epsilons(spent, *texts["epsilon_remark"]),
-        ),
-        notes=records.notes,
-        settings=settings_of(
-            records.source,
-            told,
-            "0.1",
-            ("most areas of a possible reviewer", ", ".join(map(str, areas))),
-            (
-                "possible reviewers of a region",
-                ", ".join(f"{records.types_of(number):,}" for number in areas),
-            ),
-            ("budget ε", f"{Settings().epsilon:g}"),
-            utility="cosine of labels: primary area 1, secondary 0.5, the rest 0.1",
-        ),
-        told=told,
-    )
-    return write_page(folder, page)
-
-
-def _reviewers_epsilons(spent: Sequence[Spent], remark: str) -> Table:
-    rows = tuple(
-        text_row(
-            _AREAS.name(x.size),
-            f"{x.median:.2f}",
-            f"{x.median_matched:.2f}",
-            f"{x.largest:.2f}",
-            percent(x.above(0.75)),
-            percent(x.above(0.75, matched=True)),
-        )
-        for x in spent
-    )
-    columns = ("regions", "median", "median of the matched", "largest", "ε > 0.75", "ε > 0.75 of the matched")
-    return Table(columns, rows, remark, "What PALMA cost the reviewers")
-
-
-def _paper_losses(folder: Path, lost: Sequence[Loss], runs: int, caption: str) -> Exhibit:
-    stated = {number.key: number for number in PAPERS if number.spread is not None}
     sizes = sorted({x.size for x in lost})
-    marks = [Mark("random", size, stated["loss random"].value, stated["loss random"].spread) for size in sizes]
+    stated = {number.key: number for number in PAPERS}
     # “Between … and …” over three sizes: the ends are all that is known.
-    ends = ((sizes[0], stated["least loss"]), (sizes[-1], stated["most loss"]))
-    marks += [Mark("published", size, number.value, number.spread) for size, number in ends]
-    return loss_exhibit(folder, lost, marks, _AREAS, about=f"ε = 1; mean of {counted(runs, 'run')}", caption=caption)
+    known = [("random", size, stated["loss random"]) for size in sizes]
+    known += [("published", sizes[0], stated["least loss"]), ("published", sizes[-1], stated["most loss"])]
+    across = "most areas of a possible reviewer"
+    return _write_study(
+        folder,
+        "papers",
+        records,
+        told,
+        beside(records.PUBLISHED, records.own_numbers(rows)),
+        {
+            "losses": loss_lines(
+                _lines(lost),
+                [Mark(method, size, number.value, number.spread) for method, size, number in known],
+                told=f"ε = 1; mean of {counted(told.runs, 'run')}, whiskers are one standard deviation",
+                across=across,
+            ),
+            "epsilon": epsilon_lines(
+                spent,
+                marks=[Mark("published", x.size, stated["median epsilon"].value) for x in spent],
+                told=f"PALMA as published, budget 1, all reviewers; {_RANGE}",
+                across=across,
+            ),
+        },
+        title="paper-assignment study, " + ("on a synthetic conference" if records.made_up else f"on {records.source}"),
+        lost=lost,
+        spent=spent,
+        size_names={size: counted(round(size), "area") for size in sizes},
+        facts={
+            "surplus": int(rows["uncovered"].to_numpy().max()),
+            "palma": [x.mean for x in lost if x.method == "published"],
+            "at": {x.method: x for x in reversed(lost)},
+            "matched": [100 * x.above(0.75, matched=True) for x in spent],
+            "medians": [f"{x.median:.2f}" for x in spent],
+            "medians_matched": [f"{x.median_matched:.2f}" for x in spent],
+            "sizes": sizes,
+            "types": [f"{records.types_of(round(size)):,}" for size in sizes],
+            "warnings": (),
+        },
+    )
 
 
-def _paper_epsilons(folder: Path, spent: Sequence[Spent], caption: str) -> Exhibit:
-    stated = next(number.value for number in PAPERS if number.key == "median epsilon")
-    medians = {x.size: stated for x in spent}
-    return epsilon_exhibit(folder, spent, medians, _AREAS, about="budget 1, all reviewers", caption=caption)
+_RANGE = "the band is the range of the medians of all runs"
+
+
+def _lines(lost: Sequence[Loss]) -> list[Line]:
+    """Return what each method lost, as lines over the sizes."""
+    lines = []
+    for method in dict.fromkeys(x.method for x in lost):
+        found, facts = [x for x in lost if x.method == method], METHODS[method]
+        kind = kind_of(method, inf if not facts.private else 1.0 if facts.spends else 0.0)
+        sizes, means, spreads = (tuple(getattr(x, name) for x in found) for name in ("size", "mean", "spread"))
+        lines.append(Line(method, kind, sizes, means, spreads, bound=method in _BOUNDS))
+    return lines
+
+
+def _write_study(
+    folder: Path,
+    name: str,
+    records: MobilityRecords | PapersRecords,
+    told: Provenance,
+    numbers: Sequence[Beside],
+    shown: Mapping[str, Figure],
+    *,
+    title: str,
+    lost: Sequence[Loss],
+    spent: Sequence[Spent],
+    size_names: Mapping[float, str],
+    facts: Mapping[str, Any],
+) -> list[Path]:
+    """Write the page of a study from what both have."""
+    mobility_page, cells = name == "mobility", dict[str, list[str]]()
+    for x in lost:
+        own = f", ε = {x.epsilon:g}" if mobility_page and METHODS[x.method].spends else ""
+        inner = f" ({100 * x.within:.1f})" if mobility_page else ""
+        text = f"{100 * x.mean:.1f} ± {100 * x.spread:.1f}{inner}"
+        cells.setdefault(f"{x.method}{own} ({METHODS[x.method].help})", []).append(text)
+    first = max(x.epsilon for x in lost)
+    ends = (
+        f"{line.method} from {percent(line.means[0])} to {percent(line.means[-1])}"
+        for line in _lines([x for x in lost if x.epsilon == first])
+    )
+    medians = (
+        f"median {x.median:.2f}, largest {x.largest:.2f} at {size_names[x.size]}"
+        for x in spent
+        if x.epsilon == spent[0].epsilon
+    )
+    return write_page(
+        folder,
+        name,
+        shown,
+        svg=True,
+        title=f"The paper's {title}",
+        records=records,
+        told=told,
+        numbers=list(map(number_line, numbers)),
+        absent=[number.published.what for number in numbers if number.own is None],
+        within=within(numbers),
+        loss_cells=cells,
+        loss_words=f"Welfare lost: {'; '.join(ends)}.",
+        epsilon_words=f"ε of an agent: {'; '.join(medians)}.",
+        spent=spent,
+        size_names=list(size_names.values()),
+        notes=records.notes,
+        settings=Settings(),
+        **facts,
+    )

@@ -114,7 +114,7 @@ def help_of(method: str) -> str:
 
 def dashes_of(kinds: Iterable[Kind]) -> list[tuple[float, tuple[float, ...]]]:
     """Return a dash pattern for each line, so that lines of one kind differ."""
-    return _one_after_the_other(kinds, lambda _: DASHES)
+    return _in_turn(kinds, lambda _: DASHES)
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
@@ -170,12 +170,13 @@ def canvas(
     height = heading + legend + plot[1] + bottom
     figure = Figure(figsize=(width, height))
     top = height - MARGIN
-    for line in titles:
-        _write(figure, line, top, size=12.5, weight="bold", colour=INK)
-        top -= TITLE_LINE
-    for line in subtitles:
-        _write(figure, line, top, size=9.0, weight="normal", colour=FAINT_INK)
-        top -= SUBTITLE_LINE
+    for lines, step, size, weight, colour in (
+        (titles, TITLE_LINE, 12.5, "bold", INK),
+        (subtitles, SUBTITLE_LINE, 9.0, "normal", FAINT_INK),
+    ):
+        for line in lines:
+            figure.text(MARGIN / width, top / height, line, size=size, weight=weight, color=colour, va="top")
+            top -= step
     axes = figure.add_axes((left / width, bottom / height, plot[0] / width, plot[1] / height))
     return figure, axes
 
@@ -216,27 +217,16 @@ def kind_handles(kinds: Iterable[Kind]) -> list[Line2D]:
 
 def markers_of(kinds: Iterable[Kind]) -> list[str]:
     """Return a marker for each line, so that lines of one kind differ; the first of a kind has the kind's own."""
-    others = {kind: [marker for marker in _MORE_MARKERS if marker != kind.marker] for kind in KINDS}
-    return _one_after_the_other(kinds, lambda kind: (kind.marker, *others[kind]))
+    return _in_turn(kinds, lambda kind: (kind.marker, *(other for other in _MORE_MARKERS if other != kind.marker)))
 
 
-def _one_after_the_other(kinds: Iterable[Kind], choices: Callable[[Kind], Sequence[R]]) -> list[R]:
+def _in_turn(kinds: Iterable[Kind], choices: Callable[[Kind], Sequence[R]]) -> list[R]:
     """Return for each kind the next of its choices, from the first on."""
-    seen: Counter[Kind] = Counter()
-    chosen = []
+    chosen, seen = [], Counter[Kind]()
     for kind in kinds:
         chosen.append(choices(kind)[seen[kind] % len(choices(kind))])
         seen[kind] += 1
     return chosen
-
-
-def epsilon_bars(axes: Axes, values: FloatArray, budget: float, colour: str) -> None:
-    """Draw a histogram of the agents' ε, in per cent of the agents."""
-    reach = max(budget, float(values.max())) or 1.0
-    weights = np.full(len(values), 100 / len(values))
-    axes.hist(values, bins=list(np.linspace(0, reach, 41)), weights=weights, color=colour, rwidth=0.88, zorder=2)
-    axes.set_xlim(0, 1.02 * reach)
-    axes.grid(False, axis="x")
 
 
 def legend_above(figure: Figure, axes: Axes, handles: Sequence[Line2D], *, columns: int, sample: float = 1.0) -> None:
@@ -255,11 +245,6 @@ def legend_above(figure: Figure, axes: Axes, handles: Sequence[Line2D], *, colum
         columnspacing=1.4,
         labelspacing=0.3,
     )
-
-
-def _write(figure: Figure, line: str, top: float, *, size: float, weight: str, colour: str) -> None:
-    width, height = figure.get_size_inches()
-    figure.text(MARGIN / width, top / height, line, size=size, weight=weight, color=colour, va="top")
 
 
 def spread_apart(values: FloatArray, *, gap: float) -> FloatArray:

@@ -1,7 +1,8 @@
-"""Numbers in words, for pages and the terminal; it imports little, so that a command that draws nothing starts fast."""
+"""Numbers in words; it imports little, so that a command that draws nothing starts fast."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isinf
 
 
@@ -21,3 +22,14 @@ def epsilon_text(value: float, digits: int = 2) -> str:
         return "none"
     short = f"{value:.{digits}f}"
     return short if float(short) >= value else f"{float(short) + 10**-digits:.{digits}f}"
+
+
+def listed(values: Sequence[object]) -> str:
+    """Return values with commas and an "and"."""
+    texts = [str(value) for value in values]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+
+
+def short(number: float) -> str:
+    """Return a number without a decimal that is zero."""
+    return f"{number:,.0f}" if number == round(number) else f"{number:,.1f}"

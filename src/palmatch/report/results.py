@@ -1,19 +1,31 @@
-"""Results in words: what a domain calls its sides, who lacks what and why, how evenly all are served, what is lost."""
+"""Results in words and in files: who lacks what and why, how evenly all are served, what is lost, the pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import shorten
 
+import numpy as np
+import polars as pl
+
+from palmatch.data.scores import as_score
 from palmatch.domains.mobility import City
 from palmatch.domains.papers import Conference
 from palmatch.domains.scores import ScoreTable
 from palmatch.matching import Matching
 from palmatch.problem import Problem
-from palmatch.report.phrases import counted, percent
+from palmatch.report.words import counted, percent
 from palmatch.studies.compare import LossParts, Spread
-from palmatch.studies.fairness import Fairness, Served, Shortfall, fairness, lacking_agents, lacking_resources
+from palmatch.studies.fairness import (
+    Fairness,
+    Served,
+    Shortfall,
+    every_unit,
+    fairness,
+    lacking_agents,
+    lacking_resources,
+)
 
 # So many ids are named in a line, and so many lines are shown; the JSON has all of them.
 _NAMED = 5
@@ -187,3 +199,34 @@ def loss_in_words(told: LossParts) -> str:
 def _amount(value: Spread) -> str:
     """Return a mean in per cent with its spread, on one line."""
     return f"{100 * value.mean:.1f}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{percent(value.sd)}"
+
+
+def assignments(problem: Problem, matching: Matching) -> dict[str, list[dict[str, object]]]:
+    """Return {paper: [{"aggregate_score": public score, "user": reviewer}, ...]} for papers with reviewers, in order.
+
+    Pairs that were assigned beforehand are among them.
+    """
+    domain = problem.domain
+    standing = np.array([domain.types_of(region)[domain.representative(region)] for region in problem.regions])
+    public = replace(problem, types=standing[problem.region_index], truth=standing[problem.region_index])
+    units = every_unit(problem, matching)
+    units = units[np.lexsort((units[:, 1], units[:, 0]))]
+    found: dict[str, list[dict[str, object]]] = {name: [] for name in problem.resource_ids}
+    scores = public.true_utility_of_units(units)
+    if isinstance(domain, ScoreTable):
+        scores = as_score(scores, domain.bounds)
+    for (agent, resource), score in zip(units.tolist(), scores.tolist(), strict=True):
+        found[problem.resource_ids[resource]].append({"aggregate_score": score, "user": problem.agent_ids[agent]})
+    return {paper: users for paper, users in found.items() if users}
+
+
+def with_assigned(problem: Problem, matching: Matching) -> dict[str, pl.Series] | dict[str, list[str | None]]:
+    """Return columns `agent` and `resource` of all units, with those that were assigned beforehand at the end."""
+    if not len(problem.assigned):
+        columns: dict[str, pl.Series] = matching.to_frame("polars").to_dict()
+        return columns
+    before = [(problem.agent_ids[agent], problem.resource_ids[resource]) for agent, resource in problem.assigned]
+    served = {agent for agent, _ in before}
+    rows = [row for row in zip(*matching.columns(), strict=True) if row[1] is not None or row[0] not in served]
+    agents, resources = zip(*rows, *before, strict=True)
+    return {"agent": list(agents), matching.other: list(resources)}
