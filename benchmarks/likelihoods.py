@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from benchmarks.posterior import Charges, Reader, log_chances, posterior, region_log_likelihoods
 from palmatch.domains.mobility import City
 from palmatch.errors import InputError
+from palmatch.matchers.lists import MatchOutcome
 from palmatch.matching import Matching, Outcome, Trace
 from palmatch.mechanisms.channel import Channel, report_chances
 from palmatch.mechanisms.laplace import planar_laplace
 from palmatch.methods import METHODS, PreparedGame, Settings, Workspace, budgets
-from palmatch.methods.reports import Matcher, MatchOutcome, ReportPlan, draw_reports, reporting
+from palmatch.methods.reports import Matcher, ReportPlan, draw_reports, reporting
 from palmatch.palma.accountant import affordable_actions
 from palmatch.palma.costs import largest_own_costs
 from palmatch.palma.game import region_tables

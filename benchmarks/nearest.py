@@ -9,6 +9,7 @@ without the sets.
 
 from __future__ import annotations
 
+import os
 import sys
 from time import process_time
 
@@ -18,23 +19,25 @@ from scipy.spatial import cKDTree
 from palmatch.data.city import crowd
 from palmatch.domains import mobility
 from palmatch.regions.tables import grid_tables
+from palmatch.threads import LIMIT
 
 # The nearest of every agent that are looked for.
 INTEREST = 20
 
 
 def main(agents: str) -> None:
-    """Print both times."""
+    """Print both times, of one thread."""
+    os.environ[LIMIT] = "1"
     made_up = crowd(int(float(agents)), seed=0)
     problem = mobility.problem(made_up.requests, made_up.vehicles, interest=INTEREST)
     city = problem.domain
     assert isinstance(city, mobility.City)
     places = np.concatenate([city.types_of(region)[:, :2] for region in problem.regions])
-    grid_tables(problem, city, threads=1)
+    grid_tables(problem, city)
     # Balanced, which queries like.
     tree = cKDTree(city.places)
     started = process_time()
-    grid_tables(problem, city, threads=1)
+    grid_tables(problem, city)
     grid = process_time()
     tree.query(places, k=INTEREST + 1, p=1)
     ended = process_time()

@@ -61,7 +61,7 @@ def bids_alone(trips: int) -> None:
         worth, capacities, most=INTEREST, step=FINE_STEP, round_limit=LONG_PATIENCE, stream_keys=names
     )
     best = optimal_pairs(utilities, capacities)
-    share = worth[found.units[:, 0], found.units[:, 1]].sum() / worth[best[:, 0], best[:, 1]].sum()
+    share = worth[found.resource_of[:, 0], found.resource_of[:, 1]].sum() / worth[best[:, 0], best[:, 1]].sum()
     print(f"{trips} trips: bids reach {100 * share:.2f} % of the optimum", flush=True)
 
 

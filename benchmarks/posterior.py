@@ -17,8 +17,7 @@ import numpy as np
 from palmatch.matching import Outcome, Trace
 from palmatch.palma.policy import Policy, mixed, on_grid
 from palmatch.problem import FloatArray, IntArray
-from palmatch.regions.distribution import backoff_weights, selection_weights
-from palmatch.regions.noise import PublicPlay
+from palmatch.regions.noise import PublicPlay, backoff_weights, selection_weights
 from palmatch.regions.tables import RegionView
 
 # Numbers in one table of chances at a time: 32 MB of them.

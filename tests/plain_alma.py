@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from palmatch.errors import DidNotConverge
-from palmatch.matchers.alma import MOST_STEPS, AlmaResult
-from palmatch.matchers.lists import ValueLists
+from palmatch.matchers.alma import MOST_STEPS
+from palmatch.matchers.lists import MatchOutcome, ValueLists
 from palmatch.problem import IntArray
 from palmatch.streams import BACKOFF, Keys, draw
 
@@ -29,7 +29,7 @@ class Player:
 
 def play_lists_plainly(
     lists: ValueLists, chances: IntArray, *, stream_keys: Keys, most_steps: int = MOST_STEPS
-) -> AlmaResult:
+) -> MatchOutcome:
     """Play the same game agent by agent, as it would be told."""
     players = [_player(lists, int(number), int(name)) for number, name in zip(lists.list_of, stream_keys, strict=True)]
     taken: set[int] = set()
@@ -44,7 +44,7 @@ def play_lists_plainly(
         taken |= {resource for resource, count in attempts.items() if count == 1}
         for player in active:
             _act(player, chances, attempts, taken, step)
-    return AlmaResult(np.array([player.holds for player in players], dtype=np.int64), step)
+    return MatchOutcome(np.array([player.holds for player in players], dtype=np.int64), step)
 
 
 def _player(lists: ValueLists, number: int, name: int) -> Player:

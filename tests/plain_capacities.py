@@ -1,110 +1,14 @@
-"""Several units played plainly: one `Agent` object for each player, and bids one after the other. Slow oracles."""
+"""Several units played plainly: the optimum by dynamic programming, and bids one after the other. Slow oracles."""
 
 from __future__ import annotations
 
-from collections import Counter
-from functools import partial
 from itertools import count
 
 import numpy as np
 
-from palmatch.device.agent import Agent, Rules
 from palmatch.matchers.lists import ValueLists
-from palmatch.palma.accountant import PrivacyFilter
-from palmatch.palma.game import region_tables
 from palmatch.problem import Capacities
-from palmatch.regions.noise import PublicTables
-from palmatch.regions.own import OwnTables
-from palmatch.streams import SELECTION, Keys, compiled_draw, draw, stream
-
-Unit = tuple[int, int]
-
-
-class Closed:
-    """The resources that an agent cannot get any more: a container, as the device takes it."""
-
-    def __init__(self, game: PlainCapacities, agent: int) -> None:
-        self.game, self.agent = game, agent
-
-    def __contains__(self, resource: object) -> bool:
-        game = self.game
-        full = sum(r == resource for _, r in game.units) >= game.capacities.capacity[resource]  # type: ignore[call-overload]
-        return bool(full or (self.agent, resource) in game.units or (self.agent, resource) in game.conflicts)
-
-
-class PlainCapacities:
-    """A game of rounds with seats: `steps`, `units` and each agent's charges once it is played."""
-
-    def __init__(
-        self,
-        public: PublicTables,
-        private: OwnTables,
-        rules: Rules,
-        charges: PrivacyFilter,
-        capacities: Capacities,
-        names: Keys,
-    ) -> None:
-        self.capacities, self.units, self.steps = capacities, set[Unit](), 0
-        self.conflicts = {(a, r) for a, r in capacities.conflicts.tolist()}
-        self.players: list[tuple[int, Agent]] = []
-        for agent, demand in enumerate(capacities.demand.tolist()):
-            tables = region_tables(public, charges, int(public.region_of_agent[agent]))
-            for number in range(demand):
-                name = int(names[agent]) if number == 0 else stream(number, int(names[agent]))
-                share, more = divmod(int(charges.budget[agent]), demand)
-                player = Agent(
-                    tables,
-                    private.of(agent).tolist(),
-                    share + (number < more),
-                    rules=rules,
-                    draw=partial(draw, name),
-                )
-                self.players.append((agent, player))
-
-    def play(self) -> None:
-        """Play to the end."""
-        active = list(self.players)
-        while active:
-            self.steps += 1
-            won = self._attempts(active)
-            active = [(a, p) for a, p in active if id(p) not in won and self._hopes(a, p)]
-
-    def _attempts(self, active: list[tuple[int, Agent]]) -> set[int]:
-        trying: dict[int, Unit] = {}
-        for agent, player in active:
-            if player.attempting:
-                unit = (agent, player.decide(self.steps).resource)
-                if unit in trying.values() or unit[1] in Closed(self, agent):
-                    player.saw(free=False)
-                    trying[id(player)] = (-1, -1)
-                else:
-                    trying[id(player)] = unit
-        attempts = Counter(resource for agent, resource in trying.values() if agent >= 0)
-        taken = Counter(resource for _, resource in self.units)
-        served = {r for r, count in attempts.items() if count <= self.capacities.capacity[r] - taken[r]}
-        self.units |= {unit for unit in trying.values() if unit[1] in served}
-        won = set()
-        for agent, player in active:
-            unit = trying.get(id(player))
-            if unit is None:
-                resource = player.decide(self.steps, Closed(self, agent)).resource
-                contested = resource in attempts and resource not in served
-                player.saw(free=not contested and resource not in Closed(self, agent))
-            elif unit[1] in served:
-                won.add(id(player))
-            elif unit[0] >= 0:
-                player.collided(self.steps)
-        return won
-
-    def _hopes(self, agent: int, player: Agent) -> bool:
-        return any(resource not in Closed(self, agent) for resource in player.region.resources)
-
-    def spent(self) -> np.ndarray:
-        """Return what each agent's players were charged together."""
-        totals = np.zeros(len(self.capacities.demand), dtype=np.int64)
-        for agent, player in self.players:
-            totals[agent] += player.spent
-        return totals
+from palmatch.streams import SELECTION, Keys, compiled_draw
 
 
 def best_welfare(utilities: np.ndarray, capacities: Capacities) -> float:

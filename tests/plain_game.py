@@ -1,9 +1,12 @@
-"""The game of rounds with one `Agent` object each: slow, easy to check by eye, and the oracle of the compiled game."""
+"""The game of rounds with one `Agent` object for each unit of demand: the slow oracle of the compiled one.
+
+What is held is counted in sets. Where agents are matched with each other, an attempt concerns both its ends.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container
 from dataclasses import replace
 from functools import partial
 
@@ -14,9 +17,106 @@ from palmatch.guarantee import no_privacy
 from palmatch.matching import Outcome, Trace
 from palmatch.palma.accountant import PrivacyFilter, free_filter
 from palmatch.palma.game import Outcomes, region_tables
+from palmatch.problem import Capacities, unit_capacities
 from palmatch.regions.noise import PublicTables
 from palmatch.regions.own import OwnTables
-from palmatch.streams import Keys, draw
+from palmatch.streams import Keys, draw, stream
+
+Unit = tuple[int, int]
+
+
+class PlainGame:
+    """A game under way: `players` are (agent, device), `units` and `rows` what is held and what was seen."""
+
+    def __init__(
+        self,
+        public: PublicTables,
+        private: OwnTables,
+        rules: Rules,
+        charges: PrivacyFilter,
+        *,
+        names: Keys,
+        capacities: Capacities | None = None,
+        agent: type[Agent] = Agent,
+    ) -> None:
+        limits = capacities or unit_capacities(len(names), len(public.regions.rows))
+        self.capacities, self.units, self.steps, self.rows = limits, set[Unit](), 0, list[tuple[int, ...]]()
+        self.excluded = {(one, other) for one, other in limits.conflicts.tolist()}
+        self.players: list[tuple[int, Agent]] = []
+        for row, demand in enumerate(limits.demand.tolist()):
+            tables = region_tables(public, charges, int(public.region_of_agent[row]))
+            for number in range(demand):
+                name = int(names[row]) if number == 0 else stream(number, int(names[row]))
+                share, more = divmod(int(charges.budget[row]), demand)
+                budget, own = share + (number < more), private.of(row).tolist()
+                self.players.append((row, agent(tables, own, budget, rules=rules, draw=partial(draw, name))))
+
+    def play(self) -> None:
+        """Play to the end."""
+        active = list(self.players)
+        while active:
+            self.steps += 1
+            done = self._step(active)
+            active = [(a, p) for a, p in active if id(p) not in done and self._hopes(a, p)]
+
+    def closed_to(self, agent: int) -> Container[int]:
+        """Return the resources that an agent cannot get any more, as the device takes them."""
+        taken = Counter(resource for _, resource in self.units)
+        full = {r for r, capacity in enumerate(self.capacities.capacity.tolist()) if taken[r] >= capacity}
+        return full | {resource for one, resource in self.units | self.excluded if one == agent}
+
+    def _step(self, active: list[tuple[int, Agent]]) -> set[int]:
+        """Let all that attempt do so at once, then the others look; return the players that are done."""
+        closed, trying = {agent: self.closed_to(agent) for agent, _ in active}, dict[int, Unit]()
+        outcomes: dict[int, tuple[int, Outcome]] = {}
+        for agent, player in active:
+            if player.attempting:
+                unit = (agent, player.decide(self.steps).resource)
+                if unit[1] in closed[agent] or (unit in trying.values() and not self.capacities.mutual):
+                    player.saw(free=False)
+                    outcomes[id(player)] = unit[1], Outcome.TAKEN
+                else:
+                    trying[id(player)] = unit
+        contested = self._settle(set(trying.values()))
+        closed = {agent: self.closed_to(agent) for agent, _ in active}
+        for agent, player in active:
+            if id(player) in trying:
+                resource = trying[id(player)][1]
+                outcome = Outcome.HOLDS
+                if (agent, resource) not in self.units:
+                    outcome = Outcome.BACKS_OFF if player.collided(self.steps) else Outcome.STAYS
+                outcomes[id(player)] = resource, outcome
+            elif id(player) not in outcomes and not self._is_paired(agent):
+                resource = player.decide(self.steps, closed[agent]).resource
+                player.saw(free=(free := resource not in contested and resource not in closed[agent]))
+                outcomes[id(player)] = resource, Outcome.FREE if free else Outcome.TAKEN
+        self.rows += [(self.steps, a, *outcomes[id(p)]) for a, p in active if id(p) in outcomes]
+        won = {key for key, (_, outcome) in outcomes.items() if outcome == Outcome.HOLDS}
+        return won | {id(player) for agent, player in active if self._is_paired(agent)}
+
+    def _settle(self, attempts: set[Unit]) -> set[int]:
+        """Give units to the attempts that all find room; return the ends of the others."""
+        mutual, taken = self.capacities.mutual, Counter(resource for _, resource in self.units)
+        ends = {frozenset(unit) if mutual else unit: (unit if mutual else unit[1:]) for unit in attempts}
+        crowd = Counter(end for some in ends.values() for end in some)
+        free = self.capacities.capacity - np.array([taken[r] for r in range(len(self.capacities.capacity))])
+        served = {one for one, some in ends.items() if all(crowd[end] <= free[end] for end in some)}
+        for one in served:
+            self.units |= {ends[one], ends[one][::-1]} if mutual else {one}
+        return {end for one, some in ends.items() if one not in served for end in some}
+
+    def _is_paired(self, agent: int) -> bool:
+        return self.capacities.mutual and any(one == agent for one, _ in self.units)
+
+    def _hopes(self, agent: int, player: Agent) -> bool:
+        return not set(player.region.resources) <= set(self.closed_to(agent))
+
+    def total(self, name: str) -> np.ndarray:
+        """Return what each agent's players have together."""
+        totals = np.zeros(len(self.capacities.demand), dtype=np.int64)
+        for agent, player in self.players:
+            totals[agent] += getattr(player, name)
+        return totals
 
 
 def simulate_plainly(
@@ -26,68 +126,20 @@ def simulate_plainly(
     allowance: PrivacyFilter,
     *,
     names: Keys,
+    capacities: Capacities | None = None,
     agent: type[Agent] = Agent,
     **_options: object,
 ) -> Outcomes:
-    """Play the same game with one `Agent` object each: slow, and easy to check by eye."""
-    players = [
-        agent(
-            region_tables(public, allowance, int(public.region_of_agent[row])),
-            private.of(row).tolist(),
-            int(allowance.budget[row]),
-            rules=rules,
-            draw=partial(draw, int(name)),
-        )
-        for row, name in enumerate(names)
-    ]
-    holder: dict[int, int] = {}
-    rows: list[tuple[int, int, int, Outcome]] = []
-    step, active = 0, list(range(len(players)))
-    while active:
-        step += 1
-        rows.extend((step, *row) for row in _one_step(players, active, holder, step))
-        active = [n for n in active if players[n].held is None and _hopes(players[n], holder)]
-    return Outcomes(
-        resource_of=np.array([-1 if p.held is None else p.held for p in players]),
-        spent=np.array([p.spent for p in players]),
-        charged=np.array([p.actions for p in players]),
-        steps=step,
-        trace=_as_trace(rows),
-        actions=len(rows),
-    )
-
-
-def _one_step(
-    players: list[Agent], active: list[int], holder: dict[int, int], step: int
-) -> Iterable[tuple[int, int, Outcome]]:
-    """Let all agents that attempt do so at once, then the others look, and tell all of them what came of it."""
-    attempts = {n: players[n].decide(step).resource for n in active if players[n].attempting}
-    attempted = Counter(attempts.values())
-    holder.update({resource: n for n, resource in attempts.items() if attempted[resource] == 1})
-    for n in active:
-        if n in attempts:
-            resource = attempts[n]
-            if attempted[resource] == 1:
-                players[n].won()
-                yield n, resource, Outcome.HOLDS
-            else:
-                yield n, resource, Outcome.BACKS_OFF if players[n].collided(step) else Outcome.STAYS
-        else:
-            resource = players[n].decide(step, holder).resource
-            free = resource not in holder and resource not in attempted
-            players[n].saw(free=free)
-            yield n, resource, Outcome.FREE if free else Outcome.TAKEN
-
-
-def _hopes(player: Agent, holder: dict[int, int]) -> bool:
-    return any(resource not in holder for resource in player.region.resources)
-
-
-def _as_trace(rows: list[tuple[int, int, int, Outcome]]) -> Trace:
-    step, agent, resource, outcome = zip(*rows, strict=True)
-    return Trace(
-        np.array(step), np.array(agent), np.array(resource), np.array(outcome, dtype=np.int8), np.zeros(len(rows))
-    )
+    """Play the game of `palma.game.simulate`."""
+    game = PlainGame(public, private, rules, allowance, names=names, capacities=capacities, agent=agent)
+    game.play()
+    found = np.array(sorted(game.units), dtype=np.int64).reshape(-1, 2)
+    if capacities is None:
+        resource_of = np.full(len(names), -1, dtype=np.int64)
+        resource_of[found[:, 0]], found = found[:, 1], resource_of
+    step, row, resource, outcome = np.array(game.rows, dtype=np.int64).reshape(-1, 4).T
+    trace = Trace(step, row, resource, outcome.astype(np.int8), np.zeros(len(step)))
+    return Outcomes(found, game.total("spent"), game.total("actions"), game.steps, trace, len(game.rows))
 
 
 def priced(public: PublicTables, budget: int, seed: int, highest: int) -> PrivacyFilter:

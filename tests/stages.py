@@ -17,8 +17,7 @@ from palmatch.palma.accountant import ACCOUNTANTS, Account, privacy_filter
 from palmatch.palma.game import region_tables, rules_of
 from palmatch.palma.policy import Policy, on_grid
 from palmatch.problem import Problem
-from palmatch.regions.distribution import backoff_weights, selection_weights
-from palmatch.regions.noise import PublicPlay
+from palmatch.regions.noise import PublicPlay, backoff_weights, selection_weights
 from palmatch.regions.tables import RegionView
 
 # From a budget that buys next to nothing to one that buys too much to be walked through.

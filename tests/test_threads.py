@@ -44,10 +44,12 @@ def test_threads_change_neither_matching_nor_charges(crowded, monkeypatch, few):
     public, own = workspace.tables(policy), workspace.acting(snapped=True)
     prices = priced(public, 9, 1, 2)
     keys = keys_of(crowded.agent_ids)
-    alone = simulate(public, own, rules_of(policy), prices, names=streams(4, keys), threads=1)
+    monkeypatch.setattr(game, "usual_threads", lambda: 1)
+    alone = simulate(public, own, rules_of(policy), prices, names=streams(4, keys))
     monkeypatch.setattr(game, "FEW", few)
-    same(alone, simulate(public, own, rules_of(policy), prices, names=streams(4, keys), threads=2))
-    same(alone, simulate(public, own, rules_of(policy), prices, names=streams(4, keys), threads=2, trace=True))
+    monkeypatch.setattr(game, "usual_threads", lambda: 2)
+    same(alone, simulate(public, own, rules_of(policy), prices, names=streams(4, keys)))
+    same(alone, simulate(public, own, rules_of(policy), prices, names=streams(4, keys), trace=True))
 
 
 def test_utilities_from_a_table_or_from_where_one_stands_play_alike(crowded):
@@ -109,8 +111,13 @@ def test_a_wrong_number_of_threads_is_refused(monkeypatch):
 
 @settings(max_examples=60, deadline=None)
 @given(values=st.lists(st.one_of(st.integers(0, 5), st.integers(0, 2**62)), max_size=40))
-def test_an_order_found_by_words_is_the_stable_one(values):
-    array = np.array(values, dtype=np.int64)
+def test_an_order_found_by_counting_is_the_stable_one(values):
+    # Of few values, and of many, most of which are small.
+    array = (
+        np.resize(np.array(values, dtype=np.int64), 12_000)
+        if values and max(values) < 6
+        else np.array(values, dtype=np.int64)
+    )
     np.testing.assert_array_equal(stable_order(array), np.argsort(array, kind="stable"))
 
 

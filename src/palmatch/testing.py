@@ -17,7 +17,7 @@ from palmatch.methods.rounds import palma_policy
 from palmatch.palma.accountant import Account, Accountant, accountant_named
 from palmatch.palma.policy import mixed
 from palmatch.problem import FloatArray, IntArray, Problem
-from palmatch.regions.distribution import backoff_weights, selection_weights
+from palmatch.regions.noise import backoff_weights, selection_weights
 
 __all__ = ["check_accountant", "check_domain", "check_method"]
 

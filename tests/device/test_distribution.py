@@ -15,7 +15,7 @@ from naive import linear, loss, mixture, weighted_at_random
 from palmatch.device.distribution import GRID, backoff_weight, expected_utility, fill_weights, pick
 from palmatch.errors import InputError
 from palmatch.palma.policy import Policy, mixed, noise_only, on_grid, published, unlimited
-from palmatch.regions import distribution as compiled
+from palmatch.regions import noise as compiled
 
 # A busy machine is not a failure.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -16,17 +16,18 @@ import frozen
 import palmatch as pm
 from palmatch.errors import InputError
 from palmatch.matchers.auction import play_rounds, run_auction
-from palmatch.matchers.contest import Clones, clones_of
 from palmatch.matchers.exchange import exchange
 from palmatch.matchers.lists import ValueLists
 from palmatch.matchers.optimal import optimal_matching
 from palmatch.methods.registry import Method
 from palmatch.methods.rounds import palma_game, published_game
 from palmatch.methods.workspace import Settings, Workspace
+from palmatch.palma import game as rounds
 from palmatch.palma.game import simulate
 from palmatch.problem import Capacities, make_capacities
 from palmatch.streams import keys_of, streams
-from plain_capacities import PlainCapacities, best_welfare, plain_sale
+from plain_capacities import best_welfare, plain_sale
+from plain_game import simulate_plainly
 
 
 def single(problem: pm.Problem) -> pm.Problem:
@@ -374,10 +375,8 @@ def test_what_all_units_of_an_agent_spend_stays_within_its_budget() -> None:
     workspace = Workspace(problem)
     for game in (palma_game(workspace, Settings()), published_game(workspace, Settings())):
         assert problem.capacities is not None
-        shares = clones_of(problem.capacities).shares(game.allowance.budget)
-        assert np.array_equal(
-            np.bincount(clones_of(problem.capacities).owner, shares, problem.agents), game.allowance.budget
-        )
+        shares = rounds.unit_shares(problem.capacities, game.allowance.budget)
+        assert np.array_equal(np.bincount(problem.capacities.players, shares, problem.agents), game.allowance.budget)
         for seed in range(20):
             ends = simulate(
                 game.public,
@@ -391,7 +390,7 @@ def test_what_all_units_of_an_agent_spend_stays_within_its_budget() -> None:
 
 
 def test_a_whole_budget_for_every_unit_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Clones, "shares", lambda self, budget: budget[self.owner])
+    monkeypatch.setattr(rounds, "unit_shares", lambda capacities, budget: budget[capacities.players])
     with pytest.raises(AssertionError):
         test_what_all_units_of_an_agent_spend_stays_within_its_budget()
 
@@ -399,7 +398,7 @@ def test_a_whole_budget_for_every_unit_would_be_found(monkeypatch: pytest.Monkey
 def test_units_of_one_agent_draw_from_streams_of_their_own() -> None:
     problem = pm.table.problem(**table(2, agents=40, resources=8), capacity=20, demand=4)
     assert problem.capacities is not None
-    names = clones_of(problem.capacities).streams(Workspace(problem).randomness(None).private)
+    names = rounds.unit_streams(problem.capacities, Workspace(problem).randomness(None).private)
     assert len(set(names.tolist())) == len(names) == 160
 
 
@@ -411,13 +410,11 @@ def test_compiled_players_are_devices_in_every_bit(method: str) -> None:
             continue
         workspace = Workspace(problem)
         game = (palma_game if method == "palma" else published_game)(workspace, Settings(epsilon=3.0))
-        names = workspace.randomness(seed).private
+        options = {"capacities": problem.capacities, "names": workspace.randomness(seed).private}
         parts = (game.public, game.own, game.rules, game.allowance)
-        ends = simulate(*parts, capacities=problem.capacities, names=names)
-        plain = PlainCapacities(*parts, capacities=problem.capacities, names=names)  # type: ignore[arg-type]
-        plain.play()
-        assert {(a, r) for a, r in ends.resource_of.tolist()} == plain.units
-        assert ends.spent.tolist() == plain.spent().tolist()
+        ends, plain = (play(*parts, **options, trace=True) for play in (simulate, simulate_plainly))  # type: ignore[operator]
+        assert sorted(ends.resource_of.tolist()) == plain.resource_of.tolist()
+        assert ends.spent.tolist() == plain.spent.tolist()
         assert ends.steps == plain.steps
 
 

@@ -141,7 +141,7 @@ def test_bids_for_partners_end_where_no_two_pairs_would_exchange(seed, agents):
     ended = partners.auction_partners(
         worth, capacities, most=agents, step=0.01, round_limit=400, stream_keys=names, trace=True
     )
-    partner = dict(ended.units.tolist())
+    partner = dict(ended.resource_of.tolist())
     assert all(partner[other] == one for one, other in partner.items())
     assert ended.trace is not None
     total = sum(worth[one, other] for one, other in partner.items()) / 2

@@ -21,8 +21,6 @@ from palmatch.palma.accountant import (
     num_affordable_actions,
     privacy_filter,
     published_filter,
-    pure_account,
-    renyi_account,
     rounded_down,
     rounded_up,
     typical_actions,
@@ -143,7 +141,7 @@ def test_prices_are_above_what_actions_cost_and_budgets_below_what_they_are_wort
 
 def account(number: int) -> Account:
     costs = ActionCosts(np.array([0.1 + number, 0.2]), np.array([0.3, 0.0]))
-    return pure_account(costs) if number % 2 else renyi_account(costs, order=8.0 + number, delta=1e-5)
+    return Account(np.inf if number % 2 else 8.0 + number, costs, 1e-5)
 
 
 def test_the_budget_of_every_agent_is_worth_what_its_own_region_says():

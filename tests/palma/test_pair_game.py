@@ -9,16 +9,9 @@ import palmatch as pm
 from palmatch.matching import Outcome
 from palmatch.methods.rounds import noise_game, palma_game, published_game
 from palmatch.palma.game import simulate
-from plain_pairs import PlainPairs
+from plain_game import simulate_plainly
 
 GAMES = {"palma": palma_game, "published": published_game, "noise": noise_game}
-WORDS = {
-    Outcome.HOLDS: "holds",
-    Outcome.STAYS: "stays",
-    Outcome.BACKS_OFF: "backs off",
-    Outcome.FREE: "free",
-    Outcome.TAKEN: "taken",
-}
 
 
 def mutual(seed: int) -> pm.Problem:
@@ -38,18 +31,14 @@ def test_compiled_partners_are_devices_in_every_bit(method):
         problem = mutual(seed)
         workspace = pm.Workspace(problem)
         game = GAMES[method](workspace, pm.Settings(epsilon=3.0))
-        names = workspace.randomness(seed).private
         parts = (game.public, game.own, game.rules, game.allowance)
-        ends = simulate(*parts, capacities=problem.capacities, names=names, trace=True)
-        plain = PlainPairs(*parts, capacities=problem.capacities, names=names)
-        plain.play()
-        assert dict(ends.resource_of.tolist()) == plain.partner
-        assert ends.steps == plain.steps
-        assert ends.spent.tolist() == [agent.spent for agent in plain.agents]
-        trace = ends.trace
-        rows = np.column_stack((trace.step, trace.agent, trace.resource)).tolist()
-        did = [WORDS[Outcome(outcome)] for outcome in trace.outcome]
-        assert [(*row, what) for row, what in zip(rows, did, strict=True)] == plain.seen
+        options = {"capacities": problem.capacities, "names": workspace.randomness(seed).private}
+        ends, plain = (play(*parts, **options, trace=True) for play in (simulate, simulate_plainly))
+        assert sorted(ends.resource_of.tolist()) == plain.resource_of.tolist()
+        for name in ("spent", "charged", "steps", "actions"):
+            np.testing.assert_array_equal(getattr(ends, name), getattr(plain, name))
+        for name in ("step", "agent", "resource", "outcome"):
+            np.testing.assert_array_equal(getattr(ends.trace, name), getattr(plain.trace, name))
 
 
 def test_an_agent_that_is_attempted_alone_accepts_whatever_it_is():

@@ -14,7 +14,7 @@ from palmatch.methods import Workspace
 from palmatch.palma.accountant import ORDERS, rdp_budget
 from palmatch.palma.costs import action_costs
 from palmatch.palma.policy import Policy, mixed
-from palmatch.regions.distribution import selection_weights
+from palmatch.regions.noise import selection_weights
 
 dp_accounting = pytest.importorskip("dp_accounting", reason="the oracle is dp-accounting, of the extra dev")
 

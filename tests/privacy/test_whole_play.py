@@ -16,14 +16,13 @@ from benchmarks.likelihoods import game_digest
 import palmatch as pm
 from enumeration import Device, devices
 from once_game import Reporter, exact_chances, first_beyond
-from palmatch.matchers.contest import Clones, clones_of
 from palmatch.methods import Settings, Workspace
 from palmatch.methods.registry import METHODS
 from palmatch.methods.reports import draw_reports, reporting
 from palmatch.methods.rounds import palma_game
+from palmatch.palma import game as rounds
 from palmatch.palma.game import region_tables
-from plain_capacities import PlainCapacities
-from plain_pairs import PlainPairs
+from plain_game import PlainGame
 from whole_play import Course, Script, Scripted, courses
 
 EPSILON, MOST_ACTS = 0.9, 6
@@ -53,20 +52,15 @@ def all_courses(problem: pm.Problem, seed: int, settings: Settings = SETTINGS) -
     workspace = Workspace(problem)
     game = palma_game(workspace, settings)
     names = workspace.randomness(seed).private
-    parts = (game.public, game.own, game.rules, game.allowance, problem.capacities, names)
+    parts = (game.public, game.own, game.rules, game.allowance)
     tables = region_tables(game.public, game.allowance, 0)
-    shares = clones_of(problem.capacities).shares(game.allowance.budget)[: int(problem.demand[0])]
+    shares = rounds.unit_shares(problem.capacities, game.allowance.budget)[: int(problem.demand[0])]
 
     def play(script: Script) -> None:
-        if problem.pairs:
-            among = PlainPairs(*parts)
-            among.agents[0] = Scripted(0, tables, script)  # type: ignore[call-overload]
-            among.play()
-        else:
-            plain = PlainCapacities(*parts)
-            for number in range(len(shares)):
-                plain.players[number] = (0, Scripted(number, tables, script))  # type: ignore[assignment]
-            plain.play()
+        plain = PlainGame(*parts, names=names, capacities=problem.capacities)
+        for number in range(len(shares)):
+            plain.players[number] = (0, Scripted(number, tables, script))  # type: ignore[assignment]
+        plain.play()
 
     def players(row: int) -> list[Device]:
         own = [workspace.regions[0].utilities[row].tolist()]
@@ -103,7 +97,7 @@ def test_transcripts_come_near_what_is_guaranteed():
 
 
 def test_a_budget_for_each_unit_is_found(monkeypatch):
-    monkeypatch.setattr(Clones, "shares", lambda self, budget: budget[self.owner])
+    monkeypatch.setattr(rounds, "unit_shares", lambda capacities, budget: budget[capacities.players])
     found = [course for seed in range(3) for course in all_courses(reviewers(seed, demand=2), seed)]
     assert any(course.beyond(EPSILON) for course in found)
 

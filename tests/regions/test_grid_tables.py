@@ -15,7 +15,6 @@ from palmatch.palma.policy import Policy
 from palmatch.regions import tables as region_tables
 from palmatch.regions.noise import public_tables
 from palmatch.regions.own import nearest_types, own_tables, own_utilities
-from palmatch.regions.squares import sort_by_y
 from palmatch.regions.tables import dense_tables, grid_domain, grid_tables
 
 ORIGIN = (40.0, -74.0)
@@ -39,16 +38,10 @@ def city(
     return pm.mobility.problem(pl.DataFrame(frame), places(vehicles), spacing=spacing, interest=interest, alpha=400.0)
 
 
-def noisy(regions, problem, policy, threads=1):
+def noisy(regions, problem, policy):
     """The public tables of regions under a policy."""
-    return public_tables(
-        regions,
-        problem.region_index,
-        selection=policy.selection_noise,
-        backoff=policy.backoff_noise,
-        gamma=policy.gamma,
-        threads=threads,
-    )
+    selection, backoff = policy.selection_noise, policy.backoff_noise
+    return public_tables(regions, problem.region_index, selection=selection, backoff=backoff, gamma=policy.gamma)
 
 
 def slow_and_fast(problem, policy):
@@ -57,11 +50,13 @@ def slow_and_fast(problem, policy):
 
 
 def assert_same_tables(fast, slow):
-    for name in ("region_of_agent", "resource_start", "rank_start", "entry_start", "entries"):
+    for name in ("region_of_agent", "selection_below", "backoff", "guide"):
         np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), err_msg=name)
-    for name in ("selection_below", "backoff", "guide"):
-        np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), err_msg=name)
-    np.testing.assert_array_equal(fast.rows[fast.resources], slow.rows[slow.resources])
+    one, other = fast.regions, slow.regions
+    np.testing.assert_array_equal(one.resource_start, other.resource_start)
+    np.testing.assert_array_equal(one.rows[one.resources], other.rows[other.resources])
+    for offsets_or_entries, expected in zip(one.rank_sets, other.rank_sets, strict=True):
+        np.testing.assert_array_equal(offsets_or_entries, expected)
 
 
 cities = st.builds(
@@ -86,7 +81,7 @@ cities = st.builds(
 def test_a_crowd_plays_from_the_same_tables_as_a_few(problem, selection, backoff):
     regions = dense_tables(problem)
     policy = Policy("any", 0.2, 0.05, selection_noise=selection, backoff_noise=backoff)
-    sets = grid_tables(problem, problem.domain, threads=1)
+    sets = grid_tables(problem, problem.domain)
     assert_same_tables(noisy(sets, problem, policy), noisy(regions, problem, policy))
     for fast, slow in zip(sets, regions, strict=True):
         for name in ("resources", "types", "utilities", "entries", "offsets"):
@@ -121,14 +116,14 @@ def test_no_possible_agent_is_nearer_than_the_one_that_an_agent_acts_as(problem)
         np.testing.assert_allclose(distance[np.arange(len(members)), rows], distance.min(axis=1), atol=1e-6)
 
 
-def test_the_number_of_threads_changes_no_table():
+def test_the_number_of_threads_changes_no_table(monkeypatch):
     problem = city(1, agents=400, vehicles=900, edge=150.0, spacing=50.0, interest=6, lattice=False, wide=3000.0)
     policy = Policy("any", 0.2, 0.05)
-    one, two = (
-        noisy(grid_tables(problem, problem.domain, threads=threads), problem, policy, threads=threads)
-        for threads in (1, 2)
-    )
-    assert_same_tables(one, two)
+    found = []
+    for threads in ("1", "2"):
+        monkeypatch.setenv("PALMATCH_THREADS", threads)
+        found.append(noisy(grid_tables(problem, problem.domain), problem, policy))
+    assert_same_tables(*found)
 
 
 @pytest.mark.parametrize("interest", [None, 9, 50])
@@ -162,20 +157,6 @@ def test_agents_under_noise_of_a_users_own_act_on_the_utilities_that_their_costs
     assert fast.charged.sum() > 0
     np.testing.assert_array_equal(fast.resource_of, slow.resource_of)
     np.testing.assert_array_equal(fast.charged, slow.charged)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    norths=st.lists(st.one_of(st.floats(-1e6, 1e6), st.sampled_from([0.0, 1.0, 1e9])), min_size=1, max_size=300),
-    crowd=st.integers(0, 200),
-)
-def test_vehicles_are_sorted_northwards_however_they_are_spread(norths, crowd):
-    # Many next to each other and one far away: a single band would have nearly all of them.
-    north = np.array([*norths, *np.linspace(3.0, 2.0, crowd)])
-    numbers = np.random.default_rng(len(norths)).permutation(len(north) + 3)[: len(north)] % len(north)
-    found = sort_by_y(numbers, len(numbers), north)
-    assert sorted(found.tolist()) == sorted(numbers.tolist())
-    np.testing.assert_array_equal(north[found], np.sort(north[numbers]))
 
 
 @settings(max_examples=30, deadline=None)

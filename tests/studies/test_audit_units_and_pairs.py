@@ -12,8 +12,8 @@ import pytest
 
 import palmatch as pm
 from palmatch.domains.pairs import Rides
-from palmatch.matchers.contest import Clones
 from palmatch.methods import Settings, reports, rounds
+from palmatch.palma import game as palma_rounds
 from palmatch.studies.audit import audit
 from palmatch.studies.blackbox import neighbours_only, stress_problem
 from studies.attacks import attacked, partners, reviewers
@@ -59,7 +59,7 @@ def test_units_that_each_spend_the_whole_budget_are_flagged(monkeypatch):
     problem = pm.table.problem(types[:1], ["here"], {"here": types}, demand=16)
     settings = Settings(epsilon=0.45, truth_selection=1.0, accountant="pure")
     assert not attacked(problem, "palma", settings, games=100, worlds=2).broken
-    monkeypatch.setattr(Clones, "shares", lambda self, budget: budget[self.owner])
+    monkeypatch.setattr(palma_rounds, "unit_shares", lambda capacities, budget: budget[capacities.players])
     found = attacked(problem, "palma", settings, games=500, worlds=2)
     assert found.broken, found.verdict
 
@@ -95,7 +95,7 @@ def test_a_partner_that_declines_by_its_own_type_is_flagged(monkeypatch):
     def declining(public, private, rules, allowance, *, capacities, **rest):
         # Not to be charged is not to be a choice: here an agent declines whom it values below 0.4.
         unwanted = [
-            (agent, int(public.rows[public.resources[place]]))
+            (agent, int(public.regions.rows[public.regions.resources[place]]))
             for agent in range(5)
             for place, worth in enumerate(private.of(agent))
             if worth < 0.4

@@ -17,7 +17,7 @@ import palmatch as pm
 from palmatch.device.agent import Agent
 from palmatch.device.distribution import GRID
 from palmatch.matchers.auction import run_auction
-from palmatch.matchers.lists import ValueLists
+from palmatch.matchers.lists import MatchOutcome, ValueLists
 from palmatch.matchers.optimal import dense_values, optimal_matching
 from palmatch.matching import Trace
 from palmatch.mechanisms import choice
@@ -58,7 +58,7 @@ def test_ties_of_equal_reports_broken_by_true_utility_are_flagged(monkeypatch):
         problem = workspace.problem
         worth = dense_values(reports.value_lists(plan, reported), problem.resources)
         found = optimal_matching(worth + 1e-9 * problem.true_utility())
-        return reports.MatchOutcome(found, 0, Trace.of_reports(reported) if trace else None)
+        return MatchOutcome(found, 0, Trace.of_reports(reported) if trace else None)
 
     settings = Settings(epsilon=0.5)
     assert not attacked(crowd(), "hungarian-once", settings, games=300).broken

@@ -1,7 +1,7 @@
 """How one agent's chances follow from utilities: the only place where the paper's distributions are written down.
 
 These are plain functions of plain sequences, with no imports: a device runs them as they are, and
-`regions.distribution` compiles these very functions for the simulator, the accountant and the auditor. Chances are
+`regions.noise` compiles these very functions for the simulator, the accountant and the auditor. Chances are
 integers over GRID, so that what is drawn is what is accounted, with nothing lost to floating point in between.
 
 A rank set is given as `entries[start:stop]`, positions in `utilities`.

@@ -22,41 +22,31 @@ from numpy.typing import NDArray
 
 from palmatch.errors import DidNotConverge, InputError
 from palmatch.matchers.exchange import exchange
-from palmatch.matchers.holdings import Holdings, Records, first_units, held_units, is_barred, make_holdings
-from palmatch.matchers.lists import ValueLists, number_resources
-from palmatch.matching import Outcome, Trace, TraceParts
+from palmatch.matchers.lists import (
+    Holdings,
+    MatchOutcome,
+    Records,
+    ValueLists,
+    first_units,
+    held_units,
+    is_barred,
+    make_holdings,
+)
+from palmatch.matching import Outcome, TraceParts
 from palmatch.problem import Capacities, FloatArray, IntArray, unit_capacities
-from palmatch.regions.csr import SmallArray, offsets_from_sizes, stable_order
+from palmatch.regions.csr import SmallArray, inverse, offsets_from_sizes, stable_order
 from palmatch.streams import SELECTION, Keys, compiled_mix, counter, draws
 from palmatch.threads import spread, taken, usual_threads
 
-_ROUNDS_AT_ONCE = 64
-
 # From so many sets of bidders on several threads compute their bids, so many at a time.
 _MANY_SETS, _SETS_AT_A_TIME = 4096, 512
-
-# Up to so many bidders of a set are found by insertion, which is sooner than sorting all.
-_MOST_INSERTED = 32
 
 # A list's best entries are kept for all its agents, while prices rise: a few more than any of them wants, or a share of
 # long lists, but not very many.
 _SPARE, _SHARE, _DEEPEST = 15, 16, 1024
 
-# Units that bids are kept for, over all resources: more would take gigabytes.
-_MOST_UNITS = 100_000_000
-
 # What is counted: sets that wait, agents in them, units taken in all phases, resources that hold a bid of this phase.
 _ACTIVE, _WAITING, _TAKEN, _TOUCHED = 0, 1, 2, 3
-
-
-@dataclass(frozen=True, slots=True)
-class AuctionResult:
-    """How the bidding ended: each agent's resource (-1: none) or units (agent, resource), prices and rounds."""
-
-    resource_of: IntArray
-    prices: FloatArray
-    rounds: int
-    trace: Trace | None = None
 
 
 # Rows of what is looked at together: on most accesses a row is in no cache, and each costs as much as all arithmetic.
@@ -153,7 +143,7 @@ class AuctionPhases:
         while waiting and self.rounds < deadline:
             if self.rounds >= self.max_rounds:
                 raise DidNotConverge(f"{waiting} agents were still bidding after {self.max_rounds:,} rounds.")
-            until = min(self.rounds + (1 if self.trace else _ROUNDS_AT_ONCE), self.max_rounds, deadline)
+            until = min(self.rounds + (1 if self.trace else 64), self.max_rounds, deadline)
             self.rounds, waiting = bid(self.step, self.rounds, until)
         self.step, self.round_limit = 2 * self.step, max(limit // 4, 1)
 
@@ -171,7 +161,7 @@ def run_auction(
     progress: Callable[[int, int], None] | None = None,
     fill: bool = False,
     draw_once: bool = False,
-) -> AuctionResult:
+) -> MatchOutcome:
     """Let agents bid until none of them wants to.
 
     An agent for which nothing is worth its price gives up. When there are no more bids, or after `round_limit` rounds,
@@ -186,7 +176,7 @@ def run_auction(
     limits = unit_capacities(len(lists.list_of), len(reserve_prices)) if capacities is None else capacities
     # Agents stand in the order of lists, and resources in that in which lists name them: what is looked at together
     # lies side by side. With one draw for all rounds, agents of a list stand in its order, the smallest last.
-    agent_at, (numbers, rows, rest) = stable_order(lists.list_of), number_resources(lists, len(reserve_prices))
+    agent_at, (numbers, rows, rest) = stable_order(lists.list_of), _number(lists, len(reserve_prices))
     if draw_once:
         agent_at = np.lexsort((-draws(stream_keys, 0, SELECTION), lists.list_of))
     # Partners are resources like any other.
@@ -232,8 +222,8 @@ def run_auction(
     if capacities is None:
         resource_of = np.full(len(agent_at), -1, dtype=np.int64)
         resource_of[units[:, 0]] = units[:, 1]
-        return AuctionResult(resource_of, prices, phases.rounds, seen)
-    return AuctionResult(exchange(lists, capacities, units, stream_keys, fill=fill), prices, phases.rounds, seen)
+        return MatchOutcome(resource_of, phases.rounds, seen, prices)
+    return MatchOutcome(exchange(lists, capacities, units, stream_keys, fill=fill), phases.rounds, seen, prices)
 
 
 class AuctionRounds:
@@ -320,6 +310,34 @@ def _open(
     )
 
 
+def _number(lists: ValueLists, count: int) -> tuple[SmallArray, IntArray, FloatArray]:
+    """Return the resources of all lists by numbers in the order in which lists name them, and which row has which.
+
+    The third is what each list's rest is worth, -1 where it has none.
+    """
+    if lists.rest is not None and lists.by_id is not None:
+        return inverse(lists.by_id).astype(np.int32)[lists.resources], lists.by_id, lists.rest
+    numbers, rows = _number_by_lists(lists.resources, count)
+    return numbers, rows, np.full(len(lists.start) - 1, -1.0)
+
+
+@numba.njit(cache=True, nogil=True)
+def _number_by_lists(resources, count):  # type: ignore[no-untyped-def]  # compiled
+    number, rows = np.full(count, -1, dtype=np.int32), np.empty(count, dtype=np.int64)
+    numbers, known = np.empty(len(resources), dtype=np.int32), 0
+    for place in range(len(resources)):
+        resource = resources[place]
+        if number[resource] < 0:
+            number[resource], rows[known] = known, resource
+            known += 1
+        numbers[place] = number[resource]
+    for resource in range(count):
+        if number[resource] < 0:
+            rows[known] = resource
+            known += 1
+    return numbers, rows
+
+
 def _shortlists(lists: ValueLists, limits: Capacities) -> _Shortlists:
     """Return room for what is known of lists."""
     number, most = len(lists.start) - 1, int(limits.demand.max(initial=0))
@@ -359,8 +377,10 @@ def _market(limits: Capacities, rows: IntArray, reserve_prices: FloatArray) -> _
     resources = np.zeros(len(rows), dtype=_RESOURCE)
     # More units than agents are never taken.
     resources["left"] = units = np.minimum(limits.capacity, int((limits.demand > 0).sum()))[rows]
-    if units.sum() > _MOST_UNITS:
-        raise InputError(f"Capacities come to {units.sum():,} seats, more than {_MOST_UNITS:,}: choose smaller ones.")
+    # Bids for more would take gigabytes.
+    most = 100_000_000
+    if units.sum() > most:
+        raise InputError(f"Capacities come to {units.sum():,} seats, more than {most:,}: choose smaller ones.")
     resources["first"] = offsets_from_sizes(units)[:-1]
     bids, prices = np.empty(int(units.sum()), dtype=_BID), np.where(units > 0, reserve_prices[rows], np.inf)
     return _Market(
@@ -415,7 +435,7 @@ def compute_bids(span, state, step, rounds):  # type: ignore[no-untyped-def]  # 
     prices, resources, most_units = market.prices, market.resources, market.most_units
     common = counter(np.int64(0) if draw_once else rounds, SELECTION)
     most = sets.demand.max() + 1
-    own, drawn = np.empty((1, most), dtype=_ENTRY), np.empty(_MOST_INSERTED, dtype=np.uint64)
+    own = np.empty((1, most), dtype=_ENTRY)
     for index in range(span[0], span[1]):
         bidder = active[index]
         of_set = sets[bidder]
@@ -437,8 +457,8 @@ def compute_bids(span, state, step, rounds):  # type: ignore[no-untyped-def]  # 
             offer_of[at + place] = prices[resource] + (ranked[row, place].value - second) + step
             several = max(several, np.int64(resources[resource].left) if most_units > 1 else np.int64(1))
         of_set.bids, of_set.chosen = bids, min(several, of_set.size)
-        if bids > 0 and not draw_once:
-            choose_bidders(queue, of_set.first, of_set.size, of_set.chosen, common, drawn)
+        if bids > 0 and of_set.size > of_set.chosen and not draw_once:
+            choose_bidders(queue, of_set.first, of_set.size, of_set.chosen, common)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -448,32 +468,18 @@ def draw_of(stream, common):  # type: ignore[no-untyped-def]  # compiled
 
 
 @numba.njit(cache=True, nogil=True)
-def choose_bidders(queue, begin, size, chosen, common, drawn):  # type: ignore[no-untyped-def]  # compiled
+def choose_bidders(queue, begin, size, chosen, common):  # type: ignore[no-untyped-def]  # compiled
     """Move a set's members with the smallest draws to the end of its part of the queue, the smallest last."""
-    end = begin + size
-    if chosen > len(drawn):
-        draws_of = np.empty(size, dtype=np.int64)
-        for place in range(size):
-            draws_of[place] = np.int64(draw_of(queue[begin + place].stream, common))
-        queue[begin:end] = queue[begin:end][np.argsort(-draws_of)]
-        return
-    low, largest = end - chosen, ~np.uint64(0)
-    for place in range(end - 1, begin - 1, -1):
-        stream = queue[place].stream
-        draw = draw_of(stream, common)
-        if draw > largest:
-            continue
-        slot, agent = max(place, low), queue[place].agent
-        row = queue[slot]
-        queue[place].stream, queue[place].agent = row.stream, row.agent
-        # drawn[n] is the draw of the member on place low + n.
-        while slot + 1 < end and drawn[slot + 1 - low] > draw:
-            after = queue[slot + 1]
-            row.stream, row.agent, drawn[slot - low] = after.stream, after.agent, drawn[slot + 1 - low]
-            slot, row = slot + 1, after
-        row.stream, row.agent, drawn[slot - low] = stream, agent, draw
-        if place <= low:
-            largest = drawn[0]
+    last, drawn = begin + size - 1, np.empty(size, dtype=np.int64)
+    for place in range(size):
+        drawn[place] = np.int64(draw_of(queue[begin + place].stream, common))
+    if chosen > 1:
+        queue[begin : last + 1] = queue[begin : last + 1][np.argsort(-drawn)]
+    else:
+        least = begin + np.argmin(drawn)
+        row, end = queue[least], queue[last]
+        agent, stream = row.agent, row.stream
+        row.agent, row.stream, end.agent, end.stream = end.agent, end.stream, agent, stream
 
 
 @numba.njit(cache=True, nogil=True)

@@ -12,14 +12,10 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from palmatch.matchers.holdings import first_units, held_units, hold_units, is_barred, make_holdings
-from palmatch.matchers.lists import ValueLists
+from palmatch.matchers.lists import ValueLists, first_units, held_units, hold_units, is_barred, make_holdings
 from palmatch.problem import Capacities, FloatArray, IntArray
 from palmatch.regions.csr import offsets_from_sizes
 from palmatch.streams import SELECTION, Keys, draws
-
-# Chains of several holders are looked for where all lists together have at most so many entries, and up to this length.
-_MOST_ENTRIES, _LONGEST_CHAIN = 200_000, 6
 
 # Of the largest number of units that the lists allow, the share that is filled also where the lists lose by it.
 LEAST_FILLED = 0.95
@@ -58,7 +54,7 @@ def exchange(
     if filled == most or not (has_conflicts or (fill and filled < LEAST_FILLED * most)):
         return units
     lists, first = lists.whole, first_units(capacities)
-    holdings = make_holdings(capacities, stream_keys)
+    holdings = make_holdings(capacities, stream_keys, np.arange(len(room)))
     hold_units(holdings, capacities, units)
     order = first[np.argsort(draws(stream_keys, 0, SELECTION), kind="stable")]
     table = _Lists(np.repeat(lists.list_of, np.diff(first)), lists.start, lists.resources, lists.values)
@@ -66,9 +62,10 @@ def exchange(
     slots = _Slots(start, np.full(start[-1], -1, dtype=np.int64), np.zeros(len(room), dtype=np.int64), room)
     _fill_slots(order, holdings, slots)
     if has_conflicts:
+        # Chains of up to 6 holders are looked for where all lists together have few entries.
         _exchange(table, holdings, slots, order)
-        if int((lists.start[lists.list_of + 1] - lists.start[lists.list_of]).sum()) <= _MOST_ENTRIES:
-            _chains(table, holdings, slots, order, _LONGEST_CHAIN)
+        if int((lists.start[lists.list_of + 1] - lists.start[lists.list_of]).sum()) <= 200_000:
+            _chains(table, holdings, slots, order, 6)
     if fill and slots.used.sum() < LEAST_FILLED * most:
         tried = slots._replace(agents=slots.agents.copy(), used=slots.used.copy())
         largest = _fill(table, holdings._replace(units=holdings.units.copy()), tried, order, most)

@@ -1,14 +1,29 @@
-"""Lists of values that agents share: what a matcher sees of them. Where lists come from is not known here."""
+"""What matchers work on: lists of values that agents share, and the units that agents hold and may hold.
+
+Where lists come from is not known here.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
-from palmatch.problem import FloatArray, IntArray
-from palmatch.regions.csr import SmallArray
+from palmatch.matching import Trace
+from palmatch.problem import Capacities, FloatArray, IntArray
+from palmatch.regions.csr import inverse, offsets_from_sizes
+from palmatch.streams import Keys
+
+Records: TypeAlias = NDArray[Any]
+
+# A row, since on most accesses it is in no cache: what is looked at together costs one miss. The resource of a unit, -1
+# for none; for an agent the row after its last, how many units it still wants, and what an auction knows of it.
+_UNIT = np.dtype(
+    [("stream", np.uint64)] + [(name, np.int32) for name in ("holds", "end", "wants", "group", "alone", "outbid_in")]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,36 +54,91 @@ class ValueLists:
         return ValueLists(self.list_of, np.arange(lists + 1) * count, np.tile(self.by_id, lists), values)
 
 
-def inverse(order: IntArray) -> IntArray:
-    """Return the position of each number in an order of all of them."""
-    position = np.empty(len(order), dtype=np.int64)
-    position[order] = np.arange(len(order))
-    return position
+@dataclass(frozen=True, slots=True)
+class MatchOutcome:
+    """What a matcher found: each agent's resource (-1: none), or units (agent, resource), and the rounds that it took.
 
-
-def number_resources(lists: ValueLists, count: int) -> tuple[SmallArray, IntArray, FloatArray]:
-    """Return the resources of all lists by numbers in the order in which lists name them, and which row has which.
-
-    The third is what each list's rest is worth, -1 where it has none.
+    What an observer saw, if that was asked for, and, of an auction, the prices.
     """
-    if lists.rest is not None and lists.by_id is not None:
-        return inverse(lists.by_id).astype(np.int32)[lists.resources], lists.by_id, lists.rest
-    numbers, rows = _number_resources(lists.resources, count)
-    return numbers, rows, np.full(len(lists.start) - 1, -1.0)
+
+    resource_of: IntArray
+    rounds: int
+    trace: Trace | None = None
+    prices: FloatArray = field(default_factory=lambda: np.empty(0))
+
+
+class Holdings(NamedTuple):
+    """Units, and the resources that agents are in conflict with: agent n's are numbers `start[n]` to `start[n + 1]`.
+
+    There is a row for each unit, and one for an agent that wants none; the first row of an agent is its number in here
+    and says what holds for all of it.
+    """
+
+    units: Records
+    start: IntArray
+    conflicts: IntArray
+
+
+def first_units(capacities: Capacities) -> IntArray:
+    """Return the first row of each agent in `Holdings`, and how many rows there are."""
+    return offsets_from_sizes(np.maximum(capacities.demand, 1))
+
+
+def make_holdings(capacities: Capacities, stream_keys: Keys, rows: IntArray) -> Holdings:
+    """Return what agents hold at first: nothing. Resource number r is row `rows[r]` of the capacities."""
+    first = first_units(capacities)
+    units = np.zeros(first[-1], dtype=_UNIT)
+    for name in ("holds", "group", "alone", "outbid_in"):
+        units[name] = -1
+    units["stream"][first[:-1]], units["end"][first[:-1]], units["wants"][first[:-1]] = (
+        stream_keys, first[1:], capacities.demand
+    )  # fmt: skip
+    start = np.repeat(capacities.conflict_start[1:], np.diff(first))
+    start[first[:-1]] = capacities.conflict_start[:-1]
+    return Holdings(units, np.append(start, len(capacities.conflicts)), conflict_numbers(capacities, inverse(rows)))
+
+
+def conflict_numbers(capacities: Capacities, number: IntArray) -> IntArray:
+    """Return the numbers of the resources that each agent is in conflict with, ascending, one agent after the other."""
+    agents, resources = capacities.conflicts[:, 0], number[capacities.conflicts[:, 1]]
+    conflicts: IntArray = resources[np.lexsort((resources, agents))]
+    return conflicts
+
+
+def hold_units(holdings: Holdings, capacities: Capacities, held: IntArray) -> None:
+    """Let agents hold units (agent, resource), of which each has no more than it wants."""
+    held = held[np.argsort(held[:, 0], kind="stable")]
+    first, count = first_units(capacities), np.bincount(held[:, 0], minlength=len(capacities.demand))
+    place = first[held[:, 0]] + np.arange(len(held)) - np.repeat(offsets_from_sizes(count)[:-1], count)
+    holdings.units["holds"][place] = held[:, 1]
+    holdings.units["wants"][first[:-1]] -= count.astype(np.int32)
+
+
+def held_units(holdings: Holdings, capacities: Capacities) -> IntArray:
+    """Return the units (agent, resource) that are held."""
+    held, first = np.flatnonzero(holdings.units["holds"] >= 0), first_units(capacities)
+    agents = held if len(first) == len(holdings.units) + 1 else np.searchsorted(first, held, side="right") - 1
+    return np.column_stack((agents, holdings.units["holds"][held]))
 
 
 @numba.njit(cache=True, nogil=True)
-def _number_resources(resources, count):  # type: ignore[no-untyped-def]  # compiled
-    number, rows = np.full(count, -1, dtype=np.int32), np.empty(count, dtype=np.int64)
-    numbers, known = np.empty(len(resources), dtype=np.int32), 0
-    for place in range(len(resources)):
-        resource = resources[place]
-        if number[resource] < 0:
-            number[resource], rows[known] = known, resource
-            known += 1
-        numbers[place] = number[resource]
-    for resource in range(count):
-        if number[resource] < 0:
-            rows[known] = resource
-            known += 1
-    return numbers, rows
+def is_among(values, low, high, wanted):  # type: ignore[no-untyped-def]  # compiled
+    """Return whether a number is among some ascending ones, `values[low:high]`."""
+    end = high
+    while low < high:
+        middle = (low + high) // 2
+        if values[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low < end and values[low] == wanted
+
+
+@numba.njit(cache=True, nogil=True)
+def is_barred(holdings, agent, resource):  # type: ignore[no-untyped-def]  # compiled
+    """Return whether a resource is in conflict with an agent of `Holdings`, or already its own."""
+    units, start, conflicts = holdings
+    for unit in range(agent, units[agent].end):
+        if units[unit].holds == resource:
+            return True
+    return is_among(conflicts, start[agent], start[agent + 1], resource)

@@ -1,4 +1,4 @@
-"""Optimal matchings of a table of utilities or of lists: assignments, b-matchings, and an auction of tiny steps.
+"""Matchings by a centre: optimal ones of a table of utilities or of lists, the best pair first, and at random.
 
 Where agents want several units the optimum is a linear program whose vertices are whole numbers (the graph is
 bipartite), so that a simplex solver finds a b-matching. Most pairs are never part of it: they are added to the program
@@ -7,35 +7,29 @@ only where its prices ask for them. Public streams, not the order of the agents,
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
+import numba
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 from palmatch.errors import DidNotConverge
-from palmatch.matchers.auction import AuctionResult, run_auction
-from palmatch.matchers.lists import ValueLists
+from palmatch.matchers.auction import run_auction
+from palmatch.matchers.lists import MatchOutcome, ValueLists
 from palmatch.matchers.partners import optimal_pairs, shuffled_optimal_pairs
 from palmatch.problem import Capacities, FloatArray, IntArray
 from palmatch.streams import SELECTION, Keys, draws
 
 # Programs of at most so many pairs are solved at once; of more, each agent starts with a few times its demand.
 _AT_ONCE = 20_000
-_SURPLUS = 3
-
-# Prices are exact to about this much; a pair that gains less cannot be told from one that gains nothing.
-_TOLERANCE = 1e-9
 
 # Up to so many pairs of agent and resource the table of all values is quick; beyond, only what is on a list is.
 DENSE_PAIRS = 6_000_000
 
 # Beyond so many resources the optimum takes minutes; an auction with this step is within the step an agent of it.
 MOST_RESOURCES, AUCTION_STEP = 20_000, 0.003
-
-_AUCTION_ROUNDS = 100_000_000
-# What is on no list is worth next to nothing, but better than going without.
-_OUTSIDE = 1e-12
 
 
 def optimal_matching(utilities: FloatArray, capacities: Capacities | None = None) -> IntArray:
@@ -77,18 +71,21 @@ def match_lists(lists: ValueLists, resources: int, capacities: Capacities | None
 
 def dense_values(lists: ValueLists, resources: int) -> FloatArray:
     """Return the table of all values, shape (agents, resources)."""
-    worth = np.full((len(lists.list_of), resources), _OUTSIDE)
+    # What is on no list is worth next to nothing, but better than going without.
+    worth = np.full((len(lists.list_of), resources), 1e-12)
     for agent, place in enumerate(lists.list_of):
         here = slice(int(lists.start[place]), int(lists.start[place + 1]))
         worth[agent, lists.resources[here]] = lists.values[here]
     return worth
 
 
-def auction_lists(lists: ValueLists, resources: int, stream_keys: Keys) -> AuctionResult:
+def auction_lists(lists: ValueLists, resources: int, stream_keys: Keys) -> MatchOutcome:
     """Sell everything from nothing, until no agent wants to bid: what no agent has costs nothing in the end."""
     free = np.zeros(resources)
-    sale = run_auction(lists, free, AUCTION_STEP, stream_keys=stream_keys, max_rounds=_AUCTION_ROUNDS)
-    return AuctionResult(_with_the_rest(sale.resource_of, resources, _order(stream_keys)), sale.prices, sale.rounds)
+    sale = run_auction(lists, free, AUCTION_STEP, stream_keys=stream_keys, max_rounds=100_000_000)
+    return MatchOutcome(
+        _with_the_rest(sale.resource_of, resources, _order(stream_keys)), sale.rounds, prices=sale.prices
+    )
 
 
 def _match_sparse(lists: ValueLists, resources: int, stream_keys: Keys) -> IntArray:
@@ -137,7 +134,8 @@ def _optimal_units(utilities: FloatArray, capacities: Capacities) -> IntArray:
         rows, columns = np.nonzero(chosen)
         share, of_agents, of_resources = _solved(utilities[rows, columns], rows, columns, capacities)
         gain = np.where(open_pairs & ~chosen, utilities - of_agents[:, None] - of_resources[None, :], -np.inf)
-        missing = gain > _TOLERANCE
+        # A pair that gains less than prices are exact cannot be told from one that gains nothing.
+        missing = gain > 1e-9
         if not missing.any():
             taken = share > 0.5
             return np.column_stack((rows[taken], columns[taken])).astype(np.int64)
@@ -160,7 +158,7 @@ def _most_wanted(utilities: FloatArray, capacities: Capacities, open_pairs: NDAr
     """Return a few pairs to begin with: the best of each agent, and the best of each resource."""
     chosen, worth = np.zeros(utilities.shape, dtype=np.bool_), np.where(open_pairs, utilities, -np.inf)
     for table, marked, limit in ((worth, chosen, capacities.demand), (worth.T, chosen.T, capacities.capacity)):
-        few = min(int(limit.max(initial=0)) + _SURPLUS, table.shape[1])
+        few = min(int(limit.max(initial=0)) + 3, table.shape[1])
         np.put_along_axis(marked, np.argpartition(-table, few - 1, axis=1)[:, :few], True, axis=1)
     return chosen & open_pairs
 
@@ -186,3 +184,46 @@ def _solved(
         raise DidNotConverge("The solver's optimum is not in whole numbers.")
     prices = -answer.ineqlin.marginals
     return share, prices[:agents], prices[agents:]
+
+
+@numba.njit(cache=True)
+def greedy_units(order, capacity, demand, open_pairs):  # type: ignore[no-untyped-def]  # compiled
+    """Return units (agent, resource) when pairs are taken in this order, where there is room."""
+    seats, wants, resources = capacity.copy(), demand.copy(), len(capacity)
+    units, count = np.empty((min(demand.sum(), len(order)), 2), dtype=np.int64), 0
+    for pair in order:
+        agent, resource = pair // resources, pair % resources
+        if wants[agent] > 0 and seats[resource] > 0 and open_pairs[agent, resource]:
+            wants[agent] -= 1
+            seats[resource] -= 1
+            units[count, 0], units[count, 1] = agent, resource
+            count += 1
+    return units[:count]
+
+
+def random_units(capacities: Capacities, agents: IntArray, resources: IntArray) -> IntArray:
+    """Return units where shuffled agents, one unit after the other, take the next seat that is open to them.
+
+    Units are offered in the shuffled order of resources, one of each resource after the other.
+    """
+    conflicts = {(agent, resource) for agent, resource in capacities.conflicts.tolist()}
+    left, wants = capacities.capacity.copy(), capacities.demand.copy()
+    offered = deque(resource for resource in resources.tolist() if left[resource] > 0)
+    units: list[tuple[int, int]] = []
+    held: set[tuple[int, int]] = set()
+    for unit in range(int(wants.max(initial=0))):
+        for agent in agents.tolist():
+            if wants[agent] <= unit:
+                continue
+            open_to = (p for p, r in enumerate(offered) if (agent, r) not in conflicts and (agent, r) not in held)
+            place = next(open_to, None)
+            if place is None:
+                continue
+            resource = offered[place]
+            del offered[place]
+            units.append((agent, resource))
+            held.add((agent, resource))
+            left[resource] -= 1
+            if left[resource] > 0:
+                offered.append(resource)
+    return np.array(units, dtype=np.int64).reshape(-1, 2)

@@ -7,23 +7,17 @@ reports, so does the matching, and nothing further is revealed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numba
 import numpy as np
 
 from palmatch.matchers.auction import run_auction
-from palmatch.matchers.lists import ValueLists
+from palmatch.matchers.lists import MatchOutcome, ValueLists
 from palmatch.matching import Trace
 from palmatch.problem import Capacities, FloatArray, IntArray
 from palmatch.streams import SELECTION, Keys, draws
-
-# Utilities become whole numbers for the exact optimum: it is off by at most this much for each pair.
-_SCALE = 1 << 40
-
-# What an exchange of partners has to gain: more than rounding makes of nothing.
-_LEAST_GAIN = 1e-9
 
 
 def both_ways(pairs: IntArray) -> IntArray:
@@ -45,7 +39,8 @@ def optimal_pairs(utilities: FloatArray, capacities: Capacities) -> IntArray:
 
     worth = mutual_utilities(utilities, capacities)
     one, other = np.nonzero(np.triu(worth, 1))
-    weight = np.rint(worth[one, other] * _SCALE).astype(np.int64)
+    # Whole numbers, which are off by at most 2^-40 for each pair.
+    weight = np.rint(worth[one, other] * (1 << 40)).astype(np.int64)
     graph: PyGraph[int, int] = PyGraph(multigraph=False)
     graph.add_nodes_from(range(len(worth)))
     graph.add_edges_from(list(zip(one.tolist(), other.tolist(), weight.tolist(), strict=True)))
@@ -89,15 +84,6 @@ def _first_come(one: IntArray, other: IntArray, agents: int) -> IntArray:
     return np.array(found, dtype=np.int64).reshape(-1, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class PartnerResult:
-    """How bids for partners ended: units (agent, partner), rounds, and what was bid."""
-
-    units: IntArray
-    rounds: int
-    trace: Trace | None
-
-
 def auction_partners(
     worth: FloatArray,
     capacities: Capacities,
@@ -108,7 +94,7 @@ def auction_partners(
     stream_keys: Keys,
     trace: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> PartnerResult:
+) -> MatchOutcome:
     """Let agents bid for partners on public worths (symmetric) until no agent is left that could be paired.
 
     Every agent has a price as a partner, and bids for its `most` best ones: the auction of an assignment in which each
@@ -141,7 +127,7 @@ def auction_partners(
         partner[found[:, 0]], partner[found[:, 1]] = found[:, 1], found[:, 0]
     rounds += _exchange(worth, partner, np.argsort(draws(stream_keys, 0, SELECTION), kind="stable"))
     held = np.flatnonzero(partner >= 0)
-    return PartnerResult(np.column_stack((held, partner[held])), rounds, _joined(traces) if trace else None)
+    return MatchOutcome(np.column_stack((held, partner[held])), rounds, _joined(traces) if trace else None)
 
 
 @numba.njit(cache=True)
@@ -158,7 +144,8 @@ def _exchange(worth, partner, order):  # type: ignore[no-untyped-def]  # compile
                     continue
                 now = (worth[first, one] if one >= 0 else 0.0) + (worth[second, other] if other >= 0 else 0.0)
                 then = worth[first, second] + (worth[one, other] if one >= 0 and other >= 0 else 0.0)
-                if then > now + _LEAST_GAIN and worth[first, second] > 0.0:
+                # More than rounding makes of nothing.
+                if then > now + 1e-9 and worth[first, second] > 0.0:
                     changed = True
                     partner[first], partner[second] = second, first
                     both = one >= 0 and other >= 0 and worth[one, other] > 0.0

@@ -31,8 +31,7 @@ from palmatch.mechanisms.channel import (
 )
 from palmatch.problem import FloatArray, IntArray
 from palmatch.regions.csr import offsets_from_sizes
-from palmatch.regions.tables import RegionView
-from palmatch.regions.utilities import Weights, region_utilities
+from palmatch.regions.tables import RegionView, Weights, region_utilities
 from palmatch.threads import spread
 
 # Regions that one thread does at a time.
@@ -108,9 +107,7 @@ def rr_channels(
     def channel(place: int, _next: int) -> Channel:
         told, first, begin, size = int(out.reports[place]), type_start[place], start[place], int(sizes[place])
         if told == 0:
-            # A view that is not kept frees its utilities.
-            region, epsilon = regions[place].fresh(), float(epsilons[place])
-            return rr_channel(region, int(counts[place]), epsilon, prior=priors[place])
+            return rr_channel(regions[place], int(counts[place]), float(epsilons[place]), prior=priors[place])
         values = out.values[begin : begin + told * size].reshape(told, size)
         return Channel(out.cells[first : first + types[place]], whole[int(kind[place]), told], values)
 

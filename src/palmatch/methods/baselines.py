@@ -9,16 +9,21 @@ import numpy as np
 
 from palmatch.errors import InputError
 from palmatch.guarantee import no_privacy, region_only
-from palmatch.matchers.greedy import greedy_units, random_units
 from palmatch.matchers.lists import ValueLists
-from palmatch.matchers.optimal import MOST_RESOURCES, optimal_matching, shuffled_optimal_matching
+from palmatch.matchers.optimal import (
+    MOST_RESOURCES,
+    greedy_units,
+    optimal_matching,
+    random_units,
+    shuffled_optimal_matching,
+)
 from palmatch.matchers.partners import greedy_pairs, random_pairs
 from palmatch.matching import Matching
 from palmatch.mechanisms import laplace
 from palmatch.methods.reports import play_lists, priors_of
 from palmatch.methods.workspace import Play, Settings, Workspace, budgets, make_matching
 from palmatch.problem import Domain, FloatArray, HasCoordinates, IntArray, Problem, checked_utility
-from palmatch.regions.distribution import linear_backoff
+from palmatch.regions.noise import linear_backoff
 from palmatch.regions.own import own_lists
 from palmatch.regions.tables import best_columns, grid_domain
 from palmatch.streams import SELECTION, Randomness, draws
@@ -202,12 +207,11 @@ def own_value_lists(problem: Problem, domain: Domain, types: FloatArray) -> Valu
             f"ALMA keeps every agent's list, here {problem.agents:,} lists of {problem.ranks:,}: "
             "bound them with interest (--interest 20)."
         )
-    places = np.empty((problem.agents, problem.ranks), dtype=np.int64)
-    values = np.empty(places.shape)
     if grid_domain(problem) is not None and isinstance(domain, HasCoordinates):
-        found = own_lists(domain, types, problem.resource_order, problem.ranks)
-        places[found.order], values[found.order] = found.rows[found.places], found.values
+        places, values = own_lists(domain, types, problem.resource_order, problem.ranks)
     else:
+        places = np.empty((problem.agents, problem.ranks), dtype=np.int64)
+        values = np.empty(places.shape)
         by_id = np.argsort(problem.resource_order)
         blocks = max(1, problem.agents * problem.resources // 10_000_000)
         for block in np.array_split(np.arange(problem.agents), blocks):

@@ -18,9 +18,9 @@ from palmatch.device.distribution import GRID
 from palmatch.domain import SparseUtilities
 from palmatch.errors import InputError
 from palmatch.guarantee import FRESH_RANDOMNESS, NOT_COVERED, no_privacy, partition_in_words, pldp_statement
-from palmatch.matchers.alma import AlmaResult, best_first, run_alma
+from palmatch.matchers.alma import best_first, run_alma
 from palmatch.matchers.auction import run_auction
-from palmatch.matchers.lists import ValueLists
+from palmatch.matchers.lists import MatchOutcome, ValueLists
 from palmatch.matchers.optimal import dense_values, match_lists, shuffled_optimal_matching
 from palmatch.matchers.partners import auction_partners, mutual_utilities
 from palmatch.matching import Guarantee, Matching, Trace
@@ -84,15 +84,6 @@ class ReportPlan:
     step: float = STEP
     patience: int = PATIENCE
     between: FloatArray | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MatchOutcome:
-    """What came of some reports: resources as `make_matching` takes them, the rounds, and what an observer saw."""
-
-    resource_of: IntArray
-    rounds: int
-    trace: Trace | None
 
 
 # What an agent reveals: (workspace, settings) to a plan of reports.
@@ -261,7 +252,7 @@ def auction(
     """Let the agents bid on posted prices with the values that their reports imply."""
     problem = workspace.problem
     if problem.capacities is not None and problem.pairs:
-        bidding = auction_partners(
+        return auction_partners(
             mutual_utilities(reported_worth(problem, plan, reported), problem.capacities) / 2,
             problem.capacities,
             most=problem.ranks,
@@ -271,8 +262,7 @@ def auction(
             trace=trace,
             progress=workspace.progress("agents"),
         )
-        return MatchOutcome(bidding.units, bidding.rounds, bidding.trace)
-    sale = run_auction(
+    return run_auction(
         value_lists(plan, reported),
         plan.opening,
         plan.step,
@@ -284,7 +274,6 @@ def auction(
         trace=trace,
         progress=workspace.progress("agents"),
     )
-    return MatchOutcome(sale.resource_of, sale.rounds, sale.trace)
 
 
 def optimal(
@@ -307,13 +296,12 @@ def adaptive(
     """Let each agent go down the list that its report implies, what others are likely to value more later."""
     lists = best_first(value_lists(plan, reported), SHARE_OF_PRICE * plan.opening)
     chances = np.full(len(lists.values), int(BACKOFF_CHANCE * GRID), dtype=np.int64)
-    ended = play_lists(workspace, lists, chances, chance, trace)
-    return MatchOutcome(ended.resource_of, ended.rounds, ended.trace)
+    return play_lists(workspace, lists, chances, chance, trace)
 
 
 def play_lists(
     workspace: Workspace, lists: ValueLists, chances: IntArray, chance: Randomness, trace: bool
-) -> AlmaResult:
+) -> MatchOutcome:
     """Play ALMA's rounds on lists, with the private streams of `chance`."""
     return run_alma(
         lists,

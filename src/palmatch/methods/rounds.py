@@ -203,7 +203,7 @@ def largest_costs(workspace: Workspace, policy: Policy, public: PublicTables, or
     costs, groups = np.empty(problem.agents), members_of(problem.region_index, len(public.regions))
 
     def cost(number: int) -> None:
-        region, members = public.regions[number].fresh(), groups[number]
+        region, members = public.regions[number], groups[number]
         own = checked_utility(problem.domain, problem.types[members], region.resources)
         costs[members] = largest_own_costs(region, public.play(number), policy, own, order)
 
@@ -221,7 +221,7 @@ def accounts(
     smallest[np.bincount(problem.region_index[spending], minlength=len(smallest)) == 0] = 0.0
 
     def account(number: int) -> Account:
-        region, epsilon = public.regions[number].fresh(), float(smallest[number])
+        region, epsilon = public.regions[number], float(smallest[number])
         return chosen.account(region, public.play(number), policy, epsilon=epsilon, delta=settings.delta)
 
     return _for_each_region(workspace, account)

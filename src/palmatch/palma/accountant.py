@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numba
@@ -33,15 +33,14 @@ from palmatch.palma.costs import (
     cost_of_pair,
     fill_coin_costs,
     fill_selection_costs,
-    longest,
     mixture_of,
     selection_ratio,
 )
 from palmatch.palma.policy import Policy
 from palmatch.problem import FloatArray, IntArray
+from palmatch.regions.csr import members_of, offsets_from_sizes
 from palmatch.regions.noise import Layout, PublicPlay
 from palmatch.regions.tables import RegionView
-from palmatch.threads import spread
 
 # Stands for "no limit"; far above any number of actions, and far from overflowing when added to.
 UNLIMITED = 1 << 60
@@ -55,14 +54,8 @@ _SLACK = 1e-9
 # Orders λ = α - 1 that are tried; whole numbers, for which powers are cheap. A finer list buys next to nothing.
 ORDERS: tuple[float, ...] = (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192, 256)
 
-# Rank sets by which orders are compared.
-LOOK_AHEAD = 9
-
 # Stands for the place of an order: none, costs are log-ratios.
 PURE = -1
-
-# Regions whose charges one thread rounds at a time.
-_PARTS_AT_A_TIME = 16
 
 
 # Conversions between Rényi costs and (ε, δ).
@@ -129,15 +122,6 @@ def typical_actions(costs, offsets, noise):  # type: ignore[no-untyped-def]  # c
     return course
 
 
-@numba.njit(cache=True, nogil=True)
-def total(course):  # type: ignore[no-untyped-def]  # compiled
-    """Return what a course costs, added up in its order: numpy's sum has other last bits than a compiled one."""
-    costs = 0.0
-    for action in range(len(course)):
-        costs += course[action]
-    return costs
-
-
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def num_affordable_actions(course, budget):  # type: ignore[no-untyped-def]  # compiled
     """Return how many actions of a course a budget pays for, counting a part of the next one."""
@@ -151,28 +135,6 @@ def num_affordable_actions(course, budget):  # type: ignore[no-untyped-def]  # c
     # A course is short; beyond it, actions cost what they cost on average.
     average = total / len(course)
     return np.inf if average == 0 else len(course) + (budget - total) / average
-
-
-@numba.njit(cache=True, nogil=True)
-def climb(values, start):  # type: ignore[no-untyped-def]  # compiled
-    """Return a place whose value has to be known, or, if it is, the top: no neighbour of it is higher.
-
-    Costs grow with the order and what δ takes falls with it, so that there is one hill in practice; on another shape
-    the order is merely not the best one. A value that is no number is not known.
-    """
-    here = start
-    while not np.isnan(values[here]):
-        best = here
-        for place in (here - 1, here + 1):
-            if 0 <= place < len(values):
-                if np.isnan(values[place]):
-                    return place
-                if values[place] > values[best]:
-                    best = place
-        if best == here:
-            return here
-        here = best
-    return here
 
 
 class Terms(NamedTuple):
@@ -192,27 +154,32 @@ def best_account(region, mixture, terms, costs):  # type: ignore[no-untyped-def]
     offsets, noise, ranks = region.offsets, region.selection, len(costs.selection)
     orders, budgets, start, epsilon, pure, renyi = terms
     low, high = backoff_extremes(region, mixture.gamma)
-    top, most = start, -1.0
-    shown = min(LOOK_AHEAD, ranks)
-    stop = offsets[shown]
-    other = ActionCosts(np.empty(shown), np.empty(stop))
+    # The first 9 rank sets say which order buys more.
+    top, most, shown = -1, -1.0, min(9, ranks)
+    other = ActionCosts(np.empty(shown), np.empty(offsets[shown]))
     if renyi:
-        pairs = np.empty((shown, 2, longest(offsets)))
+        pairs = np.empty((shown, 2, np.diff(offsets).max()))
         fill_selection_costs(region, mixture.selection, orders[start], costs.selection, pairs)
         fill_coin_costs(low, high, region.backoff, mixture.backoff, orders[start], costs.backoff)
-        values = np.full(len(orders), np.nan)
-        top = climb(values, start)
-        while np.isnan(values[top]):
-            if budgets[top] <= 0:
-                # Where δ takes more than ε gives, a higher order takes less: the budget itself shows the way up.
-                values[top] = budgets[top]
-            else:
-                if top == start:
-                    other.selection[:], other.backoff[:] = costs.selection[:shown], costs.backoff[:stop]
-                else:
-                    fill_pair_costs(region, mixture, orders[top], pairs, (low, high), other)
-                values[top] = num_affordable_actions(typical_actions(other, offsets, noise), budgets[top])
-            top = climb(values, start)
+        values, best = np.full(len(orders), np.nan), start
+        # Costs grow with the order and what δ takes falls with it, so that there is one hill in practice; on another
+        # shape the order is merely not the best one.
+        while top != best:
+            top = best
+            for place in (top, top - 1, top + 1):
+                if not 0 <= place < len(values):
+                    continue
+                if np.isnan(values[place]) and budgets[place] <= 0:
+                    # Where δ takes more than ε gives, a higher order takes less: the budget itself shows the way up.
+                    values[place] = budgets[place]
+                elif np.isnan(values[place]):
+                    if place == start:
+                        other.selection[:] = costs.selection[:shown]
+                        other.backoff[:] = costs.backoff[: len(other.backoff)]
+                    else:
+                        fill_pair_costs(region, mixture, orders[place], pairs, (low, high), other)
+                    values[place] = num_affordable_actions(typical_actions(other, offsets, noise), budgets[place])
+                best = place if values[place] > values[best] else best
         if top != start:
             fill_selection_costs(region, mixture.selection, orders[top], costs.selection, pairs[:0])
             fill_coin_costs(low, high, region.backoff, mixture.backoff, orders[top], costs.backoff)
@@ -221,7 +188,7 @@ def best_account(region, mixture, terms, costs):  # type: ignore[no-untyped-def]
             # Any pair's largest log-ratio is at most what a selection costs without δ; often that says enough.
             fill_pair_costs(region, mixture, np.inf, pairs, (low, high), other)
             course = typical_actions(other, offsets, noise)
-            if total(course) > epsilon and num_affordable_actions(course, epsilon) * (1.0 + _SLACK) < most:
+            if course.sum() > epsilon and num_affordable_actions(course, epsilon) * (1.0 + _SLACK) < most:
                 return top
     if not pure:
         return top
@@ -251,7 +218,8 @@ def pure_if_better(region, mixture, extremes, other, costs):  # type: ignore[no-
             break
         pure.selection[rank] = selection_ratio(region, rank, mixture.selection)
         known = rank + 1
-        spent += total(typical_actions(ActionCosts(pure.selection[rank:known], pure.backoff), offsets[rank:], noise))
+        course = typical_actions(ActionCosts(pure.selection[rank:known], pure.backoff), offsets[rank:], noise)
+        spent += course.sum()
     course = typical_actions(ActionCosts(pure.selection[:known], pure.backoff), offsets, noise)
     if num_affordable_actions(course, epsilon) < most:
         return top
@@ -266,48 +234,38 @@ def pure_if_better(region, mixture, extremes, other, costs):  # type: ignore[no-
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One region's account.
+    """One region's account: costs λ D_{λ+1} at a fixed order, or, at an infinite one, worst log-ratios.
 
     Attributes
     ----------
-    name, order:
-        "renyi" with its fixed order λ, or "pure" (order infinite).
+    order:
+        λ. Of an infinite order no δ is needed, and the sum of what was spent is itself an ε.
     costs:
         What each action costs.
-    budget_of:
-        How much of the currency a budget of ε is; negative where ε is below what δ takes.
-    pure:
-        Whether the sum of what was spent is itself an ε, with δ = 0.
+    delta:
+        δ; not looked at where the order is infinite.
     types:
         How many possible types the region has; 0 where that is not known.
     """
 
-    name: str
     order: float
     costs: ActionCosts
-    budget_of: Callable[[FloatArray], FloatArray]
-    pure: bool = False
+    delta: float
     types: int = 0
 
+    @property
+    def name(self) -> str:
+        """How the guarantee calls it."""
+        return "pure" if self.pure else "renyi"
 
-def renyi_account(costs: ActionCosts, *, order: float, delta: float, types: int = 0) -> Account:
-    """Return the account that adds up costs λ D_{λ+1} at a fixed order."""
-    return Account("renyi", order, costs, _budget_at(order, delta), types=types)
+    @property
+    def pure(self) -> bool:
+        """Whether it adds up log-ratios."""
+        return bool(np.isinf(self.order))
 
-
-def pure_account(costs: ActionCosts, *, types: int = 0) -> Account:
-    """Return the account that adds up worst log-ratios: no δ, and what was spent is itself a guarantee."""
-    return Account("pure", float("inf"), costs, _as_it_is, pure=True, types=types)
-
-
-@lru_cache(maxsize=64)
-def _budget_at(order: float, delta: float) -> Callable[[FloatArray], FloatArray]:
-    """Return what budgets are worth at an order: one function for all regions, whose agents then go together."""
-    return partial(rdp_budget, order=order, delta=delta)
-
-
-def _as_it_is(epsilon: FloatArray) -> FloatArray:
-    return epsilon
+    def budget_of(self, epsilon: FloatArray) -> FloatArray:
+        """Return how much of its currency budgets of ε are; negative where ε is below what δ takes."""
+        return epsilon if self.pure else rdp_budget(epsilon, order=self.order, delta=self.delta)
 
 
 @runtime_checkable
@@ -335,15 +293,9 @@ class BestOf:
     def account(self, region: RegionView, play: PublicPlay, policy: Policy, *, epsilon: float, delta: float) -> Account:
         """Return the account that buys the most."""
         costs, types = ActionCosts(np.empty(region.ranks), np.empty(len(region.entries))), len(region.types)
-        place = best_account(arrays_of(region, play), mixture_of(policy), self._terms(epsilon, delta), costs)
-        if place == PURE:
-            return pure_account(costs, types=types)
-        return renyi_account(costs, order=ORDERS[place], delta=delta, types=types)
-
-    def _terms(self, epsilon: float, delta: float) -> Terms:
-        """Return the terms of `best_account` for a budget."""
-        orders, budgets, start = _budgets(epsilon, delta)
-        return Terms(orders, budgets, start, epsilon, self.pure, self.renyi)
+        terms = Terms(*_budgets(epsilon, delta), epsilon, self.pure, self.renyi)
+        place = best_account(arrays_of(region, play), mixture_of(policy), terms, costs)
+        return Account(float("inf") if place == PURE else ORDERS[place], costs, delta, types)
 
 
 @lru_cache(maxsize=64)
@@ -489,17 +441,14 @@ def privacy_filter(
     """
     check_budget(epsilon, order=1.0, delta=delta)
     budget = np.empty(len(epsilon), dtype=np.int64)
-    # What budgets are worth is mostly one function for many regions.
-    functions = {id(account.budget_of): account.budget_of for account in accounts}
-    places = {name: place for place, name in enumerate(functions)}
-    kind = np.array([places[id(account.budget_of)] for account in accounts])[region_of_agent]
-    # Sorted once: a mask for each kind would look at every agent as often as there are kinds.
-    all_agents = np.split(np.argsort(kind, kind="stable"), np.cumsum(np.bincount(kind, minlength=len(functions)))[:-1])
-    for budget_of, members in zip(functions.values(), all_agents, strict=True):
+    # What budgets are worth is one function for all regions of an order.
+    _, places, kind = np.unique([account.order for account in accounts], return_index=True, return_inverse=True)
+    for place, members in zip(places, members_of(kind[region_of_agent], len(places)), strict=True):
         # With a large δ a Rényi budget is worth something at ε = 0 as well; a budget of 0 is 0 all the same.
-        budget[members] = np.where(epsilon[members] > 0, rounded_down(budget_of(epsilon[members])), 0)
+        worth = rounded_down(accounts[place].budget_of(epsilon[members]))
+        budget[members] = np.where(epsilon[members] > 0, worth, 0)
     selection = rounded_up(np.concatenate([account.costs.selection for account in accounts]))
-    first = np.concatenate(([0], np.cumsum([len(account.costs.selection) for account in accounts])))[:-1]
+    first = offsets_from_sizes([len(account.costs.selection) for account in accounts])[:-1]
     all_pure = np.array([account.pure for account in accounts])[region_of_agent]
 
     def epsilon_of(spent: IntArray) -> FloatArray:
@@ -511,7 +460,7 @@ def privacy_filter(
         budget=budget,
         first=selection[first],
         selection=selection,
-        backoff=_all_rounded_up([account.costs.backoff for account in accounts]),
+        backoff=rounded_up(np.concatenate([account.costs.backoff for account in accounts])),
         epsilon_of=epsilon_of,
         guarantee=_guarantee(accounts, epsilon, delta),
         epsilon_is_public=True,
@@ -529,19 +478,6 @@ def rounded_up(costs: FloatArray) -> IntArray:
     np.ceil(units, out=units)
     units += 1
     return np.minimum(units, UNLIMITED, out=units).astype(np.int64)
-
-
-def _all_rounded_up(parts: Sequence[FloatArray]) -> IntArray:
-    """Return `rounded_up` of all parts, one after the other: some at a time, since there are very many charges."""
-    ends = np.cumsum([len(part) for part in parts])
-    units = np.empty(ends[-1], dtype=np.int64)
-
-    def some(first: int, last: int) -> None:
-        costs = np.concatenate(parts[first:last])
-        units[ends[last - 1] - len(costs) : ends[last - 1]] = rounded_up(costs)
-
-    spread(some, len(parts), at_a_time=_PARTS_AT_A_TIME)
-    return units
 
 
 def rounded_down(worth: FloatArray) -> IntArray:

@@ -17,18 +17,11 @@ import numpy as np
 from palmatch.device.distribution import GRID
 from palmatch.palma.policy import Policy, on_grid
 from palmatch.problem import FloatArray, IntArray
-from palmatch.regions.distribution import backoff_weight
-from palmatch.regions.noise import PublicPlay
+from palmatch.regions.noise import PublicPlay, backoff_weight
 from palmatch.regions.tables import RegionView
-
-# Types whose factors are computed at once: rows long enough for a processor, tables small enough for its cache.
-TILE = 128
 
 # Far above what rounding takes from a moment: order and number of entries times 2^-53.
 SLACK = 1e-9
-
-# Up to here the moment of a back-off is computed by powers.
-_MOST_BY_POWERS = 1e100
 
 
 class Region(NamedTuple):
@@ -73,24 +66,16 @@ class RankSet(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """Chances p, p (p/m)^λ and (m/p)^λ of some types at a rank set (entries x types), with m the noise."""
+    """Chances p, p (p/m)^λ and (m/p)^λ of types at a rank set (entries x types), with m the noise; their norms.
+
+    With u and d the second and the third, `upper` is Σ u²/m and `lower` Σ m d² of each type.
+    """
 
     chances: FloatArray
     up: FloatArray
     down: FloatArray
-
-
-class Coins(NamedTuple):
-    """Back-offs of which one is an agent's dearest: the agent, its chance, the extremes of types, the noise's chance.
-
-    Chances are weights over GRID; the first `count` of each column are meant.
-    """
-
-    agent: IntArray
-    own: IntArray
-    low: IntArray
-    high: IntArray
-    noise: IntArray
+    upper: FloatArray
+    lower: FloatArray
 
 
 def arrays_of(region: RegionView, play: PublicPlay) -> Region:
@@ -118,13 +103,35 @@ def largest_own_costs(
 
     This is what the paper's agent computes: it depends on its own utilities and is not to be published.
     """
-    tables, mixture, columns = arrays_of(region, play), mixture_of(policy), np.ascontiguousarray(own.T)
-    known, moments, logs = np.empty(len(own)), np.zeros(len(own)), np.zeros(len(own))
-    coins, count = own_backoffs(tables, mixture, columns, float(order), known)
-    own_selections(tables, mixture.selection, columns, float(order), known, moments, logs)
-    costs: FloatArray = np.maximum(np.log(np.maximum(moments, 1.0)), logs)
-    raise_to_coins(costs, Coins._make(column[:count] for column in coins), mixture.backoff, order)
-    return costs
+    tables, mixture = arrays_of(region, play), mixture_of(policy)
+    # Tables of very many agents take gigabytes.
+    parts = [own[first : first + 1024] for first in range(0, len(own), 1024)]
+    return np.concatenate([_own_costs(tables, mixture, np.ascontiguousarray(part.T), float(order)) for part in parts])
+
+
+def _own_costs(region: Region, mixture: Mixture, own: FloatArray, order: float) -> FloatArray:
+    """Return c_max of agents with utilities `own` (the region's resources x agents)."""
+    weights, coins, low, high = own_backoffs(region, mixture, own, order)
+    known = coins.max(axis=0)
+    moments, costs = own_selections(region, mixture.selection, own, order, known)
+    costs = np.maximum(np.log(np.maximum(moments, 1.0)), costs)
+    # The back-offs that are an agent's dearest but for rounding, and for what powers cannot hold, in log space.
+    place, agent = np.nonzero(coins >= np.minimum(known, 1e100) * (1.0 - SLACK))
+    mine = _sides(mixture.backoff, weights[place, agent], region.backoff[place])
+    for extreme in (low[place], high[place]):
+        other = _sides(mixture.backoff, extreme, region.backoff[place])
+        for first, second in ((mine, other), (other, mine)):
+            heads, tails = np.log(first[0] / second[0]), np.log(first[1] / second[1])
+            logs = np.logaddexp(np.log(first[0]) + order * heads, np.log(first[1]) + order * tails)
+            np.maximum.at(costs, agent, np.maximum(logs, 0.0))
+    result: FloatArray = costs
+    return result
+
+
+def _sides(truth: float, own: IntArray, noise: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return Eq. (backoff probability) and 1 minus it, both from the integers."""
+    heads = (truth * own + (1.0 - truth) * noise) / GRID
+    return heads, (truth * (GRID - own) + (1.0 - truth) * (GRID - noise)) / GRID
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -184,22 +191,15 @@ def longest(offsets):  # type: ignore[no-untyped-def]  # compiled
     return most
 
 
-@numba.njit(cache=True, nogil=True)
-def new_factors(entries, types):  # type: ignore[no-untyped-def]  # compiled
-    """Return room for the factors of some types, of at most a tile of them."""
-    width = min(types, TILE)
-    return Factors(np.empty((entries, width)), np.empty((entries, width)), np.empty((entries, width)))
-
-
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def fill_chances(utilities, span, ranked, chances):  # type: ignore[no-untyped-def]  # compiled
-    """Write Eq. (selection probability) of a span of types: `device.distribution.fill_weights`, mixed with the noise.
+def chances_of(utilities, ranked):  # type: ignore[no-untyped-def]  # compiled
+    """Return Eq. (selection probability) of types: `device.distribution.fill_weights`, mixed with the noise.
 
     Whole numbers up to GRID are exact as floating-point numbers too, and faster.
     """
-    first, last = span
     here, noise, truth, _ = ranked
-    width = last - first
+    width = utilities.shape[1]
+    chances = np.empty((len(here), width))
     total, left, best, largest = (
         np.zeros(width),
         np.full(width, float(GRID)),
@@ -207,11 +207,11 @@ def fill_chances(utilities, span, ranked, chances):  # type: ignore[no-untyped-d
         np.zeros(width, np.int64),
     )
     for place in range(len(here)):
-        row = utilities[here[place], first:last]
+        row = utilities[here[place]]
         for column in range(width):
             total[column] += row[column]
     for place in range(len(here)):
-        row, out = utilities[here[place], first:last], chances[place]
+        row, out = utilities[here[place]], chances[place]
         # Several short loops, each over few arrays and without a branch, are what processors do several at a time.
         for column in range(width):
             weight = np.floor(row[column] / total[column] * GRID)
@@ -228,31 +228,30 @@ def fill_chances(utilities, span, ranked, chances):  # type: ignore[no-untyped-d
         rest, out = (1.0 - truth) * noise[place], chances[place]
         for column in range(width):
             out[column] = (truth * out[column] + rest) / GRID
+    return chances
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def fill_factors(utilities, span, ranked, factors, upper, lower):  # type: ignore[no-untyped-def]  # compiled
-    """Write a span's factors, and for each type Σ u²/m and Σ m d² of its factors u and d."""
-    first, last = span
-    width, (chances, up, down) = last - first, factors
-    fill_chances(utilities, span, ranked, chances)
-    base = np.empty(width)
-    upper[first:last], lower[first:last] = 0.0, 0.0
-    norm_up, norm_down = upper[first:last], lower[first:last]
+def factors_of(utilities, ranked):  # type: ignore[no-untyped-def]  # compiled
+    """Return the factors of all types."""
+    chances = chances_of(utilities, ranked)
+    up, down, width = np.empty(chances.shape), np.empty(chances.shape), chances.shape[1]
+    base, upper, lower = np.empty(width), np.zeros(width), np.zeros(width)
     for place in range(len(ranked.here)):
         common = ranked.noise[place] / GRID
-        inverse, chance, left, right = 1.0 / common, chances[place], up[place, :width], down[place, :width]
+        inverse, chance, left, right = 1.0 / common, chances[place], up[place], down[place]
         for column in range(width):
             right[column] = chance[column] * inverse
         raise_row(right, ranked.order, base)
         for column in range(width):
             factor = right[column] * chance[column]
             left[column] = factor
-            norm_up[column] += factor * factor * inverse
+            upper[column] += factor * factor * inverse
         for column in range(width):
             factor = 1.0 / right[column]
             right[column] = factor
-            norm_down[column] += factor * factor * common
+            lower[column] += factor * factor * common
+    return Factors(chances, up, down, upper, lower)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -275,23 +274,10 @@ def fill_moments(left, one, right, moments):  # type: ignore[no-untyped-def]  # 
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def fill_norms(utilities, ranked, factors, upper, lower):  # type: ignore[no-untyped-def]  # compiled
-    """Write what `fill_factors` writes of all types, a tile at a time."""
-    types = utilities.shape[1]
-    for first in range(0, types, TILE):
-        fill_factors(utilities, (first, min(first + TILE, types)), ranked, factors, upper, lower)
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
 def are_finite(upper, lower):  # type: ignore[no-untyped-def]  # compiled
     """Return whether powers hold all moments of types with these norms, and their squares."""
-    finite = upper[largest(upper)] * lower[largest(lower)] < np.inf
     # What is no number is not below infinity either.
-    for norm in upper:
-        finite &= norm < np.inf
-    for norm in lower:
-        finite &= norm < np.inf
-    return finite
+    return upper.max() * lower.max() < np.inf and (upper < np.inf).all() and (lower < np.inf).all()
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"nnan", "nsz"})
@@ -312,81 +298,31 @@ def extremes_of(row):  # type: ignore[no-untyped-def]  # compiled
 
 
 @numba.njit(cache=True, nogil=True)
-def largest(row):  # type: ignore[no-untyped-def]  # compiled
-    """Return the place of the largest number."""
-    best = 0
-    for place in range(len(row)):
-        best = place if row[place] > row[best] else best
-    return best
+def columns_of(table, columns):  # type: ignore[no-untyped-def]  # compiled
+    """Return some columns of a table."""
+    found = np.empty((len(table), len(columns)))
+    for row in range(len(table)):
+        for number in range(len(columns)):
+            found[row, number] = table[row, columns[number]]
+    return found
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def largest_moment(utilities, ranked, factors, kind):  # type: ignore[no-untyped-def]  # compiled
-    """Return the largest moment of one type with any; `factors` are those of the last tile."""
-    count, types, worst = len(ranked.here), utilities.shape[1], 0.0
-    moments, upper, lower = np.empty(min(types, TILE)), np.empty(types), np.empty(types)
-    if types <= TILE:
-        fill_moments(factors.up[:count], kind, factors.down, moments)
-        return extremes_of(moments)[1]
-    one = pair_factors(columns_of(utilities, ranked.here, np.full(1, kind)), own_rows(ranked))
-    for first in range(0, types, TILE):
-        span = (first, min(first + TILE, types))
-        fill_factors(utilities, span, ranked, factors, upper, lower)
-        some = moments[: span[1] - first]
-        fill_moments(one.up, 0, factors.down, some)
-        worst = max(worst, extremes_of(some)[1])
-    return worst
-
-
-@numba.njit(cache=True, nogil=True)
-def own_rows(ranked):  # type: ignore[no-untyped-def]  # compiled
-    """Return a rank set for a table that has rows for its entries only."""
-    return RankSet(np.arange(len(ranked.here)), ranked.noise, ranked.truth, ranked.order)
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def within_reach(norms, least):  # type: ignore[no-untyped-def]  # compiled
-    """Return the types whose norms are not below the least."""
-    count, found = 0, np.empty(len(norms), np.int64)
-    for kind in range(len(norms)):
-        if not norms[kind] < least:
-            found[count] = kind
-            count += 1
-    return found[:count]
-
-
-@numba.njit(cache=True, nogil=True)
-def columns_of(utilities, here, types):  # type: ignore[no-untyped-def]  # compiled
-    """Return the utilities of some types at a rank set (entries x types)."""
-    table = np.empty((len(here), len(types)))
-    for place in range(len(here)):
-        row = utilities[here[place]]
-        for number in range(len(types)):
-            table[place, number] = row[types[number]]
-    return table
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def worst_moment(utilities, ranked, factors, norms, pair):  # type: ignore[no-untyped-def]  # compiled
+def worst_moment(factors, pair):  # type: ignore[no-untyped-def]  # compiled
     """Return the largest moment of any ordered pair of types; write the chances of the first such pair.
 
     (Σ u d)² is at most Σ u²/m times Σ m d² (Cauchy-Schwarz): of a type's moments only those with types of a large
     enough norm are computed.
     """
-    upper, lower = norms
-    likely = largest(upper)
-    known = largest_moment(utilities, ranked, factors, likely)
+    upper, lower = factors.upper, factors.lower
+    likely, moments = np.argmax(upper), np.empty(len(upper))
+    fill_moments(factors.up, likely, factors.down, moments)
+    known = extremes_of(moments)[1]
     enough = (known * (1.0 - SLACK)) ** 2
-    ones, others = within_reach(upper, enough / lower[largest(lower)]), within_reach(lower, enough / upper[likely])
+    ones, others = np.flatnonzero(upper >= enough / lower.max()), np.flatnonzero(lower >= enough / upper[likely])
     # Largest norm first, so that those within reach of a type come first.
     others = others[np.argsort(-lower[others])]
-    near = own_rows(ranked)
-    if utilities.shape[1] <= TILE:
-        up, down = columns_of(factors.up, near.here, ones), columns_of(factors.down, near.here, others)
-    else:
-        up = pair_factors(columns_of(utilities, ranked.here, ones), near).up
-        down = pair_factors(columns_of(utilities, ranked.here, others), near).down
-    moments, worst, first, second = np.empty(len(others)), 0.0, 0, 0
+    up, down, worst, first, second = columns_of(factors.up, ones), columns_of(factors.down, others), 0.0, 0, 0
     for one in range(len(ones)):
         reach, least = len(others), enough / upper[ones[one]]
         while reach > 0 and lower[others[reach - 1]] < least:
@@ -403,14 +339,9 @@ def worst_moment(utilities, ranked, factors, norms, pair):  # type: ignore[no-un
             # Of equal pairs the first one, whatever the order of norms.
             if moments[other] == worst and (second < 0 or others[other] < others[second]):
                 second = other
-    if len(pair) > 0:
-        kinds, rows = np.array([ones[first], others[second]]), near.here
-        if utilities.shape[1] <= TILE:
-            chances = columns_of(factors.chances, rows, kinds)
-        else:
-            chances = pair_factors(columns_of(utilities, ranked.here, kinds), near).chances
-        for place in rows:
-            pair[0, place], pair[1, place] = chances[place, 0], chances[place, 1]
+    for place in range(len(up) if len(pair) > 0 else 0):
+        pair[0, place] = factors.chances[place, ones[first]]
+        pair[1, place] = factors.chances[place, others[second]]
     return max(worst, known)
 
 
@@ -427,21 +358,9 @@ def log_moment(first, second, order):  # type: ignore[no-untyped-def]  # compile
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def log_chances(utilities, ranked):  # type: ignore[no-untyped-def]  # compiled
-    """Return the logarithm of every type's chances at a rank set (types x entries)."""
-    types, count = utilities.shape[1], len(ranked.here)
-    chances, logs = np.empty((count, types)), np.empty((types, count))
-    fill_chances(utilities, (0, types), ranked, chances)
-    for kind in range(types):
-        for place in range(count):
-            logs[kind, place] = np.log(chances[place, kind])
-    return logs
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
 def worst_in_log_space(utilities, ranked, pair):  # type: ignore[no-untyped-def]  # compiled
     """Return the largest cost of any ordered pair of types, in log space; write the chances of the first such pair."""
-    logs, worst, one, two = log_chances(utilities, ranked), 0.0, 0, 0
+    logs, worst, one, two = np.log(chances_of(utilities, ranked).T.copy()), 0.0, 0, 0
     for first in range(len(logs)):
         for second in range(len(logs)):
             cost = log_moment(logs[first], logs[second], ranked.order)
@@ -463,14 +382,11 @@ def rank_set(region, rank, truth, order):  # type: ignore[no-untyped-def]  # com
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def fill_selection_costs(region, truth, order, costs, pairs):  # type: ignore[no-untyped-def]  # compiled
     """Write the worst cost of a selection at each of the first rank sets, and the chances of the first worst pairs."""
-    types = region.utilities.shape[1]
-    factors = new_factors(longest(region.offsets), types)
-    upper, lower = np.empty(types), np.empty(types)
     for rank in range(len(costs)):
         ranked, pair = rank_set(region, rank, truth, order), pairs[rank] if rank < len(pairs) else np.empty((0, 0))
-        fill_norms(region.utilities, ranked, factors, upper, lower)
-        if are_finite(upper, lower):
-            costs[rank] = np.log(max(worst_moment(region.utilities, ranked, factors, (upper, lower), pair), 1.0))
+        factors = factors_of(region.utilities, ranked)
+        if are_finite(factors.upper, factors.lower):
+            costs[rank] = np.log(max(worst_moment(factors, pair), 1.0))
         else:
             costs[rank] = worst_in_log_space(region.utilities, ranked, pair)
 
@@ -478,18 +394,10 @@ def fill_selection_costs(region, truth, order, costs, pairs):  # type: ignore[no
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def selection_ratio(region, rank, truth):  # type: ignore[no-untyped-def]  # compiled
     """Return the largest log-ratio of any two types at a rank set: the cost of a selection at an infinite order."""
-    ranked, types = rank_set(region, rank, truth, np.inf), region.utilities.shape[1]
-    count = len(ranked.here)
-    chances, low, high = np.empty((count, min(types, TILE))), np.full(count, np.inf), np.zeros(count)
-    for first in range(0, types, TILE):
-        last = min(first + TILE, types)
-        fill_chances(region.utilities, (first, last), ranked, chances)
-        for place in range(count):
-            least, most = extremes_of(chances[place, : last - first])
-            low[place], high[place] = min(low[place], least), max(high[place], most)
     ratio = 1.0
-    for place in range(count):
-        ratio = max(ratio, high[place] / low[place])
+    for chances in chances_of(region.utilities, rank_set(region, rank, truth, np.inf)):
+        low, high = extremes_of(chances)
+        ratio = max(ratio, high / low)
     return np.log(ratio)
 
 
@@ -564,7 +472,7 @@ def fill_coin_costs(low, high, noise, truth, order, costs):  # type: ignore[no-u
             continue
         up, down = power(heads, order), power(tails, order)
         moment = max(heads_one * up + tails_one * down, heads_two / up + tails_two / down)
-        if moment <= _MOST_BY_POWERS:
+        if moment <= 1e100:
             costs[place] = np.log(max(moment, 1.0))
         else:
             costs[place] = max(
@@ -592,26 +500,12 @@ def fill_action_costs(region, mixture, order, costs):  # type: ignore[no-untyped
     fill_coin_costs(low, high, region.backoff, mixture.backoff, order, costs.backoff)
 
 
-def raise_to_coins(costs: FloatArray, coins: Coins, truth: float, order: float) -> None:
-    """Raise agents' costs to those of some coins against the extremes of types, in either direction, in log space."""
-    mine = _sides(truth, coins.own, coins.noise)
-    for extreme in (coins.low, coins.high):
-        other = _sides(truth, extreme, coins.noise)
-        for first, second in ((mine, other), (other, mine)):
-            heads, tails = np.log(first[0] / second[0]), np.log(first[1] / second[1])
-            moments = np.logaddexp(np.log(first[0]) + order * heads, np.log(first[1]) + order * tails)
-            np.maximum.at(costs, coins.agent, np.maximum(moments, 0.0))
-
-
-def _sides(truth: float, own: IntArray, noise: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return Eq. (backoff probability) and 1 minus it, both from the integers."""
-    heads = (truth * own + (1.0 - truth) * noise) / GRID
-    return heads, (truth * (GRID - own) + (1.0 - truth) * (GRID - noise)) / GRID
-
-
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def own_backoffs(region, mixture, own, order, known):  # type: ignore[no-untyped-def]  # compiled
-    """Write each agent's largest moment of a back-off; return those that are as large but for rounding."""
+def own_backoffs(region, mixture, own, order):  # type: ignore[no-untyped-def]  # compiled
+    """Return each agent's weights and largest moments of back-offs (entries x agents), and the extremes of types.
+
+    Moments that are not an agent's largest are not computed where a bound says so.
+    """
     _, entries, offsets, _, noise = region
     truth, agents, ranks = mixture.backoff, own.shape[1], len(offsets) - 1
     low, high = backoff_extremes(region, mixture.gamma)
@@ -632,7 +526,7 @@ def own_backoffs(region, mixture, own, order, known):  # type: ignore[no-untyped
     heads, tails, rise, fall, base = (
         np.empty(agents), np.empty(agents), np.empty(agents), np.empty(agents), np.empty(agents),
     )  # fmt: skip
-    known[:] = 0.0
+    known = np.zeros(agents)
     for place in np.argsort(-bounds):
         if bounds[place] + SLACK < np.log(extremes_of(known)[0]):
             break
@@ -653,69 +547,37 @@ def own_backoffs(region, mixture, own, order, known):  # type: ignore[no-untyped
                 worst[agent] = max(worst[agent], max(forth, back))
         for agent in range(agents):
             known[agent] = max(known[agent], worst[agent])
-    return list_coins(moments, weights, known, (low, high, noise))
-
-
-@numba.njit(cache=True, nogil=True)
-def list_coins(moments, weights, known, public):  # type: ignore[no-untyped-def]  # compiled
-    """Return the back-offs whose moments are an agent's largest but for rounding, and how many they are."""
-    low, high, noise = public
-    count, room = 0, 4 * len(known) + 64
-    table = np.empty((5, room), np.int64)
-    for place in range(len(moments)):
-        for agent in range(len(known)):
-            if moments[place, agent] < min(known[agent], _MOST_BY_POWERS) * (1.0 - SLACK):
-                continue
-            if count == room:
-                room *= 2
-                larger = np.empty((5, room), np.int64)
-                larger[:, :count] = table
-                table = larger
-            table[0, count], table[1, count], table[2, count] = agent, weights[place, agent], low[place]
-            table[3, count], table[4, count] = high[place], noise[place]
-            count += 1
-    return Coins(table[0], table[1], table[2], table[3], table[4]), count
+    return weights, moments, low, high
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def own_selections(region, truth, own, order, known, moments, logs):  # type: ignore[no-untyped-def]  # compiled
-    """Write each agent's largest moment of a selection with any type, where it may be above what is known.
+def own_selections(region, truth, own, order, known):  # type: ignore[no-untyped-def]  # compiled
+    """Return each agent's largest moment of a selection with any type, where it may be above what is known.
 
-    What powers cannot hold goes into `logs`, as a cost.
+    What powers cannot hold comes as a cost.
     """
-    types, agents, most = region.utilities.shape[1], own.shape[1], longest(region.offsets)
-    factors, mine = new_factors(most, types), new_factors(most, agents)
-    upper, lower, own_upper, own_lower = np.empty(types), np.empty(types), np.empty(agents), np.empty(agents)
+    moments, costs, products = np.zeros(len(known)), np.zeros(len(known)), np.empty(region.utilities.shape[1])
     for rank in range(len(region.offsets) - 1):
         ranked = rank_set(region, rank, truth, order)
-        fill_norms(region.utilities, ranked, factors, upper, lower)
-        fill_norms(own, ranked, mine, own_upper, own_lower)
-        if not (are_finite(own_upper, lower) and are_finite(upper, own_lower)):
-            raise_in_log_space(region.utilities, own, ranked, logs)
+        theirs, ours = factors_of(region.utilities, ranked), factors_of(own, ranked)
+        if not (are_finite(ours.upper, theirs.lower) and are_finite(theirs.upper, ours.lower)):
+            raise_in_log_space(region.utilities, own, ranked, costs)
             continue
-        some = reachable((own_upper, own_lower), (upper, lower), known, moments)
-        if len(some) == 0:
-            continue
-        near = own_rows(ranked)
-        others = pair_factors(columns_of(region.utilities, ranked.here, some), near)
-        products, most_up, most_down = np.empty(len(some)), upper[largest(upper)], lower[largest(lower)]
-        for first in range(0, agents, TILE):
-            span = (first, min(first + TILE, agents))
-            if agents > TILE:
-                fill_factors(own, span, ranked, mine, own_upper, own_lower)
-            for agent in range(span[0], span[1]):
-                for forth in (True, False):
-                    enough = max(known[agent], moments[agent]) * (1.0 - SLACK)
-                    norm = own_upper[agent] * most_down if forth else own_lower[agent] * most_up
-                    if norm < enough * enough:
-                        continue
-                    left, right = (mine.up, others.down) if forth else (mine.down, others.up)
-                    fill_moments(left[: len(near.here)], agent - first, right, products)
-                    enough = max(enough, products[largest(products)] * (1.0 - SLACK))
-                    for number in range(len(some)):
-                        if products[number] >= enough:
-                            moment = pair_moment(mine.chances, agent - first, others.chances, number, near, forth)
-                            moments[agent] = max(moments[agent], moment)
+        most_up, most_down = theirs.upper.max(), theirs.lower.max()
+        for agent in range(len(known)):
+            for forth in (True, False):
+                enough = max(known[agent], moments[agent]) * (1.0 - SLACK)
+                norm = ours.upper[agent] * most_down if forth else ours.lower[agent] * most_up
+                if norm < enough * enough:
+                    continue
+                left, right = (ours.up, theirs.down) if forth else (ours.down, theirs.up)
+                fill_moments(left, agent, right, products)
+                enough = max(enough, extremes_of(products)[1] * (1.0 - SLACK))
+                for kind in range(len(products)):
+                    if products[kind] >= enough:
+                        moment = pair_moment(ours.chances, agent, theirs.chances, kind, ranked, forth)
+                        moments[agent] = max(moments[agent], moment)
+    return moments, costs
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -731,37 +593,9 @@ def pair_moment(mine, agent, others, kind, ranked, forth):  # type: ignore[no-un
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def pair_factors(table, ranked):  # type: ignore[no-untyped-def]  # compiled
-    """Return the factors of all types of a table (entries x types)."""
-    factors = Factors(np.empty(table.shape), np.empty(table.shape), np.empty(table.shape))
-    fill_factors(table, (0, table.shape[1]), ranked, factors, np.empty(table.shape[1]), np.empty(table.shape[1]))
-    return factors
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def reachable(ours, theirs, known, moments):  # type: ignore[no-untyped-def]  # compiled
-    """Return the types that may be in a pair with an agent whose moment is not below what is known of that agent."""
-    (own_upper, own_lower), (upper, lower) = ours, theirs
-    most_up, most_down, up_from, down_from = upper[largest(upper)], lower[largest(lower)], np.inf, np.inf
-    for agent in range(len(known)):
-        enough = (max(known[agent], moments[agent]) * (1.0 - SLACK)) ** 2
-        if not own_upper[agent] * most_down < enough:
-            down_from = min(down_from, enough / own_upper[agent])
-        if not own_lower[agent] * most_up < enough:
-            up_from = min(up_from, enough / own_lower[agent])
-    count, found = 0, np.empty(len(upper), np.int64)
-    for kind in range(len(upper)):
-        # A little more, for the rounding of the quotient.
-        if upper[kind] >= up_from * (1.0 - SLACK) or lower[kind] >= down_from * (1.0 - SLACK):
-            found[count] = kind
-            count += 1
-    return found[:count]
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
 def raise_in_log_space(utilities, own, ranked, logs):  # type: ignore[no-untyped-def]  # compiled
     """Raise each agent's cost to that of a selection against any type, in either direction, in log space."""
-    theirs, ours = log_chances(utilities, ranked), log_chances(own, ranked)
+    theirs, ours = np.log(chances_of(utilities, ranked).T.copy()), np.log(chances_of(own, ranked).T.copy())
     for agent in range(len(ours)):
         for kind in range(len(theirs)):
             forth = log_moment(ours[agent], theirs[kind], ranked.order)

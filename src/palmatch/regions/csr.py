@@ -13,21 +13,17 @@ from palmatch.domain import IntArray
 
 SmallArray: TypeAlias = NDArray[np.int32]
 
-# Positions in a region or in a rank set: two bytes each where that is enough, since there are very many of them.
-Positions: TypeAlias = NDArray[np.uint16 | np.int32]
-
-# Fewer values than this are sooner sorted than a loop that counts them is compiled or loaded.
-_MANY = 10_000
-
 
 def offsets_from_sizes(sizes: Sequence[int] | IntArray) -> IntArray:
     """Return where each part begins when parts of these sizes are laid out one after the other, and where all end."""
     return np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
 
 
-def position_type(most: int) -> np.dtype[np.uint16 | np.int32]:
-    """Return the smaller type for positions, if a region has so few resources at most that they fit."""
-    return np.dtype(np.uint16 if most < 1 << 16 else np.int32)
+def inverse(order: IntArray) -> IntArray:
+    """Return the position of each number in an order of all of them."""
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    return position
 
 
 def members_of(region_index: IntArray, regions: int) -> list[IntArray]:
@@ -37,23 +33,13 @@ def members_of(region_index: IntArray, regions: int) -> list[IntArray]:
 
 
 def stable_order(values: IntArray | SmallArray) -> IntArray:
-    """Return what `np.argsort(values, kind="stable")` returns, sooner; no value is below 0.
-
-    Small values are counted. Otherwise a value and its place share a word, where there is room for both, and words are
-    sorted several at a time.
-    """
-    most, bits = int(values.max(initial=0)), len(values).bit_length()
-    if len(values) < _MANY:
+    """Return what `np.argsort(values, kind="stable")` returns, sooner where values are small; none is below 0."""
+    most = int(values.max(initial=0))
+    # A few values are sooner sorted than the loop that counts them is loaded.
+    if len(values) < 10_000 or most > len(values):
         return np.argsort(values, kind="stable")
-    if most <= len(values):
-        order: IntArray = counting_order(values, most)
-        return order
-    if most >= 1 << (62 - bits):
-        return np.argsort(values, kind="stable")
-    words = (values.astype(np.int64) << bits) | np.arange(len(values))
-    words.sort()
-    words &= (1 << bits) - 1
-    return words
+    order: IntArray = counting_order(values, most)
+    return order
 
 
 @numba.njit(cache=True, nogil=True)

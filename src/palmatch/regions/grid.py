@@ -1,34 +1,23 @@
-"""Grid search: the K nearest resources of a place, those of highest utility, ties by public id, in compiled loops.
+"""Grid search: the K nearest resources of places and of all possible agents of a square, ties by public id.
 
-Resources are sorted into strips of cells, so that all of them in a box are a few slices of an array. A cell is named by
-a number that grows along its strip, and a strip is found by bisection: few resources far from all others cost nothing.
-Distances are compared first, and utilities only where two distances are so near that rounding may make their
-utilities equal. A guess of how far to look is checked, never trusted.
+Resources are sorted into strips of cells, so that all of them in a box are a few slices of an array, found by
+bisection: few resources far from all others cost nothing. Distances are compared first, and utilities only where two
+distances are so near that rounding may make their utilities equal. A guess of how far to look is checked, never
+trusted. Of squares only rank sets are kept: every possible agent's K best resources, united rank by rank.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, cast
 
 import numba
 import numpy as np
 
 from palmatch.domains.geometry import FLAT, worth
-from palmatch.problem import FloatArray, HasCoordinates, IntArray
-from palmatch.regions.csr import SmallArray, stable_order
-from palmatch.threads import taken, usual_threads
-
-# Cells of a strip are numbered from its strip's number times this.
-_STRIP = 1 << 32
-
-# Resources in a cell, where they are spread evenly.
-_PER_CELL = 4.0
-
-# Room for distances is a multiple of this, so that loops over some of them, and infinities, go several at a time.
-STRIDE = 16
-
-# Times alpha: distances further apart than this have utilities in their order, up to `FLAT` times alpha.
-NEAR = 1e-12
+from palmatch.problem import FloatArray, HasCoordinates, IntArray, Problem
+from palmatch.regions.csr import SmallArray, offsets_from_sizes, stable_order
+from palmatch.threads import spread, taken, usual_threads
 
 
 class UtilityScale(NamedTuple):
@@ -66,11 +55,6 @@ class NearestLists(NamedTuple):
     values: FloatArray
 
 
-def utility_scale(city: HasCoordinates) -> UtilityScale:
-    """Return the scale of a domain's distances."""
-    return UtilityScale(-1.0 / city.alpha, NEAR * city.alpha, FLAT * city.alpha)
-
-
 class PlaceIndex(NamedTuple):
     """Resources by cell, a strip from south to north after the other.
 
@@ -84,8 +68,8 @@ class PlaceIndex(NamedTuple):
         Its rank by public id, which breaks ties.
     cells:
         Its cell; ascending.
-    corner_east, corner_north, size:
-        Where the cells begin, and their edge.
+    corner_east, corner_north, size, along:
+        Where the cells begin, their edge, and how many there are in a strip.
     """
 
     rows: IntArray
@@ -96,63 +80,64 @@ class PlaceIndex(NamedTuple):
     corner_east: float
     corner_north: float
     size: float
+    along: int
 
 
-def place_index(places: FloatArray, order: IntArray, *, threads: int | None = None) -> PlaceIndex:
-    """Sort places (in metres, one a row) into cells."""
-    workers = usual_threads() if threads is None else threads
+class Squares(NamedTuple):
+    """Where the squares lie: `axis[axis_start[kind[g]]:...]` are the points along the edge of square g.
+
+    A kind has so many possible agents, of which number `centre` stands in the middle: the last one, or a grid point.
+    """
+
+    corner_east: FloatArray
+    corner_north: FloatArray
+    kind: IntArray
+    axis: FloatArray
+    axis_start: IntArray
+    types: IntArray
+    centre: IntArray
+
+
+class RankSets(NamedTuple):
+    """The rank sets of all regions, in the layout of `RegionTables`."""
+
+    resource_start: IntArray
+    resources: SmallArray
+    entry_start: IntArray
+    entries: SmallArray
+
+
+def utility_scale(city: HasCoordinates) -> UtilityScale:
+    """Return the scale of a domain's distances."""
+    return UtilityScale(-1.0 / city.alpha, 1e-12 * city.alpha, FLAT * city.alpha)
+
+
+def place_index(places: FloatArray, order: IntArray, *, per_cell: float = 4.0) -> PlaceIndex:
+    """Sort places (in metres, one a row) into cells of about `per_cell` resources, where they are spread evenly."""
     # Column by column: along the first axis of a long table numpy takes far longer.
     low, high = (np.array([extreme(column) for column in places.T]) for extreme in (np.min, np.max))
     # The middle half of them says how dense they are; a few far away must not.
     lower, upper = np.percentile(places[:: max(1, len(places) // 10_000)], (25, 75), axis=0)
     middle = max(float(np.prod(upper - lower)), 1e-6)
     # No more than 2**31 cells along either side.
-    size = max(float(np.sqrt(middle * 4 * _PER_CELL / len(places))), float((high - low).max()) / 2**30, 1e-3)
-    cells = cells_of(places, low, size)
-    # The same order with smaller numbers.
-    rows = stable_order(renumbered(cells, int((high[1] - low[1]) / size) + 1))
-    return PlaceIndex(
-        rows=rows,
-        east=taken(places[:, 0], rows, threads=workers),
-        north=taken(places[:, 1], rows, threads=workers),
-        order=taken(order, rows, threads=workers),
-        cells=taken(cells, rows, threads=workers),
-        corner_east=float(low[0]),
-        corner_north=float(low[1]),
-        size=size,
-    )
+    size = max(float(np.sqrt(middle * 4 * per_cell / len(places))), float((high - low).max()) / 2**30, 1e-3)
+    along = int((high[1] - low[1]) / size) + 1
+    cells = cells_of(places, low, size, along)
+    rows = stable_order(cells)
+    threads = usual_threads()
+    east, north = (taken(places[:, axis], rows, threads=threads) for axis in (0, 1))
+    order, cells = taken(order, rows, threads=threads), taken(cells, rows, threads=threads)
+    return PlaceIndex(rows, east, north, order, cells, float(low[0]), float(low[1]), size, along)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def cells_of(places, corner, size):  # type: ignore[no-untyped-def]  # compiled
+def cells_of(places, corner, size, along):  # type: ignore[no-untyped-def]  # compiled
     """Return the number of the cell that each place is in."""
     cells = np.empty(len(places), dtype=np.int64)
     for place in range(len(places)):
         strip = np.int64(np.floor((places[place, 0] - corner[0]) / size))
-        cells[place] = strip * _STRIP + np.int64(np.floor((places[place, 1] - corner[1]) / size))
+        cells[place] = strip * along + np.int64(np.floor((places[place, 1] - corner[1]) / size))
     return cells
-
-
-@numba.njit(cache=True, nogil=True)
-def renumbered(cells, along):  # type: ignore[no-untyped-def]  # compiled
-    """Return numbers of cells in the same order, as if a strip had no more than `along`."""
-    numbers = np.empty_like(cells)
-    for place in range(len(cells)):
-        numbers[place] = (cells[place] >> 32) * along + (cells[place] & (_STRIP - 1))
-    return numbers
-
-
-@numba.njit(cache=True, nogil=True)
-def first_at_least(values, wanted):  # type: ignore[no-untyped-def]  # compiled
-    """Return the first place in an ascending array that holds `wanted` or more."""
-    low, high = 0, len(values)
-    while low < high:
-        middle = (low + high) // 2
-        if values[middle] < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @numba.njit(cache=True, nogil=True)
@@ -163,23 +148,16 @@ def collect(index, west, south, east, north, found):  # type: ignore[no-untyped-
     """
     cells, size, count = index.cells, index.size, 0
     first, last = np.floor((west - index.corner_east) / size), np.floor((east - index.corner_east) / size)
-    if not last - first < 10_000.0:
-        if len(found) < len(cells):
-            found = np.empty(len(cells), dtype=np.int64)
-        for number in range(len(cells)):
-            found[number] = number
-        return len(cells), found
     low = max(np.floor((south - index.corner_north) / size), 0.0)
-    high = min(np.floor((north - index.corner_north) / size), float(_STRIP - 1))
-    if high < 0.0 or low > float(_STRIP - 1):
+    high = min(np.floor((north - index.corner_north) / size), float(index.along - 1))
+    if not last - first < 10_000.0:
+        first, last, low, high = 0.0, 0.0, 0.0, float(cells[-1])
+    if high < 0.0 or low > high:
         return 0, found
     for strip in range(int(first), int(last) + 1):
-        start = first_at_least(cells, strip * _STRIP + int(low))
-        stop = first_at_least(cells, strip * _STRIP + int(high) + 1)
-        if count + stop - start > len(found):
-            larger = np.empty(2 * (count + stop - start), dtype=np.int64)
-            larger[:count] = found[:count]
-            found = larger
+        start = np.searchsorted(cells, strip * index.along + int(low))
+        stop = np.searchsorted(cells, strip * index.along + int(high) + 1)
+        found = with_room(found, count, stop - start)
         for number in range(start, stop):
             found[count] = number
             count += 1
@@ -187,14 +165,19 @@ def collect(index, west, south, east, north, found):  # type: ignore[no-untyped-
 
 
 @numba.njit(cache=True, nogil=True)
-def padded(count):  # type: ignore[no-untyped-def]  # compiled
-    """Return the next multiple of `STRIDE`."""
-    return (count + STRIDE - 1) // STRIDE * STRIDE
+def with_room(array, filled, more):  # type: ignore[no-untyped-def]  # compiled
+    """Return an array with space for more, with the same beginning."""
+    if filled + more <= len(array):
+        return array
+    larger = np.empty(2 * (filled + more), dtype=array.dtype)
+    larger[:filled] = array[:filled]
+    return larger
 
 
 @numba.njit(cache=True, nogil=True)
-def better(distance, order, other_distance, other_order, slope, near, flat):  # type: ignore[no-untyped-def]  # compiled
+def better(distance, order, other_distance, other_order, scale):  # type: ignore[no-untyped-def]  # compiled
     """Return whether one resource comes before another: by utility, then by public id."""
+    slope, near, flat = scale
     if distance + near < other_distance < flat:
         return True
     if other_distance + near < distance < flat:
@@ -204,65 +187,34 @@ def better(distance, order, other_distance, other_order, slope, near, flat):  # 
 
 
 @numba.njit(cache=True, nogil=True)
-def rank_few(distances, count, ranks, guess, near, slots, ordered):  # type: ignore[no-untyped-def]  # compiled
-    """Sort a few distances by counting how many are smaller, without a branch to guess wrong.
-
-    Write the place of the k-th smallest into slots[k - 1] and return the `ranks`-th smallest distance; or infinity,
-    where two are too near to each other, or the last too near to the guess within which all are, to be told apart.
-    All arrays have `padded(count)` places or more.
-    """
-    end = padded(count)
-    for place in range(count, end):
-        distances[place] = np.inf
-    for place in range(count):
-        ordered[place] = np.nan
-    for place in range(count):
-        distance = distances[place]
-        smaller = 0
-        for other in range(end):
-            smaller += distances[other] < distance
-        slots[smaller] = place
-        ordered[smaller] = distance
-    apart = ordered[ranks - 1] <= guess
-    # Two equal ones share a slot, and leave one after it that holds no number.
-    for place in range(min(ranks, count - 1)):
-        apart &= ordered[place + 1] - ordered[place] > near
-    return ordered[ranks - 1] if apart else np.inf
-
-
-@numba.njit(cache=True, nogil=True)
-def nearest(distances, orders, count, ranks, best, best_distance, scale):  # type: ignore[no-untyped-def]  # compiled
-    """Sort the best `ranks` of `count` resources into `best`, however near to each other.
+def nearest(distances, orders, count, best, scale):  # type: ignore[no-untyped-def]  # compiled
+    """Sort the best of `count` resources into all places of `best`.
 
     Return the largest distance among them, or infinity where there are fewer.
     """
-    slope, near, flat = scale
-    kept = 0
+    kept, ranks = 0, len(best)
     for candidate in range(count):
         distance, order = distances[candidate], orders[candidate]
-        if kept == ranks:
-            if not better(distance, order, best_distance[ranks - 1], orders[best[ranks - 1]], slope, near, flat):
-                continue
-            slot = ranks - 1
-        else:
-            slot = kept
-            kept += 1
-        while slot > 0:
-            previous = best_distance[slot - 1]
-            if not better(distance, order, previous, orders[best[slot - 1]], slope, near, flat):
-                break
+        slot = min(kept, ranks - 1)
+        if kept == ranks and not better(distance, order, distances[best[slot]], orders[best[slot]], scale):
+            continue
+        kept += kept < ranks
+        while slot > 0 and better(distance, order, distances[best[slot - 1]], orders[best[slot - 1]], scale):
             best[slot] = best[slot - 1]
-            best_distance[slot] = previous
             slot -= 1
         best[slot] = candidate
-        best_distance[slot] = distance
-    return best_distance[:ranks].max() if kept == ranks else np.inf
+    if kept < ranks:
+        return np.inf
+    farthest = 0.0
+    for candidate in best:
+        farthest = max(farthest, distances[candidate])
+    return farthest
 
 
 @numba.njit(cache=True, nogil=True)
-def is_exhaustive(farthest, margin, near, flat):  # type: ignore[no-untyped-def]  # compiled
+def is_exhaustive(farthest, margin, scale):  # type: ignore[no-untyped-def]  # compiled
     """Return whether no resource beyond a margin can matter to a list that ends at `farthest`."""
-    return farthest + near < margin and farthest + near < flat
+    return farthest + scale.near < margin and farthest + scale.near < scale.flat
 
 
 @numba.njit(cache=True, nogil=True)
@@ -271,9 +223,8 @@ def nearest_lists(span, points, index, scale, out):  # type: ignore[no-untyped-d
 
     Places are best handed over sorted by cell: neighbours in the array share what was collected for a block of the map.
     """
-    ranks, block, reach = points.ranks, points.block, points.reach
-    slope, near, flat = scale
-    found, best, best_distance = np.empty(1024, dtype=np.int64), np.empty(ranks, dtype=np.int64), np.empty(ranks)
+    block, reach = points.block, points.reach
+    found, best = np.empty(1024, dtype=np.int64), np.empty(points.ranks, dtype=np.int64)
     orders, distances, local_east, local_north = np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0)
     west, south, box_east, box_north, count = np.inf, np.inf, -np.inf, -np.inf, 0
     for place in range(span[0], span[1]):
@@ -289,13 +240,162 @@ def nearest_lists(span, points, index, scale, out):  # type: ignore[no-untyped-d
                 orders, distances = index.order[found[:count]], np.empty(count)
             for number in range(count):
                 distances[number] = abs(x - local_east[number]) + abs(y - local_north[number])
-            farthest = nearest(distances, orders, count, ranks, best, best_distance, scale)
+            farthest = nearest(distances, orders, count, best, scale)
             margin = min(min(x - west, box_east - x), min(y - south, box_north - y))
-            if is_exhaustive(farthest, margin, near, flat) or count == len(index.east):
+            if is_exhaustive(farthest, margin, scale) or count == len(index.east):
                 break
             wanted = 2.0 * max(wanted, margin)
-        if farthest < flat:
+        if farthest < scale.flat:
             reach = max(0.9 * reach, 1.1 * farthest)
-        for rank in range(ranks):
+        for rank in range(points.ranks):
             out.numbers[place, rank] = found[best[rank]]
-            out.values[place, rank] = worth(best_distance[rank], slope)
+            out.values[place, rank] = worth(distances[best[rank]], scale.slope)
+
+
+def squares_of(city: HasCoordinates, problem: Problem) -> Squares:
+    """Return where a problem's squares lie."""
+    # One number after the other: an array made of many tuples makes Python look for garbage.
+    regions = cast("tuple[tuple[float, int, int], ...]", problem.regions)
+    table = np.fromiter(chain.from_iterable(regions), dtype=np.float64, count=3 * len(regions)).reshape(-1, 3)
+    edges, kind = np.unique(table[:, 0], return_inverse=True)
+    corners = city.corners(table)
+    axes = [city.axis(float(edge)) for edge in edges]
+    # Whether and where the centre is a grid point.
+    on_grid = np.array([(axis == axis[-1] / 2).any() for axis in axes])
+    middle, points = (
+        np.array([np.argmax(axis == axis[-1] / 2) for axis in axes]),
+        np.array([len(axis) for axis in axes]),
+    )
+    return Squares(
+        corner_east=np.ascontiguousarray(corners[:, 0]),
+        corner_north=np.ascontiguousarray(corners[:, 1]),
+        kind=kind.ravel().astype(np.int64),
+        axis=np.concatenate(axes),
+        axis_start=offsets_from_sizes(points),
+        types=points**2 + ~on_grid,
+        centre=np.where(on_grid, middle * (points + 1), points**2),
+    )
+
+
+def square_sets(squares: Squares, index: PlaceIndex, ranks: int, scale: UtilityScale) -> RankSets:
+    """Return the rank sets of every square; resources are numbers of the index."""
+    parts = spread(lambda *span: sets_of_squares(squares, span, index, ranks, scale), len(squares.kind), at_a_time=128)
+    sizes, resources, counts, entries = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return RankSets(offsets_from_sizes(sizes), resources, offsets_from_sizes(counts), entries)
+
+
+@numba.njit(cache=True, nogil=True)
+def axis_of(squares, square):  # type: ignore[no-untyped-def]  # compiled
+    """Return the points along the edge of a square."""
+    kind = squares.kind[square]
+    return squares.axis[squares.axis_start[kind] : squares.axis_start[kind + 1]]
+
+
+@numba.njit(cache=True, nogil=True)
+def type_place(squares, square, number):  # type: ignore[no-untyped-def]  # compiled
+    """Return where a possible agent of a square stands: (east, north)."""
+    axis = axis_of(squares, square)
+    points = len(axis)
+    on_grid = number < points * points
+    x = axis[number // points] if on_grid else axis[-1] / 2
+    y = axis[number % points] if on_grid else axis[-1] / 2
+    return x + squares.corner_east[square], y + squares.corner_north[square]
+
+
+@numba.njit(cache=True, nogil=True)
+def sets_of_squares(squares, span, index, ranks, scale):  # type: ignore[no-untyped-def]  # compiled
+    """Return, for some squares: resources in each, all resources, entries in each set, all entries."""
+    start, stop = span
+    sizes, counts = np.empty(stop - start, dtype=np.int64), np.zeros((stop - start) * ranks, dtype=np.int64)
+    resources, total, entries, filled = np.empty(1024, dtype=np.int32), 0, np.empty(4096, dtype=np.int32), 0
+    found, reach = np.empty(1024, dtype=np.int64), np.sqrt(ranks) * index.size
+    for square in range(start, stop):
+        axis = axis_of(squares, square)
+        west, south = squares.corner_east[square], squares.corner_north[square]
+        while True:
+            count, found = collect(
+                index, west - reach, south - reach, west + axis[-1] + reach, south + axis[-1] + reach, found
+            )
+            here = found[:count][np.argsort(index.north[found[:count]])]
+            order, present = index.order[here], np.zeros((ranks, count), dtype=np.bool_)
+            places = (index.east[here], index.north[here], order)
+            enough, farthest = False, np.inf
+            if count >= ranks:
+                farthest, enough = mark_lists(axis, places, (west, south), scale, reach, present)
+            if enough or count == len(index.east):
+                break
+            # No list is longer with more resources to choose from.
+            reach = min(2.0 * reach, 1.01 * farthest + 2.0 * scale.near) if farthest < scale.flat else 2.0 * reach
+        reach = max(0.9 * min(reach, scale.flat), min(1.05 * farthest, scale.flat))
+        # The resources that are played at all, by public id.
+        played = np.zeros(count, dtype=np.bool_)
+        for rank in range(ranks):
+            played |= present[rank]
+        chosen = np.flatnonzero(played)
+        chosen = chosen[np.argsort(order[chosen])]
+        sizes[square - start] = len(chosen)
+        resources = with_room(resources, total, len(chosen))
+        resources[total : total + len(chosen)] = here[chosen]
+        total += len(chosen)
+        entries = with_room(entries, filled, ranks * len(chosen) + 1)
+        for rank in range(ranks):
+            before = filled
+            for position in range(len(chosen)):
+                entries[filled] = position
+                filled += 1 if present[rank, chosen[position]] else 0
+            counts[(square - start) * ranks + rank] = filled - before
+    return sizes, resources[:total].copy(), counts, entries[:filled].copy()
+
+
+@numba.njit(cache=True, nogil=True)
+def mark_lists(axis, places, corner, scale, reach, present):  # type: ignore[no-untyped-def]  # compiled
+    """Mark the s-th best resource of every possible agent of a square in `present[s - 1]`.
+
+    `places` (east, north, order) are sorted from south to north. Return the largest distance on any list, and whether
+    no resource farther than `reach` from the square can matter.
+    """
+    (west, south), (all_east, all_north, all_orders) = corner, places
+    count, points, edge, near = len(all_east), len(axis), axis[-1], scale.near
+    sideways, distances, best = np.empty(count), np.empty(count), np.empty(len(present), np.int64)
+    orders, chosen = np.empty(count, np.int64), np.empty(count, np.int64)
+    # The largest distance on the list of each point of the column to the west, and on any of them.
+    before, farthest, all_exhaustive, step = np.full(points, np.inf), 0.0, True, 0.0
+    # The centre comes last where it is no point of the grid.
+    for column in range(points if (axis == edge / 2).any() else points + 1):
+        is_centre = column == points
+        aside = edge / 2 if is_centre else axis[column]
+        x, last, low, high = west + aside, np.inf, 0, 0
+        for number in range(count):
+            sideways[number] = abs(x - all_east[number])
+        for row in range(1 if is_centre else points):
+            along = edge / 2 if is_centre else axis[row]
+            # A guess of how far the list reaches, from two lists next to it; too small a guess is raised.
+            y, guess = south + along, 0.55 * (min(before[row], last) + min(last, before[row] + step))
+            here = np.inf
+            while here == np.inf:
+                limit = guess + near if guess + near < scale.flat else np.inf
+                # Only a window of them is near enough, and it moves along as this loop goes north.
+                while low > 0 and all_north[low - 1] >= y - limit:
+                    low -= 1
+                while low < count and all_north[low] < y - limit:
+                    low += 1
+                while high < count and all_north[high] <= y + limit:
+                    high += 1
+                while high > low and all_north[high - 1] > y + limit:
+                    high -= 1
+                few = 0
+                # Unsigned, so that numba need not ask whether it counts from the end.
+                for number in range(np.uint64(low), np.uint64(high)):
+                    distance = sideways[number] + abs(y - all_north[number])
+                    distances[few], orders[few], chosen[few] = distance, all_orders[number], number
+                    few += distance <= limit
+                here = nearest(distances, orders, few, best, scale)
+                if limit < np.inf and here > guess:
+                    here, guess = np.inf, 1.15 * guess + 0.001 * edge
+            for rank in range(len(present)):
+                present[rank, chosen[best[rank]]] = True
+            before[row], last, farthest = here, here, max(farthest, here)
+            margin = reach + min(min(aside, edge - aside), min(along, edge - along))
+            all_exhaustive &= is_exhaustive(here, margin, scale)
+        step = axis[column + 1] - aside if column + 1 < points else 0.0
+    return farthest, all_exhaustive

@@ -1,8 +1,8 @@
 """What all agents know: the tables of all regions, and what a region plays when it must not act on the truth.
 
 The noise S_Noise and B_Noise of the paper are public chances, the same for all agents of a region. By default they are
-what the representative would do; a user may give any other public distribution. Nothing in here may look at a real
-agent.
+what the representative would do; a user may give any other public distribution. The plain functions of
+`device.distribution` are compiled here as they are, and run over tables. Nothing in here may look at a real agent.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from typing import Literal, NamedTuple, TypeAlias
 import numba
 import numpy as np
 
+from palmatch.device import distribution
 from palmatch.device.distribution import GRID
 from palmatch.errors import InputError
 from palmatch.problem import FloatArray, IntArray
-from palmatch.regions.csr import Positions, SmallArray
-from palmatch.regions.distribution import backoff_weight, expected_utility, fill_weights, selection_weights
-from palmatch.regions.tables import RegionTables, RegionView
-from palmatch.regions.utilities import representative_utilities
+from palmatch.regions.csr import SmallArray
+from palmatch.regions.tables import RegionTables, RegionView, representative_utilities
 from palmatch.threads import spread
 
 # (region's tables, rank) -> positive weights over that rank set
@@ -28,12 +27,14 @@ SelectionNoise: TypeAlias = Literal["representative", "uniform"] | Callable[[Reg
 # a chance for everything, or (region's tables, rank) -> chances in (0, 1) over that rank set
 BackoffNoise: TypeAlias = Literal["representative"] | float | Callable[[RegionView, int], FloatArray]
 
-# Regions that one thread does at a time.
-_AT_A_TIME = 128
+# Inlined: otherwise numba counts references to the arrays in every call, which are as many as truthful picks.
+fill_weights = numba.njit(cache=True, nogil=True, inline="always")(distribution.fill_weights)
+expected_utility = numba.njit(cache=True, nogil=True, inline="always")(distribution.expected_utility)
+pick = numba.njit(cache=True, nogil=True, inline="always")(distribution.pick)
+backoff_weight = numba.njit(cache=True, nogil=True)(distribution.backoff_weight)
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """How many regions, rank sets and entries there are, all regions taken together."""
 
     regions: int
@@ -41,8 +42,7 @@ class Layout:
     entries: int
 
 
-@dataclass(frozen=True, slots=True)
-class PublicPlay:
+class PublicPlay(NamedTuple):
     """A region's noise on the grid, aligned with `RegionView.entries`.
 
     `selection` sums to GRID over each rank set; `backoff` holds chances over GRID.
@@ -63,48 +63,13 @@ class PublicTables:
     regions: RegionTables
     region_of_agent: SmallArray
     selection_below: IntArray
-    guide: Positions
+    guide: SmallArray
     backoff: IntArray
-
-    @property
-    def rows(self) -> IntArray:
-        """The problem's row of each resource number."""
-        return self.regions.rows
-
-    @property
-    def resource_start(self) -> IntArray:
-        """Where the resources of each region begin."""
-        return self.regions.resource_start
-
-    @property
-    def resources(self) -> SmallArray:
-        """The resources of all regions."""
-        return self.regions.resources
-
-    @property
-    def rank_start(self) -> IntArray:
-        """The number of the first rank set of each region."""
-        return np.arange(len(self.regions) + 1, dtype=np.int64) * self.regions.ranks
-
-    @property
-    def entry_start(self) -> IntArray:
-        """Where the entries of each rank set begin."""
-        return self.regions.entry_start
-
-    @property
-    def entries(self) -> Positions:
-        """The entries of all rank sets."""
-        return self.regions.entries
 
     @property
     def layout(self) -> Layout:
         """How many regions, rank sets and entries there are."""
-        return Layout(len(self.regions), len(self.entry_start) - 1, len(self.entries))
-
-    @property
-    def largest_set(self) -> int:
-        """How many entries the largest rank set has."""
-        return int(np.diff(self.entry_start).max())
+        return Layout(len(self.regions), len(self.regions) * self.regions.ranks, len(self.backoff))
 
     @property
     def plays(self) -> list[PublicPlay]:
@@ -113,33 +78,24 @@ class PublicTables:
 
     def play(self, number: int) -> PublicPlay:
         """Return the noise of one region."""
-        ranks = self.regions.ranks
-        offsets = self.entry_start[number * ranks : (number + 1) * ranks + 1]
+        first, ranks = number * self.regions.ranks, self.regions.ranks
+        offsets = self.regions.rank_sets[0][first : first + ranks + 1]
         below = self.selection_below[offsets[0] : offsets[-1]]
-        selection, first = below.copy(), offsets[:-1] - offsets[0]
-        selection[1:] -= below[:-1]
-        selection[first] = below[first]
-        return PublicPlay(selection, np.ascontiguousarray(self.backoff[offsets[0] : offsets[-1]]))
-
-
-class _RankSets(NamedTuple):
-    ranks: int
-    entry_start: IntArray
-    entries: Positions
-
-
-class _Kind(NamedTuple):
-    """Which noise is computed: given selections are not, nor given or constant back-offs."""
-
-    select: bool
-    uniform: bool
-    back_off: bool
-    gamma: float
+        selection = np.diff(below, prepend=0)
+        selection[offsets[:-1] - offsets[0]] = below[offsets[:-1] - offsets[0]]
+        return PublicPlay(selection, self.backoff[offsets[0] : offsets[-1]])
 
 
 class _Noise(NamedTuple):
-    guide: Positions
+    """Weights and chances that a user gave at every entry, or none; and what is computed."""
+
+    given: FloatArray
+    places: IntArray
+    is_uniform: bool
+    chances: IntArray
+    gamma: float
     below: IntArray
+    guide: SmallArray
     backoff: IntArray
 
 
@@ -150,40 +106,27 @@ def public_tables(
     selection: SelectionNoise,
     backoff: BackoffNoise,
     gamma: float,
-    threads: int | None = None,
 ) -> PublicTables:
     """Lay out what the agents of each region play when they must not act on the truth."""
-    sets = _RankSets(regions.ranks, *regions.rank_sets)
-    count = len(sets.entries)
-    given = selection not in ("representative", "uniform")
-    below = _given_selection(regions, selection) if given else np.empty(count, dtype=np.int64)
-    chances = None if isinstance(backoff, str) and backoff == "representative" else _given_backoff(regions, backoff)
+    (offsets, entries), given, chances = regions.rank_sets, np.empty(0), np.empty(0, dtype=np.int64)
+    sets = [(region, rank) for region in regions for rank in range(region.ranks)]
+    if selection not in ("representative", "uniform"):
+        given = np.concatenate([_weights(*one, selection) for one in sets])
+    if not (isinstance(backoff, str) and backoff == "representative"):
+        # One chance for everything is asked for once.
+        parts = [_chances(*one, backoff) for one in (sets if callable(backoff) else sets[:1])]
+        chances = np.clip((np.resize(np.concatenate(parts), len(entries)) * GRID).astype(np.int64), 1, GRID - 1)
     # Fresh memory is slow, so that threads touch it first where they write to it.
-    noise = _Noise(
-        np.empty(count, dtype=sets.entries.dtype),
-        below,
-        np.empty(count, dtype=np.int64) if chances is None else chances,
-    )
-    kind = _Kind(not given, selection == "uniform", chances is None, gamma)
+    below, own = np.empty(len(entries), dtype=np.int64), np.empty(len(entries), dtype=np.int64)
+    guide = np.empty(len(entries), dtype=np.int32)
+    noise = _Noise(given, np.arange(len(given)), selection == "uniform", chances, gamma, below, guide, own)
     source = regions.utility_source
-    spread(
-        lambda *span: fill_noise(span, source, sets, kind, noise), len(regions), at_a_time=_AT_A_TIME, threads=threads
-    )
-    return PublicTables(regions, region_index.astype(np.int32), noise.below, noise.guide, noise.backoff)
-
-
-def _given_selection(regions: RegionTables, noise: SelectionNoise) -> IntArray:
-    """Return the cumulated weights of a user's own noise."""
-    weights = np.concatenate([_weights(region, rank, noise) for region in regions for rank in range(region.ranks)])
-    start = regions.entry_start
-    total = np.cumsum(selection_weights(weights[None, :], np.arange(len(weights)), start)[0])
-    # A sum of very many sets wraps around, and so does the difference, which is below 2^63 again.
-    before = np.concatenate(([0], total[start[1:-1] - 1]))
-    below: IntArray = total - np.repeat(before, np.diff(start))
-    return below
+    spread(lambda *span: fill_noise(span, source, regions.ranks, offsets, entries, noise), len(regions), at_a_time=128)
+    return PublicTables(regions, region_index.astype(np.int32), below, guide, own)
 
 
 def _weights(region: RegionView, rank: int, noise: SelectionNoise) -> FloatArray:
+    """Return a user's own weights over a rank set."""
     here = region.rank_set(rank)
     if not callable(noise):
         raise InputError(f"Expected noise 'representative', 'uniform' or a function, got noise={noise!r}.")
@@ -198,20 +141,8 @@ def _weights(region: RegionView, rank: int, noise: SelectionNoise) -> FloatArray
     return shares
 
 
-def _given_backoff(regions: RegionTables, noise: BackoffNoise) -> IntArray:
-    """Return a user's own chances over GRID; one chance for all entries takes no memory."""
-    if callable(noise):
-        parts = [_chances(region, rank, noise) for region in regions for rank in range(region.ranks)]
-        return _to_grid(np.concatenate(parts))
-    one = _to_grid(_chances(regions[0], 0, noise)[:1])
-    return np.lib.stride_tricks.as_strided(one, (len(regions.entries),), (0,))
-
-
-def _to_grid(chances: FloatArray) -> IntArray:
-    return np.clip((chances * GRID).astype(np.int64), 1, GRID - 1)
-
-
 def _chances(region: RegionView, rank: int, noise: BackoffNoise) -> FloatArray:
+    """Return a user's own chances of backing off over a rank set."""
     count = len(region.rank_set(rank))
     try:
         given = np.asarray(noise(region, rank) if callable(noise) else np.full(count, noise), dtype=np.float64)
@@ -226,26 +157,27 @@ def _chances(region: RegionView, rank: int, noise: BackoffNoise) -> FloatArray:
 
 
 @numba.njit(cache=True, nogil=True)
-def fill_noise(span, source, sets, kind, noise):  # type: ignore[no-untyped-def]  # compiled
-    """Write the noise of some regions: what the representative would do, or something plainer."""
-    entry_start, entries, below = sets.entry_start, sets.entries, noise.below
+def fill_noise(span, source, ranks, offsets, entries, noise):  # type: ignore[no-untyped-def]  # compiled
+    """Write the noise of some regions: what a user gave, what the representative would do, or what is uniform."""
+    below, given = noise.below, len(noise.given) > 0
     for region in range(span[0], span[1]):
         own = representative_utilities(source, region)
-        weighed = np.ones(len(own)) if kind.uniform else own
-        for rank in range(sets.ranks):
-            number = region * sets.ranks + rank
-            start, stop = entry_start[number], entry_start[number + 1]
-            if kind.select:
-                # The two leaf functions are written for a device's lists; compiled, they take arrays as well.
+        weighed = np.ones(len(own)) if noise.is_uniform else own
+        for rank in range(ranks):
+            number = region * ranks + rank
+            start, stop = offsets[number], offsets[number + 1]
+            # The two leaf functions are written for a device's lists; compiled, they take arrays as well.
+            if given:
+                fill_weights(noise.given, noise.places, start, stop, below[start:stop])
+            else:
                 fill_weights(weighed, entries, start, stop, below[start:stop])  # type: ignore[arg-type]
-                for entry in range(start + 1, stop):
-                    below[entry] += below[entry - 1]
-            if kind.back_off:
-                following = number + 1 if rank + 1 < sets.ranks else region * sets.ranks
-                start_after, stop_after = entry_start[following], entry_start[following + 1]
-                alternative = expected_utility(own, entries, start_after, stop_after)
-                for entry in range(start, stop):
-                    noise.backoff[entry] = backoff_weight(own[entries[entry]], alternative, kind.gamma)
+            for entry in range(start + 1, stop):
+                below[entry] += below[entry - 1]
+            following = number + 1 if rank + 1 < ranks else region * ranks
+            alternative = expected_utility(own, entries, offsets[following], offsets[following + 1])
+            for entry in range(start, stop):
+                chance = backoff_weight(own[entries[entry]], alternative, noise.gamma)
+                noise.backoff[entry] = noise.chances[entry] if len(noise.chances) > 0 else chance
             fill_guide(below, start, stop, noise.guide)
 
 
@@ -253,13 +185,50 @@ def fill_noise(span, source, sets, kind, noise):  # type: ignore[no-untyped-def]
 def fill_guide(below, start, stop, guide):  # type: ignore[no-untyped-def]  # compiled
     """Write, for each of as many equal parts of [0, GRID) as a set has entries, the entry that its least draw picks."""
     count, place = stop - start, start
-    # part * 2**32 / count as a whole number and a remainder, without a division for each part.
-    whole, remainder, share, rest = 0, 0, (1 << 32) // count, (1 << 32) % count
     for part in range(count):
-        least = (whole + (remainder > 0)) << 21
+        # The least draw of which `noise_entry` says this part: the first whole number of 2^-32 in it.
+        least = ((part << 32) + count - 1) // count << 21
         while below[place] <= least:
             place += 1
         guide[start + part] = place - start
-        whole, remainder = whole + share, remainder + rest
-        if remainder >= count:
-            whole, remainder = whole + 1, remainder - count
+
+
+def selection_weights(utilities: FloatArray, entries: IntArray, offsets: IntArray) -> IntArray:
+    """Return for each row of utilities the integer weights over each rank set (rows x all entries)."""
+    # Of one layout: for another it would be compiled once more.
+    table = np.empty((len(utilities), len(entries)), dtype=np.int64)
+    _fill_selections(np.ascontiguousarray(utilities), entries, offsets, table)
+    return table
+
+
+def backoff_weights(utilities: FloatArray, entries: IntArray, offsets: IntArray, gamma: float) -> IntArray:
+    """Return for each row of utilities the back-off chance over GRID at every entry (rows x all entries)."""
+    table = np.empty((len(utilities), len(entries)), dtype=np.int64)
+    _fill_backoffs(np.ascontiguousarray(utilities), entries, offsets, gamma, table)
+    return table
+
+
+def linear_backoff(utilities: FloatArray, alternatives: FloatArray | float, gamma: float) -> IntArray:
+    """Return the back-off chance over GRID for each pair of a utility and an expected alternative."""
+    losses = utilities - alternatives
+    chances = np.where(losses <= gamma, 1.0 - gamma, np.where(1.0 - losses <= gamma, gamma, 1.0 - losses))
+    return np.clip((chances * GRID).astype(np.int64), 1, GRID - 1)
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill_selections(utilities, entries, offsets, table):  # type: ignore[no-untyped-def]  # compiled
+    for row in range(len(utilities)):
+        for rank in range(len(offsets) - 1):
+            start, stop = offsets[rank], offsets[rank + 1]
+            fill_weights(utilities[row], entries, start, stop, table[row, start:stop])
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill_backoffs(utilities, entries, offsets, gamma, table):  # type: ignore[no-untyped-def]  # compiled
+    ranks = len(offsets) - 1
+    for row in range(len(utilities)):
+        for rank in range(ranks):
+            following = (rank + 1) % ranks
+            alternative = expected_utility(utilities[row], entries, offsets[following], offsets[following + 1])
+            for place in range(offsets[rank], offsets[rank + 1]):
+                table[row, place] = backoff_weight(utilities[row, entries[place]], alternative, gamma)

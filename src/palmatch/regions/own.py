@@ -23,12 +23,9 @@ from palmatch.problem import (
     checked_utility,
 )
 from palmatch.regions.csr import members_of, offsets_from_sizes
-from palmatch.regions.grid import NearestLists, Points, cells_of, nearest_lists, place_index, utility_scale
-from palmatch.regions.squares import axis_of
-from palmatch.regions.tables import RegionTables, RegionView, SquareGrid
+from palmatch.regions.grid import NearestLists, Points, cells_of, nearest_lists, place_index, type_place, utility_scale
+from palmatch.regions.tables import RegionTables, RegionView
 from palmatch.threads import spread
-
-_AGENTS_AT_A_TIME = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +57,24 @@ class OwnPlaces:
 Own: TypeAlias = OwnTables | OwnPlaces
 
 
-def own_utilities(problem: Problem, regions: RegionTables, *, snapped: bool, threads: int | None = None) -> Own:
+def own_utilities(problem: Problem, regions: RegionTables, *, snapped: bool) -> Own:
     """Return what each agent acts on: its utilities for the resources that its region plays.
 
     With `snapped` they are those of the nearest possible type, which is what an agent acts on if it is to be covered.
     They are copied from the region's table, or follow from a possible place, so that an agent acts on the very numbers
     whose cost was computed.
     """
-    if regions.grid is None:
+    if (grid := regions.grid) is None:
         return own_tables(problem, regions, snapped=snapped)
-    return _own_places(problem, regions.grid, snapped=snapped, threads=threads)
+    east, north = problem.types[:, 0].copy(), problem.types[:, 1].copy()
+    if snapped:
+        squares, square_of, spots = grid.squares, problem.region_index, grid.city.spots(problem.types)
+        spread(
+            lambda *span: fill_places(squares, square_of, spots, span, east, north),
+            len(east),
+            at_a_time=8192,
+        )
+    return OwnPlaces(east, north, grid.index.east, grid.index.north, grid.scale.slope)
 
 
 def own_tables(problem: Problem, regions: RegionTables, *, snapped: bool) -> OwnTables:
@@ -95,55 +100,26 @@ def nearest_types(problem: Problem, region: RegionView, types: FloatArray) -> In
     return np.asarray(scipy.spatial.cKDTree(region.types).query(types)[1], dtype=np.int64)
 
 
-def _own_places(problem: Problem, grid: SquareGrid, *, snapped: bool, threads: int | None) -> OwnPlaces:
-    """Return each agent's place, or, snapped, the possible agent of the square that is nearest."""
-    east, north = problem.types[:, 0].copy(), problem.types[:, 1].copy()
-    if snapped:
-        spots = grid.city.spots(problem.types)
-        spread(
-            lambda *span: fill_places(grid.squares, problem.region_index, spots, span, east, north),
-            len(east),
-            at_a_time=_AGENTS_AT_A_TIME,
-            threads=threads,
-        )
-    return OwnPlaces(east, north, grid.index.east, grid.index.north, grid.scale.slope)
-
-
 @numba.njit(cache=True, nogil=True)
 def fill_places(squares, square_of, spots, span, east, north):  # type: ignore[no-untyped-def]  # compiled
     """Write where the possible agents of their squares stand that are nearest to some agents."""
     for agent in range(span[0], span[1]):
-        square, row = square_of[agent], spots[agent]
-        axis, west, south = axis_of(squares, square), squares.corner_east[square], squares.corner_north[square]
-        if row == len(axis) * len(axis):
-            east[agent], north[agent] = axis[-1] / 2 + west, axis[-1] / 2 + south
-        else:
-            east[agent] = axis[row // len(axis)] + west
-            north[agent] = axis[row % len(axis)] + south
+        east[agent], north[agent] = type_place(squares, square_of[agent], spots[agent])
 
 
-@dataclass(frozen=True, slots=True)
-class Lists:
-    """Each agent's K best vehicles, best first, and their utilities; agents in the order of `order`.
+def own_lists(city: HasCoordinates, types: FloatArray, order: IntArray, ranks: int) -> tuple[IntArray, FloatArray]:
+    """Return each agent's K best resources by its own place, best first, and their utilities: (agents, K) each.
 
-    `places` are numbers by cell, where number r is row `rows[r]` of the problem.
+    `order` is the rank of each resource by public id.
     """
-
-    places: np.ndarray
-    values: FloatArray
-    order: IntArray
-    rows: IntArray
-
-
-def own_lists(city: HasCoordinates, types: FloatArray, order: IntArray, ranks: int) -> Lists:
-    """Return each agent's list by its own place; `order` is the rank of each vehicle by public id."""
     index = place_index(city.places, order)
-    corner = np.array([index.corner_east, index.corner_north])
-    block = float(np.sqrt(ranks)) * index.size / 4
-    by_cell = np.argsort(cells_of(types[:, :2], corner, block), kind="stable")
+    corner, block = np.array([index.corner_east, index.corner_north]), float(np.sqrt(ranks)) * index.size / 4
+    by_cell = np.argsort(cells_of(types[:, :2], corner, block, index.along), kind="stable")
     east, north = np.ascontiguousarray(types[by_cell, 0]), np.ascontiguousarray(types[by_cell, 1])
     points = Points(east, north, ranks, block, float(np.sqrt(ranks) * index.size / 2))
     found = NearestLists(np.empty((len(types), ranks), dtype=np.int32), np.empty((len(types), ranks)))
     scale = utility_scale(city)
-    spread(lambda *span: nearest_lists(span, points, index, scale, found), len(types), at_a_time=_AGENTS_AT_A_TIME)
-    return Lists(*found, by_cell, index.rows)
+    spread(lambda *span: nearest_lists(span, points, index, scale, found), len(types), at_a_time=8192)
+    places, values = np.empty(found.numbers.shape, dtype=np.int64), np.empty(found.values.shape)
+    places[by_cell], values[by_cell] = index.rows[found.numbers], found.values
+    return places, values

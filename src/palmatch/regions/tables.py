@@ -2,39 +2,37 @@
 
 Everything in here is public: it is computed from the partition and the resources, never from a real agent. A region's
 rank set R_s is the union over its possible types of their s-th preferred resource (Sec. "Resource Selection
-Distribution" of the paper).
+Distribution" of the paper). Inside compiled loops utilities are read from stored tables, or follow from distances and
+are dropped once used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import TypeAlias, overload
+from typing import NamedTuple, TypeAlias, overload
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from palmatch.domain import SparseUtilities, checked
-from palmatch.domains.geometry import utility_table
+from palmatch.domains.geometry import utility_table, worth
 from palmatch.problem import Domain, FloatArray, HasCoordinates, IntArray, Problem, Region, checked_utility
-from palmatch.regions.csr import Positions, SmallArray, offsets_from_sizes, position_type
-from palmatch.regions.grid import PlaceIndex, UtilityScale, place_index, utility_scale
-from palmatch.regions.squares import Squares, square_sets, squares_of
-from palmatch.regions.utilities import UtilitySource, Weights, fill_means
+from palmatch.regions.csr import SmallArray, offsets_from_sizes
+from palmatch.regions.grid import (
+    PlaceIndex,
+    RankSets,
+    Squares,
+    UtilityScale,
+    place_index,
+    square_sets,
+    squares_of,
+    type_place,
+    utility_scale,
+)
 from palmatch.threads import spread
-
-# Past this many ranks one sort of everything is faster than keeping the best ones while reading.
-_FEW_RANKS = 48
-
-# Utilities of possible agents of squares up to so many, in all regions together, are kept once computed: 160 MB.
-_MOST_KEPT = 20_000_000
-
-# Regions that one thread does at a time.
-_AT_A_TIME = 64
 
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -47,6 +45,33 @@ class SquareGrid:
     squares: Squares
     index: PlaceIndex
     scale: UtilityScale
+
+
+class UtilitySource(NamedTuple):
+    """What compiled loops take a region's utilities from: a stored table, or the places of squares and resources.
+
+    The attributes are those of `RegionTables`, `Squares` and `PlaceIndex`; what does not apply is empty.
+    """
+
+    is_grid: bool
+    resource_start: IntArray
+    resources: SmallArray
+    utility_start: IntArray
+    utilities: FloatArray
+    type_counts: IntArray
+    representative: IntArray
+    squares: Squares
+    east: FloatArray
+    north: FloatArray
+    slope: float
+
+
+class Weights(NamedTuple):
+    """The weights of the types of some of the regions: those of `regions[i]` begin at `start[i]`."""
+
+    regions: IntArray
+    weights: FloatArray
+    start: IntArray
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -81,8 +106,7 @@ class RegionTables(Sequence["RegionView"]):
     utilities: FloatArray
     grid: SquareGrid | None = None
     by_id: IntArray | None = None
-    _sets: tuple[IntArray, Positions] | None = None
-    _views: tuple[RegionView, ...] | None = field(default=None, init=False)
+    _sets: tuple[IntArray, SmallArray] | None = None
 
     def __len__(self) -> int:
         return len(self.regions)
@@ -100,60 +124,49 @@ class RegionTables(Sequence["RegionView"]):
         if isinstance(number, slice):
             return tuple(self[each] for each in range(len(self))[number])
         # A negative number counts from the end.
-        return RegionView(self, range(len(self))[number]) if self._views is None else self._views[number]
+        return RegionView(self, range(len(self))[number])
 
     def __iter__(self) -> Iterator[RegionView]:
         return map(self.__getitem__, range(len(self)))
 
     @property
-    def entry_start(self) -> IntArray:
-        """Where rank sets begin: R_s of region g is `entries[entry_start[g K + s - 1]:entry_start[g K + s]]`."""
-        return self.rank_sets[0]
+    def rank_sets(self) -> tuple[IntArray, SmallArray]:
+        """Offsets and entries: R_s of region g is `entries[offsets[g K + s - 1]:offsets[g K + s]]`.
 
-    @property
-    def entries(self) -> Positions:
-        """All rank sets, one after the other: ascending positions among a region's resources."""
-        return self.rank_sets[1]
-
-    @property
-    def rank_sets(self) -> tuple[IntArray, Positions]:
-        """`entry_start` and `entries`."""
+        Entries are ascending positions among a region's resources.
+        """
         if self._sets is None:
-            sizes = np.concatenate([np.diff(region.offsets) for region in self])
-            small = position_type(int(np.diff(self.resource_start).max(initial=0)))
-            entries = np.concatenate([region.entries for region in self]).astype(small)
+            # Everything is played, and methods of one report need no rank sets, which take longer than all else.
+            present = [_present(region.utilities, self.ranks) for region in self]
+            sizes = np.concatenate([sets.sum(axis=1) for sets in present])
+            entries = np.concatenate([np.nonzero(sets)[1] for sets in present]).astype(np.int32)
             self._sets = offsets_from_sizes(sizes), entries
         return self._sets
 
     @property
     def utility_source(self) -> UtilitySource:
         """What compiled loops take utilities from."""
-        none, empty = np.zeros(0), np.zeros(0, dtype=np.int64)
         flat = (self.resource_start, self.resources, self.utility_start, self.utilities, self.type_counts)
         if self.grid is None:
+            none, empty = np.zeros(0), np.zeros(0, dtype=np.int64)
             middle = np.array([region.representative for region in self], dtype=np.int64)
-            return UtilitySource(False, *flat, middle, Squares(none, none, empty, none, empty), none, none, 0.0)
-        index = self.grid.index
-        return UtilitySource(True, *flat, empty, self.grid.squares, index.east, index.north, self.grid.scale.slope)
+            squares = Squares(none, none, empty, none, empty, empty, empty)
+            return UtilitySource(False, *flat, middle, squares, none, none, 0.0)
+        index, squares = self.grid.index, self.grid.squares
+        middle = squares.centre[squares.kind]
+        return UtilitySource(True, *flat, middle, squares, index.east, index.north, self.grid.scale.slope)
 
     @property
     def type_counts(self) -> IntArray:
         """How many possible types each region has."""
         if self.grid is None:
-            return np.array([len(region.types) for region in self], dtype=np.int64)
-        squares, counts = self.grid.squares, []
-        for first, last in pairwise(squares.axis_start.tolist()):
-            axis = squares.axis[first:last]
-            counts.append(len(axis) ** 2 + int(not (axis == axis[-1] / 2).any()))
-        return np.array(counts, dtype=np.int64)[squares.kind]
+            return np.diff(self.utility_start) // self.column_counts
+        return self.grid.squares.types[self.grid.squares.kind]
 
     @property
     def column_counts(self) -> IntArray:
         """How many columns each region's table of utilities has."""
         return np.diff(self.resource_start) + int(self.by_id is not None)
-
-    def _keep_views(self) -> None:
-        self._views = tuple(RegionView(self, number) for number in range(len(self)))
 
 
 class RegionView:
@@ -171,53 +184,45 @@ class RegionView:
     def __repr__(self) -> str:
         return f"RegionView({self.region}: {len(self.types):,} types, {len(self.resources):,} resources)"
 
-    @cached_property
+    @property
     def resources(self) -> IntArray:
         """The resources that agents of the region may play (row numbers of the problem, by public id)."""
-        tables = self.tables
-        return tables.rows[
-            tables.resources[tables.resource_start[self.number] : tables.resource_start[self.number + 1]]
-        ]
+        start, stop = self.tables.resource_start[self.number : self.number + 2]
+        return self.tables.rows[self.tables.resources[start:stop]]
 
     @cached_property
     def types(self) -> FloatArray:
         """Every possible agent, one a row."""
         return self.tables.domain.types_of(self.region)
 
-    @cached_property
+    @property
     def representative(self) -> int:
         """The row of `types` that stands for the region."""
         return self.tables.domain.representative(self.region)
 
-    @cached_property
+    @property
     def utilities(self) -> FloatArray:
-        """The utility of each of `resources` to each of `types`: (types, resources)."""
+        """The utility of each of `resources` to each of `types`: (types, resources); computed anew for squares."""
         tables = self.tables
         if tables.grid is not None:
             return utility_table(self.types, tables.grid.city.places, self.resources, tables.grid.city.alpha)
         first, last = tables.utility_start[self.number : self.number + 2]
-        flat = tables.utilities[first:last]
-        return flat.reshape(len(self.types), len(flat) // len(self.types))
+        return tables.utilities[first:last].reshape(-1, tables.column_counts[self.number])
 
-    @cached_property
+    @property
     def entries(self) -> IntArray:
         """R_s is `entries[offsets[s - 1]:offsets[s]]`, ascending positions in `resources`."""
-        return self._rank_sets[0]
+        offsets, entries = self.tables.rank_sets
+        first = self.number * self.tables.ranks
+        return entries[offsets[first] : offsets[first + self.ranks]].astype(np.int64)
 
-    @cached_property
+    @property
     def offsets(self) -> IntArray:
         """Where each rank set begins in `entries`, and where the last one ends: (K + 1,)."""
-        return self._rank_sets[1]
-
-    @cached_property
-    def _rank_sets(self) -> tuple[IntArray, IntArray]:
-        tables = self.tables
-        if tables._sets is None:
-            # Everything is played, and methods of one report need no rank sets, which take longer than all else.
-            return _rank_sets(_present(self.utilities, tables.ranks))
-        start, entries = tables._sets
-        offsets = start[self.number * tables.ranks : (self.number + 1) * tables.ranks + 1]
-        return entries[offsets[0] : offsets[-1]].astype(np.int64), offsets - offsets[0]
+        first = self.number * self.tables.ranks
+        start = self.tables.rank_sets[0][first : first + self.ranks + 1]
+        offsets: IntArray = start - start[0]
+        return offsets
 
     @property
     def by_id(self) -> IntArray | None:
@@ -227,21 +232,12 @@ class RegionView:
     @property
     def ranks(self) -> int:
         """K, the number of rank sets."""
-        return len(self.offsets) - 1
+        return self.tables.ranks
 
     def rank_set(self, rank: int) -> IntArray:
         """Return R_s for s = rank + 1, as positions in `resources`."""
-        return self.entries[self.offsets[rank] : self.offsets[rank + 1]]
-
-    def fresh(self) -> RegionView:
-        """Return a view that keeps what is computed no longer than it lives itself."""
-        return RegionView(self.tables, self.number) if self.tables._views is None else self
-
-    def first_ranks(self, ranks: int) -> RegionView:
-        """Return the region cut after some rank sets."""
-        cut = copy(self)
-        cut.entries, cut.offsets = self.entries[: self.offsets[ranks]], self.offsets[: ranks + 1]
-        return cut
+        offsets = self.offsets
+        return self.entries[offsets[rank] : offsets[rank + 1]]
 
 
 def region_tables(problem: Problem, *, progress: Progress | None = None) -> RegionTables:
@@ -256,83 +252,66 @@ def grid_domain(problem: Problem) -> HasCoordinates | None:
     return problem.domain if bounded and isinstance(problem.domain, HasCoordinates) else None
 
 
-def grid_tables(
-    problem: Problem, city: HasCoordinates, *, threads: int | None = None, progress: Progress | None = None
-) -> RegionTables:
+def grid_tables(problem: Problem, city: HasCoordinates, *, progress: Progress | None = None) -> RegionTables:
     """Return the tables of squares by grid search, without a table of all utilities."""
-    index = place_index(city.places, problem.resource_order, threads=threads)
+    index = place_index(city.places, problem.resource_order)
     grid = SquareGrid(city, squares_of(city, problem), index, utility_scale(city))
-    sets = square_sets(grid.squares, index, problem.ranks, grid.scale, threads=threads)
+    sets: RankSets = square_sets(grid.squares, index, problem.ranks, grid.scale)
     if progress is not None:
         progress(len(problem.regions), len(problem.regions))
-    none = np.zeros(0)
-    tables = RegionTables(
+    return RegionTables(
         domain=problem.domain,
         regions=problem.regions,
         ranks=problem.ranks,
         rows=index.rows,
         resource_start=sets.resource_start,
         resources=sets.resources,
-        utility_start=none.astype(np.int64),
-        utilities=none,
+        utility_start=np.zeros(0, dtype=np.int64),
+        utilities=np.zeros(0),
         grid=grid,
         _sets=(sets.entry_start, sets.entries),
     )
-    edges = np.diff(grid.squares.axis_start)[grid.squares.kind]
-    if int((edges**2 * np.diff(sets.resource_start)).sum()) <= _MOST_KEPT:
-        tables._keep_views()
-    return tables
 
 
 def dense_tables(problem: Problem, *, progress: Progress | None = None) -> RegionTables:
     """Return the tables of any domain from a table of utilities for each region."""
-    resources, utilities, known = [], [], []
+    resources, utilities = [], []
     for number, region in enumerate(problem.regions):
-        types, columns = problem.domain.types_of(region), _candidates(problem, number)
-        table = checked_utility(problem.domain, types, columns)
-        facts: dict[str, object] = {"types": types}
+        columns = _candidates(problem, number)
+        table = checked_utility(problem.domain, problem.domain.types_of(region), columns)
         if problem.ranks < len(columns):
-            present = _present(table, problem.ranks)
-            played = np.flatnonzero(present.any(axis=0))
+            played = np.flatnonzero(_present(table, problem.ranks).any(axis=0))
             columns, table = columns[played], table[:, played]
-            facts["entries"], facts["offsets"] = _rank_sets(present[:, played])
         resources.append(columns)
-        utilities.append(np.ascontiguousarray(table).ravel())
-        known.append(facts)
+        utilities.append(table)
         if progress is not None:
             progress(number + 1, len(problem.regions))
-    return _from_tables(problem, resources, utilities, known)
+    return _from_tables(problem, resources, utilities)
 
 
 def sparse_tables(problem: Problem, domain: SparseUtilities) -> RegionTables:
     """Return the tables of every region without a column for each resource, and without rank sets."""
-    by_id, none = np.argsort(problem.resource_order), np.empty(0, dtype=np.int64)
-    resources, utilities, known = [], [], []
+    resources, utilities = [], []
     for region in problem.regions:
         columns, table = domain.listed(region)
         order = np.argsort(problem.resource_order[columns])
-        ordered = checked(np.ascontiguousarray(table[:, np.append(order, len(columns))]), columns[order])
         resources.append(columns[order])
-        utilities.append(ordered.ravel())
-        known.append({"types": problem.domain.types_of(region), "entries": none, "offsets": none})
-    return _from_tables(problem, resources, utilities, known, by_id=by_id)
+        utilities.append(checked(np.ascontiguousarray(table[:, np.append(order, len(columns))]), columns[order]))
+    tables = _from_tables(problem, resources, utilities)
+    tables.by_id = np.argsort(problem.resource_order)
+    tables._sets = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
+    return tables
 
 
-def _from_tables(
-    problem: Problem,
-    resources: list[IntArray],
-    utilities: list[FloatArray],
-    known: Sequence[Mapping[str, object]],
-    *,
-    by_id: IntArray | None = None,
-) -> RegionTables:
-    """Return tables from the parts of each region, and what its view knows already."""
-    start = offsets_from_sizes([len(table) for table in utilities])
+def _from_tables(problem: Problem, resources: list[IntArray], utilities: list[FloatArray]) -> RegionTables:
+    """Return tables from the parts of each region."""
+    start = offsets_from_sizes([table.size for table in utilities])
     flat = np.empty(start[-1])
     for number in range(len(utilities)):
         # Each part is let go as soon as it is copied.
-        flat[start[number] : start[number + 1]], utilities[number] = utilities[number], flat[:0]
-    tables = RegionTables(
+        flat[start[number] : start[number + 1]] = utilities[number].ravel()
+        utilities[number] = flat[:0]
+    return RegionTables(
         domain=problem.domain,
         regions=problem.regions,
         ranks=problem.ranks,
@@ -341,22 +320,7 @@ def _from_tables(
         resources=np.concatenate(resources).astype(np.int32),
         utility_start=start,
         utilities=flat,
-        by_id=by_id,
     )
-    tables._keep_views()
-    for view, facts in zip(tables, known, strict=True):
-        vars(view).update(facts)
-    return tables
-
-
-def mean_utilities(regions: Sequence[RegionView], priors: Sequence[FloatArray]) -> list[FloatArray]:
-    """Return Σ_i p_i u_i(r), the average utility of each resource (column) of each region over its types."""
-    tables, numbers = regions[0].tables, np.array([region.number for region in regions], dtype=np.int64)
-    start, source = offsets_from_sizes(tables.column_counts[numbers]), tables.utility_source
-    prior_start, means = offsets_from_sizes([len(prior) for prior in priors]), np.zeros(start[-1])
-    weights = Weights(numbers, np.concatenate(priors), prior_start)
-    spread(lambda *span: fill_means(span, source, weights, start, means), len(numbers), at_a_time=_AT_A_TIME)
-    return np.split(means, start[1:-1])
 
 
 def _candidates(problem: Problem, number: int) -> IntArray:
@@ -379,15 +343,70 @@ def _present(utilities: FloatArray, ranks: int) -> NDArray[np.bool_]:
     return present
 
 
-def _rank_sets(present: NDArray[np.bool_]) -> tuple[IntArray, IntArray]:
-    """Return entries and offsets."""
-    _, entries = np.nonzero(present)
-    return entries.astype(np.int64), np.concatenate(([0], np.cumsum(present.sum(axis=1)))).astype(np.int64)
+def mean_utilities(regions: Sequence[RegionView], priors: Sequence[FloatArray]) -> list[FloatArray]:
+    """Return Σ_i p_i u_i(r), the average utility of each resource (column) of each region over its types."""
+    tables, numbers = regions[0].tables, np.array([region.number for region in regions], dtype=np.int64)
+    start, source = offsets_from_sizes(tables.column_counts[numbers]), tables.utility_source
+    weights = Weights(numbers, np.concatenate(priors), offsets_from_sizes([len(prior) for prior in priors]))
+    means = np.zeros(start[-1])
+    spread(lambda *span: fill_means(span, source, weights, start, means), len(numbers), at_a_time=64)
+    return np.split(means, start[1:-1])
+
+
+@numba.njit(cache=True, nogil=True)
+def region_utilities(source, region):  # type: ignore[no-untyped-def]  # compiled
+    """Return a region's table of utilities: (types, resources)."""
+    types = source.type_counts[region]
+    if not source.is_grid:
+        start, stop = source.utility_start[region], source.utility_start[region + 1]
+        return source.utilities[start:stop].reshape((types, (stop - start) // types))
+    table = np.empty((types, source.resource_start[region + 1] - source.resource_start[region]))
+    fill_square(source, region, 0, table)
+    return table
+
+
+@numba.njit(cache=True, nogil=True)
+def representative_utilities(source, region):  # type: ignore[no-untyped-def]  # compiled
+    """Return the utilities of a region's resources to its representative."""
+    count = source.resource_start[region + 1] - source.resource_start[region]
+    if not source.is_grid:
+        start = source.utility_start[region] + source.representative[region] * count
+        return source.utilities[start : start + count]
+    table = np.empty((1, count))
+    fill_square(source, region, source.representative[region], table)
+    return table[0]
+
+
+@numba.njit(cache=True, nogil=True)
+def fill_square(source, region, first, table):  # type: ignore[no-untyped-def]  # compiled
+    """Write the utilities of the types of a square from number `first` on."""
+    begin, count = source.resource_start[region], table.shape[1]
+    # Side by side, so that processors compute several at a time.
+    there = np.empty((2, count))
+    for position in range(count):
+        there[0, position] = source.east[source.resources[begin + position]]
+        there[1, position] = source.north[source.resources[begin + position]]
+    for row in range(len(table)):
+        (x, y), out = type_place(source.squares, region, first + row), table[row]
+        for position in range(count):
+            out[position] = worth(abs(x - there[0, position]) + abs(y - there[1, position]), source.slope)
+
+
+@numba.njit(cache=True, nogil=True)
+def fill_means(span, source, weights, start, means):  # type: ignore[no-untyped-def]  # compiled
+    """Write the average utilities of some regions; `means` holds zeros."""
+    for number in range(span[0], span[1]):
+        table, mean = region_utilities(source, weights.regions[number]), means[start[number] : start[number + 1]]
+        for row in range(len(table)):
+            share, own = weights.weights[weights.start[number] + row], table[row]
+            for position in range(len(own)):
+                mean[position] += share * own[position]
 
 
 def best_columns(utilities: FloatArray, count: int) -> IntArray:
     """Return each row's `count` best columns, best first, ties by column."""
-    if count > _FEW_RANKS or count > utilities.shape[1] // 2:
+    # Past 48 ranks one sort of everything is faster than keeping the best ones while reading.
+    if count > min(48, utilities.shape[1] // 2):
         return np.argsort(-utilities, axis=1, kind="stable")[:, :count].astype(np.int64)
     best: IntArray = _keep_best(np.ascontiguousarray(utilities), count)
     return best
