@@ -65,22 +65,6 @@ def test_the_compiled_game_is_the_plain_one_in_every_bit(seed, agents, resources
     assert fast.rounds == plain.rounds
 
 
-@settings(max_examples=200, deadline=None)
-@cases
-def test_nothing_is_held_twice_and_no_agent_goes_without_while_something_is_left(seed, agents, resources, kinds, name):
-    lists = alma.best_first(lists_of(seed, agents, resources, kinds))
-    ended = alma.run_alma(lists, chances_of(name, lists), resources=resources, stream_keys=streams(seed, keys(agents)))
-    held = ended.resource_of[ended.resource_of >= 0].tolist()
-    assert len(set(held)) == len(held)
-    for agent, resource in enumerate(ended.resource_of.tolist()):
-        number = lists.list_of[agent]
-        wanted = set(lists.resources[lists.start[number] : lists.start[number + 1]].tolist())
-        if resource < 0:
-            assert wanted <= set(held)
-        else:
-            assert resource in wanted
-
-
 @pytest.mark.parametrize("name", RULES)
 def test_the_order_of_the_rows_does_not_change_the_matching(name):
     lists = alma.best_first(lists_of(4, 30, 25, 12))

@@ -61,13 +61,6 @@ def test_a_device_bids_what_the_auction_bids_for_it(seed, agents, resources):
             prices[resource] = max(prices[resource], offer)
 
 
-def test_agents_with_equal_utilities_get_different_resources():
-    values = np.array([0.9, 0.8, 0.7])
-    lists = ValueLists(np.zeros(5, dtype=np.int64), np.array([0, 3]), np.arange(3), values)
-    sale = run_auction(lists, np.zeros(3), 0.05, stream_keys=streams(1, keys(5)))
-    assert sorted(sale.resource_of.tolist()) == [-1, -1, 0, 1, 2]
-
-
 def test_of_equal_bids_for_a_resource_the_one_with_the_smallest_draw_leads():
     names = streams(4, keys(6))
     sale = run_auction(lists_of_each(np.full((6, 1), 0.9)), np.zeros(1), 0.5, stream_keys=names, trace=True)

@@ -127,43 +127,6 @@ def test_the_last_agents_find_the_last_resources_sooner_where_they_pass_over_wha
     assert passing.actions < plain.actions
 
 
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10**6), agents=st.integers(1, 12), resources=st.integers(1, 12))
-def test_every_agent_that_can_be_served_is_served(seed, agents, resources):
-    problem = random_problem(seed, agents, resources)
-    matching = pm.match(problem, "published", seed=seed)
-    assert matching.matched == min(agents, resources)
-
-
-def test_agents_without_a_resource_stop_when_everything_they_want_is_held():
-    problem = random_problem(1, 12, 3)
-    matching = pm.match(problem, "noise", seed=1, trace=True)
-    assert matching.matched == 3
-    assert matching.trace.step.max() == matching.rounds
-
-
-def test_observers_see_one_action_an_agent_and_step_and_no_free_contested_resource():
-    matching = pm.match(random_problem(5, 10, 10), "published", seed=4, trace=True)
-    trace = matching.trace
-    pairs = list(zip(trace.step.tolist(), trace.agent.tolist(), strict=True))
-    assert len(set(pairs)) == len(pairs) == len(trace)
-    held: dict[int, int] = {}
-    for step in range(1, matching.rounds + 1):
-        rows = np.flatnonzero(trace.step == step)
-        tried = [r for r in rows if trace.outcome[r] <= Outcome.BACKS_OFF]
-        attempted = trace.resource[tried].tolist()
-        for row in rows:
-            resource, outcome = int(trace.resource[row]), trace.outcome[row]
-            if outcome in (Outcome.FREE, Outcome.TAKEN):
-                free = resource not in held and resource not in attempted
-                assert (outcome == Outcome.FREE) == free
-            else:
-                assert (outcome == Outcome.HOLDS) == (attempted.count(resource) == 1)
-                assert resource not in held
-        held |= {int(trace.resource[r]): int(trace.agent[r]) for r in tried if trace.outcome[r] == Outcome.HOLDS}
-    assert held == {int(r): n for n, r in enumerate(matching.resource_of)}
-
-
 @pytest.mark.parametrize(
     "method", [name for name, method in pm.METHODS.items() if method.rounds and not method.located]
 )

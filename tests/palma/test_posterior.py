@@ -11,9 +11,7 @@ from benchmarks.posterior import (
     Actions,
     Charges,
     Reader,
-    log_chances,
     log_likelihoods,
-    noise_log_chances,
     posterior,
     region_log_likelihoods,
 )
@@ -160,19 +158,6 @@ def test_any_observer_can_compute_from_the_trace_what_was_charged(seed, epsilon,
     assert np.count_nonzero(actions.units[:paid]) == ends.charged[0]
 
 
-def test_chances_of_every_choice_add_up_to_one():
-    stage = watched(3, 1.0, None)
-    region = stage.region
-    for logs in (
-        log_chances(region, stage.play, stage.policy, region.utilities),
-        noise_log_chances(stage.play, stage.policy)[None],
-    ):
-        picked, backs, stays = np.split(np.exp(logs), 3, axis=1)
-        for start, stop in zip(region.offsets[:-1], region.offsets[1:], strict=True):
-            np.testing.assert_allclose(picked[:, start:stop].sum(axis=1), 1.0, rtol=1e-12)
-        np.testing.assert_allclose(backs + stays, 1.0, rtol=1e-12)
-
-
 def test_many_types_are_read_in_parts_with_the_same_result(monkeypatch):
     stage = watched(5, 1.0, None)
     actions = stage.reader().read(stage.trace(1), 0)
@@ -188,13 +173,6 @@ def test_where_a_budget_depends_on_the_type_the_moment_it_ends_tells_something()
     actions = Actions(cells=np.array([0, 0, 0]), units=np.array([1, 1, 1]))
     found = log_likelihoods(actions, own, noise, np.array([3, 1]))
     np.testing.assert_allclose(np.exp(found), [0.9**3, 0.9 * 0.5**2])
-
-
-def test_charges_that_no_agent_can_pay_do_not_overflow():
-    actions = Actions(cells=np.zeros(40, dtype=np.int64), units=np.full(40, 1 << 60))
-    assert actions.paid(1 << 59) == 0
-    assert replace(actions, units=np.zeros(40, dtype=np.int64)).paid(1) == 40
-    assert replace(actions, units=np.zeros(40, dtype=np.int64)).paid(0) == 0
 
 
 def test_beliefs_follow_bayes_rule():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import palmatch as pm
 from palmatch.device.grid import METRES_PER_DEGREE, metres_per_degree_east, spot_position
-from palmatch.methods import accounts, baselines
+from palmatch.methods import accounts
 from palmatch.palma.policy import Policy
 from palmatch.regions import tables as region_tables
 from palmatch.regions.noise import public_tables
@@ -130,18 +130,6 @@ def test_the_number_of_threads_changes_no_table(monkeypatch):
 def test_only_bounded_interest_makes_a_crowd(interest):
     problem = city(2, agents=4, vehicles=9, edge=150.0, spacing=50.0, interest=interest, lattice=False, wide=300.0)
     assert grid_domain(problem) is None
-
-
-@pytest.mark.parametrize("method", ["noise", "unlimited", "published", "palma", "once", "alma"])
-def test_methods_give_a_crowd_what_they_gave_it_square_by_square(method, monkeypatch):
-    problem = city(7, agents=120, vehicles=100, edge=150.0, spacing=50.0, interest=5, lattice=False, wide=500.0)
-    fast = pm.match(problem, method, seed=2)
-    monkeypatch.setattr(region_tables, "grid_domain", lambda problem: None)
-    monkeypatch.setattr(baselines, "grid_domain", lambda problem: None)
-    slow = pm.match(problem, method, seed=2)
-    for name in ("resource_of", "epsilon", "charged", "utility"):
-        np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name))
-    assert fast.rounds == slow.rounds
 
 
 def test_agents_under_noise_of_a_users_own_act_on_the_utilities_that_their_costs_are_of(monkeypatch):

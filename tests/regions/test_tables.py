@@ -144,14 +144,6 @@ def test_a_square_holds_its_corners_its_centre_and_a_grid_in_between(edge: float
     assert len(types) == len(set(wanted)), "a type twice, or one that is not on the grid"
 
 
-@pytest.mark.parametrize("edge", [1000.0, 1500.0, 250.0, 1234.5])
-def test_no_place_of_a_square_is_further_than_a_grid_step_from_a_possible_agent(edge: float) -> None:
-    domain = city([[0.0, 0.0]])
-    tree = cKDTree(domain.types_of(Square(edge, 2, -1))[:, :2])
-    places = domain.corner(Square(edge, 2, -1)) + np.random.default_rng(1).uniform(0.0, edge, size=(2000, 2))
-    assert np.max(tree.query(places)[0]) <= 100 / np.sqrt(2) + 1e-9
-
-
 def same_by_grid_search(domain: City, region: Square, ids: Sequence[str], interest: int) -> None:
     agent = domain.types_of(region)[:1]
     problem = pm.make_problem(domain, agent, resource_ids=ids, interest=interest)
@@ -161,31 +153,6 @@ def same_by_grid_search(domain: City, region: Square, ids: Sequence[str], intere
     assert found.entries.tolist() == whole.entries.tolist()
     assert found.offsets.tolist() == whole.offsets.tolist()
     assert np.array_equal(found.utilities, whole.utilities)
-
-
-@settings(PATIENT, max_examples=80)
-@given(
-    places=st.lists(st.tuples(st.integers(-8, 8), st.integers(-8, 8)), min_size=2, max_size=60),
-    off_grid=st.booleans(),
-    edge=st.sampled_from([250.0, 1000.0, 1234.5]),
-    square=st.tuples(st.integers(-3, 3), st.integers(-3, 3)),
-    alpha=st.sampled_from([300.0, 4000.0, 1e6]),
-    data=st.data(),
-)
-def test_looking_only_at_near_vehicles_gives_the_same_tables(
-    places: list[tuple[int, int]],
-    off_grid: bool,
-    edge: float,
-    square: tuple[int, int],
-    alpha: float,
-    data: st.DataObject,
-) -> None:
-    vehicles = np.array(places) * 500.0
-    if off_grid:
-        vehicles += np.random.default_rng(len(places)).uniform(-200, 200, size=vehicles.shape)
-    ids = data.draw(st.permutations([f"{number}" for number in range(len(places))]))
-    interest = data.draw(st.integers(1, len(places) - 1))
-    same_by_grid_search(city(vehicles, alpha=alpha, spacing=250.0), Square(edge, *square), ids, interest=interest)
 
 
 def test_rounding_does_not_lose_a_vehicle_that_ties_from_a_corner() -> None:
