@@ -25,10 +25,11 @@ from palmatch.device.ledger import MAX_UNITS, UNIT_BITS, Charge, Limits, Now, St
 from palmatch.domains import mobility
 from palmatch.errors import InputError
 from palmatch.guarantee import FRESH_RANDOMNESS, region_only, simulated, with_prior
+from palmatch.matchers.lists import MatchOutcome
 from palmatch.matching import Guarantee, Matching, format_epsilon
 from palmatch.mechanisms.channel import Channel, constant_channel, make_channel
 from palmatch.methods import METHODS, Settings, Workspace, make_matching
-from palmatch.methods.reports import Matcher, MatchOutcome, Mechanism, ReportPlan, priors_of, sample_reports
+from palmatch.methods.reports import Matcher, Mechanism, ReportPlan, priors_of, sample_reports
 from palmatch.problem import FloatArray, IntArray, Problem
 from palmatch.regions.tables import RegionTables, RegionView
 from palmatch.streams import REPORT, Randomness, draws, stream
