@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from palmatch.studies.compare import compare
     from palmatch.studies.fairness import fairness
     from palmatch.studies.limit import limit
-    from palmatch.studies.plan import plan
+    from palmatch.studies.plan import plan, plan_epsilon
 
 __version__ = "0.2.0"
 
@@ -49,7 +49,7 @@ _HOMES = {
     "palmatch.studies.compare": ("compare",),
     "palmatch.studies.fairness": ("fairness",),
     "palmatch.studies.limit": ("limit",),
-    "palmatch.studies.plan": ("plan",),
+    "palmatch.studies.plan": ("plan", "plan_epsilon"),
 }
 
 __all__ = [
@@ -80,6 +80,7 @@ __all__ = [
     "pairs",
     "papers",
     "plan",
+    "plan_epsilon",
     "prepare",
     "register",
     "scores",

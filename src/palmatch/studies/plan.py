@@ -7,12 +7,15 @@ is at most this.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
 from palmatch.device.distribution import GRID
-from palmatch.methods import Settings, StageProgress, Workspace, budgets, settings_of
+from palmatch.errors import InputError
+from palmatch.methods import METHODS, Randomness, Settings, StageProgress, Workspace, budgets, prepare, settings_of
 from palmatch.methods.reports import reporting
 from palmatch.methods.rounds import published_policy
 from palmatch.palma.accountant import (
@@ -26,9 +29,11 @@ from palmatch.palma.accountant import (
 )
 from palmatch.palma.costs import action_costs
 from palmatch.palma.policy import Policy
-from palmatch.problem import Problem
+from palmatch.problem import FloatArray, Problem, refuse_pairs
 from palmatch.regions.noise import PublicPlay
 from palmatch.regions.tables import RegionView
+from palmatch.streams import stream
+from palmatch.studies.limit import PublicKnowledge, estimate, limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +185,230 @@ def _bought(region: RegionView, noise: PublicPlay, policy: Policy, *, epsilon: f
         course = typical_actions(account.costs, region.offsets, noise.selection)
         found[name] = num_affordable_actions(course, float(account.budget_of(np.array([epsilon]))[0]))
     return found
+
+
+# --- the smallest budget for a loss --------------------------------------------------------------------------------
+
+# Budgets that are tried: two digits each, in steps of about a tenth. Beyond the last one ε guarantees next to nothing.
+_BUDGETS = tuple(float(f"{0.1 * 10 ** (step / 24):.2g}") for step in range(47))
+
+
+class Gain(NamedTuple):
+    """What a budget gains over matching regions alone: a share of the expected optimum, with its standard error.
+
+    Paired: both methods play the same crowds.
+    """
+
+    mean: float
+    error: float
+
+    @property
+    def measurable(self) -> bool:
+        """Whether it is more than two standard errors above nothing."""
+        return self.mean > 2 * self.error
+
+    @property
+    def sentence(self) -> str:
+        """The same in words."""
+        found = f"{100 * self.mean:.1f} ± {100 * self.error:.1f} points of the optimum"
+        if self.measurable:
+            return f"A budget gains {found} over hungarian-region, which spends nothing."
+        return f"A budget gains nothing measurable over hungarian-region here ({found}): take that, it spends nothing."
+
+
+@dataclass(frozen=True, slots=True)
+class EpsilonPlan:
+    """The smallest budget at which a method's expected loss is at most a target; of public knowledge alone.
+
+    Attributes
+    ----------
+    method, target, crowds:
+        What was asked for, and on how many crowds drawn from the public prior it was tried.
+    epsilon:
+        The smallest ε that was tried and reaches the target; 0 where `hungarian-region` does, None where nothing does.
+    loss, interval:
+        The method's expected loss there (at the largest ε that was tried where it is None), and its 95 % confidence
+        interval.
+    limit:
+        No ε-PLDP method loses less there in expectation, by a certificate.
+    gain:
+        What that budget gains over `hungarian-region`; None where this one is the answer.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> night = pm.data.city.batch(5.0)
+    >>> problem = pm.mobility.problem(night.requests, night.vehicles, edge=3000)
+    >>> found = pm.plan_epsilon(problem, loss=0.08, crowds=20, seed=1)
+    >>> 0 < found.epsilon < 8 and found.limit < found.loss <= 0.08
+    True
+
+    References
+    ----------
+    Page "For engineers", [A batch, from files][], and page "The limit", [Theorem][].
+    """
+
+    method: str
+    target: float
+    crowds: int
+    epsilon: float | None
+    loss: float
+    interval: tuple[float, float]
+    limit: float
+    gain: Gain | None
+
+    @property
+    def sentence(self) -> str:
+        """What came of it."""
+        low, high = (100 * value for value in self.interval)
+        loses = f"loses {100 * self.loss:.1f} % (95 %: {low:.1f} to {high:.1f} %)"
+        at_most = f"at most {100 * self.target:g} %"
+        if self.epsilon == 0:
+            return f"No budget is needed to lose {at_most}: hungarian-region {loses} at ε = 0."
+        if self.epsilon is not None:
+            bound = f"no ε-PLDP method loses less than {100 * self.limit:.1f} % there"
+            return f"{self.method} {loses} at ε = {self.epsilon:g}, the smallest tried that loses {at_most}; {bound}."
+        largest = f"ε = {_BUDGETS[-1]:g}, beyond which ε guarantees next to nothing"
+        if self.limit > self.target:
+            return (
+                f"No private method loses {at_most} here: by the certificate every ε-PLDP method loses at least "
+                f"{100 * self.limit:.1f} % at {largest}."
+            )
+        return f"{self.method} does not reach {at_most}: it {loses} at {largest}."
+
+
+def plan_epsilon(
+    problem: Problem,
+    *,
+    loss: float = 0.05,
+    method: str = "once",
+    crowds: int = 64,
+    seed: int | None = None,
+    progress: StageProgress | None = None,
+) -> EpsilonPlan:
+    """Find the smallest ε at which a method's expected loss is at most `loss`, on crowds drawn from the public prior.
+
+    Parameters
+    ----------
+    problem:
+        Of the agents only regions, how many are in each, and budgets of their own are looked at, so that the result may
+        be published.
+    loss:
+        The largest loss, as a share of the full-information optimum.
+    method:
+        A method that looks at its budget.
+    crowds:
+        How many are drawn; all methods and budgets play the same ones.
+    seed:
+        Repeats the crowds and the draws; fresh without one.
+    progress:
+        Is called with (what, done, total) from time to time.
+
+    Returns
+    -------
+    EpsilonPlan
+        ε, the loss there with its interval, the limit, and what the budget gains over regions alone.
+
+    Examples
+    --------
+    >>> import palmatch as pm
+    >>> rows = [[0.9, 0.3], [0.3, 0.9]]
+    >>> problem = pm.table.problem(rows, ["here"] * 2, {"here": rows})
+    >>> pm.plan_epsilon(problem, loss=0.5, crowds=10, seed=1).epsilon
+    0.0
+
+    References
+    ----------
+    Page "For engineers", [A batch, from files][].
+    """
+    if not 0 < loss < 1:
+        raise InputError(f"Expected a loss above 0 and below 1, a share of the optimum, got loss={loss:g}.")
+    if not METHODS.find(method).spends:
+        spending = ", ".join(name for name, one in METHODS.items() if one.spends and one.notion == "PLDP")
+        raise InputError(f"Expected a method that looks at its budget, got {method!r}: choose from {spending}.")
+    trial = _Trial.of(problem, crowds, seed)
+    region, interval = trial.loss("hungarian-region", 0.0)
+    if region <= loss:
+        return EpsilonPlan(method, loss, crowds, 0.0, region, interval, _limit_at(problem, 0.0, seed), None)
+    low, high = 0, len(_BUDGETS) - 1
+    losses = {high: trial.loss(method, _BUDGETS[high])}
+    # Welfare grows with the budget, and all budgets play the same crowds with the same draws.
+    reached = losses[high][0] <= loss
+    while reached and low < high:
+        middle = (low + high) // 2
+        losses[middle] = trial.loss(method, _BUDGETS[middle])
+        low, high = (low, middle) if losses[middle][0] <= loss else (middle + 1, high)
+        if progress is not None:
+            progress("budgets", len(losses), 1 + len(_BUDGETS).bit_length())
+    bound = _limit_at(problem, _BUDGETS[high], seed)
+    # A mean over crowds may be lucky; the certificate is not.
+    while reached and bound > loss and high + 1 < len(_BUDGETS):
+        high += 1
+        losses[high], bound = trial.loss(method, _BUDGETS[high]), _limit_at(problem, _BUDGETS[high], seed)
+    epsilon = _BUDGETS[high] if reached and bound <= loss else None
+    return EpsilonPlan(method, loss, crowds, epsilon, *losses[high], bound, trial.gain(method, _BUDGETS[high]))
+
+
+def gain_of_budget(
+    problem: Problem, epsilon: float, *, method: str = "once", crowds: int = 32, seed: int | None = None
+) -> Gain:
+    """Return what a budget gains over `hungarian-region` on crowds drawn from the public prior, of no agent's type."""
+    return _Trial.of(problem, crowds, seed).gain(method, epsilon)
+
+
+def paired_gain(welfare: FloatArray, without: FloatArray, optimum: FloatArray) -> Gain:
+    """Return what one method gains over another on the same runs, as a share of the mean optimum."""
+    differences = (welfare - without) / optimum.mean() if optimum.mean() > 0 else np.zeros(len(welfare))
+    error = float(differences.std(ddof=1)) / sqrt(len(differences)) if len(differences) > 1 else inf
+    return Gain(float(differences.mean()), error)
+
+
+def _limit_at(problem: Problem, epsilon: float, seed: int | None) -> float:
+    return limit(problem, epsilon, seed=seed).bounds[0].loss
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """Crowds with the types of agents drawn from the public prior, in one workspace, with their optima and draws."""
+
+    base: Workspace
+    workspaces: tuple[Workspace, ...]
+    optimum: FloatArray
+    randomness: tuple[Randomness, ...]
+
+    @classmethod
+    def of(cls, problem: Problem, crowds: int, seed: int | None) -> _Trial:
+        if crowds < 2:
+            raise InputError(f"Expected at least 2 crowds, got crowds={crowds}.")
+        refuse_pairs(problem, "A plan for a loss")
+        known, base = PublicKnowledge.of(problem), Workspace(problem)
+        drawn = tuple(known.crowds(crowds, seed))
+        every = tuple(base.with_types(crowd) for crowd in drawn)
+        draws = tuple(
+            replace(base.randomness(None if seed is None else stream(seed, number)), simulated=True)
+            for number in range(crowds)
+        )
+        return cls(base, every, np.array([known.best(crowd) for crowd in drawn]), draws)
+
+    def welfare(self, method: str, epsilon: float) -> FloatArray:
+        """Return the welfare of a method on each crowd."""
+        settings = Settings(epsilon=epsilon)
+        return np.array(
+            [
+                prepare(workspace, method, settings=settings).play(chance=chance).welfare
+                for workspace, chance in zip(self.workspaces, self.randomness, strict=True)
+            ]
+        )
+
+    def loss(self, method: str, epsilon: float) -> tuple[float, tuple[float, float]]:
+        """Return 1 - mean welfare / mean optimum, with its 95 % interval (delta method, Student's t)."""
+        welfare, optimum = self.welfare(method, epsilon), self.optimum
+        if not optimum.mean() > 0:
+            return 0.0, (0.0, 0.0)
+        found = 1 - welfare.mean() / optimum.mean()
+        errors = estimate((((1 - found) * optimum - welfare) / optimum.mean()).tolist())
+        return float(found), (float(found + errors.low), float(found + errors.high))
+
+    def gain(self, method: str, epsilon: float) -> Gain:
+        """Return what a budget gains over regions alone."""
+        return paired_gain(self.welfare(method, epsilon), self.welfare("hungarian-region", 0.0), self.optimum)

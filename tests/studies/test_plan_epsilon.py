@@ -1,0 +1,87 @@
+"""The smallest budget for a loss: found, not too large, with its limit, and from public knowledge alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import palmatch as pm
+from palmatch.errors import InputError
+from palmatch.studies import plan as study
+from palmatch.studies.limit import PublicKnowledge
+from palmatch.studies.plan import Gain, gain_of_budget, paired_gain, plan_epsilon
+
+
+@pytest.fixture(scope="module")
+def town() -> pm.Problem:
+    night = pm.data.city.batch(5.0)
+    return pm.mobility.problem(night.requests, night.vehicles, edge=3000, spacing=500)
+
+
+def test_the_smallest_budget_that_reaches_a_loss_is_found(town: pm.Problem) -> None:
+    found = plan_epsilon(town, loss=0.09, crowds=16, seed=1)
+    assert found.epsilon is not None
+    assert found.loss <= 0.09
+    assert found.interval[0] < found.loss < found.interval[1]
+    assert 0 < found.limit <= found.interval[1]
+    before = study._BUDGETS[study._BUDGETS.index(found.epsilon) - 1]
+    trial = study._Trial.of(town, 16, 1)
+    assert trial.loss("once", before)[0] > 0.09
+    assert trial.loss("once", found.epsilon)[0] == found.loss
+    assert f"at ε = {found.epsilon:g}, the smallest tried" in found.sentence
+    assert found.gain is not None
+    assert found.gain.measurable
+
+
+def test_a_plan_does_not_look_at_any_agents_type(town: pm.Problem) -> None:
+    (other,) = PublicKnowledge.of(town).crowds(1, 5)
+    assert not np.array_equal(town.types, other.types)
+    one, two = (plan_epsilon(problem, loss=0.09, crowds=8, seed=1) for problem in (town, other))
+    assert one == two
+    assert gain_of_budget(town, 1.0, crowds=8, seed=2) == gain_of_budget(other, 1.0, crowds=8, seed=2)
+
+
+def test_where_regions_suffice_no_budget_is_planned(town: pm.Problem) -> None:
+    found = plan_epsilon(town, loss=0.3, crowds=8, seed=1)
+    assert (found.epsilon, found.gain) == (0.0, None)
+    assert found.sentence.startswith("No budget is needed to lose at most 30 %: hungarian-region loses")
+
+
+def test_what_no_private_method_reaches_is_said_by_the_certificate_though_crowds_are_lucky() -> None:
+    """Twelve types, each of which wants a resource that has room for all: what a report tells decides what is lost."""
+    types = 0.05 + 0.9 * np.eye(12)
+    crowd = pm.table.problem(types, ["here"] * 12, {"here": types}, capacity=12)
+    for loss, lucky in ((1e-4, True), (2e-3, True), (2e-3, False)):
+        found = plan_epsilon(crowd, loss=loss, crowds=4 if lucky else 40, seed=1)
+        assert found.epsilon is None
+        assert found.limit > loss
+        assert found.sentence.startswith(f"No private method loses at most {100 * loss:g} % here: by the certificate")
+    assert plan_epsilon(crowd, loss=3e-3, crowds=4, seed=1).limit <= 3e-3
+
+
+def test_a_paired_difference_within_two_standard_errors_is_nothing_measurable() -> None:
+    chance = np.random.default_rng(1)
+    optimum = np.full(100, 10.0)
+    noise = chance.normal(size=100)
+    nothing, something = (paired_gain(9 + noise, 9 + noise + shift, optimum) for shift in (noise * 0.1, -0.5))
+    assert not nothing.measurable
+    assert "gains nothing measurable over hungarian-region here" in nothing.sentence
+    assert something.measurable
+    assert something.mean == pytest.approx(0.05)
+    assert something.error == pytest.approx(0.0, abs=1e-12)
+    assert not paired_gain(optimum[:1], optimum[:1] - 1, optimum[:1]).measurable
+    assert not Gain(0.02, 0.01).measurable
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"loss": 0.0}, "a loss above 0"),
+        ({"loss": 5}, "below 1, a share of the optimum"),
+        ({"method": "random"}, "looks at its budget, got 'random'"),
+        ({"crowds": 1}, "at least 2 crowds"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(town: pm.Problem, options: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        plan_epsilon(town, **options)  # type: ignore[arg-type]
