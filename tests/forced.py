@@ -1,7 +1,8 @@
 """Reports that a test chooses, so that what follows from them can be compared: the one place that knows the seams.
 
-Methods that draw from finite channels get their reports from `methods.reports.draw_reports`, those of noisy places from
-`mechanisms.laplace.obfuscate`. Whatever else these functions return is what they really return.
+Methods that draw from finite channels get their reports from `methods.reports.draw_reports`, which tiles of a map call
+as well, those of noisy places from `mechanisms.laplace.obfuscate`.
+Whatever else these functions return is what they really return.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from palmatch.mechanisms import laplace
 from palmatch.methods import reports
+from palmatch.studies import partition
 
 
 @contextmanager
@@ -32,5 +34,9 @@ def forced_reports(seed: int) -> Iterator[None]:
         noisy = np.random.default_rng(seed).choice(problem.domain.vehicles, len(seen.types))
         return replace(seen, types=np.column_stack((noisy, seen.types[:, 2:])))
 
-    with mock.patch.object(reports, "draw_reports", draw_reports), mock.patch.object(laplace, "obfuscate", obfuscate):
+    with (
+        mock.patch.object(reports, "draw_reports", draw_reports),
+        mock.patch.object(partition, "draw_reports", draw_reports),
+        mock.patch.object(laplace, "obfuscate", obfuscate),
+    ):
         yield

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import polars as pl
 import pytest
 
 import palmatch as pm
@@ -130,6 +131,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("docs") / "examples"
     shutil.copytree(ROOT / "examples", place)
     write_trips(place / "trips.csv")
+    for name in ("agents", "vehicles"):
+        (place / name).mkdir()
+        pl.read_csv(place / f"{name}.csv").write_parquet(place / name / "0.parquet")
     return place
 
 

@@ -34,6 +34,22 @@ def write_atomic(path: str | os.PathLike[str], content: bytes | str, *, private:
         ) from error
 
 
+def write_once(path: Path, content: bytes) -> bytes:
+    """Write a file unless it is there; return what is in it then, which whoever came first has written.
+
+    The name is given to complete bytes that are on the disk, and a name that is given is never given again.
+    """
+    partial = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.part")
+    try:
+        _write_to_disk(partial, content, 0o600)
+        with suppress(FileExistsError):
+            os.link(partial, path)
+        _sync(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path.read_bytes()
+
+
 def make_folder(folder: Path) -> Path:
     """Return a folder, made if need be; a failure becomes one sentence."""
     try:
@@ -46,15 +62,19 @@ def make_folder(folder: Path) -> Path:
 def _replace(target: Path, data: bytes, mode: int) -> None:
     partial = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.part")
     try:
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as handle:
-            handle.write(data)
-            handle.flush()
-            os.fsync(handle.fileno())
+        _write_to_disk(partial, data, mode)
         partial.replace(target)
         _sync(target.parent)
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def _write_to_disk(path: Path, data: bytes, mode: int) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as handle:
+        handle.write(data)
+        handle.flush()
+        os.fsync(handle.fileno())
 
 
 def _sync(folder: Path) -> None:

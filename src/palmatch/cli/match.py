@@ -35,6 +35,8 @@ def match(
     budget: BudgetOptions,
     threshold: Annotated[float | None, typer.Option(min=0.0)] = None,
     score: bool = False,
+    cluster: str | None = None,
+    memory: str | None = None,
     json: Path | None = None,
 ) -> None:
     """Match agents to resources, or with each other: files in, a file of pairs out.
@@ -49,7 +51,11 @@ def match(
     threshold:
         Utility below which an agent or resource counts as badly served; half the mean unless given.
     score:
-        Tell the loss against the optimum also where finding that takes long.
+        Tell the loss against the optimum also where finding that takes long; tile by tile, the welfare.
+    cluster:
+        Match tile by tile on a Dask cluster whose workers share the folder --out: HOST:PORT, or local:N.
+    memory:
+        Match tile by tile, in processes that take this much together, such as 4GB.
 
     Examples
     --------
@@ -59,8 +65,19 @@ def match(
     --conflicts conflicts.csv --out pairs.csv
 
     Example: palmatch match rides.csv --pairs --edge 1000 --out pairs.csv
+
+    Example: palmatch match agents/ vehicles/ --interest 20 --memory 4GB --out pairs
     """
     METHODS.find(method)
+    if cluster is not None or memory is not None:
+        # Most matchings need neither.
+        from palmatch.cli.tiles import match_tiles, workers_of
+
+        workers = workers_of(cluster, memory)
+        match_tiles(
+            agents, resources, out, workers, method=method, chosen=chosen, budget=budget, score=score, json=json
+        )
+        return
     as_json = out.suffix.lower() == ".json"
     if chosen.pairs and as_json:
         raise InputError("JSON is for papers (openreview-matcher): give --out a name in .csv or .parquet with --pairs.")

@@ -391,15 +391,13 @@ def problem(
     [Danassis, Triastcyn, Faltings (AAMAS 2022)][], Sec. "Test-Case 1: Mobility-on-Demand": utilities, squares and
     possible agents.
     """
-    for name, value in (("edge", edge), ("alpha", alpha), ("spacing", spacing)):
-        if not (np.isfinite(value) and value > 0):
-            raise InputError(f"Expected {name} above 0 metres, got {name}={value}.")
+    check_metres(edge=edge, alpha=alpha, spacing=spacing)
     agent_points, cars = as_points(requests, "requests", "agents"), as_points(vehicles, "vehicles", "resources")
     check_origin(origin)
     edges = np.full(len(agent_points.ids), float(edge))
     if agent_points.edge is not None:
         edges = np.where(np.isnan(agent_points.edge), edges, agent_points.edge)
-    _check_grid(edges, spacing)
+    check_grid(edges, spacing)
 
     def projected() -> tuple[float, float, FloatArray, FloatArray]:
         middle = middle_of(cars)
@@ -421,7 +419,7 @@ def problem(
         resource_ids=cars.ids,
         epsilon=_budgets(agent_points, epsilon),
         interest=interest,
-        warnings=_narrow(edges, spacing),
+        warnings=narrow_squares(edges, spacing),
         library=library_of(requests),
         check=False,
         capacity=given_or(cars.units, capacity),
@@ -431,7 +429,14 @@ def problem(
     return replace(problem, public_notes=(*agent_points.notes, *cars.notes))
 
 
-def _narrow(edges: FloatArray, spacing: float) -> tuple[str, ...]:
+def check_metres(**given: float) -> None:
+    """Refuse lengths that are none."""
+    for name, value in given.items():
+        if not (np.isfinite(value) and value > 0):
+            raise InputError(f"Expected {name} above 0 metres, got {name}={value}.")
+
+
+def narrow_squares(edges: FloatArray, spacing: float) -> tuple[str, ...]:
     """Return a warning where squares are narrower than the distance between possible agents."""
     smallest = float(edges.min())
     if smallest >= spacing:
@@ -442,7 +447,8 @@ def _narrow(edges: FloatArray, spacing: float) -> tuple[str, ...]:
     )
 
 
-def _check_grid(edges: FloatArray, spacing: float) -> None:
+def check_grid(edges: FloatArray, spacing: float) -> None:
+    """Refuse squares with very many possible agents."""
     widest = float(edges.max())
     if widest / spacing > 1000:
         raise InputError(
@@ -465,6 +471,11 @@ def _known_corners(
 ) -> dict[tuple[float, float, float], FloatArray]:
     """Return where the corners of squares by (edge, column, row) are known to be, under one projection."""
     return {}
+
+
+def forget_corners() -> None:
+    """Forget where squares are: a process that matches one tile of the map after the other needs no more of them."""
+    _known_corners.cache_clear()
 
 
 @lru_cache(maxsize=64)

@@ -101,10 +101,12 @@ def play_reports(mechanism: Mechanism, matcher: Matcher, workspace: Workspace, s
         ended = matcher(workspace, plan, draw_reports(plan, chance), chance.after_reports(), trace)
         telling = np.array([channel.reports > 1 for channel in plan.channels])[plan.channel_of]
         epsilon = np.where(telling, budgets(workspace.problem, settings), 0.0)
+        # A region stands once in the list for every budget in it.
+        types = {one.region: len(own.cell_of) for one, own in zip(plan.region_of_channel, plan.channels, strict=True)}
         return make_matching(
             workspace.problem,
             ended.resource_of,
-            guarantee=_guarantee(float(epsilon.max()), plan),
+            guarantee=report_guarantee(float(epsilon.max()), list(types.values())),
             epsilon=epsilon,
             charged=telling.astype(np.int64),
             rounds=ended.rounds,
@@ -138,18 +140,26 @@ def plan_reports(workspace: Workspace, settings: Settings, budget: FloatArray, *
     problem = workspace.problem
     (regions, priors), keys = both(lambda: regions_and_priors(workspace, listed=listed), lambda: workspace.keys)
     opening = reserve_prices(problem, regions, priors, keys)
-    places, epsilons, channel_of = groups_of(problem, budget)
-    units = np.bincount(channel_of, weights=problem.demand, minlength=len(places)).astype(np.int64)
-    populations = [
-        Population(regions[place], epsilon, wanted, priors[place])
-        for place, epsilon, wanted in zip(places, epsilons.tolist(), units.tolist(), strict=True)
-    ]
+    populations, channel_of = populations_of(problem, regions, priors, budget)
     # What a partner is worth depends on both types, which the limit's program does not know.
     if problem.pairs or listed:
         channels = response_channels(populations)
     else:
         capacity = problem.capacity.astype(np.float64)
         channels = choose_channels(populations, capacity, opening, workspace.progress("reports"))
+    return plan_bids(workspace, settings, populations, channels, channel_of, opening)
+
+
+def plan_bids(
+    workspace: Workspace,
+    settings: Settings,
+    populations: Sequence[Population],
+    channels: Sequence[Channel],
+    channel_of: IntArray,
+    opening: FloatArray,
+) -> ReportPlan:
+    """Return how agents bid with reports of these channels, without their cells: all of it public."""
+    problem = workspace.problem
     few = problem.pairs or (settings.step is None and problem.agents <= FEW_AGENTS)
     plan = ReportPlan(
         channels=tuple(channels),
@@ -161,21 +171,18 @@ def plan_reports(workspace: Workspace, settings: Settings, budget: FloatArray, *
         patience=LONG_PATIENCE if few else PATIENCE,
         between=_worth_between(problem, channels, populations) if problem.pairs else None,
     )
-    if not few or problem.pairs or np.median(budget) < TELLS_MUCH:
+    if not few or problem.pairs or np.median(budgets(problem, settings)) < TELLS_MUCH:
         return plan
-    return replace(plan, opening=reserve_prices_of_reports(problem, plan, [one.prior for one in populations], keys))
+    priors = [one.prior for one in populations]
+    return replace(plan, opening=reserve_prices_of_reports(problem, plan, priors, workspace.keys))
 
 
 def exponential_reports(workspace: Workspace, settings: Settings) -> ReportPlan:
     """Return the plan in which every agent gives one report of the exponential mechanism."""
     problem, progress = workspace.problem, workspace.progress("reports")
-    places, epsilons, channel_of = groups_of(problem, budgets(problem, settings))
-    owners = tuple(workspace.regions[place] for place in places)
-    populations = [
-        Population(region, epsilon, 0, prior)
-        for region, epsilon, prior in zip(owners, epsilons.tolist(), priors_of(problem, owners), strict=True)
-    ]
-    channels = []
+    regions = workspace.regions
+    populations, channel_of = populations_of(problem, regions, priors_of(problem, regions), budgets(problem, settings))
+    owners, channels = tuple(one.region for one in populations), []
     for number, one in enumerate(populations):
         channels.append(exponential_channel(one.region, one.epsilon, prior=one.prior))
         if progress is not None:
@@ -192,6 +199,16 @@ def lists_suffice(problem: Problem) -> bool:
         return False
     # The limit's channels, where they fit, need a column for each resource.
     return not fits_lp((len(problem.domain.types_of(region)), problem.resources) for region in problem.regions)
+
+
+def populations_of(
+    problem: Problem, regions: Sequence[RegionView], priors: Sequence[FloatArray], budget: FloatArray
+) -> tuple[list[Population], IntArray]:
+    """Return the groups of agents that share region and budget, as the public knows them, and each agent's group."""
+    places, epsilons, of_agent = groups_of(problem, budget)
+    units = np.bincount(of_agent, weights=problem.demand, minlength=len(places)).astype(np.int64)
+    groups = zip(places, epsilons.tolist(), units.tolist(), strict=True)
+    return [Population(regions[place], epsilon, wanted, priors[place]) for place, epsilon, wanted in groups], of_agent
 
 
 def groups_of(problem: Problem, budget: FloatArray) -> tuple[list[int], FloatArray, IntArray]:
@@ -423,12 +440,10 @@ def lists_of(list_of: IntArray, regions: Sequence[RegionView], values: Sequence[
     return ValueLists(list_of, start, np.concatenate(named), worth, rest, by_id)
 
 
-def _guarantee(epsilon: float, plan: ReportPlan) -> Guarantee:
+def report_guarantee(epsilon: float, types: Sequence[int]) -> Guarantee:
+    """Return the guarantee of one report, from the largest ε and how many possible types each region has."""
     if np.isinf(epsilon):
         return no_privacy("with a budget that never ends an agent reports what it wants")
-    # A region stands once in the list for every budget in it.
-    types = (len(channel.cell_of) for channel in plan.channels)
-    regions = {region.region: count for region, count in zip(plan.region_of_channel, types, strict=True)}
     return Guarantee(
         epsilon=epsilon,
         delta=0.0,
@@ -440,6 +455,6 @@ def _guarantee(epsilon: float, plan: ReportPlan) -> Guarantee:
             "Every agent reports once, as the possible type of its region that is nearest to it, and keeps its report.",
             FRESH_RANDOMNESS,
         ),
-        partition=partition_in_words(list(regions.values())),
+        partition=partition_in_words(types),
         not_covered=NOT_COVERED,
     )

@@ -106,7 +106,7 @@ def run_tasks(
     todo.sort(key=lambda task: -task.weight)
     workers, tell = min(processes or processors(), len(todo)), progress or (lambda *_: None)
     tell(len(tasks) - len(todo), len(tasks))
-    started = _processes(workers) if executor is None and workers > 1 else nullcontext(executor)
+    started = started_processes(workers) if executor is None and workers > 1 else nullcontext(executor)
     with started as computing, closing(_computed(folder, todo, computing, own=executor is None)) as computed:
         for done, _ in enumerate(computed, start=len(tasks) - len(todo) + 1):
             tell(done, len(tasks))
@@ -230,7 +230,7 @@ def _result(future: Future[pl.DataFrame], task: Task) -> pl.DataFrame:
 
 
 @contextmanager
-def _processes(count: int) -> Iterator[Executor]:
+def started_processes(count: int) -> Iterator[Executor]:
     """Start processes of this machine; on an error, or Ctrl-C, they end at once with what they are at."""
     others = set(active_children())
     # spawn, on every system: a fork of a process in which polars or numba have threads may never come back.
