@@ -12,6 +12,7 @@ from typing import Any
 from palmatch.cli import options, show
 from palmatch.cli.inputs import BudgetOptions, ProblemOptions
 from palmatch.cluster import connected
+from palmatch.domains import mobility
 from palmatch.errors import InputError
 from palmatch.studies.partition import MATCHERS, Partition, match_partitioned
 from palmatch.studies.tasks import started_processes
@@ -72,7 +73,7 @@ def match_tiles(
         edge=chosen.edge,
         alpha=chosen.alpha,
         spacing=100.0 if chosen.spacing is None else chosen.spacing,
-        origin=options.place(chosen.origin),
+        origin=mobility.ORIGIN if chosen.origin is None else options.place(chosen.origin),
         capacity=chosen.capacity,
         demand=chosen.demand,
     )
