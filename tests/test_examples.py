@@ -9,6 +9,7 @@ import shutil
 from itertools import pairwise
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from palmatch.cli import command_words, subcommand
@@ -109,3 +110,21 @@ def test_the_demo_leaves_the_files_that_it_used(tmp_path: Path) -> None:
     run(*words, "--json", "again.json", folder=tmp_path)
     of_demo = {row["method"]: row["loss_mean"] for row in json.loads((tmp_path / "demo.json").read_text())["rows"]}
     assert json.loads((tmp_path / "again.json").read_text())["rows"][0]["loss_mean"] == of_demo["hungarian-region"]
+
+
+def test_sumos_taxis_are_dispatched_by_every_method(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("sumo", "sumolib", "traci"):
+        pytest.importorskip(name, reason="needs the extra sumo")
+    script = EXAMPLES / "sumo" / "dispatch.py"
+    assert len(script.read_text().splitlines()) <= 120
+    words = [str(script), "--out", str(tmp_path), "--agents", "8", "--taxis", "3", "--seeds", "2"]
+    monkeypatch.setattr("sys.argv", words)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    runpy.run_path(str(script), run_name="__main__")
+    table = pl.read_csv(tmp_path / "waits.csv")
+    assert table["method"].to_list() == ["greedy", "hungarian", "hungarian-region", "once", "published"]
+    assert table["mean"].is_between(0, table["90 %"]).all()
+    assert (tmp_path / "waits.png").read_bytes().startswith(b"\x89PNG")
+    assert "greedy" in capsys.readouterr().out
