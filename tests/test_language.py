@@ -21,7 +21,8 @@ FILES = [
 WORDS = {
     r"\w*everybody\w*|\beveryone\b": "every agent, all agents",
     r"\b(some|any|no)body\b|\banyone\b": "an agent, any observer, no party",
-    r"\bpeople\b|\bpersons?\b": "agents",
+    # SUMO's elements and interface have this name.
+    r"\bpeople\b|(?<![.\"])\bpersons?\b|(?<=\"\"\")persons?\b": "agents",
     r"(?<!new )\bpromise[sd]?\b": "guarantee",
     r"\bgavels?\b|\btalents?\b|\bclans?\b|\bhouses?\b|\bdoors?\b|\barenas?\b|\bthrones?\b": "the thing itself",
     r"(?:^|[.;:] |\"\"\"|# )(?-i:Who|Whoever)\b(?![^.]*\?)": "an agent that ..., the participants",

@@ -35,8 +35,8 @@ def write_demand(folder, net, agents, taxis, seed):
     for number, depart in enumerate(np.sort(rng.integers(1800, size=agents))):
         start, end = (edges[row] for row in rng.integers(len(edges), size=2))
         first, last = (f"{rng.uniform(0.1, 0.9) * edge.getLength():.1f}" for edge in (start, end))
-        person = ET.SubElement(routes, "person", id=f"agent-{number}", depart=f"{depart}", departPos=first)
-        ET.SubElement(person, "ride", {"from": start.getID(), "to": end.getID(), "arrivalPos": last, "lines": "taxi"})
+        agent = ET.SubElement(routes, "person", id=f"agent-{number}", depart=f"{depart}", departPos=first)
+        ET.SubElement(agent, "ride", {"from": start.getID(), "to": end.getID(), "arrivalPos": last, "lines": "taxi"})
     ET.ElementTree(routes).write(folder / "demand.rou.xml")
 
 
@@ -76,11 +76,11 @@ def play(net_file, method, agents, taxis, seed):
                 break
             waiting = {} if now % EVERY else {one.persons[0]: one.id for one in traci.person.getTaxiReservations(3)}
             if waiting and method != "greedy" and (free := traci.vehicle.getTaxiFleet(0)):
-                people = places(list(waiting), [traci.person.getPosition(person) for person in waiting])
-                matching = match(people, places(free, [traci.vehicle.getPosition(taxi) for taxi in free]))
-                for person, taxi in matching.pairs:
-                    traci.vehicle.dispatchTaxi(taxi, [waiting[person]])
-                session.end(person for person, _ in matching.pairs)
+                asking = places(list(waiting), [traci.person.getPosition(agent) for agent in waiting])
+                matching = match(asking, places(free, [traci.vehicle.getPosition(taxi) for taxi in free]))
+                for agent, taxi in matching.pairs:
+                    traci.vehicle.dispatchTaxi(taxi, [waiting[agent]])
+                session.end(agent for agent, _ in matching.pairs)
         traci.close()
         waits = np.array([float(ride.get("waitingTime")) for ride in ET.parse(folder / "trips.xml").iter("ride")])
         return waits if len(waits) == agents else exit(f"{method}: found {len(waits)} rides of {agents} passengers.")
