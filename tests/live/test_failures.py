@@ -39,13 +39,13 @@ def play(folder: Path, broker: str, kills: int = 0, protocols: Sequence[str] = P
     return asyncio.run(main())
 
 
-def test_lost_late_and_doubled_packets_leave_one_holder_for_each_resource(memory_folder: Path, broker: str) -> None:
-    games = play(memory_folder, broker, faults=0.2)
+def test_lost_late_and_doubled_packets_leave_one_holder_for_each_resource(memory_folder: Path) -> None:
+    games = play(memory_folder, "hub", faults=0.2)
     assert sum(resource is not None for game in games for resource, _ in game.got.values()) > RESOURCES
 
 
-def test_devices_that_die_after_they_were_charged_send_the_same_and_pay_once(memory_folder: Path, broker: str) -> None:
-    games = play(memory_folder, broker, dying=2)
+def test_devices_that_die_after_they_were_charged_send_the_same_and_pay_once(memory_folder: Path) -> None:
+    games = play(memory_folder, "hub", dying=2)
     assert all(game.kills["device"] == 2 for game in games)
     for game in games:
         for number in range(2):
@@ -53,8 +53,8 @@ def test_devices_that_die_after_they_were_charged_send_the_same_and_pay_once(mem
                 assert 0 < ledger.spent() <= units_of(EPSILON)
 
 
-def test_a_bulletin_that_is_missed_is_read_when_it_is_retained(memory_folder: Path, broker: str) -> None:
-    games = play(memory_folder, broker, protocols=["bids", "rounds"], deaf=2)
+def test_a_bulletin_that_is_missed_is_read_when_it_is_retained(memory_folder: Path) -> None:
+    games = play(memory_folder, "hub", protocols=["bids", "rounds"], deaf=2)
     assert all(set(range(2)) <= set(game.got) for game in games)
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import websockets
-from starlette.middleware import Middleware
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import Headers
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from live.examples import topic
 from palmatch.live.transport import Hub, socket
 from palmatch.live.transport.exchange import CBOR, Op, frame, read_frame
+from palmatch.live.transport.socket import Allowed
 
 SUBSCRIBE = frame(Op.SUBSCRIBE, str(topic("open")), b"")
 
@@ -25,11 +25,11 @@ async def joined(url: str, *names: str) -> AsyncIterator[ClientConnection]:
         yield client
 
 
-def with_hub(main: Callable[[str], Awaitable[None]], *middleware: Middleware) -> None:
+def with_hub(main: Callable[[str], Awaitable[None]], allowed: Allowed = lambda _path, _headers: True) -> None:
     async def run() -> None:
         hub = Hub(largest=1000)
         try:
-            await main(await hub.start(middleware=middleware))
+            await main(await hub.start(allowed=allowed))
         finally:
             await hub.stop()
 
@@ -91,31 +91,23 @@ def test_what_breaks_the_rules_ends_the_connection(data: Any, text: bool, code: 
     with_hub(main)
 
 
-class Closed:
-    """A middleware that lets no WebSocket pass."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        assert dict(scope["headers"])[b"sec-websocket-protocol"] == CBOR.encode()
-        assert (await receive())["type"] == "websocket.connect"
-        await send({"type": "websocket.close", "code": 1008})
+def is_closed(path: str, headers: Headers) -> bool:
+    assert (path, headers["sec-websocket-protocol"]) == ("/bus", CBOR)
+    return False
 
 
 @pytest.mark.parametrize(
-    ("path", "name", "middleware"), [("/bus", "other", ()), ("/other", CBOR, ()), ("/bus", CBOR, (Middleware(Closed),))]
+    ("path", "name", "allowed"),
+    [("/bus", "other", lambda *_: True), ("/other", CBOR, lambda *_: True), ("/bus", CBOR, is_closed)],
 )
-def test_routes_middleware_and_notation_hold_for_websockets(
-    path: str, name: str, middleware: tuple[Middleware, ...]
-) -> None:
+def test_path_notation_and_who_may_connect_hold_for_websockets(path: str, name: str, allowed: Allowed) -> None:
     async def main(url: str) -> None:
         with pytest.raises(InvalidStatus) as refused:
             async with joined(url.replace("/bus", path), name):
                 pass
         assert refused.value.response.status_code == 403
 
-    with_hub(main, *middleware)
+    with_hub(main, allowed)
 
 
 def test_a_client_that_does_not_answer_is_cut_off_and_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:

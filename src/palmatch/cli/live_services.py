@@ -35,7 +35,7 @@ from palmatch.live.journal import Journal
 from palmatch.live.keys import Signer, load_secret
 from palmatch.live.listing import NoneFree, read_resources, without
 from palmatch.live.mosquitto import Mosquitto, read_passwords
-from palmatch.live.ops import Metrics, allow_files, set_up
+from palmatch.live.ops import PrometheusMetrics, allow_files, set_up
 from palmatch.live.resource import Arrival, Gateway
 from palmatch.live.rules import method_of, on_the_wire
 from palmatch.live.service import Reservations, Schedule, run_board
@@ -240,14 +240,13 @@ async def serve_board(folder: Path, resources: Path, chosen: GameOptions, listen
     # What is wrong with the list is said before anything listens; games read it again.
     listed = read_resources(resources)
     allow_files()
-    journal, metrics = Journal(folder / "board.db"), Metrics()
+    journal, metrics = Journal(folder / "board.db"), PrometheusMetrics()
     hub = None
     if where.broker:
         transport = await _connected(where, "board")
     else:
         # A gateway shows the certificates of all its resources in one message.
-        hub = Hub(trust, largest=max(2**20, _CERTIFICATE * len(listed.ids)))
-        metrics = hub.exchange.metrics
+        hub = Hub(trust, largest=max(2**20, _CERTIFICATE * len(listed.ids)), metrics=metrics)
         routes = []
         if (folder / "issuer.key").exists():
             issuer = Issuer(folder / "issuer.db", Signer(load_secret(folder / "issuer.key")))

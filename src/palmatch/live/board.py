@@ -146,7 +146,7 @@ class Board:
                 await self._retry_until_connected(partial(self.transport.publish, topic, packet))
 
     def _phase(self, game: Game, name: str) -> None:
-        self.metrics.set("palmatch_phase_seconds", self._clock() - game.began, phase=name)
+        self.metrics.observe("palmatch_phase_seconds", self._clock() - game.began, phase=name)
 
     async def recall(self) -> None:
         """Publish the last games that are over once more: a hub that ended with the board has lost them."""
@@ -400,7 +400,8 @@ class Board:
             self.journal.hold(Held(game.name, name, tag, game.keys[tag], self._clock()))
         self.journal.finish(game.name)
         self.journal.commit()
-        self.metrics.add("palmatch_games_total", 1, outcome="finished")
+        self.metrics.add("palmatch_games_total")
+        self.metrics.add("palmatch_agents_total", len(game.joins))
         self.metrics.add("palmatch_agents_matched_total", result.matched)
         _LOG.info("game over", extra={"game": game.name, "matched": result.matched, "agents": len(game.joins)})
         return result
@@ -422,10 +423,10 @@ class Board:
                 new = game.slot != JOINING and self._accept(game, envelope)
         except ProtocolError as error:
             _LOG.warning("refused", extra={"game": game.name, "kind": envelope.topic.kind, "reason": str(error)})
-            self.metrics.add("palmatch_refused_total", 1, reason=envelope.topic.kind)
+            self.metrics.add("palmatch_refused_total", reason=envelope.topic.kind)
             return
         if new:
-            self.metrics.add("palmatch_accepted_total", 1, kind=envelope.topic.kind)
+            self.metrics.add("palmatch_accepted_total", kind=envelope.topic.kind)
             self.journal.hear(game.slot, envelope.topic, packet)
             game.heard.add(packet)
             game.news.set()

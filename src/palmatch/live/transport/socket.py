@@ -1,24 +1,22 @@
 """A WebSocket of the hub, on the sans-I/O protocol of `websockets`: an HTTP server hands a connection over to it.
 
-The application is asked once, whether to accept a connection, so that its routes and middleware hold here as well.
-After that messages are handled as they come, without a queue and a task between, and what is said in one turn of the
-event loop is written at once.
+Messages are handled as they come, without a queue and a task between, and what is said in one turn of the event loop is
+written at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, cast
-from urllib.parse import unquote
 
-from starlette.types import ASGIApp
+from starlette.datastructures import Headers
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
-from websockets.http11 import Request, Response
+from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
@@ -30,9 +28,6 @@ _LOG = logging.getLogger(__name__)
 # The library writes down what clients do wrong; the hub counts that.
 _SILENT = logging.getLogger(f"{__name__}.silent")
 _SILENT.setLevel(logging.CRITICAL + 1)
-
-# Where the application finds the socket itself.
-DIRECT = "palmatch.socket"
 
 # What may wait for one slow reader, and what may be held for all clients that have shown no key, in bytes.
 _MOST_WAITING, _MOST_HELD = 8 * 2**20, 12 * 2**20
@@ -52,14 +47,15 @@ _CLOSE_SECONDS, _OPEN_SECONDS = 10.0, 10.0
 _MOST_EMPTY = 1000
 _DATA = (Opcode.BINARY, Opcode.TEXT, Opcode.CONT)
 
-Handle = Callable[[bytes], None]
+# Tells whether a client may connect, by the path and the headers of its request.
+Allowed = Callable[[str, Headers], bool]
 
 
 class Sockets:
     """The connections of one server: how many there may be, and how much may be held for them."""
 
-    def __init__(self, app: ASGIApp, subprotocol: str, largest: int) -> None:
-        self.app, self.subprotocol, self.largest = app, subprotocol, largest
+    def __init__(self, make: Callable[[Sockets], Socket], allowed: Allowed, subprotocol: str, largest: int) -> None:
+        self.make, self.allowed, self.subprotocol, self.largest = make, allowed, subprotocol, largest
         self._open: set[Socket] = set()
         # Connections that are no WebSockets, or not yet, the oldest first.
         self._requests: dict[HttpConnection, None] = {}
@@ -69,15 +65,9 @@ class Sockets:
         # At most so many bytes are held: what was sent since a socket was last looked at is still counted.
         self._held = 0
 
-    def protocol(self) -> type[asyncio.Protocol]:
-        """Return the class that an HTTP server makes a new socket of, with whatever arguments it has."""
-        sockets = self
-
-        class Bound(Socket):
-            def __init__(self, **_: object) -> None:
-                super().__init__(sockets)
-
-        return Bound
+    def protocol(self) -> Any:
+        """Return what an HTTP server makes a new socket of, with whatever arguments it has."""
+        return lambda **_: self.make(self)
 
     def http(self) -> type[asyncio.Protocol]:
         """Return the class of the HTTP server's own connections."""
@@ -208,7 +198,7 @@ class HttpConnection(H11Protocol):
 
 
 class Socket(asyncio.Protocol):
-    """One connection: its handshake, its messages, its end."""
+    """One connection: its handshake, its messages, its end; what is said in them is for `Client`, which derives."""
 
     # Whether its client has shown a key: what waits for board, issuer and resources is bounded one by one.
     known = False
@@ -217,7 +207,6 @@ class Socket(asyncio.Protocol):
 
     _transport: asyncio.Transport
     _timer: asyncio.TimerHandle
-    _encode: Callable[..., bytes]
 
     def __init__(self, sockets: Sockets) -> None:
         self._sockets = sockets
@@ -225,10 +214,6 @@ class Socket(asyncio.Protocol):
             max_size=sockets.largest, logger=_SILENT, select_subprotocol=lambda _, offered: self._agreed(offered)
         )
         self._loop = asyncio.get_running_loop()
-        self._opening: asyncio.Task[None] | None = None
-        self._accepted = False
-        self._handle: Handle | None = None
-        self._ended: Callable[[], None] = lambda: None
         self._is_there, self._empty = True, 0
         # What has come of a message in several frames.
         self._begun = bytearray()
@@ -247,62 +232,40 @@ class Socket(asyncio.Protocol):
         self._timer = self._loop.call_later(_OPEN_SECONDS, self.abort)
         self._sockets.add(self)
 
-    def direct(self, handle: Handle, encode: Callable[..., bytes], ended: Callable[[], None]) -> None:
-        """Have messages handled from now on, what is said made frames, and be told of the end."""
-        self._handle, self._encode, self._ended = handle, encode, ended
+    def opened(self) -> None:
+        """Begin to talk."""
+        raise NotImplementedError
+
+    def handle(self, data: bytes) -> None:
+        """Do what a message asks for."""
+        raise NotImplementedError
+
+    def encode(self, *said: Any) -> bytes:
+        """Return the frame of what is to be said."""
+        raise NotImplementedError
+
+    def closed(self) -> None:
+        """Take note of the end."""
+        raise NotImplementedError
 
     def _agreed(self, offered: object) -> Subprotocol | None:
         assert isinstance(offered, list | tuple)
         return Subprotocol(self._sockets.subprotocol) if self._sockets.subprotocol in offered else None
 
-    async def _open(self, request: Request) -> None:
-        """Let the application accept or refuse."""
+    def _open(self, request: Request) -> None:
+        """Accept or refuse."""
+        headers = Headers(raw=[(name.lower().encode(), value.encode()) for name, value in request.headers.raw_items()])
         response = self._inner.accept(request)
-        if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
-            try:
-                await self._sockets.app(self._scope(request), _connected(), self._answer(response))
-            except Exception:
-                _LOG.exception("the application failed")
-                response = self._inner.reject(HTTPStatus.INTERNAL_SERVER_ERROR, "")
-            else:
-                response = self._inner.reject(HTTPStatus.FORBIDDEN, "")
-        if not self._accepted:
-            self._respond(response)
-
-    def _scope(self, request: Request) -> MutableMapping[str, Any]:
-        path, _, query = request.path.partition("?")
-        agreed = self._inner.subprotocol
-        return {
-            "type": "websocket",
-            "asgi": {"version": "3.0", "spec_version": "2.4"},
-            "http_version": "1.1",
-            "scheme": "ws" if self._transport.get_extra_info("sslcontext") is None else "wss",
-            "path": unquote(path),
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "root_path": "",
-            "headers": [(name.lower().encode(), value.encode()) for name, value in request.headers.raw_items()],
-            "client": (self._transport.get_extra_info("peername") or ("", 0))[:2],
-            "server": (self._transport.get_extra_info("sockname") or ("", 0))[:2],
-            "subprotocols": [] if agreed is None else [agreed],
-            "state": {},
-            "extensions": {DIRECT: self},
-        }
-
-    def _answer(self, response: Response) -> Callable[[MutableMapping[str, Any]], Any]:
-        async def send(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "websocket.accept" and not self._accepted:
-                self._accepted = True
-                self._timer.cancel()
-                self._timer = self._loop.call_later(_PING_SECONDS, self._ping)
-                self._respond(response)
-
-        return send
-
-    def _respond(self, response: Response) -> None:
-        if not self._transport.is_closing():
-            self._inner.send_response(response)
-            self._write()
+        if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS and not (
+            self._inner.subprotocol and self._sockets.allowed(request.path.partition("?")[0], headers)
+        ):
+            response = self._inner.reject(HTTPStatus.FORBIDDEN, "")
+        self._inner.send_response(response)
+        self._write()
+        if self._inner.state is State.OPEN:
+            self._timer.cancel()
+            self._timer = self._loop.call_later(_PING_SECONDS, self._ping)
+            self.opened()
 
     # --- messages ------------------------------------------------------------------------------------------------
 
@@ -313,7 +276,7 @@ class Socket(asyncio.Protocol):
         inner.receive_data(data)
         for event in inner.events_received():
             if isinstance(event, Request):
-                self._opening = self._loop.create_task(self._open(event))
+                self._open(event)
             elif isinstance(event, Frame):
                 is_data = event.opcode in _DATA
                 self._empty += not (is_data and event.data)
@@ -347,8 +310,8 @@ class Socket(asyncio.Protocol):
             if not frame.fin:
                 return
             data, self._begun = bytes(self._begun), bytearray()
-        if self._handle is not None and self._inner.state is State.OPEN:
-            self._handle(data)
+        if self._inner.state is State.OPEN:
+            self.handle(data)
 
     def say(self, size: int, *said: Any) -> bool:
         """Send what `encode` makes of this, of about this size, with others; return False if too much waits."""
@@ -364,7 +327,7 @@ class Socket(asyncio.Protocol):
         unsent, self._unsent, self._unsent_size = self._unsent, [], 0
         if not unsent or self._transport.is_closing():
             return 0
-        frames = [self._encode(*said) for said in unsent]
+        frames = [self.encode(*said) for said in unsent]
         size = sum(map(len, frames))
         self._written = size + (self._written if self._transport.get_write_buffer_size() else 0)
         # Not joined: some event loops share the bytes of a statement among all that it is sent to.
@@ -419,24 +382,6 @@ class Socket(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - whatever it was
         """Forget the connection."""
         self._timer.cancel()
-        if self._opening is not None:
-            self._opening.cancel()
         self._sockets.discard(self)
         self._unsent.clear()
-        self._ended()
-
-
-def _connected() -> Callable[[], Any]:
-    """Return what an application hears: that a client has come; whatever else it says goes to `direct`."""
-
-    def events() -> Iterator[dict[str, Any]]:
-        yield {"type": "websocket.connect"}
-        while True:
-            yield {"type": "websocket.disconnect", "code": 1006}
-
-    found = events()
-
-    async def receive() -> dict[str, Any]:
-        return next(found)
-
-    return receive
+        self.closed()
