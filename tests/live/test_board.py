@@ -476,16 +476,17 @@ def test_a_board_whose_journal_does_not_know_what_was_opened_refuses(tmp_path: P
         broker, journal = MemoryBroker(0), Journal(tmp_path / "board.db")
         board = Board(broker.connect(Access("board")), BOARD, journal, clock=clock, threads=False)
         other = Journal(tmp_path / "other.db")
-        assert board.series.rpartition("-")[2] == journal.id != other.id
+        assert board.series == journal.series(BOARD.public) != other.series(BOARD.public)
         topic = Topic(f"{board.series}-1", "open")
         await broker.connect(Access("board")).publish(topic, BOARD.packet(topic, MESSAGES["open"]))
         with pytest.raises(InputError, match="an older copy"):
             await board.plan(topic.game)
-        name = journal.id
+        name = board.series
         journal.close()
         # It keeps its name.
         again = Journal(tmp_path / "board.db")
-        assert again.id == name
+        # Also under a key that has replaced the board's.
+        assert again.series(bytes(32)) == name
         again.close()
         other.close()
 

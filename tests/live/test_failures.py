@@ -1,7 +1,7 @@
 """Rows of the failure table, on both brokers where these matter: a fifth fails, and what the parties believe agrees.
 
 `soak.Soak.check` compares: no resource held twice, board, devices and resources agree, no agent over its budget, never
-two reports for one token. docs/live.md names the test of each row.
+two reports for one token. docs/live-faults.md names the test of each row.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_a_flood_costs_time_and_nothing_else(memory_folder: Path, broker: str) -
 
 def test_every_test_that_the_failure_table_names_is_there() -> None:
     root = Path(__file__).parents[2]
-    named = set(re.findall(r"`(test_\w+)`", (root / "docs" / "live.md").read_text()))
+    named = set(re.findall(r"`(test_\w+)`", "".join(page.read_text() for page in (root / "docs").glob("live*.md"))))
     texts = [file.read_text() for file in (root / "tests").rglob("test_*.py")]
     written = {name for text in texts for name in re.findall(r"def (test_\w+)", text)}
     assert len(named) > 20

@@ -333,33 +333,44 @@ def test_the_seats_of_a_resource_are_resources_with_certificates_of_their_own(tm
     assert "rename it" in told.stderr
 
 
-@pytest.mark.parametrize(("version", "who"), [(3, "update palmatch"), (1, "its sender has to update palmatch")])
-def test_a_board_of_another_version_is_refused_in_one_sentence(tmp_path: Path, version: int, who: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "status", "event", "told"),
+    [
+        (3, 4, "refused", "This is protocol version 3, and this palmatch understands version 2: update palmatch."),
+        (1, 4, "refused", "and this palmatch understands version 2: its sender has to update palmatch."),
+        (None, 5, "no_game", "No game was opened within 3 s."),
+    ],
+)
+def test_a_device_that_refuses_or_finds_no_game_says_so_in_one_sentence_and_by_its_exit_status(
+    tmp_path: Path, version: int | None, status: int, event: str, told: str
+) -> None:
     (tmp_path / "vehicles.csv").write_text(VEHICLES)
     words = ("keys", "--resources", "vehicles.csv", "--member", "alice")
     assert run("live", "operator", *words, folder=tmp_path).returncode == 0
 
-    async def main() -> tuple[int, bytes]:
+    async def main() -> tuple[int | None, bytes, bytes]:
         hub = Hub(None)
         url = await hub.start()
-        topic = Topic("game-1", "open")
-        newer = packet_of(topic, b"\xa1\x61x\x01", bytes(64), version=version)
-        await hub.local(Access("board")).publish(topic, newer)
+        if version is not None:
+            topic = Topic("game-1", "open")
+            packet = packet_of(topic, b"\xa1\x61x\x01", bytes(64), version=version)
+            await hub.local(Access("board")).publish(topic, packet)
         device = await asyncio.create_subprocess_exec(
             sys.executable, "-c", "from palmatch.cli import main; main()", "live", "device", "--at", "40.75,-73.99",
             "--ledger", "a.ledger", "--trust", "keys/trust.json", "--member", "keys/member-alice.key", "--hub", url,
-            "--patience", "3s",
-            cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT / "src")}, stderr=subprocess.PIPE,
+            "--patience", "3s", "--json",
+            cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
-        _, wrong = await device.communicate()
+        out, wrong = await device.communicate()
         await hub.stop()
-        return device.returncode or 0, wrong
+        return device.returncode, out, wrong
 
-    status, wrong = asyncio.run(main())
-    assert (status, wrong.decode()) == (
-        2,
-        f"palmatch: This is protocol version {version}, and this palmatch understands version 2: {who}.\n",
-    )
+    found, out, wrong = asyncio.run(main())
+    assert found == status
+    assert json.loads(out.splitlines()[-1])["event"] == event
+    assert told in " ".join(wrong.decode().split())
+    assert "palmatch: " in wrong.decode()
 
 
 def test_a_process_of_the_demo_ends_when_the_one_that_started_it_is_gone(tmp_path: Path) -> None:

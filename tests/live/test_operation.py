@@ -208,7 +208,9 @@ def test_a_device_whose_clock_is_off_says_so_with_the_difference_before_it_takes
         hub = Hub(TRUST)
         url = await hub.start(routes=[issuer.route()])
         address = url.replace("ws://", "http://").rsplit("/", 1)[0] + "/token"
-        ask = issuer_at(address, member, clock=lambda: now + off, noted=said.append)
+        ask = issuer_at(
+            address, member, clock=lambda: now + off, noted=lambda _event, text, _figures: said.append(text)
+        )
         await ask("g", tokens.request(issuer.key("g"), "g", bytes(32)).blinded)
         await hub.stop()
         issuer.close()

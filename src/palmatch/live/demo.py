@@ -44,6 +44,7 @@ from palmatch.live.resource import Gateway
 from palmatch.live.rules import Accepted, Crowd, Opening, opening_of, rules_of
 from palmatch.live.simulation import Simulation
 from palmatch.live.transport import Access, Hub, Transport, connect
+from palmatch.live.transport.socket import Limits
 from palmatch.live.trust import Trust, new_gateway
 from palmatch.methods.baselines import optimal_welfare
 from palmatch.methods.workspace import Settings
@@ -182,7 +183,7 @@ class Service:
         for name in self.agents.ids:
             self.folder(name).mkdir(parents=True)
         self.prepare(issuer)
-        hub = Hub(self.trust, largest=2**23)
+        hub = Hub(self.trust, limits=Limits(packet=2**23))
         address = await hub.start(routes=[issuer.route()])
         token = address.replace("ws://", "http://").rsplit("/", 1)[0] + "/token"
         try:

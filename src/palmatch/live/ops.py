@@ -13,10 +13,12 @@ import json
 import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Literal, TypeVar
 
 from palmatch.errors import InputError
 
@@ -121,7 +123,7 @@ _BUCKETS = (0.5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300, 600)
 
 
 class Metrics:
-    """Counts nothing: for games that nobody watches."""
+    """Counts nothing, for games that are not watched."""
 
     def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Add to a number; only the names that are listed here exist."""
@@ -173,34 +175,25 @@ class PrometheusMetrics(Metrics):
         return generate_latest(self.registry)
 
 
-def files_allowed() -> int:
-    """Return how many files this process may have open."""
-    if os.name != "posix":
-        return sys.maxsize
-    import resource
-
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
-
-
-def allow_files(count: int = 0) -> None:
-    """Raise this process's limit of open files as far as the system allows; refuse if that is not enough.
+def allow_files(count: int = 0) -> int:
+    """Raise this process's limit of open files as far as the system allows, and return it; refuse less than `count`.
 
     Its children get the limit too. A limit of 1,024, as is usual, would be a limit of a thousand devices.
     """
     if os.name != "posix":
-        return
+        return sys.maxsize
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY in (soft, hard):
-        return
+        return sys.maxsize if soft == resource.RLIM_INFINITY else soft
     if count > hard:
         raise InputError(
             f"So many connections need {count:,} open files, and this system allows {hard:,} (`ulimit -Hn`): "
             "raise its limit, or ask for fewer agents."
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
 
 
 new_loop: Callable[[], asyncio.AbstractEventLoop] | None
@@ -210,6 +203,28 @@ except ImportError:
     new_loop = None
 
 _Value = TypeVar("_Value")
+
+
+def on_signal(name: Literal["SIGTERM", "SIGHUP"], action: Callable[[], object]) -> None:
+    """Call this on a signal, where the system has it."""
+    with suppress(NotImplementedError, AttributeError):
+        asyncio.get_running_loop().add_signal_handler(getattr(signal, name), action)
+
+
+async def until_told(work: Coroutine[Any, Any, None], settled: asyncio.Event | None = None) -> None:
+    """Run a service until it ends, or until SIGTERM: then it ends as soon as it is `settled`."""
+    task, told = asyncio.create_task(work), asyncio.Event()
+    on_signal("SIGTERM", told.set)
+    leaving = asyncio.create_task(told.wait())
+    await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    leaving.cancel()
+    if not task.done():
+        if settled is not None:
+            await settled.wait()
+        task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
 
 # After how many new objects garbage is searched for, and after how many such searches among older ones.
 _NEW_OBJECTS, _YOUNG = 50_000, 20

@@ -46,8 +46,8 @@ from palmatch.live.transport.exchange import (
     frame,
     read_frame,
 )
-from palmatch.live.transport.socket import Allowed, Socket, Sockets
-from palmatch.live.trust import Trust
+from palmatch.live.transport.socket import Allowed, Limits, Socket, Sockets
+from palmatch.live.trust import Trusted
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,16 +61,21 @@ _SYSTEM_BUFFER = 128 * 2**10
 _CERTIFICATES_AT_ONCE = 20
 
 
-class Hub:
-    """A broker for WebSocket clients; `trust` says which keys are the board's and the issuer's.
+_LIMITS = Limits()
 
-    Without `trust` all connections are devices', and the other parties share the hub's process (`local`).
+
+class Hub:
+    """A broker for WebSocket clients; `trusted` says which keys are the board's and the issuer's.
+
+    Without it all connections are devices', and the other parties share the hub's process (`local`).
     """
 
-    def __init__(self, trust: Trust | None = None, *, largest: int = 64 * 1024, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, trusted: Trusted | None = None, *, limits: Limits = _LIMITS, metrics: Metrics | None = None
+    ) -> None:
         self.exchange = Exchange(metrics)
-        self.trust = trust
-        self.largest = largest
+        self.trusted = trusted
+        self.limits = limits
         self._server: HttpServer | None = None
         self._sockets: Sockets
 
@@ -105,7 +110,7 @@ class Hub:
             raise TransportError(f"{host} is not the loopback: give the hub a certificate, or allow plain connections.")
         app = self.app(routes, middleware)
         self._sockets = Sockets(
-            partial(Client, self), lambda path, headers: path == PATH and allowed(path, headers), CBOR, self.largest
+            partial(Client, self), lambda path, headers: path == PATH and allowed(path, headers), CBOR, self.limits
         )
         self._server = HttpServer(app, self._sockets.http(), self._sockets.protocol())
         where = await self._server.begin(host, port, certificate, key)
@@ -130,11 +135,10 @@ class Hub:
             said = read_json(Hello, payload)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             raise ProtocolError("Expected a hello.") from None
-        if self.trust is None or not signed_by(said.key, said.signature, signed_bytes(HELLO, challenge)):
+        if self.trusted is None or not signed_by(said.key, said.signature, signed_bytes(HELLO, challenge)):
             raise ProtocolError("The hello is not signed by the key that it names.")
-        if (said.role == "board" and said.key == self.trust.board) or (
-            said.role == "issuer" and said.key == self.trust.issuer
-        ):
+        trust = self.trusted.latest()
+        if (said.role == "board" and said.key == trust.board) or (said.role == "issuer" and said.key == trust.issuer):
             return Access(said.role)
         if said.role == "resource":
             return Access("resource", await self._all_certified(said))
@@ -151,11 +155,11 @@ class Hub:
 
     def _certified(self, packet: bytes, key: bytes) -> str:
         """Return the name of the resource whose signing key this is, on the operator's word."""
-        assert self.trust is not None
+        assert self.trusted is not None
         # A certificate is valid in every game, so its topic is found by trying the name that it states.
         envelope = decode(Topic("hub", "resource", "hub"), packet)
         stated = Topic("hub", "resource", str(getattr(envelope.message, "name", "")))
-        certificate = self.trust.certified(decode(stated, packet), now=int(time() * 1000))
+        certificate = self.trusted.latest().certified(decode(stated, packet), now=int(time() * 1000))
         if certificate.signing != key:
             raise ProtocolError("The certificate is for another key.")
         return certificate.name

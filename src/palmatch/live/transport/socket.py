@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from palmatch.live.ops import files_allowed
+from palmatch.live.ops import allow_files
 
 _LOG = logging.getLogger(__name__)
 
@@ -29,37 +30,60 @@ _LOG = logging.getLogger(__name__)
 _SILENT = logging.getLogger(f"{__name__}.silent")
 _SILENT.setLevel(logging.CRITICAL + 1)
 
-# What may wait for one slow reader, and what may be held for all clients that have shown no key, in bytes.
-_MOST_WAITING, _MOST_HELD = 8 * 2**20, 12 * 2**20
-# What is written in one turn of the event loop: until then readers of a statement share its bytes, and what is held for
-# those that were cut off is free again before more is written.
-_MOST_WRITTEN = 4 * 2**20
-# How long an HTTP request may take to come, as long as a device waits for its token, and how large it may be.
-_REQUEST_SECONDS, _LARGEST_REQUEST = 30.0, 16 * 2**10
-# Files that a board or an issuer needs for itself, in which no connection may be: journal, lists, libraries.
-_OWN_FILES = 128
 _GOING_AWAY, _NOT_BINARY = 1001, 1003
-# A client that has said nothing for so long is asked whether it is there; one that does not answer is not.
-_PING_SECONDS = 60.0
-# How long a client may take to agree to the end of a connection, or to state what it wants.
-_CLOSE_SECONDS, _OPEN_SECONDS = 10.0, 10.0
-# Frames that say nothing (pings and their answers, empty parts) that a client may send between two of the hub's pings.
-_MOST_EMPTY = 1000
 _DATA = (Opcode.BINARY, Opcode.TEXT, Opcode.CONT)
 
 # Tells whether a client may connect, by the path and the headers of its request.
 Allowed = Callable[[str, Headers], bool]
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What clients may cost a hub; sizes are in bytes, times in seconds.
+
+    Attributes
+    ----------
+    packet:
+        The size of one message.
+    waiting, held:
+        What may wait for one slow reader, and what may be held for all clients that have shown no key.
+    written:
+        What is written in one turn of the event loop: until then readers of a statement share its bytes, and what is
+        held for those that were cut off is free again before more is written.
+    request, request_time:
+        The size of an HTTP request, and how long it may take to come: as long as a device waits for its token.
+    own_files:
+        Files that a board or an issuer needs for itself, in which no connection may be: journal, lists, libraries.
+    ping_time:
+        A client that has said nothing for so long is asked whether it is there; one that does not answer is not.
+    open_time, close_time:
+        How long a client may take to state what it wants, and to agree to the end of a connection.
+    empty:
+        Frames that say nothing (pings, their answers, empty parts) that may come between two of the hub's pings.
+    """
+
+    packet: int = 64 * 2**10
+    waiting: int = 8 * 2**20
+    held: int = 12 * 2**20
+    written: int = 4 * 2**20
+    request: int = 16 * 2**10
+    request_time: float = 30.0
+    own_files: int = 128
+    ping_time: float = 60.0
+    open_time: float = 10.0
+    close_time: float = 10.0
+    empty: int = 1000
+
+
 class Sockets:
     """The connections of one server: how many there may be, and how much may be held for them."""
 
-    def __init__(self, make: Callable[[Sockets], Socket], allowed: Allowed, subprotocol: str, largest: int) -> None:
-        self.make, self.allowed, self.subprotocol, self.largest = make, allowed, subprotocol, largest
+    def __init__(self, make: Callable[[Sockets], Socket], allowed: Allowed, subprotocol: str, limits: Limits) -> None:
+        self.make, self.allowed, self.subprotocol, self.limits = make, allowed, subprotocol, limits
         self._open: set[Socket] = set()
         # Connections that are no WebSockets, or not yet, the oldest first.
         self._requests: dict[HttpConnection, None] = {}
-        self._most = files_allowed() - _OWN_FILES
+        self._most = allow_files() - limits.own_files
         # Sockets with something to send.
         self._unsent: dict[Socket, None] = {}
         # At most so many bytes are held: what was sent since a socket was last looked at is still counted.
@@ -103,7 +127,7 @@ class Sockets:
 
     def _flush(self) -> None:
         written = 0
-        while self._unsent and written < _MOST_WRITTEN:
+        while self._unsent and written < self.limits.written:
             socket = next(iter(self._unsent))
             del self._unsent[socket]
             written += socket.flush()
@@ -115,7 +139,7 @@ class Sockets:
         if socket in self._open:
             held = socket.size()
             self._held, socket.held = self._held + held - socket.held, held
-            if self._held > _MOST_HELD:
+            if self._held > self.limits.held:
                 self._relieve()
 
     def _relieve(self) -> None:
@@ -123,10 +147,10 @@ class Sockets:
             socket.held = socket.size()
         self._held = sum(socket.held for socket in self._open)
         # Well below the bound nothing ends; near it so much does that not every packet has all sockets looked at.
-        if self._held > 3 * _MOST_HELD // 4:
+        if self._held > 3 * self.limits.held // 4:
             _LOG.warning("refused", extra={"reason": "Too much waits for slow clients: those with most are cut off."})
             for socket in sorted(self._open, key=lambda socket: socket.held, reverse=True):
-                if self._held <= _MOST_HELD // 2:
+                if self._held <= self.limits.held // 2:
                     break
                 if not socket.known:
                     self.discard(socket)
@@ -157,7 +181,7 @@ class HttpConnection(H11Protocol):
         self.sockets.add_request(self)
 
     def _wait(self) -> None:
-        self._timer = self.loop.call_later(_REQUEST_SECONDS, self._expire)
+        self._timer = self.loop.call_later(self.sockets.limits.request_time, self._expire)
 
     def _expire(self) -> None:
         """End, unless there is a whole request that is being answered, to a client that reads."""
@@ -170,7 +194,7 @@ class HttpConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Take what has come."""
         self._received += len(data)
-        if self._received > _LARGEST_REQUEST:
+        if self._received > self.sockets.limits.request:
             self.transport.abort()
         else:
             super().data_received(data)
@@ -209,9 +233,9 @@ class Socket(asyncio.Protocol):
     _timer: asyncio.TimerHandle
 
     def __init__(self, sockets: Sockets) -> None:
-        self._sockets = sockets
+        self._sockets, self._limits = sockets, sockets.limits
         self._inner = ServerProtocol(
-            max_size=sockets.largest, logger=_SILENT, select_subprotocol=lambda _, offered: self._agreed(offered)
+            max_size=sockets.limits.packet, logger=_SILENT, select_subprotocol=lambda _, offered: self._agreed(offered)
         )
         self._loop = asyncio.get_running_loop()
         self._is_there, self._empty = True, 0
@@ -229,7 +253,7 @@ class Socket(asyncio.Protocol):
         """Begin."""
         # Not every event loop's transports are of this class, but all have its methods.
         self._transport = cast("asyncio.Transport", transport)
-        self._timer = self._loop.call_later(_OPEN_SECONDS, self.abort)
+        self._timer = self._loop.call_later(self._limits.open_time, self.abort)
         self._sockets.add(self)
 
     def opened(self) -> None:
@@ -264,7 +288,7 @@ class Socket(asyncio.Protocol):
         self._write()
         if self._inner.state is State.OPEN:
             self._timer.cancel()
-            self._timer = self._loop.call_later(_PING_SECONDS, self._ping)
+            self._timer = self._loop.call_later(self._limits.ping_time, self._ping)
             self.opened()
 
     # --- messages ------------------------------------------------------------------------------------------------
@@ -296,8 +320,8 @@ class Socket(asyncio.Protocol):
 
     def _is_flood(self) -> bool:
         """Tell whether a client keeps the hub busy with nothing, or asks and does not read the answers."""
-        waiting = self._inner.state is State.OPEN and self._transport.get_write_buffer_size() > _MOST_WAITING
-        return waiting or self._empty > _MOST_EMPTY
+        waiting = self._inner.state is State.OPEN and self._transport.get_write_buffer_size() > self._limits.waiting
+        return waiting or self._empty > self._limits.empty
 
     def _take(self, frame: Frame) -> None:
         """Handle a message, or keep a part of one."""
@@ -320,7 +344,7 @@ class Socket(asyncio.Protocol):
         self._unsent.append(said)
         self._unsent_size += size
         self._sockets.queue(self)
-        return self._unsent_size + self._transport.get_write_buffer_size() <= _MOST_WAITING
+        return self._unsent_size + self._transport.get_write_buffer_size() <= self._limits.waiting
 
     def flush(self) -> int:
         """Write what there is to say; return its size."""
@@ -351,14 +375,14 @@ class Socket(asyncio.Protocol):
             self.abort()
             return
         self._is_there, self._empty = False, 0
-        self._timer = self._loop.call_later(_PING_SECONDS, self._ping)
+        self._timer = self._loop.call_later(self._limits.ping_time, self._ping)
         if self._inner.state is State.OPEN:
             self._inner.send_ping(b"")
             self._write()
 
     def end(self, code: int) -> None:
         """Close the connection, after what was said before, unless that is much."""
-        if self._unsent_size > _MOST_WRITTEN // 1000:
+        if self._unsent_size > self._limits.written // 1000:
             self._unsent, self._unsent_size = [], 0
         try:
             self._inner.send_close(code)
@@ -367,7 +391,7 @@ class Socket(asyncio.Protocol):
             return
         self._write()
         self._timer.cancel()
-        self._timer = self._loop.call_later(_CLOSE_SECONDS, self.abort)
+        self._timer = self._loop.call_later(self._limits.close_time, self.abort)
 
     def abort(self) -> None:
         """Cut the connection off."""
