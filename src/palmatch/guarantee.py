@@ -43,6 +43,23 @@ def pldp_statement(epsilon: float, delta: float = 0.0) -> str:
     )
 
 
+def bounds(guarantee: Guarantee) -> str:
+    """Return ε and δ of a guarantee, rounded up."""
+    delta = f", δ = {format_epsilon(guarantee.delta)}" if guarantee.notion == "PLDP" else ""
+    return f"ε = {format_epsilon(guarantee.epsilon)}{delta}"
+
+
+def brief_statement(guarantee: Guarantee) -> str:
+    """Return a guarantee in one line where its statement is plain PLDP, and the statement itself elsewhere."""
+    epsilon, delta = guarantee.epsilon, guarantee.delta
+    if epsilon == 0 or guarantee.statement != pldp_statement(epsilon, delta):
+        return guarantee.statement
+    factor = "e^ε" if epsilon > 50 else f"e^ε = {rounded_up(exp(epsilon), 3)}"
+    if delta:
+        return "Pr[S | one] ≤ e^ε Pr[S | other] + δ, for possible agents of one region."
+    return f"Odds between possible agents of a region change by a factor ≤ {factor}."
+
+
 def simulated(guarantee: Guarantee) -> Guarantee:
     """Return the guarantee of a matching whose draws follow from a seed."""
     if guarantee.notion == "none" or SIMULATION in guarantee.assumptions:

@@ -53,7 +53,7 @@ def test_the_demo_plays_the_batch(tmp_path: Path) -> None:
     told = run("live", "demo", "--agents", 12, "--seed", 3, "--out", "city", "--json", "live.json", folder=tmp_path)
     assert told.returncode == 0, told.stderr
     assert max(map(len, told.stdout.splitlines())) <= 80
-    assert "Guarantee (PLDP, one report)" in told.stdout
+    assert "Guarantee: PLDP, ε = 1, δ = 0 (one report)." in told.stdout
     assert "simulation" in told.stdout
     found: dict[str, Any] = json.loads((tmp_path / "live.json").read_text())
     keys = "agents resources matched loss limit protocol transport slots messages bytes_per_device epsilon seconds"

@@ -72,6 +72,7 @@ class MapOptions:
     """
 
     PANEL: ClassVar = "Mobility"
+    RARE: ClassVar[tuple[str, ...]] = ("alpha", "origin")
     edge: float = 1000.0
     alpha: float = 4000.0
     spacing: float | None = None
@@ -92,6 +93,7 @@ class PaperOptions:
     """
 
     PANEL: ClassVar = "Papers"
+    RARE: ClassVar[tuple[str, ...]] = ("draw_primary",)
     areas: int = 3
     draw_primary: bool = False
 
@@ -117,6 +119,7 @@ class ScoreOptions:
     """
 
     PANEL: ClassVar = "Tables and scores (--domain table)"
+    RARE: ClassVar[tuple[str, ...]] = ("regions", "scores", "weights", "max_papers", "score_range")
     types: Path | None = None
     regions: Path | None = None
     scores: options.Files = None
@@ -150,11 +153,12 @@ class ProblemOptions(ScoreOptions, PaperOptions, MapOptions):
     """
 
     PANEL: ClassVar = "Common"
+    RARE: ClassVar[tuple[str, ...]] = ("set",)
     domain: Annotated[
         str, typer.Option(metavar="NAME", autocompletion=lambda: [*plugin.BUILT_IN, *plugin.plugin_domains()])
     ] = "mobility"
     pairs: bool = False
-    set: Annotated[options.Names, typer.Option(metavar="NAME=VALUE")] = None
+    set: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE")] = None
     interest: int | None = None
     capacity: options.MaybeNatural = None
     demand: options.MaybeNatural = None
@@ -211,6 +215,7 @@ class BudgetOptions:
     """
 
     PANEL: ClassVar = "Common"
+    RARE: ClassVar[tuple[str, ...]] = ("accountant",)
     epsilon: float = 1.0
     delta: float = 1e-5
     accountant: Accountants = _AUTO

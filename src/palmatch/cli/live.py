@@ -202,6 +202,7 @@ def demo(
     epsilon: NotNegative = 1.0,
     seed: options.MaybeNatural = None,
     out: Path = Path("live-demo"),
+    explain: bool = False,
     json: Path | None = None,
 ) -> None:
     """Play a morning of a synthetic city: a service (hub, issuer, board, resources), and devices of their own.
@@ -227,7 +228,7 @@ def demo(
     """
     show.check_outputs(json=json)
     plan = (protocol, transport, agents, faults, edge, epsilon, seed, show.folder_for(out))
-    _services().play_demo(plan, json)
+    _services().play_demo(plan, json, explain=explain)
 
 
 def operator(

@@ -146,7 +146,7 @@ def change_keys(folder: Path, change: str, what: Any, days: int, hand_over: m.Ha
     )
 
 
-def play_demo(options: tuple[Any, ...], json: Path | None) -> None:
+def play_demo(options: tuple[Any, ...], json: Path | None, *, explain: bool) -> None:
     """Play a game of a service and its devices, and tell what came of it."""
     plan = Plan(*options)
     with show.progress_bar("live") as progress:
@@ -181,7 +181,7 @@ def play_demo(options: tuple[Any, ...], json: Path | None) -> None:
         show.say(f"Devices died {played.deaths} times and went on from their ledgers.")
     for line in played.failed:
         show.say(f"Not played to the end: {line}", indent="  ")
-    show.show_guarantee(guarantee)
+    show.show_guarantee(guarantee, explain=explain)
     show.say(f"{show.FROM_THE_TRUTH} Here they may be: the city is synthetic.")
     show.say(f"The files are agents.csv, vehicles.csv and pairs.csv in {plan.out}.")
     if plan.seed is not None and not plan.faults:
