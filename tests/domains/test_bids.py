@@ -109,7 +109,7 @@ def test_bids_change_nothing_but_what_their_own_reviewer_acts_as(epsilon: float,
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize("entries", [0, choice.MAX_LP_ENTRIES], ids=["response", "lp"])
-def test_odds_between_any_two_sets_of_bids_change_by_at_most_what_is_promised(
+def test_odds_between_any_two_sets_of_bids_change_by_at_most_what_is_guaranteed(
     epsilon: float, entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every set of bids with three values for three papers, each with the exact chances of its reports."""
