@@ -256,7 +256,7 @@ def problem(
         # No bid is exactly a mean one.
         uncovered=range(len(reviewers)),
         notes=(*notes, f"{silent:,} of {len(reviewers):,} reviewers gave no bids."),
-        # Who has one possible type has no affinity: none of its bids is looked at.
+        # A reviewer with one possible type has no affinity: none of its bids is looked at.
         warnings=(),
         check=False,
         capacity=capacity,
