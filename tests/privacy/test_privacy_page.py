@@ -1,19 +1,24 @@
-"""The page with the proofs names, for each step, a function and a test that exist."""
+"""The pages that lead from the paper and from the proofs into the code name functions and tests that exist."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def test_every_step_of_the_proofs_is_carried_by_a_function_and_tried_by_a_test():
-    links = re.findall(r"\[`(\w+)`\]\((\.\./(?:src|tests)/[^)]+\.py)\)", PAGE.read_text())
+@pytest.mark.parametrize("page", ["privacy.md", "paper.md"])
+def test_every_step_on_the_page_is_carried_by_a_function_that_exists(page: str) -> None:
+    links = re.findall(r"\[`(?:\w+\.)?(\w+)`\]\((\.\./(?:src|tests)/[^)]+\.py)\)", (DOCS / page).read_text())
     assert len(links) > 25
     for name, target in links:
-        assert f"def {name}(" in (PAGE.parent / target).read_text(), (name, target)
+        text = (DOCS / page).parent.joinpath(target).read_text()
+        assert re.search(rf"^ *(?:def {name}\(|class {name}\b)", text, flags=re.MULTILINE), (name, target)
 
 
-def test_tables_on_the_page_fit_a_narrow_screen():
-    assert max(len(line) for line in PAGE.read_text().splitlines() if line.startswith("|")) <= 80
+def test_tables_of_the_proofs_fit_a_narrow_screen() -> None:
+    lines = (DOCS / "privacy.md").read_text().splitlines()
+    assert max(len(line) for line in lines if line.startswith("|")) <= 80
