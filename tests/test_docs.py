@@ -222,7 +222,7 @@ def test_links_on_a_page_lead_somewhere(page: Path) -> None:
 
 
 def test_the_readme_stays_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 80
 
 
 def test_every_word_of_the_command_is_documented() -> None:
